@@ -8,7 +8,8 @@ import gc
 import resource
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -20,6 +21,7 @@ from extender.leader.leader import Leader
 from extender.leader.replica import Replica
 from extender.listeners import Listeners
 from extender.policy.current import CurrentPolicy
+from extender.pools.current import CurrentPools
 from extender.settings import Settings
 from extender.telemetry import Telemetry
 from kubernetes_client.errors import NoCredentials
@@ -93,7 +95,7 @@ def _certificate_source(settings: Settings, kubernetes: Kubernetes) -> Source | 
     )
 
 
-async def serve(settings: Settings, policy: CurrentPolicy) -> None:
+async def serve(settings: Settings, policy: CurrentPolicy, pools: CurrentPools) -> None:
     """Runs until SIGTERM or SIGINT. Any part that ends by itself ends the program."""
     kubernetes = await KubernetesRest.connect(settings.kubeconfig)
     telemetry = Telemetry()
@@ -105,7 +107,7 @@ async def serve(settings: Settings, policy: CurrentPolicy) -> None:
         heard=telemetry.slurm.asked,
         malformed=telemetry.slurm.malformed,
     )
-    extender = Extender(Replica(settings, kubernetes, slurm, policy, telemetry))
+    extender = Extender(Replica(settings, kubernetes, slurm, policy, telemetry, pools))
     servers = extender.servers()
     serving = [asyncio.ensure_future(server.serve()) for server in servers]
     placing = asyncio.ensure_future(extender.run())
@@ -142,15 +144,24 @@ def open_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
 
 
+@contextmanager
+def _its_lines(setting: str) -> Iterator[None]:
+    """A context in which a wrong file ends the program, with all that is wrong with it."""
+    try:
+        yield
+    except WrongFile as wrong:
+        for line in wrong.lines:
+            print(f"SLURM_EXTENDER_{setting}: {line}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2) from None
+
+
 def main() -> None:
     """The program's entry: exit status 2 where the settings are wrong."""
     settings = from_environment(Settings)
-    try:
+    with _its_lines("POLICY_FILE"):
         policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted")
-    except WrongFile as wrong:
-        for line in wrong.lines:
-            print(f"SLURM_EXTENDER_POLICY_FILE: {line}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(2) from None
+    with _its_lines("POOLS_FILE"):
+        pools = CurrentPools(settings.pools_file)
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
     open_many_files()
@@ -158,7 +169,7 @@ def main() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_GIVES_WAY_S)
     try:
-        uvloop.run(serve(settings, policy))
+        uvloop.run(serve(settings, policy, pools))
     except NoCredentials as error:
         print(f"SLURM_EXTENDER_KUBECONFIG: {error}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None

@@ -175,6 +175,12 @@ class Settings(BaseSettings):
     policy: Literal["restricted", "open"] | None = None
     """The policy where there is no file: `open` allows anything, `restricted` (the default) no Pod."""
 
+    pools_file: Path | None = None
+    """The pools of slurmd Pods (docs/pools.md); read again when the file changes."""
+    pools_namespace: str = "slurm-nodes"
+    """Where slurmd Pods are. Whoever may make Pods there may read its Secrets: keep the extender's
+    elsewhere."""
+
     replica: str = Field(default_factory=socket.gethostname, min_length=1)
     """This replica's name in the Lease; it must differ from all others'. In a Pod: the Pod's name."""
     lease_duration_s: int = Field(default=5, ge=2, lt=3600)

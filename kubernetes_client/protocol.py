@@ -50,6 +50,10 @@ class Kubernetes(Protocol):
         being deleted. Raises NotFound.
         """
 
+    async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
+        """Create a Pod; returns it. Conflict: there is one of that name. Rejected: it is not one that
+        kube-apiserver or a policy takes."""
+
     async def create_event(self, namespace: str, event: Manifest) -> None:
         """Create an Event. Where an Event of that name exists already, the call succeeds and leaves it
         as it is."""
@@ -68,6 +72,18 @@ class Kubernetes(Protocol):
 
     async def cluster_uid(self) -> str:
         """The identity of this cluster: the uid of a namespace that lives as long as the cluster."""
+
+    # ControllerRevisions: data under a name, which never changes
+
+    async def read_revision(self, namespace: str, name: str) -> Manifest | None:
+        """A ControllerRevision, None where there is none."""
+
+    async def create_revision(self, namespace: str, revision: Manifest) -> None:
+        """Create a ControllerRevision. Where one of that name exists already, the call succeeds and
+        leaves it as it is."""
+
+    async def delete_revision(self, namespace: str, name: str) -> None:
+        """Delete a ControllerRevision. One that is gone is success."""
 
     # Leases
 
@@ -96,8 +112,9 @@ class Kubernetes(Protocol):
         replicas may serve with its certificate for a while. Configurations that do not exist are
         skipped."""
 
-    # Lists and watches. A kind is a resource's plural: "pods", "nodes", "persistentvolumeclaims",
-    # "persistentvolumes", "storageclasses" and, once `serves` has found it, "resourceclaims".
+    # Lists and watches. A kind is a resource's plural: "pods", "nodes", "controllerrevisions",
+    # "persistentvolumeclaims", "persistentvolumes", "storageclasses" and, once `serves` has found it,
+    # "resourceclaims".
 
     async def serves(self, kind: str) -> bool:
         """Whether the API server has objects of a kind. Finds out in which version they are to be asked

@@ -33,6 +33,7 @@ _CONFIGURATIONS = (
 _PATHS = {
     "pods": "/api/v1/pods",
     "nodes": "/api/v1/nodes",
+    "controllerrevisions": "/apis/apps/v1/controllerrevisions",
     "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
     "persistentvolumes": "/api/v1/persistentvolumes",
     "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
@@ -127,6 +128,9 @@ class KubernetesRest:
         }
         await self._ask("POST", _pod(namespace, name, "binding"), body=binding)
 
+    async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
+        return await self._ask("POST", _core("namespaces", namespace, "pods"), body=pod)
+
     async def create_event(self, namespace: str, event: Manifest) -> None:
         with suppress(Conflict):
             await self._ask("POST", _core("namespaces", namespace, "events"), body=event)
@@ -145,6 +149,21 @@ class KubernetesRest:
     async def cluster_uid(self) -> str:
         namespace = await self._ask("GET", _core("namespaces", "kube-system"))
         return str(namespace["metadata"]["uid"])
+
+    # ControllerRevisions
+
+    async def read_revision(self, namespace: str, name: str) -> Manifest | None:
+        with suppress(NotFound):
+            return await self._ask("GET", _revisions(namespace, name))
+        return None
+
+    async def create_revision(self, namespace: str, revision: Manifest) -> None:
+        with suppress(Conflict):
+            await self._ask("POST", _revisions(namespace), body=revision)
+
+    async def delete_revision(self, namespace: str, name: str) -> None:
+        with suppress(NotFound):
+            await self._ask("DELETE", _revisions(namespace, name))
 
     # Leases
 
@@ -328,3 +347,8 @@ def _pod(namespace: str, name: str, *more: str) -> str:
 
 def _leases(namespace: str, *name: str) -> str:
     return "/".join(("/apis/coordination.k8s.io/v1/namespaces", namespace, "leases", *name))
+
+
+def _revisions(namespace: str, *name: str) -> str:
+    quoted = (quote(part, safe="") for part in (namespace, "controllerrevisions", *name))
+    return "/".join(("/apis/apps/v1/namespaces", *quoted))

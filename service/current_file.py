@@ -51,7 +51,7 @@ class CurrentFile(Generic[_Content]):
 
         def look() -> None:
             self.look(file)
-            why = self.trouble and f"the last good {self._part} counts: {self.trouble}"
+            why = self.trouble and f"what was good last counts: {self.trouble}"
             health.says(self._part, why, alarm=True)
             tell(self.trouble is None)
 

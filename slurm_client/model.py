@@ -329,6 +329,7 @@ class Node:
     cores: int = 0
     """0 where it is not told."""
     threads_per_core: int = 1
+    slurmd_started: int | None = None
 
     @property
     def schedulable(self) -> bool:

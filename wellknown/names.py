@@ -40,6 +40,13 @@ SLURM_OUT_OF_SERVICE = DOMAIN + "SlurmOutOfService"
 DEVICE_PROBLEM = DOMAIN + "DeviceProblem"
 """The Node condition of the node agent: True where a device that Slurm counts cannot be used, or where
 Slurm, the kubelet and the machine count differently."""
+SLURMD = DOMAIN + "slurmd"
+"""On a Node: the pool that it is in, and the revision of its slurmd Pod (`slurmd_pod.Assignment`)."""
+SLURMD_PROBLEM = DOMAIN + "SlurmdProblem"
+"""The Node condition of the node agent: True where it cannot make the slurmd Pod, or may not end it."""
+POOL = DOMAIN + "pool"
+REVISION = DOMAIN + "revision"
+"""Labels of slurmd Pods."""
 OUT_OF_SERVICE = DOMAIN + "out-of-service"
 """The key of the taint that keeps Pods from a Node while Slurm starts no jobs there."""
 

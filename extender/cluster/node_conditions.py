@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Self
 
 from kubernetes_client.protocol import Manifest
-from wellknown.names import SLURM_OUT_OF_SERVICE
+from wellknown.names import SLURM_OUT_OF_SERVICE, SLURMD_PROBLEM
+from wellknown.slurmd_pod import Assignment
 
 _KNOWN = frozenset({"Ready", SLURM_OUT_OF_SERVICE})
 
@@ -33,6 +34,13 @@ class NodeStatus:
     problems: tuple[tuple[str, str], ...] = ()
     """The types of all other conditions that are True, with their messages, in order. Kubernetes' own of
     the kind, and those of programs on the Node, are True where something is wrong."""
+    assigned: Assignment | None = None
+    """The slurmd Pod that the Node is to run."""
+
+    @property
+    def slurmd_problem(self) -> str:
+        """Returns why the node agent cannot make or end that Pod; empty where nothing is wrong."""
+        return dict(self.problems).get(SLURMD_PROBLEM, "")
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
@@ -46,7 +54,8 @@ class NodeStatus:
             for kind, each in told.items()
             if kind not in _KNOWN and each.get("status") == "True"
         )
-        return cls(ready, own, tuple(sorted(problems)))
+        assigned = Assignment.on(manifest["metadata"].get("annotations") or {})
+        return cls(ready, own, tuple(sorted(problems)), assigned)
 
 
 def _notice(condition: Manifest) -> NodeCondition:

@@ -24,12 +24,17 @@ from extender.node_sync.prolog_gate import Gate
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.kept_back import InVain
 from extender.placement.ledger import Ledger
+from extender.pools.controller import PARTS as POOLS
+from extender.pools.controller import Leadership as PoolLeadership
+from extender.pools.controller import PoolController
+from extender.pools.member import placeholder_cpus
 from extender.record.config import PlacementConfig
 from extender.record.events import ClusterObserved
 from extender.record.placeholder import Placeholder
 from extender.unmanaged.adopter import PART as ADOPTION
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, adoptable
+from slurm_client.model import Node as SlurmNode
 from wellknown.job_key import PlaceholderKey
 
 IN_VAIN = "Pods that cannot be bound"
@@ -40,7 +45,7 @@ _SHARED_IDS = "job ids of other clusters"
 _THROTTLED = "eviction limiter"
 _OWN_PARTS = (
     *(JOBS, "recovery", "watch of Pods", _THROTTLED, _SIGNATURES, _SHARED_IDS, IN_VAIN, ADOPTION),
-    *(NAMED_JOBS, SECRET, *CLAIMS, *PARTS),
+    *(NAMED_JOBS, SECRET, *CLAIMS, *PARTS, *POOLS),
 )
 """The parts of health that only a leader has."""
 
@@ -102,11 +107,12 @@ class Leader:
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
         self._jobs, self._ledger = jobs, ledger  # from now on pushes have an effect
         self._named, replica.lease.mark = dispatcher.named, lambda: dispatcher.named.mark
-        nodes = self._node_controller(ledger)
+        nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger)
         key_by_name = partial(startup.key_by_name, kubernetes=replica.kubernetes, rules=config)
         with (
             replica.telemetry.placement.leading(
-                lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally
+                *(lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally),
+                lambda: pools.states,
             ),
             replica.cluster.telling(lambda view: dispatcher.feed(ClusterObserved(view))),
         ):
@@ -117,6 +123,8 @@ class Leader:
                 tasks.create_task(jobs.run(dispatcher))
                 tasks.create_task(dispatcher.named.run(replica.health, key_by_name, self._is_over))
                 tasks.create_task(nodes.run())
+                if replica.pools.file is not None:
+                    tasks.create_task(pools.run())
                 tasks.create_task(self._periodic_audit(ledger, config, adoptions).run(dispatcher))
                 if replica.settings.translation.adopts:
                     tasks.create_task(self._adopter(adoptions, config).run(dispatcher))
@@ -191,6 +199,21 @@ class Leader:
             own.settings.slurm_concurrency,
             slurm_nodes=own.slurm_nodes,
             allowed=own.lease.held,
+        )
+
+    async def _pool_controller(self, ledger: Ledger) -> PoolController:
+        own = self._replica
+        external = (await own.slurm.connect()).external_jobs
+
+        def stays(node: str, slurm: SlurmNode) -> int:
+            """A placeholder that is a batch job has a process of slurmd's, which ends with slurmd."""
+            return placeholder_cpus(ledger.holding(node), node, slurm) if external else 0
+
+        leadership = PoolLeadership(
+            lambda: own.pools.content, own.settings.pools_namespace, own.lease.held, stays
+        )
+        return PoolController(
+            own.kubernetes, own.slurm, own.slurm_nodes, own.cluster, leadership, own.health
         )
 
     def _node_controller(self, ledger: Ledger) -> NodeController:

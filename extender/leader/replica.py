@@ -16,6 +16,7 @@ from extender.control.pod_watch import PodWatch
 from extender.leader.lease import Lease
 from extender.node_sync.cpu_check import CpuCheck
 from extender.policy.current import CurrentPolicy
+from extender.pools.current import CurrentPools
 from extender.request.translation import TranslationConfig
 from extender.settings import Settings
 from extender.telemetry import Telemetry
@@ -41,9 +42,11 @@ class Replica:
         slurm: Slurm,
         policy: CurrentPolicy,
         telemetry: Telemetry | None = None,
+        pools: CurrentPools | None = None,
     ) -> None:
         self.settings = settings
         self.policy = policy
+        self.pools = pools or CurrentPools(None)
         self.kubernetes = kubernetes
         self.slurm = slurm
         self.health = Health()
@@ -77,6 +80,7 @@ class Replica:
             tasks.create_task(self.capacity.run())
             tasks.create_task(self.feasible_nodes.run())
             tasks.create_task(self.policy.run(self.health, self.telemetry.policy_read))
+            tasks.create_task(self.pools.run(self.health, self.telemetry.pools_read))
             await self.insist(_START, self.cluster.load)
             tasks.create_task(self.cluster.run())
             tasks.create_task(self._cpus.run())

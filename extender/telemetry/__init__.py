@@ -17,12 +17,8 @@ class Telemetry:
         self.http = HttpTelemetry(self.registry)
         self.slurm = SlurmTelemetry(self.registry)
         self.placement = PlacementTelemetry(self.registry)
-        self._policy = Gauge(
-            "slurm_extender_policy_good",
-            "Whether the policy's file is good as it is now; otherwise the last good one counts.",
-            registry=self.registry,
-        )
-        self._policy.set(1)
+        self._policy = self._good("policy", "policy's file")
+        self._pools = self._good("pools", "file of pools")
 
     def follow(self, health: Health) -> None:
         """Adds the metric of troubled components."""
@@ -32,3 +28,13 @@ class Telemetry:
     def policy_read(self, good: bool) -> None:
         """Notes whether the policy file is good."""
         self._policy.set(good)
+
+    def pools_read(self, good: bool) -> None:
+        """Notes whether the file of pools is good."""
+        self._pools.set(good)
+
+    def _good(self, name: str, file: str) -> Gauge:
+        words = f"Whether the {file} is good as it is now; otherwise the last good one counts."
+        gauge = Gauge(f"slurm_extender_{name}_good", words, registry=self.registry)
+        gauge.set(1)
+        return gauge

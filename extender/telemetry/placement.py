@@ -17,6 +17,7 @@ from extender.node_sync.drain_decision import Tally as NodeTally
 from extender.node_sync.drain_decision import Why
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.kept_back import REASONS
+from extender.pools.roll_out import PoolState
 from extender.record.events import Effect, Failure
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -143,10 +144,11 @@ class PlacementTelemetry:
         placeholders: Callable[[], Iterable[Placeholder]],
         nodes: Callable[[], NodeTally],
         adopted_pods: Callable[[], Mapping[Stage, int]] = dict,
+        pools: Callable[[], Mapping[str, PoolState]] = dict,
     ) -> Iterator[None]:
-        """A context in which this replica leads. The metrics count its placeholders, nodes and adopted
-        Pods when they are read."""
-        self._states.count(placeholders, nodes, adopted_pods)
+        """A context in which this replica leads. The metrics count its placeholders, nodes, adopted Pods
+        and pools when they are read."""
+        self._states.count(placeholders, nodes, adopted_pods, pools)
         self._leads.set(1)
         try:
             yield
@@ -168,9 +170,11 @@ class _States(Collector):
         placeholders: Callable[[], Iterable[Placeholder]] = tuple,
         nodes: Callable[[], NodeTally] = NodeTally,
         adopted_pods: Callable[[], Mapping[Stage, int]] = dict,
+        pools: Callable[[], Mapping[str, PoolState]] = dict,
     ) -> None:
         """From now on these are counted; by default nothing."""
         self._placeholders, self._nodes, self._adopted_pods = placeholders, nodes, adopted_pods
+        self._pools = pools
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         placeholders, nodes = tuple(self._placeholders()), self._nodes()
@@ -195,6 +199,26 @@ class _States(Collector):
             "Bound Pods whose job Slurm has lost, and whose next one does not run yet.",
             value=sum(p.state is State.BOUND and p.cause is not None for p in placeholders),
         )
+        yield from _pools(self._pools())
+
+
+def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
+    words = "Nodes of a pool of slurmd Pods: wanted, serving, of the newest revision, not serving."
+    nodes = GaugeMetricFamily("slurm_extender_pool_nodes", words, labels=["pool", "nodes"])
+    words = "Whether a pool's roll-out has stopped, since slurmd Pods of the newest revision fail."
+    stopped = GaugeMetricFamily("slurm_extender_pool_stopped", words, labels=["pool"])
+    for pool, state in states.items():
+        counts = {
+            "wanted": state.wanted,
+            "serving": state.serving,
+            "updated": state.updated,
+            "unavailable": state.unavailable,
+        }
+        for which, count in counts.items():
+            nodes.add_metric([pool, which], count)
+        stopped.add_metric([pool], bool(state.stopped))
+    yield nodes
+    yield stopped
 
 
 def _counted(

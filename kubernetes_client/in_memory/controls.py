@@ -14,7 +14,10 @@ from kubernetes_client.in_memory.watches import Watch
 from kubernetes_client.protocol import Manifest
 
 _NAMESPACED: Final = frozenset(
-    {"pods", "events", "leases", "secrets", "persistentvolumeclaims", "resourceclaims"}
+    {
+        *("pods", "events", "leases", "secrets", "controllerrevisions"),
+        *("persistentvolumeclaims", "resourceclaims"),
+    }
 )
 _ENDED: Final = ("Succeeded", "Failed")
 

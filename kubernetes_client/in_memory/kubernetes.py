@@ -74,6 +74,10 @@ class InMemoryKubernetes(Controls):
             pod["status"] = status | {"conditions": [*others, scheduled]}
             self._store.update("pods", pod)
 
+    async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
+        async with self._call("create_pod"):
+            return self._create("pods", namespace, pod)
+
     async def create_event(self, namespace: str, event: Manifest) -> None:
         async with self._call("create_event"):
             with suppress(Conflict):
@@ -96,6 +100,22 @@ class InMemoryKubernetes(Controls):
     async def cluster_uid(self) -> str:
         async with self._call("cluster_uid"):
             return str(self._store.get("namespaces", "", "kube-system")["metadata"]["uid"])
+
+    # ControllerRevisions
+
+    async def read_revision(self, namespace: str, name: str) -> Manifest | None:
+        async with self._call("read_revision"):
+            return self._store.find("controllerrevisions", namespace, name)
+
+    async def create_revision(self, namespace: str, revision: Manifest) -> None:
+        async with self._call("create_revision"):
+            with suppress(Conflict):
+                self._create("controllerrevisions", namespace, revision)
+
+    async def delete_revision(self, namespace: str, name: str) -> None:
+        async with self._call("delete_revision"):
+            if self._store.find("controllerrevisions", namespace, name) is not None:
+                self._store.remove("controllerrevisions", namespace, name)
 
     # Leases
 

@@ -5,7 +5,9 @@ from typing import Any, Final
 
 from kubernetes_client.protocol import Manifest
 
-_FIELDS: Final = frozenset({"spec.nodeName", "spec.schedulerName", "status.phase"})
+_FIELDS: Final = frozenset(
+    {"metadata.namespace", "metadata.name", "spec.nodeName", "spec.schedulerName", "status.phase"}
+)
 """The fields that selectors of this project name."""
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from extender import app
 from extender.policy.current import CurrentPolicy
+from extender.pools.current import CurrentPools
 from extender.settings import Settings
 
 _TICK_S: Final = 0.005
@@ -52,10 +53,10 @@ async def watch(path: Path) -> None:
 def main(path: Path) -> None:
     serve = app.serve
 
-    async def watched(settings: Settings, policy: CurrentPolicy) -> None:
+    async def watched(settings: Settings, policy: CurrentPolicy, pools: CurrentPools) -> None:
         ticking = asyncio.ensure_future(watch(path))
         try:
-            await serve(settings, policy)
+            await serve(settings, policy, pools)
         finally:
             ticking.cancel()
 

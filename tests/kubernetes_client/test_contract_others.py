@@ -98,6 +98,52 @@ async def test_a_cluster_has_one_uid(bench: Bench) -> None:
     assert await bench.kubernetes.cluster_uid() == uid
 
 
+# -- Pods that are made, and ControllerRevisions
+
+
+async def test_a_pod_is_made_once_and_not_where_it_is_no_pod(bench: Bench) -> None:
+    kubernetes, name = bench.kubernetes, bench.name()
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulerName": bench.scheduler, "containers": [{"name": "c", "image": "none"}]},
+    }
+    made = await kubernetes.create_pod("default", pod)
+    assert made["metadata"]["uid"] == bench.read("pods", name)["metadata"]["uid"]
+    with pytest.raises(Conflict):
+        await kubernetes.create_pod("default", pod)
+    bench.remove("pods", name)
+
+
+def revision(name: str, data: Manifest) -> Manifest:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"name": name, "namespace": "default", "labels": {"a": "b"}},
+        "revision": 1,
+        "data": data,
+    }
+
+
+async def test_a_revision_is_made_once_listed_and_deleted(bench: Bench) -> None:
+    kubernetes, name = bench.kubernetes, bench.name()
+    assert await kubernetes.read_revision("default", name) is None
+    for data in ({"a": [1, {"b": "c"}]}, {"other": 1}):
+        await kubernetes.create_revision("default", revision(name, data))
+    found = await kubernetes.read_revision("default", name)
+    assert found is not None
+    assert found["data"] == {"a": [1, {"b": "c"}]}
+    listed = await kubernetes.list("controllerrevisions", "metadata.namespace=default")
+    names = [each["metadata"]["name"] for each in listed["items"]]
+    assert name in names
+    elsewhere = await kubernetes.list("controllerrevisions", "metadata.namespace=kube-system")
+    assert name not in [each["metadata"]["name"] for each in elsewhere["items"]]
+    for _ in range(2):
+        await kubernetes.delete_revision("default", name)
+    assert await kubernetes.read_revision("default", name) is None
+
+
 # -- Leases
 
 

@@ -153,5 +153,5 @@ async def test_an_open_watch_is_told_a_version_and_ended() -> None:
 
 
 async def test_a_selector_of_a_field_that_it_does_not_know_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"metadata\.name"):
-        await InMemoryKubernetes().list("pods", "metadata.name=p")
+    with pytest.raises(ValueError, match=r"spec\.unschedulable"):
+        await InMemoryKubernetes().list("pods", "spec.unschedulable=true")

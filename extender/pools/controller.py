@@ -1,0 +1,296 @@
+"""The controller of pools: it follows their Nodes, their Pods and Slurm's nodes, and does what
+`roll_out` decides, on the leader alone.
+
+What it decides by may be some seconds old. So before a Node loses its slurmd, and before a drain is made
+or taken back, Slurm is asked once more how the node is, and nothing is done about one that has changed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from extender.cluster.node_conditions import NodeStatus
+from extender.cluster.slurm_nodes import SlurmNodes
+from extender.cluster.view_updater import ClusterViewUpdater
+from extender.pools.member import Member, SlurmdPod
+from extender.pools.pool import Pool
+from extender.pools.roll_out import Action, Assign, Delete, Drain, PoolState, Undrain, decide
+from kubernetes_client.errors import Conflict, KubernetesError, NotFound
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.watch import ResourceWatch
+from service.cooperative import yielding
+from service.health import Health
+from service.periodic import periodically
+from slurm_client.errors import SlurmError
+from slurm_client.model import Node as SlurmNode
+from slurm_client.protocol import Slurm
+from wellknown.names import POOL, SLURMD
+from wellknown.slurmd_pod import Assignment
+
+_INTERVAL_S = 2.0
+_AT_A_TIME = 8
+_KEPT_REVISIONS = 10
+"""Of a pool, besides those in use: to go back to, as with a DaemonSet (revisionHistoryLimit)."""
+_ACTING, _STOPPED, _WATCH = "pools", "roll-outs", "watch of slurmd Pods"
+PARTS = (_ACTING, _STOPPED, _WATCH)
+"""The parts of health for this."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The parts that only the leader has."""
+
+    pools: Callable[[], Sequence[Pool]]
+    namespace: str
+    """Where slurmd Pods and revisions are."""
+    allowed: Callable[[], Awaitable[None]]
+    """Returns while this replica may act, and waits otherwise."""
+    placeholder_cpus: Callable[[str, SlurmNode], int]
+    """Returns how many CPUs of a Node and its node are placeholders' that lose nothing when slurmd is
+    started anew."""
+
+
+class PoolController:
+    """The controller of pools; it runs while this replica leads."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        slurm: Slurm,
+        slurm_nodes: SlurmNodes,
+        cluster: ClusterViewUpdater,
+        leadership: Leadership,
+        health: Health,
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._slurm_nodes = slurm_nodes
+        self._cluster = cluster
+        self._health = health
+        self._leads = leadership
+        self._inside = f"metadata.namespace={leadership.namespace}"
+        says = partial(health.says, _WATCH)
+        self._watch = ResourceWatch(kubernetes, "pods", self._inside, says)
+        self._pods: dict[str, tuple[str, SlurmdPod]] = {}
+        """The slurmd Pods, with their Nodes, by their names."""
+        self._listed = asyncio.Event()
+        self._news = asyncio.Event()
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._made: set[str] = set()
+        """The revisions that are in kube-apiserver."""
+        self.states: Mapping[str, PoolState] = {}
+        """By the pool's name."""
+
+    async def run(self) -> None:
+        """Runs for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            await self._listed.wait()
+            tasks.create_task(periodically(self.turn, self._pause))
+
+    async def _follow(self) -> None:
+        for manifest in await self._list():
+            self._note(manifest, gone=False)
+        self._listed.set()
+        async for change in self._watch.changes():
+            self._note(change.manifest, change.gone)
+            self._news.set()
+
+    async def _list(self) -> Sequence[Manifest]:
+        while True:
+            try:
+                return await self._watch.list()
+            except KubernetesError as error:
+                self._health.says(_WATCH, error)
+                await asyncio.sleep(_INTERVAL_S)
+
+    def _note(self, manifest: Manifest, gone: bool) -> None:
+        name = manifest["metadata"]["name"]
+        pod = None if gone else SlurmdPod.parse(manifest)
+        if pod is None:
+            self._pods.pop(name, None)
+        else:
+            self._pods[name] = ((manifest.get("spec") or {}).get("nodeName") or "", pod)
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_INTERVAL_S):
+                await self._news.wait()
+        self._news.clear()
+
+    async def turn(self) -> None:
+        """Decides about each pool, and acts."""
+        try:
+            reading = await self._slurm_nodes.read(_INTERVAL_S)
+        except SlurmError as error:
+            self._health.says(_ACTING, error)
+            return
+        members = await self._members({node.name: node for node in reading.nodes})
+        pools, states, errors = self._all_pools(members), dict[str, PoolState](), list[str]()
+        taken = set[str]()
+        for pool in pools:
+            own, matching = self._of(pool, members, taken)
+            decision = decide(pool, own, matching)
+            states[pool.name] = decision.state
+            results = await asyncio.gather(*(self._act(pool, action) for action in decision.actions))
+            errors += [f"{pool.name}: {error}" for error in results if error is not None]
+        self.states = {pool.name: states[pool.name] for pool in self._leads.pools()}
+        stopped = "; ".join(
+            f"{name}: {state.stopped}" for name, state in states.items() if state.stopped
+        )
+        self._health.says(_STOPPED, stopped or None, alarm=True)
+        self._health.says(_ACTING, "; ".join(errors[:1]) or None)
+
+    async def _members(self, slurm: Mapping[str, SlurmNode]) -> list[Member]:
+        """Returns all Nodes as both systems have them now."""
+        pods = dict(self._pods.values())
+        return [
+            self._member(name, slurm, pods) async for name in yielding(tuple(self._cluster.view.nodes))
+        ]
+
+    def _member(
+        self, name: str, slurm: Mapping[str, SlurmNode], pods: Mapping[str, SlurmdPod]
+    ) -> Member:
+        node = self._cluster.view.nodes[name]
+        status = self._cluster.node_statuses.get(name, NodeStatus())
+        stands = self._cluster.view.node_of(node.slurm_name)
+        known = slurm.get(node.slurm_name) if stands is not None and stands.name == name else None
+        return Member(
+            name,
+            node.slurm_name,
+            assigned=status.assigned,
+            pod=pods.get(name),
+            slurm=known,
+            cordoned=node.unschedulable,
+            has_agent=node.has_agent,
+            problem=status.slurmd_problem,
+            placeholder_cpus=self._leads.placeholder_cpus(name, known) if known is not None else 0,
+        )
+
+    def _all_pools(self, members: Iterable[Member]) -> list[Pool]:
+        """Returns the pools, and those that are no more and have Nodes yet, which want none."""
+        pools = list(self._leads.pools())
+        known = {pool.name for pool in pools}
+        left = {each.assigned.pool for each in members if each.assigned is not None} - known
+        return [*pools, *(Pool(name, {}, 0) for name in sorted(left))]
+
+    def _of(
+        self, pool: Pool, members: Iterable[Member], taken: set[str]
+    ) -> tuple[list[Member], frozenset[str]]:
+        """Returns the Nodes that are in a pool or match it, and the names of those that match: a Node
+        that matches several pools is for the first of them."""
+        own, matching = list[Member](), set[str]()
+        for each in members:
+            inside = _pool_of(each) == pool.name
+            labels = self._cluster.view.nodes[each.node].labels
+            if pool.replicas != 0 and each.node not in taken and pool.selects(labels):
+                taken.add(each.node)
+                if inside or _pool_of(each) is None:
+                    matching.add(each.node)
+            if inside or each.node in matching:
+                own.append(each)
+        return own, frozenset(matching)
+
+    async def _act(self, pool: Pool, action: Action) -> Exception | None:
+        async with self._slots:
+            try:
+                await self._leads.allowed()
+                await self._carry_out(pool, action)
+            except (Conflict, NotFound):  # it changes this moment, and the watch will tell
+                return None
+            except (SlurmError, KubernetesError) as error:
+                return error
+        return None
+
+    async def _carry_out(self, pool: Pool, action: Action) -> None:
+        member = action.member
+        if not _is_as(await self._slurm.node(member.slurm_name), member):
+            self._news.set()
+            return
+        about = {"pool": pool.name, "node": member.node, "slurm_node": member.slurm_name}
+        match action:
+            case Assign(_, assignment):
+                if assignment == pool.assignment:
+                    await self._make_revision(pool)
+                await self._assign(member, assignment)
+                log.info("assigned", **about, revision=assignment.revision if assignment else None)
+            case Drain(_, reason):
+                await self._slurm.drain_node(member.slurm_name, reason)
+                log.info("drained", **about, reason=reason)
+            case Undrain():
+                await self._slurm.undrain_node(member.slurm_name)
+                log.info("drain taken back", **about)
+            case Delete():
+                await self._slurm.delete_node(member.slurm_name)
+                log.info("deleted in Slurm", **about)
+
+    async def _assign(self, member: Member, assignment: Assignment | None) -> None:
+        manifest = await self._kubernetes.read_node(member.node)
+        metadata = manifest["metadata"]
+        if Assignment.on(metadata.get("annotations") or {}) != member.assigned:
+            return
+        annotations: Mapping[str, str | None] = (
+            assignment.annotations() if assignment else {SLURMD: None}
+        )
+        held = {"resourceVersion": metadata["resourceVersion"], "annotations": annotations}
+        await self._kubernetes.patch_node(member.node, {"metadata": held})
+
+    async def _make_revision(self, pool: Pool) -> None:
+        name = pool.assignment.revision
+        if name in self._made:
+            return
+        manifest: dict[str, Any] = {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {"name": name, "namespace": self._leads.namespace, "labels": {POOL: pool.name}},
+            "revision": 1,
+            "data": pool.data,
+        }
+        await self._kubernetes.create_revision(self._leads.namespace, manifest)
+        self._made.add(name)
+        await self._forget_old(pool)
+
+    async def _forget_old(self, pool: Pool) -> None:
+        """Deletes the oldest revisions of a pool that no Node has."""
+        listed = await self._kubernetes.list("controllerrevisions", self._inside)
+        used = {each.revision for _, each in self._pods.values()} | {pool.assignment.revision}
+        used |= {
+            status.assigned.revision
+            for status in self._cluster.node_statuses.values()
+            if status.assigned is not None
+        }
+        old = sorted(
+            (
+                (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"])
+                for each in listed.get("items") or ()
+                if (each["metadata"].get("labels") or {}).get(POOL) == pool.name
+            ),
+            reverse=True,
+        )
+        for _, name in [each for each in old if each[1] not in used][_KEPT_REVISIONS:]:
+            await self._kubernetes.delete_revision(self._leads.namespace, name)
+            self._made.discard(name)
+
+
+def _pool_of(member: Member) -> str | None:
+    if member.assigned is not None:
+        return member.assigned.pool
+    return member.pod.pool if member.pod is not None else None
+
+
+def _is_as(now: SlurmNode | None, member: Member) -> bool:
+    """Tells whether a node is in Slurm as it was when it was decided about."""
+    if now is None or member.slurm is None:
+        return now is member.slurm
+    then = replace(member, slurm=now)
+    return (then.busy, then.drained, then.reason, then.asleep) == (
+        *(member.busy, member.drained),
+        *(member.reason, member.asleep),
+    )

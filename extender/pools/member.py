@@ -1,0 +1,194 @@
+"""A Node of a pool as both systems have it: pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Self
+
+from extender.node_sync.drain_decision import PREFIX as NODE_SYNC
+from extender.record.placeholder import Placeholder
+from kubernetes_client.protocol import Manifest
+from slurm_client.model import Node as SlurmNode
+from wellknown import number_list
+from wellknown.names import POOL, REVISION
+from wellknown.slurmd_pod import CONTAINER, Assignment
+
+PREFIX: Final = "slurm-extender pool "
+"""The prefix of the reason of a pool's drains. Those for a Node's sake have another."""
+
+_FAILS: Final = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+"""Why a container waits that will not run by waiting: the kubelet's reasons (pkg/kubelet/container,
+pkg/kubelet/images)."""
+_ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
+_AWAY: Final = frozenset({"DOWN", "NOT_RESPONDING", "FUTURE", "UNKNOWN"})
+_CLOCKS_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmdPod:
+    """The slurmd Pod that a Node has."""
+
+    pool: str
+    revision: str
+    ready: bool = False
+    leaving: bool = False
+    """Whether it is being deleted."""
+    started: float | None = None
+    """When slurmd's container was started, in UNIX seconds; None while it does not run."""
+    failing: str = ""
+    """Why it does not come to run, by the kubelet's words."""
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self | None:
+        """Returns the slurmd Pod that a Pod is, None where it is none."""
+        metadata, status = manifest["metadata"], manifest.get("status") or {}
+        labels = metadata.get("labels") or {}
+        if POOL not in labels:
+            return None
+        conditions = {each["type"]: each.get("status") for each in status.get("conditions") or ()}
+        own: Manifest = next(
+            (each for each in status.get("containerStatuses") or () if each.get("name") == CONTAINER), {}
+        )
+        running = (own.get("state") or {}).get("running") or {}
+        started = running.get("startedAt")
+        return cls(
+            labels[POOL],
+            labels.get(REVISION, ""),
+            ready=conditions.get("Ready") == "True",
+            leaving="deletionTimestamp" in metadata,
+            started=datetime.fromisoformat(started).timestamp() if started else None,
+            failing=_failing(status),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A Node that is to be in a pool, or is in it."""
+
+    node: str
+    slurm_name: str
+    assigned: Assignment | None = None
+    pod: SlurmdPod | None = None
+    slurm: SlurmNode | None = None
+    """None where Slurm does not know it."""
+    cordoned: bool = False
+    has_agent: bool = False
+    """Whether a node agent is there to make its Pod."""
+    problem: str = ""
+    """Why the node agent cannot make or end its Pod, in the agent's words."""
+    placeholder_cpus: int = 0
+    """The CPUs of placeholders that have nothing to lose by a restart of slurmd, as Slurm counts."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether native jobs are there, or a job ends."""
+        if self.slurm is None:
+            return False
+        return self.slurm.cpus_allocated > self.placeholder_cpus or "COMPLETING" in self.slurm.states
+
+    @property
+    def drained(self) -> bool:
+        return self.slurm is not None and "DRAIN" in self.slurm.states
+
+    @property
+    def drained_by_pool(self) -> bool:
+        return self.drained and self.reason.startswith(PREFIX)
+
+    @property
+    def held(self) -> bool:
+        """Whether it is certain that Slurm starts no job there until a pool or a person says so. A drain
+        for the Node's sake ends when its cause does, slurmd or not."""
+        return self.drained and not self.reason.startswith(NODE_SYNC)
+
+    @property
+    def reason(self) -> str:
+        """Slurm's words why it is drained or down."""
+        return self.slurm.reason if self.slurm is not None else ""
+
+    @property
+    def asleep(self) -> bool:
+        """Whether Slurm's power saving has it off, or is about to."""
+        return self.slurm is not None and not self.slurm.states.isdisjoint(_ASLEEP)
+
+    @property
+    def down(self) -> bool:
+        """Whether Slurm starts no jobs there before slurmd tells of itself."""
+        return self.slurm is None or "DOWN" in self.slurm.states
+
+    @property
+    def away(self) -> bool:
+        """Whether its slurmd does not answer slurmctld."""
+        return self.slurm is None or not self.slurm.states.isdisjoint(_AWAY)
+
+    @property
+    def runs_what_it_should(self) -> bool:
+        """Whether the Pod of its assignment is ready."""
+        pod = self.pod
+        if pod is None or self.assigned is None or pod.leaving or not pod.ready:
+            return False
+        return pod.revision == self.assigned.revision
+
+    @property
+    def registered(self) -> bool:
+        """Whether the slurmd of that Pod has told slurmctld of itself."""
+        if not self.runs_what_it_should or self.slurm is None or self.pod is None:
+            return False
+        started, told = self.pod.started, self.slurm.slurmd_started
+        return started is not None and told is not None and told >= started - _CLOCKS_S
+
+    @property
+    def serves(self) -> bool:
+        """Whether it takes jobs, or would but for other reasons than its pool's."""
+        return self.registered and not self.away and not self.drained_by_pool
+
+    @property
+    def failing(self) -> str:
+        """Why the Pod of its assignment does not come to run; empty where nothing is wrong."""
+        if self.assigned is None:
+            return ""
+        if self.pod is not None and self.pod.revision == self.assigned.revision and self.pod.failing:
+            return self.pod.failing
+        return self.problem
+
+
+def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:
+    """Returns the CPUs that these placeholders have on a Node, as Slurm counts them there."""
+    slots = (member.slot for each in placeholders for member in each.members)
+    cores = (number_list.expand(slot.cores) for slot in slots if slot is not None and slot.node == node)
+    return sum(map(len, cores)) * slurm.cpus_per_core
+
+
+def _failing(status: Manifest) -> str:
+    if status.get("phase") in ("Failed", "Succeeded"):
+        ended = status.get("reason") or status["phase"], status.get("message") or ""
+        return f"the Pod has ended: {' '.join(ended).strip()}"
+    listed = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    for each in listed:
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _FAILS:
+            return ": ".join(
+                filter(None, (f"container {each['name']}", waiting["reason"], _last(each, waiting)))
+            )
+    return ""
+
+
+def _last(container: Mapping[str, object], waiting: Mapping[str, str]) -> str:
+    """Returns what a container said when it ended last, else why it waits."""
+    state = container.get("lastState")
+    ended = state.get("terminated") if isinstance(state, dict) else None
+    said = " ".join(str((ended or {}).get("message") or "").split())
+    code = (ended or {}).get("exitCode")
+    if said:
+        return said
+    return f"exit status {code}" if code is not None else waiting.get("message", "")

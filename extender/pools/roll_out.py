@@ -1,0 +1,218 @@
+"""What is to be done next about a pool's Nodes: one pure function of what both systems say of them.
+
+Nothing is remembered. What a pool is in the middle of stands on the Nodes (which revision each is
+assigned to), on the Pods (which one runs) and in the reasons of Slurm's drains, so that the next leader
+goes on where this one was killed.
+
+A slurmd Pod is replaced where no native job can be hurt: its node is drained, and its jobs have ended.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from extender.pools.member import PREFIX, Member
+from extender.pools.pool import Pool
+from wellknown.slurmd_pod import Assignment
+
+_LONGEST_WORDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Have a Node run another slurmd Pod than now, or none."""
+
+    member: Member
+    assignment: Assignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    member: Member
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undrain:
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Have Slurm forget a node whose Pod has left for good."""
+
+    member: Member
+
+
+Action = Assign | Drain | Undrain | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """How a pool is, for metrics and people."""
+
+    wanted: int = 0
+    serving: int = 0
+    updated: int = 0
+    """Assigned to the pool's newest revision."""
+    unavailable: int = 0
+    busy_outdated: int = 0
+    """Nodes with an old revision on which native jobs run."""
+    stopped: str = ""
+    """Why its roll-out has stopped; empty where it has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    actions: tuple[Action, ...] = ()
+    state: PoolState = field(default_factory=PoolState)
+
+
+def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> Decision:
+    """Returns what is to be done about the Nodes that are in a pool or match it. `matching` are the
+    names of those that match it."""
+    wanted_names = wanted(pool, members, matching)
+    inside = [each for each in members if each.node in wanted_names]
+    outside = [each for each in members if each.node not in wanted_names]
+    stopped = _stopped(pool, inside)
+    awake = [each for each in inside if not each.asleep and not each.cordoned]
+    actions = [
+        *(action for each in outside for action in _leave(pool, each)),
+        *(action for each in inside if each not in awake for action in _rest(pool, each)),
+        *(Undrain(each) for each in awake if _to_resume(pool, each, stopped)),
+        *_get_newest(pool, awake, stopped),
+    ]
+    current = pool.assignment
+    state = PoolState(
+        wanted=len(inside),
+        serving=sum(each.serves for each in awake),
+        updated=sum(each.assigned == current for each in inside),
+        unavailable=sum(not each.serves for each in awake),
+        busy_outdated=sum(each.busy and _outdated(pool, each) for each in awake),
+        stopped=stopped,
+    )
+    return Decision(tuple(actions), state)
+
+
+def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> frozenset[str]:
+    """Returns the Nodes that are to be in a pool. Of too many those stay that are in it, first those
+    with jobs; one that is on its way out stays on its way."""
+    fit = [each for each in members if each.node in matching]
+    if pool.replicas is None or len(fit) <= pool.replicas:
+        return frozenset(each.node for each in fit)
+
+    def order(member: Member) -> tuple[bool, bool, bool, str]:
+        leaves = member.reason.startswith(_leaving(pool))
+        return leaves, member.assigned is None, not member.busy, member.node
+
+    return frozenset(each.node for each in sorted(fit, key=order)[: pool.replicas])
+
+
+def _leaving(pool: Pool) -> str:
+    return f"{PREFIX}{pool.name}: the Node leaves the pool"
+
+
+def _cordoned(pool: Pool) -> str:
+    return f"{PREFIX}{pool.name}: the Node is cordoned, and slurmd has left it"
+
+
+def _rolling(pool: Pool) -> str:
+    return f"{PREFIX}{pool.name}: roll-out of {pool.assignment.revision}"
+
+
+def _outdated(pool: Pool, member: Member) -> bool:
+    return member.assigned is not None and member.assigned != pool.assignment
+
+
+def _stopped(pool: Pool, inside: Iterable[Member]) -> str:
+    """Returns why no more Nodes get the newest revision."""
+    failing = [each for each in inside if each.assigned == pool.assignment and each.failing]
+    if len(failing) < pool.update.stop_after:
+        return ""
+    first = min(failing, key=lambda each: each.node)
+    words = f"{len(failing)} slurmd Pods of {pool.assignment.revision} fail"
+    return f"{words}; on {first.node}: {first.failing}"[:_LONGEST_WORDS]
+
+
+def _leave(pool: Pool, member: Member) -> Iterator[Action]:
+    """A Node that leaves is drained, then loses its Pod, then its node in Slurm."""
+    if member.slurm is not None and not member.held:
+        yield Drain(member, _leaving(pool))
+    elif member.assigned is not None and not member.busy:
+        yield Assign(member, None)
+    elif member.assigned is None and member.pod is None and member.slurm is not None and not member.busy:
+        yield Delete(member)
+
+
+def _rest(pool: Pool, member: Member) -> Iterator[Action]:
+    """A Node that Slurm has powered down needs no slurmd. One that is cordoned is given free once its
+    jobs have ended, which `kubectl drain` waits for."""
+    if member.assigned is None or member.busy:
+        return
+    if member.asleep or member.held or member.slurm is None:
+        yield Assign(member, None)
+    elif member.drained:
+        yield Drain(member, _cordoned(pool))
+
+
+def _get_newest(pool: Pool, awake: Sequence[Member], stopped: str) -> Iterator[Action]:
+    """Nodes without slurmd get the newest revision, then those that have another. While the newest one
+    fails nobody gets it: a Node without slurmd gets what most others have."""
+    joining = sorted(
+        (each for each in awake if each.assigned is None and each.has_agent),
+        key=lambda each: (each.slurm is None, each.node),  # those first that Slurm waits for
+    )
+    if stopped:
+        assignment = _used_most(awake)
+        yield from (Assign(each, assignment) for each in joining if assignment is not None)
+        return
+    start = _may_start(pool, awake)
+    yield from (Assign(each, pool.assignment) for each in joining[:start])
+    yield from _replace(pool, awake, max(0, start - len(joining)))
+
+
+def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
+    """Returns how many more Nodes may get the newest revision now. The first few prove it: until as many
+    serve as would stop a roll-out, no more than so many are on their way."""
+    current = [each for each in awake if each.assigned == pool.assignment]
+    if sum(each.serves for each in current) >= pool.update.stop_after:
+        return len(awake)
+    next_ones = sum(_outdated(pool, each) and each.drained_by_pool for each in awake)
+    on_their_way = next_ones + sum(not each.registered for each in current)
+    return max(0, pool.update.stop_after - on_their_way)
+
+
+def _used_most(members: Iterable[Member]) -> Assignment | None:
+    """Returns the assignment of most of those that serve."""
+    tally = Counter(each.assigned for each in members if each.assigned is not None and each.serves)
+    return tally.most_common(1)[0][0] if tally else None
+
+
+def _to_resume(pool: Pool, member: Member, stopped: str) -> bool:
+    """Whether the pool's drain of a node is over."""
+    done = not _outdated(pool, member) or bool(stopped)
+    return done and member.registered and member.drained_by_pool and not member.away
+
+
+def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action]:
+    """Brings the newest revision to Nodes that have another, `start` at most: idle ones before those
+    whose jobs have to end, and without regard to room where a node is out of service anyway."""
+    outdated = [each for each in awake if _outdated(pool, each)]
+    room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
+    for each in sorted(outdated, key=lambda each: (each.busy, each.node)):
+        out = each.drained or each.down
+        if (out and each.busy) or not (each.down or _has_its_turn(pool, each)):
+            continue
+        if each.drained_by_pool:  # it was counted when it was drained
+            yield Assign(each, pool.assignment)
+        elif start > 0 and (out or (each.serves and room > 0)):
+            start -= 1
+            room -= not out
+            ends = each.held or each.down
+            yield Assign(each, pool.assignment) if ends else Drain(each, _rolling(pool))
+
+
+def _has_its_turn(pool: Pool, member: Member) -> bool:
+    if not pool.update.in_maintenance:
+        return True
+    return member.slurm is not None and "MAINTENANCE" in member.slurm.states

@@ -1,0 +1,120 @@
+"""The file of pools, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from extender.pools.file import read, schema
+from extender.pools.pool import Update
+from service.yaml_file import WrongFile
+
+LEAST = """\
+controllers: [slurmctld:6817]
+pools:
+- name: gpu
+  nodeSelector: {gpu: "yes"}
+  template: {spec: {containers: [{name: slurmd, image: i}]}}
+"""
+ALL = """\
+controllers: [a:6817, b:6817]
+pools:
+- name: gpu
+  nodeSelector: {node.kubernetes.io/instance-type: h100}
+  replicas: 4
+  slurm: {features: [gpu, h100], weight: 10, gres: "gpu:h100:8", topologyLabel: example.io/rack,
+    topologyPrefix: "default:", conf: State=CLOUD}
+  scripts: [start-up, more]
+  update: {maxUnavailable: 10%, stopAfter: 3, when: maintenance}
+  template:
+    metadata: {labels: {team: a}}
+    spec:
+      containers:
+      - {name: side, image: s}
+      - {name: slurmd, image: i}
+- {name: cpu, nodeSelector: {}, template: {spec: {containers: [{name: slurmd, image: i}]}}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "pools.yaml"
+
+
+def test_the_least_is_every_node_that_matches_one_at_a_time(file: Path) -> None:
+    file.write_text(LEAST)
+    (pool,) = read(file)
+    assert (pool.name, pool.selector, pool.replicas, pool.update) == (
+        "gpu",
+        {"gpu": "yes"},
+        None,
+        Update(),
+    )
+    assert pool.data["controllers"] == ["slurmctld:6817"]
+    assert pool.selects({"gpu": "yes", "more": "x"})
+    assert not pool.selects({"gpu": "no"})
+
+
+def test_all_that_can_be_said_is_read(file: Path) -> None:
+    file.write_text(ALL)
+    pool, other = read(file)
+    assert (pool.replicas, pool.update) == (4, Update("10%", 3, in_maintenance=True))
+    assert pool.data["slurm"] == {
+        "features": ["gpu", "h100"],
+        "weight": 10,
+        "gres": "gpu:h100:8",
+        "topologyLabel": "example.io/rack",
+        "topologyPrefix": "default:",
+        "conf": "State=CLOUD",
+    }
+    assert pool.data["scripts"] == ["start-up", "more"]
+    assert pool.data["template"]["metadata"] == {"labels": {"team": "a"}}
+    assert other.selects({})
+
+
+def test_a_revision_has_the_name_of_what_the_pod_is_made_of(file: Path) -> None:
+    """How many there are, and how fast they are replaced, replaces nothing."""
+    file.write_text(LEAST)
+    (first,) = read(file)
+    file.write_text(
+        LEAST.replace("name: gpu", "name: gpu\n  replicas: 3\n  update: {maxUnavailable: 5}")
+    )
+    assert read(file)[0].assignment == first.assignment
+    file.write_text(LEAST.replace("image: i", "image: j"))
+    changed = read(file)[0].assignment
+    assert changed.revision.startswith("gpu-")
+    assert changed != first.assignment
+    file.write_text(LEAST.replace("slurmctld:6817", "elsewhere:6817"))
+    assert read(file)[0].assignment not in (first.assignment, changed)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("", "", "is empty: `{controllers: [slurmctld:6817], pools: []}` is the least"),
+        ("[slurmctld:6817]", "[]", "1: controllers: must not be empty"),
+        ("name: gpu", "name: GPU", "3: pools[0].name: 'GPU' does not match"),
+        ("nodeSelector", "selector", "3: pools[0].nodeSelector: is missing"),
+        ("nodeSelector", "selector", "4: pools[0].selector: is no field here; there are name, "),
+        ("  template", "  slurm: {feature: [a]}\n  template", "slurm.feature: is no field here; there"),
+        ("  template", "  replicas: -1\n  template", "5: pools[0].replicas: Input should be great"),
+        ("  template", "  update: {maxUnavailable: 0}\n  template", "maxUnavailable must be 1 or more"),
+        ("  template", "  update: {maxUnavailable: 101%}\n  template", "'101%' does not match"),
+        ("  template", "  update: {when: now}\n  template", "update.when: must be idle or maintenance"),
+        ("containers: [{name: slurmd", "containers: [{name: other", "one of them must be called sl"),
+        ("{spec: {con", "{spec: {nodeName: n1, con", "template.spec: nodeName: is not the"),
+        ("{spec: ", "{status: {}, spec: ", "template: has metadata and spec"),
+        ("- name: gpu", "- {name: gpu, nodeSelector: {}, template: {spec: {containers: [{name: slurmd}]}}}\n"
+         "- name: gpu", "several pools are called gpu"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_line(file: Path, before: str, after: str, told: str) -> None:
+    file.write_text(LEAST.replace(before, after, 1) if before else "")
+    with pytest.raises(WrongFile) as wrong:
+        read(file)
+    assert told in str(wrong.value)
+
+
+def test_the_schema_names_every_field() -> None:
+    assert {"PoolModel", "SlurmModel", "UpdateModel"} <= schema()["$defs"].keys()

@@ -1,0 +1,123 @@
+"""A slurmd Pod and its node, as kubelets and Slurm tell of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.pools.member import Member, SlurmdPod, placeholder_cpus
+from slurm_client.model import Node
+from wellknown.slurmd_pod import Assignment, pod_name
+
+ASSIGNED = Assignment("gpu", "gpu-1")
+
+
+def pod(status: dict[str, Any], **metadata: Any) -> SlurmdPod:
+    labels = {"slurm-extender.io/pool": "gpu", "slurm-extender.io/revision": "gpu-1"}
+    found = SlurmdPod.parse({"metadata": {"labels": labels} | metadata, "status": status})
+    assert found is not None
+    return found
+
+
+def running(ready: str = "True") -> dict[str, Any]:
+    return {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": ready}],
+        "containerStatuses": [
+            {"name": "side", "state": {"running": {"startedAt": "2026-01-01T00:00:09Z"}}},
+            {"name": "slurmd", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}},
+        ],
+    }
+
+
+def test_a_pod_of_no_pool_is_no_slurmd_pod() -> None:
+    assert SlurmdPod.parse({"metadata": {"name": "p"}}) is None
+
+
+def test_a_pod_that_runs_tells_since_when_slurmd_does() -> None:
+    assert pod(running()) == SlurmdPod("gpu", "gpu-1", ready=True, started=1767225600.0)
+    assert pod(running("False")).ready is False
+    assert pod({}, deletionTimestamp="2026-01-01T00:00:00Z").leaving
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({}, ""),
+        ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, "the Pod has ended: Evicted disk"),
+        (
+            {"containerStatuses": [{"name": "slurmd", "state": {"waiting": {"reason": "ContainerCreating"}}}]},
+            "",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {
+                        "name": "slurmd",
+                        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+                        "lastState": {"terminated": {"exitCode": 1, "message": "fatal: no\nkey"}},
+                    }
+                ]
+            },
+            "container slurmd: CrashLoopBackOff: fatal: no key",
+        ),
+        (
+            {"initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "ErrImagePull",
+             "message": "not found"}}}]},
+            "container i: ErrImagePull: not found",
+        ),
+    ],
+)  # fmt: skip
+def test_why_a_pod_does_not_come_to_run(status: dict[str, Any], why: str) -> None:
+    assert pod(status).failing == why
+
+
+def member(node: Node | None, of: SlurmdPod | None = None, **more: Any) -> Member:
+    return Member("n1", "n1", ASSIGNED, of, node, **more)
+
+
+def slurm(*states: str, cpus_allocated: int = 0, started: int | None = None, reason: str = "") -> Node:
+    return Node(
+        "n1", frozenset(states), 8, 100,
+        cpus_allocated=cpus_allocated, slurmd_started=started, reason=reason, cores=4,
+    )  # fmt: skip
+
+
+def test_a_node_is_busy_with_native_jobs_and_not_with_placeholders() -> None:
+    assert not member(None).busy
+    assert member(slurm("MIXED", cpus_allocated=2)).busy
+    assert not member(slurm("MIXED", cpus_allocated=2), placeholder_cpus=2).busy
+    assert member(slurm("MIXED", cpus_allocated=4), placeholder_cpus=2).busy
+    assert member(slurm("IDLE", "COMPLETING")).busy
+
+
+def test_a_slurmd_that_registered_before_its_pod_started_is_the_one_before() -> None:
+    now = pod(running())
+    assert member(slurm("IDLE", started=1767225601), now).serves
+    assert not member(slurm("IDLE", started=1767225000), now).serves
+    assert not member(slurm("IDLE", started=None), now).serves
+    assert not member(slurm("IDLE", "NOT_RESPONDING", started=1767225601), now).serves
+    assert not member(slurm("IDLE", started=1767225601), pod(running("False"))).serves
+    pools = slurm("IDLE", "DRAIN", started=1767225601, reason="slurm-extender pool gpu: roll-out")
+    assert not member(pools, now).serves
+    persons = slurm("IDLE", "DRAIN", started=1767225601, reason="loud disk")
+    assert member(persons, now).serves
+
+
+def test_what_the_agent_cannot_do_is_a_failure_of_the_pod() -> None:
+    assert member(None, problem="kube-apiserver does not take it").failing == (
+        "kube-apiserver does not take it"
+    )
+    assert not Member("n1", "n1", problem="old").failing
+
+
+def test_no_placeholder_has_no_cpus() -> None:
+    assert placeholder_cpus((), "n1", slurm("IDLE")) == 0
+
+
+def test_a_long_name_of_a_node_makes_a_pods_name_that_is_no_others() -> None:
+    assert pod_name("n1") == "slurmd-n1"
+    long = [pod_name("n" * 250 + end) for end in ("a", "b")]
+    assert all(len(name) <= 253 for name in long)
+    assert long[0] != long[1]

@@ -1,0 +1,229 @@
+"""What is decided about pools: joins, roll-outs, drains, and no native job that is hurt by any of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.pools.pool import Pool, Update
+from extender.pools.roll_out import Assign, Drain, Undrain
+from tests.pools.world import POOL, World
+
+
+def wide(**update: int | str | bool) -> Pool:
+    return replace(POOL, update=replace(Update(), **update))  # type: ignore[arg-type]
+
+
+def test_the_first_two_nodes_prove_a_template_and_then_all_get_it() -> None:
+    world = World(50)
+    world.decide()
+    assert [type(each) for each in world.actions] == [Assign, Assign]
+    world.settle(5)
+    assert len(world.serving) == 50
+    assert world.state.serving == world.state.wanted == world.state.updated == 50
+
+
+def test_a_template_that_crashes_comes_to_two_nodes_and_says_why() -> None:
+    world = World(50)
+    world.bad = {POOL.assignment.revision}
+    world.settle()
+    assert len(world.got_bad) == 2
+    assert "2 slurmd Pods of gpu-" in world.state.stopped
+    assert "on n0000: CrashLoopBackOff" in world.state.stopped
+
+
+def test_a_pool_of_so_many_nodes_has_so_many() -> None:
+    world = World(10, replace(POOL, replicas=4))
+    world.settle()
+    assert world.serving == {"n0000", "n0001", "n0002", "n0003"}
+
+
+def test_a_pool_that_becomes_smaller_lets_idle_nodes_go_and_waits_for_jobs() -> None:
+    world = World(4)
+    world.settle()
+    for name in ("n0000", "n0003"):
+        world.start_job(world.machines[name])
+    world.pool = replace(POOL, replicas=1)
+    world.settle()
+    assert {name for name, each in world.machines.items() if each.in_slurm} == {"n0000", "n0003"}
+    assert "DRAIN" in world.machines["n0003"].states
+    world.machines["n0003"].jobs = 0
+    world.settle()
+    assert {name for name, each in world.machines.items() if each.in_slurm} == {"n0000"}
+    assert world.machines["n0003"].running is None
+    assert world.lost_jobs == 0
+
+
+def test_a_node_that_is_wanted_again_while_it_leaves_stays() -> None:
+    world = World(2)
+    world.settle()
+    world.start_job(world.machines["n0001"])
+    world.machines["n0001"].matches = False
+    world.settle()
+    assert "DRAIN" in world.machines["n0001"].states
+    world.machines["n0001"].matches = True
+    world.settle()
+    assert world.serving == {"n0000", "n0001"}
+    assert world.machines["n0001"].jobs
+
+
+def test_a_changed_template_replaces_idle_nodes_first_and_one_at_a_time() -> None:
+    world = World(6)
+    world.settle()
+    for name in ("n0000", "n0001"):
+        world.start_job(world.machines[name])
+    world.change(template=2)
+    world.decide()
+    assert [(type(each), each.member.node) for each in world.actions] == [(Drain, "n0002")]
+    world.settle()
+    assert world.serving == {"n0002", "n0003", "n0004", "n0005"}
+    assert world.machines["n0000"].states == {"DRAIN"}  # the one that is next, when its job has ended
+    assert not world.machines["n0001"].states
+    assert world.most_out == 1
+    world.machines["n0000"].jobs = world.machines["n0001"].jobs = 0
+    world.settle()
+    assert len(world.serving) == 6
+    assert world.lost_jobs == 0
+
+
+@pytest.mark.parametrize(("most", "at_once"), [(3, 3), ("50%", 10), ("1%", 1)])
+def test_no_more_nodes_are_out_of_service_than_may_be(most: int | str, at_once: int) -> None:
+    world = World(20, wide(max_unavailable=most))
+    world.settle()
+    world.change(template=2)
+    world.settle(150)
+    assert len(world.serving) == 20
+    assert world.most_out == at_once
+
+
+def test_a_roll_out_of_what_crashes_stops_and_the_old_template_takes_it_back() -> None:
+    world = World(20, wide(max_unavailable=10))
+    world.settle()
+    world.change(template="bad")
+    world.bad = {world.pool.assignment.revision}
+    world.settle()
+    assert len(world.got_bad) == 2
+    assert world.state.stopped
+    assert world.state.serving == 18
+    world.change(template=1)
+    world.settle(6)
+    assert len(world.serving) == 20
+    assert not world.state.stopped
+
+
+def test_a_new_node_gets_what_most_have_while_the_newest_template_crashes() -> None:
+    world = World(5)
+    world.machines["n0004"].matches = False
+    world.settle()
+    good = world.pool.assignment
+    world.pool = replace(world.pool, update=Update(stop_after=1), data={"template": "bad"})
+    world.bad = {world.pool.assignment.revision}
+    world.settle()
+    world.machines["n0004"].matches = True
+    world.settle()
+    assert world.machines["n0004"].running == good
+    assert len(world.got_bad) == 1
+
+
+def test_a_cordoned_node_is_given_free_when_its_job_has_ended_and_comes_back() -> None:
+    world = World(2)
+    world.settle()
+    machine = world.machines["n0001"]
+    world.start_job(machine)
+    machine.cordoned = True
+    world.settle()
+    assert machine.running is not None
+    machine.jobs = 0
+    world.settle()
+    assert machine.running is None
+    assert machine.in_slurm
+    # No job comes in the moment between: Slurm would not miss slurmd for minutes.
+    machine.cordoned = False
+    world.step()
+    world.start_job(machine)
+    assert not machine.jobs
+    world.settle()
+    assert world.serving == {"n0000", "n0001"}
+    assert not machine.states
+
+
+def test_a_persons_drain_is_never_taken_back_and_its_idle_node_is_replaced() -> None:
+    world = World(3)
+    world.settle()
+    machine = world.machines["n0001"]
+    machine.states, machine.reason = {"DRAIN"}, "disk is loud"
+    world.change(template=2)
+    world.settle()
+    assert machine.running == world.pool.assignment
+    assert (machine.states, machine.reason) == ({"DRAIN"}, "disk is loud")
+    assert len(world.serving) == 3
+
+
+def test_a_drain_for_the_nodes_sake_is_made_the_pools_before_slurmd_ends() -> None:
+    """It ends when its cause does: Slurm would start a job where there is no slurmd yet."""
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states, machine.reason = {"DRAIN"}, "slurm-extender: condition example.io/A: bad"
+    world.change(template=2)
+    world.decide()
+    assert [type(each) for each in world.actions] == [Drain]
+    world.decide()
+    assert [type(each) for each in world.actions] == [Assign]
+
+
+@pytest.mark.parametrize("state", ["POWERED_DOWN", "POWERING_DOWN"])
+def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_up(state: str) -> None:
+    world = World(3)
+    world.settle()
+    machine = world.machines["n0001"]
+    machine.states = {state}
+    world.settle()
+    assert machine.running is None
+    assert machine.in_slurm
+    machine.states = {"POWERING_UP"}
+    world.step()
+    world.step()
+    assert machine.running == world.pool.assignment
+
+
+def test_in_maintenance_only_reserved_nodes_are_replaced() -> None:
+    world = World(3, wide(in_maintenance=True))
+    world.settle()
+    world.change(template=2)
+    world.settle()
+    assert world.serving == set()
+    world.machines["n0001"].states |= {"MAINTENANCE"}
+    world.settle()
+    assert world.serving == {"n0001"}
+
+
+def test_a_drain_that_a_crash_left_is_taken_back_by_the_next_leader() -> None:
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states, machine.reason = {"DRAIN"}, "slurm-extender pool gpu: roll-out of gpu-123"
+    world.decide()
+    assert [type(each) for each in world.actions] == [Undrain]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4), st.sampled_from([1, 2, "30%"]))
+def test_no_job_is_lost_and_all_come_to_the_newest_template(
+    seed: int, stop_after: int, most: int | str
+) -> None:
+    """Jobs come and go, Nodes are cordoned, templates change, some crash; at last all is quiet."""
+    world = World(8, wide(max_unavailable=most, stop_after=stop_after), seed)
+    for _ in range(80):
+        world.something_happens()
+        world.step()
+        assert world.lost_jobs == 0
+    world.change(template="last")
+    for machine in world.machines.values():
+        machine.cordoned, machine.matches, machine.jobs = False, True, 0
+    world.settle(120)
+    assert world.lost_jobs == 0
+    assert len(world.serving) == 8
+    assert not any(machine.states for machine in world.machines.values())

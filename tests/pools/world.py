@@ -1,0 +1,216 @@
+"""A small world around `extender.pools.roll_out`: Slurm, kubelets and node agents, as far as it asks.
+
+An observer looks at each step: no native job is on a node whose slurmd ends, and no more nodes are out
+of service than may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from extender.node_sync.drain_decision import PREFIX as NODE_SYNC
+from extender.pools.member import PREFIX, Member, SlurmdPod
+from extender.pools.pool import Pool
+from extender.pools.roll_out import Action, Assign, Delete, Drain, PoolState, Undrain, decide
+from slurm_client.model import Node as SlurmNode
+from wellknown.slurmd_pod import Assignment
+
+POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
+CPUS = 8
+
+
+@dataclass
+class Machine:
+    """A Node, and what is on it."""
+
+    name: str
+    matches: bool = True
+    assigned: Assignment | None = None
+    running: Assignment | None = None
+    """The slurmd Pod that it has."""
+    age: int = 0
+    """How many steps that Pod is old."""
+    in_slurm: bool = False
+    states: set[str] = field(default_factory=set)
+    reason: str = ""
+    started: int | None = None
+    """When slurmd registered."""
+    jobs: int = 0
+    """CPUs of native jobs."""
+    cordoned: bool = False
+    made_at: int = 0
+    lost_jobs: int = 0
+
+
+class World:
+    """Time goes on in steps; in each of them the agents and kubelets act, then the controller."""
+
+    def __init__(self, machines: int, pool: Pool = POOL, seed: int = 0) -> None:
+        self.pool = pool
+        self.machines = {f"n{number:04}": Machine(f"n{number:04}") for number in range(machines)}
+        self.bad: set[str] = set()
+        """Revisions whose slurmd crashes."""
+        self.now = 1000
+        self.random = Random(seed)
+        self.state = PoolState()
+        self.actions: list[Action] = []
+        self.got_bad: set[str] = set()
+        """The machines that ever ran a bad revision."""
+        self.most_out = 0
+        """The most nodes at once that the pool itself had out of service after they had served."""
+
+    def change(self, **template: Any) -> None:
+        """Another template is in the file."""
+        self.pool = replace(self.pool, data=template)
+
+    def member(self, machine: Machine) -> Member:
+        slurm = None
+        if machine.in_slurm:
+            states = frozenset(machine.states | ({"MIXED"} if machine.jobs else {"IDLE"}))
+            slurm = SlurmNode(
+                machine.name,
+                states,
+                CPUS,
+                1000,
+                reason=machine.reason,
+                cpus_allocated=machine.jobs,
+                slurmd_started=machine.started,
+            )
+        return Member(
+            machine.name,
+            machine.name,
+            assigned=machine.assigned,
+            pod=self._pod(machine),
+            slurm=slurm,
+            cordoned=machine.cordoned,
+            has_agent=True,
+        )
+
+    def _pod(self, machine: Machine) -> SlurmdPod | None:
+        running = machine.running
+        if running is None:
+            return None
+        crashes = running.revision in self.bad
+        up = machine.age >= 1 and not crashes
+        return SlurmdPod(
+            running.pool,
+            running.revision,
+            ready=up,
+            started=float(machine.made_at) if up else None,
+            failing="CrashLoopBackOff" if crashes and machine.age >= 2 else "",
+        )
+
+    def step(self) -> None:
+        self.now += 10
+        for machine in self.machines.values():
+            self._agent(machine)
+            self._slurmd(machine)
+            self._node_sync(machine)
+        self.decide()
+
+    def decide(self) -> None:
+        members = [self.member(each) for each in self.machines.values() if self._is_seen(each)]
+        matching = frozenset(each.name for each in self.machines.values() if each.matches)
+        decision = decide(self.pool, members, matching)
+        self.state = decision.state
+        self.actions = list(decision.actions)
+        for action in decision.actions:
+            self._do(action)
+        own = [
+            each for each in self.machines.values() if each.in_slurm and each.reason.startswith(PREFIX)
+        ]
+        self.most_out = max(self.most_out, sum(not each.cordoned and each.matches for each in own))
+
+    def _is_seen(self, machine: Machine) -> bool:
+        return machine.matches or bool(machine.assigned or machine.running or machine.in_slurm)
+
+    def _do(self, action: Action) -> None:
+        machine = self.machines[action.member.node]
+        match action:
+            case Assign(_, assignment):
+                machine.assigned = assignment
+            case Drain(_, reason):
+                assert machine.in_slurm
+                machine.states |= {"DRAIN"}
+                machine.reason = reason
+            case Undrain():
+                assert machine.reason.startswith(PREFIX), "a person's drain is taken back"
+                machine.states -= {"DRAIN"}
+                machine.reason = ""
+            case Delete():
+                assert not machine.jobs
+                assert machine.running is None
+                machine.in_slurm, machine.states, machine.reason = False, set(), ""
+
+    def _agent(self, machine: Machine) -> None:
+        if machine.running == machine.assigned:
+            machine.age += 1
+            return
+        if machine.running is not None:
+            if machine.jobs:
+                machine.lost_jobs += 1
+            machine.running = None
+            return
+        machine.running, machine.age, machine.made_at = machine.assigned, 0, self.now
+        if machine.assigned is not None and machine.assigned.revision in self.bad:
+            self.got_bad.add(machine.name)
+
+    def _slurmd(self, machine: Machine) -> None:
+        pod = self._pod(machine)
+        if pod is None or not pod.ready:
+            return
+        if not machine.in_slurm:
+            machine.in_slurm, machine.states, machine.reason = True, set(), ""
+        machine.started = machine.made_at + 1
+
+    def _node_sync(self, machine: Machine) -> None:
+        if not machine.in_slurm:
+            return
+        if machine.cordoned and "DRAIN" not in machine.states:
+            machine.states |= {"DRAIN"}
+            machine.reason = f"{NODE_SYNC}cordoned in Kubernetes"
+        elif not machine.cordoned and machine.reason.startswith(NODE_SYNC):
+            machine.states -= {"DRAIN"}
+            machine.reason = ""
+
+    def start_job(self, machine: Machine) -> None:
+        """Slurm starts a native job, where it starts jobs; where there is no slurmd it is lost."""
+        if machine.in_slurm and not machine.states and not machine.jobs:
+            machine.jobs = CPUS
+            pod = self._pod(machine)
+            if pod is None or not pod.ready:
+                machine.lost_jobs += 1
+
+    def something_happens(self) -> None:
+        """To one of the machines, or the file."""
+        machine, luck = self.random.choice(list(self.machines.values())), self.random.random
+        match self.random.randrange(8):
+            case 0 | 1 | 2:
+                self.start_job(machine)
+            case 3 | 4:
+                machine.jobs = 0
+            case 5:
+                machine.cordoned = not machine.cordoned
+            case 6:
+                machine.matches = luck() < 0.8
+            case _ if luck() < 0.3:
+                self.change(template=self.now)
+                if luck() < 0.4:
+                    self.bad.add(self.pool.assignment.revision)
+
+    def settle(self, steps: int = 60) -> None:
+        for _ in range(steps):
+            self.step()
+
+    @property
+    def lost_jobs(self) -> int:
+        return sum(each.lost_jobs for each in self.machines.values())
+
+    @property
+    def serving(self) -> set[str]:
+        """The machines that serve the newest revision."""
+        members = {name: self.member(each) for name, each in self.machines.items()}
+        newest = self.pool.assignment
+        return {name for name, each in members.items() if each.serves and each.assigned == newest}
