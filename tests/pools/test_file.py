@@ -17,6 +17,7 @@ pools:
   nodeSelector: {gpu: "yes"}
   template: {spec: {containers: [{name: slurmd, image: i}]}}
 """
+TWIN = "{name: gpu, nodeSelector: {}, template: {spec: {containers: [{name: slurmd}]}}}"
 ALL = """\
 controllers: [a:6817, b:6817]
 pools:
@@ -105,8 +106,7 @@ def test_a_revision_has_the_name_of_what_the_pod_is_made_of(file: Path) -> None:
         ("containers: [{name: slurmd", "containers: [{name: other", "one of them must be called sl"),
         ("{spec: {con", "{spec: {nodeName: n1, con", "template.spec: nodeName: is not the"),
         ("{spec: ", "{status: {}, spec: ", "template: has metadata and spec"),
-        ("- name: gpu", "- {name: gpu, nodeSelector: {}, template: {spec: {containers: [{name: slurmd}]}}}\n"
-         "- name: gpu", "several pools are called gpu"),
+        ("- name: gpu", f"- {TWIN}\n- name: gpu", "several pools are called gpu"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_line(file: Path, before: str, after: str, told: str) -> None:
