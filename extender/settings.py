@@ -21,7 +21,6 @@ from extender.node_sync.drain_decision import TAINT, DrainSettings
 from extender.record.config import PlacementConfig
 from extender.request.annotations import DEFAULT_PAGE
 from extender.request.grace_period import DefaultGrace, GraceRule
-from extender.request.resources import parse_quantity
 from extender.request.scope import Scope, Selector
 from extender.request.shared_gpus import SharedGpus
 from extender.request.translation import TranslationConfig
@@ -36,6 +35,7 @@ from wellknown.names import (
     SLURM_OUT_OF_SERVICE,
 )
 from wellknown.node_mapping import is_kubelets
+from wellknown.resources import parse_quantity
 
 Cpus = Annotated[Decimal, BeforeValidator(parse_quantity)]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from extender.cluster.view import ClusterView
-from extender.request.resources import in_millis
 from slurm_client.model import Node as SlurmNode
+from wellknown.resources import in_millis
 
 _MILLI = Decimal("0.001")
 

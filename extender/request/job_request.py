@@ -9,7 +9,11 @@ from typing import Any
 from extender.request.annotations import FIELD_NAMES, LONGEST_MINUTES, minutes, read_annotations
 from extender.request.limits import too_much_asked, too_much_kept
 from extender.request.node_constraints import ANYWHERE, NodeConstraints
-from extender.request.resources import (
+from extender.request.translation import TranslationConfig
+from kubernetes_client.protocol import Manifest
+from slurm_client.model import MOST_CPUS, JobSpec, Sharing
+from wellknown.job_key import job_name
+from wellknown.resources import (
     effective_limits,
     effective_requests,
     in_millis,
@@ -17,10 +21,6 @@ from extender.request.resources import (
     whole,
     wrong_quantities,
 )
-from extender.request.translation import TranslationConfig
-from kubernetes_client.protocol import Manifest
-from slurm_client.model import MOST_CPUS, JobSpec, Sharing
-from wellknown.job_key import job_name
 
 MANDATORY = ("cpu", "memory")
 _TEXTS = (

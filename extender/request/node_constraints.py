@@ -16,10 +16,10 @@ from typing import NamedTuple, Self
 import orjson
 
 from extender.request import limits
-from extender.request.resources import parse_quantity
 from kubernetes_client.protocol import Manifest
 from wellknown import node_mapping
 from wellknown.names import DEVICE_PROBLEM
+from wellknown.resources import parse_quantity
 
 _SMALL = 512
 

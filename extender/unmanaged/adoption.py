@@ -30,12 +30,12 @@ from extender.record.ownership import Claim, is_own
 from extender.request.annotations import LONGEST_MINUTES
 from extender.request.job_request import gres_of
 from extender.request.pod_end import with_words
-from extender.request.resources import effective_requests, mebibytes, whole
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity import adopted_as, exempt
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import UNKNOWN_STATE, Job, JobSpec, JobState, Partition
 from wellknown.job_key import ADOPTED_ATTEMPT, JobIdRange, PlaceholderKey, job_name
+from wellknown.resources import effective_requests, mebibytes, whole
 
 COMMENT = "adopted: another scheduler has bound this Pod, which runs on without its job"
 _OVER = ("Succeeded", "Failed")

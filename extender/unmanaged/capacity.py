@@ -16,7 +16,6 @@ from math import inf
 from typing import Self
 
 from extender.request.job_request import gres_of
-from extender.request.resources import MEBIBYTE, effective_requests, whole
 from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 from slurm_client import gres
@@ -25,6 +24,7 @@ from slurm_client.model import Node as SlurmNode
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
 from wellknown.names import ADOPTED
+from wellknown.resources import MEBIBYTE, effective_requests, whole
 
 _NEVER_FITS = 2**63
 _SYSTEM_CRITICAL = 2_000_000_000

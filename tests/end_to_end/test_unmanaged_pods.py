@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from deploy.local.spec import ClusterSpec
-from extender.request.resources import effective_requests
 from extender.unmanaged.free_capacity import TAKEN
 from tests.end_to_end.actors import Actors, Manifest, eventually
 from wellknown.names import CAPACITY_FREED
+from wellknown.resources import effective_requests
 
 pytestmark = pytest.mark.real
 

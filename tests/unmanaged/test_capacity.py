@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from extender.request.resources import MEBIBYTE
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity import (
     Amounts,
@@ -24,6 +23,7 @@ from slurm_client.in_memory import node
 from slurm_client.model import JobState
 from tests.builders import TRANSLATION, Manifest, pod_manifest
 from wellknown.names import JOB_ID, NODE
+from wellknown.resources import MEBIBYTE
 
 GI = 1024 * MEBIBYTE
 WHOLE = Amounts(8000, 16 * GI, {"gpu": 4})

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
+from typing import Any
 
-from kubernetes_client.protocol import Manifest
-
+Manifest = Mapping[str, Any]
 _QUANTITY = re.compile(
     r"([+-]?(?:\d{1,30}\.?\d{0,30}|\.\d{1,30}))([eE][+-]?\d{1,2}|[KMGTPE]i|[numkMGTPE])?", re.ASCII
 )

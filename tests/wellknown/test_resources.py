@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.request.resources import (
+from tests.builders import container
+from tests.hostile import least
+from wellknown.resources import (
     MEBIBYTE,
     effective_limits,
     effective_requests,
@@ -19,8 +21,6 @@ from extender.request.resources import (
     parse_quantity,
     whole,
 )
-from tests.builders import container
-from tests.hostile import least
 
 KUBERNETES_LARGEST = 2**63 - 1
 GI = 1 << 30
