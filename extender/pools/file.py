@@ -136,7 +136,11 @@ def _wrong_template(template: dict[str, Any]) -> str | None:
     if ours := [field for field in _OURS if field in spec]:
         return f"template.spec: {', '.join(ours)}: is not the template's to say"
     containers = spec.get("containers")
-    names = [each.get("name") for each in containers or () if isinstance(each, dict)]
+    if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
+        return "template.spec.containers: a list of containers is needed"
+    names = [each.get("name") for each in containers]
     if names.count(CONTAINER) != 1:
         return f"template.spec.containers: one of them must be called {CONTAINER}"
+    if "lifecycle" in containers[names.index(CONTAINER)]:
+        return f"template.spec.containers: {CONTAINER}: lifecycle is not the template's to say"
     return None

@@ -157,9 +157,9 @@ class Member:
         """Why the Pod of its assignment does not come to run; empty where nothing is wrong."""
         if self.assigned is None:
             return ""
-        if self.pod is not None and self.pod.revision == self.assigned.revision and self.pod.failing:
-            return self.pod.failing
-        return self.problem
+        if self.pod is None:
+            return self.problem
+        return self.pod.failing if self.pod.revision == self.assigned.revision else ""
 
 
 def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:

@@ -79,6 +79,7 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
     actions = [
         *(action for each in outside for action in _leave(pool, each)),
         *(action for each in inside if each not in awake for action in _rest(pool, each)),
+        *(Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each)),
         *(Undrain(each) for each in awake if _to_resume(pool, each, stopped)),
         *_get_newest(pool, awake, stopped),
     ]
@@ -114,6 +115,10 @@ def _leaving(pool: Pool) -> str:
 
 def _cordoned(pool: Pool) -> str:
     return f"{PREFIX}{pool.name}: the Node is cordoned, and slurmd has left it"
+
+
+def _deleted(pool: Pool) -> str:
+    return f"{PREFIX}{pool.name}: its slurmd Pod is being deleted"
 
 
 def _rolling(pool: Pool) -> str:
@@ -186,6 +191,12 @@ def _used_most(members: Iterable[Member]) -> Assignment | None:
     """Returns the assignment of most of those that serve."""
     tally = Counter(each.assigned for each in members if each.assigned is not None and each.serves)
     return tally.most_common(1)[0][0] if tally else None
+
+
+def _is_being_deleted(member: Member) -> bool:
+    """Whether somebody deletes its Pod, which lasts until its jobs have ended: more must not come."""
+    leaving = member.pod is not None and member.pod.leaving
+    return leaving and member.slurm is not None and not member.held
 
 
 def _to_resume(pool: Pool, member: Member, stopped: str) -> bool:

@@ -46,10 +46,7 @@ def test_a_pod_that_runs_tells_since_when_slurmd_does() -> None:
     [
         ({}, ""),
         ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, "the Pod has ended: Evicted disk"),
-        (
-            {"containerStatuses": [{"name": "slurmd", "state": {"waiting": {"reason": "ContainerCreating"}}}]},
-            "",
-        ),
+        ({"containerStatuses": [{"name": "s", "state": {"waiting": {"reason": "Pulling"}}}]}, ""),
         (
             {
                 "containerStatuses": [

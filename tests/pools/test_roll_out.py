@@ -175,6 +175,21 @@ def test_a_drain_for_the_nodes_sake_is_made_the_pools_before_slurmd_ends() -> No
     assert [type(each) for each in world.actions] == [Assign]
 
 
+def test_a_pod_that_somebody_deletes_keeps_its_job_and_gets_no_more() -> None:
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    world.start_job(machine)
+    machine.deleted = True
+    world.settle()
+    assert machine.states == {"DRAIN"}
+    assert machine.running
+    machine.jobs = 0
+    world.settle()
+    assert world.serving == {"n0000"}
+    assert not machine.states
+
+
 @pytest.mark.parametrize("state", ["POWERED_DOWN", "POWERING_DOWN"])
 def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_up(state: str) -> None:
     world = World(3)

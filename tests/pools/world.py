@@ -40,6 +40,8 @@ class Machine:
     jobs: int = 0
     """CPUs of native jobs."""
     cordoned: bool = False
+    deleted: bool = False
+    """Whether somebody deletes its Pod, which waits for the jobs."""
     made_at: int = 0
     lost_jobs: int = 0
 
@@ -99,6 +101,7 @@ class World:
             running.revision,
             ready=up,
             started=float(machine.made_at) if up else None,
+            leaving=machine.deleted,
             failing="CrashLoopBackOff" if crashes and machine.age >= 2 else "",
         )
 
@@ -145,6 +148,13 @@ class World:
                 machine.in_slurm, machine.states, machine.reason = False, set(), ""
 
     def _agent(self, machine: Machine) -> None:
+        if machine.deleted:  # node_agent/slurmd/stop.sh
+            if machine.in_slurm and "DRAIN" not in machine.states:
+                machine.states |= {"DRAIN"}
+                machine.reason = f"{PREFIX}gpu: its slurmd Pod is being deleted"
+            elif not machine.jobs:
+                machine.running, machine.deleted = None, False
+            return
         if machine.running == machine.assigned:
             machine.age += 1
             return
@@ -195,6 +205,7 @@ class World:
                 machine.cordoned = not machine.cordoned
             case 6:
                 machine.matches = luck() < 0.8
+                machine.deleted = machine.running is not None and luck() < 0.2
             case _ if luck() < 0.3:
                 self.change(template=self.now)
                 if luck() < 0.4:

@@ -1,0 +1,163 @@
+"""The slurmd Pod that a Node is to run, as a manifest: pure.
+
+It is the pool's template, with what every slurmd Pod needs. What the template says itself counts, but
+for what makes the Pod this Node's.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+import orjson
+
+from kubernetes_client.protocol import Manifest
+from wellknown import resources
+from wellknown.names import POOL, REVISION
+from wellknown.slurmd_pod import CONTAINER, Assignment, pod_name
+
+_SCRIPTS: Final = "/slurm-extender/scripts"
+_SOCKETS: Final = "/run/slurm-extender"
+"""The node agent's folder on the host: its socket, and what `slurmd -G` prints."""
+_PATIENCE_S: Final = 7 * 86_400
+"""How long jobs may go on when the Pod is deleted: longer than most partitions let them."""
+_TOLERATES_ALL: Final = {"operator": "Exists"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the agent knows of its Node."""
+
+    node: Manifest
+    slurm_name: str
+    gres: str = ""
+    """As slurmd's Gres=: "gpu:nvidia_h100:8"; empty where there are no devices."""
+    threads_per_core: int = 1
+    daemons: Sequence[Manifest] = ()
+    """The specs of the Pods of DaemonSets here."""
+
+
+def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, namespace: str) -> Manifest:
+    """Returns the Pod. `data` is what the revision has (extender.pools.file)."""
+    template: dict[str, Any] = orjson.loads(orjson.dumps(data["template"]))  # a copy
+    metadata, spec = template.get("metadata") or {}, template["spec"]
+    node = found.node["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(node["name"]),
+            "namespace": namespace,
+            "labels": (metadata.get("labels") or {})
+            | {
+                "app.kubernetes.io/name": "slurmd",
+                POOL: assignment.pool,
+                REVISION: assignment.revision,
+            },
+            "annotations": metadata.get("annotations") or {},
+            # kubectl drain takes the Pod for one that somebody makes again; it goes with its Node
+            "ownerReferences": [owner | {"controller": True}],
+        },
+        "spec": _spec(spec, assignment, data, found),
+    }
+
+
+def _spec(
+    spec: dict[str, Any], assignment: Assignment, data: Mapping[str, Any], found: Found
+) -> dict[str, Any]:
+    scripts = data.get("scripts") or []
+    volumes = [{"name": "slurm-extender", "hostPath": {"path": _SOCKETS, "type": "DirectoryOrCreate"}}]
+    if scripts:
+        sources = [{"configMap": {"name": name}} for name in scripts]
+        volumes.append(
+            {"name": "slurm-extender-scripts", "projected": {"sources": sources, "defaultMode": 0o755}}
+        )
+    mounts = [{"name": "slurm-extender", "mountPath": _SOCKETS}]
+    mounts += [{"name": "slurm-extender-scripts", "mountPath": _SCRIPTS}] if scripts else []
+    containers = [
+        _slurmd(each, mounts, assignment, data, found) if each.get("name") == CONTAINER else each
+        for each in spec["containers"]
+    ]
+    dns = {"dnsPolicy": "ClusterFirstWithHostNet"} if spec.get("hostNetwork") else {}
+    defaults = {
+        "terminationGracePeriodSeconds": _PATIENCE_S,
+        "priorityClassName": "system-node-critical",
+        "enableServiceLinks": False,
+        **dns,
+    }
+    return {
+        **defaults,
+        **spec,
+        "nodeName": found.node["metadata"]["name"],
+        "automountServiceAccountToken": False,
+        "restartPolicy": "Always",
+        "tolerations": [*(spec.get("tolerations") or ()), _TOLERATES_ALL],
+        "containers": containers,
+        "volumes": [*(spec.get("volumes") or ()), *volumes],
+    }
+
+
+def _slurmd(
+    container: dict[str, Any],
+    mounts: Sequence[Manifest],
+    assignment: Assignment,
+    data: Mapping[str, Any],
+    found: Found,
+) -> dict[str, Any]:
+    """Returns the container that slurmd runs in. A command of the template's gets slurmd's options after
+    its own arguments."""
+    options = _options(data, found)
+    stop = ["/bin/sh", "-c", _script("stop.sh"), "stop", found.slurm_name, assignment.pool]
+    defaults = {
+        "command": ["/bin/sh", "-c", _script("start.sh"), "start"],
+        "securityContext": {"privileged": True},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "lifecycle": {"preStop": {"exec": {"command": stop}}},
+    }
+    return {
+        **defaults,
+        **container,
+        "args": [*(container.get("args") or ()), *options],
+        "volumeMounts": [*(container.get("volumeMounts") or ()), *mounts],
+    }
+
+
+def _options(data: Mapping[str, Any], found: Found) -> list[str]:
+    servers = ",".join(data["controllers"])
+    fixed = ["-D", "-Z", "-N", found.slurm_name, "--conf-server", servers]
+    conf = " ".join(filter(None, _conf(data.get("slurm") or {}, found)))
+    return [*fixed, "--conf", conf] if conf else fixed
+
+
+def _conf(slurm: Mapping[str, Any], found: Found) -> Iterable[str]:
+    """Yields the parts of what slurmd tells slurmctld of the node: slurm.conf(5), NodeName."""
+    yield f"Feature={','.join(slurm['features'])}" if slurm.get("features") else ""
+    yield f"Weight={slurm['weight']}" if slurm.get("weight") else ""
+    gres = slurm.get("gres", found.gres)
+    yield f"Gres={gres}" if gres else ""
+    label = (found.node["metadata"].get("labels") or {}).get(slurm.get("topologyLabel", ""))
+    yield f"Topology={slurm.get('topologyPrefix', '')}{label}" if label else ""
+    cores, memory = reserved(found)
+    yield f"CoreSpecCount={cores}" if cores else ""
+    yield f"MemSpecLimit={memory}" if memory else ""
+    yield slurm.get("conf", "")
+
+
+def reserved(found: Found) -> tuple[int, int]:
+    """Returns how many cores and MiB Slurm must leave alone: what the kubelet keeps from all Pods, and
+    what the Pods of DaemonSets request."""
+    status = found.node.get("status") or {}
+    capacity, allocatable = (status.get(kind) or {} for kind in ("capacity", "allocatable"))
+    requests = [resources.effective_requests(spec) for spec in found.daemons]
+    cpus, memory = (
+        resources.parse_quantity(capacity.get(name, "0"))
+        - resources.parse_quantity(allocatable.get(name, "0"))
+        + sum(each.get(name, 0) for each in requests)
+        for name in ("cpu", "memory")
+    )
+    return resources.whole(cpus / found.threads_per_core), resources.mebibytes(memory)
+
+
+def _script(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,27 @@
+#!/bin/sh
+# What the container of a slurmd Pod runs: the pool's scripts in their order, then slurmd with the options
+# that it is given. A script `*.service` is kept running beside slurmd.
+set -eu
+
+for script in /slurm-extender/scripts/*; do
+    case $script in
+    '/slurm-extender/scripts/*') break ;; # there are none
+    *.service)
+        while :; do
+            "$script" || echo "service ${script##*/} ended with exit status $?: it is started again"
+            sleep 1
+        done &
+        ;;
+    *)
+        "$script" || {
+            status=$?
+            echo "script ${script##*/} failed with exit status $status" | tee /dev/termination-log
+            exit "$status"
+        }
+        ;;
+    esac
+done
+
+# The node agent reads there which device has which number.
+slurmd -G "$@" >/run/slurm-extender/gres.new 2>&1 && mv /run/slurm-extender/gres.new /run/slurm-extender/gres
+exec slurmd "$@"
