@@ -32,6 +32,8 @@ class Claim(NamedTuple):
     """Whether it is to be gone, or has ended."""
     adopted: bool = False
     """Whether another scheduler placed it, and a job runs for it: what it has does not stand on it."""
+    slurmd: bool = False
+    """Whether it is the Node's slurmd Pod, which has all that no Pod of a job has."""
 
 
 def claim_of(manifest: Manifest, node: str) -> Claim:

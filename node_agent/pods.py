@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 from kubernetes_client.errors import KubernetesError
-from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from node_agent.claims import Claim, claim_of
+from wellknown.slurmd_pod import pod_name
 
 _PAUSE_S = 1.0
 
@@ -20,9 +21,14 @@ class NodePods:
         node: str,
         changed: Callable[[], object],
         says: Callable[[KubernetesError | None], object],
+        slurmd_namespace: str = "",
     ) -> None:
-        """`says` is told of trouble with kube-apiserver, and of its end."""
+        """`says` is told of trouble with kube-apiserver, and of its end. A slurmd Pod is one in
+        `slurmd_namespace`."""
         self._node = node
+        self._slurmd = slurmd_namespace, pod_name(node)
+        self.slurmd: Manifest | None = None
+        """The Node's slurmd Pod."""
         self._changed = changed
         self._says = says
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", self._hear)
@@ -71,19 +77,31 @@ class NodePods:
             uid = change.manifest["metadata"]["uid"]
             if change.gone:
                 self._went(listed.pop(uid, None))
+                if self.slurmd is not None and self.slurmd["metadata"]["uid"] == uid:
+                    self.slurmd = None
             else:
-                listed[uid] = claim_of(change.manifest, self._node)
+                listed[uid] = self._claim(change.manifest)
             self._changed()
+
+    def _claim(self, manifest: Manifest) -> Claim:
+        metadata = manifest["metadata"]
+        claim = claim_of(manifest, self._node)
+        if (metadata.get("namespace"), metadata["name"]) != self._slurmd or claim.of_job:
+            return claim
+        self.slurmd = manifest
+        return claim._replace(slurmd=True)
 
     async def _list(self) -> dict[str, Claim]:
         while True:
             try:
-                found = [claim_of(manifest, self._node) for manifest in await self._watch.list()]
+                manifests = await self._watch.list()
             except KubernetesError as error:
                 self._hear(error)
                 await asyncio.sleep(_PAUSE_S)
             else:
                 self._hear(None)
+                self.slurmd = None
+                found = [self._claim(manifest) for manifest in manifests]
                 before, self._listed = self._listed or {}, {claim.uid: claim for claim in found}
                 for uid in before.keys() - self._listed.keys():
                     self._went(before[uid])

@@ -19,8 +19,12 @@ _Label = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]+/)?[A-Za-z0-
 _Feature = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._=-]+$")]
 _Percent = Annotated[str, StringConstraints(pattern=r"^([1-9]|[1-9][0-9]|100)%$")]
 _Address = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.,:\[\]-]+$")]
-_OURS = ("nodeName", "nodeSelector", "affinity", "serviceAccountName", "schedulerName", "restartPolicy")
-"""Fields of a Pod that the pool says, or the agent."""
+_OURS = (
+    *("nodeName", "nodeSelector", "affinity", "serviceAccountName", "schedulerName", "restartPolicy"),
+    *("priority", "priorityClassName"),
+)
+"""Fields of a Pod that the pool says, or the agent. Of a lower priority the kubelet would end slurmd for
+another Pod, and unmanaged Pods would have to fit beside what it requests."""
 
 
 class _Part(BaseModel):

@@ -82,7 +82,6 @@ def _spec(
     dns = {"dnsPolicy": "ClusterFirstWithHostNet"} if spec.get("hostNetwork") else {}
     defaults = {
         "terminationGracePeriodSeconds": _PATIENCE_S,
-        "priorityClassName": "system-node-critical",
         "enableServiceLinks": False,
         **dns,
     }
@@ -91,6 +90,7 @@ def _spec(
         **spec,
         "nodeName": found.node["metadata"]["name"],
         "automountServiceAccountToken": False,
+        "priorityClassName": "system-node-critical",
         "restartPolicy": "Always",
         "tolerations": [*(spec.get("tolerations") or ()), _TOLERATES_ALL],
         "containers": containers,

@@ -1,0 +1,180 @@
+"""Runs the slurmd Pod of this Node, as the extender's leader has assigned it by an annotation of the
+Node."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+import structlog
+
+from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.watch import ResourceWatch
+from node_agent.slurmd.manifest import Found, manifest
+from node_agent.slurmd.step import Step, in_words, step
+from service.periodic import periodically
+from wellknown import node_mapping
+from wellknown.conditions import condition
+from wellknown.names import SLURMD_PROBLEM
+from wellknown.slurmd_pod import Assignment
+
+log = structlog.get_logger()
+
+_LOOK_S: Final = 5.0
+_FINE: Final = "the Node's slurmd Pod is as it was assigned"
+_WATCH: Final = "watch of the Node"
+_ACTING: Final = "slurmd Pod"
+
+Says = Callable[[str, Exception | str | None], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What others know of the Node."""
+
+    pod: Callable[[], Manifest | None]
+    """Returns the slurmd Pod that there is, by kube-apiserver's word."""
+    jobs: Callable[[str], Collection[str]]
+    """Returns Slurm's jobs that have processes in a Pod, by its uid."""
+    machine: Callable[[], tuple[str, int]]
+    """Returns the devices, as slurmd's Gres=, and how many CPUs a core has."""
+
+
+class SlurmdRunner:
+    """Makes the Pod, and ends it where no job of Slurm's has a process in it."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        node: str,
+        namespace: str,
+        name_label: str,
+        here: Here,
+        says: Says,
+    ) -> None:
+        """`says` is told of trouble, and of the part that has it."""
+        self._kubernetes = kubernetes
+        self._node = node
+        self._namespace = namespace
+        self._name_label = name_label
+        self._here = here
+        self._says = says
+        hear = partial(says, _WATCH)
+        self._watch = ResourceWatch(kubernetes, "nodes", f"metadata.name={node}", hear)
+        self._seen: Manifest | None = None
+        """The Node as last heard of."""
+        self._news = asyncio.Event()
+        self._told: str | None = None
+        """What the Node's condition says of trouble; None where that is not known."""
+
+    def hears(self) -> None:
+        """Is told that Pods of the Node have changed."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Does so for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            report = partial(self._says, _ACTING)
+            tasks.create_task(
+                periodically(self._look, self._pause, outlives=(KubernetesError, OSError), report=report)
+            )
+
+    async def _follow(self) -> None:
+        async for change in self._watch.changes():
+            self._seen = None if change.gone else change.manifest
+            self._news.set()
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                await self._news.wait()
+        self._news.clear()
+
+    async def _look(self) -> None:
+        node = self._seen
+        if node is None:
+            return
+        assigned = Assignment.on(node["metadata"].get("annotations") or {})
+        pod = self._here.pod()
+        jobs = self._here.jobs(pod["metadata"]["uid"]) if pod is not None else ()
+        match step(assigned, pod, jobs):
+            case Step.MAKE:
+                assert assigned is not None
+                await self._tell(node, await self._make(node, assigned))
+            case Step.END:
+                assert pod is not None
+                await self._end(pod)
+            case Step.WAIT:
+                await self._tell(node, in_words(jobs))
+            case Step.NOTHING:
+                await self._tell(node, "")
+
+    async def _make(self, node: Manifest, assigned: Assignment) -> str:
+        """Returns why it could not be made; "" where it was."""
+        revision = await self._kubernetes.read_revision(self._namespace, assigned.revision)
+        if revision is None:
+            return f"there is no ControllerRevision {assigned.revision} in {self._namespace}"
+        metadata = node["metadata"]
+        labels = metadata.get("labels") or {}
+        gres, threads = self._here.machine()
+        found = Found(
+            node,
+            node_mapping.slurm_name(metadata["name"], labels, self._name_label),
+            gres,
+            threads,
+            await self._daemons(),
+        )
+        try:
+            pod = manifest(assigned, revision["data"], found, self._namespace)
+            await self._kubernetes.create_pod(self._namespace, pod)
+        except Conflict:  # it was there already, for a moment
+            return ""
+        except Rejected as error:
+            return f"kube-apiserver does not take the slurmd Pod: {error}"
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return f"no slurmd Pod can be made of {assigned.revision}: {error!r}"
+        log.info("slurmd Pod made", revision=assigned.revision)
+        return ""
+
+    async def _daemons(self) -> Sequence[Manifest]:
+        listed = await self._kubernetes.list("pods", f"spec.nodeName={self._node}")
+        return [
+            each["spec"]
+            for each in listed.get("items") or ()
+            if any(
+                owner.get("kind") == "DaemonSet" and owner.get("controller")
+                for owner in each["metadata"].get("ownerReferences") or ()
+            )
+        ]
+
+    async def _end(self, pod: Manifest) -> None:
+        """Gives it its own grace: a job that has come this moment ends by itself, too."""
+        metadata = pod["metadata"]
+        grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        with suppress(Conflict):
+            preconditions = {"uid": metadata["uid"]}
+            await self._kubernetes.delete_pod(self._namespace, metadata["name"], preconditions, grace_s)
+            log.info("slurmd Pod ended", pod=metadata["name"])
+
+    async def _tell(self, node: Manifest, problem: str) -> None:
+        if problem == self._told:
+            return
+        known = (node.get("status") or {}).get("conditions") or ()
+        before = next((each for each in known if each["type"] == SLURMD_PROBLEM), None)
+        if before is None and not problem:
+            self._told = ""
+            return
+        holds = bool(problem)
+        changed = before is None or (before.get("status") == "True") != holds
+        reason = "NotAsAssigned" if holds else "AsAssigned"
+        told = condition(
+            SLURMD_PROBLEM, reason, problem or _FINE, datetime.now(UTC), holds=holds, changed=changed
+        )
+        with suppress(NotFound):
+            await self._kubernetes.patch_node_status(self._node, {"status": {"conditions": [told]}})
+        self._told = problem

@@ -1,0 +1,41 @@
+"""What is next for a Node's slurmd Pod: pure."""
+
+from collections.abc import Collection
+from enum import Enum, auto
+
+from kubernetes_client.protocol import Manifest
+from wellknown.names import REVISION
+from wellknown.slurmd_pod import Assignment
+
+_MOST_TOLD = 5
+_ENDED = ("Failed", "Succeeded")
+
+
+class Step(Enum):
+    NOTHING = auto()
+    MAKE = auto()
+    END = auto()
+    WAIT = auto()
+    """It is not to run any more, and jobs are there: nobody ends those but Slurm."""
+
+
+def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str]) -> Step:
+    """Returns it. `pod` is the one that there is, `jobs` those of Slurm that have processes in it."""
+    if pod is None:
+        return Step.MAKE if assigned is not None else Step.NOTHING
+    if "deletionTimestamp" in pod["metadata"]:
+        return Step.NOTHING
+    if (pod.get("status") or {}).get("phase") in _ENDED:
+        return Step.END
+    has = (pod["metadata"].get("labels") or {}).get(REVISION)
+    if assigned is not None and has == assigned.revision:
+        return Step.NOTHING
+    return Step.WAIT if jobs else Step.END
+
+
+def in_words(jobs: Collection[str]) -> str:
+    """Returns why a slurmd Pod is not ended."""
+    told = sorted(jobs)
+    more = f" and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+    names = ", ".join(told[:_MOST_TOLD]) + more
+    return f"the slurmd Pod is not ended, since Slurm's jobs run in it: {names}"

@@ -1,0 +1,354 @@
+"""The slurmd Pod of a Node: what it is made of, and when it is made and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kubernetes_client.errors import Rejected
+from kubernetes_client.in_memory import InMemoryKubernetes
+from node_agent.pods import NodePods
+from node_agent.slurmd import manifest as manifest_module
+from node_agent.slurmd.manifest import Found, manifest, reserved
+from node_agent.slurmd.runner import Here, SlurmdRunner
+from node_agent.slurmd.step import Step, step
+from tests.node_agent.node import eventually
+from wellknown.names import SLURMD
+from wellknown.slurmd_pod import Assignment, pod_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+NODE = {
+    "metadata": {"name": "n1", "uid": "u-n1", "labels": {"example.io/rack": "r7"}},
+    "status": {
+        "capacity": {"cpu": "8", "memory": "16Gi"},
+        "allocatable": {"cpu": "7500m", "memory": "15Gi"},
+    },
+}
+ASSIGNED = Assignment("gpu", "gpu-1")
+DATA: dict[str, Any] = {
+    "controllers": ["a:6817", "b:6817"],
+    "slurm": {},
+    "scripts": [],
+    "template": {"spec": {"containers": [{"name": "slurmd", "image": "i"}]}},
+}
+
+
+def made(found: Found | None = None, **data: Any) -> dict[str, Any]:
+    return dict(manifest(ASSIGNED, DATA | data, found or Found(NODE, "n1"), "slurm-nodes"))
+
+
+def slurmd(pod: dict[str, Any]) -> dict[str, Any]:
+    return next(each for each in pod["spec"]["containers"] if each["name"] == "slurmd")
+
+
+def conf(pod: dict[str, Any]) -> str:
+    arguments = slurmd(pod)["args"]
+    return str(arguments[arguments.index("--conf") + 1])
+
+
+def test_it_is_this_nodes_and_goes_with_it() -> None:
+    pod = made()
+    assert (pod["metadata"]["namespace"], pod["metadata"]["name"]) == ("slurm-nodes", "slurmd-n1")
+    assert pod["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u-n1", "controller": True}
+    ]
+    assert pod["metadata"]["labels"]["slurm-extender.io/revision"] == "gpu-1"
+    assert pod["spec"]["nodeName"] == "n1"
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert slurmd(pod)["args"][:6] == ["-D", "-Z", "-N", "n1", "--conf-server", "a:6817,b:6817"]
+
+
+def test_what_slurm_is_told_comes_from_the_pool_the_node_and_its_devices() -> None:
+    assert conf(made()) == "CoreSpecCount=1 MemSpecLimit=1024"
+    told = {
+        "features": ["gpu", "x"],
+        "weight": 5,
+        "topologyLabel": "example.io/rack",
+        "topologyPrefix": "default:",
+        "conf": "State=CLOUD",
+    }
+    assert conf(made(Found(NODE, "n1", "gpu:h100:8"), slurm=told)) == (
+        "Feature=gpu,x Weight=5 Gres=gpu:h100:8 Topology=default:r7 CoreSpecCount=1 MemSpecLimit=1024"
+        " State=CLOUD"
+    )
+    assert "Gres=gpu:2 " in conf(made(Found(NODE, "n1", "gpu:h100:8"), slurm={"gres": "gpu:2"}))
+
+
+def test_daemon_sets_and_threads_count_in_what_slurm_leaves_alone() -> None:
+    daemon = {"containers": [{"resources": {"requests": {"cpu": "600m", "memory": "100Mi"}}}]}
+    assert reserved(Found(NODE, "n1", daemons=(daemon, daemon))) == (2, 1224)
+    assert reserved(Found(NODE, "n1", threads_per_core=2, daemons=(daemon, daemon))) == (1, 1224)
+    assert reserved(Found({"metadata": NODE["metadata"]}, "n1")) == (0, 0)
+
+
+def test_a_template_says_what_it_likes_but_whose_pod_it_is() -> None:
+    template = {
+        "metadata": {"labels": {"team": "a", "slurm-extender.io/pool": "x"}, "annotations": {"b": "c"}},
+        "spec": {
+            "hostNetwork": True,
+            "terminationGracePeriodSeconds": 60,
+            "automountServiceAccountToken": True,
+            "volumes": [{"name": "home", "emptyDir": {}}],
+            "initContainers": [{"name": "i"}],
+            "containers": [
+                {"name": "side", "image": "s"},
+                {
+                    "name": "slurmd",
+                    "image": "i",
+                    "command": ["/init"],
+                    "args": ["slurmd"],
+                    "volumeMounts": [{"name": "home", "mountPath": "/home"}],
+                    "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}},
+                },
+            ],
+        },
+    }
+    pod = made(template=template)
+    spec, own = pod["spec"], slurmd(pod)
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["metadata"]["labels"]["slurm-extender.io/pool"] == "gpu"
+    assert (spec["dnsPolicy"], spec["terminationGracePeriodSeconds"]) == ("ClusterFirstWithHostNet", 60)
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["containers"][0] == {"name": "side", "image": "s"}
+    assert own["command"] == ["/init"]
+    assert own["args"][:2] == ["slurmd", "-D"]
+    assert own["securityContext"] == {"capabilities": {"add": ["SYS_ADMIN"]}}
+    assert [each["name"] for each in own["volumeMounts"]] == ["home", "slurm-extender"]
+    assert template["spec"]["containers"][1]["args"] == ["slurmd"]  # type: ignore[index]  # not changed
+
+
+def test_scripts_are_mounted_and_can_be_run() -> None:
+    pod = made(scripts=["a", "b"])
+    volume = pod["spec"]["volumes"][-1]
+    assert volume["projected"] == {
+        "sources": [{"configMap": {"name": "a"}}, {"configMap": {"name": "b"}}],
+        "defaultMode": 0o755,
+    }
+    assert slurmd(pod)["volumeMounts"][-1]["mountPath"] == "/slurm-extender/scripts"
+
+
+# -- The scripts themselves, in a root file system of their own
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A slurmd that says what it was given."""
+    for folder in ("slurm-extender/scripts", "run/slurm-extender", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    program(tmp_path / "bin/slurmd", 'echo "slurmd $*"')
+    return tmp_path
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def start(root: Path) -> tuple[int, str]:
+    """Returns the exit status and the output. What is left then ends, as in a container."""
+    text = Path(manifest_module.__file__).with_name("start.sh").read_text()
+    for place in ("/slurm-extender/scripts", "/run/slurm-extender"):
+        text = text.replace(place, f"{root}{place}")
+    text = text.replace("/dev/termination-log", f"{root}/termination-log")
+    output = root / "output"
+    with output.open("w") as to:
+        ran = subprocess.Popen(
+            ["/bin/sh", "-c", text, "start", "-D", "-Z"],
+            env={"PATH": f"{root}/bin:/usr/bin:/bin"},
+            stdout=to,
+            start_new_session=True,
+        )
+    status = ran.wait(timeout=20)
+    with suppress(ProcessLookupError):
+        os.killpg(ran.pid, signal.SIGKILL)
+    return status, output.read_text()
+
+
+def test_slurmd_starts_with_its_options_and_tells_the_agent_its_devices(root: Path) -> None:
+    assert start(root) == (0, "slurmd -D -Z\n")
+    assert (root / "run/slurm-extender/gres").read_text() == "slurmd -G -D -Z\n"
+
+
+def test_scripts_run_in_their_order_before_slurmd_and_services_beside_it(root: Path) -> None:
+    scripts = root / "slurm-extender/scripts"
+    program(scripts / "20-b", "echo b")
+    program(scripts / "10-a", "echo a")
+    program(scripts / "15-c.service", f"echo up >>{root}/up; sleep 60")
+    program(root / "bin/slurmd", f'until [ -e {root}/up ]; do sleep 0.01; done; echo "slurmd $*"')
+    assert start(root)[1].splitlines() == ["a", "b", "slurmd -D -Z"]
+
+
+def test_a_script_that_fails_ends_the_container_and_says_which(root: Path) -> None:
+    program(root / "slurm-extender/scripts/10-a", "exit 7")
+    status, output = start(root)
+    assert status == 7
+    assert "slurmd" not in output
+    assert (root / "termination-log").read_text() == "script 10-a failed with exit status 7\n"
+
+
+# -- What is next
+
+
+POD = {"metadata": {"uid": "u", "labels": {"slurm-extender.io/revision": "gpu-1"}}}
+OLD = {"metadata": {"uid": "u", "labels": {"slurm-extender.io/revision": "gpu-0"}}}
+
+
+@pytest.mark.parametrize(
+    ("assigned", "pod", "jobs", "next_one"),
+    [
+        (None, None, (), Step.NOTHING),
+        (ASSIGNED, None, (), Step.MAKE),
+        (ASSIGNED, POD, ("job_1",), Step.NOTHING),
+        (ASSIGNED, OLD, (), Step.END),
+        (ASSIGNED, OLD, ("job_1",), Step.WAIT),
+        (None, POD, (), Step.END),
+        (None, POD, ("job_1",), Step.WAIT),
+        (ASSIGNED, POD | {"status": {"phase": "Failed"}}, (), Step.END),
+        (None, {"metadata": {"deletionTimestamp": "x"}}, (), Step.NOTHING),
+    ],
+)
+def test_what_is_next(
+    assigned: Assignment | None, pod: dict[str, Any] | None, jobs: tuple[str, ...], next_one: Step
+) -> None:
+    assert step(assigned, pod, jobs) is next_one
+
+
+# -- The runner, at a kube-apiserver in memory
+
+
+class Bench:
+    """A Node and its agent's runner."""
+
+    def __init__(self) -> None:
+        self.kubernetes = InMemoryKubernetes()
+        self.kubernetes.put("nodes", NODE)
+        self.jobs: set[str] = set()
+        self.troubles: dict[str, object] = {}
+        says = self.troubles.__setitem__
+        self.pods = NodePods(self.kubernetes, "n1", self._hears, print, "slurm-nodes")
+        here = Here(lambda: self.pods.slurmd, lambda _: self.jobs, lambda: ("gpu:2", 1))
+        self.runner = SlurmdRunner(self.kubernetes, "n1", "slurm-nodes", "example.io/name", here, says)
+
+    def _hears(self) -> None:
+        self.runner.hears()
+
+    async def assign(self, revision: str | None) -> None:
+        if revision is not None:
+            data = {"metadata": {"name": revision, "namespace": "slurm-nodes"}, "data": DATA}
+            await self.kubernetes.create_revision("slurm-nodes", data)
+        annotations: dict[str, str | None] = {SLURMD: None}
+        if revision is not None:
+            annotations |= Assignment("gpu", revision).annotations()
+        await self.kubernetes.patch_node("n1", {"metadata": {"annotations": annotations}})
+
+    @property
+    def pod(self) -> dict[str, Any] | None:
+        with suppress(Exception):
+            return self.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
+        return None
+
+    @property
+    def revision(self) -> str | None:
+        return self.pod["metadata"]["labels"]["slurm-extender.io/revision"] if self.pod else None
+
+    @property
+    def problem(self) -> str | None:
+        conditions = self.kubernetes.read("nodes", "n1")["status"].get("conditions") or ()
+        told = {each["type"]: each for each in conditions}.get("slurm-extender.io/SlurmdProblem")
+        return told["message"] if told and told["status"] == "True" else None
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with _running(Bench()) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _running(bench: Bench) -> AsyncIterator[Bench]:
+    parts = [asyncio.ensure_future(each) for each in (bench.pods.follow(), bench.runner.run())]
+    yield bench
+    for part in parts:
+        part.cancel()
+    await asyncio.gather(*parts, return_exceptions=True)
+
+
+async def test_a_node_that_is_assigned_runs_the_pod_and_one_that_is_not_runs_none(bench: Bench) -> None:
+    await bench.assign("gpu-1")
+    await eventually(lambda: bench.revision == "gpu-1")
+    assert "Gres=gpu:2 " in conf(bench.pod or {})
+    await bench.assign(None)
+    await eventually(lambda: bench.pod is None or "deletionTimestamp" in bench.pod["metadata"])
+
+
+async def test_another_revision_replaces_the_pod_once_no_job_is_in_it(bench: Bench) -> None:
+    await bench.assign("gpu-1")
+    await eventually(lambda: bench.pods.slurmd is not None)
+    bench.jobs = {"job_7"}
+    await bench.assign("gpu-2")
+    await eventually(lambda: bench.problem)
+    assert bench.problem == "the slurmd Pod is not ended, since Slurm's jobs run in it: job_7"
+    assert bench.revision == "gpu-1"
+    bench.jobs = set()
+    bench.runner.hears()
+    await eventually(lambda: bench.pod and "deletionTimestamp" in bench.pod["metadata"])
+    assert bench.pod is not None
+    assert bench.pod["metadata"]["deletionGracePeriodSeconds"] == 7 * 86_400  # jobs may come this moment
+    bench.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+    await eventually(lambda: bench.revision == "gpu-2")
+    await eventually(lambda: bench.problem is None)
+
+
+async def test_a_pod_that_somebody_removed_is_made_again(bench: Bench) -> None:
+    await bench.assign("gpu-1")
+    await eventually(lambda: bench.pods.slurmd is not None)
+    assert bench.pod is not None
+    uid = bench.pod["metadata"]["uid"]
+    bench.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+    await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
+
+
+async def test_a_pod_that_has_ended_is_made_again(bench: Bench) -> None:
+    await bench.assign("gpu-1")
+    await eventually(lambda: bench.pods.slurmd is not None)
+    assert bench.pod is not None
+    uid = bench.pod["metadata"]["uid"]
+    evicted = {"status": {"phase": "Failed", "reason": "Evicted"}}
+    bench.kubernetes.edit("pods", pod_name("n1"), evicted, "slurm-nodes")
+    await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
+
+
+async def test_what_cannot_be_made_is_told_on_the_node(bench: Bench) -> None:
+    annotations = Assignment("gpu", "gpu-9").annotations()
+    await bench.kubernetes.patch_node("n1", {"metadata": {"annotations": annotations}})
+    await eventually(lambda: bench.problem == "there is no ControllerRevision gpu-9 in slurm-nodes")
+    bench.kubernetes.outage(Rejected(422, "spec.volumes[0]: Required value"), "create_pod")
+    await bench.assign("gpu-1")
+    await eventually(lambda: "spec.volumes[0]: Required value" in (bench.problem or ""))
+    bench.kubernetes.outage(None)
+    bench.runner.hears()
+    await eventually(lambda: bench.revision == "gpu-1")
+    await eventually(lambda: bench.problem is None)
+
+
+async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> None:
+    """Whoever may make Pods in another namespace must not get all devices by a name."""
+    bench.kubernetes.put(
+        "pods",
+        {
+            "metadata": {"name": pod_name("n1"), "namespace": "default"},
+            "spec": {"nodeName": "n1", "containers": []},
+        },
+    )
+    await eventually(lambda: bench.pods.claims)
+    assert not any(claim.slurmd for claim in (bench.pods.claims or {}).values())
+    assert bench.pods.slurmd is None
