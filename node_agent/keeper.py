@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-import structlog
-
 from node_agent.cgroups import PodCgroups, depth
 from node_agent.claims import Claim
 from node_agent.decision import Decision, Entry, PodCgroup, decide
-from node_agent.kernel.device_guard import DeviceGuard, number_of
+from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.limits import limits_of
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
@@ -20,8 +18,6 @@ from node_agent.others import Native
 from node_agent.others_off import OthersOff
 from node_agent.pod_limits import PodLimits
 from service.watched_file import Stamp, stamp
-
-log = structlog.get_logger()
 
 
 class Keeper:
@@ -45,8 +41,6 @@ class Keeper:
         self._closed = frozenset[Number]()
         self._cgroups = cgroups
         self._guard = guard
-        self._on = set[int]()
-        """The cgroups that a program was put on, by the kernel's numbers."""
         self._cpus: Cpus | None = None
         self.limits = PodLimits()
         self._others_off = OthersOff() if keeps_others_off else None
@@ -79,16 +73,11 @@ class Keeper:
     def put_on(self) -> None:
         """Has the kernel ask the guard, wherever Pods are: also where somebody took it off. Raises
         OSError."""
-        others: list[str] = []
-        for root in self._cgroups.roots():
-            number = number_of(root)
-            if number not in self._on or not self._guard.is_on(root):
-                if number in self._on:
-                    log.error("somebody took the guard off: it is put on again", cgroup=str(root))
-                self._guard.put_on(root, depth(root))
-                self._on.add(number)
-            others += [f"{each} on {root}" for each in self._guard.others(root)]
-        self.other_programs = ", ".join(others)
+        self.other_programs = ", ".join(
+            f"{other} on {root}"
+            for root in self._cgroups.roots()
+            for other in self._guard.put_on(root, depth(root))
+        )
 
     def read_devices(self) -> None:
         """Looks which devices there are, and guards them: slurmd's list where it has changed, and their
