@@ -41,7 +41,8 @@ class Keeper:
         self._closed = frozenset[Number]()
         self._cgroups = cgroups
         self._guard = guard
-        self._cpus: Cpus | None = None
+        self.cores: Cpus | None = None
+        """The machine's, in Slurm's order; None while they are not known."""
         self.limits = PodLimits()
         self._others_off = OthersOff() if keeps_others_off else None
         self.others = ""
@@ -68,7 +69,7 @@ class Keeper:
 
     def cpus(self, claim: Claim) -> tuple[int, ...]:
         """Returns the CPUs of a Pod's job, by the machine's numbers; () where they are not known."""
-        return limits_of(claim, self._cpus).cpus
+        return limits_of(claim, self.cores).cpus
 
     def put_on(self) -> None:
         """Has the kernel ask the guard, wherever Pods are: also where somebody took it off. Raises
@@ -99,9 +100,9 @@ class Keeper:
         are (None), or which devices: then nobody but the agent is let in or out. Raises OSError."""
         cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
-        problems = self.limits.hold(claims or {}, cgroups, self._cpus)
-        if self._others_off and self._cpus and claims is not None and native is not None:
-            self.others = self._others_off.keep(claims, cgroups, self._cpus, native)
+        problems = self.limits.hold(claims or {}, cgroups, self.cores)
+        if self._others_off and self.cores and claims is not None and native is not None:
+            self.others = self._others_off.keep(claims, cgroups, self.cores, native)
         if claims is None or self.machine is None:
             self._guard.change(frozenset(), own - known)
             return None
@@ -157,8 +158,8 @@ class Keeper:
 
     def read_cpus(self) -> None:
         """Reads the machine's map of cores, once. Raises OSError and ValueError."""
-        if self._cpus is None:
-            self._cpus = Cpus.read()
+        if self.cores is None:
+            self.cores = Cpus.read()
 
 
 def _together(limits: Mapping[str, str], devices: Mapping[str, str]) -> dict[str, str]:

@@ -40,6 +40,9 @@ SLURM_OUT_OF_SERVICE = DOMAIN + "SlurmOutOfService"
 DEVICE_PROBLEM = DOMAIN + "DeviceProblem"
 """The Node condition of the node agent: True where a device that Slurm counts cannot be used, or where
 Slurm, the kubelet and the machine count differently."""
+DEVICES = DOMAIN + "devices"
+"""The Node annotation of the node agent, for whoever reads the Node: its devices by Slurm's numbers, as
+JSON. Nothing is decided by it."""
 OUT_OF_SERVICE = DOMAIN + "out-of-service"
 """The key of the taint that keeps Pods from a Node while Slurm starts no jobs there."""
 

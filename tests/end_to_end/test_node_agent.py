@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from deploy.local.ports import lease_ports
+from node_agent import node_devices
 from node_agent.node_condition import Condition
 from slurm_client import gres
 from tests.end_to_end.actors import Actors, eventually
@@ -85,10 +86,15 @@ def is_ready(url: str) -> bool:
     return False
 
 
-def told(actors: Actors, node: str) -> Condition | None:
-    """What the agent says on its Node."""
-    shown = actors.cluster.kubectl("get", "node", node, "--output=json").stdout
-    return Condition.on(json.loads(shown))
+def told(actors: Actors, node: str) -> tuple[Condition | None, str | None]:
+    """What the agent says on its Node: its condition and its annotation."""
+    shown = json.loads(actors.cluster.kubectl("get", "node", node, "--output=json").stdout)
+    return Condition.on(shown), node_devices.text_on(shown)
+
+
+def all_told(actors: Actors, node: str) -> tuple[Condition, str] | None:
+    condition, devices = told(actors, node)
+    return (condition, devices) if condition and devices else None
 
 
 def granted(actors: Actors, name: str) -> tuple[str, tuple[int, ...]]:
@@ -116,9 +122,15 @@ def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree,
             eventually(lambda: opened(tree, container, tmp_path) == own, f"{name} has its GPUs")  # noqa: B023
             assert seen.isdisjoint(numbers)
             seen.update(numbers)
-        said = eventually(lambda: told(actors, "node-1"), "the agent's word on its Node")
+        said = eventually(lambda: all_told(actors, "node-1"), "the agent's word on its Node")
         assert said
-        assert said.reason == "DevicesUsable"
+        condition, devices = said
+        assert condition.reason == "DevicesUsable"
+        dev = tmp_path / "dev"
+        assert json.loads(devices)["devices"] == [
+            {"name": "gpu", "index": number, "type": "h100", "files": [str(dev / name)]}
+            for number, name in enumerate(GPUS)
+        ]
         assert agent.memory_info().rss < MOST_BYTES
 
 
