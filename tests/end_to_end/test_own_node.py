@@ -15,7 +15,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import AGENT_NAME, AGENT_NAMESPACE, admin_token
 from deploy.local.layout import Layout
 from node_agent import node_devices
-from node_agent.node_condition import Condition
+from node_agent.node_condition import WITHDRAWN, Condition
 from tests.end_to_end.actors import eventually
 from tests.end_to_end.agent_account import authority, token_of_a_pod, unbound_token
 from wellknown.names import DEVICE_PROBLEM, DEVICES
@@ -25,10 +25,6 @@ pytestmark = pytest.mark.real
 OWN, OTHER = "node-1", "node-2"
 OTHERS = "kwok.x-k8s.io/node"
 """An annotation that there is already."""
-WITHDRAWN = {
-    "metadata": {"annotations": {DEVICES: None}},
-    "status": {"conditions": [{"type": DEVICE_PROBLEM, "$patch": "delete"}]},
-}
 POLICY = "ValidatingAdmissionPolicy 'slurm-extender-node-agent'"
 ONLY = (
     f"the node agent may write the condition {DEVICE_PROBLEM} and the annotation {DEVICES} of its Node "
