@@ -1,6 +1,7 @@
 """`node-agent run` is the agent of a Node. Its settings are NODE_AGENT_* in the environment.
 
-`node-agent remove` takes away what the agent has left in the kernel: then every Pod has every device.
+`node-agent remove` takes away what the agent has left in the kernel, and then what it says on its Node:
+every Pod has every device from then on. Stop the agent first. Exit status: 0; 2 where something is left.
 
 `node-agent status` shows what each Pod and job of this Node has, granted and in force.
 
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     what = "keep the Pods of this Node to the devices of their jobs"
     commands.add_parser("run", help=what, description=what).set_defaults(act=_run)
-    what = "take the guard off this machine"
+    what = "take away what the agent has left on this machine and on its Node"
     commands.add_parser("remove", help=what, description=what).set_defaults(act=_remove)
     what = "show what each Pod and job of this Node has, granted and in force"
     commands.add_parser("status", help=what, description=what).set_defaults(act=_status)

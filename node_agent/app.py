@@ -17,6 +17,7 @@ from node_agent.agent import Agent, Figures, Programs
 from node_agent.cgroups import PodCgroups
 from node_agent.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
+from node_agent.node_condition import WITHDRAWN
 from node_agent.settings import Settings
 from service import metrics, probes
 from service.connections import Limits
@@ -46,13 +47,20 @@ def main() -> int:
 
 
 def remove() -> int:
-    """Takes the guard off this machine. Returns the exit status."""
+    """Takes the guard off this machine, and then off the Node what the agent says there: by that the
+    extender takes an agent to be at work. Returns the exit status."""
     settings = from_environment(Settings)
     try:
         roots = PodCgroups(settings.cgroups, settings.pods_cgroups).roots()
         DeviceGuard(settings.bpf).remove(roots)
     except OSError as error:
         print(f"the guard could not be removed: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    try:
+        asyncio.run(_withdraw(settings))
+    except (KubernetesError, NoCredentials) as error:
+        words = f"the guard is removed, but what the agent says on Node {settings.node} is not: {error}"
+        print(words, file=sys.stderr)  # noqa: T201
         return 2
     return 0
 
@@ -73,6 +81,14 @@ def keeper_of(settings: Settings, cgroups: PodCgroups) -> Keeper:
     """Raises OSError."""
     guard, off = DeviceGuard(settings.bpf), settings.keep_others_off_cores
     return Keeper(settings.gres, cgroups, guard, settings.pod_uid, keeps_others_off=off)
+
+
+async def _withdraw(settings: Settings) -> None:
+    kubernetes = await KubernetesRest.connect(settings.kubeconfig)
+    try:
+        await kubernetes.patch_node_status(settings.node, WITHDRAWN)
+    finally:
+        await kubernetes.aclose()
 
 
 async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> None:

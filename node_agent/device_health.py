@@ -10,7 +10,8 @@ from typing import Final
 import structlog
 
 from kubernetes_client.errors import KubernetesError
-from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.protocol import Kubernetes, Manifest
+from node_agent import node_devices
 from node_agent.keeper import Keeper
 from node_agent.machine import names
 from node_agent.machine.devices import has_nvidia
@@ -69,7 +70,7 @@ class DeviceHealth:
         self._troubles: dict[Reason, str] = {}
         """Those of all devices together; "" of one that is over."""
         self._told: object = None
-        """The failed devices and the troubles that the Node was told of."""
+        """The failed devices, the troubles and the list of devices that the Node was told of."""
         self._ask_at = self._tell_at = 0.0
         self._complaints: Mapping[str, str] = {}
         """Of NVIDIA's driver, by the address of a GPU on the PCI bus; it grows."""
@@ -139,15 +140,28 @@ class DeviceHealth:
 
     async def _tell(self) -> None:
         failed, troubles, now = self._keeper.failed, dict(self._troubles), time.monotonic()
-        if not troubles.keys() >= _FIRST or ((failed, troubles) == self._told and now < self._tell_at):
+        devices = self._list(failed)
+        known = failed, troubles, devices
+        if not troubles.keys() >= _FIRST or (known == self._told and now < self._tell_at):
             return
         node = await self._kubernetes.read_node(self._node)
-        resources = self._resources.items()
-        counted = {each: len(self._keeper.units(each, gres)) for each, gres in resources}
-        differ = differences(node, {each: number for each, number in counted.items() if number})
-        condition, before = Condition.of(failed, differ, troubles), Condition.on(node)
+        condition, before = Condition.of(failed, self._differences(node), troubles), Condition.on(node)
+        if condition != before or devices not in (None, node_devices.text_on(node)):
+            patch = condition.patch(before) | node_devices.patch(devices)
+            await self._kubernetes.patch_node_status(self._node, patch)
         if condition != before:
-            await self._kubernetes.patch_node_status(self._node, condition.patch(before))
             tell = log.warning if condition.problem else log.info
             tell("the Node has another condition", **condition._asdict())
-        self._told, self._tell_at = (failed, troubles), now + _TELL_S
+        self._told, self._tell_at = known, now + _TELL_S
+
+    def _list(self, failed: Mapping[str, str]) -> str | None:
+        """Returns the devices as text, None while slurmd's list is not known."""
+        if self._keeper.machine is None:
+            return None
+        answers = self._answers.devices if self._answers else ()
+        return node_devices.text_of(self._keeper.machine, answers, failed, self._keeper.cores)
+
+    def _differences(self, node: Manifest) -> list[str]:
+        resources = self._resources.items()
+        counted = {each: len(self._keeper.units(each, gres)) for each, gres in resources}
+        return differences(node, {each: number for each, number in counted.items() if number})

@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-import structlog
-
 from node_agent.cgroups import PodCgroups, depth
 from node_agent.claims import Claim
 from node_agent.decision import Decision, Entry, PodCgroup, decide
-from node_agent.kernel.device_guard import DeviceGuard, number_of
+from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.limits import limits_of
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
@@ -20,8 +18,6 @@ from node_agent.others import Native
 from node_agent.others_off import OthersOff
 from node_agent.pod_limits import PodLimits
 from service.watched_file import Stamp, stamp
-
-log = structlog.get_logger()
 
 
 class Keeper:
@@ -45,9 +41,8 @@ class Keeper:
         self._closed = frozenset[Number]()
         self._cgroups = cgroups
         self._guard = guard
-        self._on = set[int]()
-        """The cgroups that a program was put on, by the kernel's numbers."""
-        self._cpus: Cpus | None = None
+        self.cores: Cpus | None = None
+        """The machine's, in Slurm's order; None while they are not known."""
         self.limits = PodLimits()
         self._others_off = OthersOff() if keeps_others_off else None
         self.others = ""
@@ -74,21 +69,16 @@ class Keeper:
 
     def cpus(self, claim: Claim) -> tuple[int, ...]:
         """Returns the CPUs of a Pod's job, by the machine's numbers; () where they are not known."""
-        return limits_of(claim, self._cpus).cpus
+        return limits_of(claim, self.cores).cpus
 
     def put_on(self) -> None:
         """Has the kernel ask the guard, wherever Pods are: also where somebody took it off. Raises
         OSError."""
-        others: list[str] = []
-        for root in self._cgroups.roots():
-            number = number_of(root)
-            if number not in self._on or not self._guard.is_on(root):
-                if number in self._on:
-                    log.error("somebody took the guard off: it is put on again", cgroup=str(root))
-                self._guard.put_on(root, depth(root))
-                self._on.add(number)
-            others += [f"{each} on {root}" for each in self._guard.others(root)]
-        self.other_programs = ", ".join(others)
+        self.other_programs = ", ".join(
+            f"{other} on {root}"
+            for root in self._cgroups.roots()
+            for other in self._guard.put_on(root, depth(root))
+        )
 
     def read_devices(self) -> None:
         """Looks which devices there are, and guards them: slurmd's list where it has changed, and their
@@ -110,9 +100,9 @@ class Keeper:
         are (None), or which devices: then nobody but the agent is let in or out. Raises OSError."""
         cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
-        problems = self.limits.hold(claims or {}, cgroups, self._cpus)
-        if self._others_off and self._cpus and claims is not None and native is not None:
-            self.others = self._others_off.keep(claims, cgroups, self._cpus, native)
+        problems = self.limits.hold(claims or {}, cgroups, self.cores)
+        if self._others_off and self.cores and claims is not None and native is not None:
+            self.others = self._others_off.keep(claims, cgroups, self.cores, native)
         if claims is None or self.machine is None:
             self._guard.change(frozenset(), own - known)
             return None
@@ -168,8 +158,8 @@ class Keeper:
 
     def read_cpus(self) -> None:
         """Reads the machine's map of cores, once. Raises OSError and ValueError."""
-        if self._cpus is None:
-            self._cpus = Cpus.read()
+        if self.cores is None:
+            self.cores = Cpus.read()
 
 
 def _together(limits: Mapping[str, str], devices: Mapping[str, str]) -> dict[str, str]:

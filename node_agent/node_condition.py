@@ -9,8 +9,13 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from kubernetes_client.protocol import Manifest
-from wellknown.names import DEVICE_PROBLEM
+from wellknown.names import DEVICE_PROBLEM, DEVICES
 
+WITHDRAWN: Final[Manifest] = {
+    "metadata": {"annotations": {DEVICES: None}},
+    "status": {"conditions": [{"type": DEVICE_PROBLEM, "$patch": "delete"}]},
+}
+"""The patch of a Node's status that takes away all that an agent writes on it."""
 _LONGEST: Final = 1000
 _FINE: Final = "every device that Slurm counts can be used"
 

@@ -47,6 +47,9 @@ SLURMD_PROBLEM = DOMAIN + "SlurmdProblem"
 POOL = DOMAIN + "pool"
 REVISION = DOMAIN + "revision"
 """Labels of slurmd Pods."""
+DEVICES = DOMAIN + "devices"
+"""The Node annotation of the node agent, for whoever reads the Node: its devices by Slurm's numbers, as
+JSON. Nothing is decided by it."""
 OUT_OF_SERVICE = DOMAIN + "out-of-service"
 """The key of the taint that keeps Pods from a Node while Slurm starts no jobs there."""
 

@@ -17,10 +17,14 @@ import time
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import structlog
 
 from node_agent.kernel import bpf
 from node_agent.kernel.assembler import Assembler
+
+log = structlog.get_logger()
 
 FOLDER: Final = Path("/sys/fs/bpf/slurm-extender")
 """Of the BPF file system: where maps and programs are found again."""
@@ -39,6 +43,17 @@ Entry = tuple[int, Device]
 """A Pod's cgroup, by the kernel's number of it, and a device that it was let in to."""
 
 
+class _Program(NamedTuple):
+    """One that is in force."""
+
+    fd: int
+    """It is open: so it can be taken off."""
+    id: int
+    """The kernel's number of it."""
+    place: Path
+    """Where it is kept."""
+
+
 class DeviceGuard:
     """The guard, with what it knows."""
 
@@ -48,60 +63,67 @@ class DeviceGuard:
         folder.mkdir(mode=0o700, exist_ok=True)
         self._guarded = bpf.Map.kept(folder / "guarded", _GUARDED.size, len(_YES), _MOST_GUARDED)
         self._let_in = bpf.Map.kept(folder / "let_in", _LET_IN.size, len(_YES), _MOST_LET_IN)
-        self._programs: dict[int, int] = {}
-        """What was put on, by the kernel's number of the cgroup, open: it can be taken off."""
+        self._programs: dict[int, _Program] = {}
+        """What was put on, by the kernel's number of the cgroup."""
 
-    def is_on(self, pods: Path) -> bool:
-        """Tells whether this guard's program is in force on a cgroup that Pods are in, and is kept, as
-        what it knows is. Raises OSError."""
-        program = self._programs.get(number_of(pods))
-        kept = [self._folder / name for name in self._maps]
-        if program is None or not all(place.exists() for place in kept) or not self._kept(pods):
-            return False
-        return bpf.id_of(program) in bpf.attached(pods)
-
-    def others(self, pods: Path) -> tuple[int, ...]:
-        """Returns the other device programs of a cgroup that Pods are in, by the kernel's numbers: all
-        of them must allow what is opened. Raises OSError."""
-        program = self._programs.get(number_of(pods))
-        own = None if program is None else bpf.id_of(program)
-        return tuple(each for each in bpf.attached(pods) if each != own)
+    def put_on(self, pods: Path, depth: int) -> tuple[int, ...]:
+        """Sees to it that a program is in force on a cgroup that Pods are in, `depth` levels below the
+        root of all cgroups (`/kubepods` is 1), and that all is kept, also where somebody took it away.
+        Returns the other device programs of that cgroup, by the kernel's numbers: all of them must allow
+        what is opened. Raises OSError."""
+        number, attached = number_of(pods), bpf.attached(pods)
+        own = self._programs.get(number)
+        if own is None or own.id not in attached or not self._is_kept(own, number):
+            if own is not None:
+                log.error("the guard is not as it was put on: it is put on again", cgroup=str(pods))
+            own = self._put_on(pods, number, depth)
+            attached = bpf.attached(pods)
+        return tuple(each for each in attached if each != own.id)
 
     @property
     def _maps(self) -> dict[str, bpf.Map]:
         return {"guarded": self._guarded, "let_in": self._let_in}
 
-    def _kept(self, pods: Path) -> list[Path]:
-        return list(self._folder.glob(f"program-{number_of(pods)}-*"))
+    def _kept(self, cgroup: int) -> list[Path]:
+        return list(self._folder.glob(f"program-{cgroup}-*"))
 
-    def put_on(self, pods: Path, depth: int) -> None:
-        """Puts a program in force on a cgroup that Pods are in, `depth` levels below the root of all
-        cgroups: `/kubepods` is 1. One that is there is relieved by it: there is one at any time. What
-        somebody has removed of what is kept is kept again. Raises OSError."""
+    def _is_kept(self, own: _Program, cgroup: int) -> bool:
+        """Tells whether the maps are kept, and of the programs this one alone: another is one that could
+        not be relieved."""
+        maps = all((self._folder / name).exists() for name in self._maps)
+        return maps and self._kept(cgroup) == [own.place]
+
+    def _put_on(self, pods: Path, cgroup: int, depth: int) -> _Program:
+        """A program that is there is relieved by the new one: there is one at any time. What somebody
+        has removed of what is kept is kept again."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for name, kept in self._maps.items():
             if not (self._folder / name).exists():
                 bpf.pin(kept.fd, self._folder / name)
-        before, own = self._kept(pods), self._programs.get(number_of(pods))
-        program = bpf.load(_NAME, _program(depth, self._guarded.fd, self._let_in.fd))
+        before, own = self._kept(cgroup), self._programs.get(cgroup)
+        fd = bpf.load(_NAME, _program(depth, self._guarded.fd, self._let_in.fd))
+        place = self._folder / f"program-{cgroup}-{time.time_ns()}"
         try:
-            bpf.pin(program, self._folder / f"program-{number_of(pods)}-{time.time_ns()}")
-            bpf.attach(program, pods)
-        except OSError:
-            os.close(program)
+            program = _Program(fd, bpf.id_of(fd), place)
+            bpf.pin(fd, place)
+            bpf.attach(fd, pods)
+            if own is not None:
+                bpf.detach(own.fd, pods)
+        except OSError:  # the next time this one is found by its place, and taken off
+            os.close(fd)
             raise
-        self._programs[number_of(pods)] = program
+        self._programs[cgroup] = program
         if own is not None:
-            bpf.detach(own, pods)
-            os.close(own)
-        for place in before:  # of the agent before, and of those that did not come as far as this
-            _take_off(place, pods)
+            os.close(own.fd)
+        for each in before:  # of the agent before, and of those that did not come as far as this
+            _take_off(each, pods)
+        return program
 
     def remove(self, pods: Iterable[Path]) -> None:
         """Takes all programs off, and forgets everything: from then on everybody has every device.
         Raises OSError."""
         for cgroup in pods:
-            for place in self._kept(cgroup):
+            for place in self._kept(number_of(cgroup)):
                 _take_off(place, cgroup)
         for place in self._folder.iterdir():
             place.unlink()

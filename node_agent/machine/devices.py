@@ -39,6 +39,8 @@ class Device:
     """The CPUs that are near to it, by the machine's numbers; () where all are as far."""
     links: tuple[int, ...] = ()
     """How many links it has to each device of the machine, ITSELF in its own place; () of none."""
+    mig: str = ""
+    """The profile of a MIG instance: "1g.10gb"."""
     problem: str = ""
     """Why nobody should have it; empty of one that works."""
     absent: bool = False

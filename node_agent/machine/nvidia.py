@@ -154,6 +154,7 @@ def _instance(mig: Any, whole: Device, minors: _Minors) -> Device:
         bus=whole.bus,
         numa_node=whole.numa_node,
         cpus=whole.cpus,
+        mig=profile,
         problem=whole.problem if None not in caps else f"{_MIG_MINORS} does not name its files",
         absent=None in caps,
     )

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from deploy.local.ports import lease_ports
+from node_agent import node_devices
 from node_agent.node_condition import Condition
 from slurm_client import gres
 from tests.end_to_end.actors import Actors, eventually
@@ -41,18 +42,17 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 
 @contextmanager
-def agent_of(
+def environment_of(
     node: str, actors: Actors, tree: Tree, folder: Path
-) -> Iterator[tuple[psutil.Process, str]]:
-    """The agent of a Node, with the token of a Pod of its own there, and where it answers about its
-    health."""
+) -> Iterator[tuple[dict[str, str], str]]:
+    """The settings of the agent of a Node, with the token of a Pod of its own there, and where the agent
+    answers about its health."""
     kubeconfig = folder / "kubeconfig"
     files = make_devices(folder / "dev", *GPUS)
     printed = (f"slurmd: Gres Name=gpu Type=h100 Count=1 ID=7 File={file}\n" for file in files)
     (folder / "gres").write_text("".join(printed))
     with (
         closing(lease_ports(["metrics", "health"])) as lease,
-        (folder / "log").open("w") as log,
         token_of_a_pod(actors.cluster, node) as token,
     ):
         write_kubeconfig(kubeconfig, actors.cluster, token)
@@ -70,13 +70,26 @@ def agent_of(
             "HEALTH_PORT": str(lease.ports["health"]),
         }
         environment = os.environ | {f"NODE_AGENT_{name}": value for name, value in settings.items()}
-        argv = [sys.executable, "-m", "node_agent", "run"]
-        with subprocess.Popen(argv, env=environment, stderr=log) as agent:
-            try:
-                yield psutil.Process(agent.pid), f"http://127.0.0.1:{lease.ports['health']}/readyz"
-            finally:
-                agent.terminate()
-        assert agent.returncode == 0, (folder / "log").read_text()
+        yield environment, f"http://127.0.0.1:{lease.ports['health']}/readyz"
+
+
+@contextmanager
+def agent_in(environment: dict[str, str], folder: Path) -> Iterator[psutil.Process]:
+    argv = [sys.executable, "-m", "node_agent", "run"]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(argv, env=environment, stderr=log) as agent,
+    ):
+        try:
+            yield psutil.Process(agent.pid)
+        finally:
+            agent.terminate()
+    assert agent.returncode == 0, (folder / "log").read_text()
+
+
+def remove(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "node_agent", "remove"]
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
 
 def is_ready(url: str) -> bool:
@@ -85,10 +98,16 @@ def is_ready(url: str) -> bool:
     return False
 
 
-def told(actors: Actors, node: str) -> Condition | None:
-    """What the agent says on its Node."""
-    shown = actors.cluster.kubectl("get", "node", node, "--output=json").stdout
-    return Condition.on(json.loads(shown))
+def told(actors: Actors, node: str) -> tuple[Condition | None, str | None]:
+    """What the agent says on its Node: its condition and its annotation."""
+    shown = json.loads(actors.cluster.kubectl("get", "node", node, "--output=json").stdout)
+    return Condition.on(shown), node_devices.text_on(shown)
+
+
+def all_told(actors: Actors, node: str, folder: Path) -> tuple[Condition, str] | None:
+    """The same, once it is of the agent with devices in a folder."""
+    condition, devices = told(actors, node)
+    return (condition, devices) if condition and devices and str(folder) in devices else None
 
 
 def granted(actors: Actors, name: str) -> tuple[str, tuple[int, ...]]:
@@ -104,7 +123,10 @@ def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree,
     for name, gpus in (("one", 1), ("two", 2), ("none", 0)):
         actors.create(name, gpus=gpus, **on_one_node)
         assert actors.bound(name) == "node-1"
-    with agent_of("node-1", actors, tree, tmp_path) as (agent, readyz):
+    with (
+        environment_of("node-1", actors, tree, tmp_path) as (environment, readyz),
+        agent_in(environment, tmp_path) as agent,
+    ):
         eventually(lambda: is_ready(readyz), "the agent ready")
         seen = set[int]()
         for name, gpus in (("one", 1), ("two", 2), ("none", 0)):
@@ -116,10 +138,44 @@ def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree,
             eventually(lambda: opened(tree, container, tmp_path) == own, f"{name} has its GPUs")  # noqa: B023
             assert seen.isdisjoint(numbers)
             seen.update(numbers)
-        said = eventually(lambda: told(actors, "node-1"), "the agent's word on its Node")
+        said = eventually(lambda: all_told(actors, "node-1", tmp_path), "the agent's word on its Node")
         assert said
-        assert said.reason == "DevicesUsable"
+        condition, devices = said
+        assert condition.reason == "DevicesUsable"
+        dev = tmp_path / "dev"
+        assert json.loads(devices)["devices"] == [
+            {"name": "gpu", "index": number, "type": "h100", "files": [str(dev / name)]}
+            for number, name in enumerate(GPUS)
+        ]
         assert agent.memory_info().rss < MOST_BYTES
+
+
+def test_an_agent_that_is_removed_leaves_nothing_in_the_kernel_nor_on_its_node(
+    actors: Actors, tree: Tree, tmp_path: Path
+) -> None:
+    """In two steps, where kube-apiserver is away at first."""
+    container = "kubepods/burstable/pod0f5cbb08-9b1c-4f33-a4a7-0c8e3f1f5d1a/c"
+    tree.make(container)
+    with environment_of("node-1", actors, tree, tmp_path) as (environment, readyz):
+        with agent_in(environment, tmp_path):
+            eventually(lambda: is_ready(readyz), "the agent ready")
+            said = eventually(
+                lambda: all_told(actors, "node-1", tmp_path), "the agent's word on its Node"
+            )
+        assert opened(tree, container, tmp_path) == ""
+        with closing(lease_ports(["nobody"])) as nobody:
+            away = tmp_path / "away"
+            text, server = (tmp_path / "kubeconfig").read_text(), actors.cluster.api_server_url
+            away.write_text(text.replace(server, f"https://127.0.0.1:{nobody.ports['nobody']}"))
+            done = remove(environment | {"NODE_AGENT_KUBECONFIG": str(away)})
+        words = "the guard is removed, but what the agent says on Node node-1 is not: "
+        assert (done.returncode, done.stderr.startswith(words)) == (2, True), done.stderr
+        assert opened(tree, container, tmp_path) == GPUS
+        assert told(actors, "node-1") == said
+        done = remove(environment)
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+        assert told(actors, "node-1") == (None, None)
+        assert not tree.bpf.exists()
 
 
 def opened(tree: Tree, cgroup: str, folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""A node agent's token is good for the condition of its own Node, and for nothing else."""
+"""A node agent's token is good for what it says on its own Node, and for nothing else."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import AGENT_NAME, AGENT_NAMESPACE, admin_token
 from deploy.local.layout import Layout
-from node_agent.node_condition import Condition
+from node_agent import node_devices
+from node_agent.node_condition import WITHDRAWN, Condition
 from tests.end_to_end.actors import eventually
 from tests.end_to_end.agent_account import authority, token_of_a_pod, unbound_token
-from wellknown.names import DEVICE_PROBLEM
+from wellknown.names import DEVICE_PROBLEM, DEVICES
 
 pytestmark = pytest.mark.real
 
 OWN, OTHER = "node-1", "node-2"
+OTHERS = "kwok.x-k8s.io/node"
+"""An annotation that there is already."""
 POLICY = "ValidatingAdmissionPolicy 'slurm-extender-node-agent'"
-ONLY = f"the node agent may write the condition {DEVICE_PROBLEM} of its Node and nothing else"
+ONLY = (
+    f"the node agent may write the condition {DEVICE_PROBLEM} and the annotation {DEVICES} of its Node "
+    "and nothing else"
+)
 NO_NODE = "this token of the node agent is bound to no Node"
 WIDER = "tests-may-write-nodes"
 """A role that allows more of Nodes than an agent's: in spite of it the policy refuses."""
@@ -115,9 +121,8 @@ def callers(cluster: Cluster) -> Iterator[dict[str, Caller]]:
         # kube-apiserver takes a moment to know of a policy.
         eventually(lambda: made["agent"].patch(OTHER, condition()).status_code == 403, "the policy")
         yield made
-        gone = {"status": {"conditions": [{"type": DEVICE_PROBLEM, "$patch": "delete"}]}}
-        made["admin"].patch(OWN, gone).raise_for_status()
-        made["admin"].patch(OTHER, gone).raise_for_status()
+        made["admin"].patch(OWN, WITHDRAWN).raise_for_status()
+        made["admin"].patch(OTHER, WITHDRAWN).raise_for_status()
 
 
 @pytest.fixture
@@ -147,9 +152,21 @@ def test_an_agent_writes_the_condition_of_its_own_node(callers: dict[str, Caller
     for reason in ("First", "Second"):  # it adds it, and changes it
         callers["agent"].patch(OWN, condition(reason)).raise_for_status()
         assert Condition.on(callers["admin"].read(OWN)) == Condition(False, reason, "words")
-    removed = {"status": {"conditions": [{"type": DEVICE_PROBLEM, "$patch": "delete"}]}}
-    callers["agent"].patch(OWN, removed).raise_for_status()
+    callers["agent"].patch(OWN, WITHDRAWN).raise_for_status()
     assert Condition.on(callers["admin"].read(OWN)) is None
+
+
+def test_an_agent_writes_its_annotation_of_its_own_node(callers: dict[str, Caller]) -> None:
+    """Beside those that others have written, and alone as well as with the condition."""
+    before = callers["admin"].read(OWN)
+    for text, patch in (("one", condition("First")), ("other", {}), ("x" * 64 * 1024, {})):
+        callers["agent"].patch(OWN, patch | node_devices.patch(text)).raise_for_status()
+        now = callers["admin"].read(OWN)
+        assert node_devices.text_on(now) == text
+        assert Condition.on(now) == Condition(False, "First", "words")
+    for _ in range(2):  # what is not there is taken away as well
+        callers["agent"].patch(OWN, WITHDRAWN).raise_for_status()
+        assert callers["admin"].read(OWN) == before
 
 
 def test_an_agent_does_not_write_that_of_another_node(callers: dict[str, Caller]) -> None:
@@ -159,6 +176,7 @@ def test_an_agent_does_not_write_that_of_another_node(callers: dict[str, Caller]
         f"this token is of the node agent on Node {OWN}, which may write the status of that Node only, "
         f"and not of Node {OTHER}"
     )
+    told(callers["agent"].patch(OTHER, node_devices.patch("theirs")))
     assert callers["admin"].read(OTHER) == before
 
 
@@ -186,6 +204,10 @@ def test_a_token_that_names_no_node_is_good_for_none(callers: dict[str, Caller],
         (condition() | {"metadata": {"labels": {"kubernetes.io/hostname": None}}}, "labels"),
         (condition() | {"metadata": {"annotations": {"added": "yes"}}}, "annotations"),
         (condition() | {"metadata": {"annotations": None}}, "annotations"),
+        (condition() | {"metadata": {"annotations": {DEVICES: "mine", "added": "yes"}}}, "annotations"),
+        (condition() | {"metadata": {"annotations": {OTHERS: None}}}, "annotations"),
+        (condition() | {"metadata": {"annotations": {OTHERS: "mine"}}}, "annotations"),
+        (condition() | {"metadata": {"annotations": {f"{DEVICES}-too": "yes"}}}, "annotations"),
         (condition() | {"metadata": {"finalizers": ["example.com/stays"]}}, "finalizers"),
     ],
 )
@@ -216,6 +238,7 @@ def test_a_nodes_taints_are_not_written_by_its_status(callers: dict[str, Caller]
         ({"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}}, "spec"),
         ({"spec": {"unschedulable": True}}, "spec"),
         ({"metadata": {"labels": {"added": "yes"}}}, "labels"),
+        ({"metadata": {"annotations": {"added": "yes"}}}, "annotations"),
     ],
 )
 @pytest.mark.usefixtures("wider")

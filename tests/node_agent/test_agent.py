@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from structlog.testing import capture_logs
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.watch import Change, ResourceWatch
 from node_agent import agent as agent_module
-from node_agent import device_health, native_jobs
+from node_agent import device_health, native_jobs, node_devices
 from node_agent.agent import Figures
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.machine import names
@@ -444,7 +445,11 @@ async def test_a_device_that_fails_is_a_condition_of_the_node_and_its_repair_ano
         await until(told, Condition.of({}, []))
         late = node.unload("y")
         node.bind(A, "gpu:1(IDX:0)")  # something happens
-        await until(told, Condition(True, "DeviceFailed", f"gpu 1: {late}: No such file or directory"))
+        words = f"{late}: No such file or directory"
+        await until(told, Condition(True, "DeviceFailed", f"gpu 1: {words}"))
+        text = node_devices.text_on(await node.kubernetes.read_node("n1"))
+        problems = [each.get("problem") for each in json.loads(text or "{}")["devices"]]
+        assert problems == [None, words, None]
         node.load(late)
         node.bind(A, "gpu:1(IDX:0)", news="1")
         await until(told, Condition.of({}, []))

@@ -236,8 +236,9 @@ def test_who_reads_what_is_known_makes_nothing(tree: Tree) -> None:
     assert not (tree.bpf / "let_in").exists()
 
 
+@pytest.mark.parametrize("step", ["attach", "detach"])
 def test_a_program_that_could_not_be_relieved_is_relieved_later(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
+    tree: Tree, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard, pods = install(tree), tree.root / "kubepods"
     for file in tree.bpf.iterdir():
@@ -247,9 +248,50 @@ def test_a_program_that_could_not_be_relieved_is_relieved_later(
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     with monkeypatch.context() as broken:
-        broken.setattr(bpf, "attach", refuse)
+        broken.setattr(bpf, step, refuse)
         with pytest.raises(OSError, match="Cannot allocate memory"):
             guard.put_on(pods, 2)
     guard.put_on(pods, 2)
-    assert guard.is_on(pods)
-    assert guard.others(pods) == ()
+    (program,) = tree.bpf.glob("program*")
+    assert bpf.attached(pods) == (bpf.id_of(bpf.pinned(program)),)
+
+
+def test_a_program_of_the_agent_before_that_could_not_be_relieved_is_relieved_later(
+    tree: Tree, guard: DeviceGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert guard.known() == set()
+    again, pods = DeviceGuard(tree.bpf), tree.root / "kubepods"
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(bpf, "detach", refuse)
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            again.put_on(pods, 2)
+    assert again.put_on(pods, 2) == ()
+    assert len(list(tree.bpf.glob("program*"))) == len(bpf.attached(pods)) == 1
+
+
+def test_a_look_at_what_is_in_force_asks_the_kernel_once_and_changes_nothing(
+    tree: Tree, guard: DeviceGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    pods = tree.root / "kubepods"
+    programs, in_force = list(tree.bpf.glob("program*")), bpf.attached
+
+    def ask(cgroup: Path) -> tuple[int, ...]:
+        asked.append(cgroup)
+        return in_force(cgroup)
+
+    monkeypatch.setattr(bpf, "attached", ask)
+    assert guard.put_on(pods, 2) == ()
+    assert asked == [pods]
+    assert list(tree.bpf.glob("program*")) == programs
+
+
+def test_other_programs_of_the_cgroup_are_told_of(tree: Tree, guard: DeviceGuard) -> None:
+    pods, other = tree.root / "kubepods", DeviceGuard(tree.bpf.with_name("other"))
+    (first,) = bpf.attached(pods)
+    assert other.put_on(pods, 2) == (first,)
+    assert guard.put_on(pods, 2) == tuple(set(bpf.attached(pods)) - {first})

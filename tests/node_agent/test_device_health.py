@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,13 +13,15 @@ from typing import Any
 import pytest
 
 from kubernetes_client.in_memory import InMemoryKubernetes
-from node_agent import device_health
+from node_agent import device_health, node_devices
 from node_agent.device_health import DeviceHealth
 from node_agent.keeper import Keeper
 from node_agent.machine import names
 from node_agent.machine.devices import Device, Names
+from node_agent.machine.numbered import Machine, Number
 from node_agent.node_condition import Condition, Reason
 from tests.node_agent.node import until
+from wellknown.names import DEVICES
 
 GPU = Device("gpu", "h100", ("/dev/nvidia0",), uuid="GPU-0", bus="0000:19:00.0")
 FINE = Condition.of({}, [])
@@ -45,7 +48,9 @@ class Node:
     def __init__(self) -> None:
         self.kubernetes = InMemoryKubernetes()
         self.kubernetes.put("nodes", {"metadata": {"name": "n1"}, "spec": {}, "status": {}})
-        keeper: Any = SimpleNamespace(devices=(GPU,), guarded=frozenset(), names={}, failed={})
+        keeper: Any = SimpleNamespace(
+            devices=(GPU,), guarded=frozenset(), names={}, failed={}, machine=None, cores=None
+        )
         self.keeper: Keeper = keeper
         self.said: dict[str, object] = {}
         self.health = DeviceHealth(self.kubernetes, "n1", keeper, [], {}, self.says)
@@ -60,6 +65,11 @@ class Node:
 
     async def condition(self) -> Condition | None:
         return Condition.on(await self.kubernetes.read_node("n1"))
+
+    async def listed(self) -> list[dict[str, Any]] | None:
+        """The devices that stand on the Node."""
+        text = node_devices.text_on(await self.kubernetes.read_node("n1"))
+        return None if text is None else json.loads(text)["devices"]
 
     def has(self) -> Names:
         return self.keeper.names.get(frozenset(GPU.files), Names())
@@ -177,6 +187,51 @@ async def test_devices_that_are_not_known_or_not_closed_are_told_of(
         await until(told, (True, reason, True))
         node.looked()
         await until(node.condition, FINE)
+
+
+LISTED = {"name": "gpu", "index": 0, "type": "h100", "files": ["/dev/nvidia0"]}
+BY_DRIVER = {"uuid": "GPU-0", "bus": "0000:19:00.0"}
+
+
+def machine() -> Machine:
+    return Machine([GPU], lambda _: (frozenset({Number(195, 0)}), ""))
+
+
+async def test_the_devices_stand_on_the_node_once_slurmds_list_is_known(drivers: Drivers) -> None:
+    node = Node()
+    node.looked()
+    async with node.runs():
+        await until(node.condition, FINE)
+        assert await node.listed() is None
+        node.keeper.machine = machine()
+        await until(node.listed, [LISTED | BY_DRIVER])
+        drivers.answer = names.Answers(())
+        await until(node.listed, [LISTED])
+
+
+async def test_the_list_of_devices_is_written_where_it_is_not_what_stands_there(
+    drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_health, "_TELL_S", 0.0)  # the Node is read at each look
+    node, writes = Node(), list[Any]()
+    patch = node.kubernetes.patch_node_status
+
+    async def count(name: str, told: Any) -> None:
+        writes.append(told)
+        await patch(name, told)
+
+    monkeypatch.setattr(node.kubernetes, "patch_node_status", count)
+    node.keeper.machine = machine()
+    node.looked()
+    async with node.runs():
+        await until(node.listed, [LISTED | BY_DRIVER])
+        await asyncio.sleep(0.2)
+        assert len(writes) == 1
+        await node.kubernetes.patch_node(
+            "n1", {"metadata": {"annotations": {DEVICES: '{"devices":[]}'}}}
+        )
+        await until(node.listed, [LISTED | BY_DRIVER])
+        assert len(writes) == 2
 
 
 async def test_an_error_in_listening_to_the_driver_ends_nothing(

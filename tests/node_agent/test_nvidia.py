@@ -31,6 +31,7 @@ def test_a_gpu_is_what_slurms_own_detection_would_find(gpus: Gpus) -> None:
         "numa_node": 1,
         "cpus": list(range(8, 16)),
         "links": [-1],
+        "mig": "",
         "problem": "",
         "absent": False,
     }
@@ -85,6 +86,7 @@ def test_instances_are_in_the_place_of_their_gpu(gpus: Gpus) -> None:
     assert found[1]["files"] == ["/dev/nvidia0", f"{cap}84", f"{cap}85"]
     assert {gpu["problem"] for gpu in found} == {""}
     assert found[0]["links"] == []
+    assert [gpu["mig"] for gpu in found] == ["1g.5gb", "2g.5gb", ""]
 
 
 def test_an_instance_without_files_of_its_own_is_nobodys(gpus: Gpus) -> None:

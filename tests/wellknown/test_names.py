@@ -12,6 +12,7 @@ OTHERS = {
     names.GATE,
     names.CONDITION,
     names.DEVICE_PROBLEM,
+    names.DEVICES,
     names.SLURM_OUT_OF_SERVICE,
     names.OUT_OF_SERVICE,
     names.JOBS_FROM,

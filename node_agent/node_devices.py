@@ -1,0 +1,79 @@
+"""The agent's annotation on its Node: its devices by Slurm's numbers, for whoever reads the Node: pure.
+Nothing is decided by it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from kubernetes_client.protocol import Manifest
+from node_agent.machine.cpus import Cpus
+from node_agent.machine.devices import ITSELF, Device
+from node_agent.machine.numbered import Machine
+from wellknown import number_list
+from wellknown.names import DEVICES
+
+_VERSION: Final = 1
+_LONGEST: Final = 65_536
+"""Bytes. All annotations of a Node have 256 KiB, and a write that is refused writes no condition."""
+_LONGEST_PROBLEM: Final = 200
+_UNKNOWN: Final = Device("", "", ())
+
+
+def text_of(
+    machine: Machine, answers: Iterable[Device], failed: Mapping[str, str], cores: Cpus | None
+) -> str:
+    """Returns the annotation's text. `answers` are the devices as their drivers know them; `failed` has
+    why devices cannot be used, by Slurm's numbers ("gpu 3")."""
+    known = {frozenset(device.files): device for device in answers}
+    devices: list[dict[str, Any]] = []
+    for name, parts in machine.by_name.items():
+        drivers = [known.get(frozenset(part.device.files), _UNKNOWN) for part in parts]
+        for index, (part, driver) in enumerate(zip(parts, drivers, strict=True)):
+            fields = {
+                "name": name,
+                "index": index,
+                "type": part.device.type,
+                "files": part.device.files,
+                "uuid": driver.uuid,
+                "bus": driver.bus,
+                "numaNode": driver.numa_node,
+                "cores": number_list.compress(cores.cores_of(driver.cpus)) if cores else "",
+                "links": _links(driver, drivers),
+                "mig": driver.mig,
+                "problem": failed.get(f"{name} {index}", "")[:_LONGEST_PROBLEM],
+            }
+            devices.append({key: value for key, value in fields.items() if value not in ("", [], None)})
+    return _shortened(devices)
+
+
+def text_on(node: Manifest) -> str | None:
+    """Returns the text that stands on a Node."""
+    return (node["metadata"].get("annotations") or {}).get(DEVICES)
+
+
+def patch(text: str | None) -> dict[str, Any]:
+    """Returns what writes it onto a Node; of None nothing is written."""
+    return {} if text is None else {"metadata": {"annotations": {DEVICES: text}}}
+
+
+def _links(driver: Device, drivers: Sequence[Device]) -> list[int]:
+    """Returns how many links a device has to each of these, ITSELF in its own place; [] of none. Drivers
+    count devices in an order of their own: the place of ITSELF tells it."""
+    if not _is_linked(driver):
+        return []
+    return [driver.links[each.links.index(ITSELF)] if _is_linked(each) else 0 for each in drivers]
+
+
+def _is_linked(device: Device) -> bool:
+    return any(count > 0 for count in device.links)
+
+
+def _shortened(devices: Sequence[Mapping[str, Any]]) -> str:
+    room = len(devices)
+    while True:
+        more = {"more": len(devices) - room} if room < len(devices) else {}
+        text = orjson.dumps({"v": _VERSION, "devices": devices[:room], **more})
+        if len(text) <= _LONGEST:
+            return text.decode()
+        room //= 2
