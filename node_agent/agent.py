@@ -25,8 +25,11 @@ from node_agent.native_jobs import NativeJobs
 from node_agent.node_condition import Reason
 from node_agent.nri import plugin
 from node_agent.pods import NodePods
+from node_agent.slurmd.manifest import gres_of
+from node_agent.slurmd.runner import Here, SlurmdRunner
 from node_agent.without_nri import whole_node
 from service.health import Health
+from wellknown.names import NODE_NAME_LABEL
 
 log = structlog.get_logger()
 
@@ -61,6 +64,9 @@ class Programs(NamedTuple):
     """The kubelet's folder for plugins; None where others tell it of the devices."""
     resources: Mapping[str, str] = {}
     """The extended resources that are GRES, by name."""
+    slurmd_namespace: str = ""
+    """Where slurmd Pods are; "": the agent runs none."""
+    node_name_label: str = NODE_NAME_LABEL
 
 
 class Agent:
@@ -76,11 +82,15 @@ class Agent:
         self._native = NativeJobs(cgroups)
         says = partial(self.health.says, _WATCH)
         self._news = asyncio.Event()
-        self._pods = NodePods(kubernetes, node, self._news.set, says)
+        namespace = programs.slurmd_namespace
+        self._pods = NodePods(kubernetes, node, self._hears_of_pods, says, namespace)
         counted = programs.resources if programs.device_plugins is not None else {}
         self._devices = DeviceHealth(kubernetes, node, keeper, programs.cdi, counted, self.health.says)
         self._awaits_runtime = programs.nri is not None
         self._containers = Containers(node, keeper, self._pods, self._begins)
+        here = Here(lambda: self._pods.slurmd, self._native.jobs_in, self._machine)
+        label = programs.node_name_label
+        self._slurmd = SlurmdRunner(kubernetes, node, namespace, label, here, self.health.says)
         self.problems: dict[str, str] = {}
         """Why a Pod, by its namespace and name, has less than its job."""
 
@@ -111,6 +121,8 @@ class Agent:
             if self._programs.device_plugins is not None:
                 for resource, gres in self._programs.resources.items():
                     tasks.create_task(self._count(self._programs.device_plugins, resource, gres))
+            if self._programs.slurmd_namespace:
+                tasks.create_task(self._slurmd.run())
 
     def clear(self) -> Answer:
         """Answers the Prolog's gate. Raises OSError."""
@@ -233,6 +245,15 @@ class Agent:
         if self._programs.nri is None:
             gives = partial(whole_node, self._keeper, resource, gres)
         await device_plugin.stay(folder, resource, units, says, gives)
+
+    def _hears_of_pods(self) -> None:
+        self._news.set()
+        self._slurmd.hears()
+
+    def _machine(self) -> tuple[str, int]:
+        """Returns the GPUs, as slurmd's Gres=, and the CPUs of a core."""
+        cores = self._keeper.cores
+        return gres_of(self._devices.detected), len(cores.cores[0]) if cores else 1
 
     def _hears_runtime(self, trouble: Exception | str | None) -> None:
         self.health.says(_RUNTIME, trouble)

@@ -94,7 +94,10 @@ async def _withdraw(settings: Settings) -> None:
 async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> None:
     """Any part that ends by itself ends the program."""
     kubernetes = await KubernetesRest.connect(settings.kubeconfig)
-    programs = Programs(settings.nri, settings.cdi, settings.device_plugins, settings.resources)
+    programs = Programs(
+        *(settings.nri, settings.cdi, settings.device_plugins, settings.resources),
+        *(settings.slurmd_namespace, settings.node_name_label),
+    )
     agent = Agent(kubernetes, settings.node, cgroups, keeper, programs)
     servers = _servers(settings, agent)
     stop = asyncio.Event()

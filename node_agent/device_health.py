@@ -14,7 +14,7 @@ from kubernetes_client.protocol import Kubernetes, Manifest
 from node_agent import node_devices
 from node_agent.keeper import Keeper
 from node_agent.machine import names
-from node_agent.machine.devices import has_nvidia
+from node_agent.machine.devices import Device, has_nvidia
 from node_agent.node_condition import Condition, Reason, differences
 from node_agent.question import Question, Unanswered
 from service.periodic import periodically
@@ -74,6 +74,11 @@ class DeviceHealth:
         self._ask_at = self._tell_at = 0.0
         self._complaints: Mapping[str, str] = {}
         """Of NVIDIA's driver, by the address of a GPU on the PCI bus; it grows."""
+
+    @property
+    def detected(self) -> Sequence[Device]:
+        """Returns the GPUs that drivers tell of, with or without slurmd's list."""
+        return self._answers.devices if self._answers else ()
 
     def hears(self, reason: Reason, trouble: Exception | None) -> None:
         """Is told of a trouble of all devices together, or that there is none (None)."""
@@ -158,8 +163,7 @@ class DeviceHealth:
         """Returns the devices as text, None while slurmd's list is not known."""
         if self._keeper.machine is None:
             return None
-        answers = self._answers.devices if self._answers else ()
-        return node_devices.text_of(self._keeper.machine, answers, failed, self._keeper.cores)
+        return node_devices.text_of(self._keeper.machine, self.detected, failed, self._keeper.cores)
 
     def _differences(self, node: Manifest) -> list[str]:
         resources = self._resources.items()

@@ -1,5 +1,6 @@
 """Has the kernel keep each Pod of this Node to what its job has here."""
 
+import os
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -17,6 +18,7 @@ from node_agent.machine.vendors import may_be
 from node_agent.others import Native
 from node_agent.others_off import OthersOff
 from node_agent.pod_limits import PodLimits
+from node_agent.slurmd import share
 from service.watched_file import Stamp, stamp
 
 
@@ -43,6 +45,7 @@ class Keeper:
         self._guard = guard
         self.cores: Cpus | None = None
         """The machine's, in Slurm's order; None while they are not known."""
+        self._memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
         self.limits = PodLimits()
         self._others_off = OthersOff() if keeps_others_off else None
         self.others = ""
@@ -100,14 +103,17 @@ class Keeper:
         are (None), or which devices: then nobody but the agent is let in or out. Raises OSError."""
         cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
-        problems = self.limits.hold(claims or {}, cgroups, self.cores)
+        shares = share.with_share(claims or {}, self.cores, self._memory_mb)
+        problems = self.limits.hold(shares, cgroups, self.cores)
         if self._others_off and self.cores and claims is not None and native is not None:
             self.others = self._others_off.keep(claims, cgroups, self.cores, native)
         if claims is None or self.machine is None:
             self._guard.change(frozenset(), own - known)
             return None
-        decision = decide(claims, cgroups, known - own, self.machine)
-        wanted = decision.entries | own
+        slurmd = share.cgroups_of(claims, cgroups)
+        of_others = {entry for entry in known - own if entry[0] not in slurmd}
+        decision = decide(claims, cgroups, of_others, self.machine)
+        wanted = decision.entries | own | share.entries(slurmd, self._closed, decision.entries)
         self._guard.change(known - wanted, wanted - known)
         return decision._replace(problems=_together(problems, decision.problems))
 

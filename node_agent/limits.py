@@ -27,15 +27,18 @@ class Limits(NamedTuple):
     """In bytes; 0 where Slurm does not count memory."""
     problem: str = ""
     """Why its cores are not known."""
+    grows: bool = False
+    """Whether it gets more memory than it had, when there is more: slurmd's Pod."""
 
     def corrections(self, now: Mapping[str, str]) -> dict[str, str]:
         """Returns what to write into the files of a cgroup that say `now`; swap first, so that none is
         taken where there is less memory. Less memory than granted is the kubelet's decision: a limit of
         the Pod's author. A kernel without swap needs no limit of it."""
         wanted = dict[str, str]()
-        if self.memory and _bytes(now.get(SWAP, "0")):
+        if self.memory and not self.grows and _bytes(now.get(SWAP, "0")):
             wanted[SWAP] = "0"
-        if self.memory and _bytes(now.get(MEMORY, "0")) > self.memory:
+        memory = _bytes(now.get(MEMORY, "0"))
+        if self.memory and (memory > self.memory or (self.grows and 0 < memory < self.memory)):
             wanted[MEMORY] = str(self.memory)
         if self.cpus and listed(now.get(CPUS, "")) != self.cpus and CPUS in now:
             wanted[CPUS] = number_list.compress(self.cpus)
@@ -74,13 +77,13 @@ def limits_of(claim: Claim, cpus: Cpus | None) -> Limits:
     cores, for no Pod: that is no problem of this one."""
     memory = claim.memory_mb * _MIB
     if cpus is None:
-        return Limits((), memory)
+        return Limits((), memory, grows=claim.slurmd)
     if claim.cores and claim.cores[-1] >= len(cpus.cores):
         count = len(cpus.cores)
         words = f"Slurm gave it core {claim.cores[-1]}, and this machine has {count}"
         return Limits((), memory, words)
     own = sorted(cpu for core in claim.cores for cpu in cpus.cores[core])
-    return Limits(tuple(own), memory)
+    return Limits(tuple(own), memory, grows=claim.slurmd)
 
 
 def listed(text: str) -> tuple[int, ...]:

@@ -82,6 +82,13 @@ class NativeJobs:
         self.known: Native | None = None
         """What was seen at the last look."""
 
+    def jobs_in(self, pod: str) -> list[str]:
+        """Returns the names of the cgroups of jobs in a Pod that slurmd runs in, by its uid. Raises
+        OSError."""
+        places = (each.place for each in self._cgroups.pods() if each.uid == pod)
+        found = (Scope(scope, pod) for place in places for scope in _scopes(place))
+        return [job.name for scope in found for job in scope.jobs()]
+
     def look(self, claims: Mapping[str, Claim], devices: Collection[object]) -> str:
         """Returns what is not as it should be, in words; "" where all is. Raises OSError."""
         what, now = counted(claims, devices), self._clock()

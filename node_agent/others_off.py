@@ -39,6 +39,8 @@ class OthersOff:
             adopted = claim is not None and claim.adopted  # before that it was of no job
             if not adopted and not of_no_job(cgroup.uid, claims):
                 continue
+            if claim is not None and claim.slurmd:  # it has a share of its own
+                continue
             try:
                 now = said(limits_now(cgroup.place), CPUS)
                 if text := room.correction(now, keeps_all=adopted or cgroup.uid in native.pods):

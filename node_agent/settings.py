@@ -10,7 +10,7 @@ from node_agent.cgroups import ROOT, ROOTS
 from node_agent.kernel.device_guard import FOLDER
 from node_agent.machine.names import CDI_FOLDERS
 from service.settings import Names, Port, listed, read_json
-from wellknown.names import GRES
+from wellknown.names import GRES, NODE_NAME_LABEL
 
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda given: given or None)]
 
@@ -40,6 +40,10 @@ class Settings(BaseSettings):
     """The folder in which the kubelet takes plugins; blank: others tell it of the devices."""
     resources: Annotated[dict[str, str], NoDecode, BeforeValidator(read_json)] = dict(GRES)
     """Extended resource name -> GRES, as JSON, as the extender's SLURM_EXTENDER_GRES."""
+    slurmd_namespace: str = ""
+    """Where slurmd Pods are (SLURM_EXTENDER_POOLS_NAMESPACE). Blank: the agent runs none."""
+    node_name_label: str = NODE_NAME_LABEL
+    """The label by which a Node names its Slurm node: SLURM_EXTENDER_NODE_NAME_LABEL."""
     keep_others_off_cores: bool = False
     """Whether Pods of no job are kept off the cores that jobs have on this Node."""
     bpf: Path = FOLDER

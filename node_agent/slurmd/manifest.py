@@ -4,6 +4,7 @@ It is the pool's template, with what every slurmd Pod needs. What the template s
 for what makes the Pod this Node's.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -12,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from kubernetes_client.protocol import Manifest
+from node_agent.machine.devices import Device
 from wellknown import resources
 from wellknown.names import POOL, REVISION
 from wellknown.slurmd_pod import CONTAINER, Assignment, pod_name
@@ -142,6 +144,12 @@ def _conf(slurm: Mapping[str, Any], found: Found) -> Iterable[str]:
     yield f"CoreSpecCount={cores}" if cores else ""
     yield f"MemSpecLimit={memory}" if memory else ""
     yield slurm.get("conf", "")
+
+
+def gres_of(devices: Iterable[Device]) -> str:
+    """Returns devices as slurmd's Gres=: "gpu:h100:8"."""
+    tally = Counter(":".join(filter(None, (each.name, each.type))) for each in devices)
+    return ",".join(f"{name}:{count}" for name, count in sorted(tally.items()))
 
 
 def reserved(found: Found) -> tuple[int, int]:

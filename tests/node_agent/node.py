@@ -43,6 +43,7 @@ class Node:
         self.gres = folder / "gres"
         self.nri: Path | None = None
         self.device_plugins: Path | None = None
+        self.slurmd_namespace = ""
         self._suffix = suffix
         self._files = make_devices(folder / "dev", "x", "y", "z")
         self.print_devices("xyz")
@@ -129,7 +130,7 @@ class Node:
         off, guard = self.keeps_others_off, DeviceGuard(self.tree.bpf)
         keeper = Keeper(self.gres, cgroups, guard, self.own_pod, keeps_others_off=off)
         resources = {"example.com/gpu": "gpu"}
-        programs = Programs(self.nri, (), self.device_plugins, resources)
+        programs = Programs(self.nri, (), self.device_plugins, resources, self.slurmd_namespace)
         agent = Agent(self.kubernetes, "n1", cgroups, keeper, programs)
         running = asyncio.create_task(agent.run())
         if ready:

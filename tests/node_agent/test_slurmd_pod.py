@@ -14,17 +14,23 @@ import pytest
 
 from kubernetes_client.errors import Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
+from node_agent.claims import Claim
+from node_agent.limits import limits_of
+from node_agent.machine.cpus import Cpus
 from node_agent.pods import NodePods
 from node_agent.slurmd import manifest as manifest_module
 from node_agent.slurmd.manifest import Found, manifest, reserved
 from node_agent.slurmd.runner import Here, SlurmdRunner
+from node_agent.slurmd.share import with_share
 from node_agent.slurmd.step import Step, step
-from tests.node_agent.node import eventually
+from tests.node_agent.node import A, B, eventually
 from wellknown.names import SLURMD
 from wellknown.slurmd_pod import Assignment, pod_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from tests.node_agent.node import Node
 
 NODE = {
     "metadata": {"name": "n1", "uid": "u-n1", "labels": {"example.io/rack": "r7"}},
@@ -352,3 +358,61 @@ async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> No
     await eventually(lambda: bench.pods.claims)
     assert not any(claim.slurmd for claim in (bench.pods.claims or {}).values())
     assert bench.pods.slurmd is None
+
+
+# -- What is left to it, in the kernel
+
+
+@pytest.mark.real
+async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(one_driver: Node) -> None:
+    node = one_driver
+    node.slurmd_namespace = "slurm-nodes"
+    metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1")}
+    node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
+    slurmds = node.start(B, guaranteed=False)
+    async with node.agent() as agent:
+        await eventually(lambda: node.has(slurmds) == "xyz")
+        node.bind(A, "gpu:1(IDX:1)")
+        pods = node.start(A)
+        await eventually(lambda: node.has(pods) == "y")
+        assert node.has(slurmds) == "xz"
+        with node.process(pods):
+            await node.delete(A)  # by force: its process has the device yet
+            await eventually(lambda: agent.clear().word == "there")
+            assert (node.has(pods), node.has(slurmds)) == ("y", "xz")
+        await eventually(lambda: node.has(slurmds) == "xyz")
+
+
+@pytest.mark.real
+async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(one_driver: Node) -> None:
+    """A job may compute on after slurmd's Pod was deleted by force."""
+    node = one_driver
+    node.slurmd_namespace = "slurm-nodes"
+    metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1")}
+    node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
+    slurmds = node.start(B, guaranteed=False)
+    async with node.agent() as agent:
+        await eventually(lambda: node.has(slurmds) == "xyz")
+        with node.process(slurmds):
+            node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+            await eventually(lambda: not any(c.slurmd for c in (agent._pods.claims or {}).values()))
+            node.bind(A, "gpu:1(IDX:1)")
+            pods = node.start(A)
+            await eventually(lambda: f"ml/{A}" in agent.problems)
+            assert node.has(pods) == ""
+        await eventually(lambda: node.has(pods) == "y")
+
+
+def test_its_share_of_cores_and_memory_is_what_pods_of_jobs_leave() -> None:
+    cpus = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
+    slurmd = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
+    pod = Claim(A, "ml/p", cores=(1, 2), memory_mb=1000, of_job=True)
+    shares = with_share({A: pod, B: slurmd}, cpus, 4000)
+    assert shares[A] == pod
+    assert (shares[B].cores, shares[B].memory_mb) == ((0, 3), 3000)
+    now = {"cpuset.cpus": "", "memory.max": "max", "memory.swap.max": "max"}
+    written = limits_of(shares[B], cpus).corrections(now)
+    assert written == {"cpuset.cpus": "0,3-4,7", "memory.max": str(3000 << 20)}
+    alone = limits_of(with_share({B: slurmd}, cpus, 4000)[B], cpus)
+    assert alone.corrections(now | written) == {"cpuset.cpus": "0-7", "memory.max": str(4000 << 20)}
+    assert with_share({A: pod}, cpus, 4000) == {A: pod}

@@ -138,7 +138,7 @@ def test_a_cordoned_node_is_given_free_when_its_job_has_ended_and_comes_back() -
     assert machine.running is not None
     machine.jobs = 0
     world.settle()
-    assert machine.running is None
+    assert world.member(machine).pod is None
     assert machine.in_slurm
     # No job comes in the moment between: Slurm would not miss slurmd for minutes.
     machine.cordoned = False

@@ -1,0 +1,45 @@
+"""What is left to the Node's slurmd Pod, and so to native jobs, by what the Pods of jobs have: pure.
+
+Slurm itself gives native jobs nothing of that. The Pod's cgroup is narrowed all the same, above Slurm's
+own cgroups of jobs: a job that gets out of its own finds no more there.
+"""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+from node_agent.claims import Claim
+from node_agent.decision import Entry, PodCgroup
+from node_agent.machine.cpus import Cpus
+from node_agent.machine.numbered import Number
+
+
+def with_share(claims: Mapping[str, Claim], cpus: Cpus | None, memory_mb: int) -> Mapping[str, Claim]:
+    """Returns the claims, with what is left of cores and memory as the slurmd Pod's. `memory_mb` is the
+    machine's."""
+    slurmd = next((claim for claim in claims.values() if claim.slurmd), None)
+    if slurmd is None:
+        return claims
+    taken = {core for claim in claims.values() for core in claim.cores}
+    every = range(len(cpus.cores)) if cpus is not None else ()
+    left = memory_mb - sum(claim.memory_mb for claim in claims.values())
+    share = slurmd._replace(
+        cores=tuple(core for core in every if core not in taken), memory_mb=max(1, left)
+    )
+    return {**claims, slurmd.uid: share}
+
+
+def cgroups_of(claims: Mapping[str, Claim] | None, cgroups: Iterable[PodCgroup]) -> frozenset[int]:
+    """Returns the cgroup of the slurmd Pod, by the kernel's number; none where there is no such Pod."""
+    if claims is None:
+        return frozenset()
+    return frozenset(
+        each.number for each in cgroups if (claim := claims.get(each.uid)) is not None and claim.slurmd
+    )
+
+
+def entries(
+    slurmd: Iterable[int], closed: AbstractSet[Number], others: Iterable[Entry]
+) -> frozenset[Entry]:
+    """Returns who of these cgroups may open what: all that is closed and in no other's hands."""
+    free = closed - {number for _, number in others}
+    return frozenset((cgroup, number) for cgroup in slurmd for number in free)
