@@ -7,7 +7,7 @@ method may be called again after any error: its write is bound to an object's ve
 when it is repeated.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -78,6 +78,9 @@ class Kubernetes(Protocol):
     async def read_revision(self, namespace: str, name: str) -> Manifest | None:
         """A ControllerRevision, None where there is none."""
 
+    async def revisions(self, namespace: str) -> Sequence[Manifest]:
+        """All ControllerRevisions of a namespace."""
+
     async def create_revision(self, namespace: str, revision: Manifest) -> None:
         """Create a ControllerRevision. Where one of that name exists already, the call succeeds and
         leaves it as it is."""
@@ -112,9 +115,8 @@ class Kubernetes(Protocol):
         replicas may serve with its certificate for a while. Configurations that do not exist are
         skipped."""
 
-    # Lists and watches. A kind is a resource's plural: "pods", "nodes", "controllerrevisions",
-    # "persistentvolumeclaims", "persistentvolumes", "storageclasses" and, once `serves` has found it,
-    # "resourceclaims".
+    # Lists and watches. A kind is a resource's plural: "pods", "nodes", "persistentvolumeclaims",
+    # "persistentvolumes", "storageclasses" and, once `serves` has found it, "resourceclaims".
 
     async def serves(self, kind: str) -> bool:
         """Whether the API server has objects of a kind. Finds out in which version they are to be asked

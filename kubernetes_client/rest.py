@@ -8,7 +8,7 @@ watches and calls that must not wait go by aiohttp, and so do all calls through 
 becomes a `KubernetesError`.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -33,7 +33,6 @@ _CONFIGURATIONS = (
 _PATHS = {
     "pods": "/api/v1/pods",
     "nodes": "/api/v1/nodes",
-    "controllerrevisions": "/apis/apps/v1/controllerrevisions",
     "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
     "persistentvolumes": "/api/v1/persistentvolumes",
     "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
@@ -156,6 +155,9 @@ class KubernetesRest:
         with suppress(NotFound):
             return await self._ask("GET", _revisions(namespace, name))
         return None
+
+    async def revisions(self, namespace: str) -> Sequence[Manifest]:
+        return (await self._ask("GET", _revisions(namespace))).get("items") or ()
 
     async def create_revision(self, namespace: str, revision: Manifest) -> None:
         with suppress(Conflict):

@@ -7,7 +7,7 @@ revision.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any, Final, Self
 
@@ -17,6 +17,9 @@ from wellknown.names import SLURMD
 
 CONTAINER: Final = "slurmd"
 """The container of the template that slurmd runs in."""
+MARK: Final = "slurm-extender/"
+"""The prefix of the instance type (slurmd --instance-type) of nodes that slurmd Pods have made, before
+the name of the pool."""
 _PREFIX: Final = "slurmd-"
 _LONGEST_NAME: Final = 253
 _VERSION: Final = 1
@@ -27,11 +30,16 @@ class Assignment:
     """What a Node's slurmd Pod is to be."""
 
     pool: str
-    revision: str
+    revision: str = ""
+    """The ControllerRevision; "": no slurmd runs for the time being."""
+    conf: str = ""
+    """The digest of what slurmd told slurmctld of the node when that made the node: it is told once."""
+    boots: bool = False
+    """Whether slurmctld waits for a boot of the node (its power saving), which slurmd has to claim."""
 
     def annotations(self) -> dict[str, str]:
         """Returns the annotation that assigns a Node."""
-        told = {"v": _VERSION, "pool": self.pool, "revision": self.revision}
+        told = {"v": _VERSION, **{key: value for key, value in asdict(self).items() if value}}
         return {SLURMD: orjson.dumps(told).decode()}
 
     @classmethod
@@ -44,10 +52,10 @@ class Assignment:
             return None
         if not isinstance(told, dict) or told.get("v") != _VERSION:
             return None
-        pool, revision = told.get("pool"), told.get("revision")
-        if not (isinstance(pool, str) and isinstance(revision, str)):
-            return None
-        return cls(pool, revision)
+        pool, revision, conf = (told.get(key, "") for key in ("pool", "revision", "conf"))
+        boots = told.get("boots", False)
+        texts = all(isinstance(text, str) for text in (pool, revision, conf))
+        return cls(pool, revision, conf, boots) if texts and pool and isinstance(boots, bool) else None
 
 
 def pod_name(node: str) -> str:
@@ -56,11 +64,15 @@ def pod_name(node: str) -> str:
     whole = _PREFIX + node
     if len(whole) <= _LONGEST_NAME:
         return whole
-    digest = blake2b(node.encode(), digest_size=5).hexdigest()
+    digest = digest_of(node)
     return f"{whole[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}-{digest}"
 
 
 def revision_name(pool: str, data: Mapping[str, Any]) -> str:
     """Returns the name of the revision of a pool that has this content."""
-    content = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
-    return f"{pool}-{blake2b(content, digest_size=5).hexdigest()}"
+    return f"{pool}-{digest_of(data)}"
+
+
+def digest_of(content: Any) -> str:
+    """Returns a short text that is another one for other content."""
+    return blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=5).hexdigest()

@@ -75,9 +75,8 @@ class PoolController:
         self._cluster = cluster
         self._health = health
         self._leads = leadership
-        self._inside = f"metadata.namespace={leadership.namespace}"
-        says = partial(health.says, _WATCH)
-        self._watch = ResourceWatch(kubernetes, "pods", self._inside, says)
+        inside, says = f"metadata.namespace={leadership.namespace}", partial(health.says, _WATCH)
+        self._watch = ResourceWatch(kubernetes, "pods", inside, says)
         self._pods: dict[str, tuple[str, SlurmdPod]] = {}
         """The slurmd Pods, with their Nodes, by their names."""
         self._listed = asyncio.Event()
@@ -217,7 +216,7 @@ class PoolController:
         about = {"pool": pool.name, "node": member.node, "slurm_node": member.slurm_name}
         match action:
             case Assign(_, assignment):
-                if assignment == pool.assignment:
+                if assignment is not None and assignment.revision == pool.assignment.revision:
                     await self._make_revision(pool)
                 await self._assign(member, assignment)
                 log.info("assigned", **about, revision=assignment.revision if assignment else None)
@@ -259,7 +258,7 @@ class PoolController:
 
     async def _forget_old(self, pool: Pool) -> None:
         """Deletes the oldest revisions of a pool that no Node has."""
-        listed = await self._kubernetes.list("controllerrevisions", self._inside)
+        listed = await self._kubernetes.revisions(self._leads.namespace)
         used = {each.revision for _, each in self._pods.values()} | {pool.assignment.revision}
         used |= {
             status.assigned.revision
@@ -269,7 +268,7 @@ class PoolController:
         old = sorted(
             (
                 (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"])
-                for each in listed.get("items") or ()
+                for each in listed
                 if (each["metadata"].get("labels") or {}).get(POOL) == pool.name
             ),
             reverse=True,
@@ -290,7 +289,7 @@ def _is_as(now: SlurmNode | None, member: Member) -> bool:
     if now is None or member.slurm is None:
         return now is member.slurm
     then = replace(member, slurm=now)
-    return (then.busy, then.drained, then.reason, then.asleep) == (
-        *(member.busy, member.drained),
+    return (then.allocated, then.busy, then.drained, then.reason, then.asleep) == (
+        *(member.allocated, member.busy, member.drained),
         *(member.reason, member.asleep),
     )

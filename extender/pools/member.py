@@ -11,7 +11,7 @@ from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode
 from wellknown import number_list
 from wellknown.names import POOL, REVISION
-from wellknown.slurmd_pod import CONTAINER, Assignment
+from wellknown.slurmd_pod import CONTAINER, MARK, Assignment
 
 PREFIX: Final = "slurm-extender pool "
 """The prefix of the reason of a pool's drains. Those for a Node's sake have another."""
@@ -31,7 +31,7 @@ _FAILS: Final = frozenset(
 """Why a container waits that will not run by waiting: the kubelet's reasons (pkg/kubelet/container,
 pkg/kubelet/images)."""
 _ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
-_AWAY: Final = frozenset({"DOWN", "NOT_RESPONDING", "FUTURE", "UNKNOWN"})
+_AWAY: Final = frozenset({"DOWN", "NOT_RESPONDING", "INVALID_REG", "POWERING_UP", "FUTURE", "UNKNOWN"})
 _CLOCKS_S: Final = 5.0
 
 
@@ -91,6 +91,31 @@ class Member:
     """The CPUs of placeholders that have nothing to lose by a restart of slurmd, as Slurm counts."""
 
     @property
+    def revision(self) -> str:
+        """The revision that it is to run; "" where it is to run none."""
+        return self.assigned.revision if self.assigned is not None else ""
+
+    @property
+    def allocated(self) -> bool:
+        """Whether any job has a part of it, placeholders too: Slurm cannot forget it then."""
+        return self.slurm is not None and (self.slurm.cpus_allocated > 0 or self.busy)
+
+    @property
+    def can_be_forgotten(self) -> bool:
+        """Whether Slurm can delete it: nodes of slurm.conf stay."""
+        return self.slurm is not None and self.slurm.dynamic and not self.allocated
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether Slurm's power saving waits for it to boot."""
+        return self.slurm is not None and "POWERING_UP" in self.slurm.states
+
+    @property
+    def marked(self) -> bool:
+        """Whether its node was made by a slurmd Pod."""
+        return self.slurm is not None and self.slurm.instance_type.startswith(MARK)
+
+    @property
     def busy(self) -> bool:
         """Whether native jobs are there, or a job ends."""
         if self.slurm is None:
@@ -135,9 +160,7 @@ class Member:
     def runs_what_it_should(self) -> bool:
         """Whether the Pod of its assignment is ready."""
         pod = self.pod
-        if pod is None or self.assigned is None or pod.leaving or not pod.ready:
-            return False
-        return pod.revision == self.assigned.revision
+        return pod is not None and pod.ready and not pod.leaving and pod.revision == self.revision
 
     @property
     def registered(self) -> bool:
@@ -155,11 +178,11 @@ class Member:
     @property
     def failing(self) -> str:
         """Why the Pod of its assignment does not come to run; empty where nothing is wrong."""
-        if self.assigned is None:
+        if not self.revision:
             return ""
         if self.pod is None:
             return self.problem
-        return self.pod.failing if self.pod.revision == self.assigned.revision else ""
+        return self.pod.failing if self.pod.revision == self.revision else ""
 
 
 def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:

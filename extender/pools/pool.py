@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from wellknown.slurmd_pod import Assignment, revision_name
+from wellknown.slurmd_pod import Assignment, digest_of, revision_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Pool:
     @cached_property
     def assignment(self) -> Assignment:
         """Returns what its Nodes are to run."""
-        return Assignment(self.name, revision_name(self.name, self.data))
+        conf = digest_of(self.data.get("slurm") or {})
+        return Assignment(self.name, revision_name(self.name, self.data), conf)
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         return all(labels.get(key) == value for key, value in self.selector.items())

@@ -9,7 +9,7 @@ A slurmd Pod is replaced where no native job can be hurt: its node is drained, a
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from extender.pools.member import PREFIX, Member
 from extender.pools.pool import Pool
@@ -81,13 +81,13 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
         *(action for each in inside if each not in awake for action in _rest(pool, each)),
         *(Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each)),
         *(Undrain(each) for each in awake if _to_resume(pool, each, stopped)),
+        *(action for each in awake for action in _note_boot(each)),
         *_get_newest(pool, awake, stopped),
     ]
-    current = pool.assignment
     state = PoolState(
         wanted=len(inside),
         serving=sum(each.serves for each in awake),
-        updated=sum(each.assigned == current for each in inside),
+        updated=sum(not _outdated(pool, each) for each in inside),
         unavailable=sum(not each.serves for each in awake),
         busy_outdated=sum(each.busy and _outdated(pool, each) for each in awake),
         stopped=stopped,
@@ -104,7 +104,7 @@ def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> f
 
     def order(member: Member) -> tuple[bool, bool, bool, str]:
         leaves = member.reason.startswith(_leaving(pool))
-        return leaves, member.assigned is None, not member.busy, member.node
+        return leaves, not member.revision, not member.busy, member.node
 
     return frozenset(each.node for each in sorted(fit, key=order)[: pool.replicas])
 
@@ -126,12 +126,13 @@ def _rolling(pool: Pool) -> str:
 
 
 def _outdated(pool: Pool, member: Member) -> bool:
-    return member.assigned is not None and member.assigned != pool.assignment
+    newest, assigned = pool.assignment, member.assigned
+    return assigned is None or (assigned.revision, assigned.conf) != (newest.revision, newest.conf)
 
 
 def _stopped(pool: Pool, inside: Iterable[Member]) -> str:
     """Returns why no more Nodes get the newest revision."""
-    failing = [each for each in inside if each.assigned == pool.assignment and each.failing]
+    failing = [each for each in inside if each.revision == pool.assignment.revision and each.failing]
     if len(failing) < pool.update.stop_after:
         return ""
     first = min(failing, key=lambda each: each.node)
@@ -143,43 +144,78 @@ def _leave(pool: Pool, member: Member) -> Iterator[Action]:
     """A Node that leaves is drained, then loses its Pod, then its node in Slurm."""
     if member.slurm is not None and not member.held:
         yield Drain(member, _leaving(pool))
-    elif member.assigned is not None and not member.busy:
-        yield Assign(member, None)
-    elif member.assigned is None and member.pod is None and member.slurm is not None and not member.busy:
+    elif member.allocated:
+        return
+    elif member.revision:
+        yield from _stop(member)
+    elif member.pod is not None:
+        return
+    elif member.can_be_forgotten:
         yield Delete(member)
+    elif member.assigned is not None:
+        yield Assign(member, None)
 
 
 def _rest(pool: Pool, member: Member) -> Iterator[Action]:
     """A Node that Slurm has powered down needs no slurmd. One that is cordoned is given free once its
     jobs have ended, which `kubectl drain` waits for."""
-    if member.assigned is None or member.busy:
+    if not member.revision or member.busy:
         return
     if member.asleep or member.held or member.slurm is None:
-        yield Assign(member, None)
+        yield from _stop(member)
     elif member.drained:
         yield Drain(member, _cordoned(pool))
+
+
+def _stop(member: Member) -> Iterator[Action]:
+    """No slurmd for the time being; what slurmctld was told of the node is not forgotten."""
+    if member.assigned is not None:
+        yield Assign(member, replace(member.assigned, revision="", boots=False))
+
+
+def _note_boot(member: Member) -> Iterator[Action]:
+    """slurmd claims a boot once: a second one slurmctld takes for a crash, and ends the node's jobs."""
+    if member.assigned is not None and member.assigned.boots and member.serves:
+        yield Assign(member, replace(member.assigned, boots=False))
 
 
 def _get_newest(pool: Pool, awake: Sequence[Member], stopped: str) -> Iterator[Action]:
     """Nodes without slurmd get the newest revision, then those that have another. While the newest one
     fails nobody gets it: a Node without slurmd gets what most others have."""
-    joining = sorted(
-        (each for each in awake if each.assigned is None and each.has_agent),
-        key=lambda each: (each.slurm is None, each.node),  # those first that Slurm waits for
-    )
-    if stopped:
-        assignment = _used_most(awake)
-        yield from (Assign(each, assignment) for each in joining if assignment is not None)
+    without = [each for each in awake if not each.revision and each.has_agent and each.pod is None]
+    newest = _used_most(awake) if stopped else pool.assignment
+    if newest is None:
         return
-    start = _may_start(pool, awake)
-    yield from (Assign(each, pool.assignment) for each in joining[:start])
-    yield from _replace(pool, awake, max(0, start - len(joining)))
+    start = len(awake) if stopped else _may_start(pool, awake)
+    for each in sorted(without, key=lambda each: each.node):
+        if each.slurm is not None:
+            yield from _come_back(each, newest)
+        elif start > 0:
+            start -= 1
+            yield Assign(each, newest)
+    if not stopped:
+        yield from _replace(pool, awake, start)
+
+
+def _come_back(member: Member, newest: Assignment) -> Iterator[Action]:
+    """A Node whose node Slurm knows gets slurmd again. What slurmctld was told of a node once stays, so
+    it forgets one of which something else is to be told. A node that no slurmd Pod has made is somebody
+    else's, unless Slurm's power saving waits for it."""
+    told = member.assigned.conf if member.assigned is not None else newest.conf
+    if member.waited_for:
+        yield Assign(member, replace(newest, conf=told, boots=True))
+    elif member.assigned is None and not member.marked:
+        return
+    elif member.can_be_forgotten and (member.assigned is None or told != newest.conf):
+        yield Delete(member)
+    else:
+        yield Assign(member, replace(newest, conf=told))
 
 
 def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
     """Returns how many more Nodes may get the newest revision now. The first few prove it: until as many
     serve as would stop a roll-out, no more than so many are on their way."""
-    current = [each for each in awake if each.assigned == pool.assignment]
+    current = [each for each in awake if each.revision == pool.assignment.revision]
     if sum(each.serves for each in current) >= pool.update.stop_after:
         return len(awake)
     next_ones = sum(_outdated(pool, each) and each.drained_by_pool for each in awake)
@@ -189,7 +225,8 @@ def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
 
 def _used_most(members: Iterable[Member]) -> Assignment | None:
     """Returns the assignment of most of those that serve."""
-    tally = Counter(each.assigned for each in members if each.assigned is not None and each.serves)
+    serving = (each.assigned for each in members if each.assigned is not None and each.serves)
+    tally = Counter(replace(each, boots=False) for each in serving)
     return tally.most_common(1)[0][0] if tally else None
 
 
@@ -208,19 +245,34 @@ def _to_resume(pool: Pool, member: Member, stopped: str) -> bool:
 def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action]:
     """Brings the newest revision to Nodes that have another, `start` at most: idle ones before those
     whose jobs have to end, and without regard to room where a node is out of service anyway."""
-    outdated = [each for each in awake if _outdated(pool, each)]
+    outdated = [each for each in awake if each.revision and _outdated(pool, each)]
     room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
-    for each in sorted(outdated, key=lambda each: (each.busy, each.node)):
+    for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.node)):
         out = each.drained or each.down
-        if (out and each.busy) or not (each.down or _has_its_turn(pool, each)):
+        if (out and _has_to_wait(pool, each)) or not (each.down or _has_its_turn(pool, each)):
             continue
-        if each.drained_by_pool:  # it was counted when it was drained
+        counted = each.drained_by_pool  # when it was drained
+        if not counted and not (start > 0 and (out or (each.serves and room > 0))):
+            continue
+        start -= not counted
+        room -= not out
+        if not (each.held or each.down):
+            yield Drain(each, _rolling(pool))
+        elif _is_told_anew(pool, each):
+            yield from _stop(each)
+        else:
             yield Assign(each, pool.assignment)
-        elif start > 0 and (out or (each.serves and room > 0)):
-            start -= 1
-            room -= not out
-            ends = each.held or each.down
-            yield Assign(each, pool.assignment) if ends else Drain(each, _rolling(pool))
+
+
+def _is_told_anew(pool: Pool, member: Member) -> bool:
+    """Whether slurmctld has to forget a node first, since something else is to be told of it."""
+    dynamic = member.slurm is not None and member.slurm.dynamic
+    return dynamic and member.assigned is not None and member.assigned.conf != pool.assignment.conf
+
+
+def _has_to_wait(pool: Pool, member: Member) -> bool:
+    """Whether jobs are there that keep its Pod from being replaced."""
+    return member.busy or (_is_told_anew(pool, member) and member.allocated)
 
 
 def _has_its_turn(pool: Pool, member: Member) -> bool:

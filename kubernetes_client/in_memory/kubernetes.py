@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -106,6 +106,11 @@ class InMemoryKubernetes(Controls):
     async def read_revision(self, namespace: str, name: str) -> Manifest | None:
         async with self._call("read_revision"):
             return self._store.find("controllerrevisions", namespace, name)
+
+    async def revisions(self, namespace: str) -> Sequence[Manifest]:
+        async with self._call("revisions"):
+            found = self._store.all("controllerrevisions")
+            return [each for each in found if each["metadata"]["namespace"] == namespace]
 
     async def create_revision(self, namespace: str, revision: Manifest) -> None:
         async with self._call("create_revision"):

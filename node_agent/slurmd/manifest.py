@@ -16,9 +16,11 @@ from kubernetes_client.protocol import Manifest
 from node_agent.machine.devices import Device
 from wellknown import resources
 from wellknown.names import POOL, REVISION
-from wellknown.slurmd_pod import CONTAINER, Assignment, pod_name
+from wellknown.slurmd_pod import CONTAINER, MARK, Assignment, pod_name
 
 _SCRIPTS: Final = "/slurm-extender/scripts"
+_POD: Final = "/slurm-extender/pod"
+"""What outlives the container, and not the Pod."""
 _SOCKETS: Final = "/run/slurm-extender"
 """The node agent's folder on the host: its socket, and what `slurmd -G` prints."""
 _PATIENCE_S: Final = 7 * 86_400
@@ -69,13 +71,19 @@ def _spec(
     spec: dict[str, Any], assignment: Assignment, data: Mapping[str, Any], found: Found
 ) -> dict[str, Any]:
     scripts = data.get("scripts") or []
-    volumes = [{"name": "slurm-extender", "hostPath": {"path": _SOCKETS, "type": "DirectoryOrCreate"}}]
+    volumes = [
+        {"name": "slurm-extender", "hostPath": {"path": _SOCKETS, "type": "DirectoryOrCreate"}},
+        {"name": "slurm-extender-pod", "emptyDir": {}},
+    ]
     if scripts:
         sources = [{"configMap": {"name": name}} for name in scripts]
         volumes.append(
             {"name": "slurm-extender-scripts", "projected": {"sources": sources, "defaultMode": 0o755}}
         )
-    mounts = [{"name": "slurm-extender", "mountPath": _SOCKETS}]
+    mounts = [
+        {"name": "slurm-extender", "mountPath": _SOCKETS},
+        {"name": "slurm-extender-pod", "mountPath": _POD},
+    ]
     mounts += [{"name": "slurm-extender-scripts", "mountPath": _SCRIPTS}] if scripts else []
     containers = [
         _slurmd(each, mounts, assignment, data, found) if each.get("name") == CONTAINER else each
@@ -109,7 +117,8 @@ def _slurmd(
 ) -> dict[str, Any]:
     """Returns the container that slurmd runs in. A command of the template's gets slurmd's options after
     its own arguments."""
-    options = _options(data, found)
+    options = _options(assignment, data, found)
+    boots = [{"name": "SLURM_EXTENDER_BOOTS", "value": "yes"}] if assignment.boots else []
     stop = ["/bin/sh", "-c", _script("stop.sh"), "stop", found.slurm_name, assignment.pool]
     defaults = {
         "command": ["/bin/sh", "-c", _script("start.sh"), "start"],
@@ -121,13 +130,14 @@ def _slurmd(
         **defaults,
         **container,
         "args": [*(container.get("args") or ()), *options],
+        "env": [*(container.get("env") or ()), *boots],
         "volumeMounts": [*(container.get("volumeMounts") or ()), *mounts],
     }
 
 
-def _options(data: Mapping[str, Any], found: Found) -> list[str]:
-    servers = ",".join(data["controllers"])
-    fixed = ["-D", "-Z", "-N", found.slurm_name, "--conf-server", servers]
+def _options(assignment: Assignment, data: Mapping[str, Any], found: Found) -> list[str]:
+    servers, kind = ",".join(data["controllers"]), f"{MARK}{assignment.pool}"
+    fixed = ["-D", "-Z", "-N", found.slurm_name, "--conf-server", servers, "--instance-type", kind]
     conf = " ".join(filter(None, _conf(data.get("slurm") or {}, found)))
     return [*fixed, "--conf", conf] if conf else fixed
 

@@ -22,6 +22,14 @@ for script in /slurm-extender/scripts/*; do
     esac
 done
 
+mkdir -p /var/spool/slurmd
+
 # The node agent reads there which device has which number.
 slurmd -G "$@" >/run/slurm-extender/gres.new 2>&1 && mv /run/slurm-extender/gres.new /run/slurm-extender/gres
+
+# slurmctld waits for a boot of the node; a second one it would take for a crash, and end its jobs.
+if [ -n "${SLURM_EXTENDER_BOOTS:-}" ] && [ ! -e /slurm-extender/pod/booted ]; then
+    : >/slurm-extender/pod/booted
+    set -- "$@" -b
+fi
 exec slurmd "$@"

@@ -21,14 +21,14 @@ class Step(Enum):
 
 def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str]) -> Step:
     """Returns it. `pod` is the one that there is, `jobs` those of Slurm that have processes in it."""
+    revision = assigned.revision if assigned is not None else ""
     if pod is None:
-        return Step.MAKE if assigned is not None else Step.NOTHING
+        return Step.MAKE if revision else Step.NOTHING
     if "deletionTimestamp" in pod["metadata"]:
         return Step.NOTHING
     if (pod.get("status") or {}).get("phase") in _ENDED:
         return Step.END
-    has = (pod["metadata"].get("labels") or {}).get(REVISION)
-    if assigned is not None and has == assigned.revision:
+    if revision and (pod["metadata"].get("labels") or {}).get(REVISION) == revision:
         return Step.NOTHING
     return Step.WAIT if jobs else Step.END
 

@@ -134,11 +134,8 @@ async def test_a_revision_is_made_once_listed_and_deleted(bench: Bench) -> None:
     found = await kubernetes.read_revision("default", name)
     assert found is not None
     assert found["data"] == {"a": [1, {"b": "c"}]}
-    listed = await kubernetes.list("controllerrevisions", "metadata.namespace=default")
-    names = [each["metadata"]["name"] for each in listed["items"]]
-    assert name in names
-    elsewhere = await kubernetes.list("controllerrevisions", "metadata.namespace=kube-system")
-    assert name not in [each["metadata"]["name"] for each in elsewhere["items"]]
+    assert name in [each["metadata"]["name"] for each in await kubernetes.revisions("default")]
+    assert name not in [each["metadata"]["name"] for each in await kubernetes.revisions("kube-system")]
     for _ in range(2):
         await kubernetes.delete_revision("default", name)
     assert await kubernetes.read_revision("default", name) is None

@@ -70,7 +70,10 @@ def test_it_is_this_nodes_and_goes_with_it() -> None:
     assert pod["metadata"]["labels"]["slurm-extender.io/revision"] == "gpu-1"
     assert pod["spec"]["nodeName"] == "n1"
     assert pod["spec"]["automountServiceAccountToken"] is False
-    assert slurmd(pod)["args"][:6] == ["-D", "-Z", "-N", "n1", "--conf-server", "a:6817,b:6817"]
+    assert slurmd(pod)["args"][:8] == [
+        *("-D", "-Z", "-N", "n1", "--conf-server", "a:6817,b:6817"),
+        *("--instance-type", "slurm-extender/gpu"),
+    ]
 
 
 def test_what_slurm_is_told_comes_from_the_pool_the_node_and_its_devices() -> None:
@@ -128,7 +131,7 @@ def test_a_template_says_what_it_likes_but_whose_pod_it_is() -> None:
     assert own["command"] == ["/init"]
     assert own["args"][:2] == ["slurmd", "-D"]
     assert own["securityContext"] == {"capabilities": {"add": ["SYS_ADMIN"]}}
-    assert [each["name"] for each in own["volumeMounts"]] == ["home", "slurm-extender"]
+    assert [each["name"] for each in own["volumeMounts"]][:2] == ["home", "slurm-extender"]
     assert template["spec"]["containers"][1]["args"] == ["slurmd"]  # type: ignore[index]  # not changed
 
 
@@ -148,7 +151,7 @@ def test_scripts_are_mounted_and_can_be_run() -> None:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A slurmd that says what it was given."""
-    for folder in ("slurm-extender/scripts", "run/slurm-extender", "bin"):
+    for folder in ("slurm-extender/scripts", "slurm-extender/pod", "run/slurm-extender", "bin"):
         (tmp_path / folder).mkdir(parents=True)
     program(tmp_path / "bin/slurmd", 'echo "slurmd $*"')
     return tmp_path
@@ -159,17 +162,19 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def start(root: Path) -> tuple[int, str]:
+def start(root: Path, **environment: str) -> tuple[int, str]:
     """Returns the exit status and the output. What is left then ends, as in a container."""
     text = Path(manifest_module.__file__).with_name("start.sh").read_text()
-    for place in ("/slurm-extender/scripts", "/run/slurm-extender"):
-        text = text.replace(place, f"{root}{place}")
+    for place in ("/run/slurm-extender", " /slurm-extender/pod", ">/slurm-extender/pod"):
+        text = text.replace(place, place.replace("/", f"{root}/", 1))
+    text = text.replace("/slurm-extender/scripts", f"{root}/slurm-extender/scripts")
+    text = text.replace("/var/spool/slurmd", f"{root}/spool")
     text = text.replace("/dev/termination-log", f"{root}/termination-log")
     output = root / "output"
     with output.open("w") as to:
         ran = subprocess.Popen(
             ["/bin/sh", "-c", text, "start", "-D", "-Z"],
-            env={"PATH": f"{root}/bin:/usr/bin:/bin"},
+            env={"PATH": f"{root}/bin:/usr/bin:/bin", **environment},
             stdout=to,
             start_new_session=True,
         )
@@ -182,6 +187,14 @@ def start(root: Path) -> tuple[int, str]:
 def test_slurmd_starts_with_its_options_and_tells_the_agent_its_devices(root: Path) -> None:
     assert start(root) == (0, "slurmd -D -Z\n")
     assert (root / "run/slurm-extender/gres").read_text() == "slurmd -G -D -Z\n"
+
+
+def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
+    assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z -b\n")
+    assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z\n")
+    boots = manifest(Assignment("gpu", "gpu-1", boots=True), DATA, Found(NODE, "n1"), "slurm-nodes")
+    assert slurmd(dict(boots))["env"] == [{"name": "SLURM_EXTENDER_BOOTS", "value": "yes"}]
+    assert slurmd(made())["env"] == []
 
 
 def test_scripts_run_in_their_order_before_slurmd_and_services_beside_it(root: Path) -> None:
@@ -217,6 +230,8 @@ OLD = {"metadata": {"uid": "u", "labels": {"slurm-extender.io/revision": "gpu-0"
         (ASSIGNED, OLD, (), Step.END),
         (ASSIGNED, OLD, ("job_1",), Step.WAIT),
         (None, POD, (), Step.END),
+        (Assignment("gpu"), POD, (), Step.END),
+        (Assignment("gpu"), None, (), Step.NOTHING),
         (None, POD, ("job_1",), Step.WAIT),
         (ASSIGNED, POD | {"status": {"phase": "Failed"}}, (), Step.END),
         (None, {"metadata": {"deletionTimestamp": "x"}}, (), Step.NOTHING),

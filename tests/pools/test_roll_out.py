@@ -124,7 +124,9 @@ def test_a_new_node_gets_what_most_have_while_the_newest_template_crashes() -> N
     world.settle()
     world.machines["n0004"].matches = True
     world.settle()
-    assert world.machines["n0004"].running == good
+    running = world.machines["n0004"].running
+    assert running
+    assert running.revision == good.revision
     assert len(world.got_bad) == 1
 
 
@@ -157,7 +159,8 @@ def test_a_persons_drain_is_never_taken_back_and_its_idle_node_is_replaced() -> 
     machine.states, machine.reason = {"DRAIN"}, "disk is loud"
     world.change(template=2)
     world.settle()
-    assert machine.running == world.pool.assignment
+    assert machine.running
+    assert machine.running.revision == world.pool.assignment.revision
     assert (machine.states, machine.reason) == ({"DRAIN"}, "disk is loud")
     assert len(world.serving) == 3
 
@@ -190,6 +193,44 @@ def test_a_pod_that_somebody_deletes_keeps_its_job_and_gets_no_more() -> None:
     assert not machine.states
 
 
+def test_a_template_changes_below_pods_and_what_slurm_is_told_when_they_are_gone() -> None:
+    """slurmctld takes features and weight when a node is made, and forgets no node that has jobs."""
+    world = World(2)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.pods = 2
+    world.change(template=2)
+    world.settle()
+    assert world.serving == {"n0000", "n0001"}
+    assert machine.pods == 2
+    world.change(template=2, slurm={"weight": 3})
+    world.settle()
+    assert world.serving == {"n0001"}
+    assert machine.states == {"DRAIN"}
+    machine.pods = 0
+    world.settle()
+    assert world.serving == {"n0000", "n0001"}
+
+
+def test_a_node_that_somebody_elses_slurmd_has_is_left_alone() -> None:
+    world = World(2)
+    machine = world.machines["n0000"]
+    machine.in_slurm = machine.static = True
+    world.settle()
+    assert machine.running is None
+    assert world.serving == {"n0001"}
+
+
+def test_a_node_that_a_pool_made_before_its_node_came_anew_is_made_again() -> None:
+    """A Node that is deleted and created loses its annotations."""
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.assigned = machine.running = None
+    world.settle()
+    assert world.serving == {"n0000"}
+
+
 @pytest.mark.parametrize("state", ["POWERED_DOWN", "POWERING_DOWN"])
 def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_up(state: str) -> None:
     world = World(3)
@@ -197,12 +238,15 @@ def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_u
     machine = world.machines["n0001"]
     machine.states = {state}
     world.settle()
-    assert machine.running is None
+    assert world.member(machine).pod is None
     assert machine.in_slurm
     machine.states = {"POWERING_UP"}
     world.step()
-    world.step()
-    assert machine.running == world.pool.assignment
+    assert machine.assigned == replace(world.pool.assignment, boots=True)
+    world.settle()
+    assert world.member(machine).pod
+    assert machine.assigned == world.pool.assignment  # it boots once
+    assert world.lost_jobs == 0
 
 
 def test_in_maintenance_only_reserved_nodes_are_replaced() -> None:
@@ -237,8 +281,8 @@ def test_no_job_is_lost_and_all_come_to_the_newest_template(
         assert world.lost_jobs == 0
     world.change(template="last")
     for machine in world.machines.values():
-        machine.cordoned, machine.matches, machine.jobs = False, True, 0
-    world.settle(120)
+        machine.cordoned, machine.matches, machine.jobs, machine.pods = False, True, 0, 0
+    world.settle(160)
     assert world.lost_jobs == 0
     assert len(world.serving) == 8
     assert not any(machine.states for machine in world.machines.values())

@@ -39,6 +39,13 @@ class Machine:
     """When slurmd registered."""
     jobs: int = 0
     """CPUs of native jobs."""
+    pods: int = 0
+    """CPUs of placeholders."""
+    told: str = ""
+    """The digest of what slurmctld was told when the node was made."""
+    static: bool = False
+    """Whether it stands in slurm.conf."""
+    mark: str = ""
     cordoned: bool = False
     deleted: bool = False
     """Whether somebody deletes its Pod, which waits for the jobs."""
@@ -70,15 +77,18 @@ class World:
     def member(self, machine: Machine) -> Member:
         slurm = None
         if machine.in_slurm:
-            states = frozenset(machine.states | ({"MIXED"} if machine.jobs else {"IDLE"}))
+            used = machine.jobs + machine.pods
+            states = frozenset(machine.states | ({"MIXED"} if used else {"IDLE"}))
             slurm = SlurmNode(
                 machine.name,
                 states,
                 CPUS,
                 1000,
                 reason=machine.reason,
-                cpus_allocated=machine.jobs,
+                cpus_allocated=used,
                 slurmd_started=machine.started,
+                dynamic=not machine.static,
+                instance_type=machine.mark,
             )
         return Member(
             machine.name,
@@ -88,6 +98,7 @@ class World:
             slurm=slurm,
             cordoned=machine.cordoned,
             has_agent=True,
+            placeholder_cpus=machine.pods,
         )
 
     def _pod(self, machine: Machine) -> SlurmdPod | None:
@@ -144,7 +155,9 @@ class World:
                 machine.reason = ""
             case Delete():
                 assert not machine.jobs
+                assert not machine.pods
                 assert machine.running is None
+                assert not machine.static
                 machine.in_slurm, machine.states, machine.reason = False, set(), ""
 
     def _agent(self, machine: Machine) -> None:
@@ -155,7 +168,8 @@ class World:
             elif not machine.jobs:
                 machine.running, machine.deleted = None, False
             return
-        if machine.running == machine.assigned:
+        assigned = machine.assigned if machine.assigned and machine.assigned.revision else None
+        if (machine.running and machine.running.revision) == (assigned and assigned.revision):
             machine.age += 1
             return
         if machine.running is not None:
@@ -163,8 +177,8 @@ class World:
                 machine.lost_jobs += 1
             machine.running = None
             return
-        machine.running, machine.age, machine.made_at = machine.assigned, 0, self.now
-        if machine.assigned is not None and machine.assigned.revision in self.bad:
+        machine.running, machine.age, machine.made_at = assigned, 0, self.now
+        if assigned is not None and assigned.revision in self.bad:
             self.got_bad.add(machine.name)
 
     def _slurmd(self, machine: Machine) -> None:
@@ -173,6 +187,9 @@ class World:
             return
         if not machine.in_slurm:
             machine.in_slurm, machine.states, machine.reason = True, set(), ""
+            assert machine.running is not None
+            machine.told, machine.mark = machine.running.conf, "slurm-extender/gpu"
+        machine.states -= {"POWERING_UP"}
         machine.started = machine.made_at + 1
 
     def _node_sync(self, machine: Machine) -> None:
@@ -188,7 +205,10 @@ class World:
     def start_job(self, machine: Machine) -> None:
         """Slurm starts a native job, where it starts jobs; where there is no slurmd it is lost."""
         if machine.in_slurm and not machine.states and not machine.jobs:
-            machine.jobs = CPUS
+            if self.random.random() < 0.3:
+                machine.pods = 1
+                return
+            machine.jobs = CPUS - machine.pods
             pod = self._pod(machine)
             if pod is None or not pod.ready:
                 machine.lost_jobs += 1
@@ -200,14 +220,14 @@ class World:
             case 0 | 1 | 2:
                 self.start_job(machine)
             case 3 | 4:
-                machine.jobs = 0
+                machine.jobs = machine.pods = 0
             case 5:
                 machine.cordoned = not machine.cordoned
             case 6:
                 machine.matches = luck() < 0.8
                 machine.deleted = machine.running is not None and luck() < 0.2
             case _ if luck() < 0.3:
-                self.change(template=self.now)
+                self.change(template=self.now, slurm={"weight": self.random.randrange(1, 3)})
                 if luck() < 0.4:
                     self.bad.add(self.pool.assignment.revision)
 
@@ -224,4 +244,10 @@ class World:
         """The machines that serve the newest revision."""
         members = {name: self.member(each) for name, each in self.machines.items()}
         newest = self.pool.assignment
-        return {name for name, each in members.items() if each.serves and each.assigned == newest}
+        return {
+            name
+            for name, each in members.items()
+            if each.serves
+            and each.revision == newest.revision
+            and (self.machines[name].told == newest.conf or self.machines[name].static)
+        }
