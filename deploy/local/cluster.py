@@ -64,6 +64,7 @@ class Cluster:
         self.token_file: Final = layout.token_file
         """Holds a JWT for Slurm's root."""
         self.policy_file: Final = layout.policy_file
+        self.pools_file: Final = layout.pools_file
         """Who may ask the extender for what; it is read again when it changes."""
         self.job_submit_lua: Final = layout.job_submit_lua
         """The script of that name; slurmctld reads it again once it is a second newer."""

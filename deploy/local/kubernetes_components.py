@@ -100,6 +100,7 @@ def extender_environment(
         "SLURM_TOKEN_FILE": layout.token_file,
         "HOOKS_TOKEN_FILE": layout.hooks_token_file,
         "POLICY_FILE": layout.policy_file,
+        **({"POOLS_FILE": layout.pools_file} if spec.pools else {}),
         "LISTEN_ADDRESS": "127.0.0.1",
         **_certificate_settings(spec, layout),
         **_caller_settings(spec, layout),

@@ -25,6 +25,7 @@ USERS: Final = {
 NODE_USER: Final = f"system:node:{GUEST}"
 """The guest's kubelet: the Node authorizer and NodeRestriction know it by its name and group."""
 AGENT_NAMESPACE: Final = "kube-system"
+POOLS_NAMESPACE: Final = "slurm-nodes"
 AGENT_NAME: Final = "slurm-extender-node-agent"
 """The node agents' service account, which is in the namespace above."""
 AGENT_USER: Final = "node-agent"
@@ -46,6 +47,8 @@ def write_kubernetes_files(
     _write_schedulers(spec, ports, layout)
     (folder / "kwok.yaml").write_text(source("kwok.yaml"))
     layout.policy_file.write_text(spec.policy or source("policy.yaml"))
+    if spec.pools:
+        layout.pools_file.write_text(spec.pools)
     _write_kubectl(layout, kubectl)
 
 

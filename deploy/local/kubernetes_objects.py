@@ -4,14 +4,20 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import yaml
 
 from deploy.local.errors import ClusterError
 from deploy.local.kubernetes_components import api_client
-from deploy.local.kubernetes_config import AGENT_NAME, AGENT_NAMESPACE, AGENT_USER, ca_bundle
+from deploy.local.kubernetes_config import (
+    AGENT_NAME,
+    AGENT_NAMESPACE,
+    AGENT_USER,
+    POOLS_NAMESPACE,
+    ca_bundle,
+)
 from deploy.local.layout import Layout
 from deploy.local.links import admission_port
 from deploy.local.rendering import render
@@ -22,14 +28,16 @@ _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _PATHS: Final = {
     "ClusterRole": f"{_ROLES}/clusterroles",
     "ClusterRoleBinding": f"{_ROLES}/clusterrolebindings",
-    "Role": f"{_ROLES}/namespaces/kube-system/roles",
-    "RoleBinding": f"{_ROLES}/namespaces/kube-system/rolebindings",
+    "Role": f"{_ROLES}/namespaces/{{namespace}}/roles",
+    "RoleBinding": f"{_ROLES}/namespaces/{{namespace}}/rolebindings",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
+    "Namespace": "/api/v1/namespaces",
     "MutatingWebhookConfiguration": f"{_ADMISSION}/mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": f"{_ADMISSION}/validatingwebhookconfigurations",
     "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
     "Node": "/api/v1/nodes",
-    "ServiceAccount": f"/api/v1/namespaces/{AGENT_NAMESPACE}/serviceaccounts",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
 }
 _CONNECTIONS: Final = 4
 
@@ -40,16 +48,23 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
     if spec.extender:
         port = admission_port(spec, ports)
         extender = render(
-            "extender.yaml.j2", spec=spec, admission_port=port, ca_bundle=ca_bundle(layout)
+            "extender.yaml.j2",
+            spec=spec,
+            admission_port=port,
+            ca_bundle=ca_bundle(layout),
+            pools_namespace=POOLS_NAMESPACE,
         )
-        manifests += ((each["kind"], json.dumps(each)) for each in yaml.safe_load_all(extender))
-    agent = yaml.safe_load_all(node_agent_objects(spec))
-    manifests += ((each["kind"], json.dumps(each)) for each in agent)
+        manifests += map(_of, yaml.safe_load_all(extender))
+    manifests += map(_of, yaml.safe_load_all(node_agent_objects(spec)))
+    if spec.pools:
+        with api_client(ports, layout) as client:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": POOLS_NAMESPACE}}
+            _create(client, *_of(namespace))
 
     def create(share: list[tuple[str, str]]) -> None:
         with api_client(ports, layout) as client:  # its own: a shared one costs twice as much
-            for kind, manifest in share:
-                _create(client, kind, manifest)
+            for path, manifest in share:
+                _create(client, path, manifest)
 
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         list(pool.map(create, (manifests[first::_CONNECTIONS] for first in range(_CONNECTIONS))))
@@ -60,19 +75,26 @@ def node_agent_objects(spec: ClusterSpec) -> str:
     user with a static token. Such a token names no Node: the policy, which would refuse it, is for the
     account alone."""
     users = [AGENT_USER] if spec.guest else []
-    return render("node-agent.yaml.j2", namespace=AGENT_NAMESPACE, agent=AGENT_NAME, users=users)
+    pools = POOLS_NAMESPACE if spec.pools else ""
+    names = {"namespace": AGENT_NAMESPACE, "agent": AGENT_NAME, "pools_namespace": pools}
+    return render("node-agent.yaml.j2", **names, users=users)
 
 
 def _nodes(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
-    """Kind and JSON of each Node. The template is parsed once: there may be thousands."""
+    """Path and JSON of each Node. The template is parsed once: there may be thousands."""
     now = datetime.now(UTC).strftime('"%Y-%m-%dT%H:%M:%SZ"')
     node = json.dumps(yaml.safe_load(render("node.yaml.j2", spec=spec, name="@name@", now=now)))
     for name in spec.kubernetes_node_names:
-        yield "Node", node.replace("@name@", name)
+        yield _PATHS["Node"], node.replace("@name@", name)
 
 
-def _create(client: httpx.Client, kind: str, manifest: str) -> None:
-    headers = {"Content-Type": "application/json"}
-    answer = client.post(_PATHS[kind], content=manifest, headers=headers)
+def _of(manifest: dict[str, Any]) -> tuple[str, str]:
+    """Where an object is created, and its JSON."""
+    namespace = manifest["metadata"].get("namespace", "")
+    return _PATHS[manifest["kind"]].format(namespace=namespace), json.dumps(manifest)
+
+
+def _create(client: httpx.Client, path: str, manifest: str) -> None:
+    answer = client.post(path, content=manifest, headers={"Content-Type": "application/json"})
     if not answer.is_success:
-        raise ClusterError(f"creating a {kind}: {answer.text}")
+        raise ClusterError(f"creating an object at {path}: {answer.text}")

@@ -39,6 +39,7 @@ class Layout:
         self.hooks_token_file = self.slurm / "etc" / "slurm-extender-hook.token"
         """What Slurm's pushes to the extender carry; beside the script, for SlurmUser to read."""
         self.policy_file = directory / "policy.yaml"
+        self.pools_file = directory / "pools.yaml"
         """Who may ask the extender for what."""
         self.kubernetes = directory / "kubernetes"
         self.kubeconfig = directory / "kubeconfig"

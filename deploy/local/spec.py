@@ -127,6 +127,8 @@ class ClusterSpec:
     """More settings of the extenders, or others: names without SLURM_EXTENDER_, and values."""
     policy: str = ""
     """Who may ask for what at first (docs/policy.md); blank: everybody for anything."""
+    pools: str = ""
+    """The pools of slurmd Pods at first (docs/pools.md); blank: none, ever."""
     extender_argv: tuple[str, ...] = ()
     """What to start instead of the extender of this checkout (tests wrap it)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS

@@ -18,7 +18,7 @@ from node_agent import node_devices
 from node_agent.node_condition import WITHDRAWN, Condition
 from tests.end_to_end.actors import eventually
 from tests.end_to_end.agent_account import authority, token_of_a_pod, unbound_token
-from wellknown.names import DEVICE_PROBLEM, DEVICES
+from wellknown.names import DEVICE_PROBLEM, DEVICES, SLURMD_PROBLEM
 
 pytestmark = pytest.mark.real
 
@@ -27,8 +27,8 @@ OTHERS = "kwok.x-k8s.io/node"
 """An annotation that there is already."""
 POLICY = "ValidatingAdmissionPolicy 'slurm-extender-node-agent'"
 ONLY = (
-    f"the node agent may write the condition {DEVICE_PROBLEM} and the annotation {DEVICES} of its Node "
-    "and nothing else"
+    f"the node agent may write the conditions {DEVICE_PROBLEM} and {SLURMD_PROBLEM} and the annotation "
+    f"{DEVICES} of its Node and nothing else"
 )
 NO_NODE = "this token of the node agent is bound to no Node"
 WIDER = "tests-may-write-nodes"
