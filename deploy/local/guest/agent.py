@@ -16,7 +16,6 @@ OURS: Final = ("kubernetes_client", "node_agent", "service", "slurm_client", "we
 IMPORTED: Final = frozenset(
     {
         "aiohttp",
-        "fastapi",
         "grpcio",
         "httptools",
         "kubernetes",
@@ -28,6 +27,7 @@ IMPORTED: Final = frozenset(
         "pydantic-settings",
         "pyyaml",
         "rich",
+        "starlette",
         "structlog",
         "uvicorn",
     }
