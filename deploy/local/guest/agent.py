@@ -16,7 +16,7 @@ OURS: Final = ("kubernetes_client", "node_agent", "service", "slurm_client", "we
 IMPORTED: Final = frozenset(
     {
         "aiohttp",
-        "grpcio",
+        "grpclib",
         "httptools",
         "kubernetes",
         "nvidia-ml-py",
