@@ -7,8 +7,9 @@ metrics, probes.
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 
 from extender.admission import mutate, validate
 from extender.admission.review import is_large
@@ -73,8 +74,8 @@ class Listeners:
         }
         servers = [
             self._server("scheduler", Verbs(scheduler, answered), self._scheduler_tls()),
-            self._server("metrics", _plain(metrics.router(own.telemetry.registry))),
-            self._server("health", _plain(probes.router(own.health))),
+            self._server("metrics", metrics.application(own.telemetry.registry)),
+            self._server("health", probes.application(own.health)),
         ]
         if self._certificate is not None:
             webhook = dict(self._webhooks())
@@ -82,7 +83,8 @@ class Listeners:
             servers.append(self._server("admission", Verbs(webhook, answered, is_large), tls))
         if settings.hooks_token_file is not None:
             tokens = TokenFile(settings.hooks_token_file)
-            application = _plain(hooks.router(tokens, self._leader.poll_now, self._leader.gate))
+            application = FastAPI(openapi_url=None)
+            application.include_router(hooks.router(tokens, self._leader.poll_now, self._leader.gate))
             application.add_exception_handler(RequestValidationError, _tells_malformed())
             own.telemetry.http.instrument(application)
             servers.append(self._server("hooks", application))
@@ -117,7 +119,9 @@ class Listeners:
             return None
         return self._certificate.tls(authorities)
 
-    def _server(self, name: str, application: Verbs | FastAPI, tls: ListenerTls | None = None) -> Server:
+    def _server(
+        self, name: str, application: Verbs | Starlette, tls: ListenerTls | None = None
+    ) -> Server:
         settings = self._replica.settings
         address = settings.scheduler_address if name == "scheduler" else settings.listen_address
         return Server(
@@ -138,12 +142,6 @@ class Listeners:
             "admission": Limits(4096, lambda: _LARGE),
             "hooks": Limits(4096, lambda: _SMALL),  # a job's gates ask from each of its nodes at once
         }.get(name, few)
-
-
-def _plain(router: APIRouter) -> FastAPI:
-    application = FastAPI(openapi_url=None)
-    application.include_router(router)
-    return application
 
 
 def _tells_malformed() -> Callable[[Request, Exception], Awaitable[Response]]:

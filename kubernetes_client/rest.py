@@ -1,11 +1,10 @@
 """The adapter to kube-apiserver: `protocol.Kubernetes`, by HTTP.
 
-`kubernetes.aio` knows how to reach and authenticate to a cluster: kubeconfig, service account,
-certificates, rotating tokens. Its models are slow and in places wrong (a Binding that succeeded
-raises), so this module makes the calls itself, on plain manifests. The short calls, several for every
-Pod, go over the same bounded connections as calls to slurmrestd (at half of aiohttp's cost); lists,
-watches and calls that must not wait go by aiohttp, and so do all calls through a proxy. Every error
-becomes a `KubernetesError`.
+`access` knows how to reach and authenticate to a cluster. The models of `kubernetes.aio` are slow and in
+places wrong (a Binding that succeeded raises), so this module makes the calls itself, on plain
+manifests. The short calls, several for every Pod, go over the same bounded connections as calls to
+slurmrestd (at half of aiohttp's cost); lists, watches and calls that must not wait go by aiohttp, and so
+do all calls through a proxy. Every error becomes a `KubernetesError`.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,8 +15,8 @@ from urllib.parse import quote
 
 import aiohttp
 import orjson
-from kubernetes.aio import client, config
 
+from kubernetes_client.access import Access, find_access
 from kubernetes_client.errors import Conflict, NoCredentials, NotFound, Unavailable, error_of, message_of
 from kubernetes_client.protocol import Manifest
 from kubernetes_client.trust import trusting
@@ -44,7 +43,7 @@ _LIST_TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
 _PAGE = 250  # Pods whose JSON is read, in one go, within some 15 ms
 _CONNECTIONS = 24  # each costs both sides a TLS handshake, and more than these only queue there
-_NO_TOKEN: Final = (OSError, config.ConfigException)  # what reading a rotating token may end with
+_NO_TOKEN: Final = (OSError, NoCredentials)  # what reading a rotating token may end with
 _USER_AGENT: Final = "slurm-extender"
 """The extender's name as the owner of fields (managedFields) and as the author of requests (audit)."""
 
@@ -60,16 +59,14 @@ async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 class KubernetesRest:
     """`protocol.Kubernetes` of one kube-apiserver, over HTTPS."""
 
-    def __init__(self, api_client: client.ApiClient) -> None:
-        self._configuration = api_client.configuration
-        rest = api_client.rest_client
-        self._proxy = rest.proxy
+    def __init__(self, access: Access) -> None:
+        self._access = access
         self._paths = dict(_PATHS)
-        endpoint = Endpoint.parse(self._configuration.host, lambda: rest.ssl_context)
+        endpoint = Endpoint.parse(access.server, lambda: access.tls)
         self._pool = Pool(endpoint, _CONNECTIONS, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S)
-        self._session = _session(rest.ssl_context, _CONNECTIONS)
+        self._session = _session(access.tls, _CONNECTIONS)
         """For lists, which may be long, and for everything where there is a proxy."""
-        self._steady = _session(rest.ssl_context, 0)
+        self._steady = _session(access.tls, 0)
         """For what must not wait behind a burst: watches, which hold their connection, and the Lease."""
 
     @classmethod
@@ -78,17 +75,7 @@ class KubernetesRest:
 
         Raises NoCredentials where neither can be read.
         """
-        configuration = client.Configuration()
-        try:
-            if kubeconfig is None:
-                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            else:
-                await config.load_kube_config(  # type: ignore[no-untyped-call]
-                    str(kubeconfig), client_configuration=configuration
-                )
-        except (config.ConfigException, OSError) as error:
-            raise NoCredentials(f"{kubeconfig or 'service account'}: {error}") from error
-        return cls(client.ApiClient(configuration))
+        return cls(await find_access(kubeconfig))
 
     async def aclose(self) -> None:
         await self._pool.aclose()
@@ -257,7 +244,7 @@ class KubernetesRest:
         self, method: str, path: str, *, body: Manifest | None = None, content_type: str = _JSON
     ) -> Manifest:
         """Makes a short call, over one of the bounded connections."""
-        if self._proxy is not None:
+        if self._access.proxy is not None:
             return await self._ask_apart(method, path, body=body, content_type=content_type)
         try:
             status, content = await self._exchange(method, path, body, content_type)
@@ -309,11 +296,11 @@ class KubernetesRest:
         try:
             response = await session.request(
                 method,
-                self._configuration.host + path,
+                self._access.server + path,
                 params=query,
                 data=None if body is None else orjson.dumps(body),
                 headers=await self._headers(content_type),
-                proxy=self._proxy,
+                proxy=self._access.proxy,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
             )
             if response.status >= 400:
@@ -323,11 +310,8 @@ class KubernetesRest:
         return response
 
     async def _headers(self, content_type: str) -> dict[str, str]:
-        """A service account's token is read again as it rotates, by kubernetes.aio's own hook."""
-        settings = (await self._configuration.auth_settings()).values()
-        who = {setting["key"]: setting["value"] for setting in settings}
         about = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": _USER_AGENT}
-        return about | who
+        return about | await self._access.headers()
 
 
 def _session(tls: Any, limit: int) -> aiohttp.ClientSession:

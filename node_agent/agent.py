@@ -238,7 +238,7 @@ class Agent:
         units = partial(self._keeper.units, resource, gres)
         while not units():  # noqa: ASYNC110 -- slurmd's list, or its first device, may come later
             await asyncio.sleep(_COUNT_S)
-        from node_agent.kubelet import device_plugin  # noqa: PLC0415 -- gRPC takes 10 MB of memory
+        from node_agent.kubelet import device_plugin  # noqa: PLC0415 -- gRPC takes 2 MB of memory
 
         says = partial(self.health.says, f"the kubelet's plugin for {resource}")
         gives = None

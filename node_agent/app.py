@@ -7,9 +7,11 @@ from typing import Any
 
 import structlog
 import uvicorn
-from fastapi import APIRouter, FastAPI, Response
-from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.rest import KubernetesRest
@@ -130,22 +132,20 @@ def _servers(settings: Settings, agent: Agent) -> list[uvicorn.Server]:
     registry = CollectorRegistry()
     registry.register(metrics.Troubles(agent.health))
     registry.register(Figures(agent))
-    routers = {
-        settings.metrics_port: metrics.router(registry),
-        settings.health_port: probes.router(agent.health),
+    applications = {
+        settings.metrics_port: metrics.application(registry),
+        settings.health_port: probes.application(agent.health),
     }
-    servers = [_server(settings.listen_address, port, router) for port, router in routers.items()]
+    servers = [_server(settings.listen_address, *each) for each in applications.items()]
     if settings.socket is None:
         return [*servers]
     return [*servers, LocalServer(local(agent), settings.socket)]
 
 
-def local(agent: Agent) -> FastAPI:
+def local(agent: Agent) -> Starlette:
     """What programs of this machine may ask, as root."""
-    application = FastAPI(openapi_url=None)
 
-    @application.get("/gate/v1/clear")
-    async def clear() -> Response:
+    async def clear(_: Request) -> Response:
         """In a line: "clear", "there" and the Pods, or "ask" (node_agent.gate)."""
         try:
             told = agent.clear()
@@ -154,11 +154,9 @@ def local(agent: Agent) -> FastAPI:
             return PlainTextResponse("ask\n")
         return PlainTextResponse(" ".join((told.word, *told.pods)) + "\n")
 
-    return application
+    return Starlette(routes=[Route("/gate/v1/clear", clear)])
 
 
-def _server(address: str, port: int, router: APIRouter) -> Server:
-    application = FastAPI(openapi_url=None)
-    application.include_router(router)
+def _server(address: str, port: int, application: Starlette) -> Server:
     limits = Limits(connections=64, body=lambda: _BODY)
     return Server(application, (address, port), limits, lambda _why: None, None)

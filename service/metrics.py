@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TypeVar
 
-from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from service.health import Health
 
@@ -43,12 +46,10 @@ class Troubles(Collector):
         yield family
 
 
-def router(registry: CollectorRegistry) -> APIRouter:
-    """Returns the route that Prometheus reads."""
-    routes = APIRouter()
+def application(registry: CollectorRegistry) -> Starlette:
+    """Returns what Prometheus reads."""
 
-    @routes.get("/metrics")
-    async def metrics() -> Response:
+    async def metrics(_: Request) -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    return routes
+    return Starlette(routes=[Route("/metrics", metrics)])

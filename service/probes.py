@@ -1,21 +1,21 @@
 """The probes of a program: whether it is alive, whether it is ready, and what is in trouble."""
 
-from fastapi import APIRouter, Response
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from service.health import Health
 from service.http_server import reply
 
 
-def router(health: Health) -> APIRouter:
-    """Returns the probes' routes."""
-    routes = APIRouter()
+def application(health: Health) -> Starlette:
+    """Returns what answers the probes."""
 
-    @routes.get("/healthz")
-    async def healthz() -> Response:
+    async def healthz(_: Request) -> Response:
         return reply({"alive": True})
 
-    @routes.get("/readyz")
-    async def readyz() -> Response:
+    async def readyz(_: Request) -> Response:
         return reply(health.for_strangers(), 200 if health.ready else 503)
 
-    return routes
+    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])

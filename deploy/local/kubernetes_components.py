@@ -80,12 +80,12 @@ def _extender(name: str, spec: ClusterSpec, ports: dict[str, int], layout: Layou
     return Component(
         name=name,
         argv=spec.extender_argv or (sys.executable, "-m", "extender"),
-        env={**os.environ, **_bytecode_cache(), **extender_environment(name, spec, ports, layout)},
+        env={**os.environ, **bytecode_cache(), **extender_environment(name, spec, ports, layout)},
         is_ready=lambda: answers(f"http://127.0.0.1:{health}/readyz"),
     )
 
 
-def _bytecode_cache() -> dict[str, str]:
+def bytecode_cache() -> dict[str, str]:
     """Where bytecode is not written, imports take 3 s of each start; tests start it often."""
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache_folder() / "bytecode")}
 

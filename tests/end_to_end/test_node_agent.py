@@ -10,7 +10,6 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import httpx
-import psutil
 import pytest
 
 from deploy.local.ports import lease_ports
@@ -30,8 +29,6 @@ pytestmark = pytest.mark.real
 
 GPUS = "abcd"
 """A node's, by the names of their files, in Slurm's order."""
-MOST_BYTES = 80_000_000
-"""Of memory that the agent may take."""
 
 
 @pytest.fixture
@@ -74,14 +71,14 @@ def environment_of(
 
 
 @contextmanager
-def agent_in(environment: dict[str, str], folder: Path) -> Iterator[psutil.Process]:
+def agent_in(environment: dict[str, str], folder: Path) -> Iterator[None]:
     argv = [sys.executable, "-m", "node_agent", "run"]
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(argv, env=environment, stderr=log) as agent,
     ):
         try:
-            yield psutil.Process(agent.pid)
+            yield
         finally:
             agent.terminate()
     assert agent.returncode == 0, (folder / "log").read_text()
@@ -125,7 +122,7 @@ def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree,
         assert actors.bound(name) == "node-1"
     with (
         environment_of("node-1", actors, tree, tmp_path) as (environment, readyz),
-        agent_in(environment, tmp_path) as agent,
+        agent_in(environment, tmp_path),
     ):
         eventually(lambda: is_ready(readyz), "the agent ready")
         seen = set[int]()
@@ -147,7 +144,6 @@ def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree,
             {"name": "gpu", "index": number, "type": "h100", "files": [str(dev / name)]}
             for number, name in enumerate(GPUS)
         ]
-        assert agent.memory_info().rss < MOST_BYTES
 
 
 def test_an_agent_that_is_removed_leaves_nothing_in_the_kernel_nor_on_its_node(

@@ -13,11 +13,19 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from kubernetes.aio import client
 
-from kubernetes_client.errors import Conflict, Expired, KubernetesError, NotFound, Rejected, Unavailable
+from kubernetes_client.errors import (
+    Conflict,
+    Expired,
+    KubernetesError,
+    NoCredentials,
+    NotFound,
+    Rejected,
+    Unavailable,
+)
 from kubernetes_client.rest import KubernetesRest
 from tests.builders import Manifest, node_manifest, pod_manifest
+from tests.kubernetes_client.accesses import access_of
 
 POD = "/api/v1/namespaces/default/pods/p"
 
@@ -26,7 +34,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def client_of(url: str) -> KubernetesRest:
-    return KubernetesRest(client.ApiClient(client.Configuration(host=url)))
+    return KubernetesRest(access_of(url))
 
 
 class ApiServer:
@@ -218,16 +226,18 @@ async def test_a_connection_that_the_server_had_closed_is_no_failure(server: Api
     assert await server.api.read_pod("default", "p") == pod_manifest()
 
 
+@pytest.mark.parametrize("error", [OSError(24, "too many open files"), NoCredentials("it is empty")])
 async def test_a_token_that_cannot_be_read_is_trouble_for_a_while(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, error: Exception
 ) -> None:
-    async def fails(_: client.Configuration) -> None:
-        raise OSError(24, "too many open files")
+    async def fails() -> dict[str, str]:
+        raise error
 
-    monkeypatch.setattr(client.Configuration, "auth_settings", fails)
-    for ask in (server.api.read_pod("default", "p"), server.api.list("pods", None)):
-        with pytest.raises(Unavailable, match="too many open files"):
+    api = KubernetesRest(access_of(server.url, fails))
+    for ask in (api.read_pod("default", "p"), api.list("pods", None)):
+        with pytest.raises(Unavailable, match="does not answer"):
             await ask
+    await api.aclose()
 
 
 # What fails

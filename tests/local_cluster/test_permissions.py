@@ -9,7 +9,6 @@ from inspect import getmembers_static, isfunction
 from typing import Any, Self
 
 import yaml
-from kubernetes.aio import client
 
 from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec
@@ -17,6 +16,7 @@ from extender.control import claim_watch
 from kubernetes_client.errors import NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.rest import KubernetesRest
+from tests.kubernetes_client.accesses import access_of
 
 Permission = tuple[str, str, str]
 """API group, resource (with its subresource), verb."""
@@ -93,7 +93,7 @@ def allowed(manifest: Any) -> Iterator[Permission]:
 async def test_the_roles_allow_exactly_what_the_client_may_ask() -> None:
     methods = {name for name, _ in getmembers_static(Kubernetes, isfunction) if name[0] != "_"}
     assert methods == CALLS.keys() | ABOUT_ALL | {"aclose"}
-    async with Recorder(client.ApiClient(client.Configuration("http://kubernetes"))) as recorder:
+    async with Recorder(access_of("http://kubernetes")) as recorder:
         for name, calls in CALLS.items():
             for given in calls:
                 await getattr(recorder, name)(*given)

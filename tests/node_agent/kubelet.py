@@ -1,4 +1,5 @@
-"""The kubelet's part of the plugins of devices (pkg/kubelet/cm/devicemanager), by real gRPC."""
+"""The kubelet's part of the plugins of devices (pkg/kubelet/cm/devicemanager), by another gRPC than the
+plugin's."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RESOURCE = "nvidia.com/gpu"
+_GOODBYE_S = 0.05
+"""The plugin's side of a connection ends when it hears that the kubelet's has: nothing tells when."""
 
 
 class Kubelet:
@@ -48,12 +51,16 @@ class Kubelet:
         yield
         await server.stop(None)
         await self.hangs_up()
+        await asyncio.sleep(_GOODBYE_S)
+
+    def sockets(self) -> list[str]:
+        """What listens, or has listened, in its folder."""
+        return [file.name for file in self._folder.iterdir() if file.is_socket()]
 
     def empties(self) -> None:
         """As each does when it starts."""
-        for file in self._folder.iterdir():
-            if file.is_socket():
-                file.unlink()
+        for name in self.sockets():
+            (self._folder / name).unlink()
 
     async def hangs_up(self) -> None:
         """It ends the connections to its plugins."""
@@ -110,6 +117,16 @@ async def allocate(plugin: aio.Channel, *containers: list[str]) -> Any:
     return await ask(api.AllocateRequest(container_requests=asked))
 
 
+async def refusal(plugin: aio.Channel, *containers: list[str]) -> tuple[grpc.StatusCode, str]:
+    """Why containers are given nothing that are to have these devices. The error itself would keep the
+    connection open for as long as it is there."""
+    try:
+        await allocate(plugin, *containers)
+    except aio.AioRpcError as error:
+        return error.code(), error.details() or ""
+    raise AssertionError("they are given something")
+
+
 @asynccontextmanager
 async def plugged(
     folder: Path, units: dict[str, bool], give: device_plugin.Give | None = None
@@ -120,3 +137,4 @@ async def plugged(
     yield reports
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(_GOODBYE_S)

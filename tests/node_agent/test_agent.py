@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
@@ -41,9 +40,7 @@ _DEVICES = "slurmd's list of devices"
 
 @asynccontextmanager
 async def probed(agent: Agent) -> AsyncIterator[httpx.AsyncClient]:
-    application = FastAPI()
-    application.include_router(probes.router(agent.health))
-    transport = httpx.ASGITransport(app=application)
+    transport = httpx.ASGITransport(app=probes.application(agent.health))
     async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
         yield client
 

@@ -58,6 +58,25 @@ async def test_a_kubelet_that_starts_later_or_anew_has_it_registered(tmp_path: P
                 kubelet.empties()
 
 
+async def test_a_plugin_that_ends_leaves_no_kubelet_listening(tmp_path: Path) -> None:
+    kubelet = Kubelet(tmp_path, listens=True)
+    async with kubelet.runs():
+        async with plugged(tmp_path, {"gpu-0": True}):
+            await eventually(kubelet.checkpoint.exists)
+            assert kubelet.is_listening
+        await eventually(lambda: not kubelet.is_listening)
+        assert kubelet.sockets() == ["kubelet.sock"]
+
+
+async def test_why_it_cannot_be_registered_is_told(tmp_path: Path) -> None:
+    async with plugged(tmp_path, {"gpu-0": True}) as reports:
+        await eventually(lambda: reports)
+        (tmp_path / "kubelet.sock").touch()
+        await eventually(lambda: len(set(reports)) > 1)
+    where = f"the kubelet: {tmp_path / 'kubelet.sock'}"
+    assert {*reports} == {f"{where}: No such file or directory", f"{where}: Connection refused"}
+
+
 @pytest.mark.parametrize(
     ("resource", "file", "counts"),
     [

@@ -16,8 +16,7 @@ OURS: Final = ("kubernetes_client", "node_agent", "service", "slurm_client", "we
 IMPORTED: Final = frozenset(
     {
         "aiohttp",
-        "fastapi",
-        "grpcio",
+        "grpclib",
         "httptools",
         "kubernetes",
         "nvidia-ml-py",
@@ -28,6 +27,7 @@ IMPORTED: Final = frozenset(
         "pydantic-settings",
         "pyyaml",
         "rich",
+        "starlette",
         "structlog",
         "uvicorn",
     }

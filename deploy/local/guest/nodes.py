@@ -57,6 +57,8 @@ ln -sfn /usr/lib/cni /opt/cni/bin
 exec containerd"""
 _IMPORT: Final = f"""ctr -n k8s.io images import {OURS}/images.tar &&
 ctr -n k8s.io images label {PAUSE} io.cri-containerd.pinned=pinned"""
+_ACCOUNT: Final = "var/run/secrets/kubernetes.io/serviceaccount"
+"""Where programs in Pods find their account: the agent does, too, which is in no Pod here."""
 _KUBELET: Final = f"""mkdir -p /etc/kubernetes/manifests /var/log/pods
 exec {OURS}/kubelet --config /etc/kubernetes/kubelet.yaml \
 --kubeconfig /etc/kubernetes/kubelet.kubeconfig --hostname-override {GUEST} --node-ip {ADDRESS} -v 2"""
@@ -69,7 +71,7 @@ def guest_binds(spec: ClusterSpec, layout: Layout) -> list[Bind]:
 
 def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """Everything that the guest's programs read, once what the host's read is written."""
-    for name in ("slurmd", "containerd", "kubelet", "node-agent"):
+    for name in ("slurmd", "containerd", "kubelet"):
         (layout.guest / name / "etc/kubernetes").mkdir(parents=True)
     (layout.guest / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {GUEST}\n")
     _write_slurm(spec, layout.guest / "slurmd/etc/slurm", layout)
@@ -80,17 +82,19 @@ def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
     _write(containerd / "cni/net.d/10-ptp.conflist", "cni.json.j2")
     kubelet = layout.guest / "kubelet/etc/kubernetes"
     _write(kubelet / "kubelet.yaml", "kubelet.yaml.j2", spec=spec, ports=ports)
-    for user, folder in ((NODE_USER, kubelet), (AGENT_USER, layout.guest / "node-agent/etc/kubernetes")):
-        shutil.copy(layout.kubernetes / "ca.crt", folder)
-        name = "kubelet" if user == NODE_USER else user
-        _write(
-            folder / f"{name}.kubeconfig",
-            "kubeconfig.yaml.j2",
-            user=user,
-            token=user_token(user, layout),
-            server=f"https://{HOST}:{ports['kube-apiserver']}",
-            ca="/etc/kubernetes/ca.crt",
-        )
+    shutil.copy(layout.kubernetes / "ca.crt", kubelet)
+    _write(
+        kubelet / "kubelet.kubeconfig",
+        "kubeconfig.yaml.j2",
+        user=NODE_USER,
+        token=user_token(NODE_USER, layout),
+        server=f"https://{HOST}:{ports['kube-apiserver']}",
+        ca="/etc/kubernetes/ca.crt",
+    )
+    account = layout.guest / "node-agent" / _ACCOUNT
+    account.mkdir(parents=True)
+    shutil.copy(layout.kubernetes / "ca.crt", account)
+    (account / "token").write_text(user_token(AGENT_USER, layout))
 
 
 def guest_slurmd(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
@@ -148,11 +152,14 @@ def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tup
         "NRI": "" if spec.release in _WITHOUT_NRI else "/var/run/nri/nri.sock",
         "NODE": GUEST,
         "GRES": _GRES_LIST,
-        "KUBECONFIG": f"/etc/kubernetes/{AGENT_USER}.kubeconfig",
         "METRICS_PORT": ports["node-agent-metrics"],
         "HEALTH_PORT": ports["node-agent-health"],
     }
-    environment = [f"NODE_AGENT_{name}={value}" for name, value in settings.items()]
+    server = {"HOST": HOST, "PORT": ports["kube-apiserver"]}
+    environment = [
+        *(f"NODE_AGENT_{name}={value}" for name, value in settings.items()),
+        *(f"KUBERNETES_SERVICE_{name}={value}" for name, value in server.items()),
+    ]
     paths = f"PYTHONPATH={PACKAGES}:{_CHECKOUT}"
     return ("env", paths, *environment, "python3", "-m", "node_agent", command)
 

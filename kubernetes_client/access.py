@@ -1,0 +1,99 @@
+"""Where kube-apiserver is, and how it knows this program: by a service account, or by a kubeconfig.
+
+A kubeconfig has many ways to authenticate, and `kubernetes.aio` knows them all. It is loaded for a
+kubeconfig alone, since it takes 12 MB of memory: a service account is two files and two variables, which
+are read as client-go reads them (rest.InClusterConfig).
+"""
+
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from kubernetes_client.errors import NoCredentials
+
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_SERVER: Final = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+_ROTATES_S: Final = 60.0
+"""How long a token that was read is good for: the kubelet writes another one long before it expires."""
+
+Headers = Callable[[], Awaitable[dict[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A way to a kube-apiserver."""
+
+    server: str
+    """The URL, without a path of its own."""
+    tls: ssl.SSLContext
+    headers: Headers
+    """Returns what tells kube-apiserver who calls, as of now. Raises OSError, NoCredentials."""
+    proxy: str | None = None
+
+
+async def find_access(kubeconfig: Path | str | None) -> Access:
+    """Reads the kubeconfig, or the service account where there is none. Raises NoCredentials where it
+    cannot be read."""
+    try:
+        return _of_account() if kubeconfig is None else await _of_kubeconfig(str(kubeconfig))
+    except (NoCredentials, OSError) as error:
+        raise NoCredentials(f"{kubeconfig or 'service account'}: {error}") from error
+
+
+def _of_account() -> Access:
+    host, port = (os.environ.get(name, "") for name in _SERVER)
+    if not host or not port:
+        raise NoCredentials(f"{' and '.join(_SERVER)} are not set")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    token = _Token(_ACCOUNT / "token")
+    token.read()
+    return Access(server, ssl.create_default_context(cafile=_ACCOUNT / "ca.crt"), token.headers)
+
+
+class _Token:
+    """A service account's token, which is another one from time to time."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._headers: dict[str, str] = {}
+        self._read_at = 0.0
+
+    def read(self) -> None:
+        """Raises OSError, NoCredentials."""
+        token = self._file.read_text().strip()
+        if not token:
+            raise NoCredentials(f"{self._file} is empty")
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._read_at = monotonic()
+
+    async def headers(self) -> dict[str, str]:
+        if monotonic() >= self._read_at + _ROTATES_S:
+            self.read()
+        return self._headers
+
+
+async def _of_kubeconfig(kubeconfig: str) -> Access:
+    from kubernetes.aio import client, config  # noqa: PLC0415 -- see above
+
+    configuration = client.Configuration()
+
+    async def headers() -> dict[str, str]:
+        """By the library's own hook, which reads a token again that rotates."""
+        try:
+            bearer = (await configuration.auth_settings()).get("BearerToken")
+        except config.ConfigException as error:
+            raise NoCredentials(str(error)) from error
+        return {bearer["key"]: bearer["value"] or ""} if bearer else {}
+
+    try:
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            kubeconfig, client_configuration=configuration
+        )
+    except config.ConfigException as error:
+        raise NoCredentials(str(error)) from error
+    rest = client.ApiClient(configuration).rest_client
+    return Access(configuration.host, rest.ssl_context, headers, rest.proxy)

@@ -1,0 +1,118 @@
+"""How a program in a Pod finds kube-apiserver, and says who it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
+from kubernetes_client import access
+from kubernetes_client.access import find_access
+from kubernetes_client.errors import NoCredentials
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+_READS_ITS_ACCOUNT = """
+import asyncio, sys
+from pathlib import Path
+from kubernetes_client import access
+access._ACCOUNT = Path(sys.argv[1])
+asyncio.run(access.find_access(None))
+print([name for name in sys.modules if name.partition(".")[0] == "kubernetes"])
+"""
+
+
+class Seconds:
+    now = 1000.0
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
+    clock = Seconds()
+    monkeypatch.setattr(access, "monotonic", lambda: clock.now)
+    return clock
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that the kubelet writes for a Pod, and the variables."""
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
+    (tmp_path / "token").write_text("one")
+    monkeypatch.setattr(access, "_ACCOUNT", tmp_path)
+    monkeypatch.setenv(HOST, "10.96.0.1")
+    monkeypatch.setenv(PORT, "443")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("host", "url"), [("10.96.0.1", "https://10.96.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
+)
+@pytest.mark.usefixtures("account")
+async def test_a_program_in_a_pod_calls_by_its_account(
+    host: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOST, host)
+    found = await find_access(None)
+    assert (found.server, found.proxy) == (url, None)
+    assert await found.headers() == {"Authorization": "Bearer one"}
+    assert len(found.tls.get_ca_certs()) == 1  # that of the cluster, and none of this machine's
+    assert found.tls.check_hostname
+
+
+async def test_a_token_that_rotates_is_read_again(account: Path, seconds: Seconds) -> None:
+    found = await find_access(None)
+    (account / "token").write_text("two\n")
+    seconds.now += 59
+    assert await found.headers() == {"Authorization": "Bearer one"}
+    seconds.now += 1
+    assert await found.headers() == {"Authorization": "Bearer two"}
+
+
+async def test_a_token_that_cannot_be_read_any_more_is_read_once_it_can_be(
+    account: Path, seconds: Seconds
+) -> None:
+    found = await find_access(None)
+    seconds.now += 60
+    (account / "token").write_text("")
+    with pytest.raises(NoCredentials, match="token is empty"):
+        await found.headers()
+    (account / "token").unlink()
+    with pytest.raises(FileNotFoundError):
+        await found.headers()
+    (account / "token").write_text("two")
+    assert await found.headers() == {"Authorization": "Bearer two"}
+
+
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+@pytest.mark.parametrize("text", [None, ""])
+async def test_without_a_whole_account_there_are_no_credentials(
+    name: str, text: str | None, account: Path
+) -> None:
+    (account / name).unlink()
+    if text is not None:
+        (account / name).write_text(text)
+    with pytest.raises(NoCredentials, match="service account: "):
+        await find_access(None)
+
+
+@pytest.mark.parametrize("name", [HOST, PORT])
+@pytest.mark.usefixtures("account")
+async def test_outside_of_pods_there_is_no_account(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "")
+    with pytest.raises(NoCredentials, match=f"{HOST} and {PORT} are not set"):
+        await find_access(None)
+
+
+async def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NoCredentials, match=str(tmp_path / "none")):
+        await find_access(tmp_path / "none")
+
+
+def test_for_an_account_the_library_for_kubeconfigs_is_not_loaded(account: Path) -> None:
+    argv = [sys.executable, "-c", _READS_ITS_ACCOUNT, str(account)]
+    assert subprocess.run(argv, check=True, capture_output=True, text=True).stdout == "[]\n"
