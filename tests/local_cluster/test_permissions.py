@@ -37,6 +37,9 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "patch_node": [("n", {})],
     "patch_node_status": [("n", {})],
     "cluster_uid": [()],
+    "revisions": [("ns",)],
+    "create_revision": [("ns", {})],
+    "delete_revision": [("ns", "r")],
     "read_lease": [("ns", "l")],
     "create_lease": [("ns", {})],
     "replace_lease": [("ns", "l", {})],
@@ -46,6 +49,8 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
 }
 """How each method is called that is about one object."""
 ABOUT_ALL = {"serves", "list", "pages", "watch"}
+AGENTS = {"create_pod", "read_revision"}
+"""What only the node agent asks."""
 
 
 class Recorder(KubernetesRest):
@@ -92,7 +97,7 @@ def allowed(manifest: Any) -> Iterator[Permission]:
 
 async def test_the_roles_allow_exactly_what_the_client_may_ask() -> None:
     methods = {name for name, _ in getmembers_static(Kubernetes, isfunction) if name[0] != "_"}
-    assert methods == CALLS.keys() | ABOUT_ALL | {"aclose"}
+    assert methods == CALLS.keys() | ABOUT_ALL | AGENTS | {"aclose"}
     async with Recorder(access_of("http://kubernetes")) as recorder:
         for name, calls in CALLS.items():
             for given in calls:
@@ -103,7 +108,8 @@ async def test_the_roles_allow_exactly_what_the_client_may_ask() -> None:
             with suppress(NotFound):
                 async with recorder.watch(kind, None, "0", 1):
                     pass
-    spec = ClusterSpec(self_signed=True, extender_settings=(("TAINT_NODES", "true"),))
-    rendered = render("extender.yaml.j2", spec=spec, admission_port=1, ca_bundle="ca")
+    spec = ClusterSpec(self_signed=True, pools="pools: []")
+    names = {"admission_port": 1, "ca_bundle": "ca", "pools_namespace": "slurm-nodes"}
+    rendered = render("extender.yaml.j2", spec=spec, **names)
     roles = [each for each in yaml.safe_load_all(rendered) if each["kind"] in ("ClusterRole", "Role")]
     assert {permission for role in roles for permission in allowed(role)} == recorder.asked
