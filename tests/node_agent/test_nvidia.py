@@ -33,6 +33,7 @@ def test_a_gpu_is_what_slurms_own_detection_would_find(gpus: Gpus) -> None:
         "links": [-1],
         "problem": "",
         "absent": False,
+        "shared": {},
     }
 
 
