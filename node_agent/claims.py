@@ -20,11 +20,13 @@ class Claim(NamedTuple):
     pod: str
     """Its namespace and name."""
     devices: Mapping[str, tuple[int, ...]] = {}
-    """By the name of the GRES."""
+    """By the name of the GRES; parts of a GPU (shard, mps) by the number of the GPU."""
     cores: tuple[int, ...] = ()
     """In their order."""
     memory_mb: int = 0
     """In MiB."""
+    parts: Mapping[str, int] = {}
+    """How many parts of GPUs, by the name of their GRES."""
     problem: str = ""
     """Why it is not known what it has."""
     of_job: bool = False
@@ -58,6 +60,8 @@ def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> C
         return none._replace(problem=f"what Slurm granted it is on Node {allocation.node}")
     try:
         devices, cores = gres.numbers(allocation.gres), number_list.expand(allocation.cores)
-        return none._replace(devices=devices, cores=cores, memory_mb=allocation.memory_mb)
     except ValueError as error:
         return none._replace(problem=str(error))
+    counts = gres.counts(allocation.gres)
+    parts = {name: counts[name] for name in sorted(devices.keys() & gres.SHARED)}
+    return none._replace(devices=devices, parts=parts, cores=cores, memory_mb=allocation.memory_mb)

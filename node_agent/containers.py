@@ -77,7 +77,8 @@ class Containers:
         """Raises Refused. The agent may have been away when the Pod began."""
         self.run_pod(pod)
         self._unequipped.made_anew(pod.uid, container.name)
-        given = self._equipment(self._parts(pod), container)
+        claim = self._claim(pod)
+        given = self._equipment(claim, self._parts(claim), container)
         adjust = api.ContainerAdjustment()
         adjust.env.extend(api.KeyValue(key=key, value=value) for key, value in given.variables.items())
         adjust.CDI_devices.extend(api.CDIDevice(name=name) for name in sorted(given.cdi))
@@ -99,8 +100,9 @@ class Containers:
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
     ) -> None:
         """Refuses what has less than this gave, or a device of another job: another plugin's work."""
-        parts = self._parts(pod)
-        given = self._equipment(parts, container)
+        claim = self._claim(pod)
+        parts = self._parts(claim)
+        given = self._equipment(claim, parts, container)
         missing = given.missing(
             (device.path for device in adjust.linux.devices),
             (device.name for device in adjust.CDI_devices),
@@ -144,8 +146,7 @@ class Containers:
             return known
         return claim_by(pod.uid, f"{pod.namespace}/{pod.name}", pod.annotations, self._node)
 
-    def _parts(self, pod: api.PodSandbox) -> list[Part]:
-        claim = self._claim(pod)
+    def _parts(self, claim: Claim) -> list[Part]:
         if claim.problem:
             raise Refused(claim.problem)
         if not claim.devices:  # all that is of no job: it needs no list of slurmd's
@@ -155,11 +156,11 @@ class Containers:
         except ValueError as error:
             raise Refused(str(error)) from error
 
-    def _equipment(self, parts: list[Part], container: api.Container) -> Equipment:
+    def _equipment(self, claim: Claim, parts: list[Part], container: api.Container) -> Equipment:
         variables = {text.partition("=")[0] for text in container.env}
         try:
             devices, counted = [part.device for part in parts], self._keeper.devices
-            return equipment(devices, self._keeper.names, counted, variables)
+            return equipment(devices, self._keeper.names, counted, variables, claim.parts)
         except ValueError as error:
             raise Refused(str(error)) from error
 

@@ -1,9 +1,11 @@
 """Who may open which device: pure.
 
 A device is in the hands of a Pod from when it is let in until its last process is gone, whatever
-kube-apiserver says meanwhile: a Pod may be deleted by force, and compute on.
+kube-apiserver says meanwhile: a Pod may be deleted by force, and compute on. It is in the hands of one
+Pod, or of several that each have a part of it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -30,8 +32,15 @@ _MOVED = (
     "its processes have devices that are no more its job's by slurmd's list or by what Slurm granted:"
     " delete it"
 )
-Entry = tuple[int, Number]
-"""A cgroup, by its number, that was let in to a device."""
+
+
+class Entry(NamedTuple):
+    """A cgroup, by its number, that was let in to a device."""
+
+    cgroup: int
+    number: Number
+    in_part: bool = False
+    """Whether it has a part of the device alone, and others may have parts of it, too."""
 
 
 class Decision(NamedTuple):
@@ -59,32 +68,59 @@ def decide(
         except ValueError as error:
             problems[uid] = str(error)
     uids = {cgroup.number: cgroup.uid for cgroup in cgroups}
-    wanted = {number: _numbers(parts.get(uid, ())) for number, uid in uids.items()}
+    wanted = {number: _entries(number, parts.get(uid, ())) for number, uid in uids.items()}
     populated = {cgroup.number for cgroup in cgroups if cgroup.populated}
-    entries = {
-        (cgroup, number)
-        for cgroup, number in known
-        if (cgroup in populated and not _is_of_no_job(claims, uids[cgroup]))
-        or number in wanted.get(cgroup, ())
-    }
-    moved = {cgroup for cgroup, number in entries if number not in wanted[cgroup]}
-    hands = {number: cgroup for cgroup, number in sorted(entries)}
+    hands = _Hands(
+        entry
+        for entry in known
+        if (entry.cgroup in populated and not _is_of_no_job(claims, uids[entry.cgroup]))
+        or entry in wanted.get(entry.cgroup, ())
+    )
+    moved = {entry.cgroup for entry in hands.entries if entry not in wanted[entry.cgroup]}
     waiting = set[str]()
     for cgroup, uid in sorted(uids.items()):  # the older first
         own = {number for part in parts.get(uid, ()) for number in part.own}
-        others = {hands[number] for number in own if number in hands} - {cgroup}
+        others = hands.others({entry for entry in wanted[cgroup] if entry.number in own})
         if others:
             problems[uid] = _holder(claims, uid, uids[min(others)])
             waiting.add(uid)
             if cgroup not in populated:  # two had it: only processes keep it
-                entries -= {(cgroup, number) for number in wanted[cgroup]}
+                hands.drop(wanted[cgroup])
         elif own and cgroup in moved:
             problems[uid] = _MOVED
         else:
-            entries |= {(cgroup, number) for number in wanted[cgroup]}
-            hands |= dict.fromkeys(own, cgroup)
+            hands.take(wanted[cgroup])
     awaited = {uid for uid, of in parts.items() if of and not claims[uid].leaves} - {*uids.values()}
-    return Decision(frozenset(entries), problems, frozenset(awaited | waiting))
+    return Decision(frozenset(hands.entries), problems, frozenset(awaited | waiting))
+
+
+class _Hands:
+    """Who has which device."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.entries = set[Entry]()
+        self._of: defaultdict[Number, set[Entry]] = defaultdict(set)
+        self.take(entries)
+
+    def take(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.entries.add(entry)
+            self._of[entry.number].add(entry)
+
+    def drop(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.entries.discard(entry)
+            self._of[entry.number].discard(entry)
+
+    def others(self, wanted: Iterable[Entry]) -> set[int]:
+        """Returns the cgroups of others beside which these cannot be had: who has a part of a device has
+        it beside those who have parts of it, and who has all of it beside nobody."""
+        return {
+            has.cgroup
+            for each in wanted
+            for has in self._of[each.number]
+            if has.cgroup != each.cgroup and not (has.in_part and each.in_part)
+        }
 
 
 def _is_of_no_job(claims: Mapping[str, Claim], uid: str) -> bool:
@@ -101,5 +137,10 @@ def _holder(claims: Mapping[str, Claim], uid: str, other: str) -> str:
     return _BEFORE if holder.pod == claims[uid].pod else f"Pod {holder.pod} has a device of its job"
 
 
-def _numbers(parts: Iterable[Part]) -> frozenset[Number]:
-    return frozenset(number for part in parts for number in part.numbers)
+def _entries(cgroup: int, parts: Iterable[Part]) -> frozenset[Entry]:
+    """Returns what a cgroup is to have: a device whole where it has both all of it and a part."""
+    in_part = dict[Number, bool]()
+    for part in parts:
+        for number in part.numbers:
+            in_part[number] = part.in_part and in_part.get(number, True)
+    return frozenset(Entry(cgroup, number, of) for number, of in in_part.items())

@@ -6,6 +6,7 @@ look for devices. None of it keeps a container from other devices: that is the k
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from node_agent.machine.devices import Device, Names
@@ -13,6 +14,9 @@ from node_agent.machine.vendors import VENDORS, Vendor
 
 _NOTHING: Final = "void"
 """Has NVIDIA's container runtime leave a container alone, whatever its image says."""
+_MPS: Final = "mps"
+_PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+"""Which part of a GPU the programs of a container compute on, where an MPS server runs them (CUDA)."""
 
 
 class Equipment(NamedTuple):
@@ -35,12 +39,14 @@ def equipment(
     names: Mapping[frozenset[str], Names],
     counted: Sequence[Device],
     variables: Collection[str],
+    parts: Mapping[str, int] = MappingProxyType({}),
 ) -> Equipment:
     """Returns what a container is given that has these devices, of all that Slurm counts here, and has
-    these variables already. Raises ValueError where it is not known how a device is called."""
+    these variables already. `parts` is how many parts of GPUs its Pod has, by the name of their GRES.
+    Raises ValueError where it is not known how a device is called."""
     called = [(device, names.get(frozenset(device.files), Names())) for device in devices]
     by_file = [device for device, name in called if not name.cdi]
-    told: dict[str, str] = {}
+    told = _percentage(devices, parts.get(_MPS, 0))
     common = set[str]()
     for vendor in VENDORS:
         of_vendor = [each for each in called if vendor.made(each[0].files)]
@@ -52,6 +58,12 @@ def equipment(
             common |= {*vendor.common}
     files = frozenset(file for device in by_file for file in device.files)
     return Equipment(files, frozenset(common), frozenset(_cdi(called)), told)
+
+
+def _percentage(devices: Sequence[Device], parts: int) -> dict[str, str]:
+    """As Slurm's gres/mps has it for jobs (gres_mps.c: _set_env): of several GPUs the first counts."""
+    count = next((device.shared[_MPS] for device in devices if device.shared.get(_MPS)), 0)
+    return {_PERCENTAGE: str(max(1, parts * 100 // count))} if parts and count else {}
 
 
 def _cdi(called: Iterable[tuple[Device, Names]]) -> Iterator[str]:

@@ -104,7 +104,8 @@ class Keeper:
         cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
         shares = share.with_share(claims or {}, self.cores, self._memory_mb)
-        problems = self.limits.hold(shares, cgroups, self.cores)
+        held = self.limits.hold(shares, cgroups, self.cores)
+        problems = {uid: why for uid, why in held.items() if not shares[uid].slurmd}
         if self._others_off and self.cores and claims is not None and native is not None:
             self.others = self._others_off.keep(claims, cgroups, self.cores, native)
         if claims is None or self.machine is None:
@@ -118,20 +119,20 @@ class Keeper:
         return decision._replace(problems=_together(problems, decision.problems))
 
     def _known(self) -> set[Entry]:
-        return {(cgroup, Number(*device)) for cgroup, device in self._guard.known()}
+        return {Entry(cgroup, Number(*device), of) for cgroup, device, of in self._guard.known()}
 
     def _own(self, cgroups: Iterable[PodCgroup]) -> set[Entry]:
         own = (each.number for each in cgroups if self._own_pod and each.uid == self._own_pod)
-        return {(cgroup, number) for cgroup in own for number in self._closed}
+        return {Entry(cgroup, number) for cgroup in own for number in self._closed}
 
     def of_resource(self, resource: str, wanted: str) -> dict[str, Part]:
         """Returns the devices that are of an extended resource, of a GRES or of one type of it, by the
-        names that the kubelet has for them. Those of a vendor's resource are the vendor's."""
+        names that the kubelet has for them: one that Slurm counts in parts has a name for each. Those of
+        a vendor's resource are the vendor's."""
         name, _, kind = wanted.partition(":")
-        parts = self.machine.by_name.get(name, ()) if self.machine else ()
         return {
-            f"{name}-{number}": part
-            for number, part in enumerate(parts)
+            unit: part
+            for unit, part in (self.machine.units(name) if self.machine else ())
             if part.device.type.lower() == (kind or part.device.type).lower()
             and may_be(resource, part.device.files)
         }

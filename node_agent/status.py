@@ -21,6 +21,7 @@ from node_agent.limits import CPUS, MEMORY, limits_of
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.numbered import Machine, Number
+from node_agent.machine.slurmd_gres import SHARING
 from node_agent.native_jobs import Scope, missing
 from node_agent.settings import Settings
 from wellknown import number_list
@@ -55,13 +56,14 @@ class Kernel(NamedTuple):
     def devices(self, cgroup: int) -> str:
         if self.machine is None:
             return _UNKNOWN
-        own = {number for at, number in self.entries if at == cgroup}
-        return _devices(
-            {
-                name: tuple(n for n, part in enumerate(parts) if part.own and part.own <= own)
-                for name, parts in self.machine.by_name.items()
-            }
-        )
+        own = {entry.number: entry.in_part for entry in self.entries if entry.cgroup == cgroup}
+        found: dict[str, list[int]] = {}
+        for name, parts in self.machine.by_name.items():
+            for number, part in enumerate(parts):
+                if part.own and part.own <= own.keys():
+                    in_part = any(own[each] for each in part.own)
+                    found.setdefault(_part_of(name) if in_part else name, []).append(number)
+        return _devices(found)
 
 
 def main(settings: Settings) -> None:
@@ -71,7 +73,8 @@ def main(settings: Settings) -> None:
     claims = {claim.uid: claim for claim in asyncio.run(_claims(settings))}
     pods = PodCgroups(settings.cgroups, settings.pods_cgroups)
     cgroups = {each.uid: each for each in pods.pods()}
-    entries = [(cgroup, Number(*device)) for cgroup, device in known_in(settings.bpf)]
+    known = known_in(settings.bpf)
+    entries = [Entry(cgroup, Number(*device), in_part) for cgroup, device, in_part in known]
     machine, cpus = None, None
     try:
         machine = Machine(slurmd_gres.parse(settings.gres.read_text()))
@@ -112,7 +115,7 @@ def pod(claim: Claim, kernel: Kernel) -> Row:
         claim.pod,
         (granted, now.get(_EFFECTIVE) or _NONE),
         (_mebibytes(str(limits.memory or "")), _mebibytes(now.get(MEMORY, ""))),
-        (_devices(claim.devices), kernel.devices(cgroup.number) if cgroup else _NONE),
+        (_granted(claim), kernel.devices(cgroup.number) if cgroup else _NONE),
         problem or ("" if now else "it has no cgroup"),
     )
 
@@ -139,6 +142,19 @@ def _in_force(place: Path) -> dict[str, str]:
 
 def _mebibytes(text: str) -> str:
     return f"{int(text) // _MIB} MiB" if text.isdecimal() else text or _NONE
+
+
+def _granted(claim: Claim) -> str:
+    """Returns the devices of a Pod's job: "gpu 0-1", "part of gpu 2 (shard:2)"."""
+    whole = {name: of for name, of in claim.devices.items() if name not in claim.parts}
+    in_parts = sorted({number for name in claim.parts for number in claim.devices[name]})
+    words = _devices({**whole, _part_of(SHARING): in_parts})
+    counts = ", ".join(f"{name}:{count}" for name, count in claim.parts.items())
+    return f"{words} ({counts})" if in_parts else words
+
+
+def _part_of(name: str) -> str:
+    return f"part of {name}"
 
 
 def _devices(numbers: Mapping[str, Iterable[int]]) -> str:

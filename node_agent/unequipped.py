@@ -80,7 +80,8 @@ class Unequipped:
         try:
             parts, keeper = self._keeper.parts(made.claim), self._keeper
             devices = [part.device for part in parts]
-            return _lacks(equipment(devices, keeper.names, keeper.devices, made.variables), parts, made)
+            given = equipment(devices, keeper.names, keeper.devices, made.variables, made.claim.parts)
+            return _lacks(given, parts, made)
         except ValueError:  # said of its Pod, or of the names of devices
             return None
 

@@ -29,8 +29,9 @@ def whole_node(
             f"it asks for {len(asked)} of the {len(of_use)} {resource} that are of use here: on a Node "
             f"without NRI (NODE_AGENT_NRI) a container has all of them, or none"
         )
-    devices = [part.device for part in of_use.values()]
-    given = equipment(devices, keeper.names, keeper.devices, ())
+    devices = list({part.device.files: part.device for part in of_use.values()}.values())
+    name = gres.partition(":")[0]
+    given = equipment(devices, keeper.names, keeper.devices, (), {name: len(asked)})
     files = sorted([*given.files, *(file for file in given.common if Path(file).exists())])
     return api.ContainerAllocateResponse(
         envs=given.variables,

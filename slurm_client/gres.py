@@ -1,12 +1,19 @@
-"""Generic resources as Slurm writes them: "gpu:h100:8(S:0-1),shard:4", "gpu:h100:2(IDX:0,2)"."""
+"""Generic resources as Slurm writes them: "gpu:h100:8(S:0-1),shard:4", "gpu:h100:2(IDX:0,2)",
+"shard:2(0/4,2/4)"."""
 
 import re
 from collections import Counter
+from typing import Final
 
 from wellknown import number_list
 
+SHARED: Final = frozenset({"mps", "shard"})
+"""The GRES that are parts of GPUs (gres.c: gres_is_shared_name). Several jobs may have parts of one GPU.
+They have a GPU's number, and its type, but of a job Slurm tells no type (24.11, 26.05)."""
 _GIVEN = re.compile(r"([^:,()]+)(?::[^,()]+)?\(([^)]*)\)(?:,|$)")
 """One GRES that a job has: its name, and which of them."""
+_PARTS = re.compile(r"([0-9]{1,20})/[0-9]{1,20}", re.ASCII)
+"""How many of a GPU's parts a job has, and how many there are."""
 _DETAILS = re.compile(r"\([^)]*\)")
 _AMOUNT = re.compile(r"([0-9]+)([KMG]?)", re.ASCII | re.IGNORECASE)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -36,17 +43,32 @@ def counts(text: str) -> Counter[str]:
 
 def numbers(text: str) -> dict[str, tuple[int, ...]]:
     """Returns which devices a job has on a node, by name, as Slurm numbers those of a name there: of
-    "gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3)" {"gpu": (0, 2, 3)}. Of what is only counted ("(CNT:4)") no
-    device is anybody's: it has no numbers. Raises ValueError for what is no such text."""
+    "gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3)" {"gpu": (0, 2, 3)}. Parts have the numbers of the GPUs that
+    they are of: "shard:2(0/4,2/4)", as in `gres_detail`, and "shard:2(IDX:1)", as in resources/ (26.05),
+    are {"shard": (1,)}. Of what is only counted ("(CNT:4)") no device is anybody's: it has no numbers.
+    Raises ValueError for what is no such text."""
     found: dict[str, set[int]] = {}
     at = 0
     while at < len(text):
         one = _GIVEN.match(text, at)
         if one is None:
             raise ValueError(f"{text[at : at + 50]!r} are no devices of a job")
-        kind, _, which = one[2].partition(":")
-        if kind not in {"IDX", "CNT"}:
+        which = _which(one[2])
+        if which is None:
             raise ValueError(f"{one[0].rstrip(',')} does not say which devices they are")
-        found.setdefault(one[1], set()).update(number_list.expand(which) if kind == "IDX" else ())
+        found.setdefault(one[1], set()).update(which)
         at = one.end()
     return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
+
+
+def _which(details: str) -> tuple[int, ...] | None:
+    kind, _, which = details.partition(":")
+    if kind == "IDX":
+        return number_list.expand(which)
+    if kind == "CNT":
+        return ()
+    parts = [_PARTS.fullmatch(each) for each in details.split(",")]
+    counts = [int(each[1]) for each in parts if each]
+    if len(counts) < len(parts):
+        return None
+    return tuple(number for number, count in enumerate(counts) if count)

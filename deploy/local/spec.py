@@ -75,6 +75,9 @@ class ClusterSpec:
     slurm_cpus_per_node: int = 0
     memory_mb: int = 16_000
     gpus_per_node: int = 4
+    shared_gres: tuple[tuple[str, int], ...] = ()
+    """The GRES that are parts of a node's GPUs (`shard`, `mps`), and how many of each a node has. To
+    Kubernetes they are extended resources (`example.com/shard`)."""
     kubernetes: bool = True
     kubernetes_nodes: tuple[str, ...] = ()
     """Which of Slurm's nodes have a Node; none: all."""
@@ -190,6 +193,12 @@ class ClusterSpec:
             f"CPUs={cpus} Sockets=1 CoresPerSocket={cores} ThreadsPerCore={threads}"
             f" RealMemory={self.memory_mb}"
         )
+
+    @property
+    def gres(self) -> str:
+        """What Slurm's nodes declare of devices, as in slurm.conf; "" where they have none."""
+        gpus = [f"gpu:h100:{self.gpus_per_node}"] if self.gpus_per_node else []
+        return ",".join([*gpus, *(f"{name}:{count}" for name, count in self.shared_gres)])
 
     @property
     def preempt_type(self) -> str:

@@ -7,8 +7,6 @@ cores, and an administrator may give a job more time.
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import reduce
-from operator import and_
 
 from slurm_client import gres
 from slurm_client.model import Grant, Job, JobSpec
@@ -28,7 +26,13 @@ def misfit(asked: JobSpec, job: Job) -> str | None:
 
 def covers(grant: Grant, asked: JobSpec) -> bool:
     """Tells whether what was granted at once has the devices that were asked for."""
-    return all(each[name] >= count for each in _on_each(grant) for name, count in asked.gres)
+    return all(_has(each, name) >= count for each in _on_each(grant) for name, count in asked.gres)
+
+
+def _has(devices: Counter[str], name: str) -> int:
+    """Returns how many of a GRES there are among a job's: of parts of GPUs Slurm tells no type."""
+    bare = name.partition(":")[0]
+    return devices[bare if bare in gres.SHARED else name]
 
 
 def _on_each(grant: Grant) -> list[Counter[str]]:
@@ -86,7 +90,10 @@ def gres_of(job: Job) -> Counter[str]:
     elements = (element.strip().replace("=", ":") for element in job.tres_per_node.split(","))
     names = ",".join(e[len(p) :] for e in elements for p in _PREFIXES if e.startswith(p))
     asked = gres.counts(names)
-    return reduce(and_, _on_each(job.grant), asked) if job.gres else asked
+    if not job.gres:
+        return asked
+    given = _on_each(job.grant)
+    return Counter({name: min(n, *(_has(each, name) for each in given)) for name, n in asked.items()})
 
 
 def _may_be_in(partition: str, asked: str | None) -> bool:

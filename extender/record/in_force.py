@@ -93,8 +93,11 @@ def _is_told(job: Job, now: _Devices, name: str) -> bool:
 
 
 def _listed(devices: _Devices) -> str:
-    listed = (
-        f"{name} {number_list.compress(numbers)}" if numbers else f"no {name}"
+    return " and ".join(
+        f"{_called(name)} {number_list.compress(numbers)}" if numbers else f"no {name}"
         for name, numbers in devices.items()
     )
-    return " and ".join(listed)
+
+
+def _called(name: str) -> str:
+    return f"{name} of gpu" if name in gres.SHARED else name

@@ -1,7 +1,7 @@
 """The job that a Pod asks Slurm for, with every problem that makes it impossible."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -11,6 +11,7 @@ from extender.request.limits import too_much_asked, too_much_kept
 from extender.request.node_constraints import ANYWHERE, NodeConstraints
 from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
+from slurm_client.gres import SHARED
 from slurm_client.model import MOST_CPUS, JobSpec, Sharing
 from wellknown.job_key import job_name
 from wellknown.resources import (
@@ -196,15 +197,16 @@ def gres_of(
     return tuple(sorted((name, count) for name, count in asked.items() if count > 0))
 
 
-def _mixed(gres: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
-    """Returns the problem of a GRES both with and without a type: Slurm takes no such job (26.05 and
-    24.11)."""
-    names = {name for name, _ in gres}
-    both = names & {name.partition(":")[0] for name in names if ":" in name}
-    return tuple(
-        f"the Pod requests the GRES {name} both with and without a type: Slurm takes one of the two"
-        for name in sorted(both)
-    )
+def _mixed(asked: tuple[tuple[str, int], ...]) -> Iterator[str]:
+    """Yields the problems of GRES that Slurm gives no job together (26.05 and 24.11): one both with and
+    without a type, GPUs both whole and in parts."""
+    names = {name for name, _ in asked}
+    for name in sorted(names & {name.partition(":")[0] for name in names if ":" in name}):
+        words = "both with and without a type: Slurm takes one of the two"
+        yield f"the Pod requests the GRES {name} {words}"
+    bare = {name.partition(":")[0] for name in names}
+    for name in sorted(bare & SHARED if "gpu" in bare else ()):
+        yield f"the Pod requests GPUs both whole (gpu) and in parts ({name}): Slurm takes one of the two"
 
 
 def _missing(amounts: Mapping[str, Decimal]) -> tuple[str, ...]:

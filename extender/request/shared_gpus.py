@@ -11,13 +11,14 @@ Slurm has the plugins for them, and do not count.
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
+from slurm_client import gres
 from slurm_client.model import JobSpec, Sharing
 
 SharedGpus = Literal["refuse", "isolate", "allow"]
 """The setting: `refuse` such a Pod; give it nodes of its user alone where only Pods have that user, and
 refuse it otherwise; or allow it, with a warning."""
 
-_GPUS = frozenset({"gpu", "mps", "shard"})
+_GPUS = gres.SHARED | {"gpu"}
 """The GRES that are GPUs, or parts of them (gres.conf(5))."""
 _ALLOWED = (
     "a native job may use the GPUs of this Pod: both share the node, and Slurm does not know which ones"

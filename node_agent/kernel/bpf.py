@@ -34,6 +34,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 class _Command(IntEnum):
     MAP_CREATE = 0
+    MAP_LOOKUP_ELEM = 1
     MAP_UPDATE_ELEM = 2
     MAP_DELETE_ELEM = 3
     MAP_GET_NEXT_KEY = 4
@@ -91,16 +92,24 @@ class Map:
         with suppress(FileNotFoundError):
             self._element(_Command.MAP_DELETE_ELEM, key)
 
-    def entries(self) -> set[bytes]:
-        """Returns all keys. Raises OSError."""
-        found, last = set[bytes](), None
+    def entries(self) -> dict[bytes, bytes]:
+        """Returns all values, by key; b"" of one that goes just now. Raises OSError."""
+        found, last = dict[bytes, bytes](), None
         following = ctypes.create_string_buffer(self._key_size)
         with suppress(FileNotFoundError):  # the end
             while last is None or last not in found:  # the kernel begins anew after a key that is gone
-                found.update(() if last is None else (last,))
+                found |= {} if last is None else {last: self._value(last)}
                 self._element(_Command.MAP_GET_NEXT_KEY, last, following)
                 last = following.raw
         return found
+
+    def _value(self, key: bytes) -> bytes:
+        value = ctypes.create_string_buffer(self._value_size)
+        try:
+            self._element(_Command.MAP_LOOKUP_ELEM, key, value)
+        except FileNotFoundError:
+            return b""
+        return value.raw
 
     def _element(
         self, command: _Command, key: bytes | None, value: "ctypes.Array[ctypes.c_char] | None" = None

@@ -6,7 +6,8 @@ with all that it knows it stays in force while the agent is away, hung or killed
 has never heard of has no guarded device. To make a file for a device is nobody's harm: whoever opens
 it is asked.
 
-What it knows is in two maps. The number of a cgroup is never used again while the machine runs: an
+What it knows is in two maps; the program looks for a key alone, and a value tells the next agent whether
+others may be let in beside a Pod. The number of a cgroup is never used again while the machine runs: an
 entry of a Pod that is gone harms nobody. A file that is open already stays open. It takes Linux 6.1,
 the first that tells a device program the cgroups of the process (cgroup_current_func_proto).
 """
@@ -33,14 +34,17 @@ _MOST_GUARDED, _MOST_LET_IN = 4096, 65536
 _GUARDED, _LET_IN = struct.Struct("<II"), struct.Struct("<QII")
 """The maps' keys: a device; a Pod's cgroup and a device. Who changes one changes its map's name, too."""
 _YES: Final = b"\1"
+_IN_PART: Final = b"\2"
+"""The values: of whom has a part of a device, this."""
 _CHARACTER_DEVICE: Final = 2  # BPF_DEVCG_DEV_CHAR
 _READ_OR_WRITE: Final = 6 << 16  # BPF_DEVCG_ACC_READ, BPF_DEVCG_ACC_WRITE
 _ANCESTOR: Final = 123  # bpf_get_current_ancestor_cgroup_id
 
 Device = tuple[int, int]
 """A character device: major and minor."""
-Entry = tuple[int, Device]
-"""A Pod's cgroup, by the kernel's number of it, and a device that it was let in to."""
+Entry = tuple[int, Device, bool]
+"""A Pod's cgroup, by the kernel's number of it, a device that it was let in to, and whether it has but a
+part of it."""
 
 
 class _Program(NamedTuple):
@@ -141,10 +145,10 @@ class DeviceGuard:
     def change(self, less: AbstractSet[Entry], more: AbstractSet[Entry]) -> None:
         """First shuts out, then lets in: better nobody has a device for a moment than two. Raises
         OSError."""
-        for cgroup, device in less:
+        for cgroup, device, _ in less:
             self._let_in.remove(_LET_IN.pack(cgroup, *device))
-        for cgroup, device in more:
-            self._let_in.put(_LET_IN.pack(cgroup, *device), _YES)
+        for cgroup, device, in_part in more:
+            self._let_in.put(_LET_IN.pack(cgroup, *device), _IN_PART if in_part else _YES)
 
 
 def known_in(folder: Path) -> set[Entry]:
@@ -161,8 +165,8 @@ def known_in(folder: Path) -> set[Entry]:
 
 
 def _let_in(kept: bpf.Map) -> set[Entry]:
-    entries = map(_LET_IN.unpack, kept.entries())
-    return {(cgroup, (major, minor)) for cgroup, major, minor in entries}
+    entries = ((*_LET_IN.unpack(key), value == _IN_PART) for key, value in kept.entries().items())
+    return {(cgroup, (major, minor), in_part) for cgroup, major, minor, in_part in entries}
 
 
 def number_of(cgroup: Path) -> int:

@@ -1,7 +1,7 @@
 """The devices of this machine that Slurm counts one by one."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +45,8 @@ class Device:
     """Why nobody should have it; empty of one that works."""
     absent: bool = False
     """It has no files that could be opened."""
+    shared: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Into how many parts Slurm counts it, by the name of the GRES that these are: {"shard": 4}."""
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.name, self.uuid, self.bus))) or self.name

@@ -3,7 +3,7 @@
 import os
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,6 +36,8 @@ class Part(NamedTuple):
     own: frozenset[Number] = frozenset()
     problem: str = ""
     """Why nobody can have it."""
+    in_part: bool = False
+    """Whether the job has a part of the device alone, and others may have parts of it, too."""
 
 
 Look = Callable[[Device], tuple[frozenset[Number], str]]
@@ -53,11 +55,15 @@ class Machine:
         found = [(device, *(look or _look)(device)) for device in devices]
         times = Counter(number for _, numbers, _ in found for number in numbers)
         self._parts: defaultdict[str, list[Part]] = defaultdict(list)
+        self._shared: defaultdict[str, list[Part]] = defaultdict(list)
         for device, numbers, problem in found:
             own = frozenset(number for number in numbers if times[number] == 1)
             if numbers and not own:
                 raise ValueError(f"{device} has no file of its own: {', '.join(device.files)}")
-            self._parts[device.name].append(Part(device, numbers, own, problem))
+            part = Part(device, numbers, own, problem)
+            self._parts[device.name].append(part)
+            for name in device.shared:
+                self._shared[name].append(part._replace(in_part=True))
         self.guarded = frozenset(times) | _siblings(devices) | _graphics(times, nodes)
         """What nobody has unless it is of their job: also the GPUs that Slurm does not count, and
         the other files of those that it counts."""
@@ -77,12 +83,21 @@ class Machine:
         """Returns the devices of each name, in Slurm's order."""
         return self._parts
 
+    def units(self, name: str) -> Iterator[tuple[str, Part]]:
+        """Yields what Slurm counts of a GRES, one by one, each with a name of its own: "gpu-0"; of parts
+        "shard-0-3"."""
+        for number, part in enumerate(self._parts.get(name, ())):
+            yield f"{name}-{number}", part
+        for number, part in enumerate(self._shared.get(name, ())):
+            for n in range(part.device.shared[name]):
+                yield f"{name}-{number}-{n}", part
+
     def parts(self, wanted: Mapping[str, Sequence[int]]) -> list[Part]:
-        """Returns what a job has, by Slurm's numbers of the devices of each name. Raises ValueError:
-        half of it may be worse than nothing."""
+        """Returns what a job has, each once, by Slurm's numbers of the devices of each name. Raises
+        ValueError: half of it may be worse than nothing."""
         found: list[Part] = []
         for name, numbers in wanted.items():
-            here = self._parts.get(name, [])
+            here = self._parts.get(name) or self._shared.get(name, [])
             if here and not numbers:
                 raise ValueError(f"Slurm does not say which {name} it has")
             for number in numbers:
@@ -90,7 +105,8 @@ class Machine:
                     raise ValueError(f"Slurm gave it {name} {number}, and this machine has {len(here)}")
                 if here[number].problem:
                     raise ValueError(f"{name} {number}: {here[number].problem}")
-                found.append(here[number])
+                if here[number] not in found:
+                    found.append(here[number])
         return found
 
 

@@ -40,6 +40,9 @@ def cgroups_of(claims: Mapping[str, Claim] | None, cgroups: Iterable[PodCgroup])
 def entries(
     slurmd: Iterable[int], closed: AbstractSet[Number], others: Iterable[Entry]
 ) -> frozenset[Entry]:
-    """Returns who of these cgroups may open what: all that is closed and in no other's hands."""
-    free = closed - {number for _, number in others}
-    return frozenset((cgroup, number) for cgroup in slurmd for number in free)
+    """Returns who of these cgroups may open what: all that is closed and that nobody has whole. Of what
+    Pods have in part native jobs may have other parts."""
+    others = tuple(others)
+    in_part = {each.number for each in others if each.in_part}
+    free = closed - {each.number for each in others if not each.in_part}
+    return frozenset(Entry(cgroup, number, number in in_part) for cgroup in slurmd for number in free)

@@ -40,13 +40,18 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 @contextmanager
 def environment_of(
-    node: str, actors: Actors, tree: Tree, folder: Path
+    node: str, actors: Actors, tree: Tree, folder: Path, parts: tuple[str, int] = ("shard", 0)
 ) -> Iterator[tuple[dict[str, str], str]]:
     """The settings of the agent of a Node, with the token of a Pod of its own there, and where the agent
-    answers about its health."""
+    answers about its health. Each GPU is counted as so many parts, too."""
     kubeconfig = folder / "kubeconfig"
     files = make_devices(folder / "dev", *GPUS)
-    printed = (f"slurmd: Gres Name=gpu Type=h100 Count=1 ID=7 File={file}\n" for file in files)
+    lines = ((*parts, "SHARED"), ("gpu", 1, "HAS_FILE"))
+    printed = (
+        f"slurmd: Gres Name={name} Type=h100 Count={count} ID=7 File={file} Flags={flags}\n"
+        for file in files
+        for name, count, flags in lines
+    )
     (folder / "gres").write_text("".join(printed))
     with (
         closing(lease_ports(["metrics", "health"])) as lease,

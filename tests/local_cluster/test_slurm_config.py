@@ -41,6 +41,14 @@ def test_nodes_without_gpus_have_no_gres() -> None:
     assert "Gres=" not in "".join(slurm_conf(ClusterSpec(gpus_per_node=0)))
 
 
+def test_gpus_have_parts_where_a_caller_says_so() -> None:
+    conf = slurm_conf(ClusterSpec(nodes=1, gpus_per_node=2, shared_gres=(("shard", 8), ("mps", 200))))
+    assert "GresTypes=gpu,shard,mps" in conf
+    (node,) = starting(conf, "NodeName=")
+    assert "Gres=gpu:h100:2,shard:8,mps:200 " in node
+    assert "GresTypes=gpu" in slurm_conf(ClusterSpec())
+
+
 @pytest.mark.parametrize(
     ("choices", "size"),
     [

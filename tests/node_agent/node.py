@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 A, B = "0f5cbb08-9b1c-4f33-a4a7-0c8e3f1f5d1a", "1e6b6a0e-0d52-4f8e-8a39-9b1a2c3d4e5f"
+C, D = "2c1d7b52-63a1-4b0f-9d3c-5a7e8f901234", "3d2e8c63-74b2-4c10-8e4d-6b8f90a12345"
 _SLEEPER = """
 import os, sys, time
 with open(sys.argv[1], "w") as procs:
@@ -44,16 +45,20 @@ class Node:
         self.nri: Path | None = None
         self.device_plugins: Path | None = None
         self.slurmd_namespace = ""
+        self.resources = {"example.com/gpu": "gpu"}
         self._suffix = suffix
         self._files = make_devices(folder / "dev", "x", "y", "z")
         self.print_devices("xyz")
         tree.make(f"kubepods{suffix}", f"kubepods{suffix}/{self._class()}")
 
-    def print_devices(self, names: str) -> None:
-        """slurmd starts, and counts these, in this order."""
+    def print_devices(self, names: str, *, shards: int = 0) -> None:
+        """slurmd starts, and counts these, in this order, and of each so many parts."""
         files = {file[-1]: file for file in self._files}
+        kinds = [("shard", shards, "SHARED")] if shards else []
         lines = (
-            f"slurmd: Gres Name=gpu Type=(null) Count=1 ID=7 File={files[name]}\n" for name in names
+            f"slurmd: Gres Name={name} Type=(null) Count={count} ID=7 File={files[each]} Flags={flags}\n"
+            for each in names
+            for name, count, flags in (*kinds, ("gpu", 1, "HAS_FILE"))
         )
         self.gres.write_text("".join(lines))
 
@@ -129,8 +134,7 @@ class Node:
         cgroups = PodCgroups(self.tree.root)
         off, guard = self.keeps_others_off, DeviceGuard(self.tree.bpf)
         keeper = Keeper(self.gres, cgroups, guard, self.own_pod, keeps_others_off=off)
-        resources = {"example.com/gpu": "gpu"}
-        programs = Programs(self.nri, (), self.device_plugins, resources, self.slurmd_namespace)
+        programs = Programs(self.nri, (), self.device_plugins, self.resources, self.slurmd_namespace)
         agent = Agent(self.kubernetes, "n1", cgroups, keeper, programs)
         running = asyncio.create_task(agent.run())
         if ready:

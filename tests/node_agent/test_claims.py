@@ -19,11 +19,21 @@ def manifest(gres: str = "", *, phase: str = "Pending", node: str = "n1", **anno
 
 def test_a_pod_has_what_its_job_has() -> None:
     found = claim_of(manifest("gpu:h100:2(IDX:0,3),fpga:u250:1(IDX:0)"), "n1")
-    assert found == Claim("u1", "ml/p", {"gpu": (0, 3), "fpga": (0,)}, (0, 1), 512, of_job=True)
+    expected = Claim("u1", "ml/p", {"gpu": (0, 3), "fpga": (0,)}, cores=(0, 1), memory_mb=512)
+    assert found == expected._replace(of_job=True)
+
+
+@pytest.mark.parametrize(
+    "told", ["shard:2(0/4,2/4),mps:50(0/100,50/100)", "shard:2(IDX:1),mps:50(IDX:1)"]
+)
+def test_parts_have_the_number_of_their_gpu(told: str) -> None:
+    found = claim_of(manifest(told), "n1")
+    assert found.devices == {"shard": (1,), "mps": (1,)}
+    assert found.parts == {"shard": 2, "mps": 50}
 
 
 def test_a_job_without_devices_has_none() -> None:
-    assert claim_of(manifest(), "n1") == Claim("u1", "ml/p", {}, (0, 1), 512, of_job=True)
+    assert claim_of(manifest(), "n1") == Claim("u1", "ml/p", cores=(0, 1), memory_mb=512, of_job=True)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -53,7 +63,7 @@ def without_granted() -> Any:
 @pytest.mark.parametrize(
     ("pod", "words"),
     [
-        (manifest("shard:h100:2(1/4,1/4)"), "shard:h100:2(1/4,1/4) does not say which devices they are"),
+        (manifest("shard:2(many)"), "shard:2(many) does not say which devices they are"),
         (manifest("gpu:2"), "'gpu:2' are no devices of a job"),
         (manifest("gpu:1(IDX:0)", node="n2"), "what Slurm granted it is on Node n2"),
         (manifest(**{GRANTED: '{"v":9}'}), "what Slurm granted it cannot be read"),

@@ -79,6 +79,20 @@ async def test_a_pod_is_let_in_before_its_containers_and_they_are_given_its_devi
     assert told["z"]["fileMode"] == {"value": node.mode_of("z")}
 
 
+async def test_a_container_of_a_part_by_mps_is_given_its_gpu_and_the_percentage(
+    one_driver: Node,
+) -> None:
+    node = one_driver
+    node.print_devices("xyz", shards=200)
+    node.gres.write_text(node.gres.read_text().replace("shard", "mps"))
+    async with running(node) as (runtime, _):
+        await begun(node, runtime, sandbox(A, "mps:50(0/200,50/200,0/200)"))
+        adjust, error = await runtime.creates(sandbox(A, "mps:50(0/200,50/200,0/200)"))
+    assert error == ""
+    assert [device["path"][-1] for device in adjust["linux"]["devices"]] == ["y"]
+    assert adjust["env"] == [{"key": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "25"}]
+
+
 async def test_pods_without_devices_are_left_alone(one_driver: Node) -> None:
     async with running(one_driver) as (runtime, _):
         assert await runtime.runs(sandbox(A)) == ""

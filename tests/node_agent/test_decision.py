@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.claims import Claim
-from node_agent.decision import Decision, PodCgroup, decide
+from node_agent.decision import Decision, Entry, PodCgroup, decide
 from node_agent.machine.devices import Device
 from node_agent.machine.numbered import Machine, Number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from node_agent.decision import Entry
 
 
 def look(device: Device) -> tuple[frozenset[Number], str]:
@@ -29,12 +27,21 @@ GPUS = Machine([Device("gpu", "h100", (f"/dev/d{number}",)) for number in range(
 MIG = Machine([Device("gpu", "1g", ("/dev/d0", f"/dev/d{cap}")) for cap in (7, 8)], look)
 
 
+SHARED = Machine(
+    [Device("gpu", "h100", (f"/dev/d{n}",), shared={"shard": 4, "mps": 100}) for n in range(4)], look
+)
+
+
 def claim(uid: str, *gpus: int) -> Claim:
     return Claim(uid, f"ml/{uid}", {"gpu": gpus} if gpus else {}, of_job=True)
 
 
-def entries(cgroup: int, *minors: int) -> set[Entry]:
-    return {(cgroup, Number(60, minor)) for minor in minors}
+def in_part(uid: str, *gpus: int, name: str = "shard") -> Claim:
+    return Claim(uid, f"ml/{uid}", {name: gpus}, of_job=True)
+
+
+def entries(cgroup: int, *minors: int, in_part: bool = False) -> set[Entry]:
+    return {Entry(cgroup, Number(60, minor), in_part) for minor in minors}
 
 
 def decided(
@@ -44,6 +51,7 @@ def decided(
 
 
 A, B = PodCgroup("a", 1, populated=True), PodCgroup("b", 2, populated=True)
+C, D = PodCgroup("c", 3, populated=True), PodCgroup("d", 4, populated=True)
 EMPTY_A = A._replace(populated=False)
 
 
@@ -147,8 +155,65 @@ def test_counted_devices_are_not_looked_for(numbers: tuple[int, ...]) -> None:
     assert found.problems == ({"a": "Slurm gave it nic 0, and this machine has 0"} if numbers else {})
 
 
+def test_parts_of_a_device_are_in_several_hands() -> None:
+    claims = [in_part("a", 0), in_part("b", 0, 1), in_part("c", 0, name="mps"), claim("d", 2)]
+    found = decided(claims, [A, B, C, D], set(), SHARED)
+    parts = entries(1, 0, in_part=True) | entries(2, 0, 1, in_part=True) | entries(3, 0, in_part=True)
+    assert found == Decision(frozenset(parts | entries(4, 2)), {}, frozenset())
+
+
+def test_a_whole_device_waits_for_the_last_who_has_a_part() -> None:
+    parts = entries(1, 0, in_part=True) | entries(2, 0, in_part=True)
+    for cgroups in ([A, B, C], [A, B._replace(populated=False), C]):
+        waiting = decided([claim("c", 0)], cgroups, parts, SHARED)
+        assert waiting.problems == {"c": "processes of a Pod that is gone have a device of its job"}
+        assert waiting.awaited == {"c"}
+        assert waiting.entries <= parts
+    assert decided([claim("c", 0)], [EMPTY_A, C], parts, SHARED).entries == entries(3, 0)
+
+
+def test_a_part_waits_for_who_has_the_whole_device() -> None:
+    claims = [in_part("b", 0), in_part("c", 0)]
+    waiting = decided(claims, [A, B, C], entries(1, 0), SHARED)
+    assert waiting.entries == entries(1, 0)
+    assert waiting.problems.keys() == {"b", "c"}
+    found = decided(claims, [EMPTY_A, B, C], entries(1, 0), SHARED)
+    assert found.entries == entries(2, 0, in_part=True) | entries(3, 0, in_part=True)
+
+
+def test_a_part_is_had_beside_a_part_of_a_pod_that_is_gone() -> None:
+    parts = entries(1, 0, in_part=True)
+    found = decided([in_part("b", 0)], [A, B], parts, SHARED)
+    assert found == Decision(frozenset(parts | entries(2, 0, in_part=True)), {}, frozenset())
+
+
+def test_who_has_a_part_and_is_to_have_the_device_gets_no_more_while_it_runs() -> None:
+    for has, wants in ((True, claim("a", 0)), (False, in_part("a", 0))):
+        found = decided([wants], [A], entries(1, 0, in_part=has), SHARED)
+        assert found.entries == entries(1, 0, in_part=has)
+        assert "delete it" in found.problems["a"]
+        empty = decided([wants], [EMPTY_A], entries(1, 0, in_part=has), SHARED)
+        assert empty.entries == entries(1, 0, in_part=not has)
+
+
+def test_a_device_both_whole_and_in_part_is_whole() -> None:
+    both = Claim("a", "ml/a", {"shard": (0, 1), "gpu": (0,)}, of_job=True)
+    found = decided([both], [A], set(), SHARED)
+    assert found.entries == entries(1, 0) | entries(1, 1, in_part=True)
+
+
+def test_parts_that_slurmd_does_not_count_are_told_of() -> None:
+    found = decided([in_part("a", 0)], [A], set(), GPUS)
+    assert found.problems == {"a": "Slurm gave it shard 0, and this machine has 0"}
+
+
 CLAIMS = st.lists(
-    st.builds(lambda uid, gpus: claim(uid, *gpus), st.sampled_from("abcd"), st.sets(st.integers(0, 3))),
+    st.builds(
+        lambda uid, gpus, of: of(uid, *gpus),
+        st.sampled_from("abcd"),
+        st.sets(st.integers(0, 3)),
+        st.sampled_from([claim, in_part]),
+    ),
     max_size=5,
 )
 CGROUPS = st.lists(
@@ -162,28 +227,36 @@ CGROUPS = st.lists(
     max_size=6,
     unique_by=lambda each: each.number,
 )
-KNOWN = st.sets(
+KNOWN = st.dictionaries(
     st.tuples(st.integers(1, 8), st.builds(Number, st.just(60), st.integers(0, 3))),
+    st.booleans(),
     max_size=6,
-)
+).map(lambda known: {Entry(*key, in_part) for key, in_part in known.items()})
 
 
+def clashes(entries: Iterable[Entry]) -> set[frozenset[Entry]]:
+    """Those of two cgroups that have one device, and not a part each."""
+    return {
+        frozenset({one, other})
+        for one in entries
+        for other in entries
+        if one.number == other.number
+        and one.cgroup != other.cgroup
+        and not (one.in_part and other.in_part)
+    }
+
+
+@settings(max_examples=1000)
 @given(CLAIMS, CGROUPS, KNOWN)
 def test_nobody_is_let_in_beside_another(
     claims: list[Claim], cgroups: list[PodCgroup], known: set[Entry]
 ) -> None:
-    before: dict[Number, set[int]] = {}
-    for cgroup, number in known:
-        before.setdefault(number, set()).add(cgroup)
-    found = decided(claims, cgroups, known)
-    after: dict[Number, set[int]] = {}
-    for cgroup, number in found.entries:
-        after.setdefault(number, set()).add(cgroup)
-    for number, hands in after.items():
-        assert len(hands) == 1 or hands <= before[number], "a device came into another hand"
+    found = decided(claims, cgroups, known, SHARED)
+    assert clashes(found.entries) <= clashes(known), "a device came into another hand"
+    assert len({entry[:2] for entry in found.entries}) == len(found.entries), "one key, one value"
     populated = {each.number for each in cgroups if each.populated}
-    assert {entry for entry in known if entry[0] in populated} <= found.entries
+    assert {entry for entry in known if entry.cgroup in populated} <= found.entries
     looks = [found]
     for _ in range(len(cgroups) + 1):  # what one gives up another may have at the next look
-        looks.append(decided(claims, cgroups, set(looks[-1].entries)))
+        looks.append(decided(claims, cgroups, set(looks[-1].entries), SHARED))
     assert looks[-1] == looks[-2], "it comes to rest"

@@ -53,7 +53,7 @@ def guard(tree: Tree) -> DeviceGuard:
 def let_in(tree: Tree, guard: DeviceGuard, pod: str, *devices: tuple[int, int]) -> None:
     cgroup = number_of(tree.root / pod)
     known = {entry for entry in guard.known() if entry[0] == cgroup}
-    wanted = {(cgroup, device) for device in devices}
+    wanted = {(cgroup, device, False) for device in devices}
     guard.change(known - wanted, wanted - known)
 
 
@@ -136,7 +136,7 @@ def test_it_stays_in_force_without_the_agent_and_the_next_one_takes_it_over(
     del guard
     assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("x", "")
     again = install(tree)
-    assert again.known() == {(number_of(tree.root / ONE), X)}
+    assert again.known() == {(number_of(tree.root / ONE), X, False)}
     assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("x", "")
     let_in(tree, again, OTHER, Y)
     assert has(CONTAINERS[1]) == "y"
@@ -191,7 +191,7 @@ from node_agent.kernel.device_guard import DeviceGuard
 guard = DeviceGuard(Path(sys.argv[2]))
 guard.put_on(Path(sys.argv[1]), 2)
 guard.close([(60, 0)])
-guard.change(set(), {(7, (60, 0))})
+guard.change(set(), {(7, (60, 0), False)})
 """
 
 
@@ -220,7 +220,7 @@ def test_a_map_that_is_full_is_an_error(tree: Tree) -> None:
         few.put(b"cccc", b"1")
     few.remove(b"aaaa")
     few.remove(b"aaaa")
-    assert few.entries() == {b"bbbb"}
+    assert few.entries().keys() == {b"bbbb"}
     assert [place.name for place in tree.bpf.iterdir()] == ["few"]
 
 
@@ -229,8 +229,9 @@ def test_who_reads_what_is_known_makes_nothing(tree: Tree) -> None:
     assert known_in(tree.bpf) == set()
     assert not tree.bpf.exists()
     guard = install(tree)
-    guard.change(set(), {(7, X)})
-    assert known_in(tree.bpf) == {(7, X)}
+    entries = {(7, X, False), (8, X, True), (9, Y, True)}
+    guard.change(set(), entries)
+    assert guard.known() == known_in(tree.bpf) == entries
     (tree.bpf / "let_in").unlink()
     assert known_in(tree.bpf) == set()
     assert not (tree.bpf / "let_in").exists()

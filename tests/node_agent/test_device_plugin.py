@@ -16,6 +16,8 @@ from tests.node_agent.node import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.node_agent.node import Node
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +38,27 @@ async def test_the_kubelet_hears_of_the_units_and_of_what_becomes_of_them(tmp_pa
             ]
             units["gpu-1"] = True
             assert [unit.health for unit in (await anext(told)).devices] == ["Healthy", "Healthy"]
+
+
+@pytest.mark.real
+async def test_parts_of_gpus_are_counted_as_slurm_counts_them(
+    one_driver: Node, short_folder: Path
+) -> None:
+    node = one_driver
+    node.print_devices("xyz", shards=2)
+    node.unload("y")
+    node.device_plugins, node.nri = short_folder, node.gres.with_name("nri")
+    node.resources = {"example.com/shard": "shard"}
+    kubelet = Kubelet(node.device_plugins)
+    async with kubelet.runs(), node.agent(ready=False):
+        await eventually(lambda: kubelet.registered)
+        assert kubelet.registered[-1][1] == "example.com/shard"
+        async with kubelet.asks() as plugin:
+            first = await anext(aiter(list_and_watch(plugin)))
+    told = {unit.ID: unit.health for unit in first.devices}
+    assert told == {
+        f"shard-{gpu}-{n}": "Unhealthy" if gpu == 1 else "Healthy" for gpu in range(3) for n in range(2)
+    }
 
 
 async def test_a_container_is_given_nothing_by_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +34,27 @@ def test_nvidias_devices_come_with_their_drivers_files_and_by_uuid() -> None:
     assert given.common == NVIDIAS_OWN
     uuids = "GPU-b,GPU-a"
     assert given.variables == {"CUDA_VISIBLE_DEVICES": uuids, "NVIDIA_VISIBLE_DEVICES": uuids}
+
+
+@pytest.mark.parametrize(
+    ("parts", "counts", "percentage"),
+    [
+        ({"mps": 50}, (100, 100), "50"),
+        ({"mps": 50}, (200, 100), "25"),
+        ({"mps": 1}, (400, 100), "1"),  # no less
+        ({"mps": 150}, (100, 100), "150"),  # of two GPUs (Flags=all_sharing): as Slurm has it
+        ({"shard": 2}, (100, 100), None),
+        ({}, (100, 100), None),
+    ],
+)
+def test_a_part_by_mps_has_the_percentage_that_slurm_gives_a_job(
+    parts: dict[str, int], counts: tuple[int, int], percentage: str | None
+) -> None:
+    gpus = [replace(gpu, shared={"mps": n}) for gpu, n in zip((GPU0, GPU1), counts, strict=True)]
+    known = called(a=(GPU0, Names("GPU-a")), b=(GPU1, Names("GPU-b")))
+    given = equipment(gpus, known, gpus, (), parts)
+    assert given.variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == percentage
+    assert given.variables["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
 
 
 def test_an_instance_of_mig_comes_with_the_files_of_its_capabilities() -> None:

@@ -93,7 +93,7 @@ def test_a_pod_computes_on_the_gpus_that_it_was_let_in_to_and_on_no_other(tree: 
     guard.put_on(tree.root / "kubepods", 2)
     guard.close(numbers)
     assert compute(tree, f"{POD}/c") == {"init": NO_DEVICE, "devices": [], "sum": None}
-    own_gpu = {(number_of(tree.root / POD), numbers[-1])}
+    own_gpu = {(number_of(tree.root / POD), numbers[-1], False)}
     guard.change(set(), own_gpu)
     said = compute(tree, f"{POD}/c")
     own = gpus[-1].uuid.removeprefix("GPU-").replace("-", "")

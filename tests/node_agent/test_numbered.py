@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,6 +105,22 @@ def test_a_device_that_is_absent_keeps_its_place_and_is_told_of(tmp_path: Path) 
     assert machine.parts({"gpu": (2,)})[0].numbers == {Number(60, 0)}
     with pytest.raises(ValueError, match=r"gpu 0: .*gone: No such file"):
         machine.parts({"gpu": (0, 2)})
+
+
+def test_parts_of_a_gpu_have_its_number_and_are_counted_one_by_one(tmp_path: Path) -> None:
+    files = [made(tmp_path, f"d{minor}", 60, minor) for minor in (5, 3)]
+    first, second = (
+        replace(gpu(file), shared={"shard": n}) for file, n in zip(files, (2, 1), strict=True)
+    )
+    machine = Machine([first, second])
+    (whole,), (part,) = machine.parts({"gpu": (1,)}), machine.parts({"shard": (1,)})
+    assert (part.in_part, whole.in_part) == (True, False)
+    assert part._replace(in_part=False) == whole
+    assert [name for name, _ in machine.units("gpu")] == ["gpu-0", "gpu-1"]
+    assert [name for name, _ in machine.units("shard")] == ["shard-0-0", "shard-0-1", "shard-1-0"]
+    assert [*machine.units("mps")] == []
+    with pytest.raises(ValueError, match="Slurm does not say which shard it has"):
+        machine.parts({"shard": ()})
 
 
 def test_a_device_twice_is_an_error(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def test_a_gpu_is_what_slurms_own_detection_would_find(gpus: Gpus) -> None:
         "mig": "",
         "problem": "",
         "absent": False,
+        "shared": {},
     }
 
 

@@ -15,7 +15,7 @@ from tests.node_agent.slurmd import slurmd_prints
 if TYPE_CHECKING:
     from pathlib import Path
 
-_CONF = "GresTypes=gpu,fpga,nic,shard\nNodeName=n1 CPUs=1 RealMemory=1 Gres="
+_CONF = "GresTypes=fpga,shard,gpu,nic,mps\nNodeName=n1 CPUs=1 RealMemory=1 Gres="
 # What slurm.conf counts, gres.conf, and the files of the devices by name in Slurm's order.
 CONFIGURATIONS = {
     "in the order of the files": (
@@ -42,10 +42,35 @@ CONFIGURATIONS = {
         """,
         {"gpu": ["d0 d1", "d0 d2"], "fpga": ["d3"]},
     ),
-    "shared": (
+    "in parts": (
         "gpu:h100:2,shard:h100:8",
         "Name=gpu Type=h100 File=/dev/d1\nName=gpu Type=h100 File=/dev/d0\nName=shard Count=8\n",
-        {"gpu": ["d1", "d0"]},
+        {"gpu": ["d1 shard:4", "d0 shard:4"]},
+    ),
+    "in parts, of some GPUs": (
+        "shard:7,gpu:3",
+        "Name=gpu File=/dev/d[0-2]\nName=shard Count=3 File=/dev/d2\nName=shard Count=4 File=/dev/d0\n",
+        {"gpu": ["d0 mps:0 shard:4", "d1 mps:0 shard:0", "d2 mps:0 shard:3"]},
+    ),
+    "in parts, in the order of slurm.conf's types": (
+        "gpu:a100:2,fpga:1,gpu:h100:1,shard:7",
+        """Name=gpu Type=h100 File=/dev/d0
+           Name=gpu Type=a100 File=/dev/d2,/dev/d1
+           Name=fpga File=/dev/d4
+        """,
+        {"gpu": ["d2 shard:2", "d1 shard:2", "d0 shard:3"], "fpga": ["d4"]},
+    ),
+    "in parts of two kinds": (
+        "gpu:2,mps:200,shard:8",
+        "Name=gpu File=/dev/d[0-1]\n",
+        {"gpu": ["d0 mps:100 shard:4", "d1 mps:100 shard:4"]},
+    ),
+    "parts of parts": (
+        "gpu:1g:2,shard:4",
+        """Name=gpu Type=1g MultipleFiles=/dev/d0,/dev/d1
+           Name=gpu Type=1g MultipleFiles=/dev/d0,/dev/d2
+        """,
+        {"gpu": ["d0 d1 shard:2", "d0 d2 shard:2"]},
     ),
     "none": ("nic:2", "Name=nic Count=2\n", {}),
 }
@@ -59,8 +84,9 @@ def test_devices_are_in_slurms_order(name: str, release: str, tmp_path: Path) ->
     printed = slurmd_prints(release, tmp_path, _CONF + counted, gres=conf)
     found: dict[str, list[str]] = {}
     for device in parse(printed):
-        files = " ".join(file.removeprefix("/dev/") for file in device.files)
-        found.setdefault(device.name, []).append(files)
+        files = (file.removeprefix("/dev/") for file in device.files)
+        parts = (f"{name}:{count}" for name, count in sorted(device.shared.items()))
+        found.setdefault(device.name, []).append(" ".join([*files, *parts]))
     assert found == expected, printed
 
 
@@ -111,6 +137,14 @@ def test_what_is_no_list_of_devices_is_an_error(line: str, words: str) -> None:
     with pytest.raises(WrongGres, match="gpu: ") as raised:
         parse(line)
     assert str(raised.value).startswith(words)
+
+
+@pytest.mark.parametrize("shards", ["/dev/d1", "/dev/d1,/dev/d0", "/dev/d0,/dev/d1,/dev/d2", "/dev/d0"])
+def test_parts_that_are_not_of_the_gpus_in_their_order_are_an_error(shards: str) -> None:
+    gpus = (f"Gres Name=gpu Type=h100 Count=1 File=/dev/d{number} Flags=HAS_FILE" for number in (0, 1))
+    lines = (f"Gres Name=shard Type=h100 Count=4 File={file} Flags=SHARED" for file in shards.split(","))
+    with pytest.raises(WrongGres, match="shard: its files are not those of gpu"):
+        parse("\n".join([*gpus, *lines]))
 
 
 @given(st.text(alphabet="Gres Name=Count1File/dev,[]-()\n", max_size=120))

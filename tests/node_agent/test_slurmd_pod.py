@@ -15,10 +15,13 @@ import pytest
 from kubernetes_client.errors import Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent.claims import Claim
+from node_agent.decision import Entry
 from node_agent.limits import limits_of
 from node_agent.machine.cpus import Cpus
+from node_agent.machine.numbered import Number
 from node_agent.pods import NodePods
 from node_agent.slurmd import manifest as manifest_module
+from node_agent.slurmd import share
 from node_agent.slurmd.manifest import Found, manifest, reserved
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from node_agent.slurmd.share import with_share
@@ -378,13 +381,20 @@ async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> No
 # -- What is left to it, in the kernel
 
 
+def start_slurmd(node: Node) -> str:
+    """The Node's slurmd Pod, as it was assigned. Returns its cgroup."""
+    node.slurmd_namespace = "slurm-nodes"
+    node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": ASSIGNED.annotations()}})
+    labels = {"slurm-extender.io/pool": "gpu", "slurm-extender.io/revision": "gpu-1"}
+    metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1"), "labels": labels}
+    node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
+    return node.start(B, guaranteed=False)
+
+
 @pytest.mark.real
 async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(one_driver: Node) -> None:
     node = one_driver
-    node.slurmd_namespace = "slurm-nodes"
-    metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1")}
-    node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
-    slurmds = node.start(B, guaranteed=False)
+    slurmds = start_slurmd(node)
     async with node.agent() as agent:
         await eventually(lambda: node.has(slurmds) == "xyz")
         node.bind(A, "gpu:1(IDX:1)")
@@ -402,13 +412,11 @@ async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(one_driver: Node
 async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(one_driver: Node) -> None:
     """A job may compute on after slurmd's Pod was deleted by force."""
     node = one_driver
-    node.slurmd_namespace = "slurm-nodes"
-    metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1")}
-    node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
-    slurmds = node.start(B, guaranteed=False)
+    slurmds = start_slurmd(node)
     async with node.agent() as agent:
         await eventually(lambda: node.has(slurmds) == "xyz")
         with node.process(slurmds):
+            node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": {SLURMD: None}}})
             node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
             await eventually(lambda: not any(c.slurmd for c in (agent._pods.claims or {}).values()))
             node.bind(A, "gpu:1(IDX:1)")
@@ -416,6 +424,12 @@ async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(one
             await eventually(lambda: f"ml/{A}" in agent.problems)
             assert node.has(pods) == ""
         await eventually(lambda: node.has(pods) == "y")
+
+
+def test_of_a_gpu_in_parts_native_jobs_may_have_others() -> None:
+    x, y, z = (Number(1, minor) for minor in range(3))
+    others = [Entry(1, x), Entry(2, y, in_part=True), Entry(3, y, in_part=True)]
+    assert share.entries({9}, {x, y, z}, others) == {Entry(9, y, in_part=True), Entry(9, z)}
 
 
 def test_its_share_of_cores_and_memory_is_what_pods_of_jobs_leave() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from node_agent.claims import Claim
 from node_agent.constraints import Counted
-from node_agent.decision import PodCgroup
+from node_agent.decision import Entry, PodCgroup
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device
 from node_agent.machine.numbered import Machine, Number
@@ -34,16 +34,23 @@ def cgroup(tmp_path: Path) -> PodCgroup:
 
 
 def test_a_pod_is_shown_with_what_is_in_force_for_it(cgroup: PodCgroup) -> None:
-    entries = [(9, Number(60, 0)), (9, Number(60, 3)), (8, Number(60, 1))]
+    entries = [Entry(9, Number(60, 0)), Entry(9, Number(60, 3)), Entry(8, Number(60, 1))]
     kernel = Kernel({"u1": cgroup}, entries, MACHINE, CORES)
     memory, devices = ("64 MiB", "64 MiB"), ("gpu 0,3", "gpu 0,3")
     assert pod(CLAIM, kernel) == Row("ml/p", ("1,5", "1,5"), memory, devices)
 
 
+def test_parts_of_devices_are_shown_as_such(cgroup: PodCgroup) -> None:
+    entries = [Entry(9, Number(60, 0)), Entry(9, Number(60, 3), in_part=True)]
+    kernel = Kernel({"u1": cgroup}, entries, MACHINE, CORES)
+    claim = CLAIM._replace(devices={"gpu": (0,), "shard": (3,)}, parts={"shard": 2})
+    assert pod(claim, kernel).devices == ("gpu 0, part of gpu 3 (shard:2)", "gpu 0, part of gpu 3")
+
+
 def test_what_is_not_in_force_is_seen(cgroup: PodCgroup) -> None:
     (cgroup.place / "cpuset.cpus.effective").write_text("0-7\n")
     (cgroup.place / "memory.max").write_text("max\n")
-    kernel = Kernel({"u1": cgroup}, [(9, Number(60, 0))], MACHINE, CORES)
+    kernel = Kernel({"u1": cgroup}, [Entry(9, Number(60, 0))], MACHINE, CORES)
     expected = Row("ml/p", ("1,5", "0-7"), ("64 MiB", "max"), ("gpu 0,3", "gpu 0"))
     assert pod(CLAIM, kernel) == expected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,6 +70,17 @@ def test_what_a_container_lacks_is_told_and_nothing_else(
 ) -> None:
     words = f"container c1 was made without the node agent, and lacks {missing}"
     assert lacks(Known(name), container) == (words if missing else "")
+
+
+def test_a_part_by_mps_lacks_its_percentage() -> None:
+    keeper, name = Known(), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    gpu = replace(GPU, shared={"mps": 100})
+    keeper.machine = Machine([gpu], lambda _: (frozenset({NUMBERS[GPU]}), ""))
+    variables = {CUDA: "GPU-a", RUNTIME: "GPU-a", name: "50"}
+    whole = made(NUMBERS[GPU], gres="mps", **variables)
+    part = whole._replace(claim=whole.claim._replace(parts={"mps": 20}))
+    assert lacks(keeper, part).endswith(f"lacks {name}")
+    assert lacks(keeper, part._replace(variables=variables | {name: "20"})) == ""
 
 
 def test_each_container_of_a_pod_is_named() -> None:

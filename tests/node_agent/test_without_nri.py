@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,17 +28,17 @@ BROKEN = GPUS[2]
 
 
 class Three(Known):
-    """GPUs of a Node, of which the last is of no use."""
+    """GPUs of a Node, of which the last is of no use; each has so many parts."""
 
-    def __init__(self, *names: Names) -> None:
-        self.devices = GPUS
-        self.machine = Machine(GPUS, self._look)
+    def __init__(self, *names: Names, **shared: int) -> None:
+        self.devices = tuple(replace(gpu, shared=shared) for gpu in GPUS)
+        self.machine = Machine(self.devices, self._look)
         called = zip(GPUS, names, strict=False)
         self.names = {frozenset(device.files): name for device, name in called}
 
     def _look(self, device: Device) -> tuple[frozenset[Number], str]:
-        number = frozenset({Number(195, GPUS.index(device))})
-        return (frozenset(), "no such file") if device is BROKEN else (number, "")
+        number = frozenset({Number(195, int(device.files[0][-1]))})
+        return (frozenset(), "no such file") if device.files == BROKEN.files else (number, "")
 
 
 def by_uuid() -> Three:
@@ -83,6 +84,18 @@ def test_whoever_asks_for_other_devices_has_nothing(asked: list[str]) -> None:
         ValueError, match=f"it asks for {len(asked)} of the 2 {RESOURCE} that are of use"
     ):
         whole_node(by_uuid(), RESOURCE, "gpu", asked)
+
+
+@pytest.mark.usefixtures("common")
+def test_whoever_asks_for_all_parts_that_are_of_use_has_their_gpus() -> None:
+    keeper = Three(Names("GPU-a"), Names("GPU-b"), mps=2)
+    parts = [f"mps-{gpu}-{n}" for gpu in (0, 1) for n in (0, 1)]
+    given = whole_node(keeper, "example.com/mps", "mps", parts)
+    assert [each.host_path[-1] for each in given.devices] == ["0", "1", "l"]
+    assert given.envs["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert given.envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "200"
+    with pytest.raises(ValueError, match="it asks for 2 of the 4 "):
+        whole_node(keeper, "example.com/mps", "mps", parts[:2])
 
 
 def test_where_nobody_tells_how_they_are_called_they_are_not_given() -> None:

@@ -82,6 +82,23 @@ def test_less_does_not_and_the_author_is_told_what_is_missing(less: dict[str, An
     assert misfit(ASKED, replace(GIVEN, **less)) == words
 
 
+SHARDS = replace(ASKED, gres=(("shard:h100", 2),))
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"gres": ("shard:2(0/4,2/4)",)}, None),  # Slurm tells no type of parts that a job has
+        ({"gres": ("shard:1(0/4,1/4)",)}, "it has 1 of GRES shard:h100 instead of 2"),
+        ({"gres": (), "tres_per_node": "gres/shard:a100:2"}, "it has 0 of GRES shard:h100 instead of 2"),
+    ],
+)
+def test_parts_of_gpus_fit_by_number(told: dict[str, Any], words: str | None) -> None:
+    job = replace(GIVEN, **{"tres_per_node": "gres/shard:h100:2", **told})
+    assert misfit(SHARDS, job) == words
+    assert covers(job.grant, SHARDS) is (told["gres"] != () and words is None)
+
+
 def test_a_shorter_time_limit_is_no_misfit_and_can_be_told() -> None:
     shorter = replace(GIVEN, time_limit_minutes=1)
     assert misfit(ASKED, shorter) is None

@@ -54,7 +54,14 @@ def pod_with(gres: str = "", cores: str = "", memory_mb: int = 0, *, says: str =
         ("craynetwork:1(CNT:1)", "craynetwork:1(CNT:1)", None),
         (GPUS, "gpu:h100:2(CNT:2)", None),  # it does not say which
         ("devices?", GPUS, None),
-        (GPUS, "shard:h100:2(0/4,2/4)", None),
+        (GPUS, "shard:2((null))", None),
+        (GPUS, "shard:2(0/4,2/4)", "no gpu now, and the Pod runs on gpu 0-1"),
+        ("shard:2(IDX:1)", "shard:2(0/4,2/4)", None),  # as 26.05 tells it at first, and later
+        (
+            "shard:2(0/4,2/4)",
+            "shard:2(2/4,0/4)",
+            "shard of gpu 0 now, and the Pod runs on shard of gpu 1",
+        ),
         (GPUS, "gpu:h100:2(IDX:2-3)", "gpu 2-3 now, and the Pod runs on gpu 0-1"),
         (GPUS, "gpu:h100:2(IDX:1-2)", "gpu 1-2 now, and the Pod runs on gpu 0-1"),
         (GPUS, "nic:1(IDX:0)", "no gpu now, and the Pod runs on gpu 0-1"),
@@ -117,7 +124,8 @@ def test_what_stands_on_a_pod_of_another_node_is_in_force_nowhere() -> None:
         (Allocation(7, "n1", GPUS, "0-3", 100), None),
         (Allocation(7, "n1", "gpu:2(IDX:0-1)", "0-3", 100), None),
         (Allocation(7, "n1"), None),  # Slurm does not tell
-        (Allocation(7, "n1", "shard:2(0/4)", "0-3", 100), None),
+        (Allocation(7, "n1", "shard:2((null))", "0-3", 100), None),
+        (Allocation(7, "n1", "shard:2(2/4)", "0-3", 100), None),
         (Allocation(7, "n1", GPUS, "4-7", 100), Allocation(7, "n1", GPUS, "4-7", 100)),
         (Allocation(7, "n1", GPUS, "0-3", 50), Allocation(7, "n1", GPUS, "0-3", 50)),
         (Allocation(7, "n1", "", "4-7"), Allocation(7, "n1", GPUS, "4-7", 100)),

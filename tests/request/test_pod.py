@@ -173,6 +173,21 @@ def test_a_gres_is_asked_for_with_a_type_or_without(asked: dict[str, str], fits:
     )
 
 
+@pytest.mark.parametrize(
+    ("asked", "fits"),
+    [
+        ({"nvidia.com/gpu": "1", "example.com/shard": "2"}, False),
+        ({"nvidia.com/gpu": "0", "example.com/shard": "2"}, True),
+        ({"example.com/mps": "50", "example.com/shard": "2"}, True),
+    ],
+)
+def test_gpus_are_asked_for_whole_or_in_parts(asked: dict[str, str], fits: bool) -> None:
+    gres = {"nvidia.com/gpu": "gpu:h100", "example.com/shard": "shard", "example.com/mps": "mps"}
+    manifest = pod_manifest(containers=[container({"cpu": "1", "memory": "1Gi"} | asked)])
+    problems = read_request(manifest, TranslationConfig(gres=gres)).problems
+    assert ["whole (gpu) and in parts (shard)" in told for told in problems] == [True] * (not fits)
+
+
 def test_zero_gpus_are_no_gres() -> None:
     asked = container({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"})
     assert pod(containers=[asked]).request.job.gres == ()

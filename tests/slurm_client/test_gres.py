@@ -34,6 +34,9 @@ def test_devices_count_by_name_and_by_type() -> None:
         ("gpu:2(IDX:0-1)", {"gpu": (0, 1)}),
         ("gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3),fpga:1(IDX:0)", {"gpu": (0, 2, 3), "fpga": (0,)}),
         ("nic(CNT:4),gpu:1(IDX:5)", {"nic": (), "gpu": (5,)}),
+        ("shard:2(0/4,2/4)", {"shard": (1,)}),
+        ("shard:5(4/4,1/4),gpu:1(IDX:5)", {"shard": (0, 1), "gpu": (5,)}),
+        ("mps:50(50/100),shard:2(IDX:0)", {"mps": (0,), "shard": (0,)}),
     ],
 )
 def test_a_jobs_devices_have_their_numbers_by_name(
@@ -43,7 +46,17 @@ def test_a_jobs_devices_have_their_numbers_by_name(
 
 
 @pytest.mark.parametrize(
-    "text", ["gpu", "gpu:2", "gpu:1(IDX:a)", "gpu:1(IDX:0", "shard:2(1/4,1/4)", ",", "x(IDX:3-1)"]
+    "text",
+    [
+        "gpu",
+        "gpu:2",
+        "gpu:1(IDX:a)",
+        "gpu:1(IDX:0",
+        "shard:2(1/4,)",
+        "shard:2((null))",
+        ",",
+        "x(IDX:3-1)",
+    ],
 )
 def test_what_does_not_say_which_devices_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"no devices|which devices|no number|ends before"):

@@ -16,6 +16,10 @@ OTHERS = {
     names.SLURM_OUT_OF_SERVICE,
     names.OUT_OF_SERVICE,
     names.JOBS_FROM,
+    names.SLURMD,
+    names.SLURMD_PROBLEM,
+    names.POOL,
+    names.REVISION,
 }
 """What is no annotation of a Pod."""
 OWN = {each for each in vars(names).values() if str(each).startswith(names.DOMAIN)} - {names.DOMAIN}
