@@ -34,7 +34,10 @@ OF_NO_POD = {
     "not audited",
     "watch expired, listing again",
     "Events are dropped: too many wait to be made",
-    # nodes, and the policy
+    # nodes, pools, and the policy
+    "assigned",
+    "deleted in Slurm",
+    "pools",
     "CPUs are not counted alike",
     "drained",
     "drain taken back",

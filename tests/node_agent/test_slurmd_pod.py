@@ -418,7 +418,6 @@ async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(one
         with node.process(slurmds):
             node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": {SLURMD: None}}})
             node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
-            await eventually(lambda: not any(c.slurmd for c in (agent._pods.claims or {}).values()))
             node.bind(A, "gpu:1(IDX:1)")
             pods = node.start(A)
             await eventually(lambda: f"ml/{A}" in agent.problems)
