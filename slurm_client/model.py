@@ -329,9 +329,6 @@ class Node:
     cores: int = 0
     """0 where it is not told."""
     threads_per_core: int = 1
-    slurmd_started: int | None = None
-    instance_type: str = ""
-    dynamic: bool = False
 
     @property
     def schedulable(self) -> bool:
