@@ -10,8 +10,6 @@ from typing import Protocol
 
 from slurm_client.model import (
     AllStates,
-    Capabilities,
-    Configuration,
     Grant,
     Job,
     JobChanges,
@@ -20,6 +18,7 @@ from slurm_client.model import (
     Node,
     Partition,
 )
+from slurm_client.server import Capabilities, Configuration
 
 
 class Slurm(Protocol):

@@ -14,13 +14,13 @@ from slurm_client import hostlist
 from slurm_client.model import (
     UNREAD,
     AllStates,
-    Configuration,
     Grant,
     Job,
     JobState,
     Node,
     Partition,
 )
+from slurm_client.server import Configuration
 from wellknown import number_list
 
 _CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)

@@ -31,8 +31,6 @@ from slurm_client.http import CallObserver, Connections, Document, Request
 from slurm_client.model import (
     UNREAD,
     AllStates,
-    Capabilities,
-    Configuration,
     Grant,
     Job,
     JobChanges,
@@ -43,6 +41,7 @@ from slurm_client.model import (
     grant_of,
 )
 from slurm_client.responses import Malformed, Reader
+from slurm_client.server import Capabilities, Configuration
 from slurm_client.tokens import TokenFile, TokenSource
 
 _SINCE_NEVER: Final = f"update_time={2**32}"

@@ -11,8 +11,6 @@ from slurm_client.in_memory.controller import Controller
 from slurm_client.in_memory.controls import Controls
 from slurm_client.model import (
     AllStates,
-    Capabilities,
-    Configuration,
     Grant,
     Job,
     JobChanges,
@@ -22,6 +20,7 @@ from slurm_client.model import (
     Partition,
     grant_of,
 )
+from slurm_client.server import Capabilities, Configuration
 
 DEFAULTS: Final = Configuration(
     cluster_name="in-memory",
