@@ -1,4 +1,4 @@
-"""The model of Slurm as values: jobs, nodes, partitions, the controller's settings.
+"""The model of Slurm as values: jobs, nodes, partitions. `server` has those of the server itself.
 
 Pure data: frozen, comparable, free of I/O and of the wire's shapes. `requests` and `responses` write
 and read them; `protocol` has the calls that return them.
@@ -304,6 +304,17 @@ class Job:
         return Grant(self.nodes, self.gres, self.cores, self.memory_allocated_mb)
 
 
+class Power(enum.StrEnum):
+    """What Slurm's power saving (slurm.conf(5) SuspendProgram, ResumeProgram) does with a node that is
+    not up, in the words of NODE_STATE_*. Slurm gives jobs nodes that are powered down, too."""
+
+    POWERING_DOWN = "POWERING_DOWN"
+    POWERED_DOWN = "POWERED_DOWN"
+    POWERING_UP = "POWERING_UP"
+    """Until a slurmd registers that says that its node has booted since (slurmd(8) -b): slurmctld takes
+    no other before ResumeTimeout."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A Slurm node: what it has, where it is, and whether new jobs may come."""
@@ -317,6 +328,7 @@ class Node:
     gres_used: str = ""
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
+    """Of a node that was asked for by itself, 24.11 tells those of another node."""
     address: str = ""
     hostname: str = ""
     reason: str = ""
@@ -329,6 +341,9 @@ class Node:
     cores: int = 0
     """0 where it is not told."""
     threads_per_core: int = 1
+    slurmd_started: int | None = None
+    """UNIX seconds on its own clock when the slurmd started that registered last; None where none has
+    since slurmctld started."""
 
     @property
     def schedulable(self) -> bool:
@@ -345,6 +360,22 @@ class Node:
     def external(self) -> bool:
         """State=EXTERNAL: no slurmd, so that native jobs never run here (25.11 and later)."""
         return "EXTERNAL" in self.states
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether its slurmd or an administrator made it while Slurm ran: it may be deleted."""
+        return "DYNAMIC_NORM" in self.states
+
+    @property
+    def responding(self) -> bool:
+        """Whether slurmctld has heard its slurmd lately, or expects to hear none. After an undrain or a
+        resume it asks first, which takes seconds."""
+        return "NOT_RESPONDING" not in self.states
+
+    @property
+    def power(self) -> Power | None:
+        """None: it is up."""
+        return next((power for power in Power if power in self.states), None)
 
 
 # NODE_STATE_* in slurm.h under which the scheduler does not consider a node. PLANNED, RESERVED and
@@ -391,50 +422,6 @@ class Partition:
     grace_time_s: int = 0
     oversubscribe: str = ""
     """As `scontrol show partition` has it: "NO", "YES:4", "FORCE:2"; empty where not told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """The capabilities of the server, read once when connecting."""
-
-    api_version: str
-    """The one used: "v0.0.45"."""
-    release: str
-    """"26.05.5"."""
-    cluster: str
-    external_jobs: bool
-    """EXTERNAL_JOB placeholders (job_desc_msg's flags)."""
-    configuration: bool = False
-    """GET /conf (v0.0.45)."""
-    resources: bool = False
-    """GET /resources/{job_id} (v0.0.44)."""
-    new_node: bool = False
-    """POST /new/node/ (v0.0.44)."""
-    default_partition: bool = False
-    """Whether `Partition.default` is told (v0.0.45); where not, it is False of all."""
-    books: bool = False
-    """GET /slurmdb/VERSION/job/{job_id}: what slurmdbd has written down of a job."""
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """slurm.conf as slurmctld runs with it; every field None where the server does not tell."""
-
-    cluster_name: str | None = None
-    first_job_id: int | None = None
-    max_job_id: int | None = None
-    max_job_count: int | None = None
-    kill_wait_s: int | None = None
-    min_job_age_s: int | None = None
-    preempt_type: str | None = None
-    preempt_mode: tuple[str, ...] | None = None
-    slurm_user_id: int | None = None
-    scheduler_parameters: tuple[str, ...] | None = None
-    message_timeout_s: int | None = None
-    next_job_id: int | None = None
-    boot_time: int | None = None
-    """UNIX seconds when slurmctld started: it changes when slurmctld was restarted. Before v0.0.45 also
-    at midnight (UTC), and by `sdiag -r`."""
 
 
 def grant_of(job: Job | None) -> Grant | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from slurm_client.errors import NeedsOperator
-from slurm_client.model import Capabilities
+from slurm_client.server import Capabilities
 
 KNOWN: Final = ("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42")
 """The versions whose requests and replies `requests` and `responses` know, newest first."""

@@ -14,13 +14,13 @@ from slurm_client import hostlist
 from slurm_client.model import (
     UNREAD,
     AllStates,
-    Configuration,
     Grant,
     Job,
     JobState,
     Node,
     Partition,
 )
+from slurm_client.server import Configuration
 from wellknown import number_list
 
 _CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
@@ -158,7 +158,7 @@ _WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
 
 def node(entry: Mapping[str, Any]) -> Node:
     """One of `nodes` in GET nodes/ or node/{name}."""
-    states = frozenset(str(state) for state in entry.get("state") or ())
+    states = _flags(tuple(entry.get("state") or ()))
     return Node(
         name=str(entry["name"]),
         states=states,
@@ -177,7 +177,14 @@ def node(entry: Mapping[str, Any]) -> Node:
         extra=_text(entry, "extra"),
         cores=int(entry.get("sockets") or 0) * int(entry.get("cores") or 0),  # cores of a socket
         threads_per_core=int(entry.get("threads") or 1),
+        slurmd_started=_time(entry, "slurmd_start_time"),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _flags(states: tuple[object, ...]) -> frozenset[str]:
+    """Thousands of nodes are in a handful of states."""
+    return frozenset(map(str, states))
 
 
 def partition(entry: Mapping[str, Any]) -> Partition:

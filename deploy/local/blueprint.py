@@ -1,7 +1,7 @@
 """What a spec amounts to: which ports, which files, which components in which order."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.local.components import Component
@@ -23,7 +23,11 @@ from deploy.local.kubernetes_components import (
 from deploy.local.kubernetes_config import EXTENDER_LISTENERS, write_kubernetes_files
 from deploy.local.layout import Layout, Record
 from deploy.local.links import link_components, link_port_names
-from deploy.local.slurm_components import accounting_components, slurm_components
+from deploy.local.slurm_components import (
+    accounting_components,
+    dynamic_components,
+    slurm_components,
+)
 from deploy.local.slurm_config import share_slurm, write_clients, write_slurm_files
 from deploy.local.spec import ClusterSpec
 
@@ -39,7 +43,8 @@ def port_names(spec: ClusterSpec) -> list[str]:
 
 def _slurm(spec: ClusterSpec) -> list[str]:
     database = ["slurmdbd"] if spec.accounting else []
-    return ["slurmctld", "slurmrestd", *database, *(f"slurmd-{name}" for name in spec.slurmd_names)]
+    names = (*spec.slurmd_names, *spec.dynamic_names)
+    return ["slurmctld", "slurmrestd", *database, *(f"slurmd-{name}" for name in names)]
 
 
 def shared_ports(spec: ClusterSpec) -> dict[str, int]:
@@ -79,10 +84,12 @@ class StartPlan:
     """After these Slurm's nodes register, and Kubernetes takes objects."""
     then: list[list[Component]]
     """These need both."""
+    on_request: list[Component] = field(default_factory=list)
 
     @property
     def components(self) -> dict[str, Component]:
-        return {each.name: each for phase in (*self.first, *self.then) for each in phase}
+        phases = (*self.first, *self.then, self.on_request)
+        return {each.name: each for phase in phases for each in phase}
 
 
 def start_plan(layout: Layout, record: Record) -> StartPlan:
@@ -90,12 +97,15 @@ def start_plan(layout: Layout, record: Record) -> StartPlan:
     own = not spec.slurm_of
     accounting = [[each] for each in accounting_components(spec, ports, layout)] if own else []
     daemons = slurm_components(spec, ports, layout) if own else []
+    dynamic = dynamic_components(spec, ports, layout) if own else []
     if not spec.kubernetes:
-        return StartPlan([*accounting, daemons], [])
+        return StartPlan([*accounting, daemons], [], dynamic)
     store = [*store_components(spec, binaries, ports, layout), *link_components(spec, ports, layout)]
     control = control_components(spec, binaries, ports, layout)
     plan = StartPlan(
-        [*accounting, [*store, *daemons]], [[*control, *extender_components(spec, ports, layout)]]
+        [*accounting, [*store, *daemons]],
+        [[*control, *extender_components(spec, ports, layout)]],
+        dynamic,
     )
     return _with_guest(plan, layout, record) if spec.guest else plan
 
@@ -109,4 +119,5 @@ def _with_guest(plan: StartPlan, layout: Layout, record: Record) -> StartPlan:
     return StartPlan(
         [*before, booting, [guest_slurmd(spec, ports, layout), containerd(ports, layout)]],
         [control, [guest_kubelet(ports, layout)], [node_agent(spec, ports, layout)]],
+        plan.on_request,
     )

@@ -221,6 +221,13 @@ class Cluster:
             self._await_ready(component)
         return pid
 
+    def register(self, node: str, conf: str, *options: str) -> int:
+        """Starts the slurmd of one of `spec.dynamic_names`, which then registers itself; returns its
+        process id. `conf` is what a line of slurm.conf would say of the node, without its port."""
+        component = self._component(f"slurmd-{node}")
+        said = ("--conf", f"Port={self.ports[component.name]} {conf}")
+        return self.start(component.name, argv=[*component.argv, *said, *options])
+
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM, *, within_s: float = 15.0) -> int:
         """Signals a component, waits until it has ended and returns its return code.
 

@@ -35,6 +35,12 @@ def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -
     ]
 
 
+def dynamic_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
+    """The slurmds that register themselves (slurmd(8) -Z). What a node has is said at the start."""
+    options = ("-Z", "--conf-server", f"127.0.0.1:{ports['slurmctld']}")
+    return [_slurmd(node, ports, layout, *options) for node in spec.dynamic_names]
+
+
 def accounting_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
     """MariaDB and slurmdbd, each of which needs those before it; slurmctld needs both to start anew."""
     return [_mariadbd(layout), _slurmdbd(ports["slurmdbd"], layout)] if spec.accounting else []
@@ -106,8 +112,8 @@ def _slurmrestd(spec: ClusterSpec, port: int, layout: Layout) -> Component:
     )
 
 
-def _slurmd(node: str, ports: dict[str, int], layout: Layout) -> Component:
-    program = ("/usr/sbin/slurmd", "-D", "-N", node)
+def _slurmd(node: str, ports: dict[str, int], layout: Layout, *options: str) -> Component:
+    program = ("/usr/sbin/slurmd", "-D", "-N", node, *options)
     own_run = ("unshare", "--mount", "--propagation", "private", "sh", "-c", _WITH_OWN_RUN)
     name = f"slurmd-{node}"
     return Component(

@@ -131,7 +131,7 @@ def _make_folders(spec: ClusterSpec, layout: Layout) -> None:
         (layout.slurm / folder).mkdir(parents=True)
     for user, uid in JOB_USERS.items():
         _make_folder(layout.home / user, owner=uid)
-    for node in spec.slurmd_names:
+    for node in (*spec.slurmd_names, *spec.dynamic_names):
         (layout.slurm / "var/spool" / node).mkdir()
         (run_folder(layout, node) / "slurm").mkdir(parents=True)
         (run_folder(layout, node) / "slurmd").mkdir()

@@ -91,6 +91,9 @@ class ClusterSpec:
     kill_wait: int = 40
     accounting: bool = False
     release: str = DEFAULT_RELEASE
+    dynamic_nodes: int = 0
+    """How many nodes there may be besides, which no file names: `Cluster.register` starts their slurmds.
+    Those with the feature `dynamic` are in the partition of that name."""
     hooks: tuple[str, ...] = ("EpilogSlurmctld",)
     """The parameters of slurm.conf under which slurmctld pushes to the extender. PrologSlurmctld is one
     more: it tells of starts, and keeps every job in CONFIGURING for some 15 ms."""
@@ -218,6 +221,10 @@ class ClusterSpec:
         return [f"node-{number}" for number in range(1, self.nodes + 1)]
 
     @property
+    def dynamic_names(self) -> list[str]:
+        return [f"dynamic-{number}" for number in range(1, self.dynamic_nodes + 1)]
+
+    @property
     def external_names(self) -> list[str]:
         return [f"external-{number}" for number in range(1, self.external_nodes + 1)]
 
@@ -256,7 +263,8 @@ class ClusterSpec:
 
     @property
     def slurmd_names(self) -> list[str]:
-        """Every name a slurmd of this machine runs under, the relay's included; the guest's is there."""
+        """Every name in slurm.conf that a slurmd of this machine runs under, the relay's included; the
+        guest's is there."""
         return self.node_names or ([] if self.guest else [SIGNAL_RELAY])
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
 
-from slurm_client.model import Configuration
+from slurm_client.server import Configuration
 
 LATE_S = 120.0
 """How long after it was sent a request may still make a job."""

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from slurm_client import gres, hostlist, model
+from slurm_client import gres, hostlist, model, server
 from slurm_client.errors import SlurmError
 from slurm_client.requests import TEXTS
 from slurm_client.responses import number
@@ -97,9 +97,9 @@ def _filled(value: Any, known: object) -> Any:
     return _KINDS[kind](getattr(known, field))
 
 
-meta: Final[Callable[[model.Capabilities], Document]] = _template("meta")
+meta: Final[Callable[[server.Capabilities], Document]] = _template("meta")
 """What every reply says of its server."""
-configuration: Final[Callable[[model.Configuration], Document]] = _template("configuration")
+configuration: Final[Callable[[server.Configuration], Document]] = _template("configuration")
 job: Final[Callable[[model.Job], Document]] = _template("job")
 node: Final[Callable[[model.Node], Document]] = _template("node")
 """Each CPU is a core of its own."""
@@ -109,7 +109,7 @@ _UNSPECIFIED: Final = _constant("unspecified")
 _OPENAPI: Final = (_REPLIES / "openapi.json").read_text()
 
 
-def openapi(capabilities: model.Capabilities) -> bytes:
+def openapi(capabilities: server.Capabilities) -> bytes:
     """Of it, what a client looks for its capabilities in."""
     flag = '"EXTERNAL_JOB"' if capabilities.external_jobs else ""
     books = '"/slurmdb/v0.0.45/job/{job_id}": {},' if capabilities.books else ""

@@ -15,8 +15,9 @@ from extender.cluster.view_updater import NAMES, ClusterViewUpdater, SlurmDefaul
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import NeedsOperator, Unreachable
-from slurm_client.model import Capabilities, Configuration, Partition
+from slurm_client.model import Partition
 from slurm_client.protocol import Slurm
+from slurm_client.server import Capabilities, Configuration
 from tests.builders import Manifest, node_manifest
 from wellknown.names import NODE_NAME_LABEL
 

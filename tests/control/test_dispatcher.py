@@ -59,8 +59,14 @@ from slurm_client.errors import (
     Unexplained,
     Unreachable,
 )
-from slurm_client.model import Configuration, Grant, JobChanges, JobSpec, Node
+from slurm_client.model import (
+    Grant,
+    JobChanges,
+    JobSpec,
+    Node,
+)
 from slurm_client.protocol import Slurm
+from slurm_client.server import Configuration
 from tests.builders import TRANSLATION, Manifest, placeholder_job, placeholder_of, pod_manifest
 from tests.service.turns import turns_of_others
 from wellknown.allocation import Allocation

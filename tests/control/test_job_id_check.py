@@ -8,8 +8,8 @@ import pytest
 
 from extender.control.job_id_check import PART, JobIdCheck
 from service.health import Health
-from slurm_client.model import Configuration
 from slurm_client.protocol import Slurm
+from slurm_client.server import Configuration
 from wellknown.job_key import JobIdRange, encroaching
 
 IDS = JobIdRange()

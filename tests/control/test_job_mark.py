@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.control.job_mark import LATE_S, JobMark
-from slurm_client.model import Configuration
+from slurm_client.server import Configuration
 
 BOOT = 1_790_000_000
 

@@ -18,7 +18,13 @@ from extender.record.ownership import nobodys_key
 from service.health import Health
 from slurm_client.errors import NameTaken, NoRoomNow, OutcomeUnknown, Unreachable
 from slurm_client.in_memory import InMemorySlurm
-from slurm_client.model import AllStates, Configuration, Job, JobChanges, JobSpec
+from slurm_client.model import (
+    AllStates,
+    Job,
+    JobChanges,
+    JobSpec,
+)
+from slurm_client.server import Configuration
 from tests.slurm_client.bench import ALICE, BOB, GPUS, InMemoryBench, spec
 from wellknown.job_key import JobIdRange, PlaceholderKey
 

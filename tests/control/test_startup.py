@@ -27,8 +27,9 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from slurm_client.errors import Unexplained, Unreachable, Unreadable
-from slurm_client.model import UNREAD, AllStates, Configuration, Job, JobChanges, JobState
+from slurm_client.model import UNREAD, AllStates, Job, JobChanges, JobState
 from slurm_client.protocol import Slurm
+from slurm_client.server import Configuration
 from tests.builders import RULES, TRANSLATION, Manifest, placeholder_job, pod, pod_manifest
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID

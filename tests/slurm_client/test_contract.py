@@ -13,7 +13,8 @@ import pytest
 
 from slurm_client import gres
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
-from slurm_client.model import MOST_MINUTES, Configuration, JobChanges, Sharing
+from slurm_client.model import MOST_MINUTES, JobChanges, Sharing
+from slurm_client.server import Configuration
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, eventually, spec
 from wellknown import number_list
 

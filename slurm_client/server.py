@@ -1,0 +1,47 @@
+"""The server as values: which API and capabilities it has, and slurm.conf as slurmctld runs with it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The capabilities of the server, read once when connecting."""
+
+    api_version: str
+    """The one used: "v0.0.45"."""
+    release: str
+    """"26.05.5"."""
+    cluster: str
+    external_jobs: bool
+    """EXTERNAL_JOB placeholders (job_desc_msg's flags)."""
+    configuration: bool = False
+    """GET /conf (v0.0.45)."""
+    resources: bool = False
+    """GET /resources/{job_id} (v0.0.44)."""
+    new_node: bool = False
+    """POST /new/node/ (v0.0.44)."""
+    default_partition: bool = False
+    """Whether `Partition.default` is told (v0.0.45); where not, it is False of all."""
+    books: bool = False
+    """GET /slurmdb/VERSION/job/{job_id}: what slurmdbd has written down of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """slurm.conf as slurmctld runs with it; every field None where the server does not tell."""
+
+    cluster_name: str | None = None
+    first_job_id: int | None = None
+    max_job_id: int | None = None
+    max_job_count: int | None = None
+    kill_wait_s: int | None = None
+    min_job_age_s: int | None = None
+    preempt_type: str | None = None
+    preempt_mode: tuple[str, ...] | None = None
+    slurm_user_id: int | None = None
+    scheduler_parameters: tuple[str, ...] | None = None
+    message_timeout_s: int | None = None
+    next_job_id: int | None = None
+    boot_time: int | None = None
+    """UNIX seconds when slurmctld started: it changes when slurmctld was restarted. Before v0.0.45 also
+    at midnight (UTC), and by `sdiag -r`."""
