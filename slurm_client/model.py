@@ -338,6 +338,8 @@ class Node:
     memory_allocated_mb: int = 0
     comment: str = ""
     extra: str = ""
+    instance_type: str = ""
+    """slurmd --instance-type, as it was when it made the node."""
     cores: int = 0
     """0 where it is not told."""
     threads_per_core: int = 1

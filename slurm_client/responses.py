@@ -175,6 +175,7 @@ def node(entry: Mapping[str, Any]) -> Node:
         memory_allocated_mb=int(entry.get("alloc_memory") or 0),
         comment=_text(entry, "comment"),
         extra=_text(entry, "extra"),
+        instance_type=_text(entry, "instance_type"),
         cores=int(entry.get("sockets") or 0) * int(entry.get("cores") or 0),  # cores of a socket
         threads_per_core=int(entry.get("threads") or 1),
         slurmd_started=_time(entry, "slurmd_start_time"),

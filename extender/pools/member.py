@@ -9,6 +9,7 @@ from extender.node_sync.drain_decision import PREFIX as NODE_SYNC
 from extender.record.placeholder import Placeholder
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode
+from slurm_client.model import Power
 from wellknown import number_list
 from wellknown.names import POOL, REVISION
 from wellknown.slurmd_pod import CONTAINER, MARK, Assignment
@@ -30,7 +31,7 @@ _FAILS: Final = frozenset(
 )
 """Why a container waits that will not run by waiting: the kubelet's reasons (pkg/kubelet/container,
 pkg/kubelet/images)."""
-_ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
+_ASLEEP: Final = (Power.POWERED_DOWN, Power.POWERING_DOWN)
 _AWAY: Final = frozenset({"DOWN", "NOT_RESPONDING", "INVALID_REG", "POWERING_UP", "FUTURE", "UNKNOWN"})
 _CLOCKS_S: Final = 5.0
 
@@ -108,7 +109,7 @@ class Member:
     @property
     def waited_for(self) -> bool:
         """Whether Slurm's power saving waits for it to boot."""
-        return self.slurm is not None and "POWERING_UP" in self.slurm.states
+        return self.slurm is not None and self.slurm.power is Power.POWERING_UP
 
     @property
     def marked(self) -> bool:
@@ -144,7 +145,7 @@ class Member:
     @property
     def asleep(self) -> bool:
         """Whether Slurm's power saving has it off, or is about to."""
-        return self.slurm is not None and not self.slurm.states.isdisjoint(_ASLEEP)
+        return self.slurm is not None and self.slurm.power in _ASLEEP
 
     @property
     def down(self) -> bool:

@@ -78,7 +78,8 @@ class World:
         slurm = None
         if machine.in_slurm:
             used = machine.jobs + machine.pods
-            states = frozenset(machine.states | ({"MIXED"} if used else {"IDLE"}))
+            made = set() if machine.static else {"DYNAMIC_NORM"}
+            states = frozenset(machine.states | made | ({"MIXED"} if used else {"IDLE"}))
             slurm = SlurmNode(
                 machine.name,
                 states,
@@ -87,7 +88,6 @@ class World:
                 reason=machine.reason,
                 cpus_allocated=used,
                 slurmd_started=machine.started,
-                dynamic=not machine.static,
                 instance_type=machine.mark,
             )
         return Member(
