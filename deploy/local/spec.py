@@ -231,7 +231,7 @@ class ClusterSpec:
     @property
     def kubernetes_node_names(self) -> list[str]:
         """The Kubernetes Nodes."""
-        names = [*self.node_names, *self.external_names]
+        names = [*self.node_names, *self.external_names, *self.dynamic_names]
         return [name for name in names if not self.kubernetes_nodes or name in self.kubernetes_nodes]
 
     @property

@@ -1,0 +1,225 @@
+"""The Nodes of a pool, without their kubelets: on each runs what the node agent runs for slurmd's Pod, with the
+token of an agent's Pod there, and a stand-in for the kubelet that starts a real slurmd with that Pod's options.
+
+What a slurmd Pod does before it ends (node_agent/slurmd/stop.sh) the stand-in does: it waits for native jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from deploy.local.kubernetes_config import POOLS_NAMESPACE
+from kubernetes_client.errors import Conflict, KubernetesError, NotFound
+from kubernetes_client.rest import KubernetesRest
+from node_agent.pods import NodePods
+from node_agent.slurmd.runner import Here, SlurmdRunner
+from tests.end_to_end.actors import SIGN
+from tests.end_to_end.agent_account import token_of_a_pod, write_kubeconfig
+from wellknown.conditions import timestamp
+from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
+
+CRASHES = "crashes"
+"""An image whose slurmd ends at once."""
+_LOOK_S = 0.1
+
+
+@dataclass
+class Seen:
+    """What the stand-ins saw."""
+
+    made: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    """By Node: the images of its slurmd Pods, and when their slurmd was started."""
+    ended_busy: int = 0
+    """How many slurmds were ended while a native job was on their node."""
+
+
+class Fleet:
+    """Runs in a thread of its own, with an event loop."""
+
+    def __init__(self, cluster: Cluster, nodes: list[str]) -> None:
+        self.cluster = cluster
+        self.nodes = nodes
+        self.seen = Seen({node: [] for node in nodes})
+        self.troubles: dict[tuple[str, str], object] = {}
+        self._native: dict[str, list[str]] = {}
+        self._threads = ThreadPoolExecutor(8)
+        self._supervisor = threading.Lock()
+
+    @contextmanager
+    def running(self, folder: Path) -> Iterator[Fleet]:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        with ExitStack() as stack:
+            for node in self.nodes:
+                token = stack.enter_context(token_of_a_pod(self.cluster, node))
+                write_kubeconfig(folder / node, self.cluster, token)
+            thread.start()
+            whole = asyncio.run_coroutine_threadsafe(self._run(folder), loop)
+            try:
+                yield self
+            finally:
+                whole.cancel()
+                with suppress(Exception):
+                    whole.result(10)
+                loop.call_soon_threadsafe(loop.stop)
+                thread.join()
+                self._threads.shutdown()
+                loop.close()
+
+    async def _run(self, folder: Path) -> None:
+        administrator = await KubernetesRest.connect(self.cluster.kubeconfig)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._watch_native_jobs())
+                for node in self.nodes:
+                    tasks.create_task(self._node(node, folder / node, administrator))
+        finally:
+            await administrator.aclose()
+
+    async def _node(self, node: str, kubeconfig: Path, administrator: KubernetesRest) -> None:
+        api = await KubernetesRest.connect(kubeconfig)
+        runner: SlurmdRunner
+        pods = NodePods(api, node, lambda: runner.hears(), lambda _: None, POOLS_NAMESPACE)
+        here = Here(lambda: pods.slurmd, lambda _: self._native.get(node, []), lambda: ("", 1))
+
+        def says(part: str, trouble: object) -> None:
+            self.troubles[node, part] = trouble
+
+        runner = SlurmdRunner(api, node, POOLS_NAMESPACE, NODE_NAME_LABEL, here, says)
+        agent = {"type": DEVICE_PROBLEM, "status": "False", "reason": "DevicesUsable", "message": ""}
+        await administrator.patch_node_status(node, {"status": {"conditions": [agent]}})
+        kubelet = Kubelet(self, node, pods, administrator)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for part in (pods.follow(), runner.run(), kubelet.run()):
+                    tasks.create_task(part)
+        finally:
+            await api.aclose()
+
+    async def _watch_native_jobs(self) -> None:
+        """As cgroups tell an agent, squeue tells here."""
+        while True:
+            lines = (await self.slurm("squeue", "-h", "-t", "R,CG", "-o", "%j|%i|%N")).splitlines()
+            found: dict[str, list[str]] = {}
+            for name, job, node in (line.split("|") for line in lines):
+                if SIGN not in name and node:
+                    found.setdefault(node, []).append(f"job_{job}")
+            self._native = found
+            await asyncio.sleep(_LOOK_S)
+
+    async def slurm(self, *argv: str) -> str:
+        """What a command of Slurm's says."""
+        loop = asyncio.get_running_loop()
+        ran = await loop.run_in_executor(self._threads, lambda: self.cluster.run_slurm(*argv))
+        return ran.stdout
+
+    async def act(self, what: Callable[[], object]) -> None:
+        """Something that the cluster's supervisor does, one at a time."""
+
+        def alone() -> None:
+            with self._supervisor, suppress(ClusterError):
+                what()
+
+        await asyncio.get_running_loop().run_in_executor(self._threads, alone)
+
+    def native_jobs(self, node: str) -> list[str]:
+        return self._native.get(node, [])
+
+
+class Kubelet:
+    """Runs the slurmd Pod of one Node."""
+
+    def __init__(self, fleet: Fleet, node: str, pods: NodePods, administrator: KubernetesRest) -> None:
+        self._fleet = fleet
+        self._node = node
+        self._pods = pods
+        self._api = administrator
+        self._runs = ""
+        """The uid of the Pod that was started."""
+        self._slurmd = f"slurmd-{node}"
+
+    async def run(self) -> None:
+        while True:
+            with suppress(KubernetesError):
+                await self._look()
+            await asyncio.sleep(_LOOK_S)
+
+    async def _look(self) -> None:
+        pod = self._pods.slurmd
+        if pod is None:
+            await self._stop()
+        elif "deletionTimestamp" in pod["metadata"]:
+            await self._end(pod["metadata"])
+        elif pod["metadata"]["uid"] != self._runs:
+            await self._stop()
+            self._runs = pod["metadata"]["uid"]
+            await self._start(pod)
+
+    async def _start(self, pod: Any) -> None:
+        (container,) = pod["spec"]["containers"]
+        self._fleet.seen.made[self._node].append((container["image"], asyncio.get_running_loop().time()))
+        if container["image"] == CRASHES:
+            waiting = {"reason": "CrashLoopBackOff", "message": "back-off"}
+            await self._say(pod, {"waiting": waiting}, ready=False)
+            return
+        args = container["args"]
+        conf = args[args.index("--conf") + 1]
+        kind = args[args.index("--instance-type") + 1]
+        boots = ["-b"] if container.get("env") else []
+        started = datetime.now(UTC)
+        cluster = self._fleet.cluster
+        await self._fleet.act(
+            lambda: cluster.register(self._node, conf, "--instance-type", kind, *boots)
+        )
+        await self._say(pod, {"running": {"startedAt": timestamp(started)}}, ready=True)
+
+    async def _say(self, pod: Any, state: Any, *, ready: bool) -> None:
+        container = pod["spec"]["containers"][0]
+        status = {
+            "name": container["name"],
+            "image": container["image"],
+            "imageID": "",
+            "ready": ready,
+            "restartCount": 0,
+            "state": state,
+        }
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        told = {"phase": "Running", "conditions": conditions, "containerStatuses": [status]}
+        metadata = pod["metadata"]
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": told}
+        with suppress(Conflict, NotFound):
+            await self._api.patch_pod_status(metadata["namespace"], metadata["name"], patch)
+
+    async def _end(self, metadata: Any) -> None:
+        """node_agent/slurmd/stop.sh, and then SIGTERM."""
+        shown = json.loads(await self._fleet.slurm("scontrol", "show", "node", self._node, "--json"))
+        states = {state for node in shown["nodes"] for state in node["state"]}
+        if shown["nodes"] and "DRAIN" not in states:
+            reason = "Reason=slurm-extender pool: its slurmd Pod is being deleted"
+            update = (f"NodeName={self._node}", "State=DRAIN", reason)
+            await self._fleet.slurm("scontrol", "update", *update)
+        if self._fleet.native_jobs(self._node):
+            return
+        await self._stop()
+        with suppress(Conflict):
+            await self._api.delete_pod(
+                metadata["namespace"], metadata["name"], {"uid": metadata["uid"]}, 0
+            )
+
+    async def _stop(self) -> None:
+        self._runs = ""
+        cluster = self._fleet.cluster
+        if cluster.is_running(self._slurmd):
+            self._fleet.seen.ended_busy += bool(self._fleet.native_jobs(self._node))
+            await self._fleet.act(lambda: cluster.stop(self._slurmd))
