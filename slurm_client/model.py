@@ -304,6 +304,17 @@ class Job:
         return Grant(self.nodes, self.gres, self.cores, self.memory_allocated_mb)
 
 
+class Power(enum.StrEnum):
+    """What Slurm's power saving (slurm.conf(5) SuspendProgram, ResumeProgram) does with a node that is
+    not up, in the words of NODE_STATE_*. Slurm gives jobs nodes that are powered down, too."""
+
+    POWERING_DOWN = "POWERING_DOWN"
+    POWERED_DOWN = "POWERED_DOWN"
+    POWERING_UP = "POWERING_UP"
+    """Until a slurmd registers that says that its node has booted since (slurmd(8) -b): slurmctld takes
+    no other before ResumeTimeout."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A Slurm node: what it has, where it is, and whether new jobs may come."""
@@ -317,6 +328,7 @@ class Node:
     gres_used: str = ""
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
+    """Of a node that was asked for by itself, 24.11 tells those of another node."""
     address: str = ""
     hostname: str = ""
     reason: str = ""
@@ -329,6 +341,9 @@ class Node:
     cores: int = 0
     """0 where it is not told."""
     threads_per_core: int = 1
+    slurmd_started: int | None = None
+    """UNIX seconds on its own clock when the slurmd started that registered last; None where none has
+    since slurmctld started."""
 
     @property
     def schedulable(self) -> bool:
@@ -345,6 +360,22 @@ class Node:
     def external(self) -> bool:
         """State=EXTERNAL: no slurmd, so that native jobs never run here (25.11 and later)."""
         return "EXTERNAL" in self.states
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether its slurmd or an administrator made it while Slurm ran: it may be deleted."""
+        return "DYNAMIC_NORM" in self.states
+
+    @property
+    def responding(self) -> bool:
+        """Whether slurmctld has heard its slurmd lately, or expects to hear none. After an undrain or a
+        resume it asks first, which takes seconds."""
+        return "NOT_RESPONDING" not in self.states
+
+    @property
+    def power(self) -> Power | None:
+        """None: it is up."""
+        return next((power for power in Power if power in self.states), None)
 
 
 # NODE_STATE_* in slurm.h under which the scheduler does not consider a node. PLANNED, RESERVED and

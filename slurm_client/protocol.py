@@ -109,6 +109,19 @@ class Slurm(Protocol):
         """Take back a drain, and nothing else that is wrong with a node: a node that is not drained
         stays as it is. InvalidRequest: no such node."""
 
+    async def down_node(self, name: str, reason: str) -> None:
+        """Give a node up: its jobs end as NODE_FAIL, and it takes no more, until an administrator brings
+        it back or it is deleted. Where a node returns by itself (ReturnToService=2), also until its
+        slurmd registers. The reason replaces any other. InvalidRequest: no such node."""
+
+    async def delete_node(self, name: str) -> None:
+        """Have Slurm forget a dynamic node. Idempotent: an unknown node is success. Its slurmd, if it
+        lives, does not bring it back before its own next start.
+
+        InvalidRequest: the node has jobs or is in a reservation that has begun; or it is not dynamic. A
+        reservation of this node alone that has not begun, or did within the last second, goes with it.
+        """
+
     async def partitions(self) -> tuple[Partition, ...]:
         """All partitions, with their nodes."""
 

@@ -3,6 +3,7 @@
 The module does not decide when to send them; `responses` reads the replies.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ _SCRIPT: Final = {
     "script": "#!/bin/sh\nexec sleep infinity\n",
 }
 """Of a batch placeholder, where there is no EXTERNAL_JOB: it holds the allocation."""
+
+_NODE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 
 TEXTS: Final = (
     *("partition", "account", "qos", "reservation", "comment", "constraints", "prefer"),
@@ -58,6 +61,13 @@ def update(changes: JobChanges) -> dict[str, Any]:
     texts = {"comment": changes.comment, "admin_comment": changes.admin_comment}
     body |= {field: text for field, text in texts.items() if text is not None}
     return body | _numbers(changes)
+
+
+def check_node(name: str) -> None:
+    """Raises InvalidRequest for what is no name of one node. Slurm would take an expression that stands
+    for several, and another path."""
+    if not _NODE_NAME.fullmatch(name):
+        raise InvalidRequest(f"{name!r} is no name of a node")
 
 
 def check(spec: JobSpec) -> None:

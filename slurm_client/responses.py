@@ -158,7 +158,7 @@ _WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
 
 def node(entry: Mapping[str, Any]) -> Node:
     """One of `nodes` in GET nodes/ or node/{name}."""
-    states = frozenset(str(state) for state in entry.get("state") or ())
+    states = _flags(tuple(entry.get("state") or ()))
     return Node(
         name=str(entry["name"]),
         states=states,
@@ -177,7 +177,14 @@ def node(entry: Mapping[str, Any]) -> Node:
         extra=_text(entry, "extra"),
         cores=int(entry.get("sockets") or 0) * int(entry.get("cores") or 0),  # cores of a socket
         threads_per_core=int(entry.get("threads") or 1),
+        slurmd_started=_time(entry, "slurmd_start_time"),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _flags(states: tuple[object, ...]) -> frozenset[str]:
+    """Thousands of nodes are in a handful of states."""
+    return frozenset(map(str, states))
 
 
 def partition(entry: Mapping[str, Any]) -> Partition:
@@ -311,4 +318,4 @@ def _asked_nodes(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
 def _list(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(filter(None, value.split(",")))
-    return tuple(str(one) for one in value) if isinstance(value, list) else ()
+    return tuple(map(str, value)) if isinstance(value, list) else ()

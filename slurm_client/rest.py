@@ -5,7 +5,6 @@ measured against slurmrestd 26.05 and 24.11.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,11 +47,12 @@ _SINCE_NEVER: Final = f"update_time={2**32}"
 """Asks for changes since the year 2106 only, which are none."""
 _LOOK_EVERY_S: Final = 1.0
 """At the token's file. A token that Slurm does not take any more has it looked at at once."""
-_NODE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 _STATES_A_CALL: Final = 400
 """job ids in one query: 17 bytes each, and slurmrestd takes URLs far beyond these 7 kB."""
 
+_NODES_BUSY: Final = 2016
 _NO_SUCH_JOB: Final = 2017
+_NO_SUCH_NODE: Final = 2018
 _ALREADY_DONE: Final = 2021
 _DEPENDENCY: Final = 2038
 _ACCOUNTING_POLICY: Final = 2050
@@ -258,6 +258,18 @@ class SlurmRest:
             if error.number not in _NO_TRANSITION:
                 raise
 
+    async def down_node(self, name: str, reason: str) -> None:
+        await self._post(_node(name), {"state": ["DOWN"], "reason": reason})
+
+    async def delete_node(self, name: str) -> None:
+        try:
+            await self._send(Request("DELETE", _node(name)))
+        except SlurmError as error:
+            if error.number == _NODES_BUSY:  # it means another thing when creating a job
+                raise _as(InvalidRequest, error) from error
+            if error.number != _NO_SUCH_NODE:
+                raise
+
     async def partitions(self) -> tuple[Partition, ...]:
         request = Request("GET", "partitions/")
         entries = await self._list("partitions", request)
@@ -379,8 +391,7 @@ def _objects(value: object) -> list[dict[str, Any]]:
 
 
 def _node(name: str) -> str:
-    if not _NODE_NAME.fullmatch(name):
-        raise InvalidRequest(f"{name!r} is no name of a node")
+    requests.check_node(name)
     return f"node/{name}"
 
 

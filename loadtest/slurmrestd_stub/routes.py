@@ -17,7 +17,7 @@ from loadtest.slurmrestd_stub.delays import Delays
 from loadtest.slurmrestd_stub.documents import Document
 from slurm_client.errors import OtherJob, SlurmError
 from slurm_client.in_memory import InMemorySlurm
-from slurm_client.in_memory.rejections import missing_job
+from slurm_client.in_memory.rejections import missing_job, unknown_node
 from slurm_client.model import Job, Node
 
 _NO_UTF8: Final = "\ufffd".encode()
@@ -73,6 +73,7 @@ class Routes:
             ("nodes", "GET", "nodes", self._all_nodes),
             ("node", "GET", "node/{name}", self._node),
             ("update", "POST", "node/{name}", self._update_node),
+            ("update", "DELETE", "node/{name}", self._delete_node),
             ("states", "GET", "jobs/state", self._states),
             ("submit", "POST", "job/submit", self._submit),
             ("allocate", "POST", "job/allocate", self._allocate),
@@ -164,10 +165,18 @@ class Routes:
         node = await self._slurm.node(name)
         if asked["state"] == ["DRAIN"]:
             await self._slurm.drain_node(name, asked["reason"])
+        elif asked["state"] == ["DOWN"]:
+            await self._slurm.down_node(name, asked["reason"])
         elif node is None or "DRAIN" in node.states:
             await self._slurm.undrain_node(name)
         else:
             raise SlurmError("Node state transition is not possible", number=2180)
+        return {}
+
+    async def _delete_node(self, name: str, _: Any) -> Document:
+        if await self._slurm.node(name) is None:
+            raise unknown_node()
+        await self._slurm.delete_node(name)
         return {}
 
     async def _states(self, _: str, asked: Any) -> Answer:

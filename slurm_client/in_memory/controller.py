@@ -5,7 +5,7 @@ other methods assume that it was called just before with the same `now`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from slurm_client import ownership
@@ -45,8 +45,7 @@ class Controller:
         next_job_id: int,
         accounting: Accounting | None = None,
     ) -> None:
-        self.partitions = {partition.name: partition for partition in partitions}
-        self._members = {partition.name: frozenset(partition.nodes) for partition in partitions}
+        self._set_partitions(partitions)
         self.machines = {node.name: Machine(node, self._partitions_of(node)) for node in nodes}
         self.journal = Journal()
         self.jobs = Jobs(min_job_age_s, self.journal, next_job_id)
@@ -262,8 +261,51 @@ class Controller:
     def machine(self, name: str) -> Machine:
         """A node. Refused: 2018."""
         if name not in self.machines:
-            raise rejections.rejection(rejections.INVALID_NODE_NAME)
+            raise rejections.unknown_node()
         return self.machines[name]
+
+    def register(self, node: Node, partitions: Collection[str], now: float, *, booted: bool) -> None:
+        """A slurmd has started. It makes its node where there is none of that name; of one that is there
+        it changes nothing else (26.05, 24.11: its address)."""
+        if node.name not in self.machines:
+            self._remember_nodes(now)
+            self.machines[node.name] = Machine(node, tuple(partitions))
+            self._set_partitions(
+                replace(one, nodes=(*one.nodes, node.name)) if one.name in partitions else one
+                for one in self.partitions.values()
+            )
+        self.machines[node.name].registered(now, booted=booted)
+        self.changed(now)
+
+    def delete_node(self, name: str, now: float) -> None:
+        """A dynamic node, if there is one of that name. Refused: 2016, 2028."""
+        machine = self.machines.get(name)
+        if machine is None:
+            return
+        if not machine.configured.dynamic:
+            raise rejections.not_dynamic()
+        if machine.in_use:
+            raise rejections.node_in_use()
+        self._remember_nodes(now)
+        del self.machines[name]
+        self._set_partitions(
+            replace(one, nodes=tuple(other for other in one.nodes if other != name))
+            for one in self.partitions.values()
+        )
+        self.changed(now)
+
+    def _remember_nodes(self, now: float) -> None:
+        known, partitions = dict(self.machines), tuple(self.partitions.values())
+
+        def undo() -> None:
+            self.machines = known
+            self._set_partitions(partitions)
+
+        self.journal.add(now, undo)
+
+    def _set_partitions(self, partitions: Iterable[Partition]) -> None:
+        self.partitions = {one.name: one for one in partitions}
+        self._members = {name: frozenset(one.nodes) for name, one in self.partitions.items()}
 
     def _alive(self) -> Iterator[Record]:
         return (record for record in self.jobs if not record.state.ended)

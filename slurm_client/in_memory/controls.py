@@ -1,13 +1,14 @@
 """What an administrator, the hardware and bad luck do to an `InMemorySlurm`: for tests."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
 from slurm_client.errors import OutcomeUnknown, SlurmError
 from slurm_client.in_memory.controller import Controller, Plugin
+from slurm_client.in_memory.machines import SILENT
 from slurm_client.in_memory.record import Record, kept
-from slurm_client.model import JobState
+from slurm_client.model import JobState, Node, Power
 
 
 class Controls:
@@ -67,11 +68,22 @@ class Controls:
 
     def fail_node(self, name: str) -> None:
         """The node goes DOWN; its jobs end as NODE_FAIL."""
-        now = self._now()
-        self._flag(name, {"DOWN", "NOT_RESPONDING"}, "Not responding", now)
-        for record in self._controller.jobs:
-            if record.has_nodes and any(slot.node == name for slot in record.slots):
-                self._controller.end(record, "NODE_FAIL", now, reason="NodeDown")
+        self._down(name, {"DOWN", "NOT_RESPONDING"}, SILENT, self._now())
+
+    def register(self, node: Node, partitions: Collection[str] = (), *, booted: bool = False) -> None:
+        """slurmd -Z starts (with -b if `booted`): Slurm has a new dynamic node, in these partitions. A
+        node that it knows is up; or down, where it was not to boot."""
+        now, known = self._now(), self._controller.machines.get(node.name)
+        surprises = booted and known is not None and not known.may_boot
+        dynamic = replace(node, states=node.states | {"DYNAMIC_NORM"})
+        self._controller.register(dynamic, partitions, now, booted=booted)
+        if known is not None and surprises:
+            self._down(node.name, {*known.flags, "DOWN"}, "Node unexpectedly rebooted", now)
+
+    def power(self, name: str, power: Power) -> None:
+        """Slurm's power saving does that with the node."""
+        machine = self._controller.machine(name)
+        self._flag(name, {*(machine.flags - {*Power}), power}, machine.reason, self._now())
 
     def completing(self, name: str, *, lasts: bool = True) -> None:
         """A job that has ended there still has a process, or its Epilog runs, while it lasts."""
@@ -135,6 +147,12 @@ class Controls:
         for name in nodes:
             self._controller.machines[name].reserve(reservation)
         self._controller.changed(now)
+
+    def _down(self, name: str, flags: set[str], reason: str, now: float) -> None:
+        self._flag(name, flags, reason, now)
+        for record in self._controller.jobs:
+            if record.has_nodes and any(slot.node == name for slot in record.slots):
+                self._controller.end(record, "NODE_FAIL", now, reason="NodeDown")
 
     def _flag(self, name: str, flags: set[str], reason: str, now: float) -> None:
         machine = self._controller.machines[name]

@@ -4,7 +4,10 @@ from dataclasses import dataclass, replace
 
 from slurm_client.in_memory import features
 from slurm_client.in_memory.gres import Devices, Pools
-from slurm_client.model import JobSpec, Node, Sharing
+from slurm_client.model import JobSpec, Node, Power, Sharing
+
+SILENT = "Not responding"
+"""Why a node is down whose slurmd has not answered for SlurmdTimeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,28 @@ class Machine:
         self.flags, self.reason = flags, reason
         self.schedulable = replace(self.configured, states=self.configured.states | flags).schedulable
         self._told = None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it is not to be deleted: jobs have something here, or a reservation holds it."""
+        return bool(self._slots or self.reservation or "COMPLETING" in self.flags)
+
+    def registered(self, now: float, *, booted: bool) -> None:
+        """Its slurmd has started, and the node is up: unless it powers down, or powers up and has not
+        booted."""
+        self.configured = replace(self.configured, slurmd_started=int(now))
+        self._told = None
+        if self.flags & ({"POWERING_DOWN"} if booted else {"POWERING_DOWN", "POWERING_UP"}):
+            return
+        flags, reason = self.flags - {*Power, "NOT_RESPONDING"}, self.reason
+        if reason == SILENT:
+            flags, reason = flags - {"DOWN"}, ""
+        self.mark(flags, reason)
+
+    @property
+    def may_boot(self) -> bool:
+        """Whether it is no surprise that the node has booted: it powers up, or is drained and empty."""
+        return "POWERING_UP" in self.flags or ("DRAIN" in self.flags and not self._slots)
 
     def reserve(self, reservation: str) -> None:
         """From now on only that reservation's jobs start here; "" is anybody's."""

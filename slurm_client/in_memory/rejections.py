@@ -27,6 +27,7 @@ PART_CONFIG_UNAVAILABLE = 2015
 NODES_BUSY = 2016
 INVALID_JOB_ID = 2017
 INVALID_NODE_NAME = 2018
+INVALID_NODE_STATE = 2028
 INVALID_FEATURE = 2029
 DEPENDENCY = 2038
 JOB_HELD = 2042
@@ -140,6 +141,21 @@ def name_taken() -> SlurmError:
 def still_held() -> SlurmError:
     """Of an update: a priority alone does not release a job that was submitted held."""
     return InvalidRequest("Job is in held state", number=JOB_HELD, http_status=422)
+
+
+def node_in_use() -> SlurmError:
+    """Of the deletion of a node: 2016 there does not go away by itself soon."""
+    return _refusal(NODES_BUSY, InvalidRequest)
+
+
+def not_dynamic() -> SlurmError:
+    """Of the deletion of a node that slurm.conf names."""
+    return InvalidRequest("Invalid node state specified", number=INVALID_NODE_STATE, http_status=422)
+
+
+def unknown_node() -> SlurmError:
+    """Of a call about a node by its name."""
+    return rejection(INVALID_NODE_NAME)
 
 
 def missing_job() -> SlurmError:

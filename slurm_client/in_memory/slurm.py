@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from slurm_client import ownership
+from slurm_client import ownership, requests
 from slurm_client.in_memory.accounting import Accounting
 from slurm_client.in_memory.controller import Controller
 from slurm_client.in_memory.controls import Controls
@@ -175,6 +175,17 @@ class InMemorySlurm(Controls):
             flags = {*machine.flags} - {"DRAIN"}
             self._flag(name, flags, machine.reason if flags else "", now)
         self._answer("undrain_node")
+
+    async def down_node(self, name: str, reason: str) -> None:
+        now = self._begin()
+        machine = self._controller.machine(name)
+        self._down(name, {*machine.flags, "DOWN"}, reason, now)
+        self._answer("down_node")
+
+    async def delete_node(self, name: str) -> None:
+        requests.check_node(name)
+        self._controller.delete_node(name, self._begin())
+        self._answer("delete_node")
 
     async def partitions(self) -> tuple[Partition, ...]:
         self._read("partitions")

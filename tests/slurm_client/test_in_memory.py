@@ -213,6 +213,18 @@ async def test_a_killed_slurmctld_forgets_submissions_cancels_and_drains(
     assert by_name["n2"].schedulable
 
 
+async def test_a_killed_slurmctld_forgets_which_nodes_were_made_and_deleted(
+    slurm: InMemorySlurm, clock: Clock
+) -> None:
+    slurm.register(node("old"), ["main"])
+    clock.pass_(10)
+    await slurm.delete_node("old")
+    slurm.register(node("new"), ["main"])
+    slurm.forget_since(clock.now - 2)
+    assert {one.name for one in await slurm.nodes()} == {"n1", "n2", "old"}
+    assert {one.nodes for one in await slurm.partitions()} == {("n1", "n2", "old"), ("n1", "n2")}
+
+
 @pytest.mark.parametrize(
     ("expression", "holds"),
     [

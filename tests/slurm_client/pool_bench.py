@@ -1,0 +1,184 @@
+"""The Slurm of the contract tests about dynamic nodes: a static node, and slurmds that may register.
+
+Dynamic nodes have 8 CPUs, 16,000 MB and 4 GPUs of type h100. Slurm's power saving is on, and does
+nothing by itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deploy.local import accounting as real
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from deploy.local.users import JOB_USERS
+from slurm_client.errors import InvalidRequest
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import Power
+from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, Bench, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from slurm_client.model import Node
+    from slurm_client.protocol import Slurm
+
+STATIC = "node-1"
+DYNAMIC = ("dynamic-1", "dynamic-2")
+PARTITION = FEATURE = "dynamic"
+_GRES = f"gpu:h100:{GPUS}"
+_CONF = (
+    f"CPUs={CPUS} Sockets=1 CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory={MEMORY_MB} Gres={_GRES}"
+)
+_POWER_SAVING = (
+    "SlurmctldParameters=conmgr_threads=2,enable_configless,power_save_interval=1",
+    "SuspendProgram=/bin/true",
+    "ResumeProgram=/bin/true",
+    "SuspendTime=86400",
+    "SuspendTimeout=3",
+    "ResumeTimeout=60",
+    "SlurmdTimeout=8",
+)
+
+
+def spec(release: str) -> ClusterSpec:
+    return ClusterSpec(
+        release=release,
+        nodes=1,
+        dynamic_nodes=len(DYNAMIC),
+        cpus_per_node=CPUS,
+        memory_mb=MEMORY_MB,
+        gpus_per_node=GPUS,
+        kubernetes=False,
+        extender=False,
+        kill_wait=5,
+        slurm_conf=_POWER_SAVING,
+    )
+
+
+class PoolBench(Bench):
+    """A bench without dynamic nodes."""
+
+    async def start_slurmd(self, name: str, *features: str, booted: bool = False) -> None:
+        """Its node has the feature `dynamic` as well."""
+        raise NotImplementedError
+
+    async def stop_slurmd(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def lose_slurmd(self, name: str) -> None:
+        """It ends, and slurmctld notices some time."""
+        raise NotImplementedError
+
+    async def power_down(self, name: str) -> None:
+        """An administrator has power saving suspend the node: it is powering down soon."""
+        raise NotImplementedError
+
+    async def has_powered_down(self, name: str) -> None:
+        """SuspendTimeout is over."""
+
+    async def power_up(self, name: str) -> None:
+        """A job has the node: it is powering up soon."""
+        raise NotImplementedError
+
+    async def joined(self, name: str, *features: str) -> Node:
+        """A node whose slurmd has just registered."""
+        await self.start_slurmd(name, *features)
+
+        async def there() -> bool:
+            return await self.slurm.node(name) is not None
+
+        await eventually(there)
+        return await self.see(name)
+
+    async def see(self, name: str) -> Node:
+        """As among all nodes."""
+        (found,) = [one for one in await self.slurm.nodes() if one.name == name]
+        return found
+
+    async def until_power(self, name: str, power: Power | None) -> Node:
+        async def reached() -> bool:
+            return (await self.see(name)).power is power
+
+        await eventually(reached)
+        return await self.see(name)
+
+    async def clear(self) -> None:
+        for job_id, state in (await self.slurm.all_states()).items():
+            if not state.ended:
+                await self.slurm.cancel(job_id)
+        for name in DYNAMIC:
+
+            async def deleted(name: str = name) -> bool:
+                try:
+                    await self.slurm.delete_node(name)
+                except InvalidRequest:  # what ran there is being cleaned up
+                    return False
+                return True
+
+            await eventually(deleted)
+            await self.stop_slurmd(name)
+
+
+class InMemoryPool(PoolBench):
+    def __init__(self) -> None:
+        static = node(STATIC, cpus=CPUS, memory_mb=MEMORY_MB, gres=_GRES)
+        partitions = [partition("main", [STATIC], default=True), partition(PARTITION, [])]
+        self.controls = InMemorySlurm([static], partitions, tick_s=0.02)
+        super().__init__(self.controls)
+
+    async def start_slurmd(self, name: str, *features: str, booted: bool = False) -> None:
+        has = (FEATURE, *features)
+        of_pool = node(name, cpus=CPUS, memory_mb=MEMORY_MB, gres=_GRES, features=has, external=False)
+        self.controls.register(of_pool, [PARTITION], booted=booted)
+
+    async def stop_slurmd(self, name: str) -> None:
+        """Nobody notices at first."""
+
+    async def lose_slurmd(self, name: str) -> None:
+        self.controls.fail_node(name)
+
+    async def power_down(self, name: str) -> None:
+        self.controls.power(name, Power.POWERING_DOWN)
+
+    async def has_powered_down(self, name: str) -> None:
+        self.controls.power(name, Power.POWERED_DOWN)
+
+    async def power_up(self, name: str) -> None:
+        self.controls.power(name, Power.POWERING_UP)
+
+    @contextmanager
+    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> Iterator[None]:
+        self.controls.reserve(name, nodes, [JOB_USERS.get(user, 0) for user in users])
+        yield
+        self.controls.end_reservation(name)
+
+
+class RealPool(PoolBench):
+    def __init__(self, slurm: Slurm, cluster: Cluster) -> None:
+        super().__init__(slurm)
+        self._cluster = cluster
+
+    async def start_slurmd(self, name: str, *features: str, booted: bool = False) -> None:
+        conf = f"{_CONF} Feature={','.join((FEATURE, *features))}"
+        self._cluster.register(name, conf, *(["-b"] if booted else []))
+
+    async def stop_slurmd(self, name: str) -> None:
+        if self._cluster.is_running(f"slurmd-{name}"):
+            self._cluster.stop(f"slurmd-{name}")
+
+    async def lose_slurmd(self, name: str) -> None:
+        self._cluster.kill(f"slurmd-{name}")
+
+    async def power_down(self, name: str) -> None:
+        self._cluster.run_slurm("scontrol", "update", f"NodeName={name}", "State=POWER_DOWN")
+
+    async def power_up(self, name: str) -> None:
+        await self.submit(partition=PARTITION, required_nodes=(name,))
+
+    @contextmanager
+    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> Iterator[None]:
+        reservation = real.Reservation(name, nodes=tuple(nodes), users=tuple(users))
+        with real.reserved(self._cluster, reservation):
+            yield

@@ -1,0 +1,266 @@
+"""The contract: nodes that slurmds make, that end, and that power saving suspends."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from loadtest.slurmrestd_stub.routes import serving
+from slurm_client.errors import InvalidRequest
+from slurm_client.model import Power
+from slurm_client.rest import SlurmRest
+from slurm_client.tokens import StaticToken
+from tests.slurm_client.bench import eventually
+from tests.slurm_client.conftest import RELEASES, ROOTS_TOKEN
+from tests.slurm_client.pool_bench import (
+    DYNAMIC,
+    FEATURE,
+    PARTITION,
+    STATIC,
+    InMemoryPool,
+    RealPool,
+    spec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from slurm_client.model import Node
+    from tests.slurm_client.pool_bench import PoolBench
+
+NODE, OTHER = DYNAMIC
+REASON = "slurm-extender: the Node is gone"
+
+
+@pytest.fixture(scope="module")
+def cluster_with_a_pool(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], Cluster]]:
+    with ExitStack() as running:
+
+        @cache
+        def started(release: str) -> Cluster:
+            directory = tmp_path_factory.mktemp(f"pool-{release}-")
+            return running.enter_context(Cluster.up(spec(release), directory))
+
+        yield started
+
+
+@pytest.fixture(
+    params=["in_memory", "stub", *(pytest.param(one, marks=pytest.mark.real) for one in RELEASES)]
+)
+async def pool(
+    request: pytest.FixtureRequest, cluster_with_a_pool: Callable[[str], Cluster]
+) -> AsyncIterator[PoolBench]:
+    if request.param == "in_memory":
+        yield InMemoryPool()
+        return
+    if request.param == "stub":
+        stubbed = InMemoryPool()
+        async with serving(stubbed.controls) as url:
+            stubbed.slurm = slurm = SlurmRest(url, StaticToken(ROOTS_TOKEN))
+            yield stubbed
+            await slurm.aclose()
+        return
+    cluster = cluster_with_a_pool(request.param)
+    slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
+    found = RealPool(slurm, cluster)
+    yield found
+    await found.clear()
+    await slurm.aclose()
+
+
+async def until_after(second: int) -> None:
+    """slurmd tells its start in whole seconds."""
+
+    async def passed() -> bool:
+        return int(time.time()) > second
+
+    await eventually(passed)
+
+
+async def until_started_after(pool: PoolBench, second: int) -> Node:
+    async def registered() -> bool:
+        return ((await pool.see(NODE)).slurmd_started or 0) > second
+
+    await eventually(registered)
+    return await pool.see(NODE)
+
+
+async def test_a_slurmd_that_registers_makes_a_dynamic_node(pool: PoolBench) -> None:
+    before = int(time.time())
+    node = await pool.joined(NODE, "fast")
+    assert node.dynamic
+    assert node.responding
+    assert node.power is None
+    assert node.schedulable
+    assert node.features == (FEATURE, "fast")
+    assert node.partitions == (PARTITION,)
+    assert node.slurmd_started is not None
+    assert before <= node.slurmd_started <= time.time()
+    assert not (await pool.see(STATIC)).dynamic
+    job = await pool.allocate(partition=PARTITION, cpus=3, memory_mb=1000, gres=(("gpu", 1),))
+    assert job.nodes == (NODE,)
+    assert job.gres == ("gpu:h100:1(IDX:0)",)
+    node = await pool.see(NODE)
+    assert (node.cpus_allocated, node.memory_allocated_mb) == (3, 1000)
+
+
+async def test_a_node_that_is_deleted_is_gone_until_its_slurmd_starts_again(pool: PoolBench) -> None:
+    await pool.joined(NODE, "old")
+    await pool.joined(OTHER)
+    await pool.slurm.drain_node(NODE, REASON)
+    for _ in range(2):
+        await pool.slurm.delete_node(NODE)
+        assert await pool.slurm.node(NODE) is None
+    assert {one.name for one in await pool.slurm.nodes()} == {STATIC, OTHER}
+    partitions = {one.name: one.nodes for one in await pool.slurm.partitions()}
+    assert partitions[PARTITION] == (OTHER,)
+    await pool.stop_slurmd(NODE)
+    node = await pool.joined(NODE, "new")
+    assert node.features == (FEATURE, "new")
+    assert "DRAIN" not in node.states
+
+
+async def test_a_node_that_has_jobs_is_not_deleted(pool: PoolBench) -> None:
+    await pool.joined(NODE)
+    job = await pool.allocate(partition=PARTITION)
+    await pool.slurm.drain_node(NODE, REASON)
+    with pytest.raises(InvalidRequest, match="busy") as refused:
+        await pool.slurm.delete_node(NODE)
+    assert refused.value.number == 2016
+    assert (await pool.state(job.id)).running
+    await pool.slurm.cancel(job.id)
+
+    async def free() -> bool:
+        node = await pool.see(NODE)
+        return not node.cpus_allocated and "COMPLETING" not in node.states
+
+    await eventually(free)
+    await pool.slurm.delete_node(NODE)
+    assert await pool.slurm.node(NODE) is None
+
+
+async def test_a_reserved_node_is_not_deleted(pool: PoolBench) -> None:
+    await pool.joined(NODE)
+    with pool.reserved("maintenance", [NODE], ["root"]):
+
+        async def reserved() -> bool:
+            return "RESERVED" in (await pool.see(NODE)).states
+
+        await eventually(reserved)
+        with pytest.raises(InvalidRequest):
+            await pool.slurm.delete_node(NODE)
+    assert await pool.slurm.node(NODE) is not None
+
+
+async def test_a_node_of_slurm_conf_is_not_deleted(pool: PoolBench) -> None:
+    with pytest.raises(InvalidRequest):
+        await pool.slurm.delete_node(STATIC)
+    assert await pool.slurm.node(STATIC) is not None
+
+
+async def test_the_name_of_several_nodes_is_no_name_of_a_node(pool: PoolBench) -> None:
+    await pool.joined(NODE)
+    for name in ("dynamic-[1-2]", "dynamic-1,dynamic-2", "../node/dynamic-1", ""):
+        with pytest.raises(InvalidRequest):
+            await pool.slurm.delete_node(name)
+        with pytest.raises(InvalidRequest):
+            await pool.slurm.down_node(name, REASON)
+    assert (await pool.see(NODE)).schedulable
+
+
+async def test_a_slurmd_that_starts_again_leaves_its_node_and_its_jobs(pool: PoolBench) -> None:
+    first = await pool.joined(NODE, "old")
+    job = await pool.allocate(partition=PARTITION, gres=(("gpu", 2),))
+    started = first.slurmd_started or 0
+    await pool.stop_slurmd(NODE)
+    await until_after(started)
+    await pool.start_slurmd(NODE, "new")
+    node = await until_started_after(pool, started)
+    assert node.responding
+    assert node.features == (FEATURE, "old")
+    assert node.cpus_allocated == 1
+    assert await pool.slurm.grant(job.id) == job.grant
+    assert (await pool.state(job.id)).running
+
+
+async def test_a_node_that_is_down_has_no_jobs_until_it_is_made_anew(pool: PoolBench) -> None:
+    await pool.joined(NODE)
+    job = await pool.allocate(partition=PARTITION)
+    await pool.slurm.drain_node(NODE, "by hand")
+    await pool.slurm.down_node(NODE, REASON)
+    node = await pool.see(NODE)
+    assert node.states >= {"DOWN", "DRAIN"}
+    assert node.reason == REASON
+    assert (await pool.state(job.id)).base == "NODE_FAIL"
+    await pool.slurm.undrain_node(NODE)
+    assert "DOWN" in (await pool.see(NODE)).states
+    await pool.slurm.delete_node(NODE)
+    await pool.stop_slurmd(NODE)
+    assert (await pool.joined(NODE)).schedulable
+
+
+async def test_a_node_whose_slurmd_is_gone_is_down_until_it_starts_again(pool: PoolBench) -> None:
+    await pool.joined(NODE, "old")
+    job = await pool.allocate(partition=PARTITION)
+    await pool.lose_slurmd(NODE)
+
+    async def down() -> bool:
+        return "DOWN" in (await pool.see(NODE)).states
+
+    await eventually(down, within_s=40)
+    node = await pool.see(NODE)
+    assert not node.responding
+    assert node.reason == "Not responding"
+    assert (await pool.state(job.id)).base == "NODE_FAIL"
+    await pool.start_slurmd(NODE, "old")
+
+    async def up() -> bool:
+        return (await pool.see(NODE)).schedulable
+
+    await eventually(up)
+    assert (await pool.see(NODE)).reason == ""
+
+
+async def test_a_node_that_is_not_there_is_not_set_down(pool: PoolBench) -> None:
+    with pytest.raises(InvalidRequest):
+        await pool.slurm.down_node("nowhere", REASON)
+
+
+async def test_power_saving_is_told_of_a_node_that_it_suspends_and_resumes(pool: PoolBench) -> None:
+    started = (await pool.joined(NODE)).slurmd_started or 0
+    await pool.power_down(NODE)
+    await pool.until_power(NODE, Power.POWERING_DOWN)
+    await pool.stop_slurmd(NODE)
+    await pool.has_powered_down(NODE)
+    node = await pool.until_power(NODE, Power.POWERED_DOWN)
+    assert node.responding
+    await pool.power_up(NODE)
+    await pool.until_power(NODE, Power.POWERING_UP)
+    await until_after(started)
+    await pool.start_slurmd(NODE)
+    await until_started_after(pool, started)
+    assert (await pool.see(NODE)).power is Power.POWERING_UP
+    await pool.stop_slurmd(NODE)
+    await pool.start_slurmd(NODE, booted=True)
+    node = await pool.until_power(NODE, None)
+    assert node.responding
+    assert node.schedulable
+
+
+async def test_a_node_that_boots_and_was_not_to_is_down(pool: PoolBench) -> None:
+    started = (await pool.joined(NODE)).slurmd_started or 0
+    job = await pool.allocate(partition=PARTITION)
+    await pool.stop_slurmd(NODE)
+    await until_after(started)
+    await pool.start_slurmd(NODE, booted=True)
+    node = await until_started_after(pool, started)
+    assert "DOWN" in node.states
+    assert node.reason == "Node unexpectedly rebooted"
+    assert (await pool.state(job.id)).base == "NODE_FAIL"
