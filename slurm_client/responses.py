@@ -319,4 +319,4 @@ def _asked_nodes(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
 def _list(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(filter(None, value.split(",")))
-    return tuple(str(one) for one in value) if isinstance(value, list) else ()
+    return tuple(map(str, value)) if isinstance(value, list) else ()
