@@ -201,6 +201,7 @@ def _api_server(
             f"--service-account-signing-key-file={folder / 'service-account.key'}",
             f"--token-auth-file={folder / 'tokens.csv'}",
             f"--authorization-mode={'Node,' if spec.guest else ''}RBAC",
+            "--allow-privileged",  # as any cluster in which a DaemonSet looks after the network
             # Nobody makes ServiceAccounts here, and nobody would lift a new Node's taint.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--endpoint-reconciler-type=none",
@@ -215,13 +216,12 @@ def _api_server(
 
 
 def _kubelet_options(folder: Path) -> tuple[str, ...]:
-    """For a real kubelet: what it may do, how it is reached (guest_binds), and privileged Pods."""
+    """For a real kubelet: what it may do, and how it is reached (guest_binds)."""
     return (
         "--enable-admission-plugins=NodeRestriction",
         "--kubelet-preferred-address-types=Hostname,InternalIP",
         f"--kubelet-client-certificate={folder / 'kube-apiserver.crt'}",
         f"--kubelet-client-key={folder / 'kube-apiserver.key'}",
-        "--allow-privileged=true",
     )
 
 

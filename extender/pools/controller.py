@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import structlog
@@ -33,6 +34,9 @@ from wellknown.names import POOL, SLURMD
 from wellknown.slurmd_pod import Assignment
 
 _INTERVAL_S = 2.0
+_SOON_S = 0.3
+"""The same after something was done, which mostly leads to the next."""
+_SHARE = 5  # where a reading takes long, that pause is so many times as long
 _AT_A_TIME = 8
 _KEPT_REVISIONS = 10
 """Of a pool, besides those in use: to go back to, as with a DaemonSet (revisionHistoryLimit)."""
@@ -82,6 +86,7 @@ class PoolController:
         self._listed = asyncio.Event()
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._acted_at, self._next_in = -inf, _INTERVAL_S
         self._made: set[str] = set()
         """The revisions that are in kube-apiserver."""
         self.states: Mapping[str, PoolState] = {}
@@ -120,27 +125,30 @@ class PoolController:
 
     async def _pause(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_INTERVAL_S):
+            async with asyncio.timeout(self._next_in):
                 await self._news.wait()
         self._news.clear()
 
     async def turn(self) -> None:
         """Decides about each pool, and acts."""
         try:
-            reading = await self._slurm_nodes.read(_INTERVAL_S)
+            reading = await self._slurm_nodes.read(_INTERVAL_S, self._acted_at)
         except SlurmError as error:
             self._health.says(_ACTING, error)
             return
         members = await self._members({node.name: node for node in reading.nodes})
         pools, states, errors = self._all_pools(members), dict[str, PoolState](), list[str]()
-        taken = set[str]()
+        taken, acts = set[str](), 0
         for pool in pools:
             own, matching = self._of(pool, members, taken)
             decision = decide(pool, own, matching)
             states[pool.name] = decision.state
             results = await asyncio.gather(*(self._act(pool, action) for action in decision.actions))
             errors += [f"{pool.name}: {error}" for error in results if error is not None]
-        self.states = {pool.name: states[pool.name] for pool in self._leads.pools()}
+            acts += len(results)
+        self._next_in = max(_SOON_S, _SHARE * reading.took) if acts else reading.pause(_INTERVAL_S)
+        self._acted_at = asyncio.get_running_loop().time() if acts else self._acted_at
+        self.states = {pool.name: states[pool.name] for pool in pools if pool.name in states}
         stopped = "; ".join(
             f"{name}: {state.stopped}" for name, state in states.items() if state.stopped
         )

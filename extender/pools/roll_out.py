@@ -159,6 +159,8 @@ def _leave(pool: Pool, member: Member) -> Iterator[Action]:
 def _rest(pool: Pool, member: Member) -> Iterator[Action]:
     """A Node that Slurm has powered down needs no slurmd. One that is cordoned is given free once its
     jobs have ended, which `kubectl drain` waits for."""
+    if member.asleep and member.pod is None and member.drained_by_pool and not member.cordoned:
+        yield Undrain(member)  # else Slurm would not wake it
     if not member.revision or member.busy:
         return
     if member.asleep or member.held or member.slurm is None:

@@ -3,7 +3,7 @@
 node=$1 pool=$2 quiet=0
 
 case $(scontrol show node "$node" 2>&1) in
-*State=*DRAIN*) ;; # whoever drained it has said why
+*State=*DRAIN* | *State=*POWER*) ;; # whoever drained it has said why; one that is off takes no jobs
 *) scontrol update nodename="$node" state=drain \
     reason="slurm-extender pool $pool: its slurmd Pod is being deleted" || : ;; # the extender does so, too
 esac

@@ -249,6 +249,16 @@ def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_u
     assert world.lost_jobs == 0
 
 
+def test_a_node_that_was_drained_when_it_was_powered_down_can_be_woken() -> None:
+    """By whoever ended its Pod: Slurm wakes no drained node."""
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states, machine.reason = {"POWERED_DOWN", "DRAIN"}, "slurm-extender pool gpu: deleted"
+    world.settle()
+    assert world.states_of(machine) == {"POWERED_DOWN"}
+
+
 def test_in_maintenance_only_reserved_nodes_are_replaced() -> None:
     world = World(3, wide(in_maintenance=True))
     world.settle()

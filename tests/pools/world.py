@@ -231,6 +231,9 @@ class World:
                 if luck() < 0.4:
                     self.bad.add(self.pool.assignment.revision)
 
+    def states_of(self, machine: Machine) -> set[str]:
+        return set(machine.states)
+
     def settle(self, steps: int = 60) -> None:
         for _ in range(steps):
             self.step()

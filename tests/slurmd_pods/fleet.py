@@ -1,7 +1,8 @@
-"""The Nodes of a pool, without their kubelets: on each runs what the node agent runs for slurmd's Pod, with the
-token of an agent's Pod there, and a stand-in for the kubelet that starts a real slurmd with that Pod's options.
+"""The Nodes of a pool, without their kubelets: on each runs what the node agent runs for slurmd's Pod,
+with the token of an agent's Pod there, and a stand-in for the kubelet that starts a real slurmd with the
+Pod's options.
 
-What a slurmd Pod does before it ends (node_agent/slurmd/stop.sh) the stand-in does: it waits for native jobs.
+What a slurmd Pod does before it ends (node_agent/slurmd/stop.sh) the stand-in does: it waits for jobs.
 """
 
 from __future__ import annotations
@@ -65,32 +66,42 @@ class Fleet:
                 token = stack.enter_context(token_of_a_pod(self.cluster, node))
                 write_kubeconfig(folder / node, self.cluster, token)
             thread.start()
-            whole = asyncio.run_coroutine_threadsafe(self._run(folder), loop)
+            stop = asyncio.Event()
+            whole = asyncio.run_coroutine_threadsafe(self._run(folder, stop), loop)
             try:
                 yield self
             finally:
-                whole.cancel()
-                with suppress(Exception):
-                    whole.result(10)
+                loop.call_soon_threadsafe(stop.set)
+                whole.result(20)
                 loop.call_soon_threadsafe(loop.stop)
                 thread.join()
                 self._threads.shutdown()
                 loop.close()
 
-    async def _run(self, folder: Path) -> None:
+    async def _run(self, folder: Path, stop: asyncio.Event) -> None:
         administrator = await KubernetesRest.connect(self.cluster.kubeconfig)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._watch_native_jobs())
-                for node in self.nodes:
-                    tasks.create_task(self._node(node, folder / node, administrator))
-        finally:
-            await administrator.aclose()
+        nodes = (self._node(node, folder / node, administrator) for node in self.nodes)
+        parts = [asyncio.ensure_future(each) for each in (self._watch_native_jobs(), *nodes)]
+        await asyncio.wait(
+            [*parts, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED
+        )
+        for part in parts:
+            part.cancel()
+        ended = await asyncio.gather(*parts, return_exceptions=True)
+        await administrator.aclose()
+        await asyncio.sleep(0.05)  # TLS connections end when both sides have said so
+        for end in ended:
+            if isinstance(end, Exception):
+                raise end
 
     async def _node(self, node: str, kubeconfig: Path, administrator: KubernetesRest) -> None:
         api = await KubernetesRest.connect(kubeconfig)
         runner: SlurmdRunner
-        pods = NodePods(api, node, lambda: runner.hears(), lambda _: None, POOLS_NAMESPACE)
+
+        def hears() -> None:
+            runner.hears()
+
+        pods = NodePods(api, node, hears, lambda _: None, POOLS_NAMESPACE)
         here = Here(lambda: pods.slurmd, lambda _: self._native.get(node, []), lambda: ("", 1))
 
         def says(part: str, trouble: object) -> None:
@@ -205,8 +216,8 @@ class Kubelet:
         """node_agent/slurmd/stop.sh, and then SIGTERM."""
         shown = json.loads(await self._fleet.slurm("scontrol", "show", "node", self._node, "--json"))
         states = {state for node in shown["nodes"] for state in node["state"]}
-        if shown["nodes"] and "DRAIN" not in states:
-            reason = "Reason=slurm-extender pool: its slurmd Pod is being deleted"
+        if shown["nodes"] and not states & {"DRAIN", "POWERING_DOWN", "POWERED_DOWN"}:
+            reason = "Reason=slurm-extender pool dyn: its slurmd Pod is being deleted"
             update = (f"NodeName={self._node}", "State=DRAIN", reason)
             await self._fleet.slurm("scontrol", "update", *update)
         if self._fleet.native_jobs(self._node):

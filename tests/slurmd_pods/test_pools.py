@@ -1,4 +1,5 @@
-"""Pools of slurmd Pods beside the real systems (docs/pools.md): slurmctld, slurmrestd, slurmd, kube-apiserver."""
+"""Pools of slurmd Pods beside the real systems (docs/pools.md): slurmctld, slurmrestd, slurmd and
+kube-apiserver."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -106,8 +108,6 @@ class World:
         return "COMPLETED" in state
 
     def metric(self, name: str) -> dict[str, float]:
-        import httpx
-
         text = httpx.get(f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics").text
         lines = (line.rpartition(" ") for line in text.splitlines() if line.startswith(name))
         return {key: float(value) for key, _, value in lines}
@@ -173,7 +173,7 @@ def test_nodes_join_and_run_pods_and_native_jobs_side_by_side(world: World) -> N
 
 
 def test_a_roll_out_waits_for_jobs_and_goes_on_below_a_pod(world: World) -> None:
-    job = world.sbatch(12, "-w", NODES[0])
+    job = world.sbatch(25, "-w", NODES[0])
     eventually(lambda: world.runs(job), "the native job runs")
     world.actors.create("p", annotations={"partition": "dynamic", "required-nodes": NODES[1]})
     world.actors.bound("p")
@@ -182,7 +182,7 @@ def test_a_roll_out_waits_for_jobs_and_goes_on_below_a_pod(world: World) -> None
     idle = [*beside, *NODES[2:]]
     eventually(lambda: {n for n, i in world.images().items() if i == "v2"} >= set(idle), "v2", 60)
     assert world.images()[NODES[0]] == "v1"
-    eventually(lambda: world.completed(job), "the job", 30)
+    eventually(lambda: world.completed(job), "the job", 40)
     if not beside:
         # 24.11's placeholder is a batch job: its step ends with slurmd
         assert world.images()[NODES[1]] == "v1"
