@@ -12,6 +12,7 @@ _ONE = {"have": "has", "do": "does", "are": "is"}
 _BY = {
     By.AFFINITY: "do not match its required node affinity",
     By.CLAIM: "are not where its volumes are",
+    By.AGENT: "have no node agent, which would give it exactly its GPUs",
 }
 
 

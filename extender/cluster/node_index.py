@@ -26,6 +26,7 @@ class _Of(Enum):
     """The kinds of keys in the index besides labels."""
 
     TAINT = 0
+    AGENT = 1
 
 
 class By(Enum):
@@ -35,6 +36,8 @@ class By(Enum):
     """Its required node affinity."""
     CLAIM = auto()
     """The place of one of its claims."""
+    AGENT = auto()
+    """No node agent."""
 
 
 Closing = Taint | tuple[str, str] | By
@@ -111,7 +114,7 @@ class Nodes(dict[str, Node]):
 
     def closed_to(self, constraints: NodeConstraints) -> Iterator[tuple[Closing, int]]:
         """Yields what closes Nodes to a Pod, each with the set of all Nodes that it closes."""
-        selector, terms, tolerations, claimed = constraints.demands
+        selector, terms, tolerations, claimed, agent = constraints.demands
         tolerated = Tolerated(tolerations)
         for taint, nodes in self._of(_Of.TAINT).items():
             if not tolerated.passes(taint):
@@ -120,6 +123,8 @@ class Nodes(dict[str, Node]):
             yield (key, value), self._all & ~self._of(key).get(value, 0)
         if terms is not None:
             yield By.AFFINITY, self._all & ~_union(map(self._matching, terms))
+        if agent:
+            yield By.AGENT, self._all & ~self._of(_Of.AGENT).get(True, 0)
         for each in claimed:
             yield By.CLAIM, self._all & ~_union(map(self._matching, each))
 
@@ -183,7 +188,8 @@ def _facts(node: Node | None) -> set[tuple[_Key, Any]]:
         return set()
     taints = ((_Of.TAINT, taint) for taint in node.effective_taints)
     labelled = ((key, _ANY) for key in node.labels)
-    return {*node.labels.items(), *labelled, *taints}
+    agent = ((_Of.AGENT, True),) if node.has_agent else ()
+    return {*node.labels.items(), *labelled, *taints, *agent}
 
 
 def _gathered(nodes: Mapping[str, Node]) -> dict[_Key, dict[Any, int]]:

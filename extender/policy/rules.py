@@ -131,9 +131,11 @@ def _apart(request: Request, policy: Policy, translation: TranslationConfig) -> 
     found = shared_gpus(job, translation.shared_gpus, policy.pod_users, translation.annotation_prefix)
     if found is None:
         return request
+    constraints = request.constraints
     return replace(
         request,
         job=replace(job, shared=found.shared),
+        constraints=constraints.with_agent() if found.needs_agent else constraints,
         problems=(*request.problems, *translation.see("shared-gpus", found.problem)),
         warnings=(*request.warnings, *translation.see("shared-gpus", found.warning)),
     )

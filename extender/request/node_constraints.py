@@ -79,7 +79,8 @@ def gains(before: Node, after: Node) -> bool:
     """Tells whether a Node may be open to more Pods than before: it has lost a taint, or has other
     labels, or more of a resource."""
     untainted = not set(before.effective_taints) <= set(after.effective_taints)
-    return untainted or before.labels != after.labels or _has_more(before.allocatable, after.allocatable)
+    new = before.labels != after.labels or (after.has_agent and not before.has_agent)
+    return untainted or new or _has_more(before.allocatable, after.allocatable)
 
 
 def _has_more(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
@@ -98,6 +99,8 @@ class Demands(NamedTuple):
     tolerations: list[Manifest]
     claimed: Sequence[Sequence[Manifest]] = ()
     """For each of its claims that has a place, such terms: one of each must match."""
+    agent: bool = False
+    """Whether a node agent must be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,10 @@ class NodeConstraints:
     def with_claimed(self, terms: Sequence[Sequence[Manifest]]) -> Self:
         """Returns the constraints of a Pod whose claims have a place."""
         return self._pack(orjson.dumps(tuple(self.demands._replace(claimed=terms))))
+
+    def with_agent(self) -> Self:
+        """Returns the constraints of a Pod that needs a node agent."""
+        return self._pack(orjson.dumps(tuple(self.demands._replace(agent=True))))
 
     @classmethod
     def _pack(cls, text: bytes) -> Self:

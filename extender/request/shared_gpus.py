@@ -1,9 +1,9 @@
 """The rule for a Pod that asks for GPUs of a node that native jobs may share.
 
-Slurm chooses the GPUs of a job. The kubelet chooses the GPUs of a Pod, by its device plugin, and
-neither knows of the other's choice: a Pod and a native job on one node may get the same GPU, though
-both count what there is. That cannot be where no native job is on the Pod's node: where the Pod's job
-has the whole node (sbatch(1) --exclusive), or shares it with jobs of its own user alone
+Slurm chooses the GPUs of a job. Without a node agent the kubelet chooses the GPUs of a Pod, by its
+device plugin, and neither knows of the other's choice: a Pod and a native job on one node may get the
+same GPU, though both count what there is. That cannot be where no native job is on the Pod's node: where
+the Pod's job has the whole node (sbatch(1) --exclusive), or shares it with jobs of its own user alone
 (--exclusive=user), and every job of that user is a Pod's. MCS and topology keep others away only where
 Slurm has the plugins for them, and do not count.
 """
@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple
 from slurm_client import gres
 from slurm_client.model import JobSpec, Sharing
 
-SharedGpus = Literal["refuse", "isolate", "allow"]
+SharedGpus = Literal["refuse", "isolate", "allow", "node-agent"]
 """The setting: `refuse` such a Pod; give it nodes of its user alone where only Pods have that user, and
-refuse it otherwise; or allow it, with a warning."""
+refuse it otherwise; allow it, with a warning; or allow it where a node agent gives the Pod exactly the
+GPUs of its job."""
 
 _GPUS = gres.SHARED | {"gpu"}
 """The GRES that are GPUs, or parts of them (gres.conf(5))."""
@@ -33,6 +34,8 @@ class Finding(NamedTuple):
     shared: str | None
     problem: str | None = None
     warning: str | None = None
+    needs_agent: bool = False
+    """Whether only Nodes with a node agent will do."""
 
 
 def shared_gpus(
@@ -45,6 +48,8 @@ def shared_gpus(
     only_pods = job.user_id in pod_users
     if job.shared is Sharing.USER and only_pods:
         return None
+    if setting == "node-agent":
+        return Finding(job.shared, needs_agent=True)
     if setting == "allow":
         return Finding(job.shared, warning=_ALLOWED)
     if setting == "isolate" and only_pods:

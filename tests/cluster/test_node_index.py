@@ -158,3 +158,18 @@ def test_nothing_is_kept_of_labels_that_are_gone() -> None:
         nodes = nodes.with_node("n1", kube_node("n1", labels={label: "3"}))
         assert opened(nodes, affinity({"matchExpressions": [expression(label, "Gt", "2")]})) == {"n1"}
     assert len(nodes._numbers) == 1
+
+
+def test_a_pod_that_needs_a_node_agent_has_the_nodes_with_one_and_keeps_its_other_constraints() -> None:
+    nodes = Nodes({"n": Node("n", "n", {"zone": "a"}), "o": Node("o", "o", {"zone": "a"})})
+    nodes = nodes.with_node("p", Node("p", "p", {"zone": "b"}, has_agent=True))
+    wants = NodeConstraints.parse({"nodeSelector": {"zone": "a"}})
+    needs = wants.with_agent()
+    assert nodes.open_to(wants) == nodes.named("no")
+    assert nodes.open_to(needs) == 0
+    assert needs.with_agent() == needs
+    assert needs.with_claimed([]).demands.agent
+    later = nodes.with_node("o", Node("o", "o", {"zone": "a"}, has_agent=True))
+    assert later.open_to(needs) == later.named("o")
+    gone = later.with_node("o", Node("o", "o", {"zone": "a"}))
+    assert gone.open_to(needs) == 0

@@ -158,6 +158,7 @@ GAINS = {
     "more of a resource": {"allocatable": {"rdma/ib": "1"}},
     "another label": {"labels": {"rack": "a"}},
     "a taint less": {"taints": ()},
+    "a node agent": {"has_agent": True},
 }
 BEFORE = Node("n1", "n1", {}, (Taint("a", "", "NoSchedule"),), allocatable={"rdma/ib": "0", "cpu": "8"})
 

@@ -153,7 +153,7 @@ async def test_trouble_is_told_to_probes_and_metrics_and_taken_back(
                 assert not await told.get()
         (line,) = (line for line in logs if line["log_level"] != "info")
         assert (line["log_level"], line["part"]) == ("error", "policy")
-        assert line["error"].startswith("the last good policy counts: ")
+        assert line["error"].startswith("what was good last counts: ")
         assert "policy.yaml:1" in str(health.troubles())
         write(file, OTHER)
         while not await told.get():

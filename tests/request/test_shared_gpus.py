@@ -104,6 +104,14 @@ def test_allowed_a_pod_is_warned_and_shares_its_node_as_it_asked() -> None:
     assert len(warning) <= 256  # what kube-apiserver passes on
 
 
+def test_with_node_agents_a_pod_shares_its_node_as_it_asked_where_there_is_one() -> None:
+    request = asked("node-agent", exclusive="ok")
+    assert (request.job.shared, request.problems, request.warnings) == (Sharing.ALLOWED, (), ())
+    assert request.constraints.demands.agent
+    for exclusive in ("none", "user"):  # no native job is beside it
+        assert not asked("node-agent", exclusive=exclusive).constraints.demands.agent
+
+
 def test_a_slice_of_a_gpu_is_one_and_other_devices_are_not() -> None:
     assert "requests gpu:1g.10gb:1," in refused(policy=OPEN, resource="nvidia.com/mig-1g.10gb")
     assert asked("refuse", OPEN, "example.com/npu").problems == ()
