@@ -139,17 +139,23 @@ class Keeper:
 
     def units(self, resource: str, wanted: str) -> dict[str, bool]:
         """Returns the same devices: whether each is of use."""
-        return {name: not part.problem for name, part in self.of_resource(resource, wanted).items()}
+        return {
+            name: not self._problem(part) for name, part in self.of_resource(resource, wanted).items()
+        }
 
     @property
     def failed(self) -> dict[str, str]:
         """Returns why devices that Slurm counts cannot be used, by Slurm's numbers: "gpu 3"."""
         found: dict[str, str] = {}
         for of, part in (self.machine.numbered if self.machine else {}).items():
-            told = self.names.get(frozenset(part.device.files), Names()).problem
-            if words := "; ".join(filter(None, (part.problem, told))):
+            if words := self._problem(part):
                 found[of] = words
         return found
+
+    def _problem(self, part: Part) -> str:
+        """Returns why a device cannot be used, by its files and by its driver; "" where it can."""
+        told = self.names.get(frozenset(part.device.files), Names()).problem
+        return "; ".join(filter(None, (part.problem, told)))
 
     @property
     def counted(self) -> dict[tuple[str, str], tuple[int, int]]:

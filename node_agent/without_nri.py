@@ -21,9 +21,8 @@ def whole_node(
     """Returns what a container is given that is to have devices of an extended resource, which is a
     GRES; `asked` are the kubelet's names of them. Raises ValueError, with words for the Pod's author,
     where these are not all that are of use, or it is not known how they are called."""
-    of_use = {
-        name: part for name, part in keeper.of_resource(resource, gres).items() if not part.problem
-    }
+    units = keeper.units(resource, gres)
+    of_use = {name: part for name, part in keeper.of_resource(resource, gres).items() if units[name]}
     if {*asked} != of_use.keys():
         raise ValueError(
             f"it asks for {len(asked)} of the {len(of_use)} {resource} that are of use here: on a Node "

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from deploy.local.blueprint import port_names, prepare_directory, shared_ports, start_plan
 from deploy.local.components import Component
-from deploy.local.errors import AlreadyRunningError, ClusterError
+from deploy.local.errors import AlreadyRunningError, ClusterError, GuestGoneError
 from deploy.local.guest.connection import Connection
 from deploy.local.guest.image import guest_image
 from deploy.local.guest.nodes import guest_binds
@@ -33,6 +33,7 @@ from deploy.local.spec import GUEST, KUBERNETES_RELEASES, ClusterSpec
 from deploy.local.supervision import ComponentStatus, Owner, Supervision, tail
 
 _POLL_S: Final = 0.03
+_GUEST_ANSWERS_WITHIN_S: Final = 20.0
 
 
 class Cluster:
@@ -87,8 +88,8 @@ class Cluster:
         """A fresh, serving cluster in `directory`; nothing is kept of an earlier one there.
 
         The cluster ends with this process, however that ends; unless `tied`, only until it serves.
-        Raises MissingPrerequisitesError, AlreadyRunningError, or ClusterError with the log of what
-        failed.
+        Raises MissingPrerequisitesError, AlreadyRunningError, GuestGoneError, or ClusterError with the
+        log of what failed.
         """
         layout = Layout(Path(directory).resolve())
         layout.check()
@@ -120,7 +121,10 @@ class Cluster:
         try:
             prepare_directory(layout, record)
             cluster._supervise(lease)
-            cluster._bring_up(report)
+            try:
+                cluster._bring_up(report)
+            except ClusterError as error:
+                raise cluster._blamed(error) from error
             if not tied:
                 cluster._supervision.release()
         except BaseException:
@@ -332,7 +336,7 @@ class Cluster:
     def _bring_up(self, report: Report) -> None:
         """Starts what can start together, then waits for it; the objects come when they can."""
         for phase in self._plan.first:
-            self._start_together(phase)
+            self._start_together(phase, report)
         if not _poll(lambda: nodes_are_up(self._layout), 30.0):
             raise ClusterError(f"Slurm's nodes did not register: see the logs in {self.logs}")
         if not self.spec.kubernetes:
@@ -340,16 +344,22 @@ class Cluster:
         report("Slurm, etcd and the API server serve")
         create_objects(self.spec, self._record.ports, self._layout)
         for phase in self._plan.then:
-            self._start_together(phase)
+            self._start_together(phase, report)
             report(f"{', '.join(component.name for component in phase)}: serving")
 
-    def _start_together(self, components: Sequence[Component]) -> None:
+    def _blamed(self, error: ClusterError) -> ClusterError:
+        """What failed, or that the guest is gone, with the end of its console."""
+        if self.guest is None or _poll(self.guest.is_up, _GUEST_ANSWERS_WITHIN_S):
+            return error
+        return GuestGoneError(f"the guest is gone: {error}\n{tail(self._layout.log(GUEST))}")
+
+    def _start_together(self, components: Sequence[Component], report: Report) -> None:
         for component in components:
             self._launch(component, component.argv, {})
         for component in components:
-            self._await_first(component)
+            self._await_first(component, report)
 
-    def _await_first(self, component: Component) -> None:
+    def _await_first(self, component: Component, report: Report) -> None:
         """The same as `_await_ready`, but a component may be one that does not come up each time."""
         for more in reversed(range(component.starts)):
             try:
@@ -357,6 +367,7 @@ class Cluster:
             except ClusterError:
                 if not more or self.is_running(component.name):
                     raise
+                report(f"{component.name} ended before it served, and is started again")
                 self._launch(component, component.argv, {})
             else:
                 break

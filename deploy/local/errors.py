@@ -11,6 +11,11 @@ class AlreadyRunningError(ClusterError):
     """A cluster runs in this directory: attach to it, or take it down first."""
 
 
+class GuestGoneError(ClusterError):
+    """The virtual machine ended, or answers no more, before the cluster served: bring it up once more.
+    QEMU without KVM is not to be relied on for the first minutes of a kernel."""
+
+
 class NotObserved(Exception):
     """What a story was to show was not seen, or not in time; the message says what, for the summary."""
 

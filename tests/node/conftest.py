@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Generator, Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.guest.nodes import GPU
 from deploy.local.layout import CHECKOUT
+from deploy.local.progress import Stopwatch
 from deploy.local.spec import CGROUP_DRIVERS, DEFAULT_RELEASE, ClusterSpec
 from tests.end_to_end.actors import Actors
+from tests.node.boot import brought_up
 from tests.node.evidence import Evidence
 from tests.node.real_node import RealNode
 
@@ -26,9 +29,12 @@ class Guest(NamedTuple):
 
     release: str
     driver: str
+    resources: tuple[tuple[str, str], ...] = ((GPU, "gpu"),)
+    """The extended resources that are GRES there."""
 
     def __str__(self) -> str:
-        return f"{self.release}-{self.driver}"
+        vendors = {name.partition("/")[0] for name, _ in self.resources if name != GPU}
+        return "-".join([self.release, self.driver, *sorted(vendors)])
 
 
 WITH_NRI = tuple(Guest(DEFAULT_RELEASE, driver) for driver in CGROUP_DRIVERS)
@@ -43,9 +49,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("cluster", guests, indirect=True, ids=str, scope="session")
 
 
+def _say(config: pytest.Config, guest: Guest, line: str) -> None:
+    """Writes a line of the run's own output: what a fixture prints is shown with failures only."""
+    terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        terminal.write_line(f"{guest}: {line}")
+        terminal.flush()
+
+
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The guest alone, one after the other."""
+    report = Stopwatch(partial(_say, request.config, request.param))
     spec = ClusterSpec(
         nodes=0,
         guest=True,
@@ -53,13 +69,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         release=request.param.release,
         memory_mb=4000,
         kill_wait=30,
-        extender_settings=(("GRES", json.dumps({GPU: "gpu"})),),
+        extender_settings=(("GRES", json.dumps(dict(request.param.resources))),),
     )
-    with (
-        tempfile.TemporaryDirectory(prefix="node-") as directory,
-        Cluster.up(spec, Path(directory)) as running,
-    ):
-        yield running
+    with tempfile.TemporaryDirectory(prefix="node-") as directory:
+        up = partial(Cluster.up, spec, Path(directory), report=report)
+        with brought_up(up, report) as running:
+            yield running
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from deploy.local.spec import GUEST, GUEST_GPUS
 from slurm_client import gres
 from tests.end_to_end.actors import Actors, Manifest, eventually
 from wellknown.allocation import Allocation
+from wellknown.names import DEVICE_PROBLEM
 
 STARTS_WITHIN_S: Final = 120.0
 """For what takes 5 s where nothing else runs: on a busy machine the guest has a part of two cores."""
@@ -71,6 +72,11 @@ class Opened:
 class RealNode:
     """Everybody who works with the Node."""
 
+    gpu = GPU
+    """The extended resource of the devices that Pods are created with."""
+    counted: Mapping[str, int] = {GPU: GUEST_GPUS}
+    """How many there are of each extended resource that Slurm counts."""
+
     def __init__(self, actors: Actors) -> None:
         self.actors = actors
         self.cluster = actors.cluster
@@ -98,12 +104,25 @@ class RealNode:
 
     def counts(self) -> None:
         """Waits until the kubelet counts the GPUs: after each start of it, or of the agent."""
+        wanted = {name: str(number) for name, number in self.counted.items()}
+        what = "the kubelet counts the GPUs"
+        eventually(lambda: wanted.items() <= self.allocatable().items(), what, STARTS_WITHIN_S)
 
-        def counted() -> bool:
-            told = self.actors.kubectl("get", "node", GUEST, "-o", "json").stdout
-            return str(json.loads(told)["status"]["allocatable"].get(GPU)) == str(GUEST_GPUS)
+    def allocatable(self) -> dict[str, str]:
+        """What of each resource the kubelet says that Pods can have."""
+        return dict(self._status()["allocatable"])
 
-        eventually(counted, "the kubelet counts the GPUs", STARTS_WITHIN_S)
+    def device_problem(self) -> Mapping[str, str]:
+        """The agent's condition on the Node; {} while it has none."""
+        conditions = {each["type"]: each for each in self._status()["conditions"]}
+        return dict(conditions.get(DEVICE_PROBLEM, {}))
+
+    def _status(self) -> Manifest:
+        return dict(json.loads(self.actors.kubectl("get", "node", GUEST, "-o", "json").stdout)["status"])
+
+    def drained(self) -> str:
+        """The reason for which the node is drained in Slurm, "none" where it is not."""
+        return self.cluster.run_slurm("sinfo", "-hN", "-o", "%E").stdout.strip()
 
     # Pods
 
@@ -111,11 +130,12 @@ class RealNode:
         """Creates a privileged Pod of Slurm's that sees all of the Node's devices, in /dev and in
         /node-dev, and sleeps. `given` are more fields of its spec."""
         given.setdefault("terminationGracePeriodSeconds", 2)
-        self.actors.create(name, containers=[container(gpus, cpu)], volumes=_VOLUMES, **given)
+        whole = container(gpus, cpu, self.gpu)
+        self.actors.create(name, containers=[whole], volumes=_VOLUMES, **given)
 
     def create_unprivileged(self, name: str, *, gpus: int = 0, cpu: str = "1") -> None:
         """Creates a Pod of Slurm's that has only the devices that it is given, and sleeps."""
-        plain = {**container(gpus, cpu), "securityContext": {}, "volumeMounts": []}
+        plain = {**container(gpus, cpu, self.gpu), "securityContext": {}, "volumeMounts": []}
         self.actors.create(name, containers=[plain], terminationGracePeriodSeconds=2)
 
     def create_of(self, name: str, containers: list[Manifest], **given: Any) -> None:
@@ -305,11 +325,11 @@ class RealNode:
 _VOLUMES: Final = [{"name": "node-dev", "hostPath": {"path": "/dev"}}]
 
 
-def container(gpus: int = 0, cpu: str = "1") -> Manifest:
+def container(gpus: int = 0, cpu: str = "1", resource: str = GPU) -> Manifest:
     """A privileged container that sleeps, and ignores SIGTERM as each first process does that has no
     handler for it."""
     requests = {"cpu": cpu, "memory": "64Mi"}
-    limits = {GPU: str(gpus)} if gpus else {}
+    limits = {resource: str(gpus)} if gpus else {}
     return {
         "name": "c",
         "image": BOX,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deploy.local.guest.nodes import GPUS
-from deploy.local.spec import GUEST, GUEST_GPUS
+from deploy.local.spec import GUEST_GPUS
 from tests.end_to_end.actors import eventually
 from tests.node.real_node import STARTS_WITHIN_S, container
 from wellknown.names import DEVICE_PROBLEM
@@ -185,24 +185,19 @@ def test_a_pod_whose_device_another_has_yet_is_not_begun_and_says_why(node: Real
 
 
 def test_a_device_that_fails_drains_the_node_until_it_is_back(node: RealNode) -> None:
-    def condition() -> str:
-        told = json.loads(node.actors.kubectl("get", "node", GUEST, "-o", "json").stdout)
-        kinds = {each["type"]: each for each in told["status"]["conditions"]}
-        return str(kinds[DEVICE_PROBLEM]["status"])
-
-    def reason() -> str:
-        return node.cluster.run_slurm("sinfo", "-hN", "-o", "%E").stdout.strip()
+    def condition() -> str | None:
+        return node.device_problem().get("status")
 
     eventually(lambda: condition() == "False", "every device can be used")
     node.guest.run(f"mv {GPUS[7]} /dev/away")
     try:
         eventually(lambda: condition() == "True", "the condition", 30)
         words = f"slurm-extender: condition {DEVICE_PROBLEM}: gpu 7: {GPUS[7]}: No such file"
-        eventually(lambda: reason().startswith(words), f"drained: {reason()}", 30)
+        eventually(lambda: node.drained().startswith(words), f"drained: {node.drained()}", 30)
     finally:
         node.guest.run(f"mv /dev/away {GPUS[7]}")
     eventually(lambda: condition() == "False", "the condition gone", 30)
-    eventually(lambda: reason() == "none", "resumed", 30)
+    eventually(lambda: node.drained() == "none", "resumed", 30)
     node.counts()
 
 

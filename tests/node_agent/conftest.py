@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.node_agent.cgroup_tree import mounted
-from tests.node_agent.machines import Gpus
+from tests.node_agent.machines import NVML, Gpus, build_nvml
 from tests.node_agent.node import Node
 
 
@@ -19,10 +17,7 @@ from tests.node_agent.node import Node
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a libnvidia-ml.so.1."""
     folder = tmp_path_factory.mktemp("nvml")
-    source = Path(__file__).with_name("nvml.c")
-    library = folder / "libnvidia-ml.so.1"
-    assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    build_nvml(folder / NVML)
     return folder
 
 

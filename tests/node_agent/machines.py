@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from wellknown import number_list
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+NVML = "libnvidia-ml.so.1"
 _READ = """
 import dataclasses, json, sys
 from pathlib import Path
@@ -22,6 +24,16 @@ from node_agent.machine import nvidia
 found = nvidia.read(Path(sys.argv[1]), Path(sys.argv[2]))
 print(json.dumps([dataclasses.asdict(one) for one in found]))
 """
+
+
+def build_nvml(library: Path) -> None:
+    """Makes a libnvidia-ml.so.1 of nvml.c. Whoever loads it needs a C library that is not older than
+    this machine's."""
+    assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
+    # gnu11: as C23 it would ask for the strtol of a newer C library.
+    options = ("-std=gnu11", "-shared", "-fPIC", "-O1", "-static-libgcc")
+    source = Path(__file__).with_name("nvml.c")
+    subprocess.run(["cc", *options, "-o", library, source], check=True)
 
 
 @dataclass
@@ -55,10 +67,14 @@ class Gpus:
         self.lines.append(" ".join([kind, *(f"{key}={value}" for key, value in fields.items())]))
 
     @property
+    def told(self) -> str:
+        """What the library reads."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+    @property
     def environment(self) -> dict[str, str]:
         state = self.folder / "gpus"
-        lines = "".join(f"{line}\n" for line in self.lines)
-        state.write_text(lines, errors="surrogateescape")  # what NVML says may be no text
+        state.write_text(self.told, errors="surrogateescape")  # what NVML says may be no text
         return os.environ | {"LD_LIBRARY_PATH": str(self.library), "NVML_STATE": str(state)}
 
     def read(self) -> list[dict[str, Any]]:

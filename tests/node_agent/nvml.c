@@ -1,5 +1,6 @@
 /* libnvidia-ml.so.1 for tests: the part of NVIDIA's library that the node agent calls, with GPUs that are
- * described in a file, which may change at any time. NVML_STATE names it. A line is a kind and its fields:
+ * described in a file, which may change at any time. NVML_STATE names it; without that it is /run/nvml. Threads
+ * may ask at the same time. A line is a kind and its fields:
  *
  *     gpu bus=00000000:19:00.0 minor=0 uuid=GPU-0 name=NVIDIA_H100 lost=0 mig=0 pending=0 failed=0 links=BUS,BUS
  *     mig gpu=0 gi=1 ci=0 uuid=MIG-0 name=NVIDIA_H100_MIG_1g.10gb
@@ -21,31 +22,37 @@ typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; c
 typedef struct { void *device; unsigned long long type, data; unsigned gi, ci; } Event;
 typedef struct { int seen, gpus; long gpu[64]; } Set;
 
-static int sets;
-static char lines[MOST][LONGEST];
-static int count;
+typedef struct { int count; char lines[MOST][LONGEST]; } State;
 
+static int sets;
+static State *now;
+
+/* The state before is not freed: another thread may be reading it. */
 static void load(void) {
     const char *file = getenv("NVML_STATE");
-    FILE *f = file ? fopen(file, "r") : NULL;
-    for (count = 0; f && count < MOST && fgets(lines[count], LONGEST, f); count++)
-        lines[count][strcspn(lines[count], "\n")] = 0;
+    FILE *f = fopen(file ? file : "/run/nvml", "r");
+    State *read = calloc(1, sizeof *read);
+    for (; f && read->count < MOST && fgets(read->lines[read->count], LONGEST, f); read->count++)
+        read->lines[read->count][strcspn(read->lines[read->count], "\n")] = 0;
     if (f) fclose(f);
+    if (now && !memcmp(now, read, sizeof *read)) free(read);
+    else now = read;
 }
 
 /* The nth line of a kind, 0 where there is none. Handles are line numbers, from 1 on. */
 static long nth(const char *kind, int n) {
-    for (int i = 0; i < count; i++)
-        if (!strncmp(lines[i], kind, strlen(kind)) && n-- == 0) return i + 1;
+    State *state = now;
+    for (int i = 0; i < state->count; i++)
+        if (!strncmp(state->lines[i], kind, strlen(kind)) && n-- == 0) return i + 1;
     return 0;
 }
 
 static const char *field(long line, const char *name) {
-    static char values[8][LONGEST];
-    static int turn;
+    static __thread char values[8][LONGEST];
+    static __thread int turn;
     char *value = values[turn++ % 8], key[32];
     snprintf(key, sizeof key, " %s=", name);
-    char *at = line ? strstr(lines[line - 1], key) : NULL;
+    char *at = line ? strstr(now->lines[line - 1], key) : NULL;
     if (!at) return "";
     strcpy(value, at + strlen(key));
     value[strcspn(value, " ")] = 0;

@@ -98,6 +98,13 @@ def test_whoever_asks_for_all_parts_that_are_of_use_has_their_gpus() -> None:
         whole_node(keeper, "example.com/mps", "mps", parts[:2])
 
 
+def test_a_device_of_which_the_driver_says_that_it_has_failed_is_of_no_use_either() -> None:
+    keeper = Three(Names("GPU-a"), Names("GPU-b", problem="its driver complains: XID 79"))
+    assert keeper.units(RESOURCE, "gpu") == {"gpu-0": True, "gpu-1": False, "gpu-2": False}
+    given = whole_node(keeper, RESOURCE, "gpu", ["gpu-0"])
+    assert given.envs["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+
+
 def test_where_nobody_tells_how_they_are_called_they_are_not_given() -> None:
     with pytest.raises(ValueError, match="does not tell the UUID of /dev/nvidia1"):
         whole_node(Three(Names("GPU-a")), RESOURCE, "gpu", ["gpu-0", "gpu-1"])

@@ -147,8 +147,9 @@ def node_agent(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Comp
 
 def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tuple[str, ...]:
     """The command line, in the guest, of a command of the node agent."""
+    extender = dict(spec.extender_settings)
     settings = {
-        "RESOURCES": json.dumps({GPU: "gpu"}),
+        "RESOURCES": extender.get("GRES", json.dumps({GPU: "gpu"})),
         "NRI": "" if spec.release in _WITHOUT_NRI else "/var/run/nri/nri.sock",
         "NODE": GUEST,
         "GRES": _GRES_LIST,

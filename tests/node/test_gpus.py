@@ -1,0 +1,252 @@
+"""GPUs of NVIDIA's on a real Node, as NVML tells of them: each Pod has its job's, by file and by UUID,
+and what becomes of a GPU or of its driver is told to Kubernetes and to Slurm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import pytest
+
+from deploy.local.spec import DEFAULT_RELEASE, GUEST
+from tests.end_to_end.actors import Actors, eventually
+from tests.node.conftest import Guest
+from tests.node.nvidia_node import (
+    FILES,
+    NOT_COUNTED,
+    PART,
+    RESOURCES,
+    TYPES,
+    UUIDS,
+    WHOLE,
+    NvidiaNode,
+    open_each,
+    opened,
+)
+from tests.node.real_node import STARTS_WITHIN_S, container
+from wellknown.names import DEVICE_PROBLEM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deploy.local.cluster import Cluster
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+
+GUESTS = (Guest(DEFAULT_RELEASE, "cgroupfs", RESOURCES),)
+_SEEN_WITHIN_S: Final = 90.0
+"""The agent asks a driver each half minute."""
+
+
+@pytest.fixture(scope="module")
+def all_nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NvidiaNode]:
+    actors = Actors(cluster)
+    with NvidiaNode(actors, tmp_path_factory.mktemp("gpus")).with_gpus() as node:
+        yield node
+    actors.close()
+
+
+def opens(node: NvidiaNode, name: str) -> set[str]:
+    """Which files of the driver's a privileged Pod opens."""
+    return opened(node.inside(name, open_each("/node-dev")))
+
+
+def has_its_own(node: NvidiaNode, name: str) -> frozenset[int]:
+    """Waits until a privileged Pod opens the files of its job's GPUs, and no others; returns their
+    numbers."""
+    node.running(name)
+    own = node.granted(name)
+    files = {file for number in own for file in FILES[number]}
+    eventually(lambda: opens(node, name) == files, f"{name} opens {files}", STARTS_WITHIN_S)
+    return own
+
+
+def variables(node: NvidiaNode, name: str) -> dict[str, str]:
+    """Those of the container's first process by which NVIDIA's programs find GPUs."""
+    lines = node.inside(name, "tr '\\0' '\\n' < /proc/1/environ").splitlines()
+    told = dict(line.split("=", 1) for line in lines if "=" in line)
+    return {key: value for key, value in told.items() if key.endswith("_VISIBLE_DEVICES")}
+
+
+def called(*numbers: int) -> dict[str, str]:
+    uuids = ",".join(UUIDS[number] for number in numbers)
+    return {"CUDA_VISIBLE_DEVICES": uuids, "NVIDIA_VISIBLE_DEVICES": uuids}
+
+
+def listed(node: NvidiaNode, name: str) -> set[str]:
+    """What a container that is not privileged has of the driver's files."""
+    found = node.inside(name, "find /dev -name 'nvidia*' -type c").split()
+    return {file.removeprefix("/dev/") for file in found}
+
+
+def test_slurm_counts_what_nvml_tells_of(node: NvidiaNode) -> None:
+    counted = ",".join(f"gpu:{kind}:2(S:0)" for kind in TYPES.values())
+    shown = ("sinfo", "-hN", "-o", "%N %T %G")
+    eventually(
+        lambda: node.cluster.run_slurm(*shown).stdout.split() == [GUEST, "idle", counted],
+        "the node idle, with its GPUs",
+    )
+    lines = [
+        line for line in node.guest.run("cat /run/slurm-gres").output.splitlines() if "Gres " in line
+    ]
+    assert len(lines) == len(FILES)
+    for line, files in zip(lines, FILES, strict=True):
+        assert f"File={','.join(f'/dev/{file}' for file in files)}" in line
+    assert node.device_problem()["status"] == "False", node.device_problem()
+
+
+def test_a_pod_has_the_gpu_of_its_job_by_file_and_uuid_and_a_native_job_has_the_other(
+    node: NvidiaNode,
+) -> None:
+    node.create_unprivileged("pod", gpus=1)
+    node.running("pod")
+    (own,) = node.granted("pod")
+    assert listed(node, "pod") == {*FILES[own], "nvidiactl"}
+    assert variables(node, "pod") == called(own)
+    node.guest.run("rm -f /tmp/job.out")
+    job = node.sbatch(
+        f"{open_each('/dev')}\necho over; sleep 600",
+        *("-n1", "--mem=100", f"--gres=gpu:{TYPES[WHOLE]}:1", "--output=/tmp/job.out"),
+    )
+    output = "cat /tmp/job.out"
+    eventually(lambda: "over" in node.guest.run(output, check=False).output, "the job's words")
+    # Slurm closes what it counts, and no more.
+    assert opened(node.guest.run(output).output) == {*FILES[1 - own], NOT_COUNTED}
+    assert node.gpus_of_job(job) == {1 - own}
+    assert node.inside("pod", f": < /dev/{FILES[own][0]} && echo opened").strip() == "opened"
+
+
+def test_a_privileged_pod_opens_its_own_gpu_and_no_other_one_not_even_one_that_slurm_does_not_count(
+    node: NvidiaNode,
+) -> None:
+    for name in ("one", "two"):
+        node.create(name, gpus=1)
+    own = {name: has_its_own(node, name) for name in ("one", "two")}
+    assert own["one"].isdisjoint(own["two"])
+    for name, (number,) in own.items():
+        assert variables(node, name) == called(number)
+    assert NOT_COUNTED not in opens(node, "one")
+    (other,) = own["two"]
+    made = f"mknod /tmp/made c 195 {other}; ( : < /tmp/made ) 2>&1"
+    assert "Operation not permitted" in node.inside("one", made)
+
+
+def test_a_pod_has_its_instance_of_a_gpu_in_mig_mode_and_not_the_other(node: NvidiaNode) -> None:
+    for name in ("one", "two"):
+        node.create_of(name, [container(1, resource=PART)])
+    seen = set[int]()
+    for name in ("one", "two"):
+        own = has_its_own(node, name)
+        assert variables(node, name) == called(*own)
+        seen |= own
+    assert seen == {2, 3}
+    job = node.sbatch("sleep 600", "-n1", "--mem=100", f"--gres=gpu:{TYPES[PART]}:1")
+    eventually(lambda: node.job_state(job) == "PENDING", "a native job waits for an instance")
+
+
+# What fails
+
+FAILURES = {
+    "its driver complains": (
+        {},
+        ("xid gpu={n} code=79",),
+        "its driver complains: XID 79",
+        "after a start of the agent",
+    ),
+    "its memory waits for a reset": (
+        {"pending": 1},
+        (),
+        "a row of its memory is remapped at the next reset",
+        "by itself",
+    ),
+    "its memory has failed": (
+        {"failed": 1},
+        (),
+        "a row of its memory cannot be remapped: it is to be replaced",
+        "by itself",
+    ),
+    "it fell off the bus": (
+        {"lost": 1, "fails": 1},
+        (),
+        "NVML does not know it (GPU {n} of NVML: GPU is lost)",
+        "after a start of the agent",
+    ),
+    "it vanished while it was asked": (
+        {"lost": 2},
+        (),
+        "NVML does not know it (NVML: GPU is lost)",
+        "after a start of the agent",
+    ),
+}
+
+
+def drained_for(node: NvidiaNode, words: str) -> None:
+    """Waits until the Node says so, and Slurm has drained the node for it."""
+    eventually(lambda: node.device_problem().get("message") == words, words, _SEEN_WITHIN_S)
+    told = node.device_problem()
+    assert (told["status"], told["reason"]) == ("True", "DeviceFailed")
+    reason = f"slurm-extender: condition {DEVICE_PROBLEM}: {words}"
+    eventually(lambda: node.drained() == reason, f"drained: {node.drained()}")
+
+
+def is_resumed(node: NvidiaNode) -> None:
+    eventually(lambda: node.drained() == "none", f"resumed: {node.drained()}")
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_gpu_that_fails_drains_the_node_until_it_is_repaired_and_nobody_loses_another(
+    node: NvidiaNode, failure: str
+) -> None:
+    fields, lines, words, comes_back = FAILURES[failure]
+    node.create("pod", gpus=1)
+    (own,) = has_its_own(node, "pod")
+    broken = 1 - own
+    node.fail(broken, *(line.format(n=broken) for line in lines), **fields)
+    drained_for(node, f"gpu {broken}: {words.format(n=broken)}")
+    eventually(lambda: node.allocatable()[WHOLE] == "1", "the kubelet counts one of use", 60)
+    assert node.allocatable()[PART] == "2"
+    assert opens(node, "pod") == {*FILES[own]}
+    node.repair(anew=comes_back != "by itself")
+    is_resumed(node)
+    node.counts()
+    assert opens(node, "pod") == {*FILES[own]}
+
+
+def the_extender_has_looked(node: NvidiaNode, name: str) -> None:
+    """Has a new Pod wait in Slurm: then the extender has heard of all that was before."""
+    node.create(name, gpus=1)
+    node.actors.queued(name)
+
+
+def test_a_drain_that_a_person_set_stays_when_a_gpu_fails_and_is_repaired(node: NvidiaNode) -> None:
+    node.cluster.run_slurm("scontrol", "update", f"nodename={GUEST}", "state=drain", "reason=my own")
+    try:
+        node.fail(0, pending=1)
+        eventually(lambda: node.device_problem()["status"] == "True", "the condition", _SEEN_WITHIN_S)
+        the_extender_has_looked(node, "while")
+        assert node.drained() == "my own"
+        node.repair(anew=False)
+        the_extender_has_looked(node, "after")
+        assert node.drained() == "my own"
+    finally:
+        node.cluster.run_slurm("scontrol", "update", f"nodename={GUEST}", "state=resume")
+    is_resumed(node)
+
+
+def test_a_driver_that_hangs_drains_the_node_and_holds_up_nothing_else(node: NvidiaNode) -> None:
+    node.create("pod", gpus=1)
+    (own,) = has_its_own(node, "pod")
+    node.create_here("next")
+    node.fail(None, "driver hangs=1")
+    drained_for(node, "a driver has not answered for 10 s")
+    health = f"http://127.0.0.1:{node.cluster.ports['node-agent-health']}/readyz"
+    assert httpx.get(health, timeout=10).status_code == 200
+    node.grant("next", [1 - own])  # a Pod that is here already, when its job starts
+    assert has_its_own(node, "next") == {1 - own}
+    memory = node.limit("pod", "memory.max")
+    node.write_limit("pod", "memory.max", "max")
+    eventually(lambda: node.limit("pod", "memory.max") == memory, "its limit put right", 30)
+    node.start_agent_anew()
+    assert has_its_own(node, "pod") == {own}
+    node.repair(anew=False)
+    is_resumed(node)
