@@ -18,6 +18,8 @@ import structlog
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view_updater import ClusterViewUpdater
+from extender.pools.gone_nodes import PART as GONE
+from extender.pools.gone_nodes import GoneNodes
 from extender.pools.member import Member, SlurmdPod
 from extender.pools.pool import Pool
 from extender.pools.roll_out import Action, Assign, Delete, Drain, PoolState, Undrain, decide
@@ -41,7 +43,7 @@ _AT_A_TIME = 8
 _KEPT_REVISIONS = 10
 """Of a pool, besides those in use: to go back to, as with a DaemonSet (revisionHistoryLimit)."""
 _ACTING, _STOPPED, _WATCH = "pools", "roll-outs", "watch of slurmd Pods"
-PARTS = (_ACTING, _STOPPED, _WATCH)
+PARTS = (_ACTING, _STOPPED, _WATCH, GONE)
 """The parts of health for this."""
 
 log = structlog.get_logger()
@@ -79,6 +81,7 @@ class PoolController:
         self._cluster = cluster
         self._health = health
         self._leads = leadership
+        self._gone = GoneNodes(slurm, cluster, health, leadership.allowed)
         inside, says = f"metadata.namespace={leadership.namespace}", partial(health.says, _WATCH)
         self._watch = ResourceWatch(kubernetes, "pods", inside, says)
         self._pods: dict[str, tuple[str, SlurmdPod]] = {}
@@ -146,6 +149,7 @@ class PoolController:
             results = await asyncio.gather(*(self._act(pool, action) for action in decision.actions))
             errors += [f"{pool.name}: {error}" for error in results if error is not None]
             acts += len(results)
+        await self._gone.look(reading.nodes)
         self._next_in = max(_SOON_S, _SHARE * reading.took) if acts else reading.pause(_INTERVAL_S)
         self._acted_at = asyncio.get_running_loop().time() if acts else self._acted_at
         self.states = {pool.name: states[pool.name] for pool in pools if pool.name in states}

@@ -37,6 +37,7 @@ OF_NO_POD = {
     # nodes, pools, and the policy
     "assigned",
     "deleted in Slurm",
+    "a pool's Node is gone",
     "pools",
     "CPUs are not counted alike",
     "drained",

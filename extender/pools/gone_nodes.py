@@ -1,0 +1,64 @@
+"""Sees to the nodes of pools whose Nodes are gone from Kubernetes, as `gone` decides."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from extender.cluster.view_updater import ClusterViewUpdater
+from extender.pools.gone import Gone, What, decide, marked, too_many
+from service.health import Health
+from slurm_client.errors import SlurmError
+from slurm_client.model import Node as SlurmNode
+from slurm_client.protocol import Slurm
+
+PART = "Nodes of pools that are gone"
+"""The part of health for them."""
+
+log = structlog.get_logger()
+
+
+class GoneNodes:
+    """Remembers since when each is gone; a leader that has just begun begins anew."""
+
+    def __init__(
+        self,
+        slurm: Slurm,
+        cluster: ClusterViewUpdater,
+        health: Health,
+        allowed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._slurm = slurm
+        self._cluster = cluster
+        self._health = health
+        self._allowed = allowed
+        self._since: dict[str, float] = {}
+
+    async def look(self, nodes: Iterable[SlurmNode]) -> None:
+        """Looks at all of Slurm's nodes, and acts."""
+        own, names = marked(nodes), self._cluster.view.names
+        gone = [node for node in own if not names.naming(node.name)]
+        now = asyncio.get_running_loop().time()
+        self._since = {node.name: self._since.get(node.name, now) for node in gone}
+        if too_many(len(gone), len(own)):
+            words = f"{len(gone)} of {len(own)} nodes of pools have no Node any more: none is given up"
+            self._health.says(PART, words, alarm=True)
+            return
+        trouble: SlurmError | None = None
+        for order in decide(gone, self._since, now):
+            try:
+                await self._act(order)
+            except SlurmError as error:
+                trouble = error
+        self._health.says(PART, trouble)
+
+    async def _act(self, order: Gone) -> None:
+        await self._allowed()
+        now = await self._slurm.node(order.node)
+        if now is None or not decide([now], self._since, asyncio.get_running_loop().time()):
+            return
+        if order.what is What.DOWN:
+            await self._slurm.down_node(order.node, order.reason)
+        else:
+            await self._slurm.delete_node(order.node)
+        log.warning("a pool's Node is gone", slurm_node=order.node, done=order.what.name)

@@ -1,0 +1,98 @@
+"""Nodes of pools that are gone from Kubernetes: given up, and forgotten, when their slurmd is silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cluster.view import ClusterView
+from extender.pools.gone import Gone, What, decide, marked, too_many
+from extender.pools.gone_nodes import PART, GoneNodes
+from service.health import Health
+from slurm_client.in_memory import InMemorySlurm, partition
+from slurm_client.model import Node as SlurmNode
+from tests.builders import kube_node
+
+WORDS = "slurm-extender pool gpu: its Node is gone from Kubernetes"
+
+
+def node(
+    *states: str, reason: str = "", cpus_allocated: int = 0, mark: str = "slurm-extender/gpu"
+) -> SlurmNode:
+    return SlurmNode(
+        "n1", frozenset({*states, "DYNAMIC_NORM"}), 8, 100,
+        reason=reason, cpus_allocated=cpus_allocated, instance_type=mark,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("of", "age", "orders"),
+    [
+        (node("IDLE"), 1e6, []),  # its slurmd lives
+        (node("IDLE", "NOT_RESPONDING"), 59, []),
+        (node("IDLE", "NOT_RESPONDING"), 61, [Gone("n1", What.DOWN, WORDS)]),
+        (node("DOWN", "NOT_RESPONDING", reason="Not responding"), 61, [Gone("n1", What.DOWN, WORDS)]),
+        (node("DOWN", reason=WORDS), 61, []),
+        (node("DOWN", reason=WORDS), 601, [Gone("n1", What.DELETE)]),
+        (node("DOWN", reason=WORDS, cpus_allocated=1), 601, []),
+        (node("DOWN", "COMPLETING", reason=WORDS), 601, []),
+    ],
+)
+def test_a_node_is_given_up_after_a_minute_and_forgotten_after_ten(
+    of: SlurmNode, age: float, orders: list[Gone]
+) -> None:
+    assert decide([of], {"n1": 100.0}, 100.0 + age) == orders
+
+
+def test_only_what_slurmd_pods_have_made_is_looked_at() -> None:
+    assert marked([node("IDLE")])
+    assert not marked([node("IDLE", mark="m5.large")])
+    assert not marked([SlurmNode("n1", frozenset({"IDLE"}), 8, 100, instance_type="slurm-extender/gpu")])
+
+
+def test_when_many_are_gone_none_is() -> None:
+    assert too_many(6, 17)
+    assert not too_many(6, 18)
+    assert not too_many(5, 5)
+
+
+class Cluster:
+    """Both systems' nodes."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.view = ClusterView(nodes={name: kube_node(name) for name in nodes})
+
+
+async def allowed() -> None:
+    """This replica leads."""
+
+
+async def test_a_node_is_given_up_and_deleted_in_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    slurm.register(node())
+    slurm.fail_node("n1")
+    gone = GoneNodes(slurm, Cluster("n2"), health, allowed)  # type: ignore[arg-type]
+    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
+    await gone.look(await slurm.nodes())
+    (found,) = await slurm.nodes()
+    assert found.reason == WORDS
+    monkeypatch.setattr("extender.pools.gone._DELETE_S", 0.0)
+    await gone.look(await slurm.nodes())
+    assert await slurm.nodes() == ()
+
+
+async def test_a_node_that_has_a_node_again_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    slurm.register(node())
+    slurm.fail_node("n1")
+    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
+    await GoneNodes(slurm, Cluster("n1"), health, allowed).look(await slurm.nodes())  # type: ignore[arg-type]
+    (found,) = await slurm.nodes()
+    assert found.reason == "Not responding"
+
+
+async def test_many_that_are_gone_at_once_are_told_of() -> None:
+    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    for number in range(7):
+        slurm.register(SlurmNode(f"n{number}", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
+    await GoneNodes(slurm, Cluster(), health, allowed).look(await slurm.nodes())  # type: ignore[arg-type]
+    assert "7 of 7 nodes of pools" in health.troubles()[PART]
