@@ -203,7 +203,7 @@ class _States(Collector):
 
 
 def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
-    words = "Nodes of a pool of slurmd Pods: wanted, serving, of the newest revision, not serving."
+    words = "Nodes of a pool of slurmd Pods, by what they are; one may be several of these."
     nodes = GaugeMetricFamily("slurm_extender_pool_nodes", words, labels=["pool", "nodes"])
     words = "Whether a pool's roll-out has stopped, since slurmd Pods of the newest revision fail."
     stopped = GaugeMetricFamily("slurm_extender_pool_stopped", words, labels=["pool"])
@@ -213,6 +213,7 @@ def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
             "serving": state.serving,
             "updated": state.updated,
             "unavailable": state.unavailable,
+            "outdated_busy": state.busy_outdated,
         }
         for which, count in counts.items():
             nodes.add_metric([pool, which], count)
