@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,6 +26,7 @@ from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.rest import KubernetesRest
 from node_agent.pods import NodePods
 from node_agent.slurmd.runner import Here, SlurmdRunner
+from slurm_client import hostlist
 from tests.end_to_end.actors import SIGN
 from tests.end_to_end.agent_account import token_of_a_pod, write_kubeconfig
 from wellknown.conditions import timestamp
@@ -121,12 +123,7 @@ class Fleet:
     async def _watch_native_jobs(self) -> None:
         """As cgroups tell an agent, squeue tells here."""
         while True:
-            lines = (await self.slurm("squeue", "-h", "-t", "R,CG", "-o", "%j|%i|%N")).splitlines()
-            found: dict[str, list[str]] = {}
-            for name, job, node in (line.split("|") for line in lines):
-                if SIGN not in name and node:
-                    found.setdefault(node, []).append(f"job_{job}")
-            self._native = found
+            self._native = await self.native_jobs()
             await asyncio.sleep(_LOOK_S)
 
     async def slurm(self, *argv: str) -> str:
@@ -144,8 +141,19 @@ class Fleet:
 
         await asyncio.get_running_loop().run_in_executor(self._threads, alone)
 
-    def native_jobs(self, node: str) -> list[str]:
-        return self._native.get(node, [])
+    async def native_jobs(self) -> dict[str, list[str]]:
+        """Those that are there now, by node."""
+        lines = (await self.slurm("squeue", "-h", "-t", "R,CG", "-o", "%j|%i|%N")).splitlines()
+        found: dict[str, list[str]] = {}
+        for name, job, nodes in (line.split("|") for line in lines):
+            for node in hostlist.expand(nodes) if SIGN not in name else ():
+                found.setdefault(node, []).append(f"job_{job}")
+        return found
+
+    def forget(self) -> None:
+        """What was seen so far is not of interest."""
+        for made in self.seen.made.values():
+            made.clear()
 
 
 class Kubelet:
@@ -179,7 +187,7 @@ class Kubelet:
 
     async def _start(self, pod: Any) -> None:
         (container,) = pod["spec"]["containers"]
-        self._fleet.seen.made[self._node].append((container["image"], asyncio.get_running_loop().time()))
+        self._fleet.seen.made[self._node].append((container["image"], time.monotonic()))
         if container["image"] == CRASHES:
             waiting = {"reason": "CrashLoopBackOff", "message": "back-off"}
             await self._say(pod, {"waiting": waiting}, ready=False)
@@ -220,7 +228,7 @@ class Kubelet:
             reason = "Reason=slurm-extender pool dyn: its slurmd Pod is being deleted"
             update = (f"NodeName={self._node}", "State=DRAIN", reason)
             await self._fleet.slurm("scontrol", "update", *update)
-        if self._fleet.native_jobs(self._node):
+        if self._node in await self._fleet.native_jobs():
             return
         await self._stop()
         with suppress(Conflict):
@@ -232,5 +240,5 @@ class Kubelet:
         self._runs = ""
         cluster = self._fleet.cluster
         if cluster.is_running(self._slurmd):
-            self._fleet.seen.ended_busy += bool(self._fleet.native_jobs(self._node))
+            self._fleet.seen.ended_busy += bool(self._node in await self._fleet.native_jobs())
             await self._fleet.act(lambda: cluster.stop(self._slurmd))
