@@ -219,6 +219,9 @@ def test_a_node_that_somebody_elses_slurmd_has_is_left_alone() -> None:
     world.settle()
     assert machine.running is None
     assert world.serving == {"n0001"}
+    world.change(template=2)
+    world.settle()
+    assert world.serving == {"n0001"}, "it is not out of service for the pool"
 
 
 def test_a_node_that_a_pool_made_before_its_node_came_anew_is_made_again() -> None:

@@ -17,7 +17,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.layout import Layout
 from deploy.local.spec import ClusterSpec
-from loadtest.harness.meters import cpu_by_component, sums
+from loadtest.harness.meters import cpu_s, sums
 from tests.end_to_end.actors import Actors, eventually
 from tests.slurmd_pods.crowd import Crowd
 from tests.slurmd_pods.evidence import Evidence, percentile
@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.real, pytest.mark.pools, pytest.mark.alone]
 MEMBERS = int(os.environ.get("POOLS_MEMBERS", "1000"))
 BUSY = MEMBERS // 50
 _API_REQUESTS = "apiserver_request_total"
+_COMPONENTS = ("extender", "slurmctld", "slurmrestd", "kube-apiserver")
 _GO = "go"
 
 
@@ -102,12 +103,13 @@ def calls(world: World) -> dict[str, float]:
 
 @contextmanager
 def measured(world: World, about: str, into: dict[str, float | None]) -> Iterator[None]:
-    cpu, asked, began = cpu_by_component(world.cluster), calls(world), time.monotonic()
+    pids = {name: world.cluster.pid(name) for name in _COMPONENTS}
+    cpu, asked = {name: cpu_s(pid) for name, pid in pids.items()}, calls(world)
+    began = time.monotonic()
     yield
     into[f"{about}_s"] = round(time.monotonic() - began, 1)
-    after = cpu_by_component(world.cluster)
-    for name in ("extender", "slurmctld", "slurmrestd", "kube-apiserver"):
-        into[f"{about}_{name}_cpu_s"] = round(after[name] - cpu[name], 1)
+    for name, pid in pids.items():
+        into[f"{about}_{name}_cpu_s"] = round(cpu_s(pid) - cpu[name], 1)
     for what, count in calls(world).items():
         each = round((count - asked.get(what, 0)) / MEMBERS, 2)
         if each >= 0.01:
