@@ -76,10 +76,11 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
     inside = [each for each in members if each.node in wanted_names]
     outside = [each for each in members if each.node not in wanted_names]
     stopped = _stopped(pool, inside)
+    resting = [each for each in inside if each.asleep or each.cordoned]
     awake = [each for each in inside if not each.asleep and not each.cordoned]
     actions = [
         *(action for each in outside for action in _leave(pool, each)),
-        *(action for each in inside if each not in awake for action in _rest(pool, each)),
+        *(action for each in resting for action in _rest(pool, each)),
         *(Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each)),
         *(Undrain(each) for each in awake if _to_resume(pool, each, stopped)),
         *(action for each in awake for action in _note_boot(each)),

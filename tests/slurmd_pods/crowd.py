@@ -24,7 +24,7 @@ from tests.slurmd_pods.fleet import Fleet, Kubelet
 from wellknown.names import DEVICE_PROBLEM
 from wellknown.slurmd_pod import Assignment
 
-_WORKERS = 8
+_WORKERS = 32
 _AGAIN_S = 0.5
 """After which one that waits looks again."""
 

@@ -37,7 +37,7 @@ from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
 CRASHES = "crashes"
 """An image whose slurmd ends at once."""
 _LOOK_S = 0.1
-_THREADS = 8
+_THREADS = 32
 _TAKES_NO_JOBS = frozenset({"DRAIN", "POWERING_DOWN", "POWERED_DOWN"})
 
 
@@ -186,6 +186,7 @@ class Kubelet:
         self._runs = ""
         """The uid of the Pod that was started."""
         self._slurmd = f"slurmd-{node}"
+        self._started = False
 
     async def run(self) -> None:
         while True:
@@ -217,6 +218,7 @@ class Kubelet:
         boots = ["-b"] if container.get("env") else []
         started = datetime.now(UTC)
         cluster = self._fleet.cluster
+        self._started = True
         await self._fleet.act(
             lambda: cluster.register(self._node, conf, "--instance-type", kind, *boots)
         )
@@ -255,7 +257,7 @@ class Kubelet:
 
     async def _stop(self) -> None:
         self._runs = ""
-        cluster = self._fleet.cluster
-        if cluster.is_running(self._slurmd):
+        if self._started:
             self._fleet.seen.ended_busy += bool(self._node in await self._fleet.native_jobs())
-            await self._fleet.act(lambda: cluster.stop(self._slurmd))
+            await self._fleet.act(lambda: self._fleet.cluster.stop(self._slurmd))
+            self._started = False
