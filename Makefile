@@ -1,7 +1,7 @@
-# Twelve commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
-# make test-gpu, make conformance, make bench, make bench-quick, make bench-restart, make bench-scale, make load,
+# Thirteen commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
+# make test-pools, make test-gpu, make conformance, make bench, make bench-quick, make bench-restart, make bench-scale, make load,
 # make chaos.
-.PHONY: demo test test-oldest test-node test-gpu conformance bench bench-quick bench-restart bench-scale
+.PHONY: demo test test-oldest test-node test-pools test-gpu conformance bench bench-quick bench-restart bench-scale
 .PHONY: performance-page load chaos check docs words protocols lock clean
 
 BENCH =
@@ -33,6 +33,15 @@ test-node:
 	@.venv/bin/python -m deploy.local prepare --guest
 	@.venv/bin/python -m deploy.local prepare --guest --release 24.11
 	.venv/bin/pytest -m node tests/node --durations 10
+
+# Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. What is found is
+# left in build/pools.json. It needs 6 GB of memory and half an hour.
+test-pools: export POOLS_ROLL_OUTS = 20
+test-pools:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m deploy.local prepare --release 24.11
+	.venv/bin/pytest -m "real or pools" tests/slurmd_pods --durations 10
 
 # What needs a GPU of NVIDIA, its driver and root, and nothing else: on such a machine, by a person.
 test-gpu:

@@ -32,13 +32,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["KUBERNETES_RELEASE"] = release
 
 
-APART = ("gpu", "node")
-"""Markers of tests that run only where exactly they are asked for: `-m gpu`."""
+APART = ("gpu", "node", "pools")
+"""Markers of tests that run only where they are asked for by name: `-m gpu`, `-m "real or pools"`."""
 
 
 def is_apart(item: pytest.Function, asked: str) -> bool:
     """Whether a test does not run by this expression of markers."""
-    return any(item.get_closest_marker(marker) and asked != marker for marker in APART)
+    return any(item.get_closest_marker(marker) and marker not in asked.split(" or ") for marker in APART)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads them

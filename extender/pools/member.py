@@ -117,6 +117,13 @@ class Member:
         return self.slurm is not None and self.slurm.instance_type.startswith(MARK)
 
     @property
+    def of_others(self) -> bool:
+        """Whether its node was made by somebody else, in slurm.conf or by a slurmd on the host. One that
+        Slurm's power saving has off, or wakes, waits for a slurmd."""
+        made = self.assigned is not None or self.pod is not None or self.marked
+        return self.slurm is not None and not (made or self.asleep or self.waited_for)
+
+    @property
     def busy(self) -> bool:
         """Whether native jobs are there, or a job ends."""
         if self.slurm is None:

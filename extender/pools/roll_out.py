@@ -70,15 +70,17 @@ class Decision:
 
 def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> Decision:
     """Returns what is to be done about the Nodes that are in a pool or match it. `matching` are the
-    names of those that match it."""
+    names of those that match it. Those whose nodes are somebody else's do not count."""
+    members = [each for each in members if not each.of_others]
     wanted_names = wanted(pool, members, matching)
     inside = [each for each in members if each.node in wanted_names]
     outside = [each for each in members if each.node not in wanted_names]
     stopped = _stopped(pool, inside)
+    resting = [each for each in inside if each.asleep or each.cordoned]
     awake = [each for each in inside if not each.asleep and not each.cordoned]
     actions = [
         *(action for each in outside for action in _leave(pool, each)),
-        *(action for each in inside if each not in awake for action in _rest(pool, each)),
+        *(action for each in resting for action in _rest(pool, each)),
         *(Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each)),
         *(Undrain(each) for each in awake if _to_resume(pool, each, stopped)),
         *(action for each in awake for action in _note_boot(each)),
@@ -201,13 +203,10 @@ def _get_newest(pool: Pool, awake: Sequence[Member], stopped: str) -> Iterator[A
 
 def _come_back(member: Member, newest: Assignment) -> Iterator[Action]:
     """A Node whose node Slurm knows gets slurmd again. What slurmctld was told of a node once stays, so
-    it forgets one of which something else is to be told. A node that no slurmd Pod has made is somebody
-    else's, unless Slurm's power saving waits for it."""
+    it forgets one of which something else is to be told."""
     told = member.assigned.conf if member.assigned is not None else newest.conf
     if member.waited_for:
         yield Assign(member, replace(newest, conf=told, boots=True))
-    elif member.assigned is None and not member.marked:
-        return
     elif member.can_be_forgotten and (member.assigned is None or told != newest.conf):
         yield Delete(member)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.pools.pool import Pool, Update
-from extender.pools.roll_out import Assign, Drain, Undrain
+from extender.pools.roll_out import Assign, Drain, Undrain, decide
 from tests.pools.world import POOL, World
 
 
@@ -219,6 +220,9 @@ def test_a_node_that_somebody_elses_slurmd_has_is_left_alone() -> None:
     world.settle()
     assert machine.running is None
     assert world.serving == {"n0001"}
+    world.change(template=2)
+    world.settle()
+    assert world.serving == {"n0001"}, "it is not out of service for the pool"
 
 
 def test_a_node_that_a_pool_made_before_its_node_came_anew_is_made_again() -> None:
@@ -296,3 +300,18 @@ def test_no_job_is_lost_and_all_come_to_the_newest_template(
     assert world.lost_jobs == 0
     assert len(world.serving) == 8
     assert not any(machine.states for machine in world.machines.values())
+
+
+@pytest.mark.alone
+def test_a_decision_about_5000_nodes_holds_nothing_else_up() -> None:
+    """0.03 s on a quiet machine; each with each of them would be 2 s."""
+    world = World(5000)
+    names = frozenset(world.machines)
+    for machine in world.machines.values():
+        machine.assigned = machine.running = POOL.assignment
+        machine.in_slurm, machine.age, machine.mark, machine.started = True, 1, "slurm-extender/gpu", 1
+    members = [world.member(machine) for machine in world.machines.values()]
+    began = time.process_time()
+    decision = decide(world.pool, members, names)
+    assert time.process_time() - began < 0.3
+    assert decision.state.serving == 5000

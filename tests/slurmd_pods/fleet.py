@@ -8,23 +8,27 @@ What a slurmd Pod does before it ends (node_agent/slurmd/stop.sh) the stand-in d
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.kubernetes_config import POOLS_NAMESPACE
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
+from kubernetes_client.protocol import Manifest
 from kubernetes_client.rest import KubernetesRest
 from node_agent.pods import NodePods
 from node_agent.slurmd.runner import Here, SlurmdRunner
+from slurm_client import hostlist
+from slurm_client.errors import SlurmError
+from slurm_client.rest import SlurmRest
 from tests.end_to_end.actors import SIGN
 from tests.end_to_end.agent_account import token_of_a_pod, write_kubeconfig
 from wellknown.conditions import timestamp
@@ -33,6 +37,8 @@ from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
 CRASHES = "crashes"
 """An image whose slurmd ends at once."""
 _LOOK_S = 0.1
+_THREADS = 32
+_TAKES_NO_JOBS = frozenset({"DRAIN", "POWERING_DOWN", "POWERED_DOWN"})
 
 
 @dataclass
@@ -54,17 +60,15 @@ class Fleet:
         self.seen = Seen({node: [] for node in nodes})
         self.troubles: dict[tuple[str, str], object] = {}
         self._native: dict[str, list[str]] = {}
-        self._threads = ThreadPoolExecutor(8)
-        self._supervisor = threading.Lock()
+        self._threads = ThreadPoolExecutor(_THREADS)
+        self.slurmrestd = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
 
     @contextmanager
     def running(self, folder: Path) -> Iterator[Fleet]:
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
         with ExitStack() as stack:
-            for node in self.nodes:
-                token = stack.enter_context(token_of_a_pod(self.cluster, node))
-                write_kubeconfig(folder / node, self.cluster, token)
+            self._give_tokens(folder, stack)
             thread.start()
             stop = asyncio.Event()
             whole = asyncio.run_coroutine_threadsafe(self._run(folder, stop), loop)
@@ -78,10 +82,16 @@ class Fleet:
                 self._threads.shutdown()
                 loop.close()
 
+    def _give_tokens(self, folder: Path, stack: ExitStack) -> None:
+        for node in self.nodes:
+            token = stack.enter_context(token_of_a_pod(self.cluster, node))
+            write_kubeconfig(folder / node, self.cluster, token)
+
     async def _run(self, folder: Path, stop: asyncio.Event) -> None:
         administrator = await KubernetesRest.connect(self.cluster.kubeconfig)
-        nodes = (self._node(node, folder / node, administrator) for node in self.nodes)
-        parts = [asyncio.ensure_future(each) for each in (self._watch_native_jobs(), *nodes)]
+        await self.slurmrestd.connect()
+        all_parts = (self._watch_native_jobs(), *self._parts(folder, administrator))
+        parts = [asyncio.ensure_future(each) for each in all_parts]
         await asyncio.wait(
             [*parts, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED
         )
@@ -89,10 +99,15 @@ class Fleet:
             part.cancel()
         ended = await asyncio.gather(*parts, return_exceptions=True)
         await administrator.aclose()
+        await self.slurmrestd.aclose()
         await asyncio.sleep(0.05)  # TLS connections end when both sides have said so
         for end in ended:
             if isinstance(end, Exception):
                 raise end
+
+    def _parts(self, folder: Path, administrator: KubernetesRest) -> Iterable[Coroutine[Any, Any, None]]:
+        """What runs at the same time."""
+        return [self._node(node, folder / node, administrator) for node in self.nodes]
 
     async def _node(self, node: str, kubeconfig: Path, administrator: KubernetesRest) -> None:
         api = await KubernetesRest.connect(kubeconfig)
@@ -121,12 +136,7 @@ class Fleet:
     async def _watch_native_jobs(self) -> None:
         """As cgroups tell an agent, squeue tells here."""
         while True:
-            lines = (await self.slurm("squeue", "-h", "-t", "R,CG", "-o", "%j|%i|%N")).splitlines()
-            found: dict[str, list[str]] = {}
-            for name, job, node in (line.split("|") for line in lines):
-                if SIGN not in name and node:
-                    found.setdefault(node, []).append(f"job_{job}")
-            self._native = found
+            self._native = await self.native_jobs()
             await asyncio.sleep(_LOOK_S)
 
     async def slurm(self, *argv: str) -> str:
@@ -136,22 +146,39 @@ class Fleet:
         return ran.stdout
 
     async def act(self, what: Callable[[], object]) -> None:
-        """Something that the cluster's supervisor does, one at a time."""
+        """Something that the cluster's supervisor does."""
 
-        def alone() -> None:
-            with self._supervisor, suppress(ClusterError):
+        def whole() -> None:
+            with suppress(ClusterError):
                 what()
 
-        await asyncio.get_running_loop().run_in_executor(self._threads, alone)
+        await asyncio.get_running_loop().run_in_executor(self._threads, whole)
 
-    def native_jobs(self, node: str) -> list[str]:
-        return self._native.get(node, [])
+    async def native_jobs(self) -> dict[str, list[str]]:
+        """Those that are there now, by node."""
+        lines = (await self.slurm("squeue", "-h", "-t", "R,CG", "-o", "%j|%i|%N")).splitlines()
+        found: dict[str, list[str]] = {}
+        for name, job, nodes in (line.split("|") for line in lines):
+            for node in hostlist.expand(nodes) if SIGN not in name else ():
+                found.setdefault(node, []).append(f"job_{job}")
+        return found
+
+    def forget(self) -> None:
+        """What was seen so far is not of interest."""
+        for made in self.seen.made.values():
+            made.clear()
+
+
+class HasPod(Protocol):
+    """Knows a Node's slurmd Pod."""
+
+    slurmd: Manifest | None
 
 
 class Kubelet:
     """Runs the slurmd Pod of one Node."""
 
-    def __init__(self, fleet: Fleet, node: str, pods: NodePods, administrator: KubernetesRest) -> None:
+    def __init__(self, fleet: Fleet, node: str, pods: HasPod, administrator: KubernetesRest) -> None:
         self._fleet = fleet
         self._node = node
         self._pods = pods
@@ -159,14 +186,15 @@ class Kubelet:
         self._runs = ""
         """The uid of the Pod that was started."""
         self._slurmd = f"slurmd-{node}"
+        self._started = False
 
     async def run(self) -> None:
         while True:
-            with suppress(KubernetesError):
-                await self._look()
+            with suppress(KubernetesError, SlurmError):
+                await self.look()
             await asyncio.sleep(_LOOK_S)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         pod = self._pods.slurmd
         if pod is None:
             await self._stop()
@@ -179,7 +207,7 @@ class Kubelet:
 
     async def _start(self, pod: Any) -> None:
         (container,) = pod["spec"]["containers"]
-        self._fleet.seen.made[self._node].append((container["image"], asyncio.get_running_loop().time()))
+        self._fleet.seen.made[self._node].append((container["image"], time.monotonic()))
         if container["image"] == CRASHES:
             waiting = {"reason": "CrashLoopBackOff", "message": "back-off"}
             await self._say(pod, {"waiting": waiting}, ready=False)
@@ -190,6 +218,7 @@ class Kubelet:
         boots = ["-b"] if container.get("env") else []
         started = datetime.now(UTC)
         cluster = self._fleet.cluster
+        self._started = True
         await self._fleet.act(
             lambda: cluster.register(self._node, conf, "--instance-type", kind, *boots)
         )
@@ -214,13 +243,11 @@ class Kubelet:
 
     async def _end(self, metadata: Any) -> None:
         """node_agent/slurmd/stop.sh, and then SIGTERM."""
-        shown = json.loads(await self._fleet.slurm("scontrol", "show", "node", self._node, "--json"))
-        states = {state for node in shown["nodes"] for state in node["state"]}
-        if shown["nodes"] and not states & {"DRAIN", "POWERING_DOWN", "POWERED_DOWN"}:
-            reason = "Reason=slurm-extender pool dyn: its slurmd Pod is being deleted"
-            update = (f"NodeName={self._node}", "State=DRAIN", reason)
-            await self._fleet.slurm("scontrol", "update", *update)
-        if self._fleet.native_jobs(self._node):
+        node = await self._fleet.slurmrestd.node(self._node)
+        if node is not None and node.states.isdisjoint(_TAKES_NO_JOBS):
+            reason = "slurm-extender pool dyn: its slurmd Pod is being deleted"
+            await self._fleet.slurmrestd.drain_node(self._node, reason)
+        if self._node in await self._fleet.native_jobs():
             return
         await self._stop()
         with suppress(Conflict):
@@ -230,7 +257,7 @@ class Kubelet:
 
     async def _stop(self) -> None:
         self._runs = ""
-        cluster = self._fleet.cluster
-        if cluster.is_running(self._slurmd):
-            self._fleet.seen.ended_busy += bool(self._fleet.native_jobs(self._node))
-            await self._fleet.act(lambda: cluster.stop(self._slurmd))
+        if self._started:
+            self._fleet.seen.ended_busy += bool(self._node in await self._fleet.native_jobs())
+            await self._fleet.act(lambda: self._fleet.cluster.stop(self._slurmd))
+            self._started = False

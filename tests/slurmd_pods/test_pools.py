@@ -4,113 +4,36 @@ kube-apiserver."""
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import POOLS_NAMESPACE
 from deploy.local.spec import ClusterSpec
 from tests.end_to_end.actors import Actors, eventually, eventually_not
+from tests.slurmd_pods.evidence import Evidence
 from tests.slurmd_pods.fleet import CRASHES, Fleet
+from tests.slurmd_pods.native_jobs import NativeJobs
+from tests.slurmd_pods.observer import Observer
+from tests.slurmd_pods.world import NODES, World, pools
 from wellknown.names import POOL, REVISION
 from wellknown.slurmd_pod import pod_name
 
 pytestmark = pytest.mark.real
 
-NODES = ["dynamic-1", "dynamic-2", "dynamic-3", "dynamic-4"]
-SIZE = "CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=16000"
-STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
-"""kwok leaves the Pod to the fleet."""
 POWER_SAVING = (
     *("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTime=86400", "SuspendTimeout=3"),
     "ResumeTimeout=60",
     "SlurmctldParameters=conmgr_threads=2,enable_configless,power_save_interval=1",
 )
-
-
-def pools(image: str = "v1", **more: Any) -> str:
-    template = {
-        "metadata": {"annotations": STAYS},
-        "spec": {"containers": [{"name": "slurmd", "image": image}]},
-    }
-    slurm = {"features": ["dynamic"], "gres": "gpu:h100:4", "conf": SIZE} | more.pop("slurm", {})
-    pool = {"name": "dyn", "nodeSelector": {"pool": "yes"}, "slurm": slurm, "template": template}
-    return yaml.safe_dump({"controllers": ["127.0.0.1:6817"], "pools": [pool | more]})
-
-
-class World:
-    """A cluster, its people, and a fleet."""
-
-    def __init__(self, actors: Actors, fleet: Fleet) -> None:
-        self.actors, self.fleet, self.cluster = actors, fleet, actors.cluster
-
-    def write(self, text: str) -> None:
-        self.cluster.pools_file.write_text(text)
-
-    def label(self, *nodes: str) -> None:
-        """These Nodes are in the pool, and no others."""
-        for node in NODES:
-            mark = "pool=yes" if node in nodes else "pool-"
-            self.cluster.kubectl("label", "node", node, mark, "--overwrite")
-
-    def nodes(self) -> dict[str, dict[str, Any]]:
-        shown = self.cluster.run_slurm("scontrol", "show", "nodes", "--json").stdout
-        return {node["name"]: node for node in json.loads(shown)["nodes"]}
-
-    def states(self) -> dict[str, set[str]]:
-        """Of the pool's nodes in Slurm."""
-        return {name: set(node["state"]) for name, node in self.nodes().items() if name in NODES}
-
-    def open(self) -> set[str]:
-        """The nodes that take jobs."""
-        closed = {"DRAIN", "DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"}
-        return {name for name, states in self.states().items() if not states & closed}
-
-    def images(self) -> dict[str, str]:
-        listed = self.cluster.kubectl("get", "pods", "-n", POOLS_NAMESPACE, "-o", "json").stdout
-        return {
-            pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"]
-            for pod in json.loads(listed)["items"]
-            if "deletionTimestamp" not in pod["metadata"]
-        }
-
-    def all_serve(self, *nodes: str, image: str = "v1", within: float = 60.0) -> None:
-        expected = dict.fromkeys(nodes, image)
-        eventually(lambda: self.images() == expected, f"slurmd Pods of {image}", within)
-        eventually(lambda: self.open() == set(nodes), f"{nodes} open", within)
-
-    def sbatch(self, seconds: float, *options: str) -> int:
-        done = self.cluster.run_slurm(
-            *("sbatch", "--parsable", "-p", "dynamic", "-o", "/dev/null", "--mem=100"),
-            *(*options, f"--wrap=sleep {seconds}"),
-        )
-        return int(done.stdout)
-
-    def job(self, job_id: int) -> dict[str, Any]:
-        shown = self.cluster.run_slurm("scontrol", "show", "job", str(job_id), "--json").stdout
-        return dict(json.loads(shown)["jobs"][0])
-
-    def runs(self, job_id: int) -> str:
-        """Where a job runs."""
-        job = self.job(job_id)
-        return str(job["nodes"]) if "RUNNING" in job["job_state"] else ""
-
-    def completed(self, job_id: int) -> bool:
-        state = self.job(job_id)["job_state"]
-        assert not {"FAILED", "NODE_FAIL", "CANCELLED", "REQUEUED"} & set(state), state
-        return "COMPLETED" in state
-
-    def metric(self, name: str) -> dict[str, float]:
-        text = httpx.get(f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics").text
-        lines = (line.rpartition(" ") for line in text.splitlines() if line.startswith(name))
-        return {key: float(value) for key, _, value in lines}
+ROLL_OUTS = int(os.environ.get("POOLS_ROLL_OUTS", "3"))
+"""Under load; `make test-pools` has 20 of them."""
 
 
 @pytest.fixture(scope="module", params=["26.05", "24.11"])
@@ -203,12 +126,17 @@ def test_what_slurm_is_told_of_nodes_changes(world: World) -> None:
     assert {world.nodes()[node]["weight"] for node in NODES} == {7}
 
 
-def test_a_template_that_crashes_stops_and_the_old_one_takes_it_back(world: World) -> None:
+def test_a_template_that_crashes_stops_and_the_old_one_takes_it_back(
+    world: World, evidence: Evidence
+) -> None:
+    world.fleet.forget()
     world.write(pools(CRASHES, update={"maxUnavailable": 3}))
     stopped = 'slurm_extender_pool_stopped{pool="dyn"}'
     eventually(lambda: world.metric("slurm_extender_pool_stopped").get(stopped) == 1, "stopped")
     time.sleep(3)
-    assert list(world.images().values()).count(CRASHES) == 2
+    tried = [node for node, made in world.fleet.seen.made.items() if CRASHES in dict(made)]
+    evidence.crash_loop_stopped_after.append(len(tried))
+    assert len(tried) == 2
     assert "fail; on dynamic-" in world.actors.trouble("roll-outs")
     eventually(lambda: len(world.open()) == 2, "the others are open")
     world.write(pools())
@@ -255,14 +183,19 @@ def test_a_smaller_pool_forgets_nodes(world: World) -> None:
     eventually_not(world.images, "no slurmd Pod is left")
 
 
-def test_slurms_power_saving_ends_and_makes_pods(world: World) -> None:
+def test_slurms_power_saving_ends_and_makes_pods(world: World, evidence: Evidence) -> None:
     node = NODES[2]
     world.cluster.run_slurm("scontrol", "update", f"NodeName={node}", "State=POWER_DOWN")
     eventually(lambda: node not in world.images(), "its Pod ended")
     eventually(lambda: "POWERED_DOWN" in world.states()[node], "powered down", 30)
     assert node not in world.images()
+    world.fleet.forget()
+    asked, began = time.time(), time.monotonic()
     job = world.sbatch(1, "-w", node)
     eventually(lambda: world.completed(job), "the job that woke it", 60)
+    evidence.resume_to_first_line_s.append(round(world.first_line(job) - asked, 1))
+    ((_, started),) = world.fleet.seen.made[node]
+    evidence.resume_to_slurmd_s.append(round(started - began, 1))
     world.all_serve(*NODES)
     time.sleep(3)  # a second boot would take it down
     assert node in world.open()
@@ -297,3 +230,37 @@ def test_a_leader_that_is_killed_leaves_nothing_undone(world: World) -> None:
         world.cluster.kill("extender")
         world.cluster.start("extender")
     world.all_serve(*NODES, image="v4")
+
+
+def templates(number: int) -> dict[str, Any]:
+    """Returns another template: each second one differs from the last in its image alone, the others
+    in what Slurm is told of nodes, too."""
+    return {"image": f"r{number}", "slurm": {"weight": 2 + number // 2}, "update": {"maxUnavailable": 2}}
+
+
+@pytest.mark.timeout(60 + 60 * ROLL_OUTS)
+def test_no_job_is_lost_in_roll_outs_under_load(world: World, evidence: Evidence) -> None:
+    world.fleet.forget()
+    jobs = NativeJobs(world.cluster, f"lines-{world.actors.round}")
+    observer = Observer(world.cluster, limit=2)
+    try:
+        with observer.looking(), jobs.coming():
+            for number in range(1, ROLL_OUTS + 1):
+                world.write(pools(**templates(number)))
+                world.all_run(f"r{number}", weight=2 + number // 2, within=60)
+                evidence.roll_outs += 1
+            eventually(lambda: world.open() == set(NODES), "all are open")
+    finally:
+        starts = [(node, when) for node, made in world.fleet.seen.made.items() for _, when in made]
+        evidence.joined_s += observer.joined_s(starts)
+        evidence.replaced += len(starts)
+        evidence.replaced_busy += world.fleet.seen.ended_busy
+        evidence.beyond_limit += len(observer.beyond)
+        evidence.looks += observer.looks
+        evidence.waited += observer.waited
+        evidence.jobs += len(jobs.states)
+        evidence.jobs_lost += jobs.lost
+    assert len(starts) == ROLL_OUTS * len(NODES)
+    assert observer.waited
+    assert not jobs.lost
+    assert not observer.beyond

@@ -1,0 +1,81 @@
+"""Native jobs that keep coming: short ones, on one node or two. Each writes a line when all of it has
+gone well, which is counted here beside what Slurm says of it."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.local.cluster import Cluster
+from deploy.local.layout import Layout
+from tests.end_to_end.actors import eventually
+
+_PAUSE_S = 0.7
+_LOOKS_EVERY = 5  # jobs; slurmctld forgets a job 60 s after its end
+_LIVE = frozenset({"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"})
+
+
+class NativeJobs:
+    """Of one cluster, in the partition `dynamic`."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self._lines = f"/tmp/{name}"
+        self._file: Path = Layout(cluster.directory).slurm / "tmp" / name
+        self._random = random.Random(name)
+        self.states: dict[int, str] = {}
+        """What Slurm said of each job last."""
+
+    @contextmanager
+    def coming(self) -> Iterator[NativeJobs]:
+        """While this lasts they come; then they all end."""
+        stop = threading.Event()
+
+        def come() -> None:
+            while not stop.wait(_PAUSE_S):
+                self._submit()
+                if len(self.states) % _LOOKS_EVERY == 0:
+                    self._look()
+
+        with ThreadPoolExecutor(1) as thread:
+            comes = thread.submit(come)
+            try:
+                yield self
+            finally:
+                stop.set()
+            comes.result()
+        eventually(self._have_ended, "the native jobs have ended", 60)
+
+    def _submit(self) -> None:
+        seconds = self._random.choice((0.2, 1, 2, 4))
+        nodes = self._random.choice((1, 1, 1, 2))
+        tasks = nodes * self._random.choice((1, 2, 4))
+        submitted = self._cluster.run_slurm(
+            *("sbatch", "--parsable", "--no-requeue", "-p", "dynamic", "-o", "/dev/null", "--mem=100"),
+            *("-N", str(nodes), "-n", str(tasks), "-J", f"native-{len(self.states)}"),
+            f"--wrap=srun -N {nodes} sleep {seconds} && echo $SLURM_JOB_ID >> {self._lines}",
+        )
+        self.states[int(submitted.stdout)] = "PENDING"
+
+    def _look(self) -> None:
+        told = self._cluster.run_slurm("squeue", "-h", "-t", "all", "-o", "%i %T").stdout.split()
+        now = dict(zip(map(int, told[::2]), told[1::2], strict=True))
+        self.states |= {job: now[job] for job in self.states.keys() & now.keys()}
+
+    def _have_ended(self) -> bool:
+        self._look()
+        return _LIVE.isdisjoint(self.states.values())
+
+    @property
+    def lost(self) -> list[str]:
+        """Those that did not go well, in words."""
+        lines = self._file.read_text().split() if self._file.exists() else []
+        return [
+            f"{job}: {state}, {lines.count(str(job))} lines"
+            for job, state in self.states.items()
+            if state != "COMPLETED" or lines.count(str(job)) != 1
+        ]

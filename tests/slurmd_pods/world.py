@@ -1,0 +1,115 @@
+"""What the tests of pools see and do: people at kubectl and scontrol, and a fleet of Nodes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import yaml
+
+from deploy.local.kubernetes_config import POOLS_NAMESPACE
+from deploy.local.layout import Layout
+from tests.end_to_end.actors import Actors, eventually, eventually_not
+from tests.slurmd_pods.fleet import Fleet
+
+NODES = ["dynamic-1", "dynamic-2", "dynamic-3", "dynamic-4"]
+SIZE = "CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=16000"
+STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
+"""kwok leaves the Pod to the fleet."""
+
+
+def pools(image: str = "v1", **more: Any) -> str:
+    template = {
+        "metadata": {"annotations": STAYS},
+        "spec": {"containers": [{"name": "slurmd", "image": image}]},
+    }
+    slurm = {"features": ["dynamic"], "gres": "gpu:h100:4", "conf": SIZE} | more.pop("slurm", {})
+    pool = {"name": "dyn", "nodeSelector": {"pool": "yes"}, "slurm": slurm, "template": template}
+    return yaml.safe_dump({"controllers": ["127.0.0.1:6817"], "pools": [pool | more]})
+
+
+class World:
+    """A cluster, its people, and a fleet."""
+
+    def __init__(self, actors: Actors, fleet: Fleet) -> None:
+        self.actors, self.fleet, self.cluster = actors, fleet, actors.cluster
+
+    def write(self, text: str) -> None:
+        self.cluster.pools_file.write_text(text)
+
+    def label(self, *nodes: str) -> None:
+        """These Nodes are in the pool, and no others."""
+        for node in NODES:
+            mark = "pool=yes" if node in nodes else "pool-"
+            self.cluster.kubectl("label", "node", node, mark, "--overwrite")
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        shown = self.cluster.run_slurm("scontrol", "show", "nodes", "--json").stdout
+        return {node["name"]: node for node in json.loads(shown)["nodes"]}
+
+    def states(self) -> dict[str, set[str]]:
+        """Of the pool's nodes in Slurm."""
+        return {name: set(node["state"]) for name, node in self.nodes().items() if name in NODES}
+
+    def open(self) -> set[str]:
+        """The nodes that take jobs."""
+        closed = {"DRAIN", "DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"}
+        return {name for name, states in self.states().items() if not states & closed}
+
+    def images(self) -> dict[str, str]:
+        listed = self.cluster.kubectl("get", "pods", "-n", POOLS_NAMESPACE, "-o", "json").stdout
+        return {
+            pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"]
+            for pod in json.loads(listed)["items"]
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def all_serve(self, *nodes: str, image: str = "v1", within: float = 60.0) -> None:
+        expected = dict.fromkeys(nodes, image)
+        eventually(lambda: self.images() == expected, f"slurmd Pods of {image}", within)
+        eventually(lambda: self.open() == set(nodes), f"{nodes} open", within)
+
+    def all_run(self, image: str, weight: int, within: float) -> None:
+        """Waits until all Nodes run this, and Slurm knows their nodes by this weight."""
+
+        def old() -> list[str]:
+            images, nodes = self.images(), self.nodes()
+            return [
+                name
+                for name in NODES
+                if images.get(name) != image or nodes.get(name, {"weight": 0})["weight"] != weight
+            ]
+
+        eventually_not(old, f"all Nodes run {image}", within)
+
+    def sbatch(self, seconds: float, *options: str) -> int:
+        done = self.cluster.run_slurm(
+            *("sbatch", "--parsable", "-p", "dynamic", "-o", "/tmp/job-%j", "--mem=100"),
+            *(*options, f"--wrap=date +%s.%N; sleep {seconds}"),
+        )
+        return int(done.stdout)
+
+    def job(self, job_id: int) -> dict[str, Any]:
+        shown = self.cluster.run_slurm("scontrol", "show", "job", str(job_id), "--json").stdout
+        return dict(json.loads(shown)["jobs"][0])
+
+    def runs(self, job_id: int) -> str:
+        """Where a job runs."""
+        job = self.job(job_id)
+        return str(job["nodes"]) if "RUNNING" in job["job_state"] else ""
+
+    def first_line(self, job_id: int) -> float:
+        """When a job wrote it, by the machine's clock."""
+        output = Layout(self.cluster.directory).slurm / "tmp" / f"job-{job_id}"
+        return float(output.read_text().split()[0])
+
+    def completed(self, job_id: int) -> bool:
+        state = self.job(job_id)["job_state"]
+        assert not {"FAILED", "NODE_FAIL", "CANCELLED", "REQUEUED"} & set(state), state
+        return "COMPLETED" in state
+
+    def metric(self, name: str) -> dict[str, float]:
+        text = httpx.get(f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics").text
+        lines = (line.rpartition(" ") for line in text.splitlines() if line.startswith(name))
+        return {key: float(value) for key, _, value in lines}
