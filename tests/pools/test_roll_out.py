@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from extender.pools.pool import Pool, Update
 from extender.pools.roll_out import Assign, Drain, Undrain
-from tests.pools.world import POOL, World
+from tests.pools.world import PERSON, POOL, World
 
 
 def wide(**update: int | str | bool) -> Pool:
@@ -156,13 +157,79 @@ def test_a_persons_drain_is_never_taken_back_and_its_idle_node_is_replaced() -> 
     world = World(3)
     world.settle()
     machine = world.machines["n0001"]
-    machine.states, machine.reason = {"DRAIN"}, "disk is loud"
+    machine.states, machine.reason = {"DRAIN"}, PERSON
     world.change(template=2)
     world.settle()
     assert machine.running
     assert machine.running.revision == world.pool.assignment.revision
-    assert (machine.states, machine.reason) == ({"DRAIN"}, "disk is loud")
+    assert (machine.states, machine.reason) == ({"DRAIN"}, PERSON)
     assert len(world.serving) == 3
+
+
+@pytest.mark.parametrize("state", ["DRAIN", "DOWN"])
+def test_what_slurm_is_told_does_not_change_while_a_person_has_the_node_out_of_service(
+    state: str,
+) -> None:
+    """Slurm would forget that with the node, and the new one take jobs."""
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states, machine.reason = {state}, PERSON
+    world.change(template=2, slurm={"weight": 3})
+    world.settle()
+    assert (machine.states, machine.reason) == ({state}, PERSON)
+    assert machine.running is not None
+    assert machine.running.revision == world.pool.assignment.revision
+    machine.states, machine.reason = set(), ""
+    world.settle()
+    assert world.serving == {"n0000"}
+
+
+def test_no_node_without_slurmd_is_forgotten_that_a_person_has_drained() -> None:
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.cordoned = True
+    world.settle()
+    assert machine.running is None
+    machine.reason = PERSON
+    machine.cordoned = False
+    world.change(template=2, slurm={"weight": 3})
+    world.settle()
+    assert machine.running is not None
+    assert (machine.states, machine.reason) == ({"DRAIN"}, PERSON)
+
+
+def test_a_reservation_that_has_begun_is_waited_for_where_slurm_has_to_forget_the_node() -> None:
+    world = World(2)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states = {"RESERVED"}
+    world.change(template=2, slurm={"weight": 3})
+    world.settle()
+    assert machine.states == {"RESERVED"}
+    assert machine.running
+    assert world.serving == {"n0001"}
+    machine.states = set()
+    world.settle()
+    assert world.serving == {"n0000", "n0001"}
+
+
+def test_a_node_in_a_bad_condition_is_drained_all_the_time_that_it_is_replaced() -> None:
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.bad = True
+    world.settle(2)
+    world.change(template=2)
+    for _ in range(20):
+        world.step()
+        assert "DRAIN" in machine.states
+    assert machine.running is not None
+    assert machine.running.revision == world.pool.assignment.revision
+    machine.bad = False
+    world.settle()
+    assert world.serving == {"n0000"}
 
 
 def test_a_drain_for_the_nodes_sake_is_made_the_pools_before_slurmd_ends() -> None:
@@ -221,6 +288,31 @@ def test_a_node_that_somebody_elses_slurmd_has_is_left_alone() -> None:
     assert world.serving == {"n0001"}
 
 
+def test_nodes_of_others_are_neither_counted_nor_drained_nor_deleted_where_a_pool_has_enough() -> None:
+    """They match the pool as its own do."""
+    world = World(5, replace(POOL, replicas=2))
+    for name, static in (("n0000", True), ("n0001", False), ("n0003", False)):
+        machine = world.machines[name]
+        machine.in_slurm, machine.static, machine.jobs = True, static, 8
+    world.settle()
+    assert world.serving == {"n0002", "n0004"}
+    world.machines["n0001"].jobs = world.machines["n0003"].jobs = 0
+    world.settle()
+    assert world.serving == {"n0002", "n0004"}
+    assert all(machine.in_slurm for machine in world.machines.values())
+    assert not any(machine.states for machine in world.machines.values())
+
+
+def test_a_host_that_slurm_powers_up_is_not_the_pools() -> None:
+    world = World(2)
+    host, cloud = world.machines.values()
+    host.in_slurm = host.static = cloud.in_slurm = cloud.static = True
+    host.states, cloud.states = {"POWERING_UP"}, {"POWERING_UP", "CLOUD"}
+    world.settle()
+    assert host.running is None
+    assert cloud.running is not None
+
+
 def test_a_node_that_a_pool_made_before_its_node_came_anew_is_made_again() -> None:
     """A Node that is deleted and created loses its annotations."""
     world = World(1)
@@ -249,6 +341,20 @@ def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_u
     assert world.lost_jobs == 0
 
 
+def test_a_slurmd_that_ran_on_while_its_node_was_powered_down_is_made_to_boot() -> None:
+    """The leader was away: slurmctld would take no registration, and give the job up."""
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states, machine.jobs = {"POWERING_UP"}, 8
+    machine.started = 0
+    for _ in range(10):
+        world.step()
+    assert not machine.states
+    assert machine.running is not None
+    assert machine.running.boots
+
+
 def test_a_node_that_was_drained_when_it_was_powered_down_can_be_woken() -> None:
     """By whoever ended its Pod: Slurm wakes no drained node."""
     world = World(1)
@@ -268,6 +374,62 @@ def test_in_maintenance_only_reserved_nodes_are_replaced() -> None:
     world.machines["n0001"].states |= {"MAINTENANCE"}
     world.settle()
     assert world.serving == {"n0001"}
+
+
+def test_a_drain_ends_with_the_maintenance() -> None:
+    world = World(1, wide(in_maintenance=True))
+    world.settle()
+    machine = world.machines["n0000"]
+    world.start_job(machine)
+    machine.states = {"MAINTENANCE"}
+    world.change(template=2)
+    world.settle(3)
+    assert "DRAIN" in machine.states
+    machine.states -= {"MAINTENANCE"}
+    world.settle(3)
+    assert not machine.states
+
+
+def test_a_cordoned_node_that_is_down_is_given_free() -> None:
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states, machine.reason, machine.cordoned = {"DOWN"}, "Not responding", True
+    world.settle()
+    assert machine.running is None
+
+
+def test_slurmds_that_slurmctld_never_hears_of_stop_a_roll_out_and_say_why() -> None:
+    """They run, and nothing crashes: the address of slurmctld is wrong, or a volume never comes."""
+    world = World(20)
+    for machine in world.machines.values():
+        machine.silent = True
+    world.settle(50)
+    assert not world.state.stopped
+    world.settle(20)
+    assert sum(each.running is not None for each in world.machines.values()) == 2
+    assert "has not told slurmctld of itself for 10 minutes" in world.state.stopped
+
+
+def test_a_template_whose_registration_slurm_does_not_take_comes_to_two_nodes() -> None:
+    """It tells of more devices than slurmd finds, say."""
+    world = World(20)
+    world.refused = {world.pool.assignment.revision}
+    world.settle(20)
+    assert sum(each.running is not None for each in world.machines.values()) == 2
+    assert "does not take its registration: gres/gpu count (0 < 2)" in world.state.stopped
+    world.change(template=2, slurm={"gres": "gpu:h100:2"})
+    world.settle()
+    assert len(world.serving) == 20
+
+
+def test_five_thousand_nodes_are_decided_about_at_once() -> None:
+    world = World(5000)
+    world.settle(6)
+    began = process_time()
+    world.decide()
+    assert world.state.serving == 5000
+    assert process_time() - began < 1
 
 
 def test_a_drain_that_a_crash_left_is_taken_back_by_the_next_leader() -> None:
@@ -292,6 +454,8 @@ def test_no_job_is_lost_and_all_come_to_the_newest_template(
     world.change(template="last")
     for machine in world.machines.values():
         machine.cordoned, machine.matches, machine.jobs, machine.pods = False, True, 0, 0
+        machine.bad = False
+        world.undrain(machine)
     world.settle(160)
     assert world.lost_jobs == 0
     assert len(world.serving) == 8
