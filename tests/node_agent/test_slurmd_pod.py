@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import subprocess
-from contextlib import asynccontextmanager, suppress
+import sys
+import time
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +33,7 @@ from wellknown.names import SLURMD
 from wellknown.slurmd_pod import Assignment, pod_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from tests.node_agent.node import Node
 
@@ -165,26 +167,38 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def start(root: Path, **environment: str) -> tuple[int, str]:
-    """Returns the exit status and the output. What is left then ends, as in a container."""
+def start(root: Path, inside: Sequence[str] = (), **environment: str) -> tuple[int, str]:
+    """Returns the exit status and the output."""
+    with started(root, inside, **environment) as ran:
+        status = ran.wait(timeout=20)
+    return status, (root / "output").read_text()
+
+
+@contextmanager
+def started(
+    root: Path, inside: Sequence[str] = (), **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """What is left then ends, as in a container."""
     text = Path(manifest_module.__file__).with_name("start.sh").read_text()
     for place in ("/run/slurm-extender", " /slurm-extender/pod", ">/slurm-extender/pod"):
         text = text.replace(place, place.replace("/", f"{root}/", 1))
     text = text.replace("/slurm-extender/scripts", f"{root}/slurm-extender/scripts")
     text = text.replace("/var/spool/slurmd", f"{root}/spool")
     text = text.replace("/dev/termination-log", f"{root}/termination-log")
-    output = root / "output"
-    with output.open("w") as to:
+    with (root / "output").open("w") as to:
         ran = subprocess.Popen(
-            ["/bin/sh", "-c", text, "start", "-D", "-Z"],
+            [*inside, "/bin/sh", "-c", text, "start", "-D", "-Z"],
             env={"PATH": f"{root}/bin:/usr/bin:/bin", **environment},
             stdout=to,
             start_new_session=True,
+            text=True,
         )
-    status = ran.wait(timeout=20)
-    with suppress(ProcessLookupError):
-        os.killpg(ran.pid, signal.SIGKILL)
-    return status, output.read_text()
+    try:
+        yield ran
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(ran.pid, signal.SIGKILL)
+        ran.wait()
 
 
 def test_slurmd_starts_with_its_options_and_tells_the_agent_its_devices(root: Path) -> None:
@@ -217,6 +231,95 @@ def test_a_script_that_fails_ends_the_container_and_says_which(root: Path) -> No
     assert (root / "termination-log").read_text() == "script 10-a failed with exit status 7\n"
 
 
+# -- The same as the first process of a container
+
+
+CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def first_process(container: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{container.pid}/task/{container.pid}/children")
+    end = time.monotonic() + 10
+    while not (found := children.read_text().split()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return int(found[0])
+
+
+_LEAVES_ZOMBIES = """
+import os, pathlib, time
+if not (child := os.fork()):
+    os._exit(0) if os.fork() else (time.sleep(0.2), os._exit(0))
+os.waitpid(child, 0)
+time.sleep(0.6)
+print([each for each in pathlib.Path("/proc").glob("[0-9]*/stat") if ") Z " in each.read_text()])
+"""
+
+
+def test_what_slurmd_leaves_behind_is_reaped(root: Path) -> None:
+    """slurmd does not wait for slurmstepd, which forks twice: as a zombie it would look like a job."""
+    program(root / "bin/slurmd", f'[ "$1" = -G ] || exec {sys.executable} {root}/slurmd.py')
+    (root / "slurmd.py").write_text(_LEAVES_ZOMBIES)
+    assert start(root, CONTAINER) == (0, "[]\n")
+
+
+@pytest.mark.parametrize("hangs", ["script", "slurmd -G", "slurmd"])
+def test_a_container_that_is_ended_ends_whatever_it_does(root: Path, hangs: str) -> None:
+    hang = f"touch {root}/up; exec sleep 60"
+    if hangs == "script":
+        program(root / "slurm-extender/scripts/10-a", hang)
+    elif hangs == "slurmd -G":
+        program(root / "bin/slurmd", hang)
+    else:
+        program(root / "bin/slurmd", f'[ "$1" = -G ] || {{ {hang}; }}')
+    with started(root, CONTAINER) as container:
+        end = time.monotonic() + 10
+        while not (root / "up").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(first_process(container), signal.SIGTERM)
+        assert container.wait(timeout=5) != 0
+
+
+def stop(root: Path, before: str, state: str = "State=IDLE+DRAIN") -> tuple[float, str]:
+    """Returns how long it took, in seconds, and what was asked of Slurm. `before` runs before it, in the
+    same container."""
+    text = Path(manifest_module.__file__).with_name("stop.sh").read_text()
+    shown = f"NodeName=n1 Arch=x86_64\n   {state} Weight=1\n   Partitions=POWER,DRAIN"
+    program(root / "bin/scontrol", f"[ $1 = show ] && echo '{shown}' || echo \"$@\" >>{root}/asked")
+    program(root / "bin/slurmstepd", "sleep 2")
+    (root / "stop").write_text(text)
+    began = time.monotonic()
+    argv = (*CONTAINER, "sh", "-c", f"{before}\nsh {root}/stop n1 gpu\nexit 0")
+    path = f"{root}/bin:/usr/bin:/bin"
+    subprocess.run(argv, env={"PATH": path}, check=True, timeout=30, start_new_session=True)
+    asked = root / "asked"
+    return time.monotonic() - began, asked.read_text() if asked.exists() else ""
+
+
+@pytest.mark.parametrize(
+    ("before", "waits"),
+    [
+        ("", False),
+        ("slurmstepd &", True),
+        ("SLURM_SCRIPT_CONTEXT=prolog_slurmd sleep 2 &", True),
+        ("SLURM_SCRIPT_CONTEXT=prolog_task sleep 2 &", False),
+        ("sh -c 'slurmstepd & exec sleep 9' & sleep 2.5", False),
+        ("slurmstepd infinity & sleep 0.1", False),
+    ],
+)
+def test_slurmd_is_ended_when_neither_jobs_nor_their_prologs_run(
+    root: Path, before: str, waits: bool
+) -> None:
+    took, asked = stop(root, before)
+    took -= 2.5 if "2.5" in before else 0
+    assert (took > 4.5) is waits
+    assert not asked
+
+
+def test_a_node_that_is_not_drained_is_drained_before_slurmd_ends(root: Path) -> None:
+    _, asked = stop(root, "", "State=IDLE+DYNAMIC_NORM")
+    assert "update nodename=n1 state=drain reason=slurm-extender pool gpu: its slurmd Pod is" in asked
+
+
 # -- What is next
 
 
@@ -236,7 +339,7 @@ OLD = {"metadata": {"uid": "u", "labels": {"slurm-extender.io/revision": "gpu-0"
         (Assignment("gpu"), POD, (), Step.END),
         (Assignment("gpu"), None, (), Step.NOTHING),
         (None, POD, ("job_1",), Step.WAIT),
-        (ASSIGNED, POD | {"status": {"phase": "Failed"}}, (), Step.END),
+        (ASSIGNED, POD | {"status": {"phase": "Failed"}}, (), Step.TAKE_AWAY),
         (None, {"metadata": {"deletionTimestamp": "x"}}, (), Step.NOTHING),
     ],
 )
@@ -260,7 +363,9 @@ class Bench:
         says = self.troubles.__setitem__
         self.pods = NodePods(self.kubernetes, "n1", self._hears, print, "slurm-nodes")
         here = Here(lambda: self.pods.slurmd, lambda _: self.jobs, lambda: ("gpu:2", 1))
-        self.runner = SlurmdRunner(self.kubernetes, "n1", "slurm-nodes", "example.io/name", here, says)
+        self.now = 1000.0
+        names = "n1", "slurm-nodes", "example.io/name"
+        self.runner = SlurmdRunner(self.kubernetes, *names, here, says, clock=lambda: self.now)
 
     def _hears(self) -> None:
         self.runner.hears()
@@ -349,6 +454,34 @@ async def test_a_pod_that_has_ended_is_made_again(bench: Bench) -> None:
     evicted = {"status": {"phase": "Failed", "reason": "Evicted"}}
     bench.kubernetes.edit("pods", pod_name("n1"), evicted, "slurm-nodes")
     await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
+
+
+async def test_a_pod_that_ends_at_once_is_not_made_again_and_again(bench: Bench) -> None:
+    """The kubelet does not take it, say: the Node would be shutting down, or has no room."""
+    await bench.assign("gpu-1")
+    uids = set[str]()
+    for _ in range(2):
+        await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
+        assert bench.pod is not None
+        uids.add(bench.pod["metadata"]["uid"])
+        failed = {"status": {"phase": "Failed", "reason": "OutOfcpu"}}
+        bench.kubernetes.edit("pods", pod_name("n1"), failed, "slurm-nodes")
+    await asyncio.sleep(0.2)
+    assert bench.pod is not None
+    assert bench.pod["metadata"]["uid"] in uids
+    bench.now += 60
+    bench.runner.hears()
+    await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
+
+
+async def test_an_assignment_of_a_later_release_changes_nothing(bench: Bench) -> None:
+    await bench.assign("gpu-1")
+    await eventually(lambda: bench.pods.slurmd is not None)
+    await bench.kubernetes.patch_node("n1", {"metadata": {"annotations": {SLURMD: '{"v":2}'}}})
+    await eventually(lambda: bench.problem)
+    assert bench.problem == 'the annotation slurm-extender.io/slurmd is not understood: {"v":2}'
+    assert bench.pod is not None
+    assert "deletionTimestamp" not in bench.pod["metadata"]
 
 
 async def test_what_cannot_be_made_is_told_on_the_node(bench: Bench) -> None:

@@ -191,7 +191,7 @@ def test_no_node_without_slurmd_is_forgotten_that_a_person_has_drained() -> None
     machine = world.machines["n0000"]
     machine.cordoned = True
     world.settle()
-    assert machine.running is None
+    assert world.member(machine).pod is None
     machine.reason = PERSON
     machine.cordoned = False
     world.change(template=2, slurm={"weight": 3})
