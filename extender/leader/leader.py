@@ -20,6 +20,7 @@ from extender.control.shared_secret import PART as SECRET
 from extender.control.shared_secret import shared_secret
 from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
+from extender.node_sync.drain_decision import ObservedNode, drain_reason
 from extender.node_sync.prolog_gate import Gate
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.kept_back import InVain
@@ -209,8 +210,12 @@ class Leader:
             """A placeholder that is a batch job has a process of slurmd's, which ends with slurmd."""
             return placeholder_cpus(ledger.holding(node), node, slurm) if external else 0
 
+        def cause(observed: ObservedNode) -> str:
+            found = drain_reason(observed, own.settings.drain_settings)
+            return found.reason if found is not None else ""
+
         leadership = PoolLeadership(
-            lambda: own.pools.content, own.settings.pools_namespace, own.lease.held, stays
+            *(lambda: own.pools.content, own.settings.pools_namespace, own.lease.held, stays, cause)
         )
         return PoolController(
             own.kubernetes, own.slurm, own.slurm_nodes, own.cluster, leadership, own.health

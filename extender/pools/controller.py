@@ -6,6 +6,7 @@ or taken back, Slurm is asked once more how the node is, and nothing is done abo
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,13 +18,16 @@ import structlog
 
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.slurm_nodes import SlurmNodes
+from extender.cluster.view import ClusterView
 from extender.cluster.view_updater import ClusterViewUpdater
+from extender.node_sync.drain_decision import ObservedNode
 from extender.pools.gone_nodes import PART as GONE
 from extender.pools.gone_nodes import GoneNodes
 from extender.pools.member import Member, SlurmdPod
 from extender.pools.pool import Pool
 from extender.pools.roll_out import Action, Assign, Delete, Drain, PoolState, Undrain, decide
-from kubernetes_client.errors import Conflict, KubernetesError, NotFound
+from extender.request.node_constraints import Node
+from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from service.cooperative import yielding
@@ -33,7 +37,7 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.names import POOL, SLURMD
-from wellknown.slurmd_pod import Assignment
+from wellknown.slurmd_pod import Assignment, pod_name
 
 _INTERVAL_S = 2.0
 _SOON_S = 0.3
@@ -61,6 +65,8 @@ class Leadership:
     placeholder_cpus: Callable[[str, SlurmNode], int]
     """Returns how many CPUs of a Node and its node are placeholders' that lose nothing when slurmd is
     started anew."""
+    cause: Callable[[ObservedNode], str]
+    """Returns why a Node is a reason to drain its node; "" where it is none."""
 
 
 class PoolController:
@@ -120,11 +126,12 @@ class PoolController:
 
     def _note(self, manifest: Manifest, gone: bool) -> None:
         name = manifest["metadata"]["name"]
-        pod = None if gone else SlurmdPod.parse(manifest)
+        node = (manifest.get("spec") or {}).get("nodeName") or ""
+        pod = None if gone or name != pod_name(node) else SlurmdPod.parse(manifest)
         if pod is None:
             self._pods.pop(name, None)
         else:
-            self._pods[name] = ((manifest.get("spec") or {}).get("nodeName") or "", pod)
+            self._pods[name] = node, pod
 
     async def _pause(self) -> None:
         with suppress(TimeoutError):
@@ -139,16 +146,17 @@ class PoolController:
         except SlurmError as error:
             self._health.says(_ACTING, error)
             return
-        members = await self._members({node.name: node for node in reading.nodes})
+        view = self._cluster.view  # Nodes may go meanwhile
+        members = await self._members(view, {node.name: node for node in reading.nodes})
         pools, states, errors = self._all_pools(members), dict[str, PoolState](), list[str]()
         taken, acts = set[str](), 0
         for pool in pools:
-            own, matching = self._of(pool, members, taken)
+            own, matching = _of(pool, members, view, taken)
             decision = decide(pool, own, matching)
             states[pool.name] = decision.state
             results = await asyncio.gather(*(self._act(pool, action) for action in decision.actions))
             errors += [f"{pool.name}: {error}" for error in results if error is not None]
-            acts += len(results)
+            acts += results.count(None)  # what fails is no reason to hurry
         await self._gone.look(reading.nodes)
         self._next_in = max(_SOON_S, _SHARE * reading.took) if acts else reading.pause(_INTERVAL_S)
         self._acted_at = asyncio.get_running_loop().time() if acts else self._acted_at
@@ -159,30 +167,30 @@ class PoolController:
         self._health.says(_STOPPED, stopped or None, alarm=True)
         self._health.says(_ACTING, "; ".join(errors[:1]) or None)
 
-    async def _members(self, slurm: Mapping[str, SlurmNode]) -> list[Member]:
-        """Returns all Nodes as both systems have them now."""
+    async def _members(self, view: ClusterView, slurm: Mapping[str, SlurmNode]) -> list[Member]:
+        """Returns all Nodes as both systems have them now. Of several that name the same node, the pool
+        does nothing about those that do not stand for it."""
         pods = dict(self._pods.values())
         return [
-            self._member(name, slurm, pods) async for name in yielding(tuple(self._cluster.view.nodes))
+            self._member(node, slurm.get(node.slurm_name), pods.get(node.name))
+            async for node in yielding(view.nodes.values())
+            if view.node_of(node.slurm_name) is node
         ]
 
-    def _member(
-        self, name: str, slurm: Mapping[str, SlurmNode], pods: Mapping[str, SlurmdPod]
-    ) -> Member:
-        node = self._cluster.view.nodes[name]
-        status = self._cluster.node_statuses.get(name, NodeStatus())
-        stands = self._cluster.view.node_of(node.slurm_name)
-        known = slurm.get(node.slurm_name) if stands is not None and stands.name == name else None
+    def _member(self, node: Node, slurm: SlurmNode | None, pod: SlurmdPod | None) -> Member:
+        status = self._cluster.node_statuses.get(node.name, NodeStatus())
         return Member(
-            name,
+            node.name,
             node.slurm_name,
             assigned=status.assigned,
-            pod=pods.get(name),
-            slurm=known,
+            pod=pod,
+            slurm=slurm,
             cordoned=node.unschedulable,
             has_agent=node.has_agent,
             problem=status.slurmd_problem,
-            placeholder_cpus=self._leads.placeholder_cpus(name, known) if known is not None else 0,
+            placeholder_cpus=self._leads.placeholder_cpus(node.name, slurm) if slurm is not None else 0,
+            cause=self._leads.cause(ObservedNode(node, status, slurm)) if slurm is not None else "",
+            now=time.time(),
         )
 
     def _all_pools(self, members: Iterable[Member]) -> list[Pool]:
@@ -191,23 +199,6 @@ class PoolController:
         known = {pool.name for pool in pools}
         left = {each.assigned.pool for each in members if each.assigned is not None} - known
         return [*pools, *(Pool(name, {}, 0) for name in sorted(left))]
-
-    def _of(
-        self, pool: Pool, members: Iterable[Member], taken: set[str]
-    ) -> tuple[list[Member], frozenset[str]]:
-        """Returns the Nodes that are in a pool or match it, and the names of those that match: a Node
-        that matches several pools is for the first of them."""
-        own, matching = list[Member](), set[str]()
-        for each in members:
-            inside = _pool_of(each) == pool.name
-            labels = self._cluster.view.nodes[each.node].labels
-            if pool.replicas != 0 and each.node not in taken and pool.selects(labels):
-                taken.add(each.node)
-                if inside or _pool_of(each) is None:
-                    matching.add(each.node)
-            if inside or each.node in matching:
-                own.append(each)
-        return own, frozenset(matching)
 
     async def _act(self, pool: Pool, action: Action) -> Exception | None:
         async with self._slots:
@@ -264,7 +255,11 @@ class PoolController:
             "revision": 1,
             "data": pool.data,
         }
-        await self._kubernetes.create_revision(self._leads.namespace, manifest)
+        try:
+            await self._kubernetes.create_revision(self._leads.namespace, manifest)
+        except NotFound as error:
+            words = f"there is no namespace {self._leads.namespace} for slurmd Pods: {error.message}"
+            raise Rejected(error.status, words) from error
         self._made.add(name)
         await self._forget_old(pool)
 
@@ -290,6 +285,24 @@ class PoolController:
             self._made.discard(name)
 
 
+def _of(
+    pool: Pool, members: Iterable[Member], view: ClusterView, taken: set[str]
+) -> tuple[list[Member], frozenset[str]]:
+    """Returns the Nodes that are in a pool or match it, and the names of those that match: a Node that
+    matches several pools is for the first of them."""
+    own, matching = list[Member](), set[str]()
+    for each in members:
+        inside = _pool_of(each) == pool.name
+        labels = view.nodes[each.node].labels
+        if pool.replicas != 0 and each.node not in taken and pool.selects(labels):
+            taken.add(each.node)
+            if inside or _pool_of(each) is None:
+                matching.add(each.node)
+        if inside or each.node in matching:
+            own.append(each)
+    return own, frozenset(matching)
+
+
 def _pool_of(member: Member) -> str | None:
     if member.assigned is not None:
         return member.assigned.pool
@@ -301,7 +314,12 @@ def _is_as(now: SlurmNode | None, member: Member) -> bool:
     if now is None or member.slurm is None:
         return now is member.slurm
     then = replace(member, slurm=now)
-    return (then.allocated, then.busy, then.drained, then.reason, then.asleep) == (
-        *(member.allocated, member.busy, member.drained),
-        *(member.reason, member.asleep),
+    return _matters(then) == _matters(member)
+
+
+def _matters(member: Member) -> tuple[object, ...]:
+    """Returns what a decision depends on that Slurm alone knows."""
+    return (
+        *(member.allocated, member.busy, member.drained, member.reason),
+        *(member.asleep, member.waited_for, member.down, member.reserved),
     )

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from extender.pools.pool import Pool, Update
 from service import yaml_file
-from wellknown.slurmd_pod import CONTAINER
+from wellknown.slurmd_pod import CONTAINER, digest_of
 
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 _Label = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]+/)?[A-Za-z0-9._-]+$")]
@@ -46,7 +46,7 @@ class SlurmModel(_Part):
     )
     topology_prefix: str = Field("", description="like default: for the topology of that name")
     conf: str = Field(
-        "", description="more of a line NodeName= of slurm.conf: State=CLOUD Parameters=.."
+        "", description="more of a line NodeName= of slurm.conf: Parameters=.. of 26.05, say"
     )
 
 
@@ -134,6 +134,10 @@ def _pool(model: PoolModel, controllers: list[str]) -> Pool:
 
 
 def _wrong_template(template: dict[str, Any]) -> str | None:
+    try:
+        digest_of(template)
+    except (TypeError, ValueError) as error:
+        return f"template: quote keys and values that are no text for Kubernetes: {error}"
     spec = template.get("spec")
     if not isinstance(spec, dict) or template.keys() - {"metadata", "spec"}:
         return "template: has metadata and spec, as the template of a DaemonSet"

@@ -34,6 +34,10 @@ pkg/kubelet/images)."""
 _ASLEEP: Final = (Power.POWERED_DOWN, Power.POWERING_DOWN)
 _AWAY: Final = frozenset({"DOWN", "NOT_RESPONDING", "INVALID_REG", "POWERING_UP", "FUTURE", "UNKNOWN"})
 _CLOCKS_S: Final = 5.0
+_PATIENCE_S: Final = 600.0
+"""How long a slurmd may take to tell of itself (a Deployment's progressDeadlineSeconds), and after which
+an earlier crash counts no more (the kubelet's back-off ends then)."""
+_CRASHES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,10 @@ class SlurmdPod:
     """Whether it is being deleted."""
     started: float | None = None
     """When slurmd's container was started, in UNIX seconds; None while it does not run."""
+    made: float | None = None
+    """When the Pod was made, in UNIX seconds."""
+    crashes: int = 0
+    """How many times slurmd's container has ended by itself."""
     failing: str = ""
     """Why it does not come to run, by the kubelet's words."""
 
@@ -62,13 +70,14 @@ class SlurmdPod:
             (each for each in status.get("containerStatuses") or () if each.get("name") == CONTAINER), {}
         )
         running = (own.get("state") or {}).get("running") or {}
-        started = running.get("startedAt")
         return cls(
             labels[POOL],
             labels.get(REVISION, ""),
             ready=conditions.get("Ready") == "True",
             leaving="deletionTimestamp" in metadata,
-            started=datetime.fromisoformat(started).timestamp() if started else None,
+            started=_time(running.get("startedAt")),
+            made=_time(metadata.get("creationTimestamp")),
+            crashes=own.get("restartCount") or 0,
             failing=_failing(status),
         )
 
@@ -90,6 +99,10 @@ class Member:
     """Why the node agent cannot make or end its Pod, in the agent's words."""
     placeholder_cpus: int = 0
     """The CPUs of placeholders that have nothing to lose by a restart of slurmd, as Slurm counts."""
+    cause: str = ""
+    """Why its Node is a reason to drain it, in the words of such a drain; empty where it is none."""
+    now: float = 0.0
+    """UNIX seconds."""
 
     @property
     def revision(self) -> str:
@@ -100,6 +113,32 @@ class Member:
     def allocated(self) -> bool:
         """Whether any job has a part of it, placeholders too: Slurm cannot forget it then."""
         return self.slurm is not None and (self.slurm.cpus_allocated > 0 or self.busy)
+
+    @property
+    def ours(self) -> bool:
+        """Whether a slurmd Pod is there, is to be there or to come back, or has made its node."""
+        return self.assigned is not None or self.pod is not None or self.marked
+
+    @property
+    def somebody_elses(self) -> bool:
+        """Whether its node is of slurm.conf, or of a slurmd on the host. One of State=CLOUD that is not
+        up has no slurmd yet."""
+        if self.slurm is None or self.ours:
+            return False
+        return not ("CLOUD" in self.slurm.states and self.slurm.power is not None)
+
+    @property
+    def kept_out(self) -> bool:
+        """Whether a person, or slurmctld, has it out of service: Slurm would forget that with the node.
+        What is wrong with a registration is not kept: another one may be right."""
+        if self.slurm is None or "INVALID_REG" in self.slurm.states:
+            return False
+        return (self.drained or self.down) and not self.reason.startswith((PREFIX, NODE_SYNC))
+
+    @property
+    def reserved(self) -> bool:
+        """Whether a reservation has begun there: Slurm cannot forget it then."""
+        return self.slurm is not None and "RESERVED" in self.slurm.states
 
     @property
     def can_be_forgotten(self) -> bool:
@@ -115,13 +154,6 @@ class Member:
     def marked(self) -> bool:
         """Whether its node was made by a slurmd Pod."""
         return self.slurm is not None and self.slurm.instance_type.startswith(MARK)
-
-    @property
-    def of_others(self) -> bool:
-        """Whether its node was made by somebody else, in slurm.conf or by a slurmd on the host. One that
-        Slurm's power saving has off, or wakes, waits for a slurmd."""
-        made = self.assigned is not None or self.pod is not None or self.marked
-        return self.slurm is not None and not (made or self.asleep or self.waited_for)
 
     @property
     def busy(self) -> bool:
@@ -185,19 +217,41 @@ class Member:
 
     @property
     def failing(self) -> str:
-        """Why the Pod of its assignment does not come to run; empty where nothing is wrong."""
-        if not self.revision:
+        """Why the Pod of its assignment does not come to serve; empty where nothing is wrong."""
+        pod = self.pod
+        if not self.revision or pod is None:
+            return self.problem if self.revision else ""
+        if pod.leaving or pod.revision != self.revision:
             return ""
-        if self.pod is None:
-            return self.problem
-        return self.pod.failing if self.pod.revision == self.revision else ""
+        return pod.failing or self._wrong(pod)
+
+    def _wrong(self, pod: SlurmdPod) -> str:
+        """Returns why a slurmd Pod whose containers run, or may come to, is of no use."""
+        told = self.slurm.slurmd_started if self.slurm is not None else None
+        if self.slurm is not None and self.registered and "INVALID_REG" in self.slurm.states:
+            return f"slurmctld does not take its registration: {self.reason}"
+        since = pod.started or pod.made
+        if since is None:
+            return ""
+        if self.now - since < _PATIENCE_S:
+            return f"slurmd has ended {pod.crashes} times" if pod.crashes >= _CRASHES else ""
+        silent = pod.started is None or self.slurm is None
+        if silent or (told is not None and told < since - _CLOCKS_S):
+            return f"its slurmd has not told slurmctld of itself for {_PATIENCE_S / 60:.0f} minutes"
+        return ""
 
 
 def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:
-    """Returns the CPUs that these placeholders have on a Node, as Slurm counts them there."""
-    slots = (member.slot for each in placeholders for member in each.members)
+    """Returns the CPUs that these placeholders have on a Node, as Slurm counts them there. Where a job
+    has ended, its Pod may be there yet, and a native job have its CPUs."""
+    run = (each for each in placeholders if not (each.job.over or each.job.lost or each.job.misses))
+    slots = (member.slot for each in run for member in each.members)
     cores = (number_list.expand(slot.cores) for slot in slots if slot is not None and slot.node == node)
     return sum(map(len, cores)) * slurm.cpus_per_core
+
+
+def _time(text: str | None) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if text else None
 
 
 def _failing(status: Manifest) -> str:

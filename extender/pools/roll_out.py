@@ -70,19 +70,19 @@ class Decision:
 
 def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> Decision:
     """Returns what is to be done about the Nodes that are in a pool or match it. `matching` are the
-    names of those that match it. Those whose nodes are somebody else's do not count."""
-    members = [each for each in members if not each.of_others]
+    names of those that match it."""
+    members = [each for each in members if not each.somebody_elses]
     wanted_names = wanted(pool, members, matching)
     inside = [each for each in members if each.node in wanted_names]
     outside = [each for each in members if each.node not in wanted_names]
     stopped = _stopped(pool, inside)
-    resting = [each for each in inside if each.asleep or each.cordoned]
     awake = [each for each in inside if not each.asleep and not each.cordoned]
+    at_rest = [each for each in inside if each.asleep or each.cordoned]
     actions = [
         *(action for each in outside for action in _leave(pool, each)),
-        *(action for each in resting for action in _rest(pool, each)),
+        *(action for each in at_rest for action in _rest(pool, each)),
         *(Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each)),
-        *(Undrain(each) for each in awake if _to_resume(pool, each, stopped)),
+        *(_resume(each) for each in awake if _to_resume(pool, each, stopped)),
         *(action for each in awake for action in _note_boot(each)),
         *_get_newest(pool, awake, stopped),
     ]
@@ -128,8 +128,11 @@ def _rolling(pool: Pool) -> str:
 
 
 def _outdated(pool: Pool, member: Member) -> bool:
-    newest, assigned = pool.assignment, member.assigned
-    return assigned is None or (assigned.revision, assigned.conf) != (newest.revision, newest.conf)
+    return not _has(member, pool.assignment)
+
+
+def _has(member: Member, assignment: Assignment) -> bool:
+    return member.assigned is not None and replace(member.assigned, boots=False) == assignment
 
 
 def _stopped(pool: Pool, inside: Iterable[Member]) -> str:
@@ -144,6 +147,8 @@ def _stopped(pool: Pool, inside: Iterable[Member]) -> str:
 
 def _leave(pool: Pool, member: Member) -> Iterator[Action]:
     """A Node that leaves is drained, then loses its Pod, then its node in Slurm."""
+    if not member.ours:
+        return
     if member.slurm is not None and not member.held:
         yield Drain(member, _leaving(pool))
     elif member.allocated:
@@ -162,13 +167,18 @@ def _rest(pool: Pool, member: Member) -> Iterator[Action]:
     """A Node that Slurm has powered down needs no slurmd. One that is cordoned is given free once its
     jobs have ended, which `kubectl drain` waits for."""
     if member.asleep and member.pod is None and member.drained_by_pool and not member.cordoned:
-        yield Undrain(member)  # else Slurm would not wake it
+        yield _resume(member)  # else Slurm would not wake it
     if not member.revision or member.busy:
         return
-    if member.asleep or member.held or member.slurm is None:
+    if member.asleep or member.held or member.down:
         yield from _stop(member)
     elif member.drained:
         yield Drain(member, _cordoned(pool))
+
+
+def _resume(member: Member) -> Action:
+    """The pool's drain is over; where the Node itself is a reason for one, no job comes in between."""
+    return Drain(member, member.cause) if member.cause else Undrain(member)
 
 
 def _stop(member: Member) -> Iterator[Action]:
@@ -187,13 +197,14 @@ def _get_newest(pool: Pool, awake: Sequence[Member], stopped: str) -> Iterator[A
     """Nodes without slurmd get the newest revision, then those that have another. While the newest one
     fails nobody gets it: a Node without slurmd gets what most others have."""
     without = [each for each in awake if not each.revision and each.has_agent and each.pod is None]
+    yield from (action for each in awake for action in _boot(each))
     newest = _used_most(awake) if stopped else pool.assignment
     if newest is None:
         return
     start = len(awake) if stopped else _may_start(pool, awake)
     for each in sorted(without, key=lambda each: each.node):
         if each.slurm is not None:
-            yield from _come_back(each, newest)
+            yield from _come_back(pool, each, newest)
         elif start > 0:
             start -= 1
             yield Assign(each, newest)
@@ -201,15 +212,24 @@ def _get_newest(pool: Pool, awake: Sequence[Member], stopped: str) -> Iterator[A
         yield from _replace(pool, awake, start)
 
 
-def _come_back(member: Member, newest: Assignment) -> Iterator[Action]:
+def _boot(member: Member) -> Iterator[Action]:
+    """Slurm's power saving waits for a boot, and the slurmd that runs has not left meanwhile: slurmctld
+    takes no registration of it. No job has begun there that could end with it."""
+    if member.waited_for and member.revision and member.assigned and not member.assigned.boots:
+        yield from _stop(member)
+
+
+def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Action]:
     """A Node whose node Slurm knows gets slurmd again. What slurmctld was told of a node once stays, so
-    it forgets one of which something else is to be told."""
-    told = member.assigned.conf if member.assigned is not None else newest.conf
+    it forgets one of which something else is to be told, unless it would forget more than that."""
+    told = member.assigned.conf if member.assigned is not None else ""
     if member.waited_for:
-        yield Assign(member, replace(newest, conf=told, boots=True))
-    elif member.can_be_forgotten and (member.assigned is None or told != newest.conf):
+        yield Assign(member, replace(newest, conf=told or newest.conf, boots=True))
+    elif told == newest.conf or not member.can_be_forgotten or member.kept_out:
+        yield Assign(member, replace(newest, conf=told))
+    elif not member.reserved:
         yield Delete(member)
-    else:
+    elif not pool.update.in_maintenance:
         yield Assign(member, replace(newest, conf=told))
 
 
@@ -239,36 +259,46 @@ def _is_being_deleted(member: Member) -> bool:
 
 def _to_resume(pool: Pool, member: Member, stopped: str) -> bool:
     """Whether the pool's drain of a node is over."""
-    done = not _outdated(pool, member) or bool(stopped)
-    return done and member.registered and member.drained_by_pool and not member.away
+    done = not _outdated(pool, member) or bool(stopped) or not _has_its_turn(pool, member)
+    fit = member.registered and not member.away and not member.failing
+    return done and fit and member.drained_by_pool
 
 
 def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action]:
     """Brings the newest revision to Nodes that have another, `start` at most: idle ones before those
     whose jobs have to end, and without regard to room where a node is out of service anyway."""
-    outdated = [each for each in awake if each.revision and _outdated(pool, each)]
+    outdated = [each for each in awake if each.revision and not _has(each, _next(pool, each))]
     room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
     for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.node)):
         out = each.drained or each.down
         if (out and _has_to_wait(pool, each)) or not (each.down or _has_its_turn(pool, each)):
             continue
         counted = each.drained_by_pool  # when it was drained
-        if not counted and not (start > 0 and (out or (each.serves and room > 0))):
+        anyway = out or bool(each.failing)
+        if not counted and not (start > 0 and (anyway or (each.serves and room > 0))):
             continue
         start -= not counted
-        room -= not out
+        room -= not anyway
         if not (each.held or each.down):
             yield Drain(each, _rolling(pool))
         elif _is_told_anew(pool, each):
             yield from _stop(each)
         else:
-            yield Assign(each, pool.assignment)
+            yield Assign(each, _next(pool, each))
+
+
+def _next(pool: Pool, member: Member) -> Assignment:
+    """Returns what a Node is to run by the newest revision. As long as a person has its node out of
+    service slurmctld is not told anew of it, since a node that comes anew is in service."""
+    if member.assigned is not None and member.kept_out:
+        return replace(pool.assignment, conf=member.assigned.conf)
+    return pool.assignment
 
 
 def _is_told_anew(pool: Pool, member: Member) -> bool:
     """Whether slurmctld has to forget a node first, since something else is to be told of it."""
     dynamic = member.slurm is not None and member.slurm.dynamic
-    return dynamic and member.assigned is not None and member.assigned.conf != pool.assignment.conf
+    return dynamic and member.assigned is not None and member.assigned.conf != _next(pool, member).conf
 
 
 def _has_to_wait(pool: Pool, member: Member) -> bool:
@@ -277,6 +307,6 @@ def _has_to_wait(pool: Pool, member: Member) -> bool:
 
 
 def _has_its_turn(pool: Pool, member: Member) -> bool:
-    if not pool.update.in_maintenance:
-        return True
-    return member.slurm is not None and "MAINTENANCE" in member.slurm.states
+    if pool.update.in_maintenance:
+        return member.slurm is not None and "MAINTENANCE" in member.slurm.states
+    return not (member.reserved and _is_told_anew(pool, member))

@@ -2,11 +2,13 @@
 Node."""
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import Final
 
 import structlog
@@ -19,12 +21,16 @@ from node_agent.slurmd.step import Step, in_words, step
 from service.periodic import periodically
 from wellknown import node_mapping
 from wellknown.conditions import condition
-from wellknown.names import SLURMD_PROBLEM
+from wellknown.names import SLURMD, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment
 
 log = structlog.get_logger()
 
 _LOOK_S: Final = 5.0
+_AGAIN_S: Final = 60.0
+"""After a Pod that has ended by itself the next one that does stays so long: where each of them ends at
+once, people and the extender can read why, and nobody makes them without a pause."""
+_SHOWN: Final = 80
 _FINE: Final = "the Node's slurmd Pod is as it was assigned"
 _WATCH: Final = "watch of the Node"
 _ACTING: Final = "slurmd Pod"
@@ -55,8 +61,13 @@ class SlurmdRunner:
         name_label: str,
         here: Here,
         says: Says,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`says` is told of trouble, and of the part that has it."""
+        self._clock = clock
+        self._ended_at = -inf
+        """When a Pod that had ended by itself was last taken away."""
         self._kubernetes = kubernetes
         self._node = node
         self._namespace = namespace
@@ -99,7 +110,15 @@ class SlurmdRunner:
         node = self._seen
         if node is None:
             return
-        assigned = Assignment.on(node["metadata"].get("annotations") or {})
+        annotations = node["metadata"].get("annotations") or {}
+        assigned = Assignment.on(annotations)
+        if assigned is None and SLURMD in annotations:  # a later release's
+            words = f"the annotation {SLURMD} is not understood: {annotations[SLURMD][:_SHOWN]}"
+            await self._tell(node, words)
+        else:
+            await self._act(node, assigned)
+
+    async def _act(self, node: Manifest, assigned: Assignment | None) -> None:
         pod = self._here.pod()
         jobs = self._here.jobs(pod["metadata"]["uid"]) if pod is not None else ()
         match step(assigned, pod, jobs):
@@ -109,6 +128,9 @@ class SlurmdRunner:
             case Step.END:
                 assert pod is not None
                 await self._end(pod)
+            case Step.TAKE_AWAY:
+                assert pod is not None
+                await self._take_away(pod)
             case Step.WAIT:
                 await self._tell(node, in_words(jobs))
             case Step.NOTHING:
@@ -160,6 +182,11 @@ class SlurmdRunner:
             preconditions = {"uid": metadata["uid"]}
             await self._kubernetes.delete_pod(self._namespace, metadata["name"], preconditions, grace_s)
             log.info("slurmd Pod ended", pod=metadata["name"])
+
+    async def _take_away(self, pod: Manifest) -> None:
+        if self._clock() - self._ended_at >= _AGAIN_S:
+            await self._end(pod)
+            self._ended_at = self._clock()
 
     async def _tell(self, node: Manifest, problem: str) -> None:
         if problem == self._told:

@@ -1,7 +1,11 @@
 #!/bin/sh
 # What the container of a slurmd Pod runs: the pool's scripts in their order, then slurmd with the options
 # that it is given. A script `*.service` is kept running beside slurmd.
+#
+# As process 1 of the container the shell reaps what nobody waits for, as slurmd does not with the
+# slurmstepds of its jobs; and it hears SIGTERM also while a script runs.
 set -eu
+trap 'exit 143' TERM INT
 
 for script in /slurm-extender/scripts/*; do
     case $script in
@@ -13,7 +17,8 @@ for script in /slurm-extender/scripts/*; do
         done &
         ;;
     *)
-        "$script" || {
+        "$script" &
+        wait "$!" || {
             status=$?
             echo "script ${script##*/} failed with exit status $status" | tee /dev/termination-log
             exit "$status"
@@ -25,11 +30,19 @@ done
 mkdir -p /var/spool/slurmd
 
 # The node agent reads there which device has which number.
-slurmd -G "$@" >/run/slurm-extender/gres.new 2>&1 && mv /run/slurm-extender/gres.new /run/slurm-extender/gres
+slurmd -G "$@" >/run/slurm-extender/gres.new 2>&1 &
+wait "$!" && mv /run/slurm-extender/gres.new /run/slurm-extender/gres
 
 # slurmctld waits for a boot of the node; a second one it would take for a crash, and end its jobs.
 if [ -n "${SLURM_EXTENDER_BOOTS:-}" ] && [ ! -e /slurm-extender/pod/booted ]; then
     : >/slurm-extender/pod/booted
     set -- "$@" -b
 fi
-exec slurmd "$@"
+
+slurmd "$@" &
+slurmd=$!
+trap 'kill -TERM "$slurmd"' TERM INT
+while :; do
+    wait "$slurmd" && status=0 || status=$?
+    kill -0 "$slurmd" 2>/dev/null || exit "$status" # a signal ends the wait, too
+done

@@ -15,6 +15,8 @@ class Step(Enum):
     NOTHING = auto()
     MAKE = auto()
     END = auto()
+    TAKE_AWAY = auto()
+    """It has ended by itself."""
     WAIT = auto()
     """It is not to run any more, and jobs are there: nobody ends those but Slurm."""
 
@@ -27,7 +29,7 @@ def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str
     if "deletionTimestamp" in pod["metadata"]:
         return Step.NOTHING
     if (pod.get("status") or {}).get("phase") in _ENDED:
-        return Step.END
+        return Step.TAKE_AWAY
     if revision and (pod["metadata"].get("labels") or {}).get(REVISION) == revision:
         return Step.NOTHING
     return Step.WAIT if jobs else Step.END

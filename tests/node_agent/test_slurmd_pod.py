@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +16,6 @@ from node_agent.limits import limits_of
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.numbered import Number
 from node_agent.pods import NodePods
-from node_agent.slurmd import manifest as manifest_module
 from node_agent.slurmd import share
 from node_agent.slurmd.manifest import Found, manifest, reserved
 from node_agent.slurmd.runner import Here, SlurmdRunner
@@ -138,6 +133,12 @@ def test_a_template_says_what_it_likes_but_whose_pod_it_is() -> None:
     assert template["spec"]["containers"][1]["args"] == ["slurmd"]  # type: ignore[index]  # not changed
 
 
+def test_slurmd_is_told_of_a_boot_that_slurm_waits_for() -> None:
+    boots = manifest(Assignment("gpu", "gpu-1", boots=True), DATA, Found(NODE, "n1"), "slurm-nodes")
+    assert slurmd(dict(boots))["env"] == [{"name": "SLURM_EXTENDER_BOOTS", "value": "yes"}]
+    assert slurmd(made())["env"] == []
+
+
 def test_scripts_are_mounted_and_can_be_run() -> None:
     pod = made(scripts=["a", "b"])
     volume = pod["spec"]["volumes"][-1]
@@ -146,75 +147,6 @@ def test_scripts_are_mounted_and_can_be_run() -> None:
         "defaultMode": 0o755,
     }
     assert slurmd(pod)["volumeMounts"][-1]["mountPath"] == "/slurm-extender/scripts"
-
-
-# -- The scripts themselves, in a root file system of their own
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A slurmd that says what it was given."""
-    for folder in ("slurm-extender/scripts", "slurm-extender/pod", "run/slurm-extender", "bin"):
-        (tmp_path / folder).mkdir(parents=True)
-    program(tmp_path / "bin/slurmd", 'echo "slurmd $*"')
-    return tmp_path
-
-
-def program(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
-def start(root: Path, **environment: str) -> tuple[int, str]:
-    """Returns the exit status and the output. What is left then ends, as in a container."""
-    text = Path(manifest_module.__file__).with_name("start.sh").read_text()
-    for place in ("/run/slurm-extender", " /slurm-extender/pod", ">/slurm-extender/pod"):
-        text = text.replace(place, place.replace("/", f"{root}/", 1))
-    text = text.replace("/slurm-extender/scripts", f"{root}/slurm-extender/scripts")
-    text = text.replace("/var/spool/slurmd", f"{root}/spool")
-    text = text.replace("/dev/termination-log", f"{root}/termination-log")
-    output = root / "output"
-    with output.open("w") as to:
-        ran = subprocess.Popen(
-            ["/bin/sh", "-c", text, "start", "-D", "-Z"],
-            env={"PATH": f"{root}/bin:/usr/bin:/bin", **environment},
-            stdout=to,
-            start_new_session=True,
-        )
-    status = ran.wait(timeout=20)
-    with suppress(ProcessLookupError):
-        os.killpg(ran.pid, signal.SIGKILL)
-    return status, output.read_text()
-
-
-def test_slurmd_starts_with_its_options_and_tells_the_agent_its_devices(root: Path) -> None:
-    assert start(root) == (0, "slurmd -D -Z\n")
-    assert (root / "run/slurm-extender/gres").read_text() == "slurmd -G -D -Z\n"
-
-
-def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
-    assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z -b\n")
-    assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z\n")
-    boots = manifest(Assignment("gpu", "gpu-1", boots=True), DATA, Found(NODE, "n1"), "slurm-nodes")
-    assert slurmd(dict(boots))["env"] == [{"name": "SLURM_EXTENDER_BOOTS", "value": "yes"}]
-    assert slurmd(made())["env"] == []
-
-
-def test_scripts_run_in_their_order_before_slurmd_and_services_beside_it(root: Path) -> None:
-    scripts = root / "slurm-extender/scripts"
-    program(scripts / "20-b", "echo b")
-    program(scripts / "10-a", "echo a")
-    program(scripts / "15-c.service", f"echo up >>{root}/up; sleep 60")
-    program(root / "bin/slurmd", f'until [ -e {root}/up ]; do sleep 0.01; done; echo "slurmd $*"')
-    assert start(root)[1].splitlines() == ["a", "b", "slurmd -D -Z"]
-
-
-def test_a_script_that_fails_ends_the_container_and_says_which(root: Path) -> None:
-    program(root / "slurm-extender/scripts/10-a", "exit 7")
-    status, output = start(root)
-    assert status == 7
-    assert "slurmd" not in output
-    assert (root / "termination-log").read_text() == "script 10-a failed with exit status 7\n"
 
 
 # -- What is next
@@ -236,7 +168,7 @@ OLD = {"metadata": {"uid": "u", "labels": {"slurm-extender.io/revision": "gpu-0"
         (Assignment("gpu"), POD, (), Step.END),
         (Assignment("gpu"), None, (), Step.NOTHING),
         (None, POD, ("job_1",), Step.WAIT),
-        (ASSIGNED, POD | {"status": {"phase": "Failed"}}, (), Step.END),
+        (ASSIGNED, POD | {"status": {"phase": "Failed"}}, (), Step.TAKE_AWAY),
         (None, {"metadata": {"deletionTimestamp": "x"}}, (), Step.NOTHING),
     ],
 )
@@ -260,7 +192,9 @@ class Bench:
         says = self.troubles.__setitem__
         self.pods = NodePods(self.kubernetes, "n1", self._hears, print, "slurm-nodes")
         here = Here(lambda: self.pods.slurmd, lambda _: self.jobs, lambda: ("gpu:2", 1))
-        self.runner = SlurmdRunner(self.kubernetes, "n1", "slurm-nodes", "example.io/name", here, says)
+        self.now = 1000.0
+        names = "n1", "slurm-nodes", "example.io/name"
+        self.runner = SlurmdRunner(self.kubernetes, *names, here, says, clock=lambda: self.now)
 
     def _hears(self) -> None:
         self.runner.hears()
@@ -349,6 +283,34 @@ async def test_a_pod_that_has_ended_is_made_again(bench: Bench) -> None:
     evicted = {"status": {"phase": "Failed", "reason": "Evicted"}}
     bench.kubernetes.edit("pods", pod_name("n1"), evicted, "slurm-nodes")
     await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
+
+
+async def test_a_pod_that_ends_at_once_is_not_made_again_and_again(bench: Bench) -> None:
+    """The kubelet does not take it, say: the Node would be shutting down, or has no room."""
+    await bench.assign("gpu-1")
+    uids = set[str]()
+    for _ in range(2):
+        await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
+        assert bench.pod is not None
+        uids.add(bench.pod["metadata"]["uid"])
+        failed = {"status": {"phase": "Failed", "reason": "OutOfcpu"}}
+        bench.kubernetes.edit("pods", pod_name("n1"), failed, "slurm-nodes")
+    await asyncio.sleep(0.2)
+    assert bench.pod is not None
+    assert bench.pod["metadata"]["uid"] in uids
+    bench.now += 60
+    bench.runner.hears()
+    await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
+
+
+async def test_an_assignment_of_a_later_release_changes_nothing(bench: Bench) -> None:
+    await bench.assign("gpu-1")
+    await eventually(lambda: bench.pods.slurmd is not None)
+    await bench.kubernetes.patch_node("n1", {"metadata": {"annotations": {SLURMD: '{"v":2}'}}})
+    await eventually(lambda: bench.problem)
+    assert bench.problem == 'the annotation slurm-extender.io/slurmd is not understood: {"v":2}'
+    assert bench.pod is not None
+    assert "deletionTimestamp" not in bench.pod["metadata"]
 
 
 async def test_what_cannot_be_made_is_told_on_the_node(bench: Bench) -> None:

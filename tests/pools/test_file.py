@@ -106,6 +106,7 @@ def test_a_revision_has_the_name_of_what_the_pod_is_made_of(file: Path) -> None:
         ("containers: [{name: slurmd", "containers: [{name: other", "one of them must be called sl"),
         ("{spec: {con", "{spec: {nodeName: n1, con", "template.spec: nodeName: is not the"),
         ("{spec: ", "{status: {}, spec: ", "template: has metadata and spec"),
+        ("{spec: ", "{metadata: {labels: {on: a}}, spec: ", "template: quote keys and values that"),
         ("- name: gpu", f"- {TWIN}\n- name: gpu", "several pools are called gpu"),
     ],
 )  # fmt: skip

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from extender.pools.member import Member, SlurmdPod, placeholder_cpus
+from extender.record.job_tracking import JobTracking
+from extender.record.member import Member as RecordMember
 from slurm_client.model import Node
+from tests import builders
+from wellknown.allocation import Allocation
 from wellknown.slurmd_pod import Assignment, pod_name
 
 ASSIGNED = Assignment("gpu", "gpu-1")
@@ -118,3 +122,27 @@ def test_a_long_name_of_a_node_makes_a_pods_name_that_is_no_others() -> None:
     long = [pod_name("n" * 250 + end) for end in ("a", "b")]
     assert all(len(name) <= 253 for name in long)
     assert long[0] != long[1]
+
+
+def test_a_slurmd_that_crashes_again_and_again_fails_also_while_it_runs() -> None:
+    status = running()
+    status["containerStatuses"][1]["restartCount"] = 3
+    now, node = pod(status), slurm("IDLE", started=1767225601)
+    assert member(node, now, now=1767225660.0).failing == "slurmd has ended 3 times"
+    assert not member(node, now, now=1767226300.0).failing
+
+
+def test_a_slurmctld_that_started_a_moment_ago_makes_no_slurmd_silent() -> None:
+    late, made = 1767229000.0, "2026-01-01T00:00:00Z"
+    assert not member(slurm("IDLE", started=None), pod(running()), now=late).failing
+    assert "10 minutes" in member(slurm("IDLE", started=1767225000), pod(running()), now=late).failing
+    assert "10 minutes" in member(None, pod({}, creationTimestamp=made), now=late).failing
+
+
+def test_a_placeholder_whose_job_has_ended_has_no_cpus() -> None:
+    part = RecordMember(builders.pod(name="p"), Allocation(1, "n1", cores="0-3"))
+    record = builders.placeholder_of(part.pod, members=(part,))
+    node = slurm("ALLOCATED")
+    assert placeholder_cpus([record], "n1", node) == 8
+    over = record._replace(job=JobTracking(id=1, over=True))
+    assert placeholder_cpus([over], "n1", node) == 0

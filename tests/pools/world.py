@@ -19,6 +19,8 @@ from wellknown.slurmd_pod import Assignment
 
 POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
 CPUS = 8
+PERSON = "disk is loud"
+"""Why a person drains a node."""
 
 
 @dataclass
@@ -47,9 +49,13 @@ class Machine:
     """Whether it stands in slurm.conf."""
     mark: str = ""
     cordoned: bool = False
+    bad: bool = False
+    """Whether its Node has a condition that drains it."""
     deleted: bool = False
     """Whether somebody deletes its Pod, which waits for the jobs."""
     made_at: int = 0
+    silent: bool = False
+    """Whether slurmctld hears nothing of its slurmd."""
     lost_jobs: int = 0
 
 
@@ -61,6 +67,8 @@ class World:
         self.machines = {f"n{number:04}": Machine(f"n{number:04}") for number in range(machines)}
         self.bad: set[str] = set()
         """Revisions whose slurmd crashes."""
+        self.refused: set[str] = set()
+        """Revisions whose slurmd slurmctld does not take the registration of."""
         self.now = 1000
         self.random = Random(seed)
         self.state = PoolState()
@@ -99,6 +107,8 @@ class World:
             cordoned=machine.cordoned,
             has_agent=True,
             placeholder_cpus=machine.pods,
+            cause=f"{NODE_SYNC}condition bad" if machine.bad else "",
+            now=float(self.now),
         )
 
     def _pod(self, machine: Machine) -> SlurmdPod | None:
@@ -112,6 +122,7 @@ class World:
             running.revision,
             ready=up,
             started=float(machine.made_at) if up else None,
+            made=float(machine.made_at),
             leaving=machine.deleted,
             failing="CrashLoopBackOff" if crashes and machine.age >= 2 else "",
         )
@@ -147,6 +158,7 @@ class World:
                 machine.assigned = assignment
             case Drain(_, reason):
                 assert machine.in_slurm
+                assert action.member.ours, "somebody else's node is drained"
                 machine.states |= {"DRAIN"}
                 machine.reason = reason
             case Undrain():
@@ -158,6 +170,9 @@ class World:
                 assert not machine.pods
                 assert machine.running is None
                 assert not machine.static
+                assert action.member.ours, "somebody else's node is deleted"
+                assert "RESERVED" not in machine.states
+                assert machine.reason != PERSON or not machine.matches, "a person's drain is forgotten"
                 machine.in_slurm, machine.states, machine.reason = False, set(), ""
 
     def _agent(self, machine: Machine) -> None:
@@ -183,22 +198,29 @@ class World:
 
     def _slurmd(self, machine: Machine) -> None:
         pod = self._pod(machine)
-        if pod is None or not pod.ready:
+        if pod is None or not pod.ready or machine.silent:
+            return
+        assert machine.running is not None
+        if "POWERING_UP" in machine.states and not machine.running.boots:
             return
         if not machine.in_slurm:
             machine.in_slurm, machine.states, machine.reason = True, set(), ""
-            assert machine.running is not None
             machine.told, machine.mark = machine.running.conf, "slurm-extender/gpu"
-        machine.states -= {"POWERING_UP"}
+        machine.states -= {"POWERING_UP", "INVALID_REG", "NOT_RESPONDING"}
+        if machine.running.revision in self.refused:
+            machine.states |= {"INVALID_REG", "DRAIN"}
+            machine.reason = "gres/gpu count (0 < 2)"
         machine.started = machine.made_at + 1
 
     def _node_sync(self, machine: Machine) -> None:
         if not machine.in_slurm:
             return
-        if machine.cordoned and "DRAIN" not in machine.states:
+        wrong = machine.cordoned or machine.bad
+        if wrong and not machine.states & {"DRAIN", "DOWN"}:
             machine.states |= {"DRAIN"}
-            machine.reason = f"{NODE_SYNC}cordoned in Kubernetes"
-        elif not machine.cordoned and machine.reason.startswith(NODE_SYNC):
+            why = "cordoned in Kubernetes" if machine.cordoned else "condition bad"
+            machine.reason = f"{NODE_SYNC}{why}"
+        elif not wrong and machine.reason.startswith(NODE_SYNC):
             machine.states -= {"DRAIN"}
             machine.reason = ""
 
@@ -213,10 +235,15 @@ class World:
             if pod is None or not pod.ready:
                 machine.lost_jobs += 1
 
-    def something_happens(self) -> None:
+    def undrain(self, machine: Machine) -> None:
+        """A person does. Slurm starts no job there before slurmd has answered (_require_node_reg)."""
+        if machine.reason == PERSON:
+            machine.states, machine.reason = {"NOT_RESPONDING"}, ""
+
+    def something_happens(self) -> None:  # noqa: C901 -- a table
         """To one of the machines, or the file."""
         machine, luck = self.random.choice(list(self.machines.values())), self.random.random
-        match self.random.randrange(8):
+        match self.random.randrange(10):
             case 0 | 1 | 2:
                 self.start_job(machine)
             case 3 | 4:
@@ -226,7 +253,13 @@ class World:
             case 6:
                 machine.matches = luck() < 0.8
                 machine.deleted = machine.running is not None and luck() < 0.2
-            case _ if luck() < 0.3:
+            case 7 if not machine.states and machine.in_slurm:
+                machine.states, machine.reason = {"DRAIN"}, PERSON
+            case 7:
+                self.undrain(machine)
+            case 8:
+                machine.bad = luck() < 0.3
+            case 9 if luck() < 0.3:
                 self.change(template=self.now, slurm={"weight": self.random.randrange(1, 3)})
                 if luck() < 0.4:
                     self.bad.add(self.pool.assignment.revision)

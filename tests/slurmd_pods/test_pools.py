@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import POOLS_NAMESPACE
 from deploy.local.spec import ClusterSpec
 from tests.end_to_end.actors import Actors, eventually, eventually_not
+from tests.end_to_end.agent_account import token_of_a_pod
+from tests.end_to_end.test_own_node import Caller
 from tests.slurmd_pods.evidence import Evidence
 from tests.slurmd_pods.fleet import CRASHES, Fleet
 from tests.slurmd_pods.native_jobs import NativeJobs
@@ -221,6 +224,32 @@ def test_a_persons_drain_stays(world: World) -> None:
     eventually(lambda: world.open() == set(NODES[:3]), "the others are open")
     assert world.nodes()[node]["reason"].startswith("loud disk")
     world.cluster.run_slurm("scontrol", "update", f"NodeName={node}", "State=UNDRAIN")
+
+
+def test_an_agent_may_make_the_slurmd_pod_of_its_own_node_and_no_other_pod(world: World) -> None:
+    """Of another name it would take the place of another Node's."""
+    pods = f"/api/v1/namespaces/{POOLS_NAMESPACE}/pods"
+    own: dict[str, Any] = {"name": pod_name("node-1")}
+    bare: dict[str, Any] = {"automountServiceAccountToken": False, "serviceAccountName": "default"}
+    token = {"serviceAccountToken": {"path": "t"}}
+    cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        (own, bare, ""),
+        ({"name": pod_name(NODES[0])}, bare, "a slurmd Pod is called slurmd- and the name of its Node"),
+        (own, bare | {"nodeName": NODES[0]}, "the slurmd Pod of its own Node, and no other Pod"),
+        (own, {}, "has no token"),
+        (own, bare | {"volumes": [{"name": "t", "projected": {"sources": [token]}}]}, "has no token"),
+    ]
+    with (
+        token_of_a_pod(world.cluster, "node-1") as mine,
+        closing(Caller(world.cluster, mine)) as agent,
+    ):
+        for metadata, more, refused in cases:
+            spec = {"nodeName": "node-1", "containers": [{"name": "slurmd", "image": "i"}]} | more
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            answer = agent.ask("POST", f"{pods}?dryRun=All", pod)
+            assert answer.status_code == (403 if refused else 201), (metadata, more, answer.text)
+            assert refused in answer.text
+        assert agent.ask("DELETE", f"{pods}/{pod_name(NODES[0])}?dryRun=All").status_code == 403
 
 
 def test_a_leader_that_is_killed_leaves_nothing_undone(world: World) -> None:

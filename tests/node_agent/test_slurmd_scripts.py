@@ -1,0 +1,183 @@
+"""What the container of a slurmd Pod runs, in a root file system of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from node_agent.slurmd import manifest as manifest_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A slurmd that says what it was given."""
+    for folder in ("slurm-extender/scripts", "slurm-extender/pod", "run/slurm-extender", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    program(tmp_path / "bin/slurmd", 'echo "slurmd $*"')
+    return tmp_path
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def start(root: Path, inside: Sequence[str] = (), **environment: str) -> tuple[int, str]:
+    """Returns the exit status and the output."""
+    with started(root, inside, **environment) as ran:
+        status = ran.wait(timeout=20)
+    return status, (root / "output").read_text()
+
+
+@contextmanager
+def started(
+    root: Path, inside: Sequence[str] = (), **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """What is left then ends, as in a container."""
+    text = Path(manifest_module.__file__).with_name("start.sh").read_text()
+    for place in ("/run/slurm-extender", " /slurm-extender/pod", ">/slurm-extender/pod"):
+        text = text.replace(place, place.replace("/", f"{root}/", 1))
+    text = text.replace("/slurm-extender/scripts", f"{root}/slurm-extender/scripts")
+    text = text.replace("/var/spool/slurmd", f"{root}/spool")
+    text = text.replace("/dev/termination-log", f"{root}/termination-log")
+    with (root / "output").open("w") as to:
+        ran = subprocess.Popen(
+            [*inside, "/bin/sh", "-c", text, "start", "-D", "-Z"],
+            env={"PATH": f"{root}/bin:/usr/bin:/bin", **environment},
+            stdout=to,
+            start_new_session=True,
+            text=True,
+        )
+    try:
+        yield ran
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(ran.pid, signal.SIGKILL)
+        ran.wait()
+
+
+def test_slurmd_starts_with_its_options_and_tells_the_agent_its_devices(root: Path) -> None:
+    assert start(root) == (0, "slurmd -D -Z\n")
+    assert (root / "run/slurm-extender/gres").read_text() == "slurmd -G -D -Z\n"
+
+
+def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
+    assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z -b\n")
+    assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z\n")
+
+
+def test_scripts_run_in_their_order_before_slurmd_and_services_beside_it(root: Path) -> None:
+    scripts = root / "slurm-extender/scripts"
+    program(scripts / "20-b", "echo b")
+    program(scripts / "10-a", "echo a")
+    program(scripts / "15-c.service", f"echo up >>{root}/up; sleep 60")
+    program(root / "bin/slurmd", f'until [ -e {root}/up ]; do sleep 0.01; done; echo "slurmd $*"')
+    assert start(root)[1].splitlines() == ["a", "b", "slurmd -D -Z"]
+
+
+def test_a_script_that_fails_ends_the_container_and_says_which(root: Path) -> None:
+    program(root / "slurm-extender/scripts/10-a", "exit 7")
+    status, output = start(root)
+    assert status == 7
+    assert "slurmd" not in output
+    assert (root / "termination-log").read_text() == "script 10-a failed with exit status 7\n"
+
+
+# -- The same as the first process of a container
+
+
+CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def first_process(container: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{container.pid}/task/{container.pid}/children")
+    end = time.monotonic() + 10
+    while not (found := children.read_text().split()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return int(found[0])
+
+
+_LEAVES_ZOMBIES = """
+import os, pathlib, time
+if not (child := os.fork()):
+    os._exit(0) if os.fork() else (time.sleep(0.2), os._exit(0))
+os.waitpid(child, 0)
+time.sleep(0.6)
+print([each for each in pathlib.Path("/proc").glob("[0-9]*/stat") if ") Z " in each.read_text()])
+"""
+
+
+def test_what_slurmd_leaves_behind_is_reaped(root: Path) -> None:
+    """slurmd does not wait for slurmstepd, which forks twice: as a zombie it would look like a job."""
+    program(root / "bin/slurmd", f'[ "$1" = -G ] || exec {sys.executable} {root}/slurmd.py')
+    (root / "slurmd.py").write_text(_LEAVES_ZOMBIES)
+    assert start(root, CONTAINER) == (0, "[]\n")
+
+
+@pytest.mark.parametrize("hangs", ["script", "slurmd -G", "slurmd"])
+def test_a_container_that_is_ended_ends_whatever_it_does(root: Path, hangs: str) -> None:
+    hang = f"touch {root}/up; exec sleep 60"
+    if hangs == "script":
+        program(root / "slurm-extender/scripts/10-a", hang)
+    elif hangs == "slurmd -G":
+        program(root / "bin/slurmd", hang)
+    else:
+        program(root / "bin/slurmd", f'[ "$1" = -G ] || {{ {hang}; }}')
+    with started(root, CONTAINER) as container:
+        end = time.monotonic() + 10
+        while not (root / "up").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(first_process(container), signal.SIGTERM)
+        assert container.wait(timeout=5) != 0
+
+
+def stop(root: Path, before: str, state: str = "State=IDLE+DRAIN") -> tuple[float, str]:
+    """Returns how long it took, in seconds, and what was asked of Slurm. `before` runs before it, in the
+    same container."""
+    text = Path(manifest_module.__file__).with_name("stop.sh").read_text()
+    shown = f"NodeName=n1 Arch=x86_64\n   {state} Weight=1\n   Partitions=POWER,DRAIN"
+    program(root / "bin/scontrol", f"[ $1 = show ] && echo '{shown}' || echo \"$@\" >>{root}/asked")
+    program(root / "bin/slurmstepd", "sleep 2")
+    (root / "stop").write_text(text)
+    began = time.monotonic()
+    argv = (*CONTAINER, "sh", "-c", f"{before}\nsh {root}/stop n1 gpu\nexit 0")
+    path = f"{root}/bin:/usr/bin:/bin"
+    subprocess.run(argv, env={"PATH": path}, check=True, timeout=30, start_new_session=True)
+    asked = root / "asked"
+    return time.monotonic() - began, asked.read_text() if asked.exists() else ""
+
+
+@pytest.mark.parametrize(
+    ("before", "waits"),
+    [
+        ("", False),
+        ("slurmstepd &", True),
+        ("SLURM_SCRIPT_CONTEXT=prolog_slurmd sleep 2 &", True),
+        ("SLURM_SCRIPT_CONTEXT=prolog_task sleep 2 &", False),
+        ("sh -c 'slurmstepd & exec sleep 9' & sleep 2.5", False),
+        ("slurmstepd infinity & sleep 0.1", False),
+    ],
+)
+def test_slurmd_is_ended_when_neither_jobs_nor_their_prologs_run(
+    root: Path, before: str, waits: bool
+) -> None:
+    took, asked = stop(root, before)
+    took -= 2.5 if "2.5" in before else 0
+    assert (took > 4.5) is waits
+    assert not asked
+
+
+def test_a_node_that_is_not_drained_is_drained_before_slurmd_ends(root: Path) -> None:
+    _, asked = stop(root, "", "State=IDLE+DYNAMIC_NORM")
+    assert "update nodename=n1 state=drain reason=slurm-extender pool gpu: its slurmd Pod is" in asked
