@@ -256,6 +256,14 @@ class Settings(BaseSettings):
             raise ValueError("POLICY is for where there is no POLICY_FILE: the file says it as `preset`")
         return self
 
+    @model_validator(mode="after")
+    def _pools_are_drained(self) -> Self:
+        if self.pools_file is not None and not self.drain_nodes:
+            raise ValueError(
+                "POOLS_FILE needs DRAIN_NODES: slurmd leaves a cordoned Node once it is drained"
+            )
+        return self
+
     @field_validator("drain_taints")
     @classmethod
     def _not_our_own_taint(cls, keys: tuple[str, ...]) -> tuple[str, ...]:

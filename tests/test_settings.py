@@ -330,3 +330,12 @@ def test_priority_classes_stand_for_a_partition_or_a_qos_or_both(
 def test_qos_with_a_grace_time_have_commas_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "QOS_GRACE", "low, spare")
     assert Settings().qos_grace == ("low", "spare")
+
+
+def test_pools_need_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else slurmd would never leave a cordoned Node, and `kubectl drain` would wait for ever."""
+    monkeypatch.setenv(PREFIX + "POOLS_FILE", "pools.yaml")
+    assert Settings().pools_file == Path("pools.yaml")
+    monkeypatch.setenv(PREFIX + "DRAIN_NODES", "false")
+    with pytest.raises(ValidationError, match="POOLS_FILE needs DRAIN_NODES"):
+        Settings()

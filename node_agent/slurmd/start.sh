@@ -34,15 +34,24 @@ slurmd -G "$@" >/run/slurm-extender/gres.new 2>&1 &
 wait "$!" && mv /run/slurm-extender/gres.new /run/slurm-extender/gres
 
 # slurmctld waits for a boot of the node; a second one it would take for a crash, and end its jobs.
+boot=
 if [ -n "${SLURM_EXTENDER_BOOTS:-}" ] && [ ! -e /slurm-extender/pod/booted ]; then
     : >/slurm-extender/pod/booted
-    set -- "$@" -b
+    boot=-b
 fi
 
-slurmd "$@" &
-slurmd=$!
-trap 'kill -TERM "$slurmd"' TERM INT
+# A slurmd that has crashed is started again beside the steps of its jobs, which would end with the container.
+# One that crashes at once ends it, so that people see it.
+ends=
 while :; do
-    wait "$slurmd" && status=0 || status=$?
-    kill -0 "$slurmd" 2>/dev/null || exit "$status" # a signal ends the wait, too
+    began=$(date +%s)
+    slurmd "$@" $boot &
+    slurmd=$! boot=
+    trap 'ends=yes; kill -TERM "$slurmd"' TERM INT
+    while :; do
+        wait "$slurmd" && status=0 || status=$?
+        kill -0 "$slurmd" 2>/dev/null || break # a signal ends the wait, too
+    done
+    [ -z "$ends" ] && [ $(($(date +%s) - began)) -ge 60 ] || exit "$status"
+    echo "slurmd ended with exit status $status: it is started again"
 done

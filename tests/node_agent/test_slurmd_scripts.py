@@ -77,6 +77,26 @@ def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
     assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z\n")
 
 
+def test_a_slurmd_that_crashes_after_a_while_is_started_again_in_the_same_container(root: Path) -> None:
+    """Steps of jobs run on there. `date` says when it was started, and when it ended."""
+    (root / "clock").write_text("0")
+    program(root / "bin/date", f'read -r now <{root}/clock; echo "$now"')
+    crash = f"""[ "$1" = -G ] && exit
+echo "slurmd $*"
+[ -e {root}/crashed ] && exit 4
+: >{root}/crashed
+echo 61 >{root}/clock
+exit 3"""
+    program(root / "bin/slurmd", crash)
+    status, output = start(root, SLURM_EXTENDER_BOOTS="yes")
+    assert status == 4
+    assert output.splitlines() == [
+        "slurmd -D -Z -b",
+        "slurmd ended with exit status 3: it is started again",
+        "slurmd -D -Z",  # it has not booted again
+    ]
+
+
 def test_scripts_run_in_their_order_before_slurmd_and_services_beside_it(root: Path) -> None:
     scripts = root / "slurm-extender/scripts"
     program(scripts / "20-b", "echo b")
