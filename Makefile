@@ -35,7 +35,7 @@ test-node:
 	.venv/bin/pytest -m node tests/node --durations 10
 
 # Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. What is found is
-# left in build/pools.json. It needs 6 GB of memory and half an hour.
+# left in build/pools.json. It needs 8 GB of memory and 40 minutes.
 test-pools: export POOLS_ROLL_OUTS = 20
 test-pools:
 	@./bootstrap --cluster
