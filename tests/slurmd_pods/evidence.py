@@ -21,7 +21,9 @@ class Evidence:
     """Of both releases of Slurm together. What was not measured is null."""
 
     joined_s: list[float] = field(default_factory=list)
-    """From the start of a slurmd until its node took jobs in Slurm."""
+    """From the start of a slurmd until the node that it made took jobs."""
+    back_s: list[float] = field(default_factory=list)
+    """The same where the node was there, and drained by the pool."""
     resume_to_first_line_s: list[float] = field(default_factory=list)
     """From sbatch on a node that Slurm has powered down until the job's first line. slurmctld looks
     every 30 s whether the nodes of a job have booted (PERIODIC_TIMEOUT)."""
@@ -51,6 +53,8 @@ class Evidence:
         told = {
             "joined_s_p50": percentile(self.joined_s, 50),
             "joined_s_p99": percentile(self.joined_s, 99),
+            "back_s_p50": percentile(self.back_s, 50),
+            "back_s_p99": percentile(self.back_s, 99),
             "resume_to_first_line_s": max(self.resume_to_first_line_s, default=None),
             "resume_to_slurmd_s": max(self.resume_to_slurmd_s, default=None),
             "roll_outs": self.roll_outs,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -162,6 +162,11 @@ class Fleet:
             for node in hostlist.expand(nodes) if SIGN not in name else ():
                 found.setdefault(node, []).append(f"job_{job}")
         return found
+
+    def starts(self, images: Collection[str]) -> list[tuple[str, float]]:
+        """The starts of slurmds of these images: their nodes, and when."""
+        made = self.seen.made.items()
+        return [(node, when) for node, each in made for image, when in each if image in images]
 
     def forget(self) -> None:
         """What was seen so far is not of interest."""

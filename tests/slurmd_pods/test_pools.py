@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -261,10 +260,9 @@ def test_a_leader_that_is_killed_leaves_nothing_undone(world: World) -> None:
     world.all_serve(*NODES, image="v4")
 
 
-def templates(number: int) -> dict[str, Any]:
-    """Returns another template: each second one differs from the last in its image alone, the others
-    in what Slurm is told of nodes, too."""
-    return {"image": f"r{number}", "slurm": {"weight": 2 + number // 2}, "update": {"maxUnavailable": 2}}
+def weight(number: int) -> int:
+    """What Slurm is told by a template: each second one differs from the last in its image alone."""
+    return 1 + (number + 1) // 2
 
 
 @pytest.mark.timeout(60 + 60 * ROLL_OUTS)
@@ -275,21 +273,24 @@ def test_no_job_is_lost_in_roll_outs_under_load(world: World, evidence: Evidence
     try:
         with observer.looking(), jobs.coming():
             for number in range(1, ROLL_OUTS + 1):
-                world.write(pools(**templates(number)))
-                world.all_run(f"r{number}", weight=2 + number // 2, within=60)
+                slurm, update = {"weight": weight(number)}, {"maxUnavailable": 2}
+                world.write(pools(f"r{number}", slurm=slurm, update=update))
+                world.all_run(f"r{number}", weight(number), within=60)
                 evidence.roll_outs += 1
             eventually(lambda: world.open() == set(NODES), "all are open")
     finally:
-        starts = [(node, when) for node, made in world.fleet.seen.made.items() for _, when in made]
-        evidence.joined_s += observer.joined_s(starts)
-        evidence.replaced += len(starts)
+        images = [f"r{number}" for number in range(1, ROLL_OUTS + 1)]
+        told_anew, drained = (world.fleet.starts(images[first::2]) for first in (0, 1))
+        evidence.joined_s += observer.joined_s(told_anew)
+        evidence.back_s += observer.joined_s(drained)
+        evidence.replaced += len(told_anew) + len(drained)
         evidence.replaced_busy += world.fleet.seen.ended_busy
         evidence.beyond_limit += len(observer.beyond)
         evidence.looks += observer.looks
         evidence.waited += observer.waited
         evidence.jobs += len(jobs.states)
         evidence.jobs_lost += jobs.lost
-    assert len(starts) == ROLL_OUTS * len(NODES)
+    assert len(told_anew) + len(drained) == ROLL_OUTS * len(NODES)
     assert observer.waited
     assert not jobs.lost
     assert not observer.beyond

@@ -176,10 +176,7 @@ def roll_out(world: World, image: str, figures: dict[str, float | None], names: 
     figures["pods_placed_s_p50"] = percentile(pods.took_s, 50)
     figures["pods_placed_s_p99"] = percentile(pods.took_s, 99)
     assert len(pods.took_s) > 10
-    made = [
-        (node, when) for node, each in world.fleet.seen.made.items() for i, when in each if i == image
-    ]
-    figures["joined_s_p50"] = percentile(observer.joined_s(made), 50)
+    figures["back_s_p50"] = percentile(observer.joined_s(world.fleet.starts([image])), 50)
 
 
 def held(world: World) -> set[str]:
