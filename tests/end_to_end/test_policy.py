@@ -301,7 +301,7 @@ def test_a_bad_file_keeps_the_last_good_policy_and_alerts(actors: Actors, policy
     assert actors.ready()[0] == 200
     metrics = f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics"
     assert "slurm_extender_policy_good 0.0" in httpx.get(metrics).text
-    assert "the last good policy counts" in trouble
+    assert "what was good last counts" in trouble
     actors.create("p")
     actors.bound("p")
     assert owner(actors, "p") == "alice"
