@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kubernetes_client.protocol import Kubernetes
-from node_agent.cgroups import LIMITS, PodCgroups
+from node_agent.cgroups import EVENTS, LIMITS, PodCgroups
 from node_agent.claims import Claim
 from node_agent.containers import Containers
 from node_agent.decision import Decision
@@ -125,7 +125,10 @@ class Agent:
                 tasks.create_task(self._slurmd.run())
 
     def clear(self) -> Answer:
-        """Answers the Prolog's gate. Raises OSError."""
+        """Answers the Prolog's gate. Raises OSError. Where slurmd runs in a Pod it is let in first to
+        what Pods have left: the job that asks may begin at once."""
+        if self._pods.slurmd is not None:
+            self._look()
         cgroups = list(self._cgroups.pods())
         gone = self._pods.gone({cgroup.uid for cgroup in cgroups})
         claims = self._pods.claims
@@ -276,7 +279,7 @@ class Agent:
 
     def _folders(self) -> FolderWatch | None:
         try:
-            return FolderWatch(self._news.set, LIMITS)
+            return FolderWatch(self._news.set, (*LIMITS, EVENTS))
         except OSError as error:
             self.health.says("inotify", error)
             return None

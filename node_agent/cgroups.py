@@ -25,6 +25,10 @@ LIMITS: Final = (CPUS, MEMORY, SWAP)
 """The files of a cgroup that limit a Pod."""
 
 
+EVENTS: Final = "cgroup.events"
+"""The file of a cgroup that says whether there are processes in it."""
+
+
 class PodCgroups:
     """The cgroups of all Pods of this machine."""
 
@@ -58,7 +62,7 @@ class PodCgroups:
                 with suppress(FileNotFoundError, NotADirectoryError):  # it goes just now
                     found = _POD.fullmatch(place.name)
                     assert found is not None
-                    populated = "populated 1" in read(place / "cgroup.events")
+                    populated = "populated 1" in read(place / EVENTS)
                     uid, number = found[1].replace("_", "-"), place.stat().st_ino
                     yield PodCgroup(uid, number, populated, place)
 
@@ -109,7 +113,7 @@ def depth(cgroup: Path) -> int:
     for levels, place in enumerate((cgroup, *cgroup.parents)):
         if not (place / "cgroup.procs").exists():
             break
-        if not (place / "cgroup.events").exists():
+        if not (place / EVENTS).exists():
             return levels
     raise OSError(errno.EXDEV, "not all of the machine's cgroups are mounted here", str(cgroup))
 

@@ -367,7 +367,14 @@ async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(one_driver: Node
             await node.delete(A)  # by force: its process has the device yet
             await eventually(lambda: agent.clear().word == "there")
             assert (node.has(pods), node.has(slurmds)) == ("y", "xz")
-        await eventually(lambda: node.has(slurmds) == "xyz")
+        await eventually(lambda: agent.clear().word == "clear")
+        assert node.has(slurmds) == "xyz"  # the job that was told so begins now
+        node.bind(A, "gpu:1(IDX:1)")
+        await eventually(lambda: node.has(pods) == "y")
+        with node.process(pods):
+            await node.delete(A)
+            await asyncio.sleep(0.5)  # the agent has looked, and would do so again in 10 s
+        await eventually(lambda: node.has(slurmds) == "xyz")  # without a question, too
 
 
 @pytest.mark.real
