@@ -1,6 +1,6 @@
 # Thirteen commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
-# make test-pools, make test-gpu, make conformance, make bench, make bench-quick, make bench-restart, make bench-scale, make load,
-# make chaos.
+# make test-pools, make test-gpu, make conformance, make bench, make bench-quick, make bench-restart, make bench-scale,
+# make load, make chaos.
 .PHONY: demo test test-oldest test-node test-pools test-gpu conformance bench bench-quick bench-restart bench-scale
 .PHONY: performance-page load chaos check docs words protocols lock clean
 

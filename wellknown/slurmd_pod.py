@@ -22,6 +22,7 @@ MARK: Final = "slurm-extender/"
 the name of the pool."""
 _PREFIX: Final = "slurmd-"
 _LONGEST_NAME: Final = 253
+_LONGEST_LABEL: Final = 63
 _VERSION: Final = 1
 
 
@@ -54,7 +55,9 @@ class Assignment:
             return None
         pool, revision, conf = (told.get(key, "") for key in ("pool", "revision", "conf"))
         boots = told.get("boots", False)
-        texts = all(isinstance(text, str) for text in (pool, revision, conf))
+        texts = all(
+            isinstance(text, str) and len(text) <= _LONGEST_LABEL for text in (pool, revision, conf)
+        )
         return cls(pool, revision, conf, boots) if texts and pool and isinstance(boots, bool) else None
 
 

@@ -55,8 +55,8 @@ class GoneNodes:
     async def _act(self, order: Gone) -> None:
         await self._allowed()
         now = await self._slurm.node(order.node)
-        if now is None or not decide([now], self._since, asyncio.get_running_loop().time()):
-            return
+        if now is None or order not in decide([now], self._since, asyncio.get_running_loop().time()):
+            return  # a job has come, or its slurmd is back
         if order.what is What.DOWN:
             await self._slurm.down_node(order.node, order.reason)
         else:

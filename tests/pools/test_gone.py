@@ -80,6 +80,23 @@ async def test_a_node_is_given_up_and_deleted_in_slurm(monkeypatch: pytest.Monke
     assert await slurm.nodes() == ()
 
 
+async def test_what_has_changed_since_it_was_decided_is_not_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    slurm.register(node())
+    slurm.fail_node("n1")
+    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
+    read = await slurm.nodes()
+
+    async def meanwhile() -> None:
+        slurm.register(node())  # its slurmd is back
+
+    await GoneNodes(slurm, Cluster("n2"), health, meanwhile).look(read)  # type: ignore[arg-type]
+    (found,) = await slurm.nodes()
+    assert "DOWN" not in found.states
+
+
 async def test_a_node_that_has_a_node_again_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     slurm.register(node())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -146,3 +147,10 @@ def test_a_placeholder_whose_job_has_ended_has_no_cpus() -> None:
     assert placeholder_cpus([record], "n1", node) == 8
     over = record._replace(job=JobTracking(id=1, over=True))
     assert placeholder_cpus([over], "n1", node) == 0
+
+
+@pytest.mark.parametrize("pool", ["", "x" * 64, 7])
+def test_an_assignment_that_no_leader_has_written_is_none(pool: object) -> None:
+    """Who is root on a Node may write its annotations; a pool's name goes into Slurm's reasons."""
+    text = json.dumps({"v": 1, "pool": pool, "revision": "r"})
+    assert Assignment.on({"slurm-extender.io/slurmd": text}) is None

@@ -1,0 +1,79 @@
+"""The controller of pools does nothing about a node that has changed since it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from extender.cluster.slurm_nodes import SlurmNodes
+from extender.cluster.view_updater import ClusterViewUpdater
+from extender.pools.controller import Leadership, PoolController
+from extender.pools.pool import Pool
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from slurm_client.in_memory import InMemorySlurm, partition
+from slurm_client.model import Node as SlurmNode
+from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL, SLURMD
+from wellknown.slurmd_pod import Assignment
+
+POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
+OLD = Assignment("gpu", "gpu-old", POOL.assignment.conf)
+
+
+class Bench:
+    """A Node with an old revision, whose node is drained by its pool, and idle."""
+
+    def __init__(self) -> None:
+        self.kubernetes = InMemoryKubernetes()
+        agent = {"type": DEVICE_PROBLEM, "status": "False", "reason": "DevicesUsable", "message": ""}
+        metadata = {"name": "n1", "labels": {"gpu": "yes"}, "annotations": OLD.annotations()}
+        self.kubernetes.put("namespaces", {"metadata": {"name": "kube-system"}})
+        self.kubernetes.put(
+            "nodes", {"metadata": metadata, "spec": {}, "status": {"conditions": [agent]}}
+        )
+        self.slurm = InMemorySlurm([], [partition("main", [], default=True)])
+        self.slurm.register(SlurmNode("n1", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
+
+    async def turn(self, allowed: Callable[[], Awaitable[None]]) -> Assignment | None:
+        """Returns the Node's assignment afterwards."""
+        await self.slurm.drain_node("n1", "slurm-extender pool gpu: roll-out of gpu-1")
+        health = Health()
+        cluster = ClusterViewUpdater(self.kubernetes, self.slurm, health, NODE_NAME_LABEL)
+        await cluster.load()
+        leadership = Leadership(lambda: [POOL], "slurm-nodes", allowed, lambda *_: 0, lambda _: "")
+        nodes = SlurmNodes(self.slurm)
+        await PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health).turn()
+        return Assignment.on(self.kubernetes.read("nodes", "n1")["metadata"].get("annotations") or {})
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_a_node_that_is_drained_and_idle_gets_the_newest_revision(bench: Bench) -> None:
+    async def allowed() -> None:
+        """Nothing happens meanwhile."""
+
+    assert await bench.turn(allowed) == POOL.assignment
+    assert [each["metadata"]["name"] for each in bench.kubernetes.objects("controllerrevisions")] == [
+        POOL.assignment.revision
+    ]
+
+
+async def test_a_node_that_a_person_has_opened_meanwhile_keeps_its_slurmd(bench: Bench) -> None:
+    async def allowed() -> None:
+        await bench.slurm.undrain_node("n1")
+
+    assert await bench.turn(allowed) == OLD
+
+
+async def test_a_node_that_was_assigned_otherwise_meanwhile_is_left(bench: Bench) -> None:
+    other = Assignment("cpu", "cpu-1")
+
+    async def allowed() -> None:
+        bench.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": other.annotations()}})
+
+    assert await bench.turn(allowed) == other
+    assert SLURMD in bench.kubernetes.read("nodes", "n1")["metadata"]["annotations"]
