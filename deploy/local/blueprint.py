@@ -116,8 +116,9 @@ def _with_guest(plan: StartPlan, layout: Layout, record: Record) -> StartPlan:
     *before, host = plan.first
     (control,) = plan.then
     booting = [*host, guest_component(spec, image, ports, layout)]
+    slurmd = [] if spec.guest_in_pool else [guest_slurmd(spec, ports, layout)]
     return StartPlan(
-        [*before, booting, [guest_slurmd(spec, ports, layout), containerd(ports, layout)]],
+        [*before, booting, [*slurmd, containerd(ports, layout)]],
         [control, [guest_kubelet(ports, layout)], [node_agent(spec, ports, layout)]],
         plan.on_request,
     )

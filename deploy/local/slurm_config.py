@@ -15,7 +15,7 @@ from deploy.local.database import copy_system_tables
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.namespaces import Bind
 from deploy.local.rendering import render
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import GUEST_GPUS, ClusterSpec
 from deploy.local.users import JOB_USERS, SLURM_UID, SLURMRESTD_UID
 
 CLIENTS: Final = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
@@ -26,6 +26,14 @@ GATE: Final = HOOK.with_name("slurm-extender-gate")
 
 _TOKEN_LIFETIME_S: Final = 30 * 24 * 3600
 _NULL_DEVICE: Final = os.makedev(1, 3)
+# What slurmd in the guest's Pod has from slurmctld: names and folders that are right here and there.
+_OF_POOL: Final = (
+    "SlurmctldHost=localhost(slurmctld)",
+    "CommunicationParameters=block_null_hash,NoCtldInAddrAny",
+    "SlurmdSpoolDir=/var/spool/slurmd",
+    "ProctrackType=proctrack/cgroup",
+    "TaskPlugin=task/cgroup,task/affinity",
+)
 # These may be given more than once, so a second one does not replace the first.
 _REPEATABLE: Final = ("nodename", "nodeset", "partitionname", "downnodes", "include")
 
@@ -34,10 +42,12 @@ def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout, 
     """Everything Slurm reads, and empty folders for everything it writes."""
     _make_folders(spec, layout)
     etc = layout.slurm / "etc"
-    conf = replace_parameters(render("slurm.conf.j2", spec=spec, ports=ports), spec.slurm_conf)
+    more = (*(_OF_POOL if spec.guest_in_pool else ()), *spec.slurm_conf)
+    conf = replace_parameters(render("slurm.conf.j2", spec=spec, ports=ports), more)
     (etc / "slurm.conf").write_text(conf)
-    (etc / "gres.conf").write_text(render("gres.conf.j2", spec=spec))
-    (etc / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+    (etc / "gres.conf").write_text(render("gres.conf.j2", spec=spec, guest_gpus=GUEST_GPUS))
+    in_pods = render("guest-cgroup.conf.j2", ignore_systemd=True) if spec.guest_in_pool else ""
+    (etc / "cgroup.conf").write_text(in_pods or "CgroupPlugin=disabled\n")
     for key in ("slurm.key", "jwt_hs256.key"):
         _write_key(etc / key)
     if spec.job_submit_lua:
@@ -46,7 +56,7 @@ def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout, 
         _write_hook(spec, ports, layout)
     if spec.accounting:
         _write_accounting(ports, layout, tree)
-    hosts = f"127.0.0.1 localhost {socket.gethostname()}\n"
+    hosts = f"127.0.0.1 localhost slurmctld {socket.gethostname()}\n"
     (layout.slurm / "hosts").write_text(hosts)
     _make_gpus(spec, layout.slurm / "var/gpu")
     layout.token_file.touch(mode=0o600)

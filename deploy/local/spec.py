@@ -135,6 +135,8 @@ class ClusterSpec:
     """Who may ask for what at first (docs/policy.md); blank: everybody for anything."""
     pools: str = ""
     """The pools of slurmd Pods at first (docs/pools.md); blank: none, ever."""
+    guest_in_pool: bool = False
+    """The guest's slurmd runs in a Pod of a pool: no file of Slurm's has its node, and no other node."""
     extender_argv: tuple[str, ...] = ()
     """What to start instead of the extender of this checkout (tests wrap it)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS
@@ -167,6 +169,8 @@ class ClusterSpec:
             raise SpecError(f"guest_cgroups is one of {', '.join(CGROUP_DRIVERS)}")
         if self.gate:
             raise SpecError("the guest's Prolog does not find the extender: give gate=False")
+        if self.guest_in_pool and (not self.pools or self.nodes or self.dynamic_nodes):
+            raise SpecError("a guest in a pool is Slurm's only node: give pools, and nodes=0")
 
     def _check_kubernetes(self) -> None:
         if self.extender and not self.kubernetes:
@@ -250,8 +254,13 @@ class ClusterSpec:
 
     @property
     def guest_names(self) -> list[str]:
-        """The guest, if there is one."""
-        return [GUEST] if self.guest else []
+        """The guest, if slurm.conf has one."""
+        return [GUEST] if self.guest and not self.guest_in_pool else []
+
+    @property
+    def configless(self) -> bool:
+        """Whether slurmds register themselves, and slurmctld gives them their configuration."""
+        return bool(self.dynamic_nodes or self.guest_in_pool)
 
     @property
     def guest_size(self) -> str:

@@ -62,10 +62,12 @@ def test_a_cluster_without_a_guest_has_none_of_it() -> None:
         ({"kubernetes": False, "extender": False}, "node of both systems"),
         ({"kubernetes_release": "1.31"}, r"of Kubernetes 1\.37"),
         ({"gate": True}, "gate=False"),
+        ({"guest_in_pool": True, "pools": "{}"}, "nodes=0"),
+        ({"guest_in_pool": True, "nodes": 0}, "give pools"),
     ],
 )
 def test_a_guest_that_cannot_be_is_refused_with_what_to_choose(
-    given: dict[str, bool | str], words: str
+    given: dict[str, object], words: str
 ) -> None:
     with pytest.raises(SpecError, match=words):
         ClusterSpec(guest=True, **given)  # type: ignore[arg-type]
@@ -95,7 +97,7 @@ def test_the_agents_own_part_of_the_lock_has_neither_tools_nor_less_than_it_impo
     assert not {"mypy", "pytest", "ruff", "locust", "uv"} & names
 
 
-def test_the_images_are_the_same_each_time_and_two(tmp_path: Path) -> None:
+def test_the_images_are_the_same_each_time_and_three(tmp_path: Path) -> None:
     busybox = tmp_path / "busybox"
     busybox.write_bytes(b"program")
     archives = [tmp_path / "1.tar", tmp_path / "2.tar"]
@@ -104,7 +106,9 @@ def test_the_images_are_the_same_each_time_and_two(tmp_path: Path) -> None:
     first, second = (archive.read_bytes() for archive in archives)
     assert first == second
     with tarfile.open(fileobj=io.BytesIO(first)) as images:
-        assert len([name for name in images.getnames() if name.endswith(".json")]) == 3
+        names = images.getnames()
+    assert len([name for name in names if name.endswith(".json")]) == 4
+    assert len([name for name in names if name.endswith(".tar")]) == 2
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from tests.end_to_end.actors import Actors
 from tests.node.boot import brought_up
 from tests.node.evidence import Evidence
 from tests.node.real_node import RealNode
+from tests.slurmd_pods.world import POWER_SAVING
 
-_LOGS = ("guest", "kubelet", "node-agent", "extender", "slurmd-guest")
+_LOGS = ("guest", "kubelet", "node-agent", "extender", "slurmctld", "slurmd-guest")
 
 
 class Guest(NamedTuple):
@@ -31,15 +32,23 @@ class Guest(NamedTuple):
     driver: str
     resources: tuple[tuple[str, str], ...] = ((GPU, "gpu"),)
     """The extended resources that are GRES there."""
+    in_pool: bool = False
+    """Whether slurmd runs in a Pod."""
 
     def __str__(self) -> str:
         vendors = {name.partition("/")[0] for name, _ in self.resources if name != GPU}
-        return "-".join([self.release, self.driver, *sorted(vendors)])
+        pool = ["pool"] if self.in_pool else []
+        return "-".join([self.release, self.driver, *sorted(vendors), *pool])
 
 
 WITH_NRI = tuple(Guest(DEFAULT_RELEASE, driver) for driver in CGROUP_DRIVERS)
 WITHOUT_NRI = (Guest("24.11", "systemd"),)
 """containerd 1.7."""
+_IN_POOL: dict[str, Any] = {
+    "guest_in_pool": True,
+    "pools": "{controllers: [slurmctld:6817], pools: []}",
+    "slurm_conf": ("ReturnToService=2", *POWER_SAVING),
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -70,6 +79,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         memory_mb=4000,
         kill_wait=30,
         extender_settings=(("GRES", json.dumps(dict(request.param.resources))),),
+        **(_IN_POOL if request.param.in_pool else {}),
     )
     with tempfile.TemporaryDirectory(prefix="node-") as directory:
         up = partial(Cluster.up, spec, Path(directory), report=report)

@@ -41,6 +41,10 @@ class Evidence:
     agent_rss_mb: list[float] = field(default_factory=list)
     agent_idle_cpu_percent: list[float] = field(default_factory=list)
     """Of one of the guest's cores."""
+    slurmd_joined_s: list[float] = field(default_factory=list)
+    """From the start of the container of a slurmd Pod until its node took jobs."""
+    resumed_to_first_line_s: list[float] = field(default_factory=list)
+    """From sbatch on a node that Slurm has powered down until the job's first line."""
 
     def write(self, path: Path) -> None:
         told = {
@@ -56,6 +60,8 @@ class Evidence:
             "gate_answer_ms_p99": p99(self.gate_ms),
             "agent_rss_mb": max(self.agent_rss_mb, default=None),
             "agent_idle_cpu_percent": max(self.agent_idle_cpu_percent, default=None),
+            "slurmd_joined_s": max(self.slurmd_joined_s, default=None),
+            "resumed_to_first_line_s": max(self.resumed_to_first_line_s, default=None),
         }
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(told, indent=2) + "\n")

@@ -72,6 +72,8 @@ class Opened:
 class RealNode:
     """Everybody who works with the Node."""
 
+    programs: Sequence[str] = PROGRAMS
+    """What runs, in the order in which it is started."""
     gpu = GPU
     """The extended resource of the devices that Pods are created with."""
     counted: Mapping[str, int] = {GPU: GUEST_GPUS}
@@ -86,21 +88,22 @@ class RealNode:
     def begin(self) -> None:
         """Gives Pods other names from now on, and has every program run."""
         self.actors.begin()
-        self._have_all_run()
+        self.start_all()
+        self.counts()
 
     def clean_up(self) -> None:
         """Leaves neither Pods nor jobs behind, also where a test ended in the midst of it."""
         self.guest.run("pkill -CONT -x kubelet", check=False)
-        self._have_all_run()
+        self.start_all()
         self.actors.api.delete("/pods", params={"gracePeriodSeconds": 1}).raise_for_status()
         eventually(lambda: not self.actors.pods(), "no Pods left", STARTS_WITHIN_S)
         self.actors.clean_up()
 
-    def _have_all_run(self) -> None:
-        for name in PROGRAMS:
+    def start_all(self) -> None:
+        """Starts each program that does not run."""
+        for name in self.programs:
             if not self.cluster.is_running(name):
                 self.cluster.start(name)
-        self.counts()
 
     def counts(self) -> None:
         """Waits until the kubelet counts the GPUs: after each start of it, or of the agent."""

@@ -24,17 +24,12 @@ from tests.slurmd_pods.evidence import Evidence
 from tests.slurmd_pods.fleet import CRASHES, Fleet
 from tests.slurmd_pods.native_jobs import NativeJobs
 from tests.slurmd_pods.observer import Observer
-from tests.slurmd_pods.world import NODES, World, pools
+from tests.slurmd_pods.world import NODES, POWER_SAVING, World, pools
 from wellknown.names import POOL, REVISION
 from wellknown.slurmd_pod import pod_name
 
 pytestmark = pytest.mark.real
 
-POWER_SAVING = (
-    *("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTime=86400", "SuspendTimeout=3"),
-    "ResumeTimeout=60",
-    "SlurmctldParameters=conmgr_threads=2,enable_configless,power_save_interval=1",
-)
 ROLL_OUTS = int(os.environ.get("POOLS_ROLL_OUTS", "3"))
 """Under load; `make test-pools` has 20 of them."""
 

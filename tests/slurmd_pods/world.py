@@ -15,6 +15,11 @@ from tests.slurmd_pods.fleet import Fleet
 
 NODES = ["dynamic-1", "dynamic-2", "dynamic-3", "dynamic-4"]
 SIZE = "CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=16000"
+POWER_SAVING = (
+    *("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTime=86400", "SuspendTimeout=3"),
+    "ResumeTimeout=60",
+    "SlurmctldParameters=conmgr_threads=2,enable_configless,power_save_interval=1",
+)
 STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
 """kwok leaves the Pod to the fleet."""
 

@@ -20,7 +20,7 @@ from deploy.local.guest.image import OURS, PACKAGES
 from deploy.local.guest.machine import ADDRESS, HOST
 from deploy.local.guest.oci import PAUSE
 from deploy.local.kubernetes_components import api_client
-from deploy.local.kubernetes_config import AGENT_USER, NODE_USER, user_token
+from deploy.local.kubernetes_config import AGENT_USER, NODE_USER, POOLS_NAMESPACE, user_token
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.namespaces import Bind
 from deploy.local.rendering import render
@@ -74,7 +74,8 @@ def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
     for name in ("slurmd", "containerd", "kubelet"):
         (layout.guest / name / "etc/kubernetes").mkdir(parents=True)
     (layout.guest / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {GUEST}\n")
-    _write_slurm(spec, layout.guest / "slurmd/etc/slurm", layout)
+    if not spec.guest_in_pool:
+        _write_slurm(spec, layout.guest / "slurmd/etc/slurm", layout)
     containerd = layout.guest / "containerd/etc"
     systemd = "true" if spec.guest_cgroups == "systemd" else "false"
     config = containerd / "containerd/config.toml"
@@ -152,7 +153,7 @@ def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tup
         "RESOURCES": extender.get("GRES", json.dumps({GPU: "gpu"})),
         "NRI": "" if spec.release in _WITHOUT_NRI else "/var/run/nri/nri.sock",
         "NODE": GUEST,
-        "GRES": _GRES_LIST,
+        **_slurmd_settings(spec),
         "METRICS_PORT": ports["node-agent-metrics"],
         "HEALTH_PORT": ports["node-agent-health"],
     }
@@ -163,6 +164,13 @@ def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tup
     ]
     paths = f"PYTHONPATH={PACKAGES}:{_CHECKOUT}"
     return ("env", paths, *environment, "python3", "-m", "node_agent", command)
+
+
+def _slurmd_settings(spec: ClusterSpec) -> dict[str, str]:
+    """Where the agent finds slurmd: in a Pod, that it makes, or beside it."""
+    if not spec.guest_in_pool:
+        return {"GRES": _GRES_LIST}
+    return {"GRES": "/run/slurm-extender/gres", "SLURMD_NAMESPACE": POOLS_NAMESPACE}
 
 
 def _program(
@@ -188,7 +196,9 @@ def _write_slurm(spec: ClusterSpec, folder: Path, layout: Layout) -> None:
     folder.mkdir(parents=True)
     conf = (layout.slurm / "etc/slurm.conf").read_text()
     (folder / "slurm.conf").write_text(replace_parameters(conf, _SLURM_CONF))
-    (folder / "cgroup.conf").write_text(render("guest-cgroup.conf.j2", spec=spec))
+    (folder / "cgroup.conf").write_text(
+        render("guest-cgroup.conf.j2", ignore_systemd=spec.guest_cgroups != "systemd")
+    )
     files = f"{GPUS[0][:-1]}[0-{GUEST_GPUS - 1}]"
     (folder / "gres.conf").write_text(f"NodeName={GUEST} Name=gpu Type=h100 File={files}\n")
     key = layout.slurm / "etc/slurm.key"

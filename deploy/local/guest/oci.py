@@ -1,10 +1,10 @@
-"""Images of containers, made without a registry: of a static busybox, in the form of docker save."""
+"""Images of containers, made without a registry, in the form of docker save."""
 
 import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,18 +12,21 @@ PAUSE: Final = "local.test/pause:1"
 """What holds a Pod's namespaces, as the kubelet wants it."""
 BOX: Final = "local.test/box:1"
 """busybox: a shell, and what it has. Without a command it sleeps."""
+SLURMD: Final = "local.test/slurmd:1"
+"""Folders, and links into /usr, where a Pod mounts the Node's own: slurmd runs from there."""
 
-_FOLDERS: Final = ("bin", "dev", "etc", "proc", "run", "sys", "tmp")
+_FOLDERS: Final = ("dev", "etc", "proc", "run", "sys", "tmp")
 
 
 def write_images(archive: Path, busybox: Path, applets: Sequence[str]) -> None:
-    """Writes an archive of both images, for `ctr images import`."""
-    layer = _layer(busybox.read_bytes(), applets)
-    name = f"{hashlib.sha256(layer).hexdigest()}.tar"
+    """Writes an archive of all images, for `ctr images import`."""
+    box = _box(busybox.read_bytes(), applets)
+    manifest = []
     with tarfile.open(archive, "w") as images:
-        _add(images, name, layer)
-        manifest = []
-        for image in (PAUSE, BOX):
+        for image, layer in ((PAUSE, box), (BOX, box), (SLURMD, _slurmd())):
+            name = f"{hashlib.sha256(layer).hexdigest()}.tar"
+            if name not in images.getnames():
+                _add(images, name, layer)
             configuration = _configuration(image, layer)
             file = f"{hashlib.sha256(configuration).hexdigest()}.json"
             _add(images, file, configuration)
@@ -38,7 +41,7 @@ def _configuration(image: str, layer: bytes) -> bytes:
         # The label makes them two: an image is known by its configuration's digest.
         "config": {
             "Cmd": ["/bin/sleep", "2147483647"],
-            "Env": ["PATH=/bin"],
+            "Env": ["PATH=/bin:/usr/bin:/sbin"],
             "Labels": {"image": image},
         },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
@@ -46,17 +49,30 @@ def _configuration(image: str, layer: bytes) -> bytes:
     return json.dumps(configuration).encode()
 
 
-def _layer(busybox: bytes, applets: Sequence[str]) -> bytes:
+def _box(busybox: bytes, applets: Sequence[str]) -> bytes:
+    links = {f"bin/{applet}": "busybox" for applet in applets if applet != "busybox"}
+    files = {
+        "bin/busybox": busybox,
+        "etc/passwd": b"root:x:0:0:root:/:/bin/sh\n",
+        "etc/group": b"root:x:0:\n",
+    }
+    return _layer((*_FOLDERS, "bin"), links, files)
+
+
+def _slurmd() -> bytes:
+    merged = {name: f"usr/{name}" for name in ("bin", "lib", "lib64", "sbin")}
+    return _layer((*_FOLDERS, "etc/slurm", "home", "usr", "var", "var/spool"), merged, {})
+
+
+def _layer(folders: Sequence[str], links: Mapping[str, str], files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as files:
-        for folder in _FOLDERS:
-            _add(files, folder, mode=0o1777 if folder == "tmp" else 0o755, kind=tarfile.DIRTYPE)
-        _add(files, "bin/busybox", busybox, mode=0o755)
-        for applet in applets:
-            if applet != "busybox":
-                _add(files, f"bin/{applet}", kind=tarfile.SYMTYPE, link="busybox")
-        _add(files, "etc/passwd", b"root:x:0:0:root:/:/bin/sh\n")
-        _add(files, "etc/group", b"root:x:0:\n")
+    with tarfile.open(fileobj=buffer, mode="w") as layer:
+        for folder in folders:
+            _add(layer, folder, mode=0o1777 if folder == "tmp" else 0o755, kind=tarfile.DIRTYPE)
+        for name, data in files.items():
+            _add(layer, name, data, mode=0o755 if name.startswith("bin/") else 0o644)
+        for name, target in links.items():
+            _add(layer, name, kind=tarfile.SYMTYPE, link=target)
     return buffer.getvalue()
 
 
