@@ -161,9 +161,8 @@ class PoolController:
         self._next_in = max(_SOON_S, _SHARE * reading.took) if acts else reading.pause(_INTERVAL_S)
         self._acted_at = asyncio.get_running_loop().time() if acts else self._acted_at
         self.states = {pool.name: states[pool.name] for pool in pools if pool.name in states}
-        stopped = "; ".join(
-            f"{name}: {state.stopped}" for name, state in states.items() if state.stopped
-        )
+        told = ((name, words) for name, each in states.items() for words in (each.stopped, each.keeps))
+        stopped = "; ".join(f"{name}: {words}" for name, words in told if words)
         self._health.says(_STOPPED, stopped or None, alarm=True)
         self._health.says(_ACTING, "; ".join(errors[:1]) or None)
 
@@ -198,7 +197,7 @@ class PoolController:
         pools = list(self._leads.pools())
         known = {pool.name for pool in pools}
         left = {each.assigned.pool for each in members if each.assigned is not None} - known
-        return [*pools, *(Pool(name, {}, 0) for name in sorted(left))]
+        return [*pools, *(Pool(name, {}, 0, in_file=False) for name in sorted(left))]
 
     async def _act(self, pool: Pool, action: Action) -> Exception | None:
         async with self._slots:

@@ -37,6 +37,13 @@ class Pool:
     update: Update = Update()
     data: Mapping[str, Any] = field(default_factory=dict)
     """What a revision has: all that the slurmd Pod is made of."""
+    in_file: bool = True
+    """Whether the file has it yet: it may have Nodes all the same."""
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether the file says that it is to have no Nodes."""
+        return self.in_file and self.replicas == 0
 
     @cached_property
     def assignment(self) -> Assignment:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from extender.pools.gone import too_many
 from extender.pools.member import PREFIX, Member
 from extender.pools.pool import Pool
 from wellknown.slurmd_pod import Assignment
@@ -60,6 +61,10 @@ class PoolState:
     """Nodes with an old revision on which native jobs run."""
     stopped: str = ""
     """Why its roll-out has stopped; empty where it has not."""
+    kept: int = 0
+    """Nodes that do not match it any more and are kept: too many would leave at once."""
+    keeps: str = ""
+    """Why they are; empty where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +81,11 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
     inside = [each for each in members if each.node in wanted_names]
     outside = [each for each in members if each.node not in wanted_names]
     stopped = _stopped(pool, inside)
+    kept = _kept(pool, members, matching)
     awake = [each for each in inside if not each.asleep and not each.cordoned]
     at_rest = [each for each in inside if each.asleep or each.cordoned]
     actions = [
-        *(action for each in outside for action in _leave(pool, each)),
+        *(action for each in outside if each.node not in kept for action in _leave(pool, each)),
         *(action for each in at_rest for action in _rest(pool, each)),
         *(Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each)),
         *(_resume(each) for each in awake if _to_resume(pool, each, stopped)),
@@ -93,6 +99,8 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
         unavailable=sum(not each.serves for each in awake),
         busy_outdated=sum(each.busy and _outdated(pool, each) for each in awake),
         stopped=stopped,
+        kept=len(kept),
+        keeps=_why_kept(pool, len(kept)),
     )
     return Decision(tuple(actions), state)
 
@@ -109,6 +117,22 @@ def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> f
         return leaves, not member.revision, not member.busy, member.node
 
     return frozenset(each.node for each in sorted(fit, key=order)[: pool.replicas])
+
+
+def _kept(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> frozenset[str]:
+    """Returns the Nodes that do not match a pool any more and stay in it: where so many are to leave at
+    once, the file or the Nodes' labels are more likely wrong than right. `replicas: 0` says that it is
+    meant."""
+    there = [each.node for each in members if each.ours]
+    leaving = frozenset(there) - matching
+    return leaving if not pool.is_emptied and too_many(len(leaving), len(there)) else frozenset()
+
+
+def _why_kept(pool: Pool, kept: int) -> str:
+    if not kept:
+        return ""
+    do_not = "match it any more" if pool.in_file else "have a pool in the file any more"
+    return f"{kept} of its Nodes do not {do_not}, and none leaves: say replicas: 0 if that is meant"
 
 
 def _leaving(pool: Pool) -> str:
