@@ -167,7 +167,7 @@ class ClusterSpec:
             raise SpecError(f"the guest's kubelet is of Kubernetes {KUBERNETES_RELEASES[0]}")
         if self.guest_cgroups not in CGROUP_DRIVERS:
             raise SpecError(f"guest_cgroups is one of {', '.join(CGROUP_DRIVERS)}")
-        if self.gate:
+        if self.gate and not self.guest_in_pool:
             raise SpecError("the guest's Prolog does not find the extender: give gate=False")
         if self.guest_in_pool and (not self.pools or self.nodes or self.dynamic_nodes):
             raise SpecError("a guest in a pool is Slurm's only node: give pools, and nodes=0")

@@ -46,6 +46,7 @@ WITHOUT_NRI = (Guest("24.11", "systemd"),)
 """containerd 1.7."""
 _IN_POOL: dict[str, Any] = {
     "guest_in_pool": True,
+    "gate": True,
     "pools": "{controllers: [slurmctld:6817], pools: []}",
     "slurm_conf": ("ReturnToService=2", *POWER_SAVING),
 }

@@ -19,7 +19,7 @@ from wellknown.slurmd_pod import pod_name
 
 SLURMD_POD: Final = pod_name(GUEST)
 FEATURE: Final = "pool"
-_KEY: Final = "slurm-key"
+_SECRET: Final = "slurmd"
 _OF_NODE: Final = {"usr": "/usr", "users": "/etc/passwd", "groups": "/etc/group", "homes": "/home"}
 """What of the Node the container has; the homes are what a shared file system is elsewhere."""
 
@@ -31,11 +31,9 @@ class PoolNode(RealNode):
 
     def begin(self) -> None:
         """Has the Node serve with the first template."""
-        folder = Layout(self.cluster.directory).slurm / "etc"
-        key = ("--from-file", f"slurm.key={folder / 'slurm.key'}")
-        if not self._listed("secrets"):
-            self.cluster.kubectl("create", "secret", "generic", _KEY, "-n", POOLS_NAMESPACE, *key)
         self.start_all()
+        if not self._listed("secrets"):
+            self._create_secret()
         self.write()
         self.serves()
         super().begin()
@@ -46,8 +44,8 @@ class PoolNode(RealNode):
         port = self.cluster.ports["slurmd-guest"]
         size = f"CPUs={GUEST_CPUS} Sockets=1 CoresPerSocket={GUEST_CPUS} ThreadsPerCore=1"
         volumes: dict[str, Any] = {n: {"hostPath": {"path": path}} for n, path in _OF_NODE.items()}
-        volumes["key"] = {"secret": {"secretName": _KEY, "defaultMode": 0o400}}
-        mounts = {**_OF_NODE, "key": "/etc/slurm"}
+        volumes["slurm"] = {"secret": {"secretName": _SECRET, "defaultMode": 0o400}}
+        mounts = {**_OF_NODE, "slurm": "/etc/slurm"}
         container = {
             "name": "slurmd",
             "image": SLURMD,
@@ -77,6 +75,22 @@ class PoolNode(RealNode):
         }
         controllers = [f"slurmctld:{self.cluster.ports['slurmctld']}"]
         self.cluster.pools_file.write_text(yaml.safe_dump({"controllers": controllers, "pools": [pool]}))
+
+    def _create_secret(self) -> None:
+        """What slurmd has in /etc/slurm: its key, and what the gate asks the extender by."""
+        layout = Layout(self.cluster.directory)
+        token = layout.hooks_token_file
+        url = f"http://slurmctld:{self.cluster.ports['extender-hooks']}"
+        conf = (
+            f'SLURM_EXTENDER_HOOKS_URLS="{url}"\n'
+            f"SLURM_EXTENDER_HOOKS_TOKEN_FILE=/etc/slurm/{token.name}\n"
+        )
+        files = (
+            f"--from-file={layout.slurm / 'etc' / 'slurm.key'}",
+            f"--from-file={token}",
+            f"--from-literal=slurm-extender-hook.conf={conf}",
+        )
+        self.cluster.kubectl("create", "secret", "generic", _SECRET, "-n", POOLS_NAMESPACE, *files)
 
     # What is seen
 

@@ -86,6 +86,26 @@ def test_native_jobs_and_pods_have_their_own_devices_and_cores(node: PoolNode) -
     node.has("pod", pods)
 
 
+def test_a_native_job_begins_when_the_pod_before_it_has_ended(node: PoolNode) -> None:
+    """The gate, which slurmd has from slurmctld with its configuration."""
+    node.create("pod", gpus=len(GPUS), terminationGracePeriodSeconds=15)
+    node.running("pod")
+    uid = node.uid("pod")
+    job = node.sbatch(open_each(), "-n1", "--mem=100", f"--gres=gpu:{len(GPUS)}")
+    node.actors.scancel("pod")
+    eventually(
+        lambda: node.job_state(job) != "PENDING", "Slurm gives the job the devices", STARTS_WITHIN_S
+    )
+    waited = 0
+    while not node.output(job):
+        waited += bool(node.processes_of(uid))
+        time.sleep(0.2)
+    assert waited
+    assert not node.processes_of(uid)
+    eventually(lambda: node.completed(job), "the job ends", STARTS_WITHIN_S)
+    assert len(Opened.of(node.output(job)).numbers) == len(GPUS)
+
+
 def test_srun_starts_ranks_and_hears_them(node: PoolNode) -> None:
     size = ("-n", str(GUEST_CPUS), "--mem-per-cpu=50")
     said = node.cluster.run_slurm("srun", *size, "sh", "-c", "echo rank $SLURM_PROCID", user="alice")
