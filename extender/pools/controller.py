@@ -36,7 +36,7 @@ from service.periodic import periodically
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
-from wellknown.names import POOL, SLURMD
+from wellknown.names import ON_HOST, POOL, SLURMD, SLURMD_LABEL
 from wellknown.slurmd_pod import Assignment, pod_name
 
 _INTERVAL_S = 2.0
@@ -164,7 +164,7 @@ class PoolController:
         told = ((name, words) for name, each in states.items() for words in (each.stopped, each.keeps))
         stopped = "; ".join(f"{name}: {words}" for name, words in told if words)
         self._health.says(_STOPPED, stopped or None, alarm=True)
-        self._health.says(_ACTING, "; ".join(errors[:1]) or None)
+        self._health.says(_ACTING, next(iter([*errors, *_not_understood(members)]), None))
 
     async def _members(self, view: ClusterView, slurm: Mapping[str, SlurmNode]) -> list[Member]:
         """Returns all Nodes as both systems have them now. Of several that name the same node, the pool
@@ -188,6 +188,7 @@ class PoolController:
             has_agent=node.has_agent,
             problem=status.slurmd_problem,
             placeholder_cpus=self._leads.placeholder_cpus(node.name, slurm) if slurm is not None else 0,
+            label=node.labels.get(SLURMD_LABEL),
             cause=self._leads.cause(ObservedNode(node, status, slurm)) if slurm is not None else "",
             now=time.time(),
         )
@@ -293,13 +294,22 @@ def _of(
     for each in members:
         inside = _pool_of(each) == pool.name
         labels = view.nodes[each.node].labels
-        if pool.replicas != 0 and each.node not in taken and pool.selects(labels):
+        if pool.replicas != 0 and each.node not in taken and pool.selects(labels) and not each.on_host:
             taken.add(each.node)
             if inside or _pool_of(each) is None:
                 matching.add(each.node)
         if inside or each.node in matching:
             own.append(each)
     return own, frozenset(matching)
+
+
+def _not_understood(members: Iterable[Member]) -> list[str]:
+    """Returns which Nodes have a label that says nothing, in words."""
+    return [
+        f"Node {each.node}: the label {SLURMD_LABEL} may be {ON_HOST!r} alone, and is {each.label!r}"
+        for each in members
+        if each.label is not None and not each.on_host
+    ]
 
 
 def _pool_of(member: Member) -> str | None:

@@ -11,7 +11,7 @@ from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode
 from slurm_client.model import Power
 from wellknown import number_list
-from wellknown.names import POOL, REVISION
+from wellknown.names import ON_HOST, POOL, REVISION
 from wellknown.slurmd_pod import CONTAINER, MARK, Assignment
 
 PREFIX: Final = "slurm-extender pool "
@@ -99,6 +99,8 @@ class Member:
     """Why the node agent cannot make or end its Pod, in the agent's words."""
     placeholder_cpus: int = 0
     """The CPUs of placeholders that have nothing to lose by a restart of slurmd, as Slurm counts."""
+    label: str | None = None
+    """Where its slurmd runs by the word of a person: the value of the Node's label SLURMD_LABEL."""
     cause: str = ""
     """Why its Node is a reason to drain it, in the words of such a drain; empty where it is none."""
     now: float = 0.0
@@ -118,6 +120,20 @@ class Member:
     def ours(self) -> bool:
         """Whether a slurmd Pod is there, is to be there or to come back, or has made its node."""
         return self.assigned is not None or self.pod is not None or self.marked
+
+    @property
+    def on_host(self) -> bool:
+        """Whether a person has said that its slurmd runs on the host."""
+        return self.label == ON_HOST
+
+    @property
+    def leaves_something(self) -> bool:
+        """Whether its slurmd Pod is there, is to be there, or has made a node that Slurm can delete.
+        Power saving takes the mark away."""
+        if self.pod is not None or self.revision:
+            return True
+        slurm = self.slurm
+        return slurm is not None and slurm.dynamic and (self.marked or slurm.power is not None)
 
     @property
     def somebody_elses(self) -> bool:

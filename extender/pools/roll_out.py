@@ -170,21 +170,21 @@ def _stopped(pool: Pool, inside: Iterable[Member]) -> str:
 
 
 def _leave(pool: Pool, member: Member) -> Iterator[Action]:
-    """A Node that leaves is drained, then loses its Pod, then its node in Slurm."""
+    """A Node that leaves is drained, then loses its Pod, then the node that this has made in Slurm. One
+    that a slurmd on the host makes at once afterwards is not the pool's."""
     if not member.ours:
         return
-    if member.slurm is not None and not member.held:
+    if not member.leaves_something:
+        if member.assigned is not None:
+            yield Assign(member, None)
+    elif member.slurm is not None and not member.held:
         yield Drain(member, _leaving(pool))
     elif member.allocated:
         return
     elif member.revision:
         yield from _stop(member)
-    elif member.pod is not None:
-        return
-    elif member.can_be_forgotten:
+    elif member.pod is None:
         yield Delete(member)
-    elif member.assigned is not None:
-        yield Assign(member, None)
 
 
 def _rest(pool: Pool, member: Member) -> Iterator[Action]:

@@ -14,7 +14,7 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.in_memory import InMemorySlurm, partition
 from slurm_client.model import Node as SlurmNode
-from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL, SLURMD
+from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL, ON_HOST, SLURMD, SLURMD_LABEL
 from wellknown.slurmd_pod import Assignment
 
 POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
@@ -32,13 +32,14 @@ class Bench:
         self.kubernetes.put(
             "nodes", {"metadata": metadata, "spec": {}, "status": {"conditions": [agent]}}
         )
+        self.health = Health()
         self.slurm = InMemorySlurm([], [partition("main", [], default=True)])
         self.slurm.register(SlurmNode("n1", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
 
     async def turn(self, allowed: Callable[[], Awaitable[None]]) -> Assignment | None:
         """Returns the Node's assignment afterwards."""
         await self.slurm.drain_node("n1", "slurm-extender pool gpu: roll-out of gpu-1")
-        health = Health()
+        health = self.health
         cluster = ClusterViewUpdater(self.kubernetes, self.slurm, health, NODE_NAME_LABEL)
         await cluster.load()
         leadership = Leadership(lambda: [POOL], "slurm-nodes", allowed, lambda *_: 0, lambda _: "")
@@ -47,16 +48,17 @@ class Bench:
         return Assignment.on(self.kubernetes.read("nodes", "n1")["metadata"].get("annotations") or {})
 
 
+async def nothing() -> None:
+    """Happens meanwhile."""
+
+
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
 
 
 async def test_a_node_that_is_drained_and_idle_gets_the_newest_revision(bench: Bench) -> None:
-    async def allowed() -> None:
-        """Nothing happens meanwhile."""
-
-    assert await bench.turn(allowed) == POOL.assignment
+    assert await bench.turn(nothing) == POOL.assignment
     assert [each["metadata"]["name"] for each in bench.kubernetes.objects("controllerrevisions")] == [
         POOL.assignment.revision
     ]
@@ -77,3 +79,19 @@ async def test_a_node_that_was_assigned_otherwise_meanwhile_is_left(bench: Bench
 
     assert await bench.turn(allowed) == other
     assert SLURMD in bench.kubernetes.read("nodes", "n1")["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("value", ["Host", "pod", ""])
+async def test_a_label_that_says_nothing_is_told_of_and_changes_nothing(
+    bench: Bench, value: str
+) -> None:
+    bench.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: value}}})
+    assert await bench.turn(nothing) == POOL.assignment
+    words = f"Node n1: the label slurm-extender.io/slurmd may be 'host' alone, and is {value!r}"
+    assert bench.health.troubles() == {"pools": words}
+
+
+async def test_a_node_with_the_label_of_a_slurmd_on_the_host_loses_its_pod(bench: Bench) -> None:
+    bench.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: ON_HOST}}})
+    assert await bench.turn(nothing) == Assignment("gpu", "", POOL.assignment.conf)
+    assert not bench.health.troubles()

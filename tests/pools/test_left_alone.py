@@ -8,6 +8,7 @@ import pytest
 
 from tests.pools.test_roll_out import wide
 from tests.pools.world import PERSON, POOL, World
+from wellknown.names import ON_HOST
 
 
 def test_a_persons_drain_is_never_taken_back_and_its_idle_node_is_replaced() -> None:
@@ -143,3 +144,87 @@ def test_nodes_that_are_powered_down_and_that_a_pool_has_no_use_for_are_left_alo
         machine.in_slurm, machine.states = True, {"CLOUD", "POWERED_DOWN"}
     world.settle()
     assert all(each.states == {"CLOUD", "POWERED_DOWN"} for each in world.machines.values())
+
+
+def test_a_node_that_is_external_in_slurm_is_left_alone() -> None:
+    """Nobody runs slurmd there, and no native job comes; the extender's jobs do."""
+    world = World(3)
+    machine = world.machines["n0000"]
+    machine.in_slurm = machine.static = True
+    machine.states, machine.pods = {"EXTERNAL"}, 2
+    made = world.machines["n0001"]  # by scontrol create
+    made.in_slurm, made.states = True, {"EXTERNAL"}
+    world.settle()
+    assert world.serving == {"n0002"}
+    assert world.state.wanted == 1
+    assert machine.states == made.states == {"EXTERNAL"}
+
+
+def test_a_node_whose_slurmd_is_the_hosts_by_its_label_is_in_no_pool() -> None:
+    """Also before slurmd of the host has ever registered."""
+    world = World(3)
+    machine = world.machines["n0000"]
+    machine.label = ON_HOST
+    world.decide()
+    assert {each.member.node for each in world.actions} == {"n0001", "n0002"}
+    world.settle()
+    assert machine.assigned is None
+    assert machine.host_slurmd
+    assert world.state.wanted == 2
+
+
+def test_a_node_that_gets_the_label_leaves_its_pool_when_its_job_has_ended() -> None:
+    """slurmd of the host starts at once when Slurm has forgotten the node, and keeps its own."""
+    world = World(2)
+    world.settle()
+    machine = world.machines["n0000"]
+    world.start_job(machine)
+    machine.label = ON_HOST
+    world.settle()
+    assert machine.running
+    assert machine.reason.endswith("the Node leaves the pool")
+    machine.jobs = machine.pods = 0
+    world.settle()
+    member = world.member(machine)
+    assert member.assigned is None
+    assert member.pod is None
+    assert machine.host_slurmd
+    assert not machine.states
+    assert world.lost_jobs == 0
+
+
+def test_a_node_that_loses_the_label_comes_back() -> None:
+    world = World(1)
+    machine = world.machines["n0000"]
+    machine.label = ON_HOST
+    world.settle()
+    machine.label = None
+    world.settle()
+    assert world.serving == {"n0000"}
+
+
+def test_a_node_of_slurm_conf_that_has_left_is_resumed_by_a_person() -> None:
+    """Slurm cannot delete it, and slurmd of the host takes it over."""
+    world = World(1)
+    machine = world.machines["n0000"]
+    world.settle()
+    machine.static, machine.label = True, ON_HOST
+    world.settle()
+    assert machine.assigned is machine.running is None
+    assert machine.states == {"DRAIN"}
+    machine.states, machine.reason = set(), ""
+    world.settle()
+    assert not machine.states
+
+
+def test_a_node_that_is_powered_down_is_forgotten_when_it_leaves() -> None:
+    """Power saving takes the instance type away by which a pool knows what its Pods have made."""
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states, machine.mark = {"POWERED_DOWN"}, ""
+    world.settle()
+    machine.matches = False
+    world.settle()
+    assert not machine.in_slurm
+    assert machine.assigned is None

@@ -15,6 +15,7 @@ from extender.pools.member import PREFIX, Member, SlurmdPod
 from extender.pools.pool import Pool
 from extender.pools.roll_out import Action, Assign, Delete, Drain, PoolState, Undrain, decide
 from slurm_client.model import Node as SlurmNode
+from wellknown.names import ON_HOST
 from wellknown.slurmd_pod import Assignment
 
 POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
@@ -56,7 +57,16 @@ class Machine:
     made_at: int = 0
     silent: bool = False
     """Whether slurmctld hears nothing of its slurmd."""
+    label: str | None = None
+    """Where slurmd runs by the word of a person; on the host where that is "host"."""
+    host_slurmd: bool = False
+    """Whether slurmd of the host runs."""
     lost_jobs: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is to be in the pool."""
+        return self.matches and self.label != ON_HOST
 
 
 class World:
@@ -107,6 +117,7 @@ class World:
             cordoned=machine.cordoned,
             has_agent=True,
             placeholder_cpus=machine.pods,
+            label=machine.label,
             cause=f"{NODE_SYNC}condition bad" if machine.bad else "",
             now=float(self.now),
         )
@@ -131,13 +142,14 @@ class World:
         self.now += 10
         for machine in self.machines.values():
             self._agent(machine)
+            self._host(machine)
             self._slurmd(machine)
             self._node_sync(machine)
         self.decide()
 
     def decide(self) -> None:
         members = [self.member(each) for each in self.machines.values() if self._is_seen(each)]
-        matching = frozenset(each.name for each in self.machines.values() if each.matches)
+        matching = frozenset(each.name for each in self.machines.values() if each.fits)
         decision = decide(self.pool, members, matching)
         self.state = decision.state
         self.actions = list(decision.actions)
@@ -146,10 +158,11 @@ class World:
         own = [
             each for each in self.machines.values() if each.in_slurm and each.reason.startswith(PREFIX)
         ]
-        self.most_out = max(self.most_out, sum(not each.cordoned and each.matches for each in own))
+        self.most_out = max(self.most_out, sum(not each.cordoned and each.fits for each in own))
 
     def _is_seen(self, machine: Machine) -> bool:
-        return machine.matches or bool(machine.assigned or machine.running or machine.in_slurm)
+        """Whether the controller has it among the pool's."""
+        return machine.fits or bool(machine.assigned or machine.running)
 
     def _do(self, action: Action) -> None:
         machine = self.machines[action.member.node]
@@ -159,6 +172,7 @@ class World:
             case Drain(_, reason):
                 assert machine.in_slurm
                 assert action.member.ours, "somebody else's node is drained"
+                assert not machine.host_slurmd, "the node of a slurmd on the host is drained"
                 machine.states |= {"DRAIN"}
                 machine.reason = reason
             case Undrain():
@@ -171,8 +185,9 @@ class World:
                 assert machine.running is None
                 assert not machine.static
                 assert action.member.ours, "somebody else's node is deleted"
+                assert not machine.host_slurmd, "the node of a slurmd on the host is deleted"
                 assert "RESERVED" not in machine.states
-                assert machine.reason != PERSON or not machine.matches, "a person's drain is forgotten"
+                assert machine.reason != PERSON or not machine.fits, "a person's drain is forgotten"
                 machine.in_slurm, machine.states, machine.reason = False, set(), ""
 
     def _agent(self, machine: Machine) -> None:
@@ -195,6 +210,18 @@ class World:
         machine.running, machine.age, machine.made_at = assigned, 0, self.now
         if assigned is not None and assigned.revision in self.bad:
             self.got_bad.add(machine.name)
+
+    def _host(self, machine: Machine) -> None:
+        """A person starts slurmd on the host as soon as no slurmd Pod is there or to come, and the
+        pool's node is gone from Slurm; and deletes its node when the label is gone."""
+        member = self.member(machine)
+        gone = not (machine.in_slurm or machine.running or member.revision)
+        if machine.label == ON_HOST and gone:
+            machine.host_slurmd = machine.in_slurm = True
+            machine.states, machine.reason, machine.mark = set(), "", ""
+        elif machine.label != ON_HOST and machine.host_slurmd and not machine.jobs + machine.pods:
+            machine.host_slurmd = machine.in_slurm = False
+            machine.states, machine.reason = set(), ""
 
     def _slurmd(self, machine: Machine) -> None:
         pod = self._pod(machine)
@@ -232,7 +259,7 @@ class World:
                 return
             machine.jobs = CPUS - machine.pods
             pod = self._pod(machine)
-            if pod is None or not pod.ready:
+            if not machine.host_slurmd and (pod is None or not pod.ready):
                 machine.lost_jobs += 1
 
     def undrain(self, machine: Machine) -> None:
@@ -253,6 +280,7 @@ class World:
             case 6:
                 machine.matches = luck() < 0.8
                 machine.deleted = machine.running is not None and luck() < 0.2
+                machine.label = ON_HOST if luck() < 0.2 else None
             case 7 if not machine.states and machine.in_slurm:
                 machine.states, machine.reason = {"DRAIN"}, PERSON
             case 7:
