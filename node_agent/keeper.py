@@ -33,11 +33,14 @@ class Keeper:
         own_pod: str = "",
         *,
         keeps_others_off: bool = False,
+        list_may_come: bool = False,
     ) -> None:
         """`gres` is a file with what `slurmd -G` printed when slurmd started. `own_pod` is the agent's
         Pod, by uid: it asks the driver about all devices, and so is let in to them. Pods of no job may
-        run on the cores of jobs, or not (`keeps_others_off`)."""
+        run on the cores of jobs, or not (`keeps_others_off`). That there is no such file yet is no error
+        where slurmd may be started later (`list_may_come`)."""
         self._gres = gres
+        self._list_may_come = list_may_come
         self._own_pod = own_pod
         self._read: Stamp | None = None
         self._closed = frozenset[Number]()
@@ -87,6 +90,8 @@ class Keeper:
         """Looks which devices there are, and guards them: slurmd's list where it has changed, and their
         files each time, since a driver that is loaded later brings some. What was guarded before stays
         so. Raises OSError and ValueError: then the last list counts."""
+        if self._list_may_come and self.machine is None and not self._gres.exists():
+            return
         now = stamp(self._gres)
         if now != self._read:
             self.devices = slurmd_gres.parse(self._gres.read_text())
@@ -108,15 +113,23 @@ class Keeper:
         problems = {uid: why for uid, why in held.items() if not shares[uid].slurmd}
         if self._others_off and self.cores and claims is not None and native is not None:
             self.others = self._others_off.keep(claims, cgroups, self.cores, native)
-        if claims is None or self.machine is None:
+        machine = self.machine or self._machine_without(claims)
+        if claims is None or machine is None:
             self._guard.change(frozenset(), own - known)
             return None
         slurmd = share.cgroups_of(claims, cgroups)
         of_others = {entry for entry in known - own if entry[0] not in slurmd}
-        decision = decide(claims, cgroups, of_others, self.machine)
+        decision = decide(claims, cgroups, of_others, machine)
         wanted = decision.entries | own | share.entries(slurmd, self._closed, decision.entries)
         self._guard.change(known - wanted, wanted - known)
         return decision._replace(problems=_together(problems, decision.problems))
+
+    def _machine_without(self, claims: Mapping[str, Claim] | None) -> Machine | None:
+        """Returns the machine as one without devices, while its list may come and no Pod has any: what
+        an agent before has let a Pod in to stays so until the list is known."""
+        if not self._list_may_come or any(claim.devices for claim in (claims or {}).values()):
+            return None
+        return Machine(())
 
     def _known(self) -> set[Entry]:
         return {Entry(cgroup, Number(*device), of) for cgroup, device, of in self._guard.known()}

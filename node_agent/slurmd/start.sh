@@ -29,9 +29,10 @@ done
 
 mkdir -p /var/spool/slurmd
 
-# The node agent reads there which device has which number.
+# The node agent reads there which device has which number, or why slurmd cannot tell.
 slurmd -G "$@" >/run/slurm-extender/gres.new 2>&1 &
-wait "$!" && mv /run/slurm-extender/gres.new /run/slurm-extender/gres
+wait "$!" || :
+mv /run/slurm-extender/gres.new /run/slurm-extender/gres
 
 # slurmctld waits for a boot of the node; a second one it would take for a crash, and end its jobs.
 boot=

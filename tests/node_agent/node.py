@@ -15,6 +15,7 @@ from node_agent.agent import Agent, Programs
 from node_agent.cgroups import PodCgroups
 from node_agent.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
+from node_agent.node_condition import Condition
 from tests.node_agent.cgroup_tree import Tree, make_devices
 from wellknown.allocation import Allocation
 
@@ -129,11 +130,18 @@ class Node:
     def has(self, cgroup: str) -> str:
         return "".join(file[-1] for file in self._files if self.tree.opens(cgroup, file))
 
+    async def condition(self) -> Condition | None:
+        return Condition.on(await self.kubernetes.read_node("n1"))
+
     @asynccontextmanager
     async def agent(self, *, ready: bool = True) -> AsyncIterator[Agent]:
         cgroups = PodCgroups(self.tree.root)
         off, guard = self.keeps_others_off, DeviceGuard(self.tree.bpf)
-        keeper = Keeper(self.gres, cgroups, guard, self.own_pod, keeps_others_off=off)
+        keeper = Keeper(
+            *(self.gres, cgroups, guard, self.own_pod),
+            keeps_others_off=off,
+            list_may_come=bool(self.slurmd_namespace),
+        )
         programs = Programs(self.nri, (), self.device_plugins, self.resources, self.slurmd_namespace)
         agent = Agent(self.kubernetes, "n1", cgroups, keeper, programs)
         running = asyncio.create_task(agent.run())

@@ -15,13 +15,14 @@ from node_agent.decision import Entry
 from node_agent.limits import limits_of
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.numbered import Number
+from node_agent.node_condition import Condition
 from node_agent.pods import NodePods
 from node_agent.slurmd import share
 from node_agent.slurmd.manifest import Found, manifest, reserved
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from node_agent.slurmd.share import with_share
 from node_agent.slurmd.step import Step, step
-from tests.node_agent.node import A, B, eventually
+from tests.node_agent.node import A, B, eventually, until
 from wellknown.names import SLURMD
 from wellknown.slurmd_pod import Assignment, pod_name
 
@@ -375,6 +376,39 @@ async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(one_driver: Node
             await node.delete(A)
             await asyncio.sleep(0.5)  # the agent has looked, and would do so again in 10 s
         await eventually(lambda: node.has(slurmds) == "xyz")  # without a question, too
+
+
+@pytest.mark.real
+async def test_a_node_whose_slurmd_has_not_started_yet_is_fine_and_gives_no_device(
+    one_driver: Node,
+) -> None:
+    """Its first slurmd Pod needs the agent, and brings slurmd's list of devices."""
+    node = one_driver
+    node.gres.unlink()
+    node.slurmd_namespace = "slurm-nodes"
+    async with node.agent() as agent:
+        await until(node.condition, Condition.of({}, []))
+        assert not agent.health.troubles()
+        node.bind(A, "gpu:1(IDX:1)")
+        pods = node.start(A)
+        node.print_devices("xyz")
+        slurmds = start_slurmd(node)
+        await eventually(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
+        node.gres.unlink()
+        await eventually(lambda: "slurmd's list of devices" in agent.health.troubles())
+
+
+@pytest.mark.real
+async def test_an_agent_that_finds_no_list_leaves_pods_what_they_have(one_driver: Node) -> None:
+    node = one_driver
+    node.bind(A, "gpu:1(IDX:1)")
+    pods, slurmds = node.start(A), start_slurmd(node)
+    async with node.agent():
+        await eventually(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
+    node.gres.unlink()
+    async with node.agent(ready=False):
+        await asyncio.sleep(0.5)
+        assert (node.has(pods), node.has(slurmds)) == ("y", "xz")
 
 
 @pytest.mark.real

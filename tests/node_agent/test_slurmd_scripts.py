@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from node_agent.machine import slurmd_gres
+from node_agent.machine.slurmd_gres import WrongGres
 from node_agent.slurmd import manifest as manifest_module
 
 if TYPE_CHECKING:
@@ -70,6 +72,13 @@ def started(
 def test_slurmd_starts_with_its_options_and_tells_the_agent_its_devices(root: Path) -> None:
     assert start(root) == (0, "slurmd -D -Z\n")
     assert (root / "run/slurm-extender/gres").read_text() == "slurmd -G -D -Z\n"
+
+
+def test_the_agent_is_told_why_slurmd_cannot_tell_its_devices(root: Path) -> None:
+    program(root / "bin/slurmd", '[ "$1" != -G ] || { echo "fatal: no such file"; exit 1; }')
+    assert start(root)[0] == 0
+    with pytest.raises(WrongGres, match="no such file"):
+        slurmd_gres.parse((root / "run/slurm-extender/gres").read_text())
 
 
 def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
