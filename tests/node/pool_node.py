@@ -112,7 +112,7 @@ class PoolNode(RealNode):
 
     def state(self) -> str:
         """The node's in Slurm, as sinfo tells; "" where Slurm does not know it."""
-        return self.cluster.run_slurm("sinfo", "-hN", "-n", GUEST, "-o", "%T").stdout.strip()
+        return self.cluster.run_slurm("sinfo", "-hN", "-o", "%T").stdout.strip()
 
     def takes_jobs(self) -> bool:
         return self.state() in ("idle", "mixed", "allocated")
@@ -145,7 +145,7 @@ class PoolNode(RealNode):
 
     def output(self, job: int) -> str:
         """What a job has written so far: its home is the Node's."""
-        return self.guest.run(f"cat /home/alice/slurm-{job}.out", check=False).output
+        return self.guest.run(f"cat /home/alice/slurm-{job}.out 2> /dev/null", check=False).output
 
     def completed(self, job: int) -> bool:
         state = self.job_state(job)
