@@ -214,6 +214,7 @@ def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
             "updated": state.updated,
             "unavailable": state.unavailable,
             "outdated_busy": state.busy_outdated,
+            "reserved": state.reserved,
         }
         for which, count in counts.items():
             nodes.add_metric([pool, which], count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.pools.controller import Leadership, PoolController
 from extender.pools.pool import Pool
+from extender.pools.roll_out import PoolState
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.in_memory import InMemorySlurm, partition
@@ -19,6 +21,10 @@ from wellknown.slurmd_pod import Assignment
 
 POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
 OLD = Assignment("gpu", "gpu-old", POOL.assignment.conf)
+
+
+async def nothing() -> None:
+    """Nothing happens meanwhile."""
 
 
 class Bench:
@@ -33,18 +39,30 @@ class Bench:
             "nodes", {"metadata": metadata, "spec": {}, "status": {"conditions": [agent]}}
         )
         self.slurm = InMemorySlurm([], [partition("main", [], default=True)])
+        self.state = PoolState()
         self.slurm.register(SlurmNode("n1", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
+
+    def is_to_be_told_anew(self) -> None:
+        """slurmd has ended, and its node is to be forgotten."""
+        stopped = replace(OLD, revision="", conf="other")
+        self.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": stopped.annotations()}})
 
     async def turn(self, allowed: Callable[[], Awaitable[None]]) -> Assignment | None:
         """Returns the Node's assignment afterwards."""
         await self.slurm.drain_node("n1", "slurm-extender pool gpu: roll-out of gpu-1")
+        await self.only_look(allowed)
+        return Assignment.on(self.kubernetes.read("nodes", "n1")["metadata"].get("annotations") or {})
+
+    async def only_look(self, allowed: Callable[[], Awaitable[None]] = nothing) -> None:
+        """A turn, with the node as it is."""
         health = Health()
         cluster = ClusterViewUpdater(self.kubernetes, self.slurm, health, NODE_NAME_LABEL)
         await cluster.load()
         leadership = Leadership(lambda: [POOL], "slurm-nodes", allowed, lambda *_: 0, lambda _: "")
         nodes = SlurmNodes(self.slurm)
-        await PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health).turn()
-        return Assignment.on(self.kubernetes.read("nodes", "n1")["metadata"].get("annotations") or {})
+        pools = PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health)
+        await pools.turn()
+        self.state = pools.states["gpu"]
 
 
 @pytest.fixture
@@ -53,10 +71,7 @@ def bench() -> Bench:
 
 
 async def test_a_node_that_is_drained_and_idle_gets_the_newest_revision(bench: Bench) -> None:
-    async def allowed() -> None:
-        """Nothing happens meanwhile."""
-
-    assert await bench.turn(allowed) == POOL.assignment
+    assert await bench.turn(nothing) == POOL.assignment
     assert [each["metadata"]["name"] for each in bench.kubernetes.objects("controllerrevisions")] == [
         POOL.assignment.revision
     ]
@@ -77,3 +92,38 @@ async def test_a_node_that_was_assigned_otherwise_meanwhile_is_left(bench: Bench
 
     assert await bench.turn(allowed) == other
     assert SLURMD in bench.kubernetes.read("nodes", "n1")["metadata"]["annotations"]
+
+
+async def test_a_node_of_which_other_things_are_to_be_told_is_forgotten(bench: Bench) -> None:
+    bench.is_to_be_told_anew()
+    await bench.turn(nothing)
+    assert await bench.slurm.node("n1") is None
+
+
+async def test_a_node_that_is_reserved_comes_back_with_what_it_had(bench: Bench) -> None:
+    bench.is_to_be_told_anew()
+    bench.slurm.reserve("course", ["n1"], [], begins_in_s=3600)
+    assert await bench.turn(nothing) == replace(POOL.assignment, conf="other")
+    assert await bench.slurm.node("n1") is not None
+    assert bench.state.reserved == 1
+
+
+async def test_a_node_that_was_reserved_this_moment_is_not_forgotten(bench: Bench) -> None:
+    bench.is_to_be_told_anew()
+
+    async def allowed() -> None:
+        bench.slurm.reserve("course", ["n1"], [], begins_in_s=3600)
+
+    await bench.turn(allowed)
+    assert await bench.slurm.node("n1") is not None
+    assert await bench.slurm.reservations()
+
+
+async def test_a_reservation_of_all_nodes_gets_a_node_that_has_registered_since(bench: Bench) -> None:
+    bench.slurm.reserve("maintenance", [], [], begins_in_s=3600, flags=["ALL_NODES", "MAINT"])
+    bench.slurm.register(SlurmNode("n2", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
+    (before,) = await bench.slurm.reservations()
+    assert before.nodes == ("n1",)
+    await bench.only_look()
+    (after,) = await bench.slurm.reservations()
+    assert after.nodes == ("n1", "n2")
