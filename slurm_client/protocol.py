@@ -121,7 +121,7 @@ class Slurm(Protocol):
 
         InvalidRequest: the node has jobs or is in a reservation that has begun; or it is not dynamic. A
         reservation that has not begun, or did within the last second, loses the node, also when that
-        comes anew, and is gone where it has no other, unless it `follows`.
+        comes anew (24.11 names it still), and is gone where it has no other, unless it `follows`.
         """
 
     async def reservations(self) -> tuple[Reservation, ...]:
