@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view_updater import ClusterViewUpdater
@@ -55,14 +56,17 @@ class Bench:
 
     async def only_look(self, allowed: Callable[[], Awaitable[None]] = nothing) -> None:
         """A turn, with the node as it is."""
+        pools = await self.controller(allowed)
+        await pools.turn()
+        self.state = pools.states["gpu"]
+
+    async def controller(self, allowed: Callable[[], Awaitable[None]] = nothing) -> PoolController:
         health = Health()
         cluster = ClusterViewUpdater(self.kubernetes, self.slurm, health, NODE_NAME_LABEL)
         await cluster.load()
         leadership = Leadership(lambda: [POOL], "slurm-nodes", allowed, lambda *_: 0, lambda _: "")
         nodes = SlurmNodes(self.slurm)
-        pools = PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health)
-        await pools.turn()
-        self.state = pools.states["gpu"]
+        return PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health)
 
 
 @pytest.fixture
@@ -106,6 +110,17 @@ async def test_a_node_that_is_reserved_comes_back_with_what_it_had(bench: Bench)
     assert await bench.turn(nothing) == replace(POOL.assignment, conf="other")
     assert await bench.slurm.node("n1") is not None
     assert bench.state.reserved == 1
+
+
+async def test_the_log_says_once_that_a_node_waits_for_a_reservation(bench: Bench) -> None:
+    bench.is_to_be_told_anew()
+    bench.slurm.reserve("course", ["n1"], [], begins_in_s=3600)
+    pools = await bench.controller()
+    with capture_logs() as logged:
+        for _ in range(3):
+            await pools.turn()
+    (line,) = [each for each in logged if each["event"].startswith("waits")]
+    assert (line["node"], line["reservations"]) == ("n1", ["course"])
 
 
 async def test_a_node_that_was_reserved_this_moment_is_not_forgotten(bench: Bench) -> None:
