@@ -18,6 +18,7 @@ from slurm_client.model import (
     Node,
     Partition,
 )
+from slurm_client.reservation import Reservation
 from slurm_client.server import Capabilities, Configuration
 
 
@@ -119,8 +120,17 @@ class Slurm(Protocol):
         lives, does not bring it back before its own next start.
 
         InvalidRequest: the node has jobs or is in a reservation that has begun; or it is not dynamic. A
-        reservation of this node alone that has not begun, or did within the last second, goes with it.
+        reservation that has not begun, or did within the last second, loses the node, also when that
+        comes anew (24.11 names it still), and is gone where it has no other, unless it `follows`.
         """
+
+    async def reservations(self) -> tuple[Reservation, ...]:
+        """All reservations, also those that are to begin. Unreadable: one of them cannot be read."""
+
+    async def validate_reservations(self, node: str) -> None:
+        """Have Slurm look, soon, whether its reservations have the nodes that they are to have. It does
+        whenever a node is changed or deleted, but not when one registers: this changes none.
+        InvalidRequest: no such node."""
 
     async def partitions(self) -> tuple[Partition, ...]:
         """All partitions, with their nodes."""

@@ -20,6 +20,7 @@ from slurm_client.model import (
     Node,
     Partition,
 )
+from slurm_client.reservation import Reservation
 from slurm_client.server import Configuration
 from wellknown import number_list
 
@@ -201,6 +202,18 @@ def partition(entry: Mapping[str, Any]) -> Partition:
         max_time_minutes=number((entry.get("maximums") or {}).get("time")),
         grace_time_s=int(entry.get("grace_time") or 0),
         oversubscribe=_text(settings, "oversubscribe"),
+    )
+
+
+def reservation(entry: Mapping[str, Any]) -> Reservation:
+    """One of `reservations` in GET reservations/."""
+    return Reservation(
+        name=str(entry["name"]),
+        nodes=hostlist.expand(_text(entry, "node_list")),
+        start=_time(entry, "start_time"),
+        end=_time(entry, "end_time"),
+        flags=frozenset(_list(entry.get("flags"))),
+        partition=_text(entry, "partition"),
     )
 
 

@@ -39,6 +39,7 @@ from slurm_client.model import (
     Partition,
     grant_of,
 )
+from slurm_client.reservation import Reservation
 from slurm_client.responses import Malformed, Reader
 from slurm_client.server import Capabilities, Configuration
 from slurm_client.tokens import TokenFile, TokenSource
@@ -269,6 +270,15 @@ class SlurmRest:
                 raise _as(InvalidRequest, error) from error
             if error.number != _NO_SUCH_NODE:
                 raise
+
+    async def reservations(self) -> tuple[Reservation, ...]:
+        # One that was left out would be taken for none.
+        request = Request("GET", "reservations/")
+        entries = await self._list("reservations", request)
+        return tuple([self._one(request, responses.reservation, entry) for entry in entries])
+
+    async def validate_reservations(self, node: str) -> None:
+        await self._post(_node(node), {})
 
     async def partitions(self) -> tuple[Partition, ...]:
         request = Request("GET", "partitions/")

@@ -67,13 +67,17 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes that from now on only these users or accounts may use, and only by its name."""
+    """Nodes that from its start on only these users or accounts may use, and only by its name."""
 
     name: str
     nodes: tuple[str, ...]
+    """("ALL",) is all that there are."""
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     minutes: int = 60
+    start: str = "now"
+    """As scontrol(1) takes it: "now+1hours"."""
+    flags: tuple[str, ...] = ()
 
 
 def declare(cluster: Cluster, *declared: Qos | Account | User) -> None:
@@ -91,21 +95,24 @@ def declare(cluster: Cluster, *declared: Qos | Account | User) -> None:
 
 @contextmanager
 def reserved(cluster: Cluster, reservation: Reservation) -> Iterator[None]:
-    """The reservation is there until the block ends. Jobs in it should have ended by then."""
+    """The reservation is there until the block ends, or Slurm has deleted it. Jobs in it should have
+    ended by then."""
     whom = {"Users": reservation.users, "Accounts": reservation.accounts}
     cluster.run_slurm(
         "scontrol",
         "create",
         f"ReservationName={reservation.name}",
         f"Nodes={','.join(reservation.nodes)}",
-        "StartTime=now",
+        f"StartTime={reservation.start}",
         f"Duration={reservation.minutes}",
+        *([f"Flags={','.join(reservation.flags)}"] if reservation.flags else []),
         *(f"{key}={','.join(names)}" for key, names in whom.items() if names),
     )
     try:
         yield
     finally:
-        cluster.run_slurm("scontrol", "delete", f"ReservationName={reservation.name}")
+        if f"ReservationName={reservation.name} " in cluster.run_slurm("scontrol", "show", "res").stdout:
+            cluster.run_slurm("scontrol", "delete", f"ReservationName={reservation.name}")
 
 
 # Fields of `Limits` by sacctmgr's names, of a QOS and of an association.

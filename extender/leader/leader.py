@@ -108,7 +108,7 @@ class Leader:
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
         self._jobs, self._ledger = jobs, ledger  # from now on pushes have an effect
         self._named, replica.lease.mark = dispatcher.named, lambda: dispatcher.named.mark
-        nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger)
+        nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger, adoptions)
         key_by_name = partial(startup.key_by_name, kubernetes=replica.kubernetes, rules=config)
         with (
             replica.telemetry.placement.leading(
@@ -202,13 +202,16 @@ class Leader:
             allowed=own.lease.held,
         )
 
-    async def _pool_controller(self, ledger: Ledger) -> PoolController:
+    async def _pool_controller(self, ledger: Ledger, adoptions: Adoptions) -> PoolController:
         own = self._replica
         external = (await own.slurm.connect()).external_jobs
 
         def stays(node: str, slurm: SlurmNode) -> int:
             """A placeholder that is a batch job has a process of slurmd's, which ends with slurmd."""
-            return placeholder_cpus(ledger.holding(node), node, slurm) if external else 0
+            if not external:
+                return 0
+            adopted = adoptions.cpus_on(node, slurm.cpus_per_core)
+            return placeholder_cpus(ledger.holding(node), node, slurm) + adopted
 
         def cause(observed: ObservedNode) -> str:
             found = drain_reason(observed, own.settings.drain_settings)

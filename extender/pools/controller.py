@@ -21,11 +21,13 @@ from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.node_sync.drain_decision import ObservedNode
+from extender.pools.gone import marked
 from extender.pools.gone_nodes import PART as GONE
 from extender.pools.gone_nodes import GoneNodes
 from extender.pools.member import Member, SlurmdPod
 from extender.pools.pool import Pool
-from extender.pools.roll_out import Action, Assign, Delete, Drain, PoolState, Undrain, decide
+from extender.pools.reserved import Reservations, by_node, lacking
+from extender.pools.roll_out import Action, Assign, Decision, Delete, Drain, PoolState, Undrain, decide
 from extender.request.node_constraints import Node
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected
 from kubernetes_client.protocol import Kubernetes, Manifest
@@ -98,6 +100,8 @@ class PoolController:
         self._acted_at, self._next_in = -inf, _INTERVAL_S
         self._made: set[str] = set()
         """The revisions that are in kube-apiserver."""
+        self._reserved: frozenset[str] = frozenset()
+        """The Nodes that waited for a reservation at the last turn."""
         self.states: Mapping[str, PoolState] = {}
         """By the pool's name."""
 
@@ -143,21 +147,24 @@ class PoolController:
         """Decides about each pool, and acts."""
         try:
             reading = await self._slurm_nodes.read(_INTERVAL_S, self._acted_at)
+            reservations = await self._reservations(reading.nodes)
         except SlurmError as error:
             self._health.says(_ACTING, error)
             return
         view = self._cluster.view  # Nodes may go meanwhile
-        members = await self._members(view, {node.name: node for node in reading.nodes})
+        members = await self._members(view, {node.name: node for node in reading.nodes}, reservations)
         pools, states, errors = self._all_pools(members), dict[str, PoolState](), list[str]()
-        taken, acts = set[str](), 0
+        taken, acts, reserved = set[str](), 0, set[str]()
         for pool in pools:
             own, matching = _of(pool, members, view, taken)
             decision = decide(pool, own, matching)
             states[pool.name] = decision.state
+            reserved |= self._tell_reserved(pool, decision)
             results = await asyncio.gather(*(self._act(pool, action) for action in decision.actions))
             errors += [f"{pool.name}: {error}" for error in results if error is not None]
             acts += results.count(None)  # what fails is no reason to hurry
-        await self._gone.look(reading.nodes)
+        await self._gone.look(reading.nodes, reservations)
+        self._reserved = frozenset(reserved)
         self._next_in = max(_SOON_S, _SHARE * reading.took) if acts else reading.pause(_INTERVAL_S)
         self._acted_at = asyncio.get_running_loop().time() if acts else self._acted_at
         self.states = {pool.name: states[pool.name] for pool in pools if pool.name in states}
@@ -166,12 +173,35 @@ class PoolController:
         self._health.says(_STOPPED, stopped or None, alarm=True)
         self._health.says(_ACTING, next(iter([*errors, *_not_understood(members)]), None))
 
-    async def _members(self, view: ClusterView, slurm: Mapping[str, SlurmNode]) -> list[Member]:
+    async def _reservations(self, nodes: Iterable[SlurmNode]) -> Reservations:
+        """Returns the reservations of all nodes, and sees to it that those of all nodes have these."""
+        listed = await self._slurm.reservations()
+        node = lacking(listed, marked(nodes))
+        if node is not None:
+            await self._leads.allowed()
+            await self._slurm.validate_reservations(node)
+        return by_node(listed, time.time())
+
+    def _tell_reserved(self, pool: Pool, decision: Decision) -> set[str]:
+        """Returns the Nodes that wait for a reservation; the log says it once of each."""
+        for each in decision.reserved:
+            if each.node not in self._reserved:
+                names = [reservation.name for reservation in each.reservations]
+                about = {"pool": pool.name, "node": each.node, "slurm_node": each.slurm_name}
+                log.info("waits for the end of a reservation", **about, reservations=names)
+        return {each.node for each in decision.reserved}
+
+    async def _members(
+        self, view: ClusterView, slurm: Mapping[str, SlurmNode], reservations: Reservations
+    ) -> list[Member]:
         """Returns all Nodes as both systems have them now. Of several that name the same node, the pool
         does nothing about those that do not stand for it."""
         pods = dict(self._pods.values())
         return [
-            self._member(node, slurm.get(node.slurm_name), pods.get(node.name))
+            replace(
+                self._member(node, slurm.get(node.slurm_name), pods.get(node.name)),
+                reservations=reservations.get(node.slurm_name, ()),
+            )
             async for node in yielding(view.nodes.values())
             if view.node_of(node.slurm_name) is node
         ]
@@ -230,6 +260,10 @@ class PoolController:
                 await self._slurm.undrain_node(member.slurm_name)
                 log.info("drain taken back", **about)
             case Delete():
+                reservations = (await self._reservations(())).get(member.slurm_name, ())
+                if replace(member, reservations=reservations).reserved:
+                    self._news.set()
+                    return
                 await self._slurm.delete_node(member.slurm_name)
                 log.info("deleted in Slurm", **about)
 

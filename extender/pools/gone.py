@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from extender.pools.member import PREFIX
+from extender.pools.reserved import Reservations, any_would_lose
 from slurm_client.model import Node as SlurmNode
 from wellknown.slurmd_pod import MARK
 
@@ -42,7 +43,12 @@ def too_many(gone: int, total: int) -> bool:
     return gone > _HANDFUL and gone * 3 > total
 
 
-def decide(gone: Iterable[SlurmNode], since: Mapping[str, float], now: float) -> list[Gone]:
+def decide(
+    gone: Iterable[SlurmNode],
+    since: Mapping[str, float],
+    now: float,
+    reservations: Reservations,
+) -> list[Gone]:
     """Returns what is to be done about nodes whose Nodes are gone, each first seen so at `since`."""
     orders = []
     for node in gone:
@@ -50,7 +56,8 @@ def decide(gone: Iterable[SlurmNode], since: Mapping[str, float], now: float) ->
         down = "DOWN" in node.states
         if node.responding and not down:
             continue  # its slurmd lives: its Node may have been deleted by mistake
-        if age >= _DELETE_S and not node.cpus_allocated and "COMPLETING" not in node.states:
+        reserved = "RESERVED" in node.states or any_would_lose(reservations.get(node.name, ()))
+        if age >= _DELETE_S and not (node.cpus_allocated or "COMPLETING" in node.states or reserved):
             orders.append(Gone(node.name, What.DELETE))
         elif age >= _DOWN_S and not (down and node.reason.startswith(PREFIX)):
             orders.append(Gone(node.name, What.DOWN, _reason(node)))

@@ -1,12 +1,14 @@
 """Sees to the nodes of pools whose Nodes are gone from Kubernetes, as `gone` decides."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.pools.gone import Gone, What, decide, marked, too_many
+from extender.pools.reserved import Reservations, by_node
 from service.health import Health
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
@@ -34,8 +36,8 @@ class GoneNodes:
         self._allowed = allowed
         self._since: dict[str, float] = {}
 
-    async def look(self, nodes: Iterable[SlurmNode]) -> None:
-        """Looks at all of Slurm's nodes, and acts."""
+    async def look(self, nodes: Iterable[SlurmNode], reservations: Reservations) -> None:
+        """Looks at all of Slurm's nodes and reservations, and acts."""
         own, names = marked(nodes), self._cluster.view.names
         gone = [node for node in own if not names.naming(node.name)]
         now = asyncio.get_running_loop().time()
@@ -45,7 +47,7 @@ class GoneNodes:
             self._health.says(PART, words, alarm=True)
             return
         trouble: SlurmError | None = None
-        for order in decide(gone, self._since, now):
+        for order in decide(gone, self._since, now, reservations):
             try:
                 await self._act(order)
             except SlurmError as error:
@@ -54,9 +56,11 @@ class GoneNodes:
 
     async def _act(self, order: Gone) -> None:
         await self._allowed()
-        now = await self._slurm.node(order.node)
-        if now is None or order not in decide([now], self._since, asyncio.get_running_loop().time()):
-            return  # a job has come, or its slurmd is back
+        node = await self._slurm.node(order.node)
+        reservations = by_node(await self._slurm.reservations(), time.time())
+        now = asyncio.get_running_loop().time()
+        if node is None or order not in decide([node], self._since, now, reservations):
+            return  # a job or a reservation has come, or its slurmd is back
         if order.what is What.DOWN:
             await self._slurm.down_node(order.node, order.reason)
         else:

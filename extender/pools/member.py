@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import Final, Self
 
 from extender.node_sync.drain_decision import PREFIX as NODE_SYNC
+from extender.pools.reserved import any_would_lose
 from extender.record.placeholder import Placeholder
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode
 from slurm_client.model import Power
+from slurm_client.reservation import Reservation
 from wellknown import number_list
 from wellknown.names import ON_HOST, POOL, REVISION
 from wellknown.slurmd_pod import CONTAINER, MARK, Assignment
@@ -103,6 +105,8 @@ class Member:
     """Where its slurmd runs by the word of a person: the value of the Node's label SLURMD_LABEL."""
     cause: str = ""
     """Why its Node is a reason to drain it, in the words of such a drain; empty where it is none."""
+    reservations: tuple[Reservation, ...] = ()
+    """The reservations of its node that are not over."""
     now: float = 0.0
     """UNIX seconds."""
 
@@ -153,8 +157,23 @@ class Member:
 
     @property
     def reserved(self) -> bool:
-        """Whether a reservation has begun there: Slurm cannot forget it then."""
-        return self.slurm is not None and "RESERVED" in self.slurm.states
+        """Whether Slurm cannot forget it, since a reservation has begun there, or would have one that is
+        to begin lose it."""
+        return self._has("RESERVED") or any_would_lose(self.reservations)
+
+    @property
+    def reserved_later(self) -> bool:
+        """Whether that will be so when the reservation that has begun is over."""
+        later = (each for each in self.reservations if each.recurs or (each.start or 0) > self.now)
+        return any_would_lose(later)
+
+    @property
+    def in_maintenance(self) -> bool:
+        """Whether a maintenance reservation has begun there: jobs of users do not start then."""
+        return self._has("MAINTENANCE")
+
+    def _has(self, state: str) -> bool:
+        return self.slurm is not None and state in self.slurm.states
 
     @property
     def can_be_forgotten(self) -> bool:

@@ -59,6 +59,8 @@ class PoolState:
     unavailable: int = 0
     busy_outdated: int = 0
     """Nodes with an old revision on which native jobs run."""
+    reserved: int = 0
+    """Nodes that leave, or get what is to be told of them anew, only when a reservation is over."""
     stopped: str = ""
     """Why its roll-out has stopped; empty where it has not."""
     kept: int = 0
@@ -71,6 +73,8 @@ class PoolState:
 class Decision:
     actions: tuple[Action, ...] = ()
     state: PoolState = field(default_factory=PoolState)
+    reserved: tuple[Member, ...] = ()
+    """The Nodes that wait for the end of a reservation."""
 
 
 def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> Decision:
@@ -78,8 +82,9 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
     names of those that match it."""
     members = [each for each in members if not each.somebody_elses]
     wanted_names = wanted(pool, members, matching)
-    inside = [each for each in members if each.node in wanted_names]
-    outside = [each for each in members if each.node not in wanted_names]
+    inside = [each for each in members if each.node in wanted_names or _stays(each)]
+    outside = [each for each in members if each.node not in wanted_names and not _stays(each)]
+    reserved = [each for each in members if _waits(pool, each, each.node in wanted_names)]
     stopped = _stopped(pool, inside)
     kept = _kept(pool, members, matching)
     awake = [each for each in inside if not each.asleep and not each.cordoned]
@@ -90,7 +95,7 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
         *(Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each)),
         *(_resume(each) for each in awake if _to_resume(pool, each, stopped)),
         *(action for each in awake for action in _note_boot(each)),
-        *_get_newest(pool, awake, stopped),
+        *(_get_newest(pool, awake, stopped) if pool.data else ()),
     ]
     state = PoolState(
         wanted=len(inside),
@@ -98,23 +103,24 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
         updated=sum(not _outdated(pool, each) for each in inside),
         unavailable=sum(not each.serves for each in awake),
         busy_outdated=sum(each.busy and _outdated(pool, each) for each in awake),
+        reserved=len(reserved),
         stopped=stopped,
         kept=len(kept),
         keeps=_why_kept(pool, len(kept)),
     )
-    return Decision(tuple(actions), state)
+    return Decision(tuple(actions), state, tuple(reserved))
 
 
 def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> frozenset[str]:
     """Returns the Nodes that are to be in a pool. Of too many those stay that are in it, first those
-    with jobs; one that is on its way out stays on its way."""
+    that are reserved, or have jobs; one that is on its way out stays on its way."""
     fit = [each for each in members if each.node in matching]
     if pool.replicas is None or len(fit) <= pool.replicas:
         return frozenset(each.node for each in fit)
 
-    def order(member: Member) -> tuple[bool, bool, bool, str]:
+    def order(member: Member) -> tuple[bool, bool, bool, bool, str]:
         leaves = member.reason.startswith(_leaving(pool))
-        return leaves, not member.revision, not member.busy, member.node
+        return leaves, not member.revision, not _stays(member), not member.busy, member.node
 
     return frozenset(each.node for each in sorted(fit, key=order)[: pool.replicas])
 
@@ -133,6 +139,20 @@ def _why_kept(pool: Pool, kept: int) -> str:
         return ""
     do_not = "match it any more" if pool.in_file else "have a pool in the file any more"
     return f"{kept} of its Nodes do not {do_not}, and none leaves: say replicas: 0 if that is meant"
+
+
+def _stays(member: Member) -> bool:
+    """Whether a Node stays in its pool, wanted or not: a reservation is to have its node. In one for
+    maintenance no job needs its slurmd."""
+    needed = member.reserved_later or (member.reserved and not member.in_maintenance)
+    return needed and member.assigned is not None
+
+
+def _waits(pool: Pool, member: Member, wanted: bool) -> bool:
+    """Whether what is to become of a Node waits for the end of a reservation."""
+    if wanted:
+        return _waits_to_be_told_anew(pool, member)
+    return member.reserved and member.assigned is not None
 
 
 def _leaving(pool: Pool) -> str:
@@ -183,7 +203,7 @@ def _leave(pool: Pool, member: Member) -> Iterator[Action]:
         return
     elif member.revision:
         yield from _stop(member)
-    elif member.pod is None:
+    elif member.pod is None and not member.reserved:
         yield Delete(member)
 
 
@@ -253,7 +273,7 @@ def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Actio
         yield Assign(member, replace(newest, conf=told))
     elif not member.reserved:
         yield Delete(member)
-    elif not pool.update.in_maintenance:
+    elif not pool.update.in_maintenance or member.reserved_later:
         yield Assign(member, replace(newest, conf=told))
 
 
@@ -283,7 +303,8 @@ def _is_being_deleted(member: Member) -> bool:
 
 def _to_resume(pool: Pool, member: Member, stopped: str) -> bool:
     """Whether the pool's drain of a node is over."""
-    done = not _outdated(pool, member) or bool(stopped) or not _has_its_turn(pool, member)
+    waits = not pool.data or not _has_its_turn(pool, member)
+    done = not _outdated(pool, member) or bool(stopped) or waits
     fit = member.registered and not member.away and not member.failing
     return done and fit and member.drained_by_pool
 
@@ -295,7 +316,9 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
     room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
     for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.node)):
         out = each.drained or each.down
-        if (out and _has_to_wait(pool, each)) or not (each.down or _has_its_turn(pool, each)):
+        if (out and _has_to_wait(pool, each)) or _waits_to_be_told_anew(pool, each):
+            continue
+        if not (each.down or _has_its_turn(pool, each)):
             continue
         counted = each.drained_by_pool  # when it was drained
         anyway = out or bool(each.failing)
@@ -331,6 +354,13 @@ def _has_to_wait(pool: Pool, member: Member) -> bool:
 
 
 def _has_its_turn(pool: Pool, member: Member) -> bool:
-    if pool.update.in_maintenance:
-        return member.slurm is not None and "MAINTENANCE" in member.slurm.states
-    return not (member.reserved and _is_told_anew(pool, member))
+    if _waits_to_be_told_anew(pool, member):
+        return False
+    return member.in_maintenance or not pool.update.in_maintenance
+
+
+def _waits_to_be_told_anew(pool: Pool, member: Member) -> bool:
+    """Whether a Node goes on with what it has, since Slurm would forget more than its node. The
+    maintenance that a pool is changed in has begun, and is waited for afterwards."""
+    waits = member.reserved_later if pool.update.in_maintenance else member.reserved
+    return waits and _is_told_anew(pool, member)

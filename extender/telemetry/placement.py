@@ -215,6 +215,7 @@ def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
             "unavailable": state.unavailable,
             "outdated_busy": state.busy_outdated,
             "kept": state.kept,
+            "reserved": state.reserved,
         }
         for which, count in counts.items():
             nodes.add_metric([pool, which], count)

@@ -122,6 +122,8 @@ class Adopted:
     """When the Pod may be written to again, after that failed."""
     job_name: str = ""
     """The job's name, if it was read."""
+    cpus: int = 0
+    """The CPUs that its job was requested with; 0 where it is not known. The Pod may request others."""
 
     @property
     def called(self) -> str:
@@ -140,12 +142,15 @@ class Adopted:
             computed=(self.job_id,),
             attempt=ADOPTED_ATTEMPT,
         )
-        return replace(self, owned=True, job_name=job.name) if is_own(job, claim) else None
+        if not is_own(job, claim):
+            return None
+        return replace(self, owned=True, job_name=job.name, cpus=job.cpus_per_node or 0)
 
     def next_try(self, ids: JobIdRange, **changes: Any) -> Self:
         """Returns the record with the next id that the Pod may have a job under."""
         key = replace(self.key, attempt_try=self.key.attempt_try + 1)
-        return replace(self, key=key, job_id=key.job_id(ids), owned=False, job_name="", **changes)
+        fresh = replace(self, key=key, job_id=key.job_id(ids), owned=False, job_name="", cpus=0)
+        return replace(fresh, **changes)
 
     def at(self, stage: Stage) -> Self:
         """Returns the record in a stage; itself where it is in that one."""
@@ -167,9 +172,11 @@ class Adoptions:
         self._adopted: dict[str, Adopted] = {}
         self._ending: dict[int, Adopted] = {}
         """By job: jobs whose Pods are gone, and second jobs of a Pod."""
-        self._found: defaultdict[str, list[PlaceholderKey]] = defaultdict(list)
-        for key, _ in sorted(found, key=lambda one: not one[1].state.running):
-            self._found[key.uid].append(key)
+        self._on: defaultdict[str, set[str]] = defaultdict(set)
+        """The uids of the adopted Pods, by Node."""
+        self._found: defaultdict[str, list[tuple[PlaceholderKey, Job]]] = defaultdict(list)
+        for key, job in sorted(found, key=lambda one: not one[1].state.running):
+            self._found[key.uid].append((key, job))
 
     @property
     def job_ids(self) -> frozenset[int]:
@@ -182,10 +189,18 @@ class Adoptions:
         """Returns how many adopted Pods there are in each stage."""
         return Counter(record.stage for record in self._adopted.values())
 
+    def cpus_on(self, node: str, per_core: int) -> int:
+        """Returns how many CPUs the jobs of adopted Pods have on a Node: Slurm gives a job whole cores,
+        of so many CPUs."""
+        records = (self._adopted[uid] for uid in self._on.get(node, ()))
+        run = (each.cpus for each in records if each.stage is Stage.RUNNING)
+        return sum(-(-cpus // per_core) * per_core for cpus in run)
+
     def see(self, adopted_pods: Mapping[str, AdoptedPod], view: ClusterView) -> None:
         """Takes the current adopted Pods. Pods on Nodes that Slurm does not have need no job."""
         for uid in self._adopted.keys() - adopted_pods.keys():
             record = self._adopted.pop(uid)
+            self._on[record.adopted_pod.node].discard(uid)
             self._ending[record.job_id] = replace(record, not_before=0.0)
         for uid, adopted_pod in adopted_pods.items():
             known = self._adopted.get(uid)
@@ -194,6 +209,7 @@ class Adoptions:
                     self._adopted[uid] = replace(known, adopted_pod=adopted_pod)
             elif _place(adopted_pod, view) is not None:
                 self._adopted[uid] = self._begin(adopted_pod)
+                self._on[adopted_pod.node].add(uid)
 
     def round(self, states: Mapping[int, JobState], at: Context) -> tuple[Effect, ...]:
         """Takes the states of the `job_ids` from a healthy Slurm (it does not know a job that is
@@ -231,13 +247,15 @@ class Adoptions:
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
         """Returns a new record, with the job that the Pod has, or else with the first try."""
         ids, found = self._config.ids, self._found.pop(adopted_pod.uid, [])
-        for second in found[1:]:
+        for second, _ in found[1:]:
             job_id = second.job_id(ids)
             self._ending[job_id] = Adopted(adopted_pod, second, job_id, owned=True)
         own = adopted_pod.namespace, adopted_pod.name, adopted_pod.uid
         first = PlaceholderKey(self._config.cluster, *own, ADOPTED_ATTEMPT)
-        key = found[0] if found else first
-        return Adopted(adopted_pod, key, key.job_id(ids), owned=bool(found))
+        if not found:
+            return Adopted(adopted_pod, first, first.job_id(ids))
+        key, job = found[0]
+        return Adopted(adopted_pod, key, key.job_id(ids), owned=True, cpus=job.cpus_per_node or 0)
 
     def _store(self, record: Adopted) -> None:
         before = self._adopted[record.adopted_pod.uid]
@@ -307,7 +325,8 @@ class Adoptions:
         if isinstance(result, Failure):
             return self._after_failure(record, result, now)
         if isinstance(effect, Submit):
-            return replace(record.at(Stage.WAITING), owned=True, failures=0)
+            cpus = effect.job.cpus
+            return replace(record.at(Stage.WAITING), owned=True, failures=0, cpus=cpus)
         if not isinstance(result, Job):
             return record
         read = record.read(result)

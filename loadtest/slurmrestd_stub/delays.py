@@ -36,6 +36,7 @@ COSTS: Final = {
     "nodes": Cost(1.0, 1.0, entry_us=140),  # 0.13 to 0.16 s and 0.7 to 1.3 s
     "nodes unchanged": Cost(0.6, 0.1, node_us=0.45),  # 1.1 and 2.7 ms; 900/s and 330/s
     "partitions": Cost(0.9, 0.0, node_us=0.45),  # 1.3 and 3.1 ms
+    "reservations": Cost(0.3, 0.4),  # 0.8 ms of none
     "ping": Cost(0.0, 0.7),
     "configuration": Cost(0.3, 0.9),
     "books": Cost(0.0, 20.0),  # 3 to 30 ms longer than "job": slurmdbd and its database

@@ -15,6 +15,7 @@ from typing import Any, Final
 from slurm_client import gres, hostlist, model, server
 from slurm_client.errors import SlurmError
 from slurm_client.requests import TEXTS
+from slurm_client.reservation import Reservation
 from slurm_client.responses import number
 from wellknown import number_list
 
@@ -69,6 +70,7 @@ _KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "on_nodes": _on_nodes,
     "list": lambda value: ",".join(value or ()),
     "state": _state,
+    "flags": sorted,
     "states": lambda states: sorted(states, key=lambda state: state in {"DRAIN", "EXTERNAL"}),
     "reason": lambda reason: reason or "None",
     "external": lambda external: ["EXTERNAL_JOB"] if external else [],
@@ -104,6 +106,7 @@ job: Final[Callable[[model.Job], Document]] = _template("job")
 node: Final[Callable[[model.Node], Document]] = _template("node")
 """Each CPU is a core of its own."""
 partition: Final[Callable[[model.Partition], Document]] = _template("partition")
+reservation: Final[Callable[[Reservation], Document]] = _template("reservation")
 PING: Final = _constant("ping")
 _UNSPECIFIED: Final = _constant("unspecified")
 _OPENAPI: Final = (_REPLIES / "openapi.json").read_text()

@@ -70,6 +70,7 @@ class Routes:
             ("ping", "GET", "ping", self._ping),
             ("configuration", "GET", "conf", self._configuration),
             ("partitions", "GET", "partitions", self._partitions),
+            ("reservations", "GET", "reservations", self._reservations),
             ("nodes", "GET", "nodes", self._all_nodes),
             ("node", "GET", "node/{name}", self._node),
             ("update", "POST", "node/{name}", self._update_node),
@@ -134,6 +135,10 @@ class Routes:
     async def _partitions(self, _: str, __: Any) -> Document:
         return {"partitions": [documents.partition(one) for one in await self._slurm.partitions()]}
 
+    async def _reservations(self, _: str, __: Any) -> Document:
+        told = await self._slurm.reservations()
+        return {"reservations": [documents.reservation(one) for one in told]}
+
     async def _all_nodes(self, _: str, asked: Any) -> Answer:
         nodes = await self._slurm.nodes()
         self._counted = {node.name: node for node in nodes}
@@ -163,7 +168,9 @@ class Routes:
 
     async def _update_node(self, name: str, asked: Any) -> Document:
         node = await self._slurm.node(name)
-        if asked["state"] == ["DRAIN"]:
+        if not asked:
+            await self._slurm.validate_reservations(name)
+        elif asked["state"] == ["DRAIN"]:
             await self._slurm.drain_node(name, asked["reason"])
         elif asked["state"] == ["DOWN"]:
             await self._slurm.down_node(name, asked["reason"])

@@ -16,6 +16,7 @@ from slurm_client.in_memory.history import Journal
 from slurm_client.in_memory.jobs import Jobs
 from slurm_client.in_memory.machines import Machine, Slot
 from slurm_client.in_memory.record import RUNNING, Record, told
+from slurm_client.in_memory.reservations import Reservations
 from slurm_client.model import Job, JobChanges, JobSpec, JobState, Node, Partition
 
 Plugin = Callable[[JobSpec], int]
@@ -49,8 +50,7 @@ class Controller:
         self.machines = {node.name: Machine(node, self._partitions_of(node)) for node in nodes}
         self.journal = Journal()
         self.jobs = Jobs(min_job_age_s, self.journal, next_job_id)
-        self.reservations: dict[str, frozenset[int]] = {}
-        """The users of each, beside root."""
+        self.reservations = Reservations()
         self._enforcement = Enforcement(accounting)
         self._tick_s = tick_s
         self._origin = now
@@ -63,6 +63,8 @@ class Controller:
 
     def advance(self, now: float) -> None:
         """Up to `now`, one scheduling tick after the other; ticks with nothing to do are skipped."""
+        if self.reservations.come_to(now, self.machines):
+            self.changed(now)
         while (due := self._next_due()) <= now:
             for record in self.jobs.past_deadline(due):
                 self.end(record, "TIMEOUT", record.deadline or due, reason="TimeLimit")
@@ -237,7 +239,7 @@ class Controller:
         if job_id is None and user_id in self.unknown_users:
             user_id = ownership.NOBODY  # who speaks is resolved, who is named is not
         account, qos = self._enforcement.charged(spec, user_id)
-        rejections.check_reservation(spec, user_id, self.reservations)
+        rejections.check_reservation(spec, user_id, self.reservations.users)
         self._arrivals += 1
         return Record(
             id=self.jobs.take_id(now) if job_id is None else job_id,
@@ -292,6 +294,7 @@ class Controller:
             replace(one, nodes=tuple(other for other in one.nodes if other != name))
             for one in self.partitions.values()
         )
+        self.reservations.validate(self.machines)
         self.changed(now)
 
     def _remember_nodes(self, now: float) -> None:

@@ -9,6 +9,7 @@ from slurm_client.in_memory.controller import Controller, Plugin
 from slurm_client.in_memory.machines import SILENT
 from slurm_client.in_memory.record import Record, kept
 from slurm_client.model import JobState, Node, Power
+from slurm_client.reservation import Reservation
 
 
 class Controls:
@@ -100,16 +101,29 @@ class Controls:
         """Back to service, after `drain` or `fail_node`."""
         self._flag(name, set(), "", self._now())
 
-    def reserve(self, reservation: str, nodes: Iterable[str], user_ids: Iterable[int]) -> None:
-        """scontrol create: from now on these nodes start jobs of this reservation only."""
-        self._controller.reservations[reservation] = frozenset(user_ids)
-        self._set_reservation(nodes, reservation)
+    def reserve(
+        self,
+        name: str,
+        nodes: Iterable[str],
+        user_ids: Iterable[int],
+        *,
+        begins_in_s: float = 0.0,
+        minutes: int = 60,
+        flags: Iterable[str] = (),
+    ) -> None:
+        """scontrol create: from then on these nodes start jobs of this reservation only. With the flag
+        ALL_NODES it has all nodes."""
+        start = int(self._now() + begins_in_s)
+        made = Reservation(name, tuple(nodes), start, start + 60 * minutes, frozenset(flags))
+        reservations = self._controller.reservations
+        reservations.make(made, user_ids)
+        reservations.validate(self._controller.machines)
+        self._now()
 
-    def end_reservation(self, reservation: str) -> None:
+    def end_reservation(self, name: str) -> None:
         """scontrol delete."""
-        del self._controller.reservations[reservation]
-        machines = self._controller.machines.values()
-        self._set_reservation([one.name for one in machines if one.reservation == reservation], "")
+        self._controller.reservations.end(name)
+        self._now()
 
     def forget_since(self, time: float) -> None:
         """As after kill -9 of slurmctld: all that happened after `time` did not happen."""
@@ -142,12 +156,6 @@ class Controls:
             raise ValueError(f"job {job_id} does not exist or has ended")
         return record
 
-    def _set_reservation(self, nodes: Iterable[str], reservation: str) -> None:
-        now = self._now()
-        for name in nodes:
-            self._controller.machines[name].reserve(reservation)
-        self._controller.changed(now)
-
     def _down(self, name: str, flags: set[str], reason: str, now: float) -> None:
         self._flag(name, flags, reason, now)
         for record in self._controller.jobs:
@@ -158,4 +166,5 @@ class Controls:
         machine = self._controller.machines[name]
         self._controller.journal.add(now, partial(machine.mark, machine.flags, machine.reason))
         machine.mark(frozenset(flags), reason)
+        self._controller.reservations.validate(self._controller.machines)
         self._controller.changed(now)

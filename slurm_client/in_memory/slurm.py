@@ -20,6 +20,7 @@ from slurm_client.model import (
     Partition,
     grant_of,
 )
+from slurm_client.reservation import Reservation
 from slurm_client.server import Capabilities, Configuration
 
 DEFAULTS: Final = Configuration(
@@ -186,6 +187,16 @@ class InMemorySlurm(Controls):
         requests.check_node(name)
         self._controller.delete_node(name, self._begin())
         self._answer("delete_node")
+
+    async def reservations(self) -> tuple[Reservation, ...]:
+        self._read("reservations")
+        return tuple(self._controller.reservations.known.values())
+
+    async def validate_reservations(self, node: str) -> None:
+        now = self._begin()
+        machine = self._controller.machine(node)
+        self._flag(node, {*machine.flags}, machine.reason, now)
+        self._answer("validate_reservations")
 
     async def partitions(self) -> tuple[Partition, ...]:
         self._read("partitions")

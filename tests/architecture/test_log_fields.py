@@ -42,6 +42,7 @@ OF_NO_POD = {
     "CPUs are not counted alike",
     "drained",
     "drain taken back",
+    "waits for the end of a reservation",
     "policy",
     "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)",
 }

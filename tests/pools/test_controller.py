@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.pools.controller import Leadership, PoolController
 from extender.pools.pool import Pool
+from extender.pools.roll_out import PoolState
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.in_memory import InMemorySlurm, partition
@@ -19,6 +22,10 @@ from wellknown.slurmd_pod import Assignment
 
 POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
 OLD = Assignment("gpu", "gpu-old", POOL.assignment.conf)
+
+
+async def nothing() -> None:
+    """Nothing happens meanwhile."""
 
 
 class Bench:
@@ -34,22 +41,33 @@ class Bench:
         )
         self.health = Health()
         self.slurm = InMemorySlurm([], [partition("main", [], default=True)])
+        self.state = PoolState()
         self.slurm.register(SlurmNode("n1", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
+
+    def is_to_be_told_anew(self) -> None:
+        """slurmd has ended, and its node is to be forgotten."""
+        stopped = replace(OLD, revision="", conf="other")
+        self.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": stopped.annotations()}})
 
     async def turn(self, allowed: Callable[[], Awaitable[None]]) -> Assignment | None:
         """Returns the Node's assignment afterwards."""
         await self.slurm.drain_node("n1", "slurm-extender pool gpu: roll-out of gpu-1")
+        await self.only_look(allowed)
+        return Assignment.on(self.kubernetes.read("nodes", "n1")["metadata"].get("annotations") or {})
+
+    async def only_look(self, allowed: Callable[[], Awaitable[None]] = nothing) -> None:
+        """A turn, with the node as it is."""
+        pools = await self.controller(allowed)
+        await pools.turn()
+        self.state = pools.states["gpu"]
+
+    async def controller(self, allowed: Callable[[], Awaitable[None]] = nothing) -> PoolController:
         health = self.health
         cluster = ClusterViewUpdater(self.kubernetes, self.slurm, health, NODE_NAME_LABEL)
         await cluster.load()
         leadership = Leadership(lambda: [POOL], "slurm-nodes", allowed, lambda *_: 0, lambda _: "")
         nodes = SlurmNodes(self.slurm)
-        await PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health).turn()
-        return Assignment.on(self.kubernetes.read("nodes", "n1")["metadata"].get("annotations") or {})
-
-
-async def nothing() -> None:
-    """Happens meanwhile."""
+        return PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health)
 
 
 @pytest.fixture
@@ -95,3 +113,49 @@ async def test_a_node_with_the_label_of_a_slurmd_on_the_host_loses_its_pod(bench
     bench.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: ON_HOST}}})
     assert await bench.turn(nothing) == Assignment("gpu", "", POOL.assignment.conf)
     assert not bench.health.troubles()
+
+
+async def test_a_node_of_which_other_things_are_to_be_told_is_forgotten(bench: Bench) -> None:
+    bench.is_to_be_told_anew()
+    await bench.turn(nothing)
+    assert await bench.slurm.node("n1") is None
+
+
+async def test_a_node_that_is_reserved_comes_back_with_what_it_had(bench: Bench) -> None:
+    bench.is_to_be_told_anew()
+    bench.slurm.reserve("course", ["n1"], [], begins_in_s=3600)
+    assert await bench.turn(nothing) == replace(POOL.assignment, conf="other")
+    assert await bench.slurm.node("n1") is not None
+    assert bench.state.reserved == 1
+
+
+async def test_the_log_says_once_that_a_node_waits_for_a_reservation(bench: Bench) -> None:
+    bench.is_to_be_told_anew()
+    bench.slurm.reserve("course", ["n1"], [], begins_in_s=3600)
+    pools = await bench.controller()
+    with capture_logs() as logged:
+        for _ in range(3):
+            await pools.turn()
+    (line,) = [each for each in logged if each["event"].startswith("waits")]
+    assert (line["node"], line["reservations"]) == ("n1", ["course"])
+
+
+async def test_a_node_that_was_reserved_this_moment_is_not_forgotten(bench: Bench) -> None:
+    bench.is_to_be_told_anew()
+
+    async def allowed() -> None:
+        bench.slurm.reserve("course", ["n1"], [], begins_in_s=3600)
+
+    await bench.turn(allowed)
+    assert await bench.slurm.node("n1") is not None
+    assert await bench.slurm.reservations()
+
+
+async def test_a_reservation_of_all_nodes_gets_a_node_that_has_registered_since(bench: Bench) -> None:
+    bench.slurm.reserve("maintenance", [], [], begins_in_s=3600, flags=["ALL_NODES", "MAINT"])
+    bench.slurm.register(SlurmNode("n2", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
+    (before,) = await bench.slurm.reservations()
+    assert before.nodes == ("n1",)
+    await bench.only_look()
+    (after,) = await bench.slurm.reservations()
+    assert after.nodes == ("n1", "n2")

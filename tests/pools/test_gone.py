@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.cluster.view import ClusterView
@@ -10,6 +12,7 @@ from extender.pools.gone_nodes import PART, GoneNodes
 from service.health import Health
 from slurm_client.in_memory import InMemorySlurm, partition
 from slurm_client.model import Node as SlurmNode
+from slurm_client.reservation import Reservation
 from tests.builders import kube_node
 
 WORDS = "slurm-extender pool gpu: its Node is gone from Kubernetes"
@@ -40,7 +43,33 @@ def node(
 def test_a_node_is_given_up_after_a_minute_and_forgotten_after_ten(
     of: SlurmNode, age: float, orders: list[Gone]
 ) -> None:
-    assert decide([of], {"n1": 100.0}, 100.0 + age) == orders
+    assert decide([of], {"n1": 100.0}, 100.0 + age, {}) == orders
+
+
+def test_a_node_that_is_reserved_is_not_forgotten() -> None:
+    gone, since = node("DOWN", reason=WORDS), {"n1": 0.0}
+    named = Reservation("course", ("n1",), 2000, 3000)
+    assert decide([gone], since, 1000.0, {"n1": (named,)}) == []
+    assert decide([node("DOWN", "RESERVED", reason=WORDS)], since, 1000.0, {}) == []
+    of_all = replace(named, flags=frozenset({"ALL_NODES"}))
+    assert decide([gone], since, 1000.0, {"n1": (of_all,)}) == [Gone("n1", What.DELETE)]
+
+
+async def test_a_node_that_was_reserved_this_moment_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    slurm.register(node())
+    slurm.fail_node("n1")
+    await slurm.down_node("n1", WORDS)
+    monkeypatch.setattr("extender.pools.gone._DELETE_S", 0.0)
+
+    async def meanwhile() -> None:
+        slurm.reserve("course", ["n1"], [], begins_in_s=3600)
+
+    await GoneNodes(slurm, Cluster("n2"), health, meanwhile).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    assert await slurm.nodes()
+    assert await slurm.reservations()
 
 
 def test_only_what_slurmd_pods_have_made_is_looked_at() -> None:
@@ -72,11 +101,11 @@ async def test_a_node_is_given_up_and_deleted_in_slurm(monkeypatch: pytest.Monke
     slurm.fail_node("n1")
     gone = GoneNodes(slurm, Cluster("n2"), health, allowed)  # type: ignore[arg-type]
     monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
-    await gone.look(await slurm.nodes())
+    await gone.look(await slurm.nodes(), {})
     (found,) = await slurm.nodes()
     assert found.reason == WORDS
     monkeypatch.setattr("extender.pools.gone._DELETE_S", 0.0)
-    await gone.look(await slurm.nodes())
+    await gone.look(await slurm.nodes(), {})
     assert await slurm.nodes() == ()
 
 
@@ -92,7 +121,7 @@ async def test_what_has_changed_since_it_was_decided_is_not_done(
     async def meanwhile() -> None:
         slurm.register(node())  # its slurmd is back
 
-    await GoneNodes(slurm, Cluster("n2"), health, meanwhile).look(read)  # type: ignore[arg-type]
+    await GoneNodes(slurm, Cluster("n2"), health, meanwhile).look(read, {})  # type: ignore[arg-type]
     (found,) = await slurm.nodes()
     assert "DOWN" not in found.states
 
@@ -102,7 +131,7 @@ async def test_a_node_that_has_a_node_again_is_left_alone(monkeypatch: pytest.Mo
     slurm.register(node())
     slurm.fail_node("n1")
     monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
-    await GoneNodes(slurm, Cluster("n1"), health, allowed).look(await slurm.nodes())  # type: ignore[arg-type]
+    await GoneNodes(slurm, Cluster("n1"), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
     (found,) = await slurm.nodes()
     assert found.reason == "Not responding"
 
@@ -111,5 +140,5 @@ async def test_many_that_are_gone_at_once_are_told_of() -> None:
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     for number in range(7):
         slurm.register(SlurmNode(f"n{number}", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
-    await GoneNodes(slurm, Cluster(), health, allowed).look(await slurm.nodes())  # type: ignore[arg-type]
+    await GoneNodes(slurm, Cluster(), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
     assert "7 of 7 nodes of pools" in health.troubles()[PART]

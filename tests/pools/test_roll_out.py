@@ -341,7 +341,8 @@ def test_no_job_is_lost_and_all_come_to_the_newest_template(
     world.change(template="last")
     for machine in world.machines.values():
         machine.cordoned, machine.matches, machine.jobs, machine.pods = False, True, 0, 0
-        machine.bad, machine.label = False, None
+        machine.bad, machine.label, machine.reservations = False, None, []
+        machine.states -= {"RESERVED", "MAINTENANCE"}
         world.undrain(machine)
     world.settle(160)
     assert world.lost_jobs == 0

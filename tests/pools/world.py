@@ -15,6 +15,7 @@ from extender.pools.member import PREFIX, Member, SlurmdPod
 from extender.pools.pool import Pool
 from extender.pools.roll_out import Action, Assign, Delete, Drain, PoolState, Undrain, decide
 from slurm_client.model import Node as SlurmNode
+from slurm_client.reservation import Reservation
 from wellknown.names import ON_HOST
 from wellknown.slurmd_pod import Assignment
 
@@ -61,6 +62,7 @@ class Machine:
     """Where slurmd runs by the word of a person; on the host where that is "host"."""
     host_slurmd: bool = False
     """Whether slurmd of the host runs."""
+    reservations: list[Reservation] = field(default_factory=list)
     lost_jobs: int = 0
 
     @property
@@ -119,6 +121,7 @@ class World:
             placeholder_cpus=machine.pods,
             label=machine.label,
             cause=f"{NODE_SYNC}condition bad" if machine.bad else "",
+            reservations=tuple(machine.reservations),
             now=float(self.now),
         )
 
@@ -145,6 +148,7 @@ class World:
             self._host(machine)
             self._slurmd(machine)
             self._node_sync(machine)
+            self._reserve(machine)
         self.decide()
 
     def decide(self) -> None:
@@ -187,6 +191,7 @@ class World:
                 assert action.member.ours, "somebody else's node is deleted"
                 assert not machine.host_slurmd, "the node of a slurmd on the host is deleted"
                 assert "RESERVED" not in machine.states
+                assert all(each.follows for each in machine.reservations), "a reservation is lost"
                 assert machine.reason != PERSON or not machine.fits, "a person's drain is forgotten"
                 machine.in_slurm, machine.states, machine.reason = False, set(), ""
 
@@ -251,9 +256,33 @@ class World:
             machine.states -= {"DRAIN"}
             machine.reason = ""
 
+    def reserve(self, machine: Machine, *flags: str, begins_in: int, lasts: int) -> None:
+        """A person does, for this node alone or, by a flag, for all."""
+        start = self.now + begins_in
+        names = (machine.name,)
+        made = Reservation("course", names, start, start + lasts, frozenset(flags))
+        machine.reservations.append(made)
+
+    def _reserve(self, machine: Machine) -> None:
+        """Slurm begins and ends reservations. One that recurs comes again."""
+        left = [each for each in machine.reservations if not each.over(self.now)]
+        for index, each in enumerate(left):
+            start, end = each.start or 0, each.end or 0
+            if end <= self.now:
+                left[index] = replace(
+                    each, start=start + 10 * (end - start), end=end + 10 * (end - start)
+                )
+        begun = {"RESERVED"} if any((each.start or 0) <= self.now for each in left) else set()
+        in_maintenance = (
+            {"MAINTENANCE"} if any("MAINT" in each.flags for each in left) and begun else set()
+        )
+        if machine.reservations and machine.in_slurm:
+            machine.states = machine.states - {"RESERVED", "MAINTENANCE"} | begun | in_maintenance
+        machine.reservations = left
+
     def start_job(self, machine: Machine) -> None:
         """Slurm starts a native job, where it starts jobs; where there is no slurmd it is lost."""
-        if machine.in_slurm and not machine.states and not machine.jobs:
+        if machine.in_slurm and not machine.states - {"RESERVED"} and not machine.jobs:
             if self.random.random() < 0.3:
                 machine.pods = 1
                 return
@@ -270,7 +299,7 @@ class World:
     def something_happens(self) -> None:  # noqa: C901 -- a table
         """To one of the machines, or the file."""
         machine, luck = self.random.choice(list(self.machines.values())), self.random.random
-        match self.random.randrange(10):
+        match self.random.randrange(11):
             case 0 | 1 | 2:
                 self.start_job(machine)
             case 3 | 4:
@@ -291,6 +320,12 @@ class World:
                 self.change(template=self.now, slurm={"weight": self.random.randrange(1, 3)})
                 if luck() < 0.4:
                     self.bad.add(self.pool.assignment.revision)
+            case 10 if not machine.reservations:
+                flags = [flag for flag in ("MAINT", "DAILY", "ALL_NODES") if luck() < 0.3]
+                self.reserve(machine, *flags, begins_in=int(300 * luck()), lasts=int(300 * luck()))
+            case 10:
+                machine.reservations = []
+                machine.states -= {"RESERVED", "MAINTENANCE"}
 
     def states_of(self, machine: Machine) -> set[str]:
         return set(machine.states)

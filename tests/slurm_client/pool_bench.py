@@ -20,9 +20,11 @@ from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, Bench, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager as ContextManager
 
     from slurm_client.model import Node
     from slurm_client.protocol import Slurm
+    from slurm_client.reservation import Reservation
 
 STATIC = "node-1"
 DYNAMIC = ("dynamic-1", "dynamic-2")
@@ -81,6 +83,21 @@ class PoolBench(Bench):
     async def power_up(self, name: str) -> None:
         """A job has the node: it is powering up soon."""
         raise NotImplementedError
+
+    def reserved(
+        self,
+        name: str,
+        nodes: Sequence[str],
+        users: Sequence[str],
+        *,
+        in_hours: int = 0,
+        flags: Sequence[str] = (),
+    ) -> ContextManager[None]:
+        """A reservation of an hour, until the block ends or it is gone. ("ALL",) is all nodes."""
+        raise NotImplementedError
+
+    async def reservation(self, name: str) -> Reservation | None:
+        return next((one for one in await self.slurm.reservations() if one.name == name), None)
 
     async def joined(self, name: str, *features: str) -> Node:
         """A node whose slurmd has just registered."""
@@ -149,8 +166,18 @@ class InMemoryPool(PoolBench):
         self.controls.power(name, Power.POWERING_UP)
 
     @contextmanager
-    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> Iterator[None]:
-        self.controls.reserve(name, nodes, [JOB_USERS.get(user, 0) for user in users])
+    def reserved(
+        self,
+        name: str,
+        nodes: Sequence[str],
+        users: Sequence[str],
+        *,
+        in_hours: int = 0,
+        flags: Sequence[str] = (),
+    ) -> Iterator[None]:
+        whole = [*flags, "ALL_NODES"] if "ALL" in nodes else flags
+        who = [JOB_USERS.get(user, 0) for user in users]
+        self.controls.reserve(name, nodes, who, begins_in_s=3600.0 * in_hours, flags=whole)
         yield
         self.controls.end_reservation(name)
 
@@ -178,7 +205,18 @@ class RealPool(PoolBench):
         await self.submit(partition=PARTITION, required_nodes=(name,))
 
     @contextmanager
-    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> Iterator[None]:
-        reservation = real.Reservation(name, nodes=tuple(nodes), users=tuple(users))
+    def reserved(
+        self,
+        name: str,
+        nodes: Sequence[str],
+        users: Sequence[str],
+        *,
+        in_hours: int = 0,
+        flags: Sequence[str] = (),
+    ) -> Iterator[None]:
+        start = f"now+{in_hours}hours" if in_hours else "now"
+        reservation = real.Reservation(
+            name, nodes=tuple(nodes), users=tuple(users), start=start, flags=tuple(flags)
+        )
         with real.reserved(self._cluster, reservation):
             yield

@@ -159,6 +159,89 @@ async def test_a_reserved_node_is_not_deleted(pool: PoolBench) -> None:
     assert await pool.slurm.node(NODE) is not None
 
 
+async def test_reservations_are_told_before_they_begin(pool: PoolBench) -> None:
+    await pool.joined(NODE)
+    assert await pool.slurm.reservations() == ()
+    asked = int(time.time())
+    with (
+        pool.reserved("daily", [NODE, STATIC], ["alice"], in_hours=1, flags=["DAILY"]),
+        pool.reserved("maintenance", ["ALL"], ["root"], in_hours=5, flags=["MAINT"]),
+    ):
+        found = {one.name: one for one in await pool.slurm.reservations()}
+        assert found.keys() == {"daily", "maintenance"}
+        daily, maintenance = found["daily"], found["maintenance"]
+        assert {*daily.nodes} == {NODE, STATIC}
+        assert daily.start is not None
+        assert daily.end is not None
+        assert asked + 3600 <= daily.start <= time.time() + 3600
+        assert daily.end - daily.start == 3600
+        assert daily.flags >= {"DAILY"}
+        assert daily.recurs
+        assert not daily.follows
+        assert {*maintenance.nodes} >= {NODE, STATIC}
+        assert maintenance.follows
+        assert not maintenance.recurs
+        assert not maintenance.over(time.time())
+    assert await pool.slurm.reservations() == ()
+
+
+@pytest.mark.parametrize("flags", [(), ("DAILY",)])
+async def test_a_reservation_that_is_to_begin_goes_with_its_only_node(
+    pool: PoolBench, flags: tuple[str, ...]
+) -> None:
+    await pool.joined(NODE)
+    with pool.reserved("course", [NODE], ["alice"], in_hours=1, flags=flags):
+        await pool.slurm.delete_node(NODE)
+
+        async def gone() -> bool:
+            return await pool.reservation("course") is None
+
+        await eventually(gone)
+
+
+async def test_a_reservation_that_is_to_begin_is_without_a_node_that_comes_anew(pool: PoolBench) -> None:
+    """24.11 names the node all the time, and has it in the reservation again once that is validated."""
+    await pool.joined(NODE)
+    keeps_the_name = (await pool.slurm.connect()).release.startswith("24.11")
+    with pool.reserved("course", [NODE, STATIC], ["alice"], in_hours=1):
+
+        async def is_as_told() -> bool:
+            found = await pool.reservation("course")
+            return found is not None and (NODE in found.nodes) == keeps_the_name
+
+        await pool.slurm.delete_node(NODE)
+        await eventually(is_as_told)
+        await pool.stop_slurmd(NODE)
+        await pool.joined(NODE)
+        await pool.slurm.validate_reservations(NODE)
+        assert await is_as_told()
+
+
+async def test_a_reservation_of_all_nodes_has_a_node_that_comes_anew(pool: PoolBench) -> None:
+    await pool.joined(NODE)
+    with pool.reserved("maintenance", ["ALL"], ["root"], in_hours=1):
+        await pool.slurm.delete_node(NODE)
+
+        async def without() -> bool:
+            found = await pool.reservation("maintenance")
+            return found is not None and NODE not in found.nodes
+
+        await eventually(without)
+        await pool.stop_slurmd(NODE)
+        before = await pool.joined(NODE)
+        assert await without()
+        await pool.slurm.validate_reservations(NODE)
+
+        async def has_it() -> bool:
+            found = await pool.reservation("maintenance")
+            return found is not None and NODE in found.nodes
+
+        await eventually(has_it)
+        assert await pool.see(NODE) == before
+    with pytest.raises(InvalidRequest):
+        await pool.slurm.validate_reservations("nowhere")
+
+
 async def test_a_node_of_slurm_conf_is_not_deleted(pool: PoolBench) -> None:
     with pytest.raises(InvalidRequest):
         await pool.slurm.delete_node(STATIC)

@@ -127,6 +127,15 @@ async def test_a_partition_that_cannot_be_read_leaves_the_others(entry: Any) -> 
         assert [call for call, _ in told] == ["GET partitions"]
 
 
+@pytest.mark.parametrize("entry", [None, 7, {}, {"name": "r", "node_list": "n[1"}])
+async def test_a_reservation_that_cannot_be_read_is_not_left_out(entry: Any) -> None:
+    """Its nodes would be taken for nobody's."""
+    async with client({"reservations": [{"name": "r"}, entry]}) as (slurm, told):
+        with pytest.raises(Unreadable):
+            await slurm.reservations()
+        assert [call for call, _ in told] == ["GET reservations"]
+
+
 @pytest.mark.parametrize("errors", [7, "no", [7], [None], [[]]])
 async def test_an_error_that_cannot_be_read_is_an_error_all_the_same(errors: Any) -> None:
     act = Act(reply(200, {"jobs": [], "errors": errors}))
@@ -141,7 +150,7 @@ async def test_an_error_that_cannot_be_read_is_an_error_all_the_same(errors: Any
 def test_any_entries_are_read_or_told_of(entries: list[Any]) -> None:
     found = responses.states(entries)
     assert len(found.malformed) >= found.nameless
-    for read in (responses.job, responses.node, responses.partition):
+    for read in (responses.job, responses.node, responses.partition, responses.reservation):
         for entry in entries:
             responses.Reader(read)(entry)
 
@@ -149,6 +158,7 @@ def test_any_entries_are_read_or_told_of(entries: list[Any]) -> None:
 FIELDS = (
     *("job_id", "job_state", "nodes", "gres_detail", "exit_code", "flags", "step_id", "features"),
     *("name", "state", "partitions", "partition", "priority", "maximums", "cpus", "memory_per_node"),
+    *("node_list", "start_time", "end_time"),
 )
 
 
@@ -158,6 +168,7 @@ def test_any_value_of_a_field_is_read_or_told_of(entry: dict[str, Any]) -> None:
         responses.job,
         responses.node,
         responses.partition,
+        responses.reservation,
         responses.configuration,
         responses.grant,
     ):

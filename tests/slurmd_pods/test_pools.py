@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from deploy.local.accounting import Reservation, reserved
 from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import POOLS_NAMESPACE
 from deploy.local.spec import ClusterSpec
@@ -30,6 +31,7 @@ from wellknown.slurmd_pod import pod_name
 
 pytestmark = pytest.mark.real
 
+RESERVED = 'slurm_extender_pool_nodes{nodes="reserved",pool="dyn"}'
 ROLL_OUTS = int(os.environ.get("POOLS_ROLL_OUTS", "3"))
 """Under load; `make test-pools` has 20 of them."""
 
@@ -122,6 +124,61 @@ def test_what_slurm_is_told_of_nodes_changes(world: World) -> None:
     )
     world.all_serve(*NODES)
     assert {world.nodes()[node]["weight"] for node in NODES} == {7}
+
+
+def test_a_roll_out_goes_on_below_an_adopted_pod(world: World) -> None:
+    cluster, node = world.cluster, NODES[1]
+    cluster.stop("extender")
+    cluster.start("extender", env={"SLURM_EXTENDER_UNMANAGED_PODS": "adopt"})
+    try:
+        world.actors.create("guest", cpu="2", scheduler="another-scheduler", nodeName=node)
+        eventually(lambda: world.adopted("guest") == node, "the job of the adopted Pod runs", 30)
+        world.write(pools("v6"))
+        below = cluster.spec.release == "26.05"
+        others = {each for each in NODES if below or each != node}
+        eventually(lambda: {n for n, i in world.images().items() if i == "v6"} >= others, "v6", 60)
+        if below:
+            assert world.adopted("guest") == node
+        else:
+            # Its job is a batch job
+            assert world.images()[node] == "v1"
+        world.actors.delete("guest")
+        world.all_serve(*NODES, image="v6")
+    finally:
+        cluster.stop("extender")
+        cluster.start("extender")
+
+
+def test_a_node_that_is_to_be_reserved_serves_on_and_is_not_forgotten(world: World) -> None:
+    node, others = NODES[0], NODES[1:]
+    with reserved(world.cluster, Reservation("course", (node,), ("root",), start="now+1hours")):
+        world.write(pools(slurm={"weight": 9}))
+        eventually(lambda: {world.weights().get(each) for each in others} == {9}, "told anew", 60)
+        world.all_serve(*NODES)
+        assert world.weights()[node] == 1
+        assert world.metric("slurm_extender_pool_nodes")[RESERVED] == 1
+        world.label(*others)
+        time.sleep(5)
+        world.all_serve(*NODES, within=5)
+        assert world.metric("slurm_extender_pool_nodes")[RESERVED] == 1
+        assert world.reserved("course") == [node]
+    eventually(lambda: node not in world.nodes(), "it has left", 60)
+    world.label(*NODES)
+    eventually(lambda: world.weights().get(node) == 9, "it is back", 60)
+    world.all_serve(*NODES)
+
+
+def test_a_reservation_of_all_nodes_gets_those_that_join_and_is_not_waited_for(world: World) -> None:
+    world.label(*NODES[1:])
+    eventually(lambda: NODES[0] not in world.nodes(), "it has left", 60)
+    maintenance = Reservation("all", ("ALL",), ("root",), start="now+1hours", flags=("MAINT",))
+    with reserved(world.cluster, maintenance):
+        assert {*world.reserved("all")} == {"node-1", *NODES[1:]}
+        world.label(*NODES)
+        eventually(lambda: {*world.reserved("all")} == {"node-1", *NODES}, "all are reserved", 30)
+        world.write(pools(slurm={"weight": 11}, update={"maxUnavailable": 2}))
+        eventually(lambda: {world.weights().get(each) for each in NODES} == {11}, "told anew", 60)
+        eventually(lambda: {*world.reserved("all")} == {"node-1", *NODES}, "all are reserved", 30)
 
 
 def test_a_template_that_crashes_stops_and_the_old_one_takes_it_back(

@@ -10,6 +10,7 @@ import yaml
 
 from deploy.local.kubernetes_config import POOLS_NAMESPACE
 from deploy.local.layout import Layout
+from slurm_client import hostlist
 from tests.end_to_end.actors import Actors, eventually, eventually_not
 from tests.slurmd_pods.fleet import Fleet
 
@@ -56,6 +57,22 @@ class World:
     def states(self) -> dict[str, set[str]]:
         """Of the pool's nodes in Slurm."""
         return {name: set(node["state"]) for name, node in self.nodes().items() if name in NODES}
+
+    def weights(self) -> dict[str, int]:
+        return {name: int(node["weight"]) for name, node in self.nodes().items()}
+
+    def reserved(self, name: str) -> list[str]:
+        """The nodes that Slurm has for a reservation; none where there is no such reservation."""
+        shown = self.cluster.run_slurm("scontrol", "show", "reservations", "--json").stdout
+        listed = json.loads(shown)["reservations"]
+        return [
+            node for one in listed if one["name"] == name for node in hostlist.expand(one["node_list"])
+        ]
+
+    def adopted(self, pod: str) -> str:
+        """Where the job of an adopted Pod runs."""
+        job = self.actors.job_of(pod)
+        return job.node if job is not None and job.state == "RUNNING" else ""
 
     def open(self) -> set[str]:
         """The nodes that take jobs."""

@@ -455,3 +455,39 @@ def test_a_record_in_its_stage_is_itself() -> None:
     adopted_pod = AdoptedPod("u", "default", "g", "n1", 1, 1)
     record = Adopted(adopted_pod, PlaceholderKey("c", "default", "g", "u", 0), 1)
     assert record.at(Stage.WAITING) is record
+
+
+async def test_the_cpus_of_jobs_that_run_are_counted_by_whole_cores() -> None:
+    world = World()
+    world.add("a", cpu="3")
+    world.add("b", cpu="1")
+    world.add("other", node="n2", cpu="2")
+    await world.round()
+    assert world.adoptions.cpus_on("n1", 1) == 0  # they wait
+    await world.rounds()
+    assert world.adoptions.cpus_on("n1", 1) == 4
+    assert world.adoptions.cpus_on("n1", 2) == 6
+    assert world.adoptions.cpus_on("n2", 1) == 2
+    assert world.adoptions.cpus_on("n3", 1) == 0
+    world.kubernetes.edit("pods", "a", {"spec": manifest_of_adopted("a", cpu="7")["spec"]})
+    await world.round()
+    assert world.adoptions.cpus_on("n1", 1) == 4  # the job is as it was
+    (job,) = [job for job in (await world.jobs()).values() if job.cpus_per_node == 3]
+    world.slurm.end(job.id, "PREEMPTED")
+    await world.round()
+    assert world.adoptions.cpus_on("n1", 1) == 1
+    world.kubernetes.remove("pods", "b")
+    await world.round()
+    assert world.adoptions.cpus_on("n1", 1) == 0
+
+
+async def test_the_next_leader_knows_the_cpus_of_the_jobs_that_it_finds() -> None:
+    world = World()
+    world.add(cpu="3")
+    await world.rounds()
+    job = await world.job()
+    key = PlaceholderKey.parse(job.admin_comment)
+    assert key is not None
+    world.lead((key, job))
+    await world.round()
+    assert world.adoptions.cpus_on("n1", 1) == 3
