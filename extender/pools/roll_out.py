@@ -56,6 +56,8 @@ class PoolState:
     updated: int = 0
     """Assigned to the pool's newest revision."""
     unavailable: int = 0
+    busy: int = 0
+    """Nodes of which jobs have any part, placeholders included."""
     busy_outdated: int = 0
     """Nodes with an old revision on which native jobs run."""
     stopped: str = ""
@@ -91,6 +93,7 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
         serving=sum(each.serves for each in awake),
         updated=sum(not _outdated(pool, each) for each in inside),
         unavailable=sum(not each.serves for each in awake),
+        busy=sum(each.allocated for each in awake),
         busy_outdated=sum(each.busy and _outdated(pool, each) for each in awake),
         stopped=stopped,
     )
