@@ -41,6 +41,11 @@ def counts(text: str) -> Counter[str]:
     return found
 
 
+def gpus(asked: str) -> int:
+    """Returns how many GPUs a request is for, as Slurm repeats it: "gres/gpu:h100:2", "gres/gpu=2"."""
+    return counts(asked.replace("gres/", "").replace("gres:", "").replace("=", ":"))["gpu"]
+
+
 def numbers(text: str) -> dict[str, tuple[int, ...]]:
     """Returns which devices a job has on a node, by name, as Slurm numbers those of a name there: of
     "gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3)" {"gpu": (0, 2, 3)}. Parts have the numbers of the GPUs that

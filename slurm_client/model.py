@@ -5,8 +5,9 @@ and read them; `protocol` has the calls that return them.
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Self
 
 # JOB_STATE_BASE in Slurm's slurm.h (enum job_states): exactly one of these describes a job.
@@ -122,6 +123,8 @@ class AllStates(dict[int, JobState]):
     UNREAD."""
     nameless: int = 0
     """How many entries did not name their job: any job that is not in the answer may be one of them."""
+    waiting: Mapping[int, int] = MappingProxyType({})
+    """The jobs of all users that wait, and how many tasks of an array wait together under its id."""
 
 
 class Sharing(enum.StrEnum):
@@ -286,6 +289,8 @@ class Job:
     """On each node; None where it is counted by CPU."""
     memory_per_cpu_mb: int | None = None
     tres_per_node: str = ""
+    gpus: int = 0
+    """On all nodes together."""
     node_count: int | None = None
     constraints: str = ""
     prefer: str = ""
@@ -297,6 +302,8 @@ class Job:
     """None is without limit."""
     requeue: bool = False
     held: bool = False
+    more_tasks: int | None = None
+    """Of an array with a limit (--array=0-9%2): how many more of its tasks may run at a time."""
 
     @property
     def grant(self) -> Grant:
@@ -421,6 +428,8 @@ class Partition:
     """Its own PreemptMode; empty where Slurm tells of none: then the cluster's."""
     max_time_minutes: int | None = None
     """None is without limit."""
+    max_nodes: int | None = None
+    """Of one job; None is without limit."""
     grace_time_s: int = 0
     oversubscribe: str = ""
     """As `scontrol show partition` has it: "NO", "YES:4", "FORCE:2"; empty where not told."""

@@ -72,8 +72,9 @@ class Slurm(Protocol):
         cannot be read is UNREAD. 38 bytes a job."""
 
     async def all_states(self) -> AllStates:
-        """The states of all jobs that Slurm remembers (0.13 s and 0.4 MB at 10,000; 24.11: 0.8 MB).
-        Where some entries are `nameless` a job that is absent here may be one of them."""
+        """The states of all jobs that Slurm remembers, and which of them wait (0.13 s and 0.4 MB at
+        10,000; 24.11: 0.8 MB). Where some entries are `nameless` a job that is absent may be one of
+        them."""
 
     async def job(self, job_id: int) -> Job | None:
         """One job; None when Slurm does not know it. Unreadable: its entry cannot be read."""

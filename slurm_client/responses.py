@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from slurm_client import hostlist
+from slurm_client import gres, hostlist
 from slurm_client.model import (
     UNREAD,
     AllStates,
@@ -26,8 +26,9 @@ from wellknown import number_list
 
 _CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """The errors that Python raises for a value of another type or shape than Slurm documents."""
-_TASK: Final = re.compile(r"\d+[_+].*", re.ASCII | re.DOTALL)
-"""Tasks of arrays ("7_3", "7_[1-5]", "7_*") and parts of heterogeneous jobs ("7+1")."""
+_TASK: Final = re.compile(r"(\d+)[_+].*", re.ASCII | re.DOTALL)
+"""Tasks of arrays ("7_3", "7_*") and parts of heterogeneous jobs ("8+1"). The first number is the id for
+GET job/{id}: slurmrestd lists each task, but those that wait together are one job, the array's."""
 _WORDS_KEPT: Final = 200
 _Read = TypeVar("_Read")
 
@@ -57,17 +58,17 @@ def _why(error: Exception, entry: object) -> str:
 
 def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
     """Of `jobs` in GET jobs/state/."""
-    found, malformed = AllStates(), list[str]()
-    found.entries = len(entries)
+    found, malformed, waiting = AllStates(), list[str](), dict[int, int]()
+    found.entries, found.waiting = len(entries), waiting
     for entry in entries:
         job_id = None
         try:
-            number = str(entry["job_id"])
-            if number.isdecimal():  # int() would take "7_3" for 73
-                job_id = int(number)
-                found[job_id] = _state(tuple(entry["state"]))
-            elif not _TASK.fullmatch(number):
-                raise ValueError("this is no job's id")
+            job_id, part = _job_id(str(entry["job_id"]))
+            state = _state(tuple(entry["state"]))
+            if not part:
+                found[job_id] = state
+            if state.pending:
+                waiting[job_id] = waiting.get(job_id, 0) + 1
         except _CANNOT_BE_READ as error:
             malformed.append(_why(error, entry))
             if job_id is None:
@@ -78,14 +79,24 @@ def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
     return found
 
 
+def _job_id(text: str) -> tuple[int, bool]:
+    """Returns a job's id, and whether this is a part of a job."""
+    if text.isdecimal():  # int() would take "7_3" for 73
+        return int(text), False
+    task = _TASK.fullmatch(text)
+    if task is None:
+        raise ValueError("this is no job's id")
+    return int(task[1]), True
+
+
 @functools.lru_cache(maxsize=256)
 def _state(names: tuple[str, ...]) -> JobState:
     """Thousands of jobs are in a handful of states."""
     return JobState.parse(names)
 
 
-def job(entry: Mapping[str, Any]) -> Job:
-    """One of `jobs` in GET job/{id}."""
+def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> Job:
+    """One of `jobs` in GET job/{id}; the others are tasks of its array."""
     nodes, state = hostlist.expand(_text(entry, "nodes")), _state(tuple(entry.get("job_state") or ()))
     cores, memory_allocated_mb = ((), ()) if state.ended else _on_nodes(entry, nodes)
     return Job(
@@ -120,6 +131,7 @@ def job(entry: Mapping[str, Any]) -> Job:
         memory_mb=number(entry.get("memory_per_node")),
         memory_per_cpu_mb=number(entry.get("memory_per_cpu")),
         tres_per_node=_text(entry, "tres_per_node"),
+        gpus=_gpus(entry),
         node_count=number(entry.get("node_count")),
         constraints=_text(entry, "features"),
         prefer=_text(entry, "prefer"),
@@ -130,7 +142,24 @@ def job(entry: Mapping[str, Any]) -> Job:
         time_limit_minutes=number(entry.get("time_limit")),
         requeue=bool(entry.get("requeue")),
         held=bool(entry.get("hold")),
+        more_tasks=_more_tasks(entry, others),
     )
+
+
+def _gpus(entry: Mapping[str, Any]) -> int:
+    """Slurm's own sum of what is asked for (tres_req_str) has GPUs only where accounting counts them."""
+    per = ("job", "node", "socket", "task")
+    of = {each: gres.gpus(_text(entry, f"tres_per_{each}")) for each in per}
+    nodes, tasks = number(entry.get("node_count")) or 1, number(entry.get("tasks")) or 1
+    sockets = number(entry.get("sockets_per_node")) or 1
+    return of["job"] or nodes * (of["node"] + sockets * of["socket"]) + tasks * of["task"]
+
+
+def _more_tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> int | None:
+    most = number(entry.get("array_max_tasks"))
+    if not most:
+        return None
+    return max(0, most - sum("RUNNING" in (each.get("job_state") or ()) for each in others))
 
 
 def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -191,7 +220,7 @@ def _flags(states: tuple[object, ...]) -> frozenset[str]:
 
 def partition(entry: Mapping[str, Any]) -> Partition:
     """One of `partitions` in GET partitions/."""
-    settings = entry.get("partition") or {}
+    settings, maximums = entry.get("partition") or {}, entry.get("maximums") or {}
     return Partition(
         name=str(entry["name"]),
         nodes=hostlist.expand(_text(entry.get("nodes") or {}, "configured")),
@@ -199,7 +228,8 @@ def partition(entry: Mapping[str, Any]) -> Partition:
         up="UP" in (settings.get("state") or ()),
         priority_tier=int((entry.get("priority") or {}).get("tier") or 0),
         preempt_mode=_preempt_mode(entry),
-        max_time_minutes=number((entry.get("maximums") or {}).get("time")),
+        max_time_minutes=number(maximums.get("time")),
+        max_nodes=number(maximums.get("nodes")),
         grace_time_s=int(entry.get("grace_time") or 0),
         oversubscribe=_text(settings, "oversubscribe"),
     )

@@ -174,7 +174,7 @@ class SlurmRest:
             raise
         if not entries:
             raise OutcomeUnknown(f"{request.text}: a reply without the job")
-        return self._one(request, responses.job, entries[0])
+        return self._one(request, partial(responses.job, others=entries[1:]), entries[0])
 
     async def grant(self, job_id: int) -> Grant | None:
         if not (await self.connect()).resources:

@@ -28,6 +28,8 @@ from extender.placement.ledger import Ledger
 from extender.pools.controller import PARTS as POOLS
 from extender.pools.controller import Leadership as PoolLeadership
 from extender.pools.controller import PoolController
+from extender.pools.demand_reader import PART as DEMAND
+from extender.pools.demand_reader import DemandReader
 from extender.pools.member import placeholder_cpus
 from extender.record.config import PlacementConfig
 from extender.record.events import ClusterObserved
@@ -46,7 +48,7 @@ _SHARED_IDS = "job ids of other clusters"
 _THROTTLED = "eviction limiter"
 _OWN_PARTS = (
     *(JOBS, "recovery", "watch of Pods", _THROTTLED, _SIGNATURES, _SHARED_IDS, IN_VAIN, ADOPTION),
-    *(NAMED_JOBS, SECRET, *CLAIMS, *PARTS, *POOLS),
+    *(NAMED_JOBS, SECRET, *CLAIMS, *PARTS, *POOLS, DEMAND),
 )
 """The parts of health that only a leader has."""
 
@@ -109,11 +111,12 @@ class Leader:
         self._jobs, self._ledger = jobs, ledger  # from now on pushes have an effect
         self._named, replica.lease.mark = dispatcher.named, lambda: dispatcher.named.mark
         nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger, adoptions)
+        demand = self._demand_reader()
         key_by_name = partial(startup.key_by_name, kubernetes=replica.kubernetes, rules=config)
         with (
             replica.telemetry.placement.leading(
                 *(lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally),
-                lambda: pools.states,
+                *(lambda: pools.states, lambda: demand.demand),
             ),
             replica.cluster.telling(lambda view: dispatcher.feed(ClusterObserved(view))),
         ):
@@ -126,6 +129,7 @@ class Leader:
                 tasks.create_task(nodes.run())
                 if replica.pools.file is not None:
                     tasks.create_task(pools.run())
+                    tasks.create_task(demand.run())
                 tasks.create_task(self._periodic_audit(ledger, config, adoptions).run(dispatcher))
                 if replica.settings.translation.adopts:
                     tasks.create_task(self._adopter(adoptions, config).run(dispatcher))
@@ -223,6 +227,11 @@ class Leader:
         return PoolController(
             own.kubernetes, own.slurm, own.slurm_nodes, own.cluster, leadership, own.health
         )
+
+    def _demand_reader(self) -> DemandReader:
+        own = self._replica
+        pools = lambda: own.pools.content  # noqa: E731
+        return DemandReader(own.slurm, own.slurm_nodes, own.cluster, pools, own.health)
 
     def _node_controller(self, ledger: Ledger) -> NodeController:
         own = self._replica

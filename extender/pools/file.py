@@ -17,6 +17,7 @@ from wellknown.slurmd_pod import CONTAINER, digest_of
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 _Label = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]+/)?[A-Za-z0-9._-]+$")]
 _Feature = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._=-]+$")]
+_Partition = Annotated[str, StringConstraints(pattern=r"^[^\s,=]+$")]
 _Percent = Annotated[str, StringConstraints(pattern=r"^([1-9]|[1-9][0-9]|100)%$")]
 _Address = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.,:\[\]-]+$")]
 _OURS = (
@@ -78,6 +79,9 @@ class PoolModel(_Part):
     replicas: int | None = Field(
         None, ge=0, description="how many of these Nodes; absent: every Node that matches"
     )
+    partitions: list[_Partition] = Field(
+        [], description="Slurm's partitions that its nodes are in: whose pending demand is told"
+    )
     slurm: SlurmModel = SlurmModel()
     scripts: list[_Name] = Field(
         [], description="ConfigMaps with programs that run before slurmd (docs/pools.md)"
@@ -130,7 +134,8 @@ def _pool(model: PoolModel, controllers: list[str]) -> Pool:
         "template": model.template,
     }
     strategy = Update(update.max_unavailable, update.stop_after, update.when == "maintenance")
-    return Pool(model.name, model.node_selector, model.replicas, strategy, data)
+    partitions = frozenset(model.partitions)
+    return Pool(model.name, model.node_selector, model.replicas, strategy, data, partitions)
 
 
 def _wrong_template(template: dict[str, Any]) -> str | None:

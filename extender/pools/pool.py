@@ -37,6 +37,8 @@ class Pool:
     update: Update = Update()
     data: Mapping[str, Any] = field(default_factory=dict)
     """What a revision has: all that the slurmd Pod is made of."""
+    partitions: frozenset[str] = frozenset()
+    """Those of Slurm whose pending jobs are told as demand for it."""
     in_file: bool = True
     """Whether the file has it yet: it may have Nodes all the same."""
 

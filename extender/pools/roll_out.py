@@ -57,6 +57,8 @@ class PoolState:
     updated: int = 0
     """Assigned to the pool's newest revision."""
     unavailable: int = 0
+    busy: int = 0
+    """Nodes of which jobs have any part, placeholders included."""
     busy_outdated: int = 0
     """Nodes with an old revision on which native jobs run."""
     reserved: int = 0
@@ -102,6 +104,7 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
         serving=sum(each.serves for each in awake),
         updated=sum(not _outdated(pool, each) for each in inside),
         unavailable=sum(not each.serves for each in awake),
+        busy=sum(each.allocated for each in awake),
         busy_outdated=sum(each.busy and _outdated(pool, each) for each in awake),
         reserved=len(reserved),
         stopped=stopped,

@@ -17,6 +17,7 @@ from extender.node_sync.drain_decision import Tally as NodeTally
 from extender.node_sync.drain_decision import Why
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.kept_back import REASONS
+from extender.pools.demand import Demand
 from extender.pools.roll_out import PoolState
 from extender.record.events import Effect, Failure
 from extender.record.placeholder import Placeholder
@@ -145,10 +146,11 @@ class PlacementTelemetry:
         nodes: Callable[[], NodeTally],
         adopted_pods: Callable[[], Mapping[Stage, int]] = dict,
         pools: Callable[[], Mapping[str, PoolState]] = dict,
+        demand: Callable[[], Mapping[str, Demand]] = dict,
     ) -> Iterator[None]:
         """A context in which this replica leads. The metrics count its placeholders, nodes, adopted Pods
-        and pools when they are read."""
-        self._states.count(placeholders, nodes, adopted_pods, pools)
+        and pools when they are read, and what waits for these."""
+        self._states.count(placeholders, nodes, adopted_pods, pools, demand)
         self._leads.set(1)
         try:
             yield
@@ -171,10 +173,11 @@ class _States(Collector):
         nodes: Callable[[], NodeTally] = NodeTally,
         adopted_pods: Callable[[], Mapping[Stage, int]] = dict,
         pools: Callable[[], Mapping[str, PoolState]] = dict,
+        demand: Callable[[], Mapping[str, Demand]] = dict,
     ) -> None:
         """From now on these are counted; by default nothing."""
         self._placeholders, self._nodes, self._adopted_pods = placeholders, nodes, adopted_pods
-        self._pools = pools
+        self._pools, self._demand = pools, demand
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         placeholders, nodes = tuple(self._placeholders()), self._nodes()
@@ -200,6 +203,7 @@ class _States(Collector):
             value=sum(p.state is State.BOUND and p.cause is not None for p in placeholders),
         )
         yield from _pools(self._pools())
+        yield from _waiting_for(self._demand())
 
 
 def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
@@ -213,6 +217,7 @@ def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
             "serving": state.serving,
             "updated": state.updated,
             "unavailable": state.unavailable,
+            "busy": state.busy,
             "outdated_busy": state.busy_outdated,
             "kept": state.kept,
             "reserved": state.reserved,
@@ -222,6 +227,20 @@ def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
         stopped.add_metric([pool], bool(state.stopped))
     yield nodes
     yield stopped
+
+
+def _waiting_for(demand: Mapping[str, Demand]) -> Iterator[GaugeMetricFamily]:
+    whose = "that would run if the pool had more nodes."
+    for what, words in (
+        ("jobs", f"Pending jobs, or tasks of arrays, {whose}"),
+        ("nodes", f"Nodes that the pending jobs ask for {whose}"),
+        ("cpus", f"CPUs that the pending jobs ask for {whose}"),
+        ("gpus", f"GPUs that the pending jobs ask for {whose}"),
+    ):
+        family = GaugeMetricFamily(f"slurm_extender_pool_pending_{what}", words, labels=["pool"])
+        for pool, waits in demand.items():
+            family.add_metric([pool], getattr(waits, what))
+        yield family
 
 
 def _counted(

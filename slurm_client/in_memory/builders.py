@@ -38,6 +38,7 @@ def partition(
     priority_tier: int = 1,
     up: bool = True,
     max_time_minutes: int | None = None,
+    max_nodes: int | None = None,
 ) -> Partition:
     """A partition over these nodes: names, or a hostlist expression."""
     names = hostlist.expand(nodes) if isinstance(nodes, str) else tuple(nodes)
@@ -48,4 +49,5 @@ def partition(
         up=up,
         priority_tier=priority_tier,
         max_time_minutes=max_time_minutes,
+        max_nodes=max_nodes,
     )

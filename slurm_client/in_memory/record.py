@@ -81,6 +81,7 @@ class Record:
             cpus_per_node=spec.cpus,
             memory_mb=spec.memory_mb,
             tres_per_node=",".join(f"gres/{name}:{count}" for name, count in spec.gres),
+            gpus=spec.nodes * sum(n for name, n in spec.gres if name.partition(":")[0] == "gpu"),
             node_count=spec.nodes,
             constraints=spec.constraints or "",
             prefer=spec.prefer or "",

@@ -129,6 +129,7 @@ class InMemorySlurm(Controls):
         self._read("all_states")
         states = AllStates({record.id: record.state for record in self._controller.jobs})
         states.entries = len(states)
+        states.waiting = {job_id: 1 for job_id, state in states.items() if state.pending}
         return states
 
     async def job(self, job_id: int) -> Job | None:

@@ -24,6 +24,7 @@ pools:
 - name: gpu
   nodeSelector: {node.kubernetes.io/instance-type: h100}
   replicas: 4
+  partitions: [gpu, all]
   slurm: {features: [gpu, h100], weight: 10, gres: "gpu:h100:8", topologyLabel: example.io/rack,
     topologyPrefix: "default:", conf: State=CLOUD}
   scripts: [start-up, more]
@@ -61,6 +62,7 @@ def test_all_that_can_be_said_is_read(file: Path) -> None:
     file.write_text(ALL)
     pool, other = read(file)
     assert (pool.replicas, pool.update) == (4, Update("10%", 3, in_maintenance=True))
+    assert (pool.partitions, other.partitions) == (frozenset({"gpu", "all"}), frozenset())
     assert pool.data["slurm"] == {
         "features": ["gpu", "h100"],
         "weight": 10,
@@ -75,12 +77,11 @@ def test_all_that_can_be_said_is_read(file: Path) -> None:
 
 
 def test_a_revision_has_the_name_of_what_the_pod_is_made_of(file: Path) -> None:
-    """How many there are, and how fast they are replaced, replaces nothing."""
+    """How many there are, how fast they are replaced, and what waits for them, replaces nothing."""
     file.write_text(LEAST)
     (first,) = read(file)
-    file.write_text(
-        LEAST.replace("name: gpu", "name: gpu\n  replicas: 3\n  update: {maxUnavailable: 5}")
-    )
+    more = "replicas: 3\n  partitions: [gpu]\n  update: {maxUnavailable: 5}"
+    file.write_text(LEAST.replace("name: gpu", f"name: gpu\n  {more}"))
     assert read(file)[0].assignment == first.assignment
     file.write_text(LEAST.replace("image: i", "image: j"))
     changed = read(file)[0].assignment
@@ -99,6 +100,7 @@ def test_a_revision_has_the_name_of_what_the_pod_is_made_of(file: Path) -> None:
         ("nodeSelector", "selector", "3: pools[0].nodeSelector: is missing"),
         ("nodeSelector", "selector", "4: pools[0].selector: is no field here; there are name, "),
         ("  template", "  slurm: {feature: [a]}\n  template", "slurm.feature: is no field here; there"),
+        ("  template", "  partitions: ['a,b']\n  template", "pools[0].partitions[0]: 'a,b' does not"),
         ("  template", "  replicas: -1\n  template", "5: pools[0].replicas: Input should be great"),
         ("  template", "  update: {maxUnavailable: 0}\n  template", "maxUnavailable must be 1 or more"),
         ("  template", "  update: {maxUnavailable: 101%}\n  template", "'101%' does not match"),

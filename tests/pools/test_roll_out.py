@@ -25,6 +25,11 @@ def test_the_first_two_nodes_prove_a_template_and_then_all_get_it() -> None:
     world.settle(5)
     assert len(world.serving) == 50
     assert world.state.serving == world.state.wanted == world.state.updated == 50
+    assert world.state.busy == 0
+    jobs, pods, leaving, *_ = world.machines.values()
+    jobs.jobs, pods.pods, leaving.jobs, leaving.cordoned = 8, 2, 8, True
+    world.decide()
+    assert world.state.busy == 2
 
 
 def test_a_template_that_crashes_comes_to_two_nodes_and_says_why() -> None:

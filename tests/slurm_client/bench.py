@@ -1,8 +1,8 @@
 """The Slurm that the contract tests run against: the same two nodes and three partitions, twice.
 
-`main` is the default, `short` allows five minutes, `closed` is down. Both nodes have 8 CPUs, 16,000 MB
-and 4 GPUs of type h100; node-1 has the feature "ib" as well. With accounting, ACCOUNTING says who may
-do what.
+`main` is the default, `short` allows five minutes and two nodes, `closed` is down. Both nodes have 8
+CPUs, 16,000 MB and 4 GPUs of type h100; node-1 has the feature "ib" as well. With accounting, ACCOUNTING
+says who may do what.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MEMORY_MB = 16_000
 GPUS = 4
 FEATURES = {"node-1": ("h100", "ib"), "node-2": ("h100",)}
 EXTRA_CONF = (
-    "PartitionName=short Nodes=node-[1-2] MaxTime=5 State=UP",
+    "PartitionName=short Nodes=node-[1-2] MaxTime=5 MaxNodes=2 State=UP",
     "PartitionName=closed Nodes=node-[1-2] State=DOWN",
     # How long slurmrestd tries to reach a slurmctld that is down, in seconds.
     "MessageTimeout=3",
@@ -169,7 +169,7 @@ class InMemoryBench(Bench):
             ],
             [
                 partition("main", NODES, default=True),
-                partition("short", NODES, max_time_minutes=5),
+                partition("short", NODES, max_time_minutes=5, max_nodes=2),
                 partition("closed", NODES, up=False),
             ],
             tick_s=0.02,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_client.gres import counts, numbers, parse
+from slurm_client.gres import counts, gpus, numbers, parse
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,21 @@ def test_gres_are_read_with_and_without_types_counts_and_details(
 
 def test_devices_count_by_name_and_by_type() -> None:
     assert counts("gpu:h100:8(S:0-1),gpu:a100:2") == {"gpu": 10, "gpu:h100": 8, "gpu:a100": 2}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("", 0),
+        ("gres/gpu:2", 2),
+        ("gres/gpu=2", 2),
+        ("gres:gpu:h100:4", 4),
+        ("cpu=3,gres/gpu:a100=2,gres/gpu:h100=1,gres/shard=7", 3),
+        ("gres/gpu", 1),
+    ],
+)
+def test_gpus_of_a_request_are_counted_whatever_their_type(asked: str, expected: int) -> None:
+    assert gpus(asked) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from deploy.local.layout import CHECKOUT
 from tests.slurmd_pods.evidence import Evidence
+from tests.slurmd_pods.test_pools import cluster, whole, world  # noqa: F401
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,105 @@
+"""Which jobs wait for a pool to have more nodes, and what they ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.pools.demand import Demand, demand
+from extender.pools.pool import Pool
+from slurm_client.in_memory import node, partition
+from slurm_client.model import Job, JobState
+
+PARTITIONS = {name: partition(name, ()) for name in ("gpu", "big", "cpu")}
+WAITS = JobState("PENDING")
+JOB = Job(7, WAITS, partition="gpu", reason="Resources", cpus_allocated=8, node_count=2, gpus=16)
+
+
+def pool(name: str, *partitions: str) -> Pool:
+    return Pool(name, {}, partitions=frozenset(partitions))
+
+
+GPU = pool("gpu", "gpu", "big")
+
+
+def told(*jobs: Job, size: int = 0, **partitions: Any) -> Demand:
+    """The demand for `GPU`, whose partition gpu has so many nodes of 4 CPUs."""
+    nodes = [replace(node(f"n{number}", cpus=4), partitions=("gpu",)) for number in range(size)]
+    known = PARTITIONS | partitions
+    return demand([GPU], [(job, 1) for job in jobs], known, nodes)["gpu"]
+
+
+def counts(size: int = 0, /, **changes: Any) -> bool:
+    return told(replace(JOB, **changes), size=size).jobs == 1
+
+
+def test_what_jobs_ask_for_is_added_up() -> None:
+    small = replace(JOB, cpus_allocated=1, node_count=1, gpus=0)
+    assert told(JOB, small) == Demand(jobs=2, nodes=3, cpus=9, gpus=16)
+
+
+def test_nothing_that_waits_is_told_too() -> None:
+    assert told() == Demand()
+
+
+def test_a_pool_without_partitions_is_not_told_of() -> None:
+    assert demand([pool("cpu")], [(JOB, 1)], PARTITIONS, []) == {}
+
+
+def test_the_tasks_of_an_array_count_each() -> None:
+    assert demand([GPU], [(JOB, 10)], PARTITIONS, [])["gpu"] == Demand(10, 20, 80, 160)
+
+
+@pytest.mark.parametrize(("more", "jobs"), [(None, 10), (20, 10), (3, 3), (0, 0)])
+def test_of_an_array_with_a_limit_so_many_tasks_count_as_may_run(more: int | None, jobs: int) -> None:
+    array = replace(JOB, more_tasks=more)
+    assert demand([GPU], [(array, 10)], PARTITIONS, [])["gpu"].jobs == jobs
+
+
+def test_a_job_counts_once_for_each_pool_of_whose_partitions_it_names_any() -> None:
+    pools = [GPU, pool("all", "gpu", "cpu"), pool("cpu", "cpu")]
+    one = demand(pools, [(replace(JOB, partition="gpu,big"), 1)], PARTITIONS, [])
+    assert {name: each.jobs for name, each in one.items()} == {"gpu": 1, "all": 1, "cpu": 0}
+
+
+@pytest.mark.parametrize("reason", ["", "Priority", "Resources", "ReqNodeNotAvail", "NodeDown"])
+def test_a_job_that_waits_for_nodes_counts(reason: str) -> None:
+    assert counts(100, reason=reason)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("JobHeldUser", "JobHeldAdmin", "BadConstraints", "BeginTime", "Dependency", "Licenses"),
+        *("AssocGrpCpuLimit", "QOSMaxJobsPerUserLimit", "Reservation", "JobArrayTaskLimit"),
+        *("PartitionDown", "PartitionTimeLimit", "MaxPoweredUpNodes", "a word of a later Slurm"),
+    ],
+)
+def test_a_job_that_waits_for_something_else_does_not(reason: str) -> None:
+    assert not counts(reason=reason)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"held": True}, {"reservation": "ours"}, {"required_nodes": ("n1",)}], ids=str
+)
+def test_a_job_does_not_count_that_more_nodes_would_not_help(changes: dict[str, Any]) -> None:
+    assert not counts(**changes)
+
+
+@pytest.mark.parametrize("reason", ["PartitionConfig", "PartitionNodeLimit"])
+def test_a_job_that_is_too_large_for_its_partition_counts(reason: str) -> None:
+    """As every job is for one that has no nodes yet."""
+    assert counts(0, reason=reason, node_count=1, cpus_allocated=1)
+    assert counts(1, reason=reason)  # of 2 nodes
+    assert counts(2, reason=reason, cpus_allocated=9)
+    assert not counts(2, reason=reason)  # whom the partition does not admit, say
+    elsewhere = replace(JOB, reason=reason, partition="gpu,big")
+    assert told(elsewhere, size=2).jobs == 1  # big has none
+
+
+def test_a_job_of_more_nodes_than_its_partition_allows_does_not_count() -> None:
+    job = replace(JOB, reason="PartitionNodeLimit")
+    assert not told(job, gpu=partition("gpu", (), max_nodes=1)).jobs
+    assert told(job, gpu=partition("gpu", (), max_nodes=2)).jobs

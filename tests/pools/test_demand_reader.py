@@ -1,0 +1,146 @@
+"""What the leader asks Slurm to know the demand, and when it tells none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from extender.cluster.slurm_nodes import SlurmNodes
+from extender.cluster.view_updater import ClusterViewUpdater
+from extender.pools.demand import Demand
+from extender.pools.demand_reader import _AGAIN, PART, DemandReader
+from extender.pools.pool import Pool
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from slurm_client.errors import Unreachable, Unreadable
+from slurm_client.in_memory import InMemorySlurm, partition
+from slurm_client.model import AllStates, Job, JobChanges, JobSpec
+from wellknown.names import NODE_NAME_LABEL
+
+SPEC = JobSpec("native", cpus=2, memory_mb=100, partition="gpu")
+
+
+class CountingSlurm(InMemorySlurm):
+    def __init__(self, *partitions: str) -> None:
+        super().__init__([], [partition(name, [], default=name == "cpu") for name in partitions])
+        self.asked: Counter[str] = Counter()
+        self.unreadable: set[int] = set()
+
+    async def all_states(self) -> AllStates:
+        self.asked["all_states"] += 1
+        return await super().all_states()
+
+    async def job(self, job_id: int) -> Job | None:
+        self.asked["job"] += 1
+        if job_id in self.unreadable:
+            raise Unreadable("no number")
+        return await super().job(job_id)
+
+
+class Bench:
+    """A Slurm without nodes, in whose partitions nothing can run."""
+
+    def __init__(self) -> None:
+        self.slurm, self.health = CountingSlurm("cpu", "gpu"), Health()
+        self.pools = [Pool("gpu", {}, partitions=frozenset({"gpu"}))]
+        kubernetes = InMemoryKubernetes()
+        kubernetes.put("namespaces", {"metadata": {"name": "kube-system"}})
+        self.cluster = ClusterViewUpdater(kubernetes, self.slurm, self.health, NODE_NAME_LABEL)
+        nodes = SlurmNodes(self.slurm)
+        self.reader = DemandReader(self.slurm, nodes, self.cluster, lambda: self.pools, self.health)
+
+    async def submit(self, ids: Iterable[int], spec: JobSpec = SPEC) -> None:
+        for job_id in ids:
+            await self.slurm.submit(spec, job_id)
+
+    async def known(self) -> Demand | None:
+        await self.reader.turn()
+        return self.reader.demand.get("gpu")
+
+    async def turn(self) -> tuple[Demand | None, dict[str, int]]:
+        """Returns the demand afterwards, and what was asked for it."""
+        self.slurm.asked.clear()
+        await self.reader.turn()
+        return self.reader.demand.get("gpu"), dict(self.slurm.asked)
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    bench = Bench()
+    await bench.cluster.load()
+    return bench
+
+
+async def test_without_partitions_slurm_is_asked_nothing(bench: Bench) -> None:
+    bench.pools = [Pool("gpu", {})]
+    await bench.submit([1])
+    assert await bench.turn() == (None, {})
+
+
+async def test_what_waits_in_a_pools_partition_is_its_demand(bench: Bench) -> None:
+    await bench.submit([1, 2])
+    await bench.submit([3], replace(SPEC, partition="cpu"))
+    await bench.submit([4], replace(SPEC, priority=0))
+    assert await bench.known() == Demand(jobs=2, nodes=2, cpus=4)
+    await bench.slurm.cancel(1)
+    assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
+
+
+async def test_a_job_is_read_when_it_comes_and_where_it_matters_again(bench: Bench) -> None:
+    await bench.submit([1, 2])
+    await bench.submit([3, 4, 5], replace(SPEC, partition="cpu"))
+    assert (await bench.turn())[1] == {"all_states": 1, "job": 5}
+    assert (await bench.turn())[1] == {"all_states": 1, "job": 2}
+    await bench.submit([6])
+    assert (await bench.turn())[1] == {"all_states": 1, "job": 3}
+
+
+async def test_partitions_that_become_a_pools_are_looked_at_at_once(bench: Bench) -> None:
+    await bench.submit([1], replace(SPEC, partition="cpu"))
+    assert (await bench.known()) == Demand()
+    bench.pools = [Pool("gpu", {}, partitions=frozenset({"cpu"}))]
+    assert (await bench.known()) == Demand(jobs=1, nodes=1, cpus=2)
+
+
+async def test_of_very_many_some_are_read_again_each_time(bench: Bench) -> None:
+    count = _AGAIN + 100
+    await bench.submit(range(1, count + 1))
+    assert (await bench.turn())[1]["job"] == count
+    first, second = [(await bench.turn())[1]["job"] for _ in range(2)]
+    assert (first, second) == (_AGAIN, _AGAIN)
+    assert (await bench.known()) == Demand(count, count, 2 * count)
+
+
+async def test_a_reason_that_has_changed_is_seen(bench: Bench) -> None:
+    await bench.submit([1])
+    assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
+    await bench.slurm.update(1, JobChanges(priority=0))
+    assert await bench.known() == Demand()
+
+
+async def test_a_slurm_that_does_not_answer_leaves_no_demand(bench: Bench) -> None:
+    """An old number would have machines made, or ended, for what is no more."""
+    await bench.submit([1])
+    assert await bench.known()
+    bench.slurm.outage(Unreachable("gone"))
+    assert await bench.known() is None
+    bench.slurm.outage(None)
+    assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
+
+
+async def test_a_job_that_cannot_be_read_does_not_hide_the_others(bench: Bench) -> None:
+    await bench.submit([1, 2])
+    bench.slurm.unreadable.add(1)
+    assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
+
+
+async def test_a_partition_that_slurm_does_not_have_is_told_of(bench: Bench) -> None:
+    bench.pools = [Pool("gpu", {}, partitions=frozenset({"gpu", "gpus"}))]
+    assert await bench.known() == Demand()
+    assert bench.health.troubles() == {PART: "pool gpu: Slurm has no partition gpus"}
+    bench.pools = [Pool("gpu", {}, partitions=frozenset({"gpu"}))]
+    await bench.known()
+    assert not bench.health.troubles()

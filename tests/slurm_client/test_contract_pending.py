@@ -1,0 +1,122 @@
+"""The contract: which jobs wait, why, and what they ask for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slurm_client.errors import InvalidRequest
+from tests.slurm_client.bench import CPUS, GPUS, NODES, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.slurm_client.bench import Bench, RealBench
+
+
+async def test_a_job_that_waits_is_told_among_all_and_one_that_runs_is_not(bench: Bench) -> None:
+    runs = await bench.fill()
+    waits = await bench.submit(gres=(("gpu", 1),))
+    held = await bench.submit(priority=0)
+    assert (await bench.slurm.all_states()).waiting == {waits: 1, held: 1}
+    for job_id in runs:
+        await bench.slurm.cancel(job_id)
+    await bench.until_running(waits)
+    assert (await bench.slurm.all_states()).waiting == {held: 1}
+
+
+async def test_a_job_that_waits_tells_its_partition_its_reason_and_its_size(bench: Bench) -> None:
+    await bench.fill()
+    wanted = (("gpu:h100", 2),)
+    job_id = await bench.submit(cpus=3, nodes=2, gres=wanted, partition="short", time_limit_minutes=1)
+    await bench.until_waiting_for(job_id, "Resources", "Priority")
+    job = await bench.read(job_id)
+    assert job.partition == "short"
+    assert (job.node_count, job.cpus_allocated, job.gpus) == (2, 6, 4)
+    assert (job.held, job.reservation, job.required_nodes) == (False, "", ())
+    assert job.more_tasks is None
+
+
+async def test_a_job_that_is_held_says_so(bench: Bench) -> None:
+    job_id = await bench.submit(priority=0)
+    job = await bench.read(job_id)
+    assert job.held
+    assert job.reason.startswith("JobHeld")
+
+
+async def test_a_job_that_names_its_nodes_tells_them(bench: Bench) -> None:
+    await bench.fill()
+    job_id = await bench.submit(gres=(("gpu", 1),), required_nodes=(NODES[0],))
+    assert (await bench.read(job_id)).required_nodes == (NODES[0],)
+
+
+async def test_a_job_that_is_larger_than_its_partition_waits(bench: Bench) -> None:
+    """As every job in one without nodes does. 24.11.5 refuses it (Slurm's ticket 22065, in 24.11.6)."""
+    for nodes, cpus in ((len(NODES), CPUS + 1), (len(NODES) + 1, 1)):
+        with suppress(InvalidRequest):
+            job_id = await bench.submit(nodes=nodes, cpus=cpus)
+            assert (await bench.read(job_id)).reason in {"PartitionConfig", "PartitionNodeLimit"}
+            assert job_id in (await bench.slurm.all_states()).waiting
+
+
+async def test_a_partition_tells_how_many_nodes_it_allows_to_a_job(bench: Bench) -> None:
+    told = {partition.name: partition.max_nodes for partition in await bench.slurm.partitions()}
+    assert told == {"main": None, "short": 2, "closed": None}
+
+
+@pytest.fixture
+async def native(real_bench: RealBench) -> AsyncIterator[RealBench]:
+    """Without native jobs afterwards: what else is cleared does not know of arrays."""
+    yield real_bench
+    real_bench.cluster.run_slurm("scancel", "--name=native")
+
+
+@pytest.mark.real
+class TestNativeJobs:
+    """What no placeholder is."""
+
+    def submit(self, bench: RealBench, *options: str) -> int:
+        batch = ("sbatch", "--parsable", "-J", "native", "-o", "/dev/null", "--mem=100")
+        return int(bench.cluster.run_slurm(*batch, *options, "--wrap=sleep 300").stdout)
+
+    async def test_the_tasks_of_an_array_wait_under_its_id(self, native: RealBench) -> None:
+        await native.fill()
+        array = self.submit(native, "--array=0-4,7,100-102", f"--gres=gpu:{GPUS}")
+        assert (await native.slurm.all_states()).waiting == {array: 9}
+        job = await native.read(array)
+        assert (job.state.pending, job.gpus, job.more_tasks) == (True, GPUS, None)
+
+    async def test_an_array_with_a_limit_tells_how_many_more_may_run(self, native: RealBench) -> None:
+        """Half of the node's GPUs are a running task's, and a third task never may beside two."""
+        await native.allocate(gres=(("gpu", GPUS),), required_nodes=(NODES[1],))
+        array = self.submit(native, "--array=0-9%3", f"--gres=gpu:{GPUS - 1}")
+
+        async def one_runs() -> bool:
+            return (await native.slurm.all_states()).waiting.get(array) == 9
+
+        await eventually(one_runs)
+        assert (await native.read(array)).more_tasks == 2
+
+    async def test_several_partitions_are_all_told(self, native: RealBench) -> None:
+        await native.fill()
+        job_id = self.submit(native, "-p", "main,short", "-t", "1", "--gres=gpu:1")
+        assert (await native.read(job_id)).partition.split(",") == ["main", "short"]
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            ("--gpus=6", "-N2"),
+            ("--gpus-per-node=3", "-N2"),
+            ("--gpus-per-task=2", "-n3", "-N2"),
+            ("--gpus-per-socket=3", "--sockets-per-node=1", "-N2"),
+        ],
+        ids=str,
+    )
+    async def test_gpus_are_counted_however_they_are_asked_for(
+        self, native: RealBench, options: tuple[str, ...]
+    ) -> None:
+        await native.fill()
+        job = await native.read(self.submit(native, *options))
+        assert (job.state.pending, job.node_count, job.gpus) == (True, 2, 6)

@@ -1,0 +1,62 @@
+"""What waits for a pool is told by its metrics until it runs, of a pool without nodes too."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.end_to_end.actors import eventually
+from tests.slurmd_pods.world import NODES, World, pools
+
+pytestmark = pytest.mark.real
+
+NOTHING = {"jobs": 0.0, "nodes": 0.0, "cpus": 0.0, "gpus": 0.0}
+ROUND_S = 16.0  # in which Slurm is asked once
+
+
+def pending(world: World) -> dict[str, float]:
+    """What waits for the pool, by what it is; empty while it is not told."""
+    prefix = "slurm_extender_pool_pending_"
+    told = world.metric(prefix)
+    return {key.removeprefix(prefix).partition("{")[0]: value for key, value in told.items()}
+
+
+def few_nodes(world: World) -> list[int]:
+    """Leaves the pool without nodes; on 24.11 with one, which is the job's that is returned: 24.11.5
+    refuses every job for a partition without nodes (Slurm's ticket 22065)."""
+    refuses = world.cluster.spec.release == "24.11"
+    nodes = NODES[:1] if refuses else []
+    world.label(*nodes)
+    eventually(lambda: list(world.states()) == nodes, f"the pool has {nodes}", 60)
+    if not refuses:
+        return []
+    job = world.sbatch(300, "--exclusive")
+    eventually(lambda: world.runs(job), "the job that has the node runs", 30)
+    return [job]
+
+
+def test_without_partitions_nothing_is_told(world: World) -> None:
+    time.sleep(1)
+    assert pending(world) == {}
+
+
+def test_what_waits_for_nodes_is_told_until_it_runs(world: World) -> None:
+    """A native job, an array and a gated Pod wait for nodes; a job that is held, and one for a later
+    time, do not."""
+    world.write(pools(partitions=["dynamic"]))
+    eventually(lambda: pending(world) == NOTHING, "nothing waits", 2 * ROUND_S)
+    others = few_nodes(world)
+    others += [world.sbatch(1, "-n", "2", when) for when in ("--hold", "--begin=now+1hour")]
+    job = world.sbatch(1, "-n", "3")
+    array = world.sbatch(1, "--array=0-3", "--gpus=1")
+    world.actors.create("p", cpu="2", gpus=2, annotations={"partition": "dynamic"})
+    expected = {"jobs": 6.0, "nodes": 6.0, "cpus": 9.0, "gpus": 6.0}
+    eventually(lambda: pending(world) == expected, f"{expected} wait", 60)
+    world.label(*NODES)
+    world.all_serve(*NODES)
+    world.actors.bound("p")
+    for each in (job, array):
+        eventually(lambda each=each: world.completed(each), "the job has run", 60)  # type: ignore[misc]
+    eventually(lambda: pending(world) == NOTHING, "nothing waits any more", 2 * ROUND_S)
+    world.cluster.run_slurm("scancel", *map(str, others))
