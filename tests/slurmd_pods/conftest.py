@@ -1,15 +1,21 @@
-"""What the tests of pools leave behind."""
+"""The cluster that most tests of pools share, one a release of Slurm, and what they leave behind."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.actors import Actors
 from tests.slurmd_pods.evidence import Evidence
-from tests.slurmd_pods.test_pools import cluster, whole, world  # noqa: F401
+from tests.slurmd_pods.fleet import Fleet
+from tests.slurmd_pods.world import IMAGE, NODES, POWER_SAVING, World, pools
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +26,49 @@ def evidence() -> Iterator[Evidence]:
     yield found
     if "PYTEST_XDIST_WORKER" not in os.environ:
         found.write(CHECKOUT / "build" / "pools.json")
+
+
+def _of_release(release: str) -> ClusterSpec:
+    return ClusterSpec(
+        release=release,
+        nodes=1,
+        external_nodes=int(release == "26.05"),
+        dynamic_nodes=len(NODES),
+        kill_wait=10,
+        pools=pools(),
+        slurm_conf=(*POWER_SAVING, "ReturnToService=2"),
+    )
+
+
+@pytest.fixture(scope="package", params=["26.05", "24.11"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One at a time: that of a release, or one that a test asks for by its spec."""
+    asked: str | ClusterSpec = request.param
+    spec = _of_release(asked) if isinstance(asked, str) else asked
+    with (
+        tempfile.TemporaryDirectory(prefix="pools-") as directory,
+        Cluster.up(spec, Path(directory)) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(scope="package")
+def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    actors = Actors(cluster)
+    with Fleet(cluster, NODES).running(tmp_path_factory.mktemp("tokens")) as fleet:
+        yield World(actors, fleet)
+    actors.close()
+
+
+@pytest.fixture
+def world(whole: World) -> Iterator[World]:
+    """All four Nodes serve, by the page's first example."""
+    whole.actors.begin()
+    whole.write(pools(update={"maxUnavailable": len(NODES)}))
+    whole.label(*NODES)
+    whole.all_run(IMAGE, 1, within=90)
+    whole.all_serve(*NODES)
+    whole.write(pools())
+    yield whole
+    whole.actors.clean_up()
+    assert whole.fleet.seen.ended_busy == 0

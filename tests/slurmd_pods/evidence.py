@@ -25,7 +25,7 @@ class Evidence:
     back_s: list[float] = field(default_factory=list)
     """The same where the node was there, and drained by the pool."""
     resume_to_first_line_s: list[float] = field(default_factory=list)
-    """From sbatch on a node that Slurm has powered down until the job's first line. slurmctld looks
+    """From srun on a node that Slurm has powered down until it has ended. slurmctld looks
     every 30 s whether the nodes of a job have booted (PERIODIC_TIMEOUT)."""
     resume_to_slurmd_s: list[float] = field(default_factory=list)
     """The same until the start of the node's slurmd."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ from tests.end_to_end.agent_account import token_of_a_pod, write_kubeconfig
 from wellknown.conditions import timestamp
 from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
 
-CRASHES = "crashes"
+CRASHES = "registry.example.com/slurmd:broken"
 """An image whose slurmd ends at once."""
 _LOOK_S = 0.1
 _THREADS = 32
@@ -174,6 +174,12 @@ class Fleet:
             made.clear()
 
 
+def options_of(args: Sequence[str]) -> tuple[str, ...]:
+    """Returns what of the options of a slurmd Pod `Cluster.register` takes."""
+    conf, kind = (args[args.index(option) + 1] for option in ("--conf", "--instance-type"))
+    return conf, "--instance-type", kind
+
+
 class HasPod(Protocol):
     """Knows a Node's slurmd Pod."""
 
@@ -217,16 +223,12 @@ class Kubelet:
             waiting = {"reason": "CrashLoopBackOff", "message": "back-off"}
             await self._say(pod, {"waiting": waiting}, ready=False)
             return
-        args = container["args"]
-        conf = args[args.index("--conf") + 1]
-        kind = args[args.index("--instance-type") + 1]
+        options = options_of(container["args"])
         boots = ["-b"] if container.get("env") else []
         started = datetime.now(UTC)
         cluster = self._fleet.cluster
         self._started = True
-        await self._fleet.act(
-            lambda: cluster.register(self._node, conf, "--instance-type", kind, *boots)
-        )
+        await self._fleet.act(lambda: cluster.register(self._node, *options, *boots))
         await self._say(pod, {"running": {"startedAt": timestamp(started)}}, ready=True)
 
     async def _say(self, pod: Any, state: Any, *, ready: bool) -> None:

@@ -4,13 +4,11 @@ slurmd. Node agents and kubelets are crowd.py's."""
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -33,25 +31,23 @@ _COMPONENTS = ("extender", "slurmctld", "slurmrestd", "kube-apiserver")
 _GO = "go"
 
 
-@pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+SPEC = ClusterSpec(
+    nodes=1,
+    dynamic_nodes=MEMBERS,
+    kill_wait=10,
+    pools=pools(replicas=0),
+    slurm_conf=("ReturnToService=2",),
+)
+
+
+@pytest.fixture
+def crowded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """All Nodes are there, and none is in the pool."""
-    spec = ClusterSpec(
-        nodes=1,
-        dynamic_nodes=MEMBERS,
-        kill_wait=10,
-        pools=pools(replicas=0),
-        slurm_conf=("ReturnToService=2",),
-    )
-    with (
-        tempfile.TemporaryDirectory(prefix="crowd-") as directory,
-        Cluster.up(spec, Path(directory)) as cluster,
-    ):
-        crowd, actors = Crowd(cluster, spec.dynamic_names), Actors(cluster)
-        with crowd.running(tmp_path_factory.mktemp("none")):
-            eventually(crowd.begun.is_set, "all Nodes are there", 100)
-            yield World(actors, crowd)
-        actors.close()
+    crowd, actors = Crowd(cluster, cluster.spec.dynamic_names), Actors(cluster)
+    with crowd.running(tmp_path_factory.mktemp("none")):
+        eventually(crowd.begun.is_set, "all Nodes are there", 100)
+        yield World(actors, crowd)
+    actors.close()
 
 
 def template(image: str, weight: int = 1) -> str:
@@ -126,6 +122,7 @@ def runs(world: World) -> Mapping[str, str]:
     return {node: made[-1][0] for node, made in world.fleet.seen.made.items() if made}
 
 
+@pytest.mark.parametrize("cluster", [SPEC], ids=["thousand"], indirect=True)
 @pytest.mark.timeout(1500)
 def test_a_thousand_nodes_join_and_are_replaced(crowded: World, evidence: Evidence) -> None:
     world, figures = crowded, dict[str, float | None]()

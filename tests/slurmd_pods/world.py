@@ -9,30 +9,26 @@ import httpx
 import yaml
 
 from deploy.local.kubernetes_config import POOLS_NAMESPACE
-from deploy.local.layout import Layout
 from slurm_client import hostlist
 from tests.end_to_end.actors import Actors, eventually, eventually_not
-from tests.slurmd_pods.fleet import Fleet
+from tests.slurmd_pods.fleet import Fleet, options_of
+from tests.slurmd_pods.page import file_with
+from wellknown.slurmd_pod import pod_name
 
 NODES = ["dynamic-1", "dynamic-2", "dynamic-3", "dynamic-4"]
-SIZE = "CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=16000"
 POWER_SAVING = (
     *("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTime=86400", "SuspendTimeout=3"),
     "ResumeTimeout=60",
     "SlurmctldParameters=conmgr_threads=2,enable_configless,power_save_interval=1",
 )
-STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
-"""kwok leaves the Pod to the fleet."""
+IMAGE = "registry.example.com/slurmd:1"
+"""The image of the page's first example."""
 
 
-def pools(image: str = "v1", **more: Any) -> str:
-    template = {
-        "metadata": {"annotations": STAYS},
-        "spec": {"containers": [{"name": "slurmd", "image": image}]},
-    }
-    slurm = {"features": ["dynamic"], "gres": "gpu:h100:4", "conf": SIZE} | more.pop("slurm", {})
-    pool = {"name": "dyn", "nodeSelector": {"pool": "yes"}, "slurm": slurm, "template": template}
-    return yaml.safe_dump({"controllers": ["127.0.0.1:6817"], "pools": [pool | more]})
+def pools(image: str = IMAGE, **changed: Any) -> str:
+    """The file of the page's first example, with another image, and what is different in its pool."""
+    container = {"name": "slurmd", "image": image}
+    return yaml.safe_dump(file_with({"template": {"spec": {"containers": [container]}}} | changed))
 
 
 class World:
@@ -87,7 +83,7 @@ class World:
             if "deletionTimestamp" not in pod["metadata"]
         }
 
-    def all_serve(self, *nodes: str, image: str = "v1", within: float = 60.0) -> None:
+    def all_serve(self, *nodes: str, image: str = IMAGE, within: float = 60.0) -> None:
         expected = dict.fromkeys(nodes, image)
         eventually(lambda: self.images() == expected, f"slurmd Pods of {image}", within)
         eventually(lambda: self.open() == set(nodes), f"{nodes} open", within)
@@ -105,6 +101,13 @@ class World:
 
         eventually_not(old, f"all Nodes run {image}", within)
 
+    def restart_slurmd(self, node: str) -> None:
+        """kill -9, and a new start with the options of its Pod."""
+        self.cluster.kill(f"slurmd-{node}")
+        pod = ("get", "pod", "-n", POOLS_NAMESPACE, pod_name(node), "-o", "json")
+        (container,) = json.loads(self.cluster.kubectl(*pod).stdout)["spec"]["containers"]
+        self.cluster.register(node, *options_of(container["args"]))
+
     def sbatch(self, seconds: float, *options: str) -> int:
         done = self.cluster.run_slurm(
             *("sbatch", "--parsable", "-p", "dynamic", "-o", "/tmp/job-%j", "--mem=100"),
@@ -120,11 +123,6 @@ class World:
         """Where a job runs."""
         job = self.job(job_id)
         return str(job["nodes"]) if "RUNNING" in job["job_state"] else ""
-
-    def first_line(self, job_id: int) -> float:
-        """When a job wrote it, by the machine's clock."""
-        output = Layout(self.cluster.directory).slurm / "tmp" / f"job-{job_id}"
-        return float(output.read_text().split()[0])
 
     def completed(self, job_id: int) -> bool:
         state = self.job(job_id)["job_state"]
