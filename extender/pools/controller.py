@@ -215,6 +215,7 @@ class PoolController:
             pod=pod,
             slurm=slurm,
             cordoned=node.unschedulable,
+            ready=status.ready,
             has_agent=node.has_agent,
             problem=status.slurmd_problem,
             placeholder_cpus=self._leads.placeholder_cpus(node.name, slurm) if slurm is not None else 0,

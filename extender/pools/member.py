@@ -95,6 +95,8 @@ class Member:
     slurm: SlurmNode | None = None
     """None where Slurm does not know it."""
     cordoned: bool = False
+    ready: bool = True
+    """Whether its kubelet says so: nothing becomes of a slurmd Pod on another."""
     has_agent: bool = False
     """Whether a node agent is there to make its Pod."""
     problem: str = ""
@@ -154,6 +156,15 @@ class Member:
         if self.slurm is None or "INVALID_REG" in self.slurm.states:
             return False
         return (self.drained or self.down) and not self.reason.startswith((PREFIX, NODE_SYNC))
+
+    @property
+    def set_down(self) -> bool:
+        """Whether a person has it DOWN, and not drained: its slurmd answers, as none does that slurmctld
+        has given up. Another one that registers would have it in service again (ReturnToService=2)."""
+        slurm = self.slurm
+        if slurm is None or not slurm.responding or slurm.power is not None or self.pod is None:
+            return False
+        return self.down and self.kept_out and not self.drained
 
     @property
     def reserved(self) -> bool:

@@ -17,6 +17,7 @@ from extender.pools.pool import Pool
 from wellknown.slurmd_pod import Assignment
 
 _LONGEST_WORDS = 300
+_NOT_IN_FILE = "the pool is not in the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +89,21 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
     outside = [each for each in members if each.node not in wanted_names and not _stays(each)]
     reserved = [each for each in members if _waits(pool, each, each.node in wanted_names)]
     stopped = _stopped(pool, inside)
-    kept = _kept(pool, members, matching)
-    awake = [each for each in inside if not each.asleep and not each.cordoned]
-    at_rest = [each for each in inside if each.asleep or each.cordoned]
+    too_many_names = _kept(pool, members, matching)
+    kept = [each for each in outside if each.node in too_many_names]
+    keeps = _why_kept(pool, len(kept))
+    at_rest = [each for each in (*inside, *kept) if each.asleep or each.cordoned]
+    awake = [each for each in inside if _is_awake(each)]
     actions = [
-        *(action for each in outside if each.node not in kept for action in _leave(pool, each)),
+        *(
+            action
+            for each in outside
+            if each.node not in too_many_names
+            for action in _leave(pool, each)
+        ),
         *(action for each in at_rest for action in _rest(pool, each)),
-        *(Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each)),
-        *(_resume(each) for each in awake if _to_resume(pool, each, stopped)),
-        *(action for each in awake for action in _note_boot(each)),
-        *(_get_newest(pool, awake, stopped) if pool.data else ()),
+        *_go_on(pool, awake, stopped or ("" if pool.data else _NOT_IN_FILE)),
+        *_go_on(pool, [each for each in kept if _is_awake(each)], keeps),
     ]
     state = PoolState(
         wanted=len(inside),
@@ -112,6 +118,19 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
         keeps=_why_kept(pool, len(kept)),
     )
     return Decision(tuple(actions), state, tuple(reserved))
+
+
+def _is_awake(member: Member) -> bool:
+    """Whether its slurmd is to serve now. What a machine is to run that is off, or a node that a person
+    has set DOWN, is decided when it is back: no roll-out waits for it."""
+    return member.ready and not (member.asleep or member.cordoned or member.set_down)
+
+
+def _go_on(pool: Pool, awake: Sequence[Member], stopped: str) -> Iterator[Action]:
+    yield from (Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each))
+    yield from (_resume(each) for each in awake if _to_resume(pool, each, stopped))
+    yield from (action for each in awake for action in _note_boot(each))
+    yield from _get_newest(pool, awake, stopped)
 
 
 def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> frozenset[str]:
@@ -140,15 +159,19 @@ def _kept(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> fr
 def _why_kept(pool: Pool, kept: int) -> str:
     if not kept:
         return ""
-    do_not = "match it any more" if pool.in_file else "have a pool in the file any more"
-    return f"{kept} of its Nodes do not {do_not}, and none leaves: say replicas: 0 if that is meant"
+    if not pool.in_file:
+        return (
+            f"{kept} Nodes have it, and the file does not: to empty it, have it there with replicas: 0"
+        )
+    words = f"{kept} of its Nodes do not match it any more, and none leaves"
+    return f"{words}: have at most a third leave at a time (replicas: 0 empties the whole pool)"
 
 
 def _stays(member: Member) -> bool:
     """Whether a Node stays in its pool, wanted or not: a reservation is to have its node. In one for
     maintenance no job needs its slurmd."""
     needed = member.reserved_later or (member.reserved and not member.in_maintenance)
-    return needed and member.assigned is not None
+    return needed and member.assigned is not None and member.leaves_something
 
 
 def _waits(pool: Pool, member: Member, wanted: bool) -> bool:
@@ -217,7 +240,9 @@ def _rest(pool: Pool, member: Member) -> Iterator[Action]:
         yield _resume(member)  # else Slurm would not wake it
     if not member.revision or member.busy:
         return
-    if member.asleep or member.held or member.down:
+    if member.set_down:
+        yield Drain(member, member.reason)  # so that it stays out of service when slurmd is back
+    elif member.asleep or member.held or member.down:
         yield from _stop(member)
     elif member.drained:
         yield Drain(member, _cordoned(pool))
@@ -299,15 +324,15 @@ def _used_most(members: Iterable[Member]) -> Assignment | None:
 
 
 def _is_being_deleted(member: Member) -> bool:
-    """Whether somebody deletes its Pod, which lasts until its jobs have ended: more must not come."""
+    """Whether its Pod is being deleted, which lasts until its jobs have ended: more must not come. Those
+    of a node that boots begin when it has."""
     leaving = member.pod is not None and member.pod.leaving
-    return leaving and member.slurm is not None and not member.held
+    return leaving and member.slurm is not None and not (member.held or member.waited_for)
 
 
 def _to_resume(pool: Pool, member: Member, stopped: str) -> bool:
     """Whether the pool's drain of a node is over."""
-    waits = not pool.data or not _has_its_turn(pool, member)
-    done = not _outdated(pool, member) or bool(stopped) or waits
+    done = not _outdated(pool, member) or bool(stopped) or not _has_its_turn(pool, member)
     fit = member.registered and not member.away and not member.failing
     return done and fit and member.drained_by_pool
 

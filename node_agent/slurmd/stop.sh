@@ -5,7 +5,7 @@ node=$1 pool=$2 quiet=0
 shown=$(scontrol show node "$node" 2>&1)
 state=${shown#*State=}
 case ${state%%[!A-Z_+*]*} in
-*DRAIN* | *POWER*) ;; # whoever drained it has said why; one that is off takes no jobs
+*DRAIN* | *DOWN* | *POWER*) ;; # whoever did that has said why; one that is off takes no jobs
 *) scontrol update nodename="$node" state=drain \
     reason="slurm-extender pool $pool: its slurmd Pod is being deleted" || : ;; # the extender does so, too
 esac

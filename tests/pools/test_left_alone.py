@@ -37,10 +37,24 @@ def test_what_slurm_is_told_does_not_change_while_a_person_has_the_node_out_of_s
     world.settle()
     assert (machine.states, machine.reason) == ({state}, PERSON)
     assert machine.running is not None
-    assert machine.running.revision == world.pool.assignment.revision
+    # A new slurmd that registers would end what a person has set DOWN (ReturnToService=2).
+    assert (machine.running.revision == world.pool.assignment.revision) == (state == "DRAIN")
     machine.states, machine.reason = set(), ""
     world.settle()
     assert world.serving == {"n0000"}
+
+
+def test_a_node_that_a_person_has_set_down_is_not_in_service_after_it_was_cordoned() -> None:
+    world = World(2)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states, machine.reason, machine.cordoned = {"DOWN"}, PERSON, True
+    world.settle()
+    assert world.member(machine).pod is None
+    machine.cordoned = False
+    world.settle()
+    assert machine.running is not None
+    assert (machine.states, machine.reason) == ({"DRAIN"}, PERSON)
 
 
 def test_no_node_without_slurmd_is_forgotten_that_a_person_has_drained() -> None:

@@ -371,33 +371,3 @@ def test_a_node_whose_slurmd_crashes_again_and_again_stays_drained() -> None:
     slurm = replace(member.slurm, slurmd_started=world.now)
     crashes = replace(member, pod=crashed, slurm=slurm)
     assert not decide(world.pool, [crashes], names).actions
-
-
-@pytest.mark.parametrize(("nodes", "leave", "stay"), [(5, 5, 0), (6, 6, 6), (18, 6, 12), (17, 6, 17)])
-def test_where_too_many_do_not_match_any_more_none_leaves(nodes: int, leave: int, stay: int) -> None:
-    """A selector with a slip of the pen, or labels that somebody took away."""
-    world = World(nodes)
-    world.settle()
-    for machine in list(world.machines.values())[:leave]:
-        machine.matches = False
-    world.settle()
-    assert sum(each.in_slurm for each in world.machines.values()) == stay
-    assert world.state.kept == (leave if stay == nodes else 0)
-    if stay == nodes:
-        assert world.serving == set(world.machines)
-        assert f"{leave} of its Nodes do not match it any more" in world.state.keeps
-        world.pool = replace(world.pool, replicas=0)
-        world.settle()
-        assert not any(each.in_slurm for each in world.machines.values())
-        assert not world.state.keeps
-
-
-def test_a_pool_that_is_not_in_the_file_any_more_keeps_its_nodes() -> None:
-    world = World(8)
-    world.settle()
-    for machine in world.machines.values():
-        machine.matches = False
-    world.pool = replace(POOL, replicas=0, in_file=False)
-    world.settle()
-    assert world.serving == set(world.machines)
-    assert "8 of its Nodes do not have a pool in the file any more" in world.state.keeps

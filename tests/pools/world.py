@@ -58,6 +58,8 @@ class Machine:
     made_at: int = 0
     silent: bool = False
     """Whether slurmctld hears nothing of its slurmd."""
+    off: bool = False
+    """Whether the machine is: its kubelet says nothing either."""
     label: str | None = None
     """Where slurmd runs by the word of a person; on the host where that is "host"."""
     host_slurmd: bool = False
@@ -117,6 +119,7 @@ class World:
             pod=self._pod(machine),
             slurm=slurm,
             cordoned=machine.cordoned,
+            ready=not machine.off,
             has_agent=True,
             placeholder_cpus=machine.pods,
             label=machine.label,
@@ -130,7 +133,7 @@ class World:
         if running is None:
             return None
         crashes = running.revision in self.bad
-        up = machine.age >= 1 and not crashes
+        up = machine.age >= 1 and not crashes and not machine.off
         return SlurmdPod(
             running.pool,
             running.revision,
@@ -144,7 +147,8 @@ class World:
     def step(self) -> None:
         self.now += 10
         for machine in self.machines.values():
-            self._agent(machine)
+            if not machine.off:
+                self._agent(machine)
             self._host(machine)
             self._slurmd(machine)
             self._node_sync(machine)
@@ -197,10 +201,15 @@ class World:
 
     def _agent(self, machine: Machine) -> None:
         if machine.deleted:  # node_agent/slurmd/stop.sh
-            if machine.in_slurm and "DRAIN" not in machine.states:
+            if machine.in_slurm and not machine.states & {
+                "DRAIN",
+                "DOWN",
+                "POWERED_DOWN",
+                "POWERING_UP",
+            }:
                 machine.states |= {"DRAIN"}
                 machine.reason = f"{PREFIX}gpu: its slurmd Pod is being deleted"
-            elif not machine.jobs:
+            elif not machine.jobs or "POWERING_UP" in machine.states:  # its jobs have not begun
                 machine.running, machine.deleted = None, False
             return
         assigned = machine.assigned if machine.assigned and machine.assigned.revision else None
@@ -208,9 +217,9 @@ class World:
             machine.age += 1
             return
         if machine.running is not None:
-            if machine.jobs:
+            if machine.jobs and "POWERING_UP" not in machine.states:
                 machine.lost_jobs += 1
-            machine.running = None
+            machine.deleted = True
             return
         machine.running, machine.age, machine.made_at = assigned, 0, self.now
         if assigned is not None and assigned.revision in self.bad:
@@ -239,6 +248,9 @@ class World:
             machine.in_slurm, machine.states, machine.reason = True, set(), ""
             machine.told, machine.mark = machine.running.conf, "slurm-extender/gpu"
         machine.states -= {"POWERING_UP", "INVALID_REG", "NOT_RESPONDING"}
+        if machine.started != machine.made_at + 1 and "DOWN" in machine.states:  # ReturnToService=2
+            machine.states -= {"DOWN"}
+            machine.reason = machine.reason if "DRAIN" in machine.states else ""
         if machine.running.revision in self.refused:
             machine.states |= {"INVALID_REG", "DRAIN"}
             machine.reason = "gres/gpu count (0 < 2)"
