@@ -18,6 +18,9 @@ from wellknown.slurmd_pod import CONTAINER, MARK, Assignment
 
 PREFIX: Final = "slurm-extender pool "
 """The prefix of the reason of a pool's drains. Those for a Node's sake have another."""
+LEAVES: Final = "the Node leaves the pool"
+CORDONED: Final = "the Node is cordoned, and slurmd has left it"
+"""Why a pool drains a node whose slurmd is to end in order, and not to be made again."""
 
 _FAILS: Final = frozenset(
     {
