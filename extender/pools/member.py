@@ -194,6 +194,15 @@ class Member:
         return self.slurm is not None and self.slurm.instance_type.startswith(MARK)
 
     @property
+    def lost_by(self) -> str | None:
+        """The pool whose slurmd Pod has made its node, where that is DOWN: it was this pool's Node, and
+        was made anew, without annotation. None: it was not, or a slurmd may be there."""
+        slurm = self.slurm
+        if slurm is None or not (self.marked and slurm.dynamic) or not self.down or self.on_host:
+            return None
+        return slurm.instance_type.removeprefix(MARK)
+
+    @property
     def busy(self) -> bool:
         """Whether native jobs are there, or a job ends."""
         if self.slurm is None:
