@@ -125,6 +125,8 @@ class AllStates(dict[int, JobState]):
     """How many entries did not name their job: any job that is not in the answer may be one of them."""
     waiting: Mapping[int, int] = MappingProxyType({})
     """The jobs of all users that wait, and how many tasks of an array wait together under its id."""
+    begun: Mapping[int, int] = MappingProxyType({})
+    """How many tasks of an array run, or have ended: to ask for the array is to read them all."""
 
 
 class Sharing(enum.StrEnum):

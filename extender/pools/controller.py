@@ -228,7 +228,7 @@ class PoolController:
         """Returns the pools, and those that are no more and have Nodes yet, which want none."""
         pools = list(self._leads.pools())
         known = {pool.name for pool in pools}
-        left = {each.assigned.pool for each in members if each.assigned is not None} - known
+        left = {name for name in map(_pool_of, members) if name is not None} - known
         return [*pools, *(Pool(name, {}, 0, in_file=False) for name in sorted(left))]
 
     async def _act(self, pool: Pool, action: Action) -> Exception | None:
@@ -350,7 +350,7 @@ def _not_understood(members: Iterable[Member]) -> list[str]:
 def _pool_of(member: Member) -> str | None:
     if member.assigned is not None:
         return member.assigned.pool
-    return member.pod.pool if member.pod is not None else None
+    return member.pod.pool if member.pod is not None else member.lost_by
 
 
 def _is_as(now: SlurmNode | None, member: Member) -> bool:

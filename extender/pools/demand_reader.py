@@ -3,11 +3,13 @@
 slurmrestd has no question about pending jobs alone, and its list of all jobs takes it 0.8 ms and 270 kB
 of memory for each. So it is asked for the states of all (38 bytes a job), and then for those that wait,
 one after the other: for each when it comes, and now and then again, since why it waits changes.
+
+A job that is not read again counts by what is known of it: that it waits yet, and how many of its tasks
+do, the states say each time. One that could never be read does not count.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.cluster.slurm_nodes import SlurmNodes
@@ -16,8 +18,8 @@ from extender.pools.demand import Demand, demand
 from extender.pools.pool import Pool
 from service.health import Health
 from service.periodic import periodically
-from slurm_client.errors import SlurmError, Unreadable
-from slurm_client.model import Job
+from slurm_client.errors import OutcomeUnknown, SlurmError, Unreadable
+from slurm_client.model import AllStates, Job
 from slurm_client.protocol import Slurm
 
 PART = "pending demand"
@@ -27,8 +29,14 @@ _SHARE = 5  # where a round takes long, the pause after it is so many times as l
 _LONGEST_PAUSE_S = 120.0
 _AGAIN = 300
 """So many known jobs at most are read again in a round: those that were read longest ago."""
-_ELSEWHERE_S = 600.0
-"""After so long also one that is in no pool's partition: somebody may have changed that."""
+_RESTS_S = 600.0
+"""After so long also one that is in no pool's partition (somebody may have changed that), and an array
+of which many tasks have begun."""
+_MANY = 50
+"""slurmrestd tells of an array all tasks that have begun, which takes 0.8 ms for each."""
+
+_SILENT = 2
+"""So many jobs may have no answer in a round: each takes as long as the client waits."""
 
 
 class _Known(NamedTuple):
@@ -53,6 +61,8 @@ class DemandReader:
         self._pools = pools
         self._health = health
         self._known: dict[int, _Known] = {}
+        self._unread = ""
+        """In words which jobs could not be read in the last round."""
         self._pause_s = _INTERVAL_S
         self.demand: Mapping[str, Demand] = {}
         """By the pool's name; empty while it is not known."""
@@ -65,25 +75,43 @@ class DemandReader:
         """Asks once about everything."""
         clock = asyncio.get_running_loop().time
         pools, began = [pool for pool in self._pools() if pool.partitions], clock()
+        self._unread = ""
         try:
             self.demand = await self._read(pools) if pools else {}
         except SlurmError as error:
             self.demand = {}
             self._health.says(PART, error)
         else:
-            self._health.says(PART, self._unknown(pools))
+            self._health.says(PART, self._unknown(pools) or self._unread or None)
         self._pause_s = max(_INTERVAL_S, min(_SHARE * (clock() - began), _LONGEST_PAUSE_S))
 
     async def _read(self, pools: Sequence[Pool]) -> Mapping[str, Demand]:
-        waiting = (await self._slurm.all_states()).waiting
+        states = await self._slurm.all_states()
+        waiting = states.waiting
         self._known = {job_id: self._known[job_id] for job_id in waiting if job_id in self._known}
         now = asyncio.get_running_loop().time()
-        for job_id in [*(each for each in waiting if each not in self._known), *self._due(pools, now)]:
-            with suppress(Unreadable):  # the client tells of it
-                await self._ask(job_id, now)
+        new = [job_id for job_id in waiting if job_id not in self._known]
+        await self._ask_each([*new, *self._due(pools, states, now)], now)
         nodes = (await self._slurm_nodes.read(_INTERVAL_S)).nodes
         jobs = [(known.job, waiting[job_id]) for job_id, known in self._known.items()]
         return await asyncio.to_thread(demand, pools, jobs, self._cluster.view.partitions, nodes)
+
+    async def _ask_each(self, job_ids: Iterable[int], now: float) -> None:
+        """One job without an answer, an array of very many tasks say, does not hide the others. With
+        more than a few it is Slurm that does not answer."""
+        unread: dict[int, str] = {}
+        for job_id in job_ids:
+            try:
+                await self._ask(job_id, now)
+            except Unreadable:  # the client tells of it
+                continue
+            except OutcomeUnknown as error:
+                if len(unread) == _SILENT:
+                    raise
+                unread[job_id] = f"job {job_id} cannot be read: {error}"
+                if job_id in self._known:
+                    self._known[job_id] = self._known[job_id]._replace(read_at=now)
+        self._unread = "; ".join(unread.values())
 
     async def _ask(self, job_id: int, now: float) -> None:
         job = await self._slurm.job(job_id)
@@ -92,12 +120,14 @@ class DemandReader:
         else:  # it has begun, or ended, since
             self._known.pop(job_id, None)
 
-    def _due(self, pools: Sequence[Pool], now: float) -> list[int]:
-        """Returns the jobs that are read again now."""
+    def _due(self, pools: Sequence[Pool], states: AllStates, now: float) -> list[int]:
+        """Returns the jobs that are read again now. An array with a limit is not let rest while more of
+        its tasks may begin: how many may changes as they do."""
         wanted = frozenset[str]().union(*(pool.partitions for pool in pools))
         due = []
         for job_id, (job, read_at) in self._known.items():
-            rests = _ELSEWHERE_S if wanted.isdisjoint(job.partition.split(",")) else 0.0
+            long = states.begun.get(job_id, 0) > _MANY and not job.more_tasks
+            rests = _RESTS_S if long or wanted.isdisjoint(job.partition.split(",")) else 0.0
             if read_at + rests <= now:
                 due.append((read_at + rests, job_id))
         return [job_id for _, job_id in sorted(due)[:_AGAIN]]

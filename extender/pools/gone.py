@@ -2,13 +2,14 @@
 
 A Node that is gone may come back in a moment (its kubelet makes it again), and a machine that is gone
 says nothing: so its node is given up when its slurmd has been silent for a while, and forgotten later.
+One that its slurmd has left in order has nothing to lose, and is forgotten at once then.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from extender.pools.member import PREFIX
+from extender.pools.member import CORDONED, LEAVES, PREFIX
 from extender.pools.reserved import Reservations, any_would_lose
 from slurm_client.model import Node as SlurmNode
 from wellknown.slurmd_pod import MARK
@@ -43,25 +44,48 @@ def too_many(gone: int, total: int) -> bool:
     return gone > _HANDFUL and gone * 3 > total
 
 
+def believed(gone: Collection[SlurmNode], total: int) -> list[SlurmNode]:
+    """Returns those of the nodes whose Nodes are gone that this is believed of; `total` are there. What
+    slurmd has left in order does not count: an autoscaler may take as many as it likes."""
+    left = [node for node in gone if _has_left(node)]
+    return left if too_many(len(gone) - len(left), total - len(left)) else list(gone)
+
+
+def silent(node: SlurmNode) -> bool:
+    """Tells whether no slurmd serves a node. Where one does its Node may be deleted by mistake."""
+    return not node.responding or "DOWN" in node.states
+
+
 def decide(
     gone: Iterable[SlurmNode],
     since: Mapping[str, float],
     now: float,
     reservations: Reservations,
 ) -> list[Gone]:
-    """Returns what is to be done about nodes whose Nodes are gone, each first seen so at `since`."""
+    """Returns what is to be done about nodes whose Nodes are gone. Each has been so, and silent, at
+    every look since `since`."""
     orders = []
-    for node in gone:
+    for node in filter(silent, gone):
         age = now - since.get(node.name, now)
-        down = "DOWN" in node.states
-        if node.responding and not down:
-            continue  # its slurmd lives: its Node may have been deleted by mistake
+        left = _has_left(node)
         reserved = "RESERVED" in node.states or any_would_lose(reservations.get(node.name, ()))
-        if age >= _DELETE_S and not (node.cpus_allocated or "COMPLETING" in node.states or reserved):
+        given_up = "DOWN" in node.states and node.reason.startswith(PREFIX)
+        if age >= (_DOWN_S if left else _DELETE_S) and not (_has_jobs(node) or reserved):
             orders.append(Gone(node.name, What.DELETE))
-        elif age >= _DOWN_S and not (down and node.reason.startswith(PREFIX)):
+        elif age >= _DOWN_S and not (left or given_up):
             orders.append(Gone(node.name, What.DOWN, _reason(node)))
     return orders
+
+
+def _has_left(node: SlurmNode) -> bool:
+    """Tells whether a pool has drained a node for good, and no job has any part of it. slurmctld adds
+    its own words to a reason ("... : Not responding")."""
+    drained = "DRAIN" in node.states and node.reason.startswith(PREFIX)
+    return drained and (LEAVES in node.reason or CORDONED in node.reason) and not _has_jobs(node)
+
+
+def _has_jobs(node: SlurmNode) -> bool:
+    return node.cpus_allocated > 0 or "COMPLETING" in node.states
 
 
 def _reason(node: SlurmNode) -> str:

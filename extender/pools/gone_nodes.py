@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import structlog
 
 from extender.cluster.view_updater import ClusterViewUpdater
-from extender.pools.gone import Gone, What, decide, marked, too_many
+from extender.pools.gone import Gone, What, believed, decide, marked, silent
 from extender.pools.reserved import Reservations, by_node
 from service.health import Health
 from slurm_client.errors import SlurmError
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class GoneNodes:
-    """Remembers since when each is gone; a leader that has just begun begins anew."""
+    """Remembers since when each is gone and silent; a leader that has just begun begins anew."""
 
     def __init__(
         self,
@@ -41,18 +41,17 @@ class GoneNodes:
         own, names = marked(nodes), self._cluster.view.names
         gone = [node for node in own if not names.naming(node.name)]
         now = asyncio.get_running_loop().time()
-        self._since = {node.name: self._since.get(node.name, now) for node in gone}
-        if too_many(len(gone), len(own)):
-            words = f"{len(gone)} of {len(own)} nodes of pools have no Node any more: none is given up"
-            self._health.says(PART, words, alarm=True)
-            return
+        self._since = {node.name: self._since.get(node.name, now) for node in gone if silent(node)}
+        sure = believed(gone, len(own))
         trouble: SlurmError | None = None
-        for order in decide(gone, self._since, now, reservations):
+        for order in decide(sure, self._since, now, reservations):
             try:
                 await self._act(order)
             except SlurmError as error:
                 trouble = error
-        self._health.says(PART, trouble)
+        doubted = len(gone) - len(sure)
+        words = f"{doubted} of {len(own)} nodes of pools have no Node any more: none of them is given up"
+        self._health.says(PART, words if doubted else trouble, alarm=bool(doubted))
 
     async def _act(self, order: Gone) -> None:
         await self._allowed()

@@ -18,6 +18,9 @@ from wellknown.slurmd_pod import CONTAINER, MARK, Assignment
 
 PREFIX: Final = "slurm-extender pool "
 """The prefix of the reason of a pool's drains. Those for a Node's sake have another."""
+LEAVES: Final = "the Node leaves the pool"
+CORDONED: Final = "the Node is cordoned, and slurmd has left it"
+"""Why a pool drains a node whose slurmd is to end in order, and not to be made again."""
 
 _FAILS: Final = frozenset(
     {
@@ -200,6 +203,15 @@ class Member:
     def marked(self) -> bool:
         """Whether its node was made by a slurmd Pod."""
         return self.slurm is not None and self.slurm.instance_type.startswith(MARK)
+
+    @property
+    def lost_by(self) -> str | None:
+        """The pool whose slurmd Pod has made its node, where that is DOWN: it was this pool's Node, and
+        was made anew, without annotation. None: it was not, or a slurmd may be there."""
+        slurm = self.slurm
+        if slurm is None or not (self.marked and slurm.dynamic) or not self.down or self.on_host:
+            return None
+        return slurm.instance_type.removeprefix(MARK)
 
     @property
     def busy(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from extender.pools.gone import too_many
-from extender.pools.member import PREFIX, Member
+from extender.pools.member import CORDONED, LEAVES, PREFIX, Member
 from extender.pools.pool import Pool
 from wellknown.slurmd_pod import Assignment
 
@@ -182,11 +182,11 @@ def _waits(pool: Pool, member: Member, wanted: bool) -> bool:
 
 
 def _leaving(pool: Pool) -> str:
-    return f"{PREFIX}{pool.name}: the Node leaves the pool"
+    return f"{PREFIX}{pool.name}: {LEAVES}"
 
 
 def _cordoned(pool: Pool) -> str:
-    return f"{PREFIX}{pool.name}: the Node is cordoned, and slurmd has left it"
+    return f"{PREFIX}{pool.name}: {CORDONED}"
 
 
 def _deleted(pool: Pool) -> str:

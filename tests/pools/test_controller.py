@@ -69,6 +69,12 @@ class Bench:
         nodes = SlurmNodes(self.slurm)
         return PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health)
 
+    def is_made_anew(self, **labels: str) -> None:
+        """Its kubelet has registered the Node again."""
+        metadata = {"name": "n1", "labels": labels}
+        before = self.kubernetes.read("nodes", "n1")
+        self.kubernetes.put("nodes", before | {"metadata": metadata})
+
 
 @pytest.fixture
 def bench() -> Bench:
@@ -159,3 +165,46 @@ async def test_a_reservation_of_all_nodes_gets_a_node_that_has_registered_since(
     await bench.only_look()
     (after,) = await bench.slurm.reservations()
     assert after.nodes == ("n1", "n2")
+
+
+async def test_a_node_that_was_made_anew_and_does_not_match_is_forgotten(bench: Bench) -> None:
+    bench.is_made_anew()
+    bench.slurm.fail_node("n1")
+    await bench.only_look()
+    (left,) = await bench.slurm.nodes()
+    assert left.reason == "slurm-extender pool gpu: the Node leaves the pool"
+    await bench.only_look()
+    assert await bench.slurm.nodes() == ()
+    assert SLURMD not in (bench.kubernetes.read("nodes", "n1")["metadata"].get("annotations") or {})
+
+
+async def test_a_node_that_was_made_anew_leaves_a_pool_that_is_no_more(bench: Bench) -> None:
+    bench.is_made_anew()
+    bench.slurm.register(SlurmNode("n2", frozenset(), 8, 100, instance_type="slurm-extender/old"))
+    bench.kubernetes.put("nodes", {"metadata": {"name": "n2"}, "spec": {}, "status": {}})
+    bench.slurm.fail_node("n2")
+    for _ in range(2):
+        await bench.only_look()
+    assert [each.name for each in await bench.slurm.nodes()] == ["n1"]
+
+
+async def test_a_node_that_was_made_anew_and_matches_comes_back(bench: Bench) -> None:
+    bench.is_made_anew(gpu="yes")
+    bench.slurm.fail_node("n1")
+    for _ in range(2):
+        await bench.only_look()
+    metadata = bench.kubernetes.read("nodes", "n1")["metadata"]
+    assert Assignment.on(metadata["annotations"]) == replace(POOL.assignment, conf="")
+
+
+@pytest.mark.parametrize(("label", "down"), [("host", True), (None, False)])
+async def test_a_node_that_was_made_anew_is_left_to_the_slurmd_that_is_there(
+    bench: Bench, label: str | None, down: bool
+) -> None:
+    """A slurmd of the host answers, or is said to come."""
+    bench.is_made_anew(**({SLURMD_LABEL: label} if label else {}))
+    if down:
+        bench.slurm.fail_node("n1")
+    before = await bench.slurm.nodes()
+    await bench.only_look()
+    assert await bench.slurm.nodes() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,11 +12,11 @@ import pytest
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.pools.demand import Demand
-from extender.pools.demand_reader import _AGAIN, PART, DemandReader
+from extender.pools.demand_reader import _AGAIN, _MANY, PART, DemandReader
 from extender.pools.pool import Pool
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
-from slurm_client.errors import Unreachable, Unreadable
+from slurm_client.errors import OutcomeUnknown, SlurmError, Unreachable, Unreadable
 from slurm_client.in_memory import InMemorySlurm, partition
 from slurm_client.model import AllStates, Job, JobChanges, JobSpec
 from wellknown.names import NODE_NAME_LABEL
@@ -27,17 +28,24 @@ class CountingSlurm(InMemorySlurm):
     def __init__(self, *partitions: str) -> None:
         super().__init__([], [partition(name, [], default=name == "cpu") for name in partitions])
         self.asked: Counter[str] = Counter()
-        self.unreadable: set[int] = set()
+        self.fails: dict[int, SlurmError] = {}
+        """Why jobs cannot be read."""
+        self.begun: dict[int, int] = {}
+        self.limited: dict[int, int] = {}
+        """How many more tasks of an array may run."""
 
     async def all_states(self) -> AllStates:
         self.asked["all_states"] += 1
-        return await super().all_states()
+        states = await super().all_states()
+        states.begun = self.begun
+        return states
 
     async def job(self, job_id: int) -> Job | None:
         self.asked["job"] += 1
-        if job_id in self.unreadable:
-            raise Unreadable("no number")
-        return await super().job(job_id)
+        if job_id in self.fails:
+            raise self.fails[job_id]
+        job = await super().job(job_id)
+        return replace(job, more_tasks=self.limited.get(job_id)) if job is not None else None
 
 
 class Bench:
@@ -133,7 +141,7 @@ async def test_a_slurm_that_does_not_answer_leaves_no_demand(bench: Bench) -> No
 
 async def test_a_job_that_cannot_be_read_does_not_hide_the_others(bench: Bench) -> None:
     await bench.submit([1, 2])
-    bench.slurm.unreadable.add(1)
+    bench.slurm.fails[1] = Unreadable("no number")
     assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
 
 
@@ -144,3 +152,64 @@ async def test_a_partition_that_slurm_does_not_have_is_told_of(bench: Bench) -> 
     bench.pools = [Pool("gpu", {}, partitions=frozenset({"gpu"}))]
     await bench.known()
     assert not bench.health.troubles()
+
+
+async def test_an_array_of_which_many_tasks_have_begun_is_read_seldom(bench: Bench) -> None:
+    """slurmrestd tells of all of them."""
+    await bench.submit([1, 2, 3])
+    bench.slurm.begun |= {1: _MANY + 1, 2: _MANY}
+    assert (await bench.turn())[1]["job"] == 3
+    assert (await bench.turn()) == (Demand(jobs=3, nodes=3, cpus=6), {"all_states": 1, "job": 2})
+    bench.slurm.begun[1] = 1
+    assert (await bench.turn())[1]["job"] == 3
+
+
+async def test_an_array_with_a_limit_is_read_until_no_more_may_begin(bench: Bench) -> None:
+    await bench.submit([1])
+    bench.slurm.begun[1], bench.slurm.limited[1] = _MANY + 1, 1
+    assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
+    bench.slurm.limited[1] = 0
+    assert await bench.known() == Demand()
+    assert (await bench.turn())[1] == {"all_states": 1}
+
+
+async def test_a_job_without_an_answer_does_not_hide_the_others(bench: Bench) -> None:
+    """It counts by what is known of it, and where it has never been read not at all."""
+    await bench.submit([1, 2])
+    await bench.known()
+    await bench.submit([3, 4])
+    bench.slurm.fails = {job_id: OutcomeUnknown("silent for 15 s") for job_id in (1, 3)}
+    assert await bench.known() == Demand(jobs=3, nodes=3, cpus=6)
+    (words,) = bench.health.troubles().values()
+    assert words == "job 3 cannot be read: silent for 15 s; job 1 cannot be read: silent for 15 s"
+    assert PART in bench.health.troubles()
+    bench.slurm.fails = {}
+    assert await bench.known() == Demand(jobs=4, nodes=4, cpus=8)
+    assert not bench.health.troubles()
+    bench.slurm.fails[1] = OutcomeUnknown("silent for 15 s")
+    await bench.known()
+    bench.pools = []
+    await bench.known()
+    assert not bench.health.troubles()
+
+
+async def test_where_more_jobs_have_no_answer_no_demand_is_told(bench: Bench) -> None:
+    await bench.submit([1, 2, 3, 4])
+    await bench.known()
+    bench.slurm.fails = {job_id: OutcomeUnknown("silent for 15 s") for job_id in (1, 2, 4)}
+    assert await bench.known() is None
+
+
+async def test_an_array_without_an_answer_rests_as_one_that_was_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.submit([1, 2])
+    await bench.known()
+    bench.slurm.begun[1], bench.slurm.fails[1] = _MANY + 1, OutcomeUnknown("silent for 15 s")
+    monkeypatch.setattr("extender.pools.demand_reader._RESTS_S", 0.0)
+    assert (await bench.turn())[1]["job"] == 2
+    monkeypatch.setattr("extender.pools.demand_reader._RESTS_S", 0.05)
+    assert (await bench.turn())[1]["job"] == 1
+    await asyncio.sleep(0.06)
+    assert (await bench.turn()) == (Demand(jobs=2, nodes=2, cpus=4), {"all_states": 1, "job": 2})
+    assert (await bench.turn())[1]["job"] == 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from extender.cluster.view import ClusterView
-from extender.pools.gone import Gone, What, decide, marked, too_many
+from extender.pools.gone import Gone, What, believed, decide, marked, too_many
 from extender.pools.gone_nodes import PART, GoneNodes
 from service.health import Health
 from slurm_client.in_memory import InMemorySlurm, partition
@@ -16,6 +17,10 @@ from slurm_client.reservation import Reservation
 from tests.builders import kube_node
 
 WORDS = "slurm-extender pool gpu: its Node is gone from Kubernetes"
+CORDONED = "slurm-extender pool gpu: the Node is cordoned, and slurmd has left it"
+LEFT = ("IDLE", "DRAIN", "NOT_RESPONDING")
+"""The states of a node that slurmd has left in order."""
+DELETED = Gone("n1", What.DELETE)
 
 
 def node(
@@ -38,6 +43,13 @@ def node(
         (node("DOWN", reason=WORDS), 601, [Gone("n1", What.DELETE)]),
         (node("DOWN", reason=WORDS, cpus_allocated=1), 601, []),
         (node("DOWN", "COMPLETING", reason=WORDS), 601, []),
+        (node(*LEFT, reason=CORDONED), 59, []),
+        (node(*LEFT, reason=CORDONED), 61, [Gone("n1", What.DELETE)]),
+        (node(*LEFT, reason="slurm-extender pool gpu: the Node leaves the pool"), 61, [DELETED]),
+        (node("DOWN", "DRAIN", reason=f"{CORDONED} : Not responding"), 61, [DELETED]),
+        (node("IDLE", "DRAIN", reason=CORDONED), 1e6, []),  # its slurmd lives
+        (node(*LEFT, reason=CORDONED, cpus_allocated=1), 61, [Gone("n1", What.DOWN, WORDS)]),
+        (node(*LEFT, reason="loud disk"), 61, [Gone("n1", What.DOWN, WORDS)]),
     ],
 )
 def test_a_node_is_given_up_after_a_minute_and_forgotten_after_ten(
@@ -51,6 +63,8 @@ def test_a_node_that_is_reserved_is_not_forgotten() -> None:
     named = Reservation("course", ("n1",), 2000, 3000)
     assert decide([gone], since, 1000.0, {"n1": (named,)}) == []
     assert decide([node("DOWN", "RESERVED", reason=WORDS)], since, 1000.0, {}) == []
+    left = node(*LEFT, reason=CORDONED)
+    assert decide([left], since, 1000.0, {"n1": (named,)}) == []
     of_all = replace(named, flags=frozenset({"ALL_NODES"}))
     assert decide([gone], since, 1000.0, {"n1": (of_all,)}) == [Gone("n1", What.DELETE)]
 
@@ -82,6 +96,17 @@ def test_when_many_are_gone_none_is() -> None:
     assert too_many(6, 17)
     assert not too_many(6, 18)
     assert not too_many(5, 5)
+
+
+def test_what_slurmd_has_left_in_order_does_not_count() -> None:
+    """An autoscaler that shrinks a pool cordons Nodes, waits for what runs there, and deletes them."""
+    left = [node(*LEFT, reason=CORDONED)] * 16
+    crashed = [node("IDLE", "NOT_RESPONDING")] * 6
+    assert believed(left, 16) == left
+    assert believed([*left, *crashed], 16 + 17) == left
+    assert believed([*left, *crashed], 16 + 18) == [*left, *crashed]
+    busy = [replace(each, cpus_allocated=1) for each in left]
+    assert believed(busy, 32) == []
 
 
 class Cluster:
@@ -142,3 +167,36 @@ async def test_many_that_are_gone_at_once_are_told_of() -> None:
         slurm.register(SlurmNode(f"n{number}", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
     await GoneNodes(slurm, Cluster(), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
     assert "7 of 7 nodes of pools" in health.troubles()[PART]
+
+
+async def test_a_pool_that_an_autoscaler_has_shrunk_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    names = [f"n{number}" for number in range(16)]
+    for name in names:
+        slurm.register(replace(node(), name=name))
+        slurm.fail_node(name)
+        await slurm.drain_node(name, CORDONED)
+    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
+    await GoneNodes(slurm, Cluster(), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    assert await slurm.nodes() == ()
+    assert not health.troubles()
+
+
+async def test_the_minute_begins_when_slurmd_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Node may have been gone for hours, and its jobs run."""
+    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    slurm.register(node())
+    gone = GoneNodes(slurm, Cluster("n2"), health, allowed)  # type: ignore[arg-type]
+    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.05)
+    await gone.look(await slurm.nodes(), {})
+    await asyncio.sleep(0.06)
+    slurm.fail_node("n1")
+    await gone.look(await slurm.nodes(), {})
+    (found,) = await slurm.nodes()
+    assert found.reason == "Not responding"
+    await asyncio.sleep(0.06)
+    await gone.look(await slurm.nodes(), {})
+    (found,) = await slurm.nodes()
+    assert found.reason == WORDS

@@ -15,7 +15,7 @@ from deploy.local.spec import ClusterSpec
 from tests.end_to_end.actors import Actors
 from tests.slurmd_pods.evidence import Evidence
 from tests.slurmd_pods.fleet import Fleet
-from tests.slurmd_pods.world import IMAGE, NODES, POWER_SAVING, World, pools
+from tests.slurmd_pods.world import IMAGE, NODES, OTHERS, POWER_SAVING, World, pools
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +33,7 @@ def _of_release(release: str) -> ClusterSpec:
         release=release,
         nodes=1,
         external_nodes=int(release == "26.05"),
-        dynamic_nodes=len(NODES),
+        dynamic_nodes=len(NODES) + len(OTHERS),
         kill_wait=10,
         pools=pools(),
         slurm_conf=(*POWER_SAVING, "ReturnToService=2"),

@@ -19,7 +19,8 @@ from tests.end_to_end.test_own_node import Caller
 from tests.slurmd_pods.evidence import Evidence
 from tests.slurmd_pods.native_jobs import NativeJobs
 from tests.slurmd_pods.observer import Observer
-from tests.slurmd_pods.world import IMAGE, NODES, World, pools
+from tests.slurmd_pods.page import SIZE
+from tests.slurmd_pods.world import IMAGE, NODES, OTHERS, World, pools
 from wellknown.names import DEVICE_PROBLEM, SLURMD
 from wellknown.slurmd_pod import pod_name
 
@@ -115,6 +116,32 @@ def test_a_slurmd_pod_that_somebody_deletes_ends_after_its_jobs_and_comes_back(w
     eventually(lambda: "DRAIN" in world.states()[node], "no more jobs come")
     eventually(lambda: world.completed(job), "the job", 30)
     world.all_serve(*NODES)
+
+
+@pytest.mark.timeout(180)
+def test_nodes_whose_nodes_are_gone_are_given_up_or_forgotten_after_a_minute(world: World) -> None:
+    """One slurmd has left in order; the other has crashed, and its Node comes anew later."""
+    left, crashed = OTHERS
+    cordoned = "slurm-extender pool dyn: the Node is cordoned, and slurmd has left it"
+    for node in OTHERS:
+        world.cluster.register(node, SIZE, "--instance-type", "slurm-extender/dyn")
+        world.cluster.kubectl("delete", "node", node)
+    time.sleep(10)  # which do not count, since their slurmds answer
+    for node in OTHERS:
+        world.cluster.stop(f"slurmd-{node}")
+        world.update_node(node, "DRAIN", cordoned)
+        world.update_node(node, "UNDRAIN")  # slurmctld asks at once whether slurmd is there
+        assert "NOT_RESPONDING" in world.node(node)[0]
+    world.update_node(left, "DRAIN", cordoned)
+    began = time.monotonic()
+    eventually(lambda: "DOWN" in world.node(crashed)[0], "the crashed one is given up", 75)
+    assert time.monotonic() - began > 57
+    assert world.node(crashed)[1] == "slurm-extender pool dyn: its Node is gone from Kubernetes"
+    eventually(lambda: left not in world.nodes(), "the one that was left is forgotten", 10)
+    for node in OTHERS:
+        made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+        world.cluster.kubectl("create", "-f", "-", stdin=json.dumps(made))
+    eventually(lambda: crashed not in world.nodes(), "what was the pool's is forgotten", 10)
 
 
 def test_a_persons_drain_stays(world: World) -> None:

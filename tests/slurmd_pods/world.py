@@ -16,6 +16,8 @@ from tests.slurmd_pods.page import file_with
 from wellknown.slurmd_pod import pod_name
 
 NODES = ["dynamic-1", "dynamic-2", "dynamic-3", "dynamic-4"]
+OTHERS = ["dynamic-5", "dynamic-6"]
+"""Nodes that are in no pool, and on which nothing acts."""
 POWER_SAVING = (
     *("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTime=86400", "SuspendTimeout=3"),
     "ResumeTimeout=60",
@@ -53,6 +55,16 @@ class World:
     def states(self) -> dict[str, set[str]]:
         """Of the pool's nodes in Slurm."""
         return {name: set(node["state"]) for name, node in self.nodes().items() if name in NODES}
+
+    def node(self, name: str) -> tuple[frozenset[str], str]:
+        """The states and the reason of a node in Slurm; both empty where Slurm does not know it."""
+        node = self.nodes().get(name, {"state": (), "reason": ""})
+        return frozenset(node["state"]), node["reason"]
+
+    def update_node(self, name: str, state: str, reason: str = "") -> None:
+        """A person does, at scontrol."""
+        words = [f"Reason={reason}"] if reason else []
+        self.cluster.run_slurm("scontrol", "update", f"NodeName={name}", f"State={state}", *words)
 
     def weights(self) -> dict[str, int]:
         return {name: int(node["weight"]) for name, node in self.nodes().items()}
