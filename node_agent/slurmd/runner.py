@@ -17,11 +17,11 @@ from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Reject
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from node_agent.slurmd.manifest import Found, manifest
-from node_agent.slurmd.step import Step, in_words, step
+from node_agent.slurmd.step import Step, in_words, starts, step
 from service.periodic import periodically
 from wellknown import node_mapping
 from wellknown.conditions import condition
-from wellknown.names import SLURMD, SLURMD_PROBLEM
+from wellknown.names import ON_HOST, SLURMD, SLURMD_LABEL, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment
 
 log = structlog.get_logger()
@@ -81,6 +81,15 @@ class SlurmdRunner:
         self._news = asyncio.Event()
         self._told: str | None = None
         """What the Node's condition says of trouble; None where that is not known."""
+
+    @property
+    def starts(self) -> bool:
+        """Returns whether slurmd is only to come to this Node, or has just come: what it tells the agent
+        may be missing yet. Of a slurmd on the host nobody knows that."""
+        labels = (self._seen or {"metadata": {}})["metadata"].get("labels") or {}
+        if not self._namespace or labels.get(SLURMD_LABEL) == ON_HOST:
+            return False
+        return starts(self._here.pod(), datetime.now(UTC), time.clock_gettime(time.CLOCK_BOOTTIME))
 
     def hears(self) -> None:
         """Is told that Pods of the Node have changed."""
