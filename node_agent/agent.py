@@ -89,7 +89,10 @@ class Agent:
         self._devices = DeviceHealth(kubernetes, node, keeper, programs.cdi, counted, self.health.says)
         self._awaits_runtime = programs.nri is not None
         self._containers = Containers(node, keeper, self._pods, self._begins)
-        here = Here(lambda: self._pods.slurmd, self._native.jobs_in, self._machine)
+        here = Here(
+            *(lambda: self._pods.slurmd, self._native.jobs_in),
+            *(self._machine, lambda: self._devices.awaited),
+        )
         label = programs.node_name_label
         self._slurmd = SlurmdRunner(kubernetes, node, namespace, label, here, self.health.says)
         self.problems: dict[str, str] = {}

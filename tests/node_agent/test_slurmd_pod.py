@@ -210,10 +210,13 @@ class Bench:
         self.kubernetes = InMemoryKubernetes()
         self.kubernetes.put("nodes", NODE)
         self.jobs: set[str] = set()
+        self.awaited = ""
         self.troubles: dict[str, object] = {}
         says = self.troubles.__setitem__
         self.pods = NodePods(self.kubernetes, "n1", self._hears, print, "slurm-nodes")
-        here = Here(lambda: self.pods.slurmd, lambda _: self.jobs, lambda: ("gpu:2", 1))
+        here = Here(
+            lambda: self.pods.slurmd, lambda _: self.jobs, lambda: ("gpu:2", 1), lambda: self.awaited
+        )
         self.now = 1000.0
         names = "n1", "slurm-nodes", "example.io/name"
         self.runner = SlurmdRunner(self.kubernetes, *names, here, says, clock=lambda: self.now)
@@ -352,6 +355,29 @@ async def test_what_cannot_be_made_is_told_on_the_node(bench: Bench) -> None:
     bench.runner.hears()
     await eventually(lambda: bench.revision == "gpu-1")
     await eventually(lambda: bench.problem is None)
+
+
+async def test_where_the_agent_is_to_find_the_devices_it_waits_for_their_drivers(bench: Bench) -> None:
+    """Slurm takes what a node has when it makes the node, and never again."""
+    bench.awaited = "no driver tells of the GPU at 0000:19:00.0"
+    words = f"no slurmd Pod is made yet: {bench.awaited}; with slurm.gres in the pool it would be"
+    await bench.assign("gpu-1")
+    await eventually(lambda: bench.condition == ("False", words))
+    bench.now += 600
+    bench.runner.hears()
+    await eventually(lambda: bench.condition == ("True", words))
+    assert bench.pod is None
+    bench.awaited = ""
+    bench.runner.hears()
+    await eventually(lambda: bench.revision == "gpu-1")
+    await eventually(lambda: bench.condition[0] == "False")
+    assert bench.condition[1] == "the Node's slurmd Pod is as it was assigned"
+
+
+async def test_where_the_pool_says_the_devices_it_waits_for_no_driver(bench: Bench) -> None:
+    bench.awaited = "no driver tells of the GPU at 0000:19:00.0"
+    await bench.assign("gpu-1", slurm={"gres": ""})  # none
+    await eventually(lambda: bench.revision == "gpu-1")
 
 
 async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> None:

@@ -11,6 +11,7 @@ import pytest
 from node_agent.claims import Claim
 from node_agent.decision import Entry
 from node_agent.limits import limits_of
+from node_agent.machine import names
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.numbered import Number
 from node_agent.node_condition import Condition
@@ -18,7 +19,7 @@ from node_agent.slurmd import share
 from node_agent.slurmd.share import with_share
 from tests.node_agent.node import A, B, eventually, until
 from wellknown.conditions import timestamp
-from wellknown.names import ON_HOST, SLURMD, SLURMD_LABEL
+from wellknown.names import ON_HOST, SLURMD, SLURMD_LABEL, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment, pod_name
 
 if TYPE_CHECKING:
@@ -117,6 +118,27 @@ async def test_slurmd_on_the_host_has_told_its_devices(one_driver: Node) -> None
 async def _reason(node: Node) -> str:
     condition = await node.condition()
     return condition.reason if condition is not None else ""
+
+
+@pytest.mark.real
+async def test_an_agent_makes_no_slurmd_pod_before_a_driver_tells_of_the_gpus(
+    one_driver: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = one_driver
+    monkeypatch.setattr(names, "untold", lambda _: ["0000:19:00.0"])
+    node.slurmd_namespace = "slurm-nodes"
+    annotations = Assignment("gpu", "gpu-1").annotations()
+    node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": annotations}})
+    revision = {"metadata": {"name": "gpu-1", "namespace": "slurm-nodes"}, "data": {"slurm": {}}}
+    await node.kubernetes.create_revision("slurm-nodes", revision)
+
+    async def told() -> bool:
+        conditions = (await node.kubernetes.read_node("n1"))["status"].get("conditions") or ()
+        messages = {each["type"]: each["message"] for each in conditions}
+        return "no driver tells of the GPU at 0000:19:00.0" in messages.get(SLURMD_PROBLEM, "")
+
+    async with node.agent():
+        await until(told, expected=True)
 
 
 @pytest.mark.real
