@@ -46,6 +46,7 @@ _TOGETHER_S = 0.02
 _COUNT_S = 5.0
 _WATCH = "watch of Pods"
 _DEVICES = "slurmd's list of devices"
+_UNTOLD = "slurmd has not told its devices yet"
 _CPUS = "map of cores"
 _RUNTIME = "container runtime"
 _OTHERS = "cores of Pods of no job"
@@ -88,7 +89,10 @@ class Agent:
         self._devices = DeviceHealth(kubernetes, node, keeper, programs.cdi, counted, self.health.says)
         self._awaits_runtime = programs.nri is not None
         self._containers = Containers(node, keeper, self._pods, self._begins)
-        here = Here(lambda: self._pods.slurmd, self._native.jobs_in, self._machine)
+        here = Here(
+            *(lambda: self._pods.slurmd, self._native.jobs_in),
+            *(self._machine, lambda: self._devices.awaited),
+        )
         label = programs.node_name_label
         self._slurmd = SlurmdRunner(kubernetes, node, namespace, label, here, self.health.says)
         self.problems: dict[str, str] = {}
@@ -207,7 +211,7 @@ class Agent:
         else:
             self.health.says(_CPUS, None)
         try:
-            self._keeper.read_devices()
+            self._keeper.read_devices(list_may_come=self._slurmd.starts)
         except (OSError, ValueError) as error:
             self.health.says(_DEVICES, error, alarm=True)
             self._devices.hears(Reason.LIST_UNREADABLE, error)
@@ -230,8 +234,9 @@ class Agent:
             return "kube-apiserver has it no more, or has not told the node agent of it yet"
         decision = self._look()
         if decision is None:
-            troubles = self.health.troubles().items()
-            told = "; ".join(f"{part}: {words}" for part, words in troubles)
+            troubles = {} if self._keeper.machine else {_DEVICES: _UNTOLD}
+            troubles |= self.health.troubles()
+            told = "; ".join(f"{part}: {words}" for part, words in troubles.items())
             return f"the node agent does not know yet who has what ({told or 'it starts'})"
         waits = "its cgroup is not there" if claim.uid in decision.awaited else ""
         return decision.problems.get(claim.uid, waits)

@@ -82,12 +82,7 @@ def show() -> int:
 def keeper_of(settings: Settings, cgroups: PodCgroups) -> Keeper:
     """Raises OSError."""
     guard, off = DeviceGuard(settings.bpf), settings.keep_others_off_cores
-    may_come = bool(settings.slurmd_namespace)
-    return Keeper(
-        *(settings.gres, cgroups, guard, settings.pod_uid),
-        keeps_others_off=off,
-        list_may_come=may_come,
-    )
+    return Keeper(settings.gres, cgroups, guard, settings.pod_uid, keeps_others_off=off)
 
 
 async def _withdraw(settings: Settings) -> None:

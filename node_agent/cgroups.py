@@ -62,9 +62,13 @@ class PodCgroups:
                 with suppress(FileNotFoundError, NotADirectoryError):  # it goes just now
                     found = _POD.fullmatch(place.name)
                     assert found is not None
-                    populated = "populated 1" in read(place / EVENTS)
                     uid, number = found[1].replace("_", "-"), place.stat().st_ino
-                    yield PodCgroup(uid, number, populated, place)
+                    yield PodCgroup(uid, number, has_processes(place), place)
+
+
+def has_processes(place: Path) -> bool:
+    """Tells whether there are processes in a cgroup, or below it. Raises OSError."""
+    return "populated 1" in read(place / EVENTS)
 
 
 def limits_now(place: Path) -> dict[str, str]:

@@ -80,6 +80,14 @@ class DeviceHealth:
         """Returns the GPUs that drivers tell of, with or without slurmd's list."""
         return self._answers.devices if self._answers else ()
 
+    @property
+    def awaited(self) -> str:
+        """Returns which GPUs no driver tells of yet, and why; "" where there are none."""
+        if not (buses := names.untold(self.detected)):
+            return ""
+        why = [*(self._answers.problems if self._answers else ()), *filter(None, [self._silence])]
+        return f"no driver tells of the GPU at {buses[0]}" + (f" ({'; '.join(why)})" if why else "")
+
     def hears(self, reason: Reason, trouble: Exception | None) -> None:
         """Is told of a trouble of all devices together, or that there is none (None)."""
         self._troubles[reason] = f"{_WORDS[reason]}: {trouble}" if trouble else ""

@@ -33,14 +33,12 @@ class Keeper:
         own_pod: str = "",
         *,
         keeps_others_off: bool = False,
-        list_may_come: bool = False,
     ) -> None:
         """`gres` is a file with what `slurmd -G` printed when slurmd started. `own_pod` is the agent's
         Pod, by uid: it asks the driver about all devices, and so is let in to them. Pods of no job may
-        run on the cores of jobs, or not (`keeps_others_off`). That there is no such file yet is no error
-        where slurmd may be started later (`list_may_come`)."""
+        run on the cores of jobs, or not (`keeps_others_off`)."""
         self._gres = gres
-        self._list_may_come = list_may_come
+        self._awaits_list = False
         self._own_pod = own_pod
         self._read: Stamp | None = None
         self._closed = frozenset[Number]()
@@ -86,11 +84,13 @@ class Keeper:
             for other in self._guard.put_on(root, depth(root))
         )
 
-    def read_devices(self) -> None:
+    def read_devices(self, *, list_may_come: bool = False) -> None:
         """Looks which devices there are, and guards them: slurmd's list where it has changed, and their
         files each time, since a driver that is loaded later brings some. What was guarded before stays
-        so. Raises OSError and ValueError: then the last list counts."""
-        if self._list_may_come and self.machine is None and not self._gres.exists():
+        so. That there is no list yet is no error while slurmd is only starting (`list_may_come`). Raises
+        OSError and ValueError: then the last list counts."""
+        self._awaits_list = list_may_come and self.machine is None and not self._gres.exists()
+        if self._awaits_list:
             return
         now = stamp(self._gres)
         if now != self._read:
@@ -127,7 +127,7 @@ class Keeper:
     def _machine_without(self, claims: Mapping[str, Claim] | None) -> Machine | None:
         """Returns the machine as one without devices, while its list may come and no Pod has any: what
         an agent before has let a Pod in to stays so until the list is known."""
-        if not self._list_may_come or any(claim.devices for claim in (claims or {}).values()):
+        if not self._awaits_list or any(claim.devices for claim in (claims or {}).values()):
             return None
         return Machine(())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from node_agent import constraints
-from node_agent.cgroups import PodCgroups, limits_now
+from node_agent.cgroups import PodCgroups, has_processes, limits_now
 from node_agent.claims import Claim
 from node_agent.constraints import Counted
 from node_agent.kernel import bpf
@@ -39,10 +39,8 @@ class Scope(NamedTuple):
     """The uid of the Pod that slurmd runs in; "": slurmd runs on the host."""
 
     def jobs(self) -> Iterator[Path]:
-        """Yields the cgroups of jobs: `job_33` (24.11), or by SLUID (26.05)."""
-        for place in _folders(self.place):
-            if any(step.name.startswith(_STEP) for step in _folders(place)):
-                yield place
+        """Yields the cgroups of jobs: `job_33` (24.11), or by SLUID (26.05). Raises OSError."""
+        yield from filter(_runs, _folders(self.place))
 
 
 def scopes(cgroups: PodCgroups, claims: Mapping[str, Claim]) -> Iterator[Scope]:
@@ -83,8 +81,8 @@ class NativeJobs:
         """What was seen at the last look."""
 
     def jobs_in(self, pod: str) -> list[str]:
-        """Returns the names of the cgroups of jobs in a Pod that slurmd runs in, by its uid. Raises
-        OSError."""
+        """Returns the names of the cgroups of jobs that have processes in a Pod that slurmd runs in, by
+        its uid. Raises OSError."""
         places = (each.place for each in self._cgroups.pods() if each.uid == pod)
         found = (Scope(scope, pod) for place in places for scope in _scopes(place))
         return [job.name for scope in found for job in scope.jobs()]
@@ -106,6 +104,14 @@ class NativeJobs:
         cpus = frozenset(cpu for job in jobs for cpu in _cpus(job))
         self.known = Native(cpus, frozenset(scope.pod for scope in found if scope.pod))
         return constraints.words(lasting)
+
+
+def _runs(job: Path) -> bool:
+    """Tells a job by its steps. Each has a slurmstepd (in `step_*/slurm`), a step extern, too: where no
+    process is, the job has ended and Slurm could not take its cgroup away, or it is not set up yet."""
+    with suppress(FileNotFoundError):  # it goes just now
+        return any(step.name.startswith(_STEP) for step in _folders(job)) and has_processes(job)
+    return False
 
 
 def _cpus(job: Path) -> tuple[int, ...]:

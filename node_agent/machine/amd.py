@@ -8,14 +8,15 @@ from typing import Final
 
 from node_agent.machine.devices import ITSELF, PCI_DEVICES, Device, gpus_of, near, told
 
-_VENDOR: Final = "0x1002"
+VENDOR: Final = "0x1002"
+"""PCI's number of it."""
 _UNCORRECTABLE: Final = re.compile(r"^ue: (\d+)$", re.MULTILINE | re.ASCII)
 _UNNAMED: Final = "amd_gpu"
 
 
 def read(pci: Path = PCI_DEVICES) -> tuple[Device, ...]:
     """Returns the GPUs that the driver amdgpu has; a machine without it has none."""
-    found = [place for place in gpus_of(_VENDOR, pci) if any(place.glob("drm/renderD*"))]
+    found = [place for place in gpus_of(VENDOR, pci) if any(place.glob("drm/renderD*"))]
     return tuple(_device(place, index, len(found)) for index, place in enumerate(found))
 
 

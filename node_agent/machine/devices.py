@@ -11,7 +11,8 @@ from wellknown import number_list
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 _CLASSES = ("0x03", "0x12")
 """PCI's classes of display controllers, and of accelerators."""
-_NVIDIA = "0x10de"
+NVIDIA = "0x10de"
+"""PCI's number of the vendor."""
 ITSELF = -1
 """In `Device.links`: the device that the links are of."""
 
@@ -94,7 +95,7 @@ def gpus_of(vendor: str, pci: Path = PCI_DEVICES) -> list[Path]:
 def has_nvidia(pci: Path = PCI_DEVICES) -> bool:
     """Tells whether there is a GPU of NVIDIA's on the bus: only then is there need of NVML, which takes
     16 MB of memory in Python."""
-    return bool(gpus_of(_NVIDIA, pci))
+    return bool(gpus_of(NVIDIA, pci))
 
 
 def with_files(device: Device) -> Device:

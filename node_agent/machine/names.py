@@ -13,7 +13,16 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from node_agent.machine import amd
-from node_agent.machine.devices import Device, Files, Names, NvmlUnavailable, has_nvidia
+from node_agent.machine.devices import (
+    NVIDIA,
+    PCI_DEVICES,
+    Device,
+    Files,
+    Names,
+    NvmlUnavailable,
+    gpus_of,
+    has_nvidia,
+)
 from service.watched_file import Stamp, stamp
 
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -71,6 +80,14 @@ def ask_drivers() -> Answers:
     except NvmlUnavailable as error:
         problems = (f"NVML: {error}",)
     return Answers((*nvidias, *amd.read()), problems)
+
+
+def untold(detected: Iterable[Device], pci: Path = PCI_DEVICES) -> list[str]:
+    """Returns the GPUs of those vendors whose drivers tell of none of theirs, by their addresses on the
+    PCI bus: a driver is not loaded yet, or there is none."""
+    told = {device.bus for device in detected}
+    found = ([place.name for place in gpus_of(vendor, pci)] for vendor in (NVIDIA, amd.VENDOR))
+    return [bus for buses in found if told.isdisjoint(buses) for bus in buses]
 
 
 def read(

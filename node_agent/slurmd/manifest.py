@@ -156,6 +156,11 @@ def _conf(slurm: Mapping[str, Any], found: Found) -> Iterable[str]:
     yield slurm.get("conf", "")
 
 
+def finds_gres(data: Mapping[str, Any]) -> bool:
+    """Tells whether the devices that Slurm is told of are those that the agent finds."""
+    return "gres" not in (data.get("slurm") or {})
+
+
 def gres_of(devices: Iterable[Device]) -> str:
     """Returns devices as slurmd's Gres=: "gpu:h100:8"."""
     tally = Counter(":".join(filter(None, (each.name, each.type))) for each in devices)

@@ -3,25 +3,25 @@ Node."""
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
-from node_agent.slurmd.manifest import Found, manifest
-from node_agent.slurmd.step import Step, in_words, step
+from node_agent.slurmd.manifest import Found, finds_gres, manifest
+from node_agent.slurmd.step import Step, in_words, starts, step
 from service.periodic import periodically
 from wellknown import node_mapping
 from wellknown.conditions import condition
-from wellknown.names import SLURMD, SLURMD_PROBLEM
+from wellknown.names import ON_HOST, SLURMD, SLURMD_LABEL, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment
 
 log = structlog.get_logger()
@@ -30,6 +30,8 @@ _LOOK_S: Final = 5.0
 _AGAIN_S: Final = 60.0
 """After a Pod that has ended by itself the next one that does stays so long: where each of them ends at
 once, people and the extender can read why, and nobody makes them without a pause."""
+_LOADED_WITHIN_S: Final = 600.0
+"""So long the drivers of a new Node may take; then it is a problem that they are not there."""
 _SHOWN: Final = 80
 _FINE: Final = "the Node's slurmd Pod is as it was assigned"
 _WATCH: Final = "watch of the Node"
@@ -48,6 +50,8 @@ class Here:
     """Returns Slurm's jobs that have processes in a Pod, by its uid."""
     machine: Callable[[], tuple[str, int]]
     """Returns the devices, as slurmd's Gres=, and how many CPUs a core has."""
+    awaited: Callable[[], str]
+    """Returns which devices are not known yet, and why, in words; "" where all are."""
 
 
 class SlurmdRunner:
@@ -68,6 +72,8 @@ class SlurmdRunner:
         self._clock = clock
         self._ended_at = -inf
         """When a Pod that had ended by itself was last taken away."""
+        self._awaits_since = inf
+        """Since when the Pod is not made for want of a driver."""
         self._kubernetes = kubernetes
         self._node = node
         self._namespace = namespace
@@ -79,8 +85,17 @@ class SlurmdRunner:
         self._seen: Manifest | None = None
         """The Node as last heard of."""
         self._news = asyncio.Event()
-        self._told: str | None = None
-        """What the Node's condition says of trouble; None where that is not known."""
+        self._told: tuple[str, bool] | None = None
+        """What the Node's condition says, and whether it holds; None where that is not known."""
+
+    @property
+    def starts(self) -> bool:
+        """Returns whether slurmd is only to come to this Node, or has just come: what it tells the agent
+        may be missing yet. Of a slurmd on the host nobody knows that."""
+        labels = (self._seen or {"metadata": {}})["metadata"].get("labels") or {}
+        if not self._namespace or labels.get(SLURMD_LABEL) == ON_HOST:
+            return False
+        return starts(self._here.pod(), datetime.now(UTC), time.clock_gettime(time.CLOCK_BOOTTIME))
 
     def hears(self) -> None:
         """Is told that Pods of the Node have changed."""
@@ -124,7 +139,7 @@ class SlurmdRunner:
         match step(assigned, pod, jobs):
             case Step.MAKE:
                 assert assigned is not None
-                await self._tell(node, await self._make(node, assigned))
+                await self._make(node, assigned)
             case Step.END:
                 assert pod is not None
                 await self._end(pod)
@@ -136,11 +151,23 @@ class SlurmdRunner:
             case Step.NOTHING:
                 await self._tell(node, "")
 
-    async def _make(self, node: Manifest, assigned: Assignment) -> str:
-        """Returns why it could not be made; "" where it was."""
+    async def _make(self, node: Manifest, assigned: Assignment) -> None:
+        """Slurm takes a node's devices once: where the agent is to find them, it waits for drivers."""
         revision = await self._kubernetes.read_revision(self._namespace, assigned.revision)
         if revision is None:
-            return f"there is no ControllerRevision {assigned.revision} in {self._namespace}"
+            words = f"there is no ControllerRevision {assigned.revision} in {self._namespace}"
+            await self._tell(node, words)
+        elif finds_gres(revision["data"]) and (awaited := self._here.awaited()):
+            self._awaits_since = min(self._awaits_since, self._clock())
+            late = self._clock() - self._awaits_since >= _LOADED_WITHIN_S
+            words = f"no slurmd Pod is made yet: {awaited}; with slurm.gres in the pool it would be"
+            await self._tell(node, words, holds=late)
+        else:
+            self._awaits_since = inf
+            await self._tell(node, await self._create(node, assigned, revision["data"]))
+
+    async def _create(self, node: Manifest, assigned: Assignment, data: Mapping[str, Any]) -> str:
+        """Returns why it could not be made; "" where it was."""
         metadata = node["metadata"]
         labels = metadata.get("labels") or {}
         gres, threads = self._here.machine()
@@ -152,7 +179,7 @@ class SlurmdRunner:
             await self._daemons(),
         )
         try:
-            pod = manifest(assigned, revision["data"], found, self._namespace)
+            pod = manifest(assigned, data, found, self._namespace)
             await self._kubernetes.create_pod(self._namespace, pod)
         except Conflict:  # it was there already, for a moment
             return ""
@@ -188,20 +215,21 @@ class SlurmdRunner:
             await self._end(pod)
             self._ended_at = self._clock()
 
-    async def _tell(self, node: Manifest, problem: str) -> None:
-        if problem == self._told:
+    async def _tell(self, node: Manifest, problem: str, *, holds: bool = True) -> None:
+        """What does not hold as a problem yet is told all the same."""
+        holds = holds and bool(problem)
+        if (problem, holds) == self._told:
             return
         known = (node.get("status") or {}).get("conditions") or ()
         before = next((each for each in known if each["type"] == SLURMD_PROBLEM), None)
         if before is None and not problem:
-            self._told = ""
+            self._told = problem, holds
             return
-        holds = bool(problem)
         changed = before is None or (before.get("status") == "True") != holds
-        reason = "NotAsAssigned" if holds else "AsAssigned"
+        reason = "NotAsAssigned" if problem else "AsAssigned"
         told = condition(
             SLURMD_PROBLEM, reason, problem or _FINE, datetime.now(UTC), holds=holds, changed=changed
         )
         with suppress(NotFound):
             await self._kubernetes.patch_node_status(self._node, {"status": {"conditions": [told]}})
-        self._told = problem
+        self._told = problem, holds

@@ -137,11 +137,7 @@ class Node:
     async def agent(self, *, ready: bool = True) -> AsyncIterator[Agent]:
         cgroups = PodCgroups(self.tree.root)
         off, guard = self.keeps_others_off, DeviceGuard(self.tree.bpf)
-        keeper = Keeper(
-            *(self.gres, cgroups, guard, self.own_pod),
-            keeps_others_off=off,
-            list_may_come=bool(self.slurmd_namespace),
-        )
+        keeper = Keeper(self.gres, cgroups, guard, self.own_pod, keeps_others_off=off)
         programs = Programs(self.nri, (), self.device_plugins, self.resources, self.slurmd_namespace)
         agent = Agent(self.kubernetes, "n1", cgroups, keeper, programs)
         running = asyncio.create_task(agent.run())

@@ -465,10 +465,11 @@ async def test_a_job_that_slurm_does_not_hold_is_told_of_while_it_is_here(
         job = f"{scope}/job_33"
         with capture_logs() as logs:
             node.tree.make(f"{job}/step_batch/user")
-            await eventually(lambda: "in force for job_33" in agent.health.troubles().get(part, ""))
-            for parameter in ("ConstrainCores=yes", "ConstrainDevices=yes"):
-                assert parameter in agent.health.troubles()[part]
-            assert agent.health.ready
+            with node.process(f"{job}/step_batch/user"):
+                await eventually(lambda: "in force for job_33" in agent.health.troubles().get(part, ""))
+                for parameter in ("ConstrainCores=yes", "ConstrainDevices=yes"):
+                    assert parameter in agent.health.troubles()[part]
+                assert agent.health.ready
             for below in ("step_batch/user", "step_batch", ""):
                 (node.tree.root / job / below).rmdir()
             await eventually(lambda: part not in agent.health.troubles())
@@ -487,7 +488,14 @@ async def test_pods_of_no_job_are_touched_by_the_setting_alone(
     metadata = {"uid": A, "namespace": "kube-system", "name": "p"}
     node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
     node.start(A)
-    node.tree.make("system.slice/n1_slurmstepd.scope/job_33/step_0")
+    step = "system.slice/n1_slurmstepd.scope/job_33/step_0"
+    node.tree.make(step)
+    with node.process(step):
+        await _touches_by_the_setting_alone(node, part)
+
+
+async def _touches_by_the_setting_alone(node: Node, part: str) -> None:
+    off = node.keeps_others_off
     async with node.agent() as agent:
         if off:
             words = "Pod kube-system/p: its cgroup has no cpuset.cpus: the controller is not enabled"

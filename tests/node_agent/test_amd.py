@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from node_agent.machine import amd
+from node_agent.machine import amd, names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +59,16 @@ def test_memory_that_has_failed_is_told_of(pci: Path) -> None:
         "2 errors of its memory could not be corrected",
         "",
     ]
+
+
+def test_gpus_of_which_no_driver_tells_are_known_by_the_bus(pci: Path) -> None:
+    assert names.untold(amd.read(pci), pci) == []
+    nvidias = "0000:19:00.0"
+    add(pci / nvidias, {"class": "0x030200", "vendor": "0x10de"}, render=None)
+    assert names.untold(amd.read(pci), pci) == [nvidias]
+    for number, bus in enumerate(BUSES):
+        (pci / bus / f"drm/renderD{128 + number}").rmdir()
+    assert names.untold(amd.read(pci), pci) == [nvidias, *sorted(BUSES)]
 
 
 def test_a_gpu_without_its_driver_is_none(pci: Path) -> None:

@@ -182,6 +182,23 @@ async def test_before_the_pods_are_known_none_is_begun(one_driver: Node) -> None
         assert await runtime.runs(pod) == ""
 
 
+async def test_before_slurmd_has_told_its_devices_a_pod_with_some_waits(one_driver: Node) -> None:
+    node = one_driver
+    node.gres.unlink()
+    node.slurmd_namespace = "slurm-nodes"
+    pod = sandbox(A, "gpu:1(IDX:0)")
+    async with running(node) as (runtime, _):
+        node.start(A)
+        node.bind(A, "gpu:1(IDX:0)")
+        async with asyncio.timeout(5):
+            while "node agent of it yet" in (error := (await runtime.creates(pod))[1]):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        told = "slurmd's list of devices: slurmd has not told its devices yet"
+        assert f"the node agent does not know yet who has what ({told}" in error
+        node.print_devices("xyz")
+        assert await runtime.runs(pod) == ""
+
+
 async def test_a_device_that_another_plugin_gives_is_refused(one_driver: Node) -> None:
     node, other = one_driver, Plugin()
     other.adjust.linux.devices.add(path="/dev/y", type="c", major=60, minor=1)

@@ -7,6 +7,8 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,6 +110,24 @@ async def test_a_driver_that_hangs_is_told_of_and_its_last_answers_count(drivers
         drivers.goes_on.set()
         await until(node.condition, FINE)
         assert node.said["names of devices"] is None
+
+
+async def test_it_says_which_gpu_no_driver_tells_of_and_why(
+    drivers: Drivers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = tmp_path / GPU.bus
+    place.mkdir()
+    for name, content in (("vendor", "0x10de"), ("class", "0x030200")):
+        (place / name).write_text(f"{content}\n")
+    monkeypatch.setattr(names, "untold", partial(names.untold, pci=tmp_path))
+    node = Node()
+    drivers.answer = names.Answers(problems=("NVML: Driver Not Loaded",))
+    await node.health.ask()
+    words = f"no driver tells of the GPU at {GPU.bus} (NVML: Driver Not Loaded)"
+    assert node.health.awaited == words
+    drivers.answer = names.Answers((GPU,))
+    await node.health.ask()
+    assert node.health.awaited == ""
 
 
 async def test_a_driver_that_hangs_from_the_beginning_holds_nobody_up(drivers: Drivers) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from node_agent.cgroups import PodCgroups
+from node_agent.cgroups import EVENTS, PodCgroups
 from node_agent.claims import Claim
 from node_agent.constraints import Counted
 from node_agent.kernel import bpf
@@ -31,11 +31,14 @@ class Clock:
     now = 0.0
 
 
-def make_job(folder: Path, job: str = "job_33", cpus: str = "2", memory: str = "104857600") -> Path:
+def make_job(
+    folder: Path, job: str = "job_33", cpus: str = "2", memory: str = "104857600", *, runs: bool = True
+) -> Path:
     """A job's cgroup as plain files: here is no kernel that has the controllers."""
     (folder / SCOPE / "system").mkdir(parents=True, exist_ok=True)
     place = folder / SCOPE / job
     (place / "step_batch/user").mkdir(parents=True, exist_ok=True)
+    (place / EVENTS).write_text(f"populated {runs:d}\nfrozen 0\n")
     (place / CPUS).write_text(f"{cpus}\n")
     (place / MEMORY).write_text(f"{memory}\n")
     return place
@@ -44,7 +47,7 @@ def make_job(folder: Path, job: str = "job_33", cpus: str = "2", memory: str = "
 def make_pod(folder: Path, uid: str, parent: str = "kubepods/burstable") -> Path:
     place = folder / parent / f"pod{uid}"
     (place / "c").mkdir(parents=True)
-    (place / "cgroup.events").write_text("populated 1\n")
+    (place / EVENTS).write_text("populated 1\n")
     return place
 
 
@@ -134,6 +137,36 @@ def test_a_placeholder_without_a_step_and_slurmstepds_own_cgroup_are_no_jobs(
     native.look(OF_JOB, [])
     clock.now += 10
     assert native.look(OF_JOB, []) == ""
+
+
+def test_what_an_ended_job_has_left_is_no_job(tmp_path: Path, native: NativeJobs, clock: Clock) -> None:
+    """Slurm leaves it where it is refused to remove it, or slurmstepd was killed."""
+    pod = make_pod(tmp_path, A)
+    make_job(pod / "c", "job_33", cpus="", runs=False)
+    make_job(tmp_path, "job_34", cpus="", runs=False)
+    assert native.jobs_in(A) == []
+    for _ in range(2):
+        assert native.look(OTHERS, []) == ""
+        clock.now += 10
+    make_job(tmp_path, "job_35", cpus="4-5", runs=False)
+    native.look(OTHERS, [])
+    assert native.known == Native(frozenset(), frozenset({A}))
+    make_job(pod / "c", "job_36")
+    assert native.jobs_in(A) == ["job_36"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("process", ["step_extern/slurm", "step_0/user/task_0", "step_batch/slurm"])
+def test_a_job_runs_while_slurmstepd_or_a_process_of_it_does(one_driver: Node, process: str) -> None:
+    tree = one_driver.tree
+    scope = f"kubepods/pod{A}/c/{SCOPE}"
+    tree.make(f"{scope}/system", f"{scope}/job_33/step_extern/user", f"{scope}/job_33/{process}")
+    native = NativeJobs(PodCgroups(tree.root))
+    with one_driver.process(f"{scope}/system"):  # slurmstepd infinity
+        assert native.jobs_in(A) == []
+    with one_driver.process(f"{scope}/job_33/{process}"):
+        assert native.jobs_in(A) == ["job_33"]
+    assert native.jobs_in(A) == []
 
 
 def test_what_jobs_have_and_where_slurmd_runs_is_known_after_a_look(

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kubernetes_client.errors import Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
-from node_agent.claims import Claim
-from node_agent.decision import Entry
-from node_agent.limits import limits_of
-from node_agent.machine.cpus import Cpus
-from node_agent.machine.numbered import Number
-from node_agent.node_condition import Condition
 from node_agent.pods import NodePods
-from node_agent.slurmd import share
 from node_agent.slurmd.manifest import Found, manifest, reserved
 from node_agent.slurmd.runner import Here, SlurmdRunner
-from node_agent.slurmd.share import with_share
-from node_agent.slurmd.step import Step, step
-from tests.node_agent.node import A, B, eventually, until
+from node_agent.slurmd.step import Step, starts, step
+from tests.node_agent.node import eventually
+from wellknown.conditions import timestamp
 from wellknown.names import SLURMD
 from wellknown.slurmd_pod import Assignment, pod_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.node_agent.node import Node
 
 NODE = {
     "metadata": {"name": "n1", "uid": "u-n1", "labels": {"example.io/rack": "r7"}},
@@ -179,6 +172,34 @@ def test_what_is_next(
     assert step(assigned, pod, jobs) is next_one
 
 
+def _runs_since(began: datetime | None, name: str = "slurmd") -> dict[str, Any]:
+    state = {"running": {"startedAt": timestamp(began)}} if began else {"waiting": {}}
+    other = {"name": "sidecar", "state": {"running": {"startedAt": timestamp(LONG_AGO)}}}
+    return POD | {"status": {"containerStatuses": [other, {"name": name, "state": state}]}}
+
+
+NOW = datetime(2026, 11, 26, 20, tzinfo=UTC)
+LONG_AGO = NOW - timedelta(hours=1)
+BOOTED_LONG_AGO = 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("pod", "up_s", "expected"),
+    [
+        (None, BOOTED_LONG_AGO, True),
+        (POD, BOOTED_LONG_AGO, True),
+        (_runs_since(None), BOOTED_LONG_AGO, True),
+        (_runs_since(NOW - timedelta(minutes=4)), BOOTED_LONG_AGO, True),
+        (_runs_since(NOW - timedelta(minutes=6)), BOOTED_LONG_AGO, False),
+        (_runs_since(LONG_AGO), 30.0, True),  # the kubelet has not told yet that it is over
+    ],
+)
+def test_slurmd_starts_until_its_container_has_run_for_some_minutes(
+    pod: dict[str, Any] | None, up_s: float, *, expected: bool
+) -> None:
+    assert starts(pod, NOW, up_s) is expected
+
+
 # -- The runner, at a kube-apiserver in memory
 
 
@@ -189,10 +210,13 @@ class Bench:
         self.kubernetes = InMemoryKubernetes()
         self.kubernetes.put("nodes", NODE)
         self.jobs: set[str] = set()
+        self.awaited = ""
         self.troubles: dict[str, object] = {}
         says = self.troubles.__setitem__
         self.pods = NodePods(self.kubernetes, "n1", self._hears, print, "slurm-nodes")
-        here = Here(lambda: self.pods.slurmd, lambda _: self.jobs, lambda: ("gpu:2", 1))
+        here = Here(
+            lambda: self.pods.slurmd, lambda _: self.jobs, lambda: ("gpu:2", 1), lambda: self.awaited
+        )
         self.now = 1000.0
         names = "n1", "slurm-nodes", "example.io/name"
         self.runner = SlurmdRunner(self.kubernetes, *names, here, says, clock=lambda: self.now)
@@ -200,9 +224,9 @@ class Bench:
     def _hears(self) -> None:
         self.runner.hears()
 
-    async def assign(self, revision: str | None) -> None:
+    async def assign(self, revision: str | None, **data: Any) -> None:
         if revision is not None:
-            data = {"metadata": {"name": revision, "namespace": "slurm-nodes"}, "data": DATA}
+            data = {"metadata": {"name": revision, "namespace": "slurm-nodes"}, "data": DATA | data}
             await self.kubernetes.create_revision("slurm-nodes", data)
         annotations: dict[str, str | None] = {SLURMD: None}
         if revision is not None:
@@ -220,10 +244,16 @@ class Bench:
         return self.pod["metadata"]["labels"]["slurm-extender.io/revision"] if self.pod else None
 
     @property
-    def problem(self) -> str | None:
+    def condition(self) -> tuple[str, str]:
+        """Its status and message; "" each where there is none."""
         conditions = self.kubernetes.read("nodes", "n1")["status"].get("conditions") or ()
         told = {each["type"]: each for each in conditions}.get("slurm-extender.io/SlurmdProblem")
-        return told["message"] if told and told["status"] == "True" else None
+        return (told["status"], told["message"]) if told else ("", "")
+
+    @property
+    def problem(self) -> str | None:
+        status, message = self.condition
+        return message if status == "True" else None
 
 
 @pytest.fixture
@@ -327,6 +357,29 @@ async def test_what_cannot_be_made_is_told_on_the_node(bench: Bench) -> None:
     await eventually(lambda: bench.problem is None)
 
 
+async def test_where_the_agent_is_to_find_the_devices_it_waits_for_their_drivers(bench: Bench) -> None:
+    """Slurm takes what a node has when it makes the node, and never again."""
+    bench.awaited = "no driver tells of the GPU at 0000:19:00.0"
+    words = f"no slurmd Pod is made yet: {bench.awaited}; with slurm.gres in the pool it would be"
+    await bench.assign("gpu-1")
+    await eventually(lambda: bench.condition == ("False", words))
+    bench.now += 600
+    bench.runner.hears()
+    await eventually(lambda: bench.condition == ("True", words))
+    assert bench.pod is None
+    bench.awaited = ""
+    bench.runner.hears()
+    await eventually(lambda: bench.revision == "gpu-1")
+    await eventually(lambda: bench.condition[0] == "False")
+    assert bench.condition[1] == "the Node's slurmd Pod is as it was assigned"
+
+
+async def test_where_the_pool_says_the_devices_it_waits_for_no_driver(bench: Bench) -> None:
+    bench.awaited = "no driver tells of the GPU at 0000:19:00.0"
+    await bench.assign("gpu-1", slurm={"gres": ""})  # none
+    await eventually(lambda: bench.revision == "gpu-1")
+
+
 async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> None:
     """Whoever may make Pods in another namespace must not get all devices by a name."""
     bench.kubernetes.put(
@@ -339,111 +392,3 @@ async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> No
     await eventually(lambda: bench.pods.claims)
     assert not any(claim.slurmd for claim in (bench.pods.claims or {}).values())
     assert bench.pods.slurmd is None
-
-
-# -- What is left to it, in the kernel
-
-
-def start_slurmd(node: Node) -> str:
-    """The Node's slurmd Pod, as it was assigned. Returns its cgroup."""
-    node.slurmd_namespace = "slurm-nodes"
-    node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": ASSIGNED.annotations()}})
-    labels = {"slurm-extender.io/pool": "gpu", "slurm-extender.io/revision": "gpu-1"}
-    metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1"), "labels": labels}
-    node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
-    return node.start(B, guaranteed=False)
-
-
-@pytest.mark.real
-async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(one_driver: Node) -> None:
-    node = one_driver
-    slurmds = start_slurmd(node)
-    async with node.agent() as agent:
-        await eventually(lambda: node.has(slurmds) == "xyz")
-        node.bind(A, "gpu:1(IDX:1)")
-        pods = node.start(A)
-        await eventually(lambda: node.has(pods) == "y")
-        assert node.has(slurmds) == "xz"
-        with node.process(pods):
-            await node.delete(A)  # by force: its process has the device yet
-            await eventually(lambda: agent.clear().word == "there")
-            assert (node.has(pods), node.has(slurmds)) == ("y", "xz")
-        await eventually(lambda: agent.clear().word == "clear")
-        assert node.has(slurmds) == "xyz"  # the job that was told so begins now
-        node.bind(A, "gpu:1(IDX:1)")
-        await eventually(lambda: node.has(pods) == "y")
-        with node.process(pods):
-            await node.delete(A)
-            await asyncio.sleep(0.5)  # the agent has looked, and would do so again in 10 s
-        await eventually(lambda: node.has(slurmds) == "xyz")  # without a question, too
-
-
-@pytest.mark.real
-async def test_a_node_whose_slurmd_has_not_started_yet_is_fine_and_gives_no_device(
-    one_driver: Node,
-) -> None:
-    """Its first slurmd Pod needs the agent, and brings slurmd's list of devices."""
-    node = one_driver
-    node.gres.unlink()
-    node.slurmd_namespace = "slurm-nodes"
-    async with node.agent() as agent:
-        await until(node.condition, Condition.of({}, []))
-        assert not agent.health.troubles()
-        node.bind(A, "gpu:1(IDX:1)")
-        pods = node.start(A)
-        node.print_devices("xyz")
-        slurmds = start_slurmd(node)
-        await eventually(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
-        node.gres.unlink()
-        await eventually(lambda: "slurmd's list of devices" in agent.health.troubles())
-
-
-@pytest.mark.real
-async def test_an_agent_that_finds_no_list_leaves_pods_what_they_have(one_driver: Node) -> None:
-    node = one_driver
-    node.bind(A, "gpu:1(IDX:1)")
-    pods, slurmds = node.start(A), start_slurmd(node)
-    async with node.agent():
-        await eventually(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
-    node.gres.unlink()
-    async with node.agent(ready=False):
-        await asyncio.sleep(0.5)
-        assert (node.has(pods), node.has(slurmds)) == ("y", "xz")
-
-
-@pytest.mark.real
-async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(one_driver: Node) -> None:
-    """A job may compute on after slurmd's Pod was deleted by force."""
-    node = one_driver
-    slurmds = start_slurmd(node)
-    async with node.agent() as agent:
-        await eventually(lambda: node.has(slurmds) == "xyz")
-        with node.process(slurmds):
-            node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": {SLURMD: None}}})
-            node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
-            node.bind(A, "gpu:1(IDX:1)")
-            pods = node.start(A)
-            await eventually(lambda: f"ml/{A}" in agent.problems)
-            assert node.has(pods) == ""
-        await eventually(lambda: node.has(pods) == "y")
-
-
-def test_of_a_gpu_in_parts_native_jobs_may_have_others() -> None:
-    x, y, z = (Number(1, minor) for minor in range(3))
-    others = [Entry(1, x), Entry(2, y, in_part=True), Entry(3, y, in_part=True)]
-    assert share.entries({9}, {x, y, z}, others) == {Entry(9, y, in_part=True), Entry(9, z)}
-
-
-def test_its_share_of_cores_and_memory_is_what_pods_of_jobs_leave() -> None:
-    cpus = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
-    slurmd = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
-    pod = Claim(A, "ml/p", cores=(1, 2), memory_mb=1000, of_job=True)
-    shares = with_share({A: pod, B: slurmd}, cpus, 4000)
-    assert shares[A] == pod
-    assert (shares[B].cores, shares[B].memory_mb) == ((0, 3), 3000)
-    now = {"cpuset.cpus": "", "memory.max": "max", "memory.swap.max": "max"}
-    written = limits_of(shares[B], cpus).corrections(now)
-    assert written == {"cpuset.cpus": "0,3-4,7", "memory.max": str(3000 << 20)}
-    alone = limits_of(with_share({B: slurmd}, cpus, 4000)[B], cpus)
-    assert alone.corrections(now | written) == {"cpuset.cpus": "0-7", "memory.max": str(4000 << 20)}
-    assert with_share({A: pod}, cpus, 4000) == {A: pod}

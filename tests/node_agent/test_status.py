@@ -69,6 +69,7 @@ def test_native_jobs_of_both_releases_are_shown(job: str, tmp_path: Path) -> Non
     (scope / "system").mkdir(parents=True)
     for step in ("step_0", "step_batch"):
         (scope / job / step / "user").mkdir(parents=True)
+    (scope / job / "cgroup.events").write_text("populated 1\n")
     (scope / job / "cpuset.cpus").write_text("2\n")
     (scope / job / "cpuset.cpus.effective").write_text("2\n")
     (scope / job / "memory.max").write_text("104857600\n")

@@ -59,6 +59,8 @@ class Fleet:
         self.nodes = nodes
         self.seen = Seen({node: [] for node in nodes})
         self.troubles: dict[tuple[str, str], object] = {}
+        self.gres = ""
+        """The devices that agents find."""
         self._native: dict[str, list[str]] = {}
         self._threads = ThreadPoolExecutor(_THREADS)
         self.slurmrestd = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
@@ -117,7 +119,9 @@ class Fleet:
             runner.hears()
 
         pods = NodePods(api, node, hears, lambda _: None, POOLS_NAMESPACE)
-        here = Here(lambda: pods.slurmd, lambda _: self._native.get(node, []), lambda: ("", 1))
+        here = Here(
+            lambda: pods.slurmd, lambda _: self._native.get(node, []), lambda: (self.gres, 1), str
+        )
 
         def says(part: str, trouble: object) -> None:
             self.troubles[node, part] = trouble

@@ -51,6 +51,29 @@ def test_a_roll_out_waits_for_jobs_and_goes_on_below_a_pod(world: World) -> None
         assert world.actors.see("p") is not None
 
 
+def test_a_node_that_a_person_has_slurm_forget_is_told_anew(world: World) -> None:
+    """What the agent has found since then, say: Slurm takes it when it makes the node."""
+
+    def gres(node: str) -> str:
+        return str(world.nodes().get(node, {"gres": "?"})["gres"])
+
+    node, other = NODES[:2]
+    world.write(pools(slurm={"gres": None}))
+    eventually(lambda: not any(map(gres, NODES)), "no node has devices", 60)
+    world.all_serve(*NODES)
+    world.fleet.gres = "gpu:h100:4"
+    try:
+        for each in (node, other):
+            if each == node:
+                world.cluster.run_slurm("scontrol", "delete", f"nodename={each}")
+            world.cluster.kubectl("delete", "pod", "-n", POOLS_NAMESPACE, pod_name(each), "--wait=false")
+        eventually(lambda: gres(node) == "gpu:h100:4", "the node has devices", 60)
+        world.all_serve(*NODES)
+        assert gres(other) == ""
+    finally:
+        world.fleet.gres = ""
+
+
 def test_a_roll_out_goes_on_below_an_adopted_pod(world: World) -> None:
     cluster, node = world.cluster, NODES[1]
     cluster.stop("extender")
