@@ -125,8 +125,6 @@ class AllStates(dict[int, JobState]):
     """How many entries did not name their job: any job that is not in the answer may be one of them."""
     waiting: Mapping[int, int] = MappingProxyType({})
     """The jobs of all users that wait, and how many tasks of an array wait together under its id."""
-    begun: Mapping[int, int] = MappingProxyType({})
-    """How many tasks of an array run, or have ended: to ask for the array is to read them all."""
 
 
 class Sharing(enum.StrEnum):
@@ -306,6 +304,9 @@ class Job:
     held: bool = False
     more_tasks: int | None = None
     """Of an array with a limit (--array=0-9%2): how many more of its tasks may run at a time."""
+    begun_tasks: int = 0
+    """Of an array that was asked for by itself: how many tasks run, or have ended. Slurm tells all of
+    them each time."""
 
     @property
     def grant(self) -> Grant:

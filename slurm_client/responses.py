@@ -58,8 +58,8 @@ def _why(error: Exception, entry: object) -> str:
 
 def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
     """Of `jobs` in GET jobs/state/."""
-    found, malformed, waiting, begun = AllStates(), list[str](), dict[int, int](), dict[int, int]()
-    found.entries, found.waiting, found.begun = len(entries), waiting, begun
+    found, malformed, waiting = AllStates(), list[str](), dict[int, int]()
+    found.entries, found.waiting = len(entries), waiting
     for entry in entries:
         job_id = None
         try:
@@ -69,8 +69,6 @@ def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
                 found[job_id] = state
             if state.pending:
                 waiting[job_id] = waiting.get(job_id, 0) + 1
-            elif part:
-                begun[job_id] = begun.get(job_id, 0) + 1
         except _CANNOT_BE_READ as error:
             malformed.append(_why(error, entry))
             if job_id is None:
@@ -145,6 +143,7 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         requeue=bool(entry.get("requeue")),
         held=bool(entry.get("hold")),
         more_tasks=_more_tasks(entry, others),
+        begun_tasks=len(others),
     )
 
 

@@ -19,7 +19,7 @@ from extender.pools.pool import Pool
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import OutcomeUnknown, SlurmError, Unreadable
-from slurm_client.model import AllStates, Job
+from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 
 PART = "pending demand"
@@ -86,12 +86,11 @@ class DemandReader:
         self._pause_s = max(_INTERVAL_S, min(_SHARE * (clock() - began), _LONGEST_PAUSE_S))
 
     async def _read(self, pools: Sequence[Pool]) -> Mapping[str, Demand]:
-        states = await self._slurm.all_states()
-        waiting = states.waiting
+        waiting = (await self._slurm.all_states()).waiting
         self._known = {job_id: self._known[job_id] for job_id in waiting if job_id in self._known}
         now = asyncio.get_running_loop().time()
         new = [job_id for job_id in waiting if job_id not in self._known]
-        await self._ask_each([*new, *self._due(pools, states, now)], now)
+        await self._ask_each([*new, *self._due(pools, now)], now)
         nodes = (await self._slurm_nodes.read(_INTERVAL_S)).nodes
         jobs = [(known.job, waiting[job_id]) for job_id, known in self._known.items()]
         return await asyncio.to_thread(demand, pools, jobs, self._cluster.view.partitions, nodes)
@@ -120,13 +119,13 @@ class DemandReader:
         else:  # it has begun, or ended, since
             self._known.pop(job_id, None)
 
-    def _due(self, pools: Sequence[Pool], states: AllStates, now: float) -> list[int]:
+    def _due(self, pools: Sequence[Pool], now: float) -> list[int]:
         """Returns the jobs that are read again now. An array with a limit is not let rest while more of
         its tasks may begin: how many may changes as they do."""
         wanted = frozenset[str]().union(*(pool.partitions for pool in pools))
         due = []
         for job_id, (job, read_at) in self._known.items():
-            long = states.begun.get(job_id, 0) > _MANY and not job.more_tasks
+            long = job.begun_tasks > _MANY and not job.more_tasks
             rests = _RESTS_S if long or wanted.isdisjoint(job.partition.split(",")) else 0.0
             if read_at + rests <= now:
                 due.append((read_at + rests, job_id))

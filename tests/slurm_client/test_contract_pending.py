@@ -97,8 +97,8 @@ class TestNativeJobs:
             return (await native.slurm.all_states()).waiting.get(array) == 9
 
         await eventually(one_runs)
-        assert (await native.slurm.all_states()).begun == {array: 1}
-        assert (await native.read(array)).more_tasks == 2
+        job = await native.read(array)
+        assert (job.more_tasks, job.begun_tasks) == (2, 1)
 
     async def test_several_partitions_are_all_told(self, native: RealBench) -> None:
         await native.fill()
