@@ -337,7 +337,8 @@ def test_a_drain_that_a_crash_left_is_taken_back_by_the_next_leader() -> None:
 def test_no_job_is_lost_and_all_come_to_the_newest_template(
     seed: int, stop_after: int, most: int | str
 ) -> None:
-    """Jobs come and go, Nodes are cordoned, templates change, some crash; at last all is quiet."""
+    """Jobs come and go, Nodes are cordoned, machines are off, templates change, some crash; at last all
+    is quiet."""
     world = World(8, wide(max_unavailable=most, stop_after=stop_after), seed)
     for _ in range(80):
         world.something_happens()
@@ -348,6 +349,7 @@ def test_no_job_is_lost_and_all_come_to_the_newest_template(
         machine.cordoned, machine.matches, machine.jobs, machine.pods = False, True, 0, 0
         machine.bad, machine.label, machine.reservations = False, None, []
         machine.states -= {"RESERVED", "MAINTENANCE"}
+        world.turn_on(machine)
         world.undrain(machine)
     world.settle(160)
     assert world.lost_jobs == 0

@@ -176,6 +176,10 @@ class World:
         machine = self.machines[action.member.node]
         match action:
             case Assign(_, assignment):
+                down = machine.reason == PERSON and machine.states & {"DOWN", "DRAIN"} == {"DOWN"}
+                assert machine.off or not (down and machine.running), (
+                    "what a person has set DOWN would serve again"
+                )
                 machine.assigned = assignment
             case Drain(_, reason):
                 assert machine.in_slurm
@@ -308,10 +312,10 @@ class World:
         if machine.reason == PERSON:
             machine.states, machine.reason = {"NOT_RESPONDING"}, ""
 
-    def something_happens(self) -> None:  # noqa: C901 -- a table
+    def something_happens(self) -> None:  # noqa: C901, PLR0912 -- a table
         """To one of the machines, or the file."""
         machine, luck = self.random.choice(list(self.machines.values())), self.random.random
-        match self.random.randrange(11):
+        match self.random.randrange(12):
             case 0 | 1 | 2:
                 self.start_job(machine)
             case 3 | 4:
@@ -323,7 +327,8 @@ class World:
                 machine.deleted = machine.running is not None and luck() < 0.2
                 machine.label = ON_HOST if luck() < 0.2 else None
             case 7 if not machine.states and machine.in_slurm:
-                machine.states, machine.reason = {"DRAIN"}, PERSON
+                machine.states, machine.reason = {"DRAIN" if luck() < 0.5 else "DOWN"}, PERSON
+                machine.jobs = 0 if "DOWN" in machine.states else machine.jobs
             case 7:
                 self.undrain(machine)
             case 8:
@@ -338,6 +343,23 @@ class World:
             case 10:
                 machine.reservations = []
                 machine.states -= {"RESERVED", "MAINTENANCE"}
+            case 11 if not machine.off and luck() < 0.3:
+                self.turn_off(machine)
+            case 11 if machine.off:
+                self.turn_on(machine)
+
+    def turn_off(self, machine: Machine) -> None:
+        """With its jobs; slurmctld has given it up."""
+        machine.off = machine.silent = True
+        machine.jobs = machine.pods = 0
+        if machine.in_slurm:
+            machine.states |= {"DOWN", "NOT_RESPONDING"}
+            machine.reason = machine.reason or "Not responding"
+
+    def turn_on(self, machine: Machine) -> None:
+        """Its kubelet starts the containers again."""
+        machine.off = machine.silent = False
+        machine.made_at = self.now
 
     def states_of(self, machine: Machine) -> set[str]:
         return set(machine.states)
