@@ -25,6 +25,8 @@ POWER_SAVING = (
 )
 IMAGE = "registry.example.com/slurmd:1"
 """The image of the page's first example."""
+GRES = "gpu:h100:4"
+"""Its devices."""
 
 
 def pools(image: str = IMAGE, **changed: Any) -> str:
@@ -101,14 +103,16 @@ class World:
         eventually(lambda: self.open() == set(nodes), f"{nodes} open", within)
 
     def all_run(self, image: str, weight: int, within: float) -> None:
-        """Waits until all Nodes run this, and Slurm knows their nodes by this weight."""
+        """Waits until all Nodes run this, and Slurm knows their nodes by this weight, and by the devices
+        of the page's first example."""
+        told = {"weight": weight, "gres": GRES}.items()
 
         def old() -> list[str]:
             images, nodes = self.images(), self.nodes()
             return [
                 name
                 for name in NODES
-                if images.get(name) != image or nodes.get(name, {"weight": 0})["weight"] != weight
+                if images.get(name) != image or not told <= nodes.get(name, {}).items()
             ]
 
         eventually_not(old, f"all Nodes run {image}", within)
