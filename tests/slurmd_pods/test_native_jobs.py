@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.layout import Layout
+from deploy.local.slurm_tree import tree_place
 from tests.end_to_end.actors import eventually, eventually_not
 from tests.slurmd_pods.world import NODES, World
 
@@ -16,7 +19,8 @@ pytestmark = pytest.mark.real
 
 DYNAMIC = ("-p", "dynamic", "--mem=100")
 RANKS = 16
-RANK = (Path(__file__).parent / "rank.sh").read_text()
+HERE = Path(__file__).parent
+RANK = (HERE / "rank.sh").read_text()
 
 
 def alices(world: World, program: str, *arguments: str) -> list[str]:
@@ -29,16 +33,30 @@ def home(world: World) -> Path:
     return Layout(world.cluster.directory).home / "alice"
 
 
-def test_ranks_on_two_nodes_exchange_words_by_pmi2(world: World) -> None:
-    """Each one's neighbour is on the other node."""
-    step = ("-N", "2", "-n", str(RANKS), "--distribution=cyclic", "--mpi=pmi2")
-    lines = alices(world, "srun", *DYNAMIC, *step, "bash", "-c", RANK)
+def exchange_words(world: World, mpi: str, *program: str) -> None:
+    """Runs ranks on two nodes, each one's neighbour on the other, and sees that all hear theirs."""
+    step = ("-N", "2", "-n", str(RANKS), "--distribution=cyclic", f"--mpi={mpi}")
+    lines = alices(world, "srun", *DYNAMIC, *step, *program)
     heard = dict(line.split() for line in lines)
     said = {int(word.split(":")[1]): word for word in heard}
     assert len(said) == RANKS
     assert heard == {said[rank]: said[(rank + 1) % RANKS] for rank in range(RANKS)}
     nodes = {rank: word.split(":")[0] for rank, word in said.items()}
     assert all(nodes[rank] != nodes[(rank + 1) % RANKS] for rank in range(RANKS))
+
+
+def test_ranks_on_two_nodes_exchange_words_by_pmi2(world: World) -> None:
+    exchange_words(world, "pmi2", "bash", "-c", RANK)
+
+
+def test_ranks_on_two_nodes_exchange_words_by_pmix(world: World) -> None:
+    if world.cluster.spec.release == "26.05":
+        pytest.skip("Debian's Slurm 26.05 has no mpi/pmix")
+    assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
+    (library,) = tree_place(world.cluster.spec).glob("usr/lib/*/libpmix.so.2")
+    source, program = HERE / "rank.c", home(world) / "rank"
+    subprocess.run(["cc", "-o", program, source, library, "-Wl,--allow-shlib-undefined"], check=True)
+    exchange_words(world, "pmix", "./rank")
 
 
 def test_an_array_writes_into_a_folder_that_all_nodes_share(world: World) -> None:
