@@ -26,8 +26,8 @@ class Observer:
     """How many of them may be out of service at a time."""
     served: set[str] = field(default_factory=set)
     looks: int = 0
-    beyond: list[frozenset[str]] = field(default_factory=list)
-    """The nodes out of service at each look that saw too many."""
+    beyond: list[dict[str, str]] = field(default_factory=list)
+    """At each look that saw too many nodes out of service: these, with sinfo's word for each."""
     most_out: int = 0
     went: list[tuple[float, str]] = field(default_factory=list)
     """When each node went out of service, by time.monotonic()."""
@@ -66,7 +66,7 @@ class Observer:
         self.looks += 1
         self.most_out = max(self.most_out, len(out))
         if len(out) > self.limit:
-            self.beyond.append(out)
+            self.beyond.append({node: states.get(node, "unknown") for node in sorted(out)})
         self._out = out
 
     def joined_s(self, starts: Iterable[tuple[str, float]]) -> list[float]:
