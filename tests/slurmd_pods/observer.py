@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from deploy.local.cluster import Cluster
 
 _LOOK_S = 0.2
-_OPEN = frozenset({"idle", "mixed", "allocated", "completing"})
+_OPEN = frozenset({"idle", "mixed", "allocated", "completing", "planned"})
 """sinfo's words for nodes that take jobs: other states have a mark behind them, or are other words."""
+_PLANNED = "-"
+"""The mark of a node that sched/backfill keeps for a job that waits: it is in service."""
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Observer:
 
     def _look(self, began: float) -> None:
         states = states_of_nodes(self.cluster)
-        opened = {node for node, state in states.items() if state in _OPEN}
+        opened = {node for node, state in states.items() if state.removesuffix(_PLANNED) in _OPEN}
         self.waited += "draining" in states.values()
         self.came += [(began, node) for node in sorted(opened - (self.served - self._out))]
         self.served |= opened
