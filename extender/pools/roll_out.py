@@ -17,7 +17,6 @@ from extender.pools.pool import Pool
 from wellknown.slurmd_pod import Assignment
 
 _LONGEST_WORDS = 300
-_NOT_IN_FILE = "the pool is not in the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +88,16 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
     outside = [each for each in members if each.node not in wanted_names and not _stays(each)]
     reserved = [each for each in members if _waits(pool, each, each.node in wanted_names)]
     stopped = _stopped(pool, inside)
-    too_many_names = _kept(pool, members, matching)
-    kept = [each for each in outside if each.node in too_many_names]
-    keeps = _why_kept(pool, len(kept))
+    kept_names = _kept(pool, members, matching)
+    kept = [each for each in outside if each.node in kept_names]
+    leaving = [each for each in outside if each.node not in kept_names]
     at_rest = [each for each in (*inside, *kept) if each.asleep or each.cordoned]
     awake = [each for each in inside if _is_awake(each)]
     actions = [
-        *(
-            action
-            for each in outside
-            if each.node not in too_many_names
-            for action in _leave(pool, each)
-        ),
+        *(action for each in leaving for action in _leave(pool, each)),
         *(action for each in at_rest for action in _rest(pool, each)),
-        *_go_on(pool, awake, stopped or ("" if pool.data else _NOT_IN_FILE)),
-        *_go_on(pool, [each for each in kept if _is_awake(each)], keeps),
+        *_serve(pool, awake, rolls_out=pool.in_file and not stopped),
+        *_serve(pool, [each for each in kept if _is_awake(each)], rolls_out=False),
     ]
     state = PoolState(
         wanted=len(inside),
@@ -126,11 +120,12 @@ def _is_awake(member: Member) -> bool:
     return member.ready and not (member.asleep or member.cordoned or member.set_down)
 
 
-def _go_on(pool: Pool, awake: Sequence[Member], stopped: str) -> Iterator[Action]:
+def _serve(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iterator[Action]:
+    """Has Nodes serve, and get the newest revision where that is rolled out."""
     yield from (Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each))
-    yield from (_resume(each) for each in awake if _to_resume(pool, each, stopped))
+    yield from (_resume(each) for each in awake if _to_resume(pool, each, rolls_out=rolls_out))
     yield from (action for each in awake for action in _note_boot(each))
-    yield from _get_newest(pool, awake, stopped)
+    yield from _get_newest(pool, awake, rolls_out=rolls_out)
 
 
 def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> frozenset[str]:
@@ -265,22 +260,22 @@ def _note_boot(member: Member) -> Iterator[Action]:
         yield Assign(member, replace(member.assigned, boots=False))
 
 
-def _get_newest(pool: Pool, awake: Sequence[Member], stopped: str) -> Iterator[Action]:
-    """Nodes without slurmd get the newest revision, then those that have another. While the newest one
-    fails nobody gets it: a Node without slurmd gets what most others have."""
+def _get_newest(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iterator[Action]:
+    """Nodes without slurmd get the newest revision, then those that have another. Where it is not rolled
+    out, since it fails say, nobody gets it: a Node without slurmd gets what most others have."""
     without = [each for each in awake if not each.revision and each.has_agent and each.pod is None]
     yield from (action for each in awake for action in _boot(each))
-    newest = _used_most(awake) if stopped else pool.assignment
+    newest = pool.assignment if rolls_out else _used_most(awake)
     if newest is None:
         return
-    start = len(awake) if stopped else _may_start(pool, awake)
+    start = _may_start(pool, awake) if rolls_out else len(awake)
     for each in sorted(without, key=lambda each: each.node):
         if each.slurm is not None:
             yield from _come_back(pool, each, newest)
         elif start > 0:
             start -= 1
             yield Assign(each, newest)
-    if not stopped:
+    if rolls_out:
         yield from _replace(pool, awake, start)
 
 
@@ -330,9 +325,9 @@ def _is_being_deleted(member: Member) -> bool:
     return leaving and member.slurm is not None and not (member.held or member.waited_for)
 
 
-def _to_resume(pool: Pool, member: Member, stopped: str) -> bool:
+def _to_resume(pool: Pool, member: Member, *, rolls_out: bool) -> bool:
     """Whether the pool's drain of a node is over."""
-    done = not _outdated(pool, member) or bool(stopped) or not _has_its_turn(pool, member)
+    done = not (rolls_out and _outdated(pool, member) and _has_its_turn(pool, member))
     fit = member.registered and not member.away and not member.failing
     return done and fit and member.drained_by_pool
 

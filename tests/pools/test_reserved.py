@@ -168,7 +168,7 @@ def test_a_pool_that_is_no_more_lets_what_is_reserved_run_on() -> None:
     world, machine = served(2)
     revision = machine.assigned
     world.reserve(machine, begins_in=50_000, lasts=300)
-    world.pool = Pool("gpu", {}, 0)
+    world.pool = Pool("gpu", {}, 0, in_file=False)
     for other in world.machines.values():
         other.matches = False
     world.settle()
@@ -244,7 +244,7 @@ def test_a_node_that_is_reserved_again_in_its_maintenance_comes_back_as_it_was()
 def test_a_pool_that_is_no_more_gives_a_reserved_node_free_that_it_was_about_to_drop() -> None:
     world, machine = served(1)
     machine.jobs = 8
-    world.pool = Pool("gpu", {}, 0)
+    world.pool = Pool("gpu", {}, 0, in_file=False)
     machine.matches = False
     world.settle(3)
     assert machine.states == {"DRAIN"}
