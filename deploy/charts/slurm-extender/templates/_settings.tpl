@@ -56,7 +56,11 @@ values (JSON). `extender.settings` has all others.
 {{- range $key, $value := index . 1 }}
 {{- if ne $value nil }}
 - name: {{ $prefix }}{{ snakecase $key | upper }}
-  value: {{ kindIs "slice" $value | ternary (join "," $value) (kindIs "map" $value | ternary (toJson $value) (kindIs "float64" $value | ternary (printf "%v" $value) $value)) | toString | quote }}
+  {{- if kindIs "slice" $value }}
+  value: {{ join "," $value | quote }}
+  {{- else }}
+  value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
+  {{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
