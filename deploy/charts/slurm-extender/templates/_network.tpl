@@ -19,3 +19,11 @@
   {{- end }}
   {{- include "slurm-extender.peers" (list "to" .Values.networkPolicy.kubeApiServer.cidrs) | nindent 2 }}
 {{- end -}}
+
+{{/* slurmrestd, at the port of its address. */}}
+{{- define "slurm-extender.slurmEgress" -}}
+{{- $slurm := urlParse (default "http://none:6820" .Values.slurm.restUrl) -}}
+- ports:
+  - {port: {{ splitList ":" $slurm.host | rest | last | default (eq $slurm.scheme "https" | ternary "443" "80") }}}
+  {{- include "slurm-extender.peers" (list "to" .Values.networkPolicy.slurm.cidrs) | nindent 2 }}
+{{- end -}}

@@ -47,6 +47,7 @@ values (JSON). `extender.settings` has all others.
 {{- $_ := set $made "POOLS_FILE" "/etc/slurm-extender/pools/pools.yaml" -}}
 {{- $_ := set $made "POOLS_NAMESPACE" .Values.pools.namespace -}}
 {{- end -}}
+{{- if eq .Values.scheduler.mode "own" }}{{ $_ := set $made "SCHEDULER_CONFIG_FILE" "/etc/slurm-extender/kube-scheduler/config.yaml" }}{{ end -}}
 {{- toJson $made -}}
 {{- end -}}
 
@@ -78,20 +79,31 @@ values (JSON). `extender.settings` has all others.
 {{- end }}
 {{- end -}}
 
-{{/* The files that the extender reads. Whole volumes, not parts: kubelets renew only these. */}}
-{{- define "slurm-extender.volumes" -}}
+{{/* What it takes to ask Slurm. Whole volumes, not parts of them: kubelets renew only these. */}}
+{{- define "slurm-extender.slurmVolumes" -}}
 - name: slurm-token
   secret:
     secretName: {{ required "slurm.tokenSecret.name: the Secret with the JWT of SlurmUser" .Values.slurm.tokenSecret.name }}
     items: [{key: {{ .Values.slurm.tokenSecret.key }}, path: token}]
-- name: policy
-  configMap:
-    name: {{ include "slurm-extender.fullname" . }}-policy
 {{- if .Values.slurm.caSecret.name }}
 - name: slurm-ca
   secret:
     secretName: {{ .Values.slurm.caSecret.name }}
     items: [{key: {{ .Values.slurm.caSecret.key }}, path: ca.crt}]
+{{- end }}
+{{- end -}}
+
+{{/* The files that the extender reads. */}}
+{{- define "slurm-extender.volumes" -}}
+{{ include "slurm-extender.slurmVolumes" . }}
+- name: policy
+  configMap:
+    name: {{ include "slurm-extender.fullname" . }}-policy
+{{- if eq .Values.scheduler.mode "own" }}
+- name: kube-scheduler  # the extender looks whether it spares other Pods
+  configMap:
+    name: {{ include "slurm-extender.fullname" . }}-kube-scheduler
+    items: [{key: config.yaml, path: config.yaml}]
 {{- end }}
 {{- if ne .Values.webhooks.certificates.mode "selfManaged" }}
 - name: tls
@@ -123,8 +135,9 @@ values (JSON). `extender.settings` has all others.
 {{- end }}
 {{- end -}}
 
+{{/* Where containers find volumes, given as YAML. */}}
 {{- define "slurm-extender.mounts" -}}
-{{- range include "slurm-extender.volumes" . | fromYamlArray }}
+{{- range fromYamlArray . }}
 - {name: {{ .name }}, mountPath: /etc/slurm-extender/{{ .name }}, readOnly: true}
 {{- end }}
 {{- end -}}
