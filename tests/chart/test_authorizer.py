@@ -1,4 +1,4 @@
-"""A real authorizer lets each program do what it asks, and a real kube-scheduler runs on the chart's word."""
+"""A real authorizer lets each program do what it asks, and a real kube-scheduler runs by it."""
 
 from __future__ import annotations
 
