@@ -1,5 +1,5 @@
-"""The pages for people: README, docs/ and the pages of examples. Their links, anchors and blocks of code,
-as a Markdown parser reads them."""
+"""The pages for people, README, docs/ and those of examples: their links, anchors and blocks of code, as a
+parser of Markdown reads them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -22,7 +23,9 @@ PAGES = sorted(
 )
 _ANCHOR = re.compile(r'<a id="([^"]+)">')
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
-_MARK = re.compile(r"(?P<kind>run|run by|not run)(?:: (?P<what>.*?))?(?P<section>, all of this section)?")
+_MARK = re.compile(
+    r"(?P<kind>run|run by|not run)(?:: (?P<what>.*?))?(?P<section>, all of this section)?"
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def anchors(page: Path) -> frozenset[str]:
     seen: Counter[str] = Counter()
     found = set(_ANCHOR.findall(page.read_text()))
     tokens = _tokens(page)
-    for opened, heading in zip(tokens, tokens[1:], strict=False):
+    for opened, heading in pairwise(tokens):
         if opened.type == "heading_open":
             text = "".join(child.content for child in heading.children or ())
             anchor = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")

@@ -65,7 +65,9 @@ def test_readme_has_a_place_for_each_section_that_it_had() -> None:
 
 
 def test_every_page_is_in_readmes_list() -> None:
-    listed = {link.partition("#")[0] for page in PAGES[:] for link in links(page) if page.name == "README.md"}
+    listed = {
+        link.partition("#")[0] for page in PAGES[:] for link in links(page) if page.name == "README.md"
+    }
     pages = {page.relative_to(CHECKOUT) for page in PAGES if page.parent == CHECKOUT / "docs"}
     assert [str(page) for page in sorted(pages) if str(page) not in listed] == []
 
