@@ -1,5 +1,5 @@
-"""`python -m deploy.settings_page` writes the tables of docs/configure.md: every setting of both programs,
-as their Settings have it, with the chart's value for it.
+"""`python -m deploy.settings_page` writes the tables of docs/configure.md: the settings of both programs
+as their Settings have them, with the chart's value for each.
 
 The text around them is the page's own. `make docs` runs this; a test fails where it was not run.
 """

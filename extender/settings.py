@@ -149,7 +149,7 @@ class Settings(BaseSettings):
     fast_path: bool = True
     """Ask Slurm for a node at once (job/allocate) where that hurts nobody; off: every job is queued."""
     poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
-    """How often Slurm is asked for jobs' states while a Pod waits; else it is asked a quarter as often."""
+    """How often Slurm is asked for jobs' states while a Pod waits; else a quarter as often."""
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
     """How long a granted job is kept while its Pod is not bound."""
     volume_bind_timeout_s: float = Field(default=600.0, ge=0, lt=86400)

@@ -1,5 +1,5 @@
-"""The pages for people, README, docs/ and those of examples: their links, anchors and blocks of code, as a
-parser of Markdown reads them."""
+"""The pages for people, README, docs/ and those of examples: their links, anchors and blocks of code, as
+a parser of Markdown reads them."""
 
 from __future__ import annotations
 
