@@ -49,8 +49,8 @@ _SIGNS: Final = {
 
 @dataclass(frozen=True)
 class Program:
-    """A program with settings: its file, and the chart's values for settings that have one of their own.
-    All others are given by `others`, which is followed by the setting's name."""
+    """A program with settings: its file, and the chart's values for settings that have one of their own;
+    "" where the chart gives it by itself. All others are given by `others` and the setting's name."""
 
     settings: type[BaseSettings]
     source: str
@@ -58,8 +58,61 @@ class Program:
     others: str
 
 
-EXTENDER: Final = Program(ExtenderSettings, "extender/settings.py", {}, "extender.settings.")
-AGENT: Final = Program(AgentSettings, "node_agent/settings.py", {}, "nodeAgent.settings.")
+EXTENDER: Final = Program(
+    ExtenderSettings,
+    "extender/settings.py",
+    {
+        "kubeconfig": "",
+        "namespace": "",
+        "scope": "scheduler.scope",
+        "pod_selector": "scheduler.podSelector",
+        "scheduler_name": "scheduler.name",
+        "gres": "gpuTypes",
+        "slurmrestd_url": "slurm.restUrl",
+        "slurm_token_file": "slurm.tokenSecret",
+        "kill_wait_s": "slurmKillWait",
+        "policy_file": "policy",
+        "policy": "policy.preset",
+        "pools_file": "pools.pools",
+        "pools_namespace": "pools.namespace",
+        "replica": "",
+        "listen_address": "",
+        "scheduler_address": "scheduler.mode",
+        "scheduler_client_ca_file": "scheduler.existing.clientCASecret",
+        "scheduler_port": "",
+        "admission_port": "",
+        "hooks_port": "",
+        "metrics_port": "",
+        "health_port": "",
+        "tls_cert_file": "webhooks.certificates",
+        "tls_key_file": "webhooks.certificates",
+        "tls_secret": "webhooks.certificates.secretName",
+        "tls_names": "",
+        "admission_client_ca_file": "webhooks.certificates.clientCASecret",
+        "webhook_configuration": "",
+        "hooks_token_file": "hooks.tokenSecret",
+    },
+    "extender.settings.",
+)
+AGENT: Final = Program(
+    AgentSettings,
+    "node_agent/settings.py",
+    {
+        "node": "",
+        "pod_uid": "",
+        "gres": "nodeAgent.gresList",
+        "kubeconfig": "",
+        "cgroups": "",
+        "nri": "nodeAgent.nri",
+        "resources": "gpuTypes",
+        "slurmd_namespace": "pools.namespace",
+        "node_name_label": "extender.settings.nodeNameLabel",
+        "listen_address": "",
+        "metrics_port": "",
+        "health_port": "",
+    },
+    "nodeAgent.settings.",
+)
 
 
 def rows(program: Program) -> Iterator[str]:
