@@ -23,15 +23,14 @@ PAGES = sorted(
 )
 _ANCHOR = re.compile(r'<a id="([^"]+)">')
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
-_MARK = re.compile(
-    r"(?P<kind>run|run by|not run)(?:: (?P<what>.*?))?(?P<section>, all of this section)?"
-)
+_MARK = re.compile(r"(run by|not run:|file:|run)(?: (.+?))?(, all of this section)?")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """How commands are tried. `kind` is `run` (by the test of this folder, on a cluster), `run by` (by
-    the test `what`) or `not run` (because of `what`)."""
+    """The comment before a block. Of commands it says how they are tried: `run` by a test of this
+    folder, on a cluster, `run by` the test `what`, or `not run` because of `what`. Of other text it says
+    that this is the `file` which commands of the page name so."""
 
     kind: str
     what: str
@@ -111,4 +110,7 @@ def _mark_in(text: str) -> tuple[Mark, bool] | None:
     """Returns the mark of a comment, and whether it counts to the end of the section."""
     comment = _COMMENT.match(text.strip())
     found = _MARK.fullmatch(" ".join(comment[1].split())) if comment else None
-    return (Mark(found["kind"], found["what"] or ""), bool(found["section"])) if found else None
+    if found is None:
+        return None
+    kind, what, section = found.groups()
+    return Mark(kind.removesuffix(":"), what or ""), section is not None
