@@ -31,7 +31,14 @@ from tests.documentation.pages import PAGES, Block, blocks
 from tests.end_to_end.actors import eventually_not
 from tests.readme import first_pod
 
-SHOWN = [(block, command) for page in PAGES for block in blocks(page) for command in commands(block)]
+SHOWN = [
+    (block, command)
+    for page in PAGES
+    if page.name != "CHANGELOG.md"
+    and not page.is_relative_to(CHECKOUT / "examples")  # tests of their own
+    for block in blocks(page)
+    for command in commands(block)
+]
 RUN = sorted({block.page for block, _ in SHOWN if block.mark and block.mark.kind == "run"})
 PREPARED = {"scope.md": "kubectl create namespace team-a"}
 """What pages take to be there; a Pod `chat`, README's first, is there always."""
