@@ -30,11 +30,9 @@ def code(folders: Iterable[str]) -> str:
     )
 
 
-SETTINGS = {
-    f"{program.settings.model_config['env_prefix']}{field.upper()}"
-    for program in (EXTENDER, AGENT)
-    for field in program.settings.model_fields
-} | set(SETTING.findall(code(["deploy/slurm", "node_agent/slurmd"])))
+SETTINGS = {setting.variable for program in (EXTENDER, AGENT) for setting in program.settings()} | set(
+    SETTING.findall(code(["deploy/slurm", "node_agent/slurmd"]))
+)
 """Of both programs, and of the scripts on Slurm's hosts and in slurmd Pods."""
 METRICS = {family.name for family in Telemetry().registry.collect()} | set(
     METRIC.findall(code(["deploy/monitoring", "extender", "node_agent", "service"]))

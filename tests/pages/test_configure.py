@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from functools import reduce
+
 import pytest
+import yaml
 
 from deploy.local.layout import CHECKOUT
-from deploy.settings_page import AGENT, EXTENDER, PAGE, Program, camel_case, docstrings, renewed, rows
+from deploy.settings_page import AGENT, EXTENDER, PAGE, Program, renewed, rows
 
+CHART = CHECKOUT / "deploy" / "charts" / "slurm-extender"
 TEXT = (CHECKOUT / PAGE).read_text()
 
 
@@ -16,12 +21,12 @@ def test_the_tables_are_what_the_code_does() -> None:
 
 @pytest.mark.parametrize("program", [EXTENDER, AGENT], ids=lambda program: program.source)
 def test_every_setting_says_what_it_does(program: Program) -> None:
-    assert set(program.settings.model_fields) == set(docstrings(program.settings))
+    assert [each.name for each in program.settings() if not each.words] == []
 
 
 @pytest.mark.parametrize("program", [EXTENDER, AGENT], ids=lambda program: program.source)
 def test_every_setting_has_its_row(program: Program) -> None:
-    assert len(list(rows(program))) == len(program.settings.model_fields) + 2
+    assert len(list(rows(program))) == len(program.model.model_fields) + 2
 
 
 @pytest.mark.parametrize(
@@ -41,8 +46,16 @@ def test_a_row_says_what_a_setting_is_by_default_and_may_be(name: str, default: 
     assert row.split(" | ")[2:4] == [default, kind]
 
 
-def test_values_are_named_as_the_chart_names_values() -> None:
-    assert camel_case("slurm_timeout_s") == "slurmTimeoutS"
+def test_every_value_on_the_page_is_one_of_the_chart() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    definitions = json.loads((CHART / "values.schema.json").read_text())["definitions"]
+    for program in ("extender", "nodeAgent"):
+        values[program]["settings"] = definitions[f"{program}Settings"]["properties"]
+    cells = [row.split(" | ")[1] for row in TEXT.splitlines() if row.startswith('| <a id="')]
+    named = [cell.strip("`").split(".") for cell in cells if cell.startswith("`")]
+    assert len(named) > len(cells) / 2
+    for path in named:
+        reduce(lambda found, part: found[part], path, values)
 
 
 def test_a_page_without_a_place_for_a_table_is_told() -> None:
