@@ -91,6 +91,13 @@ KUBE_SCHEDULERS = {
 }
 """What kube-scheduler asks about its Lease (client-go's leaderelection); for all else it has Kubernetes'
 own role."""
+CHECKS = {
+    Permission("create", "", "pods", "default"),
+    Permission("get", "", "pods", "default", "p"),
+    Permission("delete", "", "pods", "default", "p"),
+    Permission("get", "", "nodes", "", "n"),
+}
+"""What `slurm-extender check` asks."""
 
 
 class Recorder(KubernetesRest):
