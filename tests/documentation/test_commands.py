@@ -24,7 +24,9 @@ import pytest
 import yaml
 
 from deploy.local.cluster import Cluster
+from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
+from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.documentation.commands import Command, commands, words
 from tests.documentation.pages import PAGES, Block, blocks
@@ -39,8 +41,26 @@ SHOWN = [
     for block in blocks(page)
     for command in commands(block)
 ]
-RUN = sorted({block.page for block, _ in SHOWN if block.mark and block.mark.kind == "run"})
-PREPARED = {"scope.md": "kubectl create namespace team-a"}
+INSTALLING = [
+    CHECKOUT / name
+    for name in (
+        "docs/without-helm.md",
+        "docs/install.md",
+        "docs/upgrade.md",
+        "docs/uninstall.md",
+        "README.md",
+    )
+]
+"""In this order, on a cluster without an extender. kwok plays the kubelets: no container runs."""
+RUN = sorted(
+    {block.page for block, _ in SHOWN if block.mark and block.mark.kind == "run"} - set(INSTALLING)
+)
+PREPARED = {
+    "first-day.md": "kubectl create namespace team-a",
+    "scope.md": "kubectl create namespace team-a",
+    "README.md": "kubectl create namespace team-a",
+    "without-helm.md": "kubectl create namespace team-a; kubectl create namespace slurm-extender",
+}
 """What pages take to be there; a Pod `chat`, README's first, is there always."""
 NAMES = {"ip-10-0-0-7": "node-4", "gpu-07": "node-4"}
 """Names on pages, and what is called so here."""
@@ -96,6 +116,7 @@ class Shell:
             self.cluster.directory / "bin",
             Path(sys.executable).parent,
             CHECKOUT / "deploy" / "slurm",
+            helm(silent).parent,
         )
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
@@ -105,6 +126,10 @@ class Shell:
                 "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
                 "PYTHONPATH": str(CHECKOUT),
                 "KUBECONFIG": str(self.cluster.kubeconfig),
+                **{
+                    f"HELM_{kind}_HOME": str(self.folder / "helm")
+                    for kind in ("CACHE", "CONFIG", "DATA")
+                },
             },
             capture_output=True,
             text=True,
@@ -116,15 +141,17 @@ class Shell:
 
     def follow(self, page: Path) -> None:
         """Does what a page says, from its top to its end."""
+        self.write(page)
         for block in blocks(page):
-            match block.mark:
-                case None:
-                    continue
-                case mark if mark.kind == "file":
-                    (self.folder / mark.what).write_text(block.text)
-                case mark if mark.kind == "run":
-                    for command in commands(block):
-                        self.type(command)
+            if block.mark and block.mark.kind == "run":
+                for command in commands(block):
+                    self.type(command)
+
+    def write(self, page: Path) -> None:
+        """Writes the files that a page has."""
+        for block in blocks(page):
+            if block.mark and block.mark.kind == "file":
+                (self.folder / block.mark.what).write_text(block.text)
 
     def type(self, command: Command, within: float = 20) -> None:
         """Runs it, and where the page says what it prints, again until that is so."""
@@ -168,8 +195,27 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.real
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_a_pages_commands_do_what_it_says(page: Path, cluster: Cluster, tmp_path: Path) -> None:
-    shell = Shell(cluster, tmp_path)
-    shell.run("kubectl delete namespace team-a slurm-extender --ignore-not-found")
+    do(page, Shell(cluster, tmp_path))
+
+
+@pytest.mark.real
+def test_the_pages_install_upgrade_and_uninstall_it(tmp_path: Path) -> None:
+    spec = ClusterSpec(nodes=4, extender=False)
+    (tmp_path / "deploy").symlink_to(CHECKOUT / "deploy")
+    with (
+        tempfile.TemporaryDirectory(prefix="installed-") as directory,
+        Cluster.up(spec, directory) as cluster,
+    ):
+        shell = Shell(cluster, tmp_path)
+        shell.write(CHECKOUT / "docs/install.md")
+        for page in INSTALLING:
+            do(page, shell)
+
+
+def do(page: Path, shell: Shell) -> None:
+    """Follows a page; what those before it have left is gone."""
+    if page.name not in {"upgrade.md", "uninstall.md"}:
+        shell.run("kubectl delete namespace team-a slurm-extender --ignore-not-found")
     if page.name in PREPARED:
         shell.run(PREPARED[page.name])
     shell.follow(page)
