@@ -3,7 +3,7 @@
 The text around them is each page's own. `make docs` runs this; a test fails where it was not run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from extender.placement.pending_reasons import PENDING_REASONS
@@ -80,12 +80,25 @@ def renewed(name: str, page: str) -> str:
     """Returns the page of this name with its part as the code has it. Raises ValueError where the page
     has no place for it."""
     source, make = PAGES[name]
+    return replaced(page, source, make())
+
+
+def replaced(page: str, source: str, lines: Iterable[str]) -> str:
+    """Returns the page with the part that is made from `source` as these lines. Raises ValueError where
+    the page has no place for it."""
     begin = f"<!-- Made by `make docs` from {source}. -->\n"
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(_END)
     if not (begins and ends):
         raise ValueError(f"the page lacks {begin.strip()} or {_END.strip()}")
-    return "".join((before, begin, *(f"{line}\n" for line in make()), _END, after))
+    return "".join((before, begin, *(f"{line}\n" for line in lines), _END, after))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yields the lines of a table."""
+    yield from _head(*heads)
+    for row in rows:
+        yield _row(*row)
 
 
 def main() -> None:
