@@ -1,0 +1,47 @@
+#!/bin/sh
+# shellcheck source=../steps.sh
+set -eu
+cd "$(dirname "$0")"
+. ../steps.sh
+
+begin
+
+is_adopted() {
+    noted='.metadata.annotations.slurm-extender\.io/adopted-as'
+    adopted=$(kubectl get pod adoption -o jsonpath="{$noted}")
+    [ -n "$adopted" ]
+}
+
+say "The Pod asks for no Slurm."
+apply pod.yaml
+wait_for "the Pod is bound" is_bound adoption
+[ -z "$job" ] || skip "every Pod of namespace $NAMESPACE goes to Slurm"
+of_slurm=$(slurm_node "$node")
+scontrol show node "$of_slurm" >/dev/null 2>&1 ||
+    skip "the Pod came to Node $node, which is none of Slurm's"
+
+say "It gets a job on its node within a second or so."
+[ "${ADOPTS:-}" = yes ] || WITHIN=10
+what="Pod adoption has a job"
+deadline=$(($(date +%s) + WITHIN))
+until is_adopted; do
+    [ "$(date +%s)" -lt "$deadline" ] || {
+        [ "${ADOPTS:-}" != yes ] || fail "$what: not within $WITHIN s"
+        skip "Pods are not adopted here (SLURM_EXTENDER_UNMANAGED_PODS=adopt)"
+    }
+    pause
+done
+run squeue -j "$adopted" -o "%i %j %T %N"
+seen=$(squeue -h -j "$adopted" -o "%T %N")
+[ "$seen" = "RUNNING $of_slurm" ] ||
+    fail "the Pod is on $of_slurm, and squeue says of its job $adopted: $seen"
+
+say "The Pod is not Slurm's to end."
+as_administrator scancel "$adopted"
+wait_for "job $adopted is over" is_over "$adopted"
+sleep 2
+look_at adoption
+[ "$phase" = Running ] || fail "the Pod does not run any more: $seen"
+show adoption
+
+pass "the Pod was adopted as job $adopted on $of_slurm, and outlived it"
