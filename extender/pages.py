@@ -3,12 +3,13 @@
 The text around them is each page's own. `make docs` runs this; a test fails where it was not run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from extender.placement.pending_reasons import PENDING_REASONS
 from extender.placement.table import TABLE, Row
 from extender.record.states import MOVES, State
+from extender.request import slurm_bridge
 from extender.request.annotations import ANNOTATIONS
 
 _END = "<!-- End of what is made. -->\n"
@@ -43,6 +44,17 @@ def _annotations() -> Iterator[str]:
         yield _row(name, row.kind.name, options, f"`{row.example}`", row.kind.allowed, row.note)
 
 
+def _slurm_bridge() -> Iterator[str]:
+    """Yields what becomes of slurm-bridge's annotations."""
+    own = {row.field: row.name for row in ANNOTATIONS}
+    yield from _head("slurm-bridge's annotation", "here", "note")
+    for row in slurm_bridge.TABLE:
+        note = "" if row in ANNOTATIONS else row.note
+        yield _row(f"`{row.name}`", f"[`{own[row.field]}`](#{own[row.field]})", note)
+    for name, why in slurm_bridge.NOT_READ.items():
+        yield _row(f"`{name}`", "does nothing, with a warning", f"{why[0].upper()}{why[1:]}.")
+
+
 def _pending_reasons() -> Iterator[str]:
     yield from _head("Slurm's reason", "the Pod is told", "counts against its owner alone")
     for row in PENDING_REASONS:
@@ -68,24 +80,32 @@ def _handler(row: Row, column: str) -> str:
     return "" if name.startswith("_") else f"`{name}`"
 
 
-PAGES: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
-    "docs/annotations.md": ("extender/request/annotations.py", _annotations),
-    "docs/waiting.md": ("extender/placement/pending_reasons.py", _pending_reasons),
-    "docs/architecture.md": ("extender/record/states.py and table.py", _states),
+PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
+    "docs/annotations.md": {
+        "extender/request/annotations.py": _annotations,
+        "extender/request/slurm_bridge.py": _slurm_bridge,
+    },
+    "docs/waiting.md": {"extender/placement/pending_reasons.py": _pending_reasons},
+    "docs/architecture.md": {"extender/record/states.py and table.py": _states},
 }
-"""The pages, each with what its part is made from, and the function that makes its lines."""
+"""The pages, each with what its parts are made from, and the functions that make their lines."""
 
 
 def renewed(name: str, page: str) -> str:
-    """Returns the page of this name with its part as the code has it. Raises ValueError where the page
-    has no place for it."""
-    source, make = PAGES[name]
+    """Returns the page of this name with its parts as the code has them. Raises ValueError where the
+    page has no place for one."""
+    for source, make in PAGES[name].items():
+        page = _with_part(page, source, make())
+    return page
+
+
+def _with_part(page: str, source: str, lines: Iterable[str]) -> str:
     begin = f"<!-- Made by `make docs` from {source}. -->\n"
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(_END)
     if not (begins and ends):
         raise ValueError(f"the page lacks {begin.strip()} or {_END.strip()}")
-    return "".join((before, begin, *(f"{line}\n" for line in make()), _END, after))
+    return "".join((before, begin, *(f"{line}\n" for line in lines), _END, after))
 
 
 def main() -> None:

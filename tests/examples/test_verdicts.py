@@ -175,7 +175,7 @@ def test_a_policy_that_does_not_allow_what_an_example_needs(demo: Reader) -> Non
 
 def test_gpus_that_may_not_be_shared(demo: Reader) -> None:
     demo.cluster.stop("extender")
-    demo.cluster.start("extender", env={"SLURM_EXTENDER_SHARED_GPUS": "reject"})
+    demo.cluster.start("extender", env={"SLURM_EXTENDER_SHARED_GPUS": "refuse"})
     told = demo.runs("07-a-gpu")
     demo.cluster.restart("extender")
     skips(told, "Pods may not share a node's GPUs here")
