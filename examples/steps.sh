@@ -132,19 +132,19 @@ clean_up() {
     done
 }
 
-# Prints what is there of the example: its objects, its Pods and its jobs.
+# Prints what is there of the example, its objects, its Pods and its jobs; or why that is not known.
 left() {
     objects
-    kubectl get pods -o name 2>/dev/null | grep "^pod/$NAME"
-    squeue -h -a -o "job %i %j" 2>/dev/null | grep -e " $NAME.*@$NAMESPACE" -e " $NAME-native"
-    true
+    pods=$(kubectl get pods -o name 2>&1) || printf 'kubectl get pods: %s\n' "$pods"
+    jobs=$(squeue -h -a -o "job %i %j" 2>&1) || printf 'squeue: %s\n' "$jobs"
+    printf '%s\n' "$pods" | grep "^pod/$NAME" || true
+    printf '%s\n' "$jobs" | grep -E " $NAME(-native|[^ ]*@$NAMESPACE(#.*)?)\$" || true
 }
 
 # Prints which objects of the example's manifests there are.
 objects() {
     for manifest in *.yaml; do
-        [ -e "$manifest" ] || break
-        kubectl get --ignore-not-found -o name -f "$manifest" 2>/dev/null
+        [ ! -e "$manifest" ] || kubectl get --ignore-not-found -o name -f "$manifest" 2>/dev/null || true
     done
 }
 
@@ -347,8 +347,7 @@ is_bound() {
 }
 
 is_gone() {
-    look_at "$1"
-    [ -z "$uid" ]
+    seen=$(kubectl get pod "$1" --ignore-not-found -o name 2>&1) && [ -z "$seen" ]
 }
 
 # waits_for POD REASON: one of the extender's reasons, or one of Slurm's. Of several (A|B) any.
@@ -377,7 +376,10 @@ job_is() {
 
 # is_over JOB
 is_over() {
-    seen=$(squeue -h -j "$1" -o "%T %N" 2>/dev/null) || return 0
+    seen=$(squeue -h -j "$1" -o "%T %N" 2>&1) || {
+        contains "$seen" "Invalid job id" # Slurm has forgotten it
+        return
+    }
     [ -z "$seen" ]
 }
 

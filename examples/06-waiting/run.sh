@@ -13,11 +13,13 @@ native --partition="$PARTITION" --nodelist="$NODE" --exclusive
 say "A Pod that asks for the same node waits, and says why."
 apply pod.yaml
 wait_for "the Pod says why it waits" waits_for waiting "Resources|Priority|ReqNodeNotAvail"
-say "$reason: $message"
+why=$reason
+say "$why: $message"
 as_squeue_says() {
     look_at waiting
+    why=$reason
     seen=$(squeue -h -j "${job:-0}" -o "%T %r" 2>&1)
-    [ "$seen" = "PENDING $reason" ]
+    [ "$seen" = "PENDING $why" ]
 }
 wait_for "squeue says the same" as_squeue_says
 run squeue -j "$job,$native" -o "%i %j %T %r %N"
@@ -29,4 +31,4 @@ runs waiting
 show waiting
 [ "$of_slurm" = "$NODE" ] || fail "the Pod runs on $of_slurm, and not on $NODE"
 
-pass "the Pod waited for $reason behind native job $native on $NODE, and started after it"
+pass "the Pod waited for $why behind native job $native on $NODE, and started after it"

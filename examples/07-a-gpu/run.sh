@@ -15,8 +15,8 @@ runs a-gpu
 show a-gpu
 
 say "Its job has one, and Slurm says which."
-run scontrol -d show job "$job"
-granted=$(printf '%s\n' "$said" | sed -n 's/.*GRES=\(gpu[^ ]*\).*/\1/p')
+granted=$(scontrol -d show job "$job" | sed -n 's/.* GRES=\([^ ]*\).*/\1/p')
+say "scontrol -d show job $job: GRES=$granted"
 case $granted in
     gpu:1\(* | gpu:*:1\(*) ;;
     *) fail "job $job has GRES ${granted:-none}, and not one GPU" ;;

@@ -17,8 +17,8 @@ runs a-part-of-a-gpu
 show a-part-of-a-gpu
 
 say "Its job has one shard, and Slurm says of which GPU."
-run scontrol -d show job "$job"
-granted=$(printf '%s\n' "$said" | sed -n 's/.*GRES=\(shard[^ ]*\).*/\1/p')
+granted=$(scontrol -d show job "$job" | sed -n 's/.* GRES=\([^ ]*\).*/\1/p')
+say "scontrol -d show job $job: GRES=$granted"
 [ -n "$granted" ] || skip "job $job has no shard: SLURM_EXTENDER_GRES does not have $SHARD"
 case $granted in
     shard:1\(* | shard:*:1\(*) ;;

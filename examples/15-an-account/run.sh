@@ -7,6 +7,7 @@ cd "$(dirname "$0")"
 begin
 scontrol show config | grep -q "^AccountingStorageType.*slurmdbd" ||
     skip "Slurm has no accounting (AccountingStorageType in slurm.conf)"
+command -v sacctmgr sacct >/dev/null || skip "not in PATH: sacctmgr or sacct"
 sacctmgr -n show account "$ACCOUNT" 2>/dev/null | grep -q . ||
     skip "there is no account $ACCOUNT: set ACCOUNT"
 

@@ -32,7 +32,7 @@ say "Closed in Kubernetes, the node is closed in Slurm, and opened likewise."
 run kubectl cordon "$of_kubernetes"
 later kubectl uncordon "$of_kubernetes"
 wait_for "Slurm's node $NODE is drained" is_drained "slurm-extender: cordoned in Kubernetes"
-run sinfo -N -n "$NODE" -o "%N %T %E"
+run sinfo -p "$PARTITION" -n "$NODE" -o "%N %T %E"
 run kubectl uncordon "$of_kubernetes"
 taken_back
 wait_for "Slurm's node $NODE is in service" is_in_service
