@@ -153,9 +153,22 @@ trap 'fail interrupted' INT TERM HUP
 
 # What a person does
 
+# typed COMMAND...: prints it as one would type it.
+typed() {
+    printf '$'
+    for word in "$@"; do
+        case $word in
+            *\'*) printf ' "%s"' "$word" ;;
+            *[!A-Za-z0-9_./:=,@%+-]*) printf " '%s'" "$word" ;;
+            *) printf ' %s' "$word" ;;
+        esac
+    done
+    printf '\n'
+}
+
 # run COMMAND...: prints the command and what it prints; one that fails ends the example.
 run() {
-    printf '$ %s\n' "$*"
+    typed "$@"
     said=$("$@" 2>&1) || {
         printf '%s\n' "$said"
         fail "$*: $said"
@@ -203,7 +216,7 @@ adapted() {
 
 # as_administrator COMMAND...: `run`; who may not do that to Slurm skips the example.
 as_administrator() {
-    printf '$ %s\n' "$*"
+    typed "$@"
     said=$("$@" 2>&1) || {
         case $said in
             *ermission* | *"Invalid user"*) skip "you may not, in Slurm: $*: $said" ;;
@@ -215,9 +228,9 @@ as_administrator() {
 # native OPTION...: a native job, with these options of sbatch(1). Its id is $native then. Slurm would
 # leave a file with its output.
 native() {
-    set -- --job-name="$NAME-native" --output=/dev/null "$@"
-    printf '$ sbatch %s --wrap "sleep 600"\n' "$*"
-    native=$(sbatch --parsable "$@" --wrap "sleep 600" 2>&1) || fail "sbatch: $native"
+    set -- sbatch --job-name="$NAME-native" --output=/dev/null "$@" --wrap "sleep 600"
+    typed "$@"
+    native=$("$@" --parsable 2>&1) || fail "sbatch: $native"
     native=${native%%;*}
     later scancel "$native"
     wait_for "native job $native runs" job_is "$native" RUNNING

@@ -31,6 +31,7 @@ look_at an-outage-running
 [ "$uid" = "$running" ] && [ "$phase" = Running ] ||
     fail "Pod an-outage-running does not run any more: $seen"
 look_at an-outage-new
+[ -z "$message" ] || say "$reason: $message"
 [ -z "$node" ] || fail "Pod an-outage-new came to Node $node during the outage: was there one?"
 
 say "The outage is over, and what was missed is made up for."

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,10 @@ import pytest
 import yaml
 
 from deploy.local.layout import CHECKOUT
-from extender.request.pod import parse_pod
-from tests.builders import TRANSLATION
 from tests.examples.conftest import PREEMPTS
 from tests.examples.reader import EXAMPLES, NAMES, called
 from tests.examples.test_examples import ENVIRONMENT
 from tests.verbs.callers import Listeners, body
-from tests.verbs.test_mutate import patched
 
 INDEX = (EXAMPLES / "README.md").read_text()
 MANIFESTS = sorted(EXAMPLES.glob("*/*.yaml"))
@@ -56,7 +51,7 @@ def test_the_index_has_each_variable_that_the_scripts_take() -> None:
     taken = set(re.findall(r"\$\{([A-Z_]+):-", scripts)) - {"VERBOSE"}
     told = {
         name
-        for row in re.findall(r"^\| (`[A-Z].*?) \|", INDEX, re.MULTILINE)
+        for row in re.findall(r"^\| (`[A-Z_]+`.*?) \|", INDEX, re.MULTILINE)
         for name in row.split(", ")
     }
     assert {name.strip("`") for name in told} == taken
@@ -100,8 +95,7 @@ async def test_a_manifest_is_what_the_extender_takes(manifest: Path) -> None:
         sent = body("mutate")
         sent["request"]["object"] = pod
         response = (await Listeners(shared_gpus="allow").ask("mutate", sent))["response"]
-        problems = parse_pod(patched(pod, json.loads(b64decode(response["patch"]))), TRANSLATION)
-        assert bool(problems.request.problems) == (manifest.parent.name == REFUSED)
+        assert response["allowed"] == (manifest.parent.name != REFUSED), response
 
 
 def test_the_pages_show_the_slurm_conf_that_is_tried() -> None:
