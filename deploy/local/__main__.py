@@ -42,6 +42,7 @@ KubernetesRelease = Annotated[
         envvar="KUBERNETES_RELEASE",
     ),
 ]
+Component = Annotated[str, typer.Argument(help="One of those that `status` shows.")]
 Guest = Annotated[
     bool, typer.Option(help="With one more node that is real: a virtual machine with a kubelet.")
 ]
@@ -122,9 +123,7 @@ def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 @_explained
 def status(directory: Directory = _DEFAULT_DIRECTORY) -> None:
     """Show what runs; exit status 1 if the cluster, or a part of it, does not."""
-    cluster = Cluster.attach(directory)
-    if not cluster.is_up():
-        raise ClusterError(f"the cluster in {cluster.directory} is not running")
+    cluster = _running(directory)
     table = Table("component", "process", "state")
     known = cluster.status()
     for name, component in known.items():
@@ -138,16 +137,18 @@ def status(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 
 @app.command()
 @_explained
-def restart(
-    component: Annotated[str, typer.Argument(help="One of those that `status` shows.")],
-    directory: Directory = _DEFAULT_DIRECTORY,
-) -> None:
+def restart(component: Component, directory: Directory = _DEFAULT_DIRECTORY) -> None:
     """End a component and start it again; one that has ended is started."""
-    cluster = Cluster.attach(directory)
-    if not cluster.is_up():
-        raise ClusterError(f"the cluster in {cluster.directory} is not running")
-    cluster.restart(component)
+    _running(directory).restart(component)
     console.print(f"{component} serves again")
+
+
+@app.command()
+@_explained
+def stop(component: Component, directory: Directory = _DEFAULT_DIRECTORY) -> None:
+    """End a component; `restart` starts it again."""
+    _running(directory).stop(component)
+    console.print(f"{component} has ended")
 
 
 @app.command()
@@ -172,6 +173,14 @@ def prepare(
     )
     Cluster.prepare(spec, report=stopwatch)
     stopwatch("everything is there")
+
+
+def _running(directory: Path) -> Cluster:
+    """The cluster there. Raises ClusterError where it is not up."""
+    cluster = Cluster.attach(directory)
+    if not cluster.is_up():
+        raise ClusterError(f"the cluster in {cluster.directory} is not running")
+    return cluster
 
 
 def _say_what_to_try(cluster: Cluster) -> None:
