@@ -50,7 +50,9 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
 """How each method is called that is about one object."""
 ABOUT_ALL = {"serves", "list", "pages", "watch"}
 AGENTS = {"create_pod", "read_revision"}
-"""What only the node agent asks."""
+"""What only the node agent asks, and the check after an install."""
+EVERYBODYS = {"version", "kinds", "account", "allows"}
+"""What every account may ask (system:basic-user, system:discovery)."""
 
 
 class Recorder(KubernetesRest):
@@ -97,12 +99,12 @@ def allowed(manifest: Any) -> Iterator[Permission]:
 
 async def test_the_roles_allow_exactly_what_the_client_may_ask() -> None:
     methods = {name for name, _ in getmembers_static(Kubernetes, isfunction) if name[0] != "_"}
-    assert methods == CALLS.keys() | ABOUT_ALL | AGENTS | {"aclose"}
+    assert methods == CALLS.keys() | ABOUT_ALL | AGENTS | EVERYBODYS | {"aclose"}
     async with Recorder(access_of("http://kubernetes")) as recorder:
         for name, calls in CALLS.items():
             for given in calls:
                 await getattr(recorder, name)(*given)
-        for kind in ("pods", "nodes", *claim_watch._KINDS):
+        for kind in ("pods", "nodes", "events", *claim_watch._KINDS):
             assert await recorder.serves(kind)
             await recorder.list(kind, None)
             with suppress(NotFound):
