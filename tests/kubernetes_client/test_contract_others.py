@@ -10,6 +10,8 @@ import pytest
 import trustme
 
 from deploy.local.cluster import Cluster
+from deploy.local.kubernetes_config import kubeconfig_of
+from deploy.local.layout import Layout
 from kubernetes_client.errors import Conflict, NotFound
 from kubernetes_client.protocol import Manifest, Right
 from kubernetes_client.rest import KubernetesRest
@@ -83,7 +85,7 @@ async def test_an_account_is_told_who_it_is_and_what_it_may_do(bench: Bench) -> 
 
 @pytest.mark.real
 async def test_an_account_is_told_what_it_may_not_do(shared_cluster: Cluster) -> None:
-    kubeconfig = shared_cluster.kubeconfig.with_name("kube-scheduler.kubeconfig")
+    kubeconfig = kubeconfig_of("system:kube-scheduler", Layout(shared_cluster.directory))
     kubernetes = await KubernetesRest.connect(kubeconfig)
     asked = [Right("create", "pods/binding"), Right("patch", "pods/status"), Right("create", "pods")]
     assert [await kubernetes.allows(right) for right in asked] == [True, True, False]
