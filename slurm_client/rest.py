@@ -162,7 +162,9 @@ class SlurmRest:
         spec = JobSpec("no-job", 1, 1, excluded_nodes=(_NOWHERE,))
         external = (await self.connect()).external_jobs
         try:
-            created = await self._create("job/submit", requests.submission(spec, 1 << 25, external=external))
+            created = await self._create(
+                "job/submit", requests.submission(spec, 1 << 25, external=external)
+            )
         except SlurmError as error:
             if error.number not in _NOT_PERMITTED | {_NO_SUCH_NODE}:
                 raise

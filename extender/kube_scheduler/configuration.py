@@ -145,7 +145,8 @@ def _problems(configuration: SchedulerConfiguration, scheduler_name: str) -> Ite
     if profile is None:
         yield f"there is no profile {scheduler_name}"
     elif (share := _share(configuration, profile)) != 100:
-        yield f"percentageOfNodesToScore is {share or 'not set'}, not 100: /filter sees a part of the Nodes"
+        seen = "/filter sees a part of the Nodes"
+        yield f"percentageOfNodesToScore is {share or 'not set'}, not 100: {seen}"
     if entry is None:
         yield f"none of `extenders` is slurm-extender (its urlPrefix ends in {_PATH})"
         return

@@ -50,7 +50,7 @@ class KubernetesFacts:
     """The webhooks of all configurations, mutating and validating."""
     policies: tuple[str, ...] | Unread
     """The names of all ValidatingAdmissionPolicies."""
-    lease: Manifest | None | Unread
+    lease: Manifest | Unread | None
     """The Lease of the extender's replicas: where there is one, an extender has run."""
 
 
@@ -77,7 +77,7 @@ class SlurmFacts:
     configuration: Configuration | Unread
     nodes: tuple[Node, ...] | Unread
     partitions: tuple[Partition, ...] | Unread
-    newest_job_id: int | None | Unread
+    newest_job_id: int | Unread | None
     """The newest of the ids that Slurm gives by itself, where it does not tell the next one."""
 
 

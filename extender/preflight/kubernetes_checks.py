@@ -14,7 +14,7 @@ NEWEST: Final = (1, 37)
 """The releases of Kubernetes that the whole is tested on."""
 _NODE_IN_TOKEN_SINCE: Final = (1, 32)
 """Since then ServiceAccountTokenPodNodeInfo cannot be turned off."""
-_NODE_IN_TOKEN: Final = "authentication.kubernetes.io/node-name"
+_NODE_IN_TOKEN: Final = "authentication.kubernetes.io/node-name"  # noqa: S105 -- no password
 _ACCOUNT: Final = "system:serviceaccount:"
 _POLICIES: Final = "validatingadmissionpolicies"
 _GATES_PODS: Final = "pods.slurm-extender.io"
@@ -192,7 +192,8 @@ def _checks() -> Iterator[Check]:
         "node-in-token",
         "A Pod's token names its Node: by that the node agent's policy lets each agent write to its own"
         " Node only.",
-        "Turn on kube-apiserver's feature gate ServiceAccountTokenPodNodeInfo (on by default since 1.30).",
+        "Turn on kube-apiserver's feature gate ServiceAccountTokenPodNodeInfo (on by default since"
+        " 1.30).",
         "Run preflight in a Pod, or look at kube-apiserver's `--feature-gates`.",
         node_in_token,
     )
@@ -220,8 +221,8 @@ def _checks() -> Iterator[Check]:
     )
     yield Check(
         "policies",
-        "The admission policies that guard the extender's annotations and the size of Pods are there once"
-        " the extender is installed.",
+        "The admission policies that guard the extender's annotations and the size of Pods are there"
+        " once the extender is installed.",
         "Install the chart again: it has them.",
         "`kubectl get validatingadmissionpolicies`",
         policies,
@@ -236,11 +237,11 @@ def _checks() -> Iterator[Check]:
     )
     yield Check(
         "preemption",
-        "kube-scheduler evicts no Pod for one that Slurm has not let in. With DefaultPreemption on and no"
-        " preemptVerb it evicted 200 of 200 Pods in 3 s, since each Node that becomes free is closed to"
-        " the Pod again.",
-        "Disable DefaultPreemption in the profile (plugins.multiPoint.disabled), or give slurm-extender's"
-        " entry `preemptVerb: preempt` and `ignorable: false`.",
+        "kube-scheduler evicts no Pod for one that Slurm has not let in. With DefaultPreemption on and"
+        " no preemptVerb it evicted 200 of 200 Pods in 3 s, since each Node that becomes free is closed"
+        " to the Pod again.",
+        "Disable DefaultPreemption in the profile (plugins.multiPoint.disabled), or give"
+        " slurm-extender's entry `preemptVerb: preempt` and `ignorable: false`.",
         "Give kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
         preemption,
     )

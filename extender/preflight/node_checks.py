@@ -148,10 +148,10 @@ def _conditions(manifest: Manifest) -> Iterable[Manifest]:
 def _checks() -> Iterator[Check]:
     yield Check(
         "node-names",
-        "Each Node on which Pods of Slurm are to run has the name of one of Slurm's nodes, or names it by"
-        " the label of SLURM_EXTENDER_NODE_NAME_LABEL.",
-        f"Label the Nodes that have another name: `kubectl label node NODE {NODE_NAME_LABEL}=NAME`. Nodes of other Pods, and nodes of"
-        " native jobs alone, may stay as they are.",
+        "Each Node on which Pods of Slurm are to run has the name of one of Slurm's nodes, or names it"
+        " by the label of SLURM_EXTENDER_NODE_NAME_LABEL.",
+        f"Label the Nodes that have another name: `kubectl label node NODE {NODE_NAME_LABEL}=NAME`."
+        " Nodes of other Pods, and nodes of native jobs alone, may stay as they are.",
         "`kubectl get nodes` beside `sinfo -N`",
         names,
     )
@@ -167,16 +167,16 @@ def _checks() -> Iterator[Check]:
     yield Check(
         "cpus",
         "Slurm's CPUs of a node are the Node's, and no more than are allocatable there.",
-        "Correct CPUs of the node in slurm.conf, or SLURM_EXTENDER_CPU_UNIT; keep with CoreSpecCount what"
-        " the kubelet reserves (docs/resources.md).",
+        "Correct CPUs of the node in slurm.conf, or SLURM_EXTENDER_CPU_UNIT; keep with CoreSpecCount"
+        " what the kubelet reserves (docs/resources.md).",
         "`scontrol show node NAME` beside the Node's status.allocatable",
         cpus,
     )
     yield Check(
         "memory",
         "Slurm gives no more memory of a node than is allocatable there.",
-        "Set MemSpecLimit of the node in slurm.conf to what the kubelet reserves, or RealMemory to what is"
-        " allocatable: else a Pod is granted memory that kube-scheduler does not have.",
+        "Set MemSpecLimit of the node in slurm.conf to what the kubelet reserves, or RealMemory to what"
+        " is allocatable: else a Pod is granted memory that kube-scheduler does not have.",
         "`scontrol show node NAME` beside the Node's status.allocatable",
         memory,
     )

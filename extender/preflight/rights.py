@@ -3,70 +3,80 @@
 The first are what the chart's ClusterRole and Role give; a test holds both to what the client asks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from extender.control.shared_secret import NAME as SECRET
 from extender.settings import Settings
 from kubernetes_client.protocol import Right
 from wellknown.names import LEASE
 
-_CORE = ""
-_CLAIMS = (
-    ("persistentvolumeclaims", _CORE),
-    ("persistentvolumes", _CORE),
-    ("storageclasses", "storage.k8s.io"),
-    ("resourceclaims", "resource.k8s.io"),
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_LEASES: Final = "coordination.k8s.io"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_WEBHOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+class _Rule(NamedTuple):
+    """Several rights to one kind; `verbs` with spaces between them."""
+
+    verbs: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+_EVERYWHERE: Final = (
+    _Rule("get list watch patch delete", "pods"),
+    _Rule("patch", "pods/status"),
+    _Rule("create", "pods/binding"),
+    _Rule("get list watch", "nodes"),
+    _Rule("patch", "nodes/status"),
+    _Rule("get", "namespaces", name="kube-system"),
+    _Rule("list watch", "persistentvolumeclaims"),
+    _Rule("list watch", "persistentvolumes"),
+    _Rule("list watch", "storageclasses", "storage.k8s.io"),
+    _Rule("list watch", "resourceclaims", "resource.k8s.io"),
+    _Rule("create list watch", "events"),
 )
-_WEBHOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-_ADMISSION = "admissionregistration.k8s.io"
 
 
 def of_extender(settings: Settings) -> tuple[Right, ...]:
     """Returns what the extender does with these settings."""
-    return tuple(_of_extender(settings))
+    return tuple(_rights((*_EVERYWHERE, *_by_settings(settings))))
 
 
-def _of_extender(settings: Settings) -> Iterator[Right]:
-    own = settings.namespace
-    for verb in ("get", "list", "watch", "patch", "delete"):
-        yield Right(verb, "pods")
-    yield Right("patch", "pods/status")
-    yield Right("create", "pods/binding")
-    for verb in ("get", "list", "watch"):
-        yield Right(verb, "nodes")
-    if settings.taint_nodes or settings.pools_file is not None:
-        yield Right("patch", "nodes")
-    yield Right("patch", "nodes/status")
-    yield Right("get", "namespaces", name="kube-system")
-    for kind, group in _CLAIMS:
-        yield from (Right(verb, kind, group) for verb in ("list", "watch"))
-    for verb in ("create", "list", "watch"):
-        yield Right(verb, "events")
-    yield Right("create", "leases", "coordination.k8s.io", own)
-    for verb in ("get", "update"):
-        yield Right(verb, "leases", "coordination.k8s.io", own, LEASE)
-    yield Right("create", "secrets", namespace=own)
-    for name in filter(None, (SECRET, settings.tls_secret)):
-        yield from (Right(verb, "secrets", "", own, name) for verb in ("get", "update"))
-    if settings.tls_secret is not None:
+def _by_settings(settings: Settings) -> Iterator[_Rule]:
+    own, pools, tls = settings.namespace, settings.pools_file, settings.tls_secret
+    yield _Rule("create", "leases", _LEASES, own)
+    yield _Rule("get update", "leases", _LEASES, own, LEASE)
+    yield _Rule("create", "secrets", "", own)
+    yield _Rule("get update", "secrets", "", own, SECRET)
+    if settings.taint_nodes or pools is not None:
+        yield _Rule("patch", "nodes")
+    if pools is not None:
+        yield _Rule("list create delete", "controllerrevisions", "apps", settings.pools_namespace)
+    if tls is not None:
+        yield _Rule("get update", "secrets", "", own, tls)
         for kind in _WEBHOOKS:
-            for verb in ("get", "patch"):
-                yield Right(verb, kind, _ADMISSION, name=settings.webhook_configuration)
-    if settings.pools_file is not None:
-        for verb in ("list", "create", "delete"):
-            yield Right(verb, "controllerrevisions", "apps", settings.pools_namespace)
+            yield _Rule("get patch", kind, _ADMISSION, name=settings.webhook_configuration)
 
 
 def of_installation(settings: Settings) -> tuple[Right, ...]:
     """Returns what whoever installs the chart has to be allowed."""
-    own, rbac = settings.namespace, "rbac.authorization.k8s.io"
-    cluster = [(kind, rbac) for kind in ("clusterroles", "clusterrolebindings")]
-    cluster += [(kind, _ADMISSION) for kind in (*_WEBHOOKS, "validatingadmissionpolicies")]
-    cluster.append(("validatingadmissionpolicybindings", _ADMISSION))
-    inside = [("serviceaccounts", _CORE), ("services", _CORE), ("configmaps", _CORE)]
-    inside += [("deployments", "apps"), ("daemonsets", "apps")]
-    inside += [("roles", rbac), ("rolebindings", rbac)]
-    return (
-        *(Right("create", kind, group) for kind, group in cluster),
-        *(Right("create", kind, group, own) for kind, group in inside),
-    )
+    own = settings.namespace
+    cluster = [(kind, _RBAC) for kind in ("clusterroles", "clusterrolebindings")]
+    policies = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+    cluster += [(kind, _ADMISSION) for kind in (*_WEBHOOKS, *policies)]
+    inside = [(kind, "") for kind in ("serviceaccounts", "services", "configmaps")]
+    inside += [(kind, "apps") for kind in ("deployments", "daemonsets")]
+    inside += [(kind, _RBAC) for kind in ("roles", "rolebindings")]
+    rules = [_Rule("create", kind, group) for kind, group in cluster]
+    rules += [_Rule("create", kind, group, own) for kind, group in inside]
+    return tuple(_rights(rules))
+
+
+def _rights(rules: Iterable[_Rule]) -> Iterator[Right]:
+    for verbs, *to in rules:
+        yield from (Right(verb, *to) for verb in verbs.split())

@@ -153,7 +153,9 @@ def partitions(facts: Facts) -> Finding:
             "Set Default=YES for a partition; before API v0.0.45 SLURM_EXTENDER_DEFAULT_PARTITION too.",
         )
     if down:
-        return warned(f"{some(down)} is not up: its jobs wait", "scontrol update PartitionName=... State=UP")
+        return warned(
+            f"{some(down)} is not up: its jobs wait", "scontrol update PartitionName=... State=UP"
+        )
     return passed(f"Slurm has the partitions {some(sorted(there), 10)}")
 
 
@@ -212,8 +214,8 @@ def _checks() -> Iterator[Check]:
     yield Check(
         "token",
         "slurmctld takes the token, for a week at least.",
-        "Make a token of SlurmUser with Slurm's key: `scontrol token username=slurm lifespan=...`, and put"
-        " it into the file of SLURM_EXTENDER_SLURM_TOKEN_FILE.",
+        "Make a token of SlurmUser with Slurm's key: `scontrol token username=slurm lifespan=...`, and"
+        " put it into the file of SLURM_EXTENDER_SLURM_TOKEN_FILE.",
         "Is the file of SLURM_EXTENDER_SLURM_TOKEN_FILE there, and does slurmctld answer?",
         token,
     )
@@ -228,8 +230,8 @@ def _checks() -> Iterator[Check]:
     yield Check(
         "job-ids",
         "Slurm's own job ids end where the placeholders' begin (MaxJobId).",
-        "Set MaxJobId in slurm.conf to SLURM_EXTENDER_JOB_ID_FIRST (of several clusters the lowest); where"
-        " slurmrestd does not tell it, SLURM_EXTENDER_MAX_JOB_ID too.",
+        "Set MaxJobId in slurm.conf to SLURM_EXTENDER_JOB_ID_FIRST (of several clusters the lowest);"
+        " where slurmrestd does not tell it, SLURM_EXTENDER_MAX_JOB_ID too.",
         "`scontrol show config | grep -E 'MaxJobId|NEXT_JOB_ID'`",
         job_ids,
     )
@@ -264,8 +266,8 @@ def _checks() -> Iterator[Check]:
     )
     yield Check(
         "partitions",
-        "The partitions that settings, PriorityClasses and the policy name are there, one is the default,"
-        " and all are up.",
+        "The partitions that settings, PriorityClasses and the policy name are there, one is the"
+        " default, and all are up.",
         "Correct the name in the setting or in the policy.",
         "`scontrol show partition`",
         partitions,

@@ -15,7 +15,7 @@ _FIELDS: Final = frozenset(
 
 
 def selects(field_selector: str | None) -> Callable[[Manifest], bool]:
-    """Returns whether an object fits all terms (`field=value`, `field!=value`) of a selector; every object
+    """Returns whether an object fits all terms (`field=value`, `field!=value`) of a selector; every one
     fits None. ValueError: a field that no selector of this project names."""
     terms = [_term(text) for text in (field_selector or "").split(",") if text]
     return lambda manifest: all(term(manifest) for term in terms)

@@ -13,7 +13,7 @@ from extender.leader.lease import Lease
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
-from wellknown.names import JOBS_FROM
+from wellknown.names import JOBS_FROM, LEASE
 
 DURATION = 0.5  # seconds; a real one is a whole number
 
