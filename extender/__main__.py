@@ -5,7 +5,7 @@ The modules of the commands are loaded where one is asked for: serving does with
 
 import sys
 
-_SERVES = ([], ["serve"])
+_SERVES: tuple[list[str], ...] = ([], ["serve"])
 
 
 def main() -> None:

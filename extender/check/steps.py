@@ -79,23 +79,23 @@ class Steps:
             "ended": self._ended,
         }
 
-    async def run(self, tell: Callable[[Result], object]) -> bool:
-        """Does all steps, and tells the outcome of each as it comes; returns whether all passed. It
+    async def run(self, report: Callable[[Result], object]) -> bool:
+        """Does all steps, and reports the outcome of each as it comes; returns whether all passed. It
         leaves nothing behind, also where it is cancelled."""
         try:
-            return await self._run(tell)
+            return await self._run(report)
         finally:
             with suppress(KubernetesError, TimeoutError):
                 await asyncio.shield(asyncio.wait_for(self._clean_up(), _CLEAN_UP_S))
 
-    async def _run(self, tell: Callable[[Result], object]) -> bool:
+    async def _run(self, report: Callable[[Result], object]) -> bool:
         good = True
         for step, act in self._steps.items():
             result = await self._outcome(step, act) if good else _skipped(step)
             good = good and result.verdict is Verdict.PASS
-            tell(result)
+            report(result)
         result = await self._outcome("refused", self._refused)
-        tell(result)
+        report(result)
         return good and result.verdict is Verdict.PASS
 
     async def _outcome(self, step: str, act: Callable[[], Awaitable[str]]) -> Result:

@@ -1,7 +1,6 @@
 """The checks of what kube-apiserver tells: its release, its API, this account, and what is installed."""
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from extender.kube_scheduler.configuration import problems, unsafe_preemption
@@ -171,24 +170,24 @@ def nri(facts: Facts) -> Finding:
     return passed("the Nodes' container runtimes have NRI on unless it was turned off")
 
 
-def _checks() -> Iterator[Check]:
-    yield Check(
+KUBERNETES_CHECKS: Final = (
+    Check(
         "kubernetes-release",
         f"kube-apiserver is of Kubernetes {_text(OLDEST)} to {_text(NEWEST)}.",
         f"Upgrade Kubernetes to {_text(OLDEST)} or later; after a newer release look for a newer"
         " slurm-extender.",
         "`kubectl version`",
         release,
-    )
-    yield Check(
+    ),
+    Check(
         "admission-policies",
         "kube-apiserver serves ValidatingAdmissionPolicy as v1; the extender's annotations are guarded"
         " by one.",
         "Remove `--runtime-config=admissionregistration.k8s.io/v1=false` from kube-apiserver.",
         "`kubectl api-resources --api-group=admissionregistration.k8s.io`",
         admission_policies,
-    )
-    yield Check(
+    ),
+    Check(
         "node-in-token",
         "A Pod's token names its Node: by that the node agent's policy lets each agent write to its own"
         " Node only.",
@@ -196,46 +195,46 @@ def _checks() -> Iterator[Check]:
         " 1.30).",
         "Run preflight in a Pod, or look at kube-apiserver's `--feature-gates`.",
         node_in_token,
-    )
-    yield Check(
+    ),
+    Check(
         "rights",
         "The account may do what the extender does with Pods, Nodes, Events and its Lease.",
         "Give the extender's account the chart's ClusterRole and Role; an account of a person may lack"
         " some.",
         "`kubectl auth can-i --list --as=system:serviceaccount:NAMESPACE:slurm-extender`",
         rights,
-    )
-    yield Check(
+    ),
+    Check(
         "install-rights",
         "The account may create what the chart has: roles, webhook configurations, policies, workloads.",
         "Install as an administrator of the cluster.",
         "`kubectl auth can-i create clusterroles`",
         install_rights,
-    )
-    yield Check(
+    ),
+    Check(
         "webhooks",
         f"The webhook {_GATES_PODS} is there once the extender is installed.",
         "Install the chart with its webhooks; with certificates of cert-manager see that it runs.",
         "`kubectl get mutatingwebhookconfigurations`",
         webhooks,
-    )
-    yield Check(
+    ),
+    Check(
         "policies",
         "The admission policies that guard the extender's annotations and the size of Pods are there"
         " once the extender is installed.",
         "Install the chart again: it has them.",
         "`kubectl get validatingadmissionpolicies`",
         policies,
-    )
-    yield Check(
+    ),
+    Check(
         "scheduler",
         "kube-scheduler has the profile of SLURM_EXTENDER_SCHEDULER_NAME, looks at all Nodes, and asks"
         " slurm-extender (an entry of `extenders` whose urlPrefix ends in /scheduler).",
         "Take the chart's KubeSchedulerConfiguration, or correct the lines that are named.",
         "Give kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
         scheduler,
-    )
-    yield Check(
+    ),
+    Check(
         "preemption",
         "kube-scheduler evicts no Pod for one that Slurm has not let in. With DefaultPreemption on and"
         " no preemptVerb it evicted 200 of 200 Pods in 3 s, since each Node that becomes free is closed"
@@ -244,8 +243,8 @@ def _checks() -> Iterator[Check]:
         " slurm-extender's entry `preemptVerb: preempt` and `ignorable: false`.",
         "Give kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
         preemption,
-    )
-    yield Check(
+    ),
+    Check(
         "nri",
         "The Nodes' container runtimes have NRI (containerd 2, CRI-O), by which the node agent gives"
         " containers the devices of their jobs.",
@@ -253,7 +252,5 @@ def _checks() -> Iterator[Check]:
         " devices of a Node or none (NODE_AGENT_NRI=).",
         "On a Node: `ls /var/run/nri/nri.sock`",
         nri,
-    )
-
-
-KUBERNETES_CHECKS: Final = tuple(_checks())
+    ),
+)

@@ -1,6 +1,6 @@
 """The checks of both systems' nodes side by side: their names, devices, CPUs and memory."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -145,8 +145,8 @@ def _conditions(manifest: Manifest) -> Iterable[Manifest]:
     return (manifest.get("status") or {}).get("conditions") or ()
 
 
-def _checks() -> Iterator[Check]:
-    yield Check(
+NODE_CHECKS: Final = (
+    Check(
         "node-names",
         "Each Node on which Pods of Slurm are to run has the name of one of Slurm's nodes, or names it"
         " by the label of SLURM_EXTENDER_NODE_NAME_LABEL.",
@@ -154,8 +154,8 @@ def _checks() -> Iterator[Check]:
         " Nodes of other Pods, and nodes of native jobs alone, may stay as they are.",
         "`kubectl get nodes` beside `sinfo -N`",
         names,
-    )
-    yield Check(
+    ),
+    Check(
         "gres",
         "Slurm counts as many GRES on a node as the Node has of their extended resources"
         " (SLURM_EXTENDER_GRES).",
@@ -163,30 +163,28 @@ def _checks() -> Iterator[Check]:
         " the resource with SLURM_EXTENDER_GRES where it has another name.",
         "`kubectl get node NODE -o jsonpath={.status.capacity}` beside `scontrol show node NAME`",
         devices,
-    )
-    yield Check(
+    ),
+    Check(
         "cpus",
         "Slurm's CPUs of a node are the Node's, and no more than are allocatable there.",
         "Correct CPUs of the node in slurm.conf, or SLURM_EXTENDER_CPU_UNIT; keep with CoreSpecCount"
         " what the kubelet reserves (docs/resources.md).",
         "`scontrol show node NAME` beside the Node's status.allocatable",
         cpus,
-    )
-    yield Check(
+    ),
+    Check(
         "memory",
         "Slurm gives no more memory of a node than is allocatable there.",
         "Set MemSpecLimit of the node in slurm.conf to what the kubelet reserves, or RealMemory to what"
         " is allocatable: else a Pod is granted memory that kube-scheduler does not have.",
         "`scontrol show node NAME` beside the Node's status.allocatable",
         memory,
-    )
-    yield Check(
+    ),
+    Check(
         "node-agents",
         "The node agents find nothing wrong with the devices of their Nodes.",
         f"See `kubectl describe node NODE`: the condition {DEVICE_PROBLEM} says what is wrong.",
         "`node-agent status` in the agent's Pod of a Node",
         node_agents,
-    )
-
-
-NODE_CHECKS: Final = tuple(_checks())
+    ),
+)

@@ -1,6 +1,5 @@
 """The checks of what slurmrestd tells: its API, the token, and slurm.conf."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
@@ -202,77 +201,77 @@ def _runs(programs: tuple[str, ...] | None, name: str) -> bool:
     return any(PurePath(each).name == name for each in programs or ())
 
 
-def _checks() -> Iterator[Check]:
-    yield Check(
+SLURM_CHECKS: Final = (
+    Check(
         "slurm-api",
         f"slurmrestd answers, in one of the API versions {', '.join(reversed(KNOWN))}.",
         "Set SLURM_EXTENDER_SLURMRESTD_URL; start slurmrestd of Slurm 24.11 or later with the"
         " data_parser of one of these versions.",
         "`curl URL/openapi/v3`; is slurmrestd running, and may this program reach it?",
         api,
-    )
-    yield Check(
+    ),
+    Check(
         "token",
         "slurmctld takes the token, for a week at least.",
         "Make a token of SlurmUser with Slurm's key: `scontrol token username=slurm lifespan=...`, and"
         " put it into the file of SLURM_EXTENDER_SLURM_TOKEN_FILE.",
         "Is the file of SLURM_EXTENDER_SLURM_TOKEN_FILE there, and does slurmctld answer?",
         token,
-    )
-    yield Check(
+    ),
+    Check(
         "token-rights",
         "The token is root's or SlurmUser's: such a token alone may choose the ids of jobs and act for"
         " other users.",
         "Make a token of SlurmUser: `scontrol token username=slurm lifespan=...`.",
         "`scontrol show config | grep SlurmUser`",
         token_rights,
-    )
-    yield Check(
+    ),
+    Check(
         "job-ids",
         "Slurm's own job ids end where the placeholders' begin (MaxJobId).",
         "Set MaxJobId in slurm.conf to SLURM_EXTENDER_JOB_ID_FIRST (of several clusters the lowest);"
         " where slurmrestd does not tell it, SLURM_EXTENDER_MAX_JOB_ID too.",
         "`scontrol show config | grep -E 'MaxJobId|NEXT_JOB_ID'`",
         job_ids,
-    )
-    yield Check(
+    ),
+    Check(
         "kill-wait",
         f"KillWait leaves Pods their grace: a Pod may have KillWait less {KUBELET_S + 1} s.",
         f"Set KillWait={KUBERNETES_DEFAULT_S + KUBELET_S + 1} or more in slurm.conf: then Kubernetes'"
         f" default of {KUBERNETES_DEFAULT_S} s fits.",
         "`scontrol show config | grep KillWait`, and set SLURM_EXTENDER_KILL_WAIT_S to that.",
         kill_wait,
-    )
-    yield Check(
+    ),
+    Check(
         "preempt-type",
         "PreemptType is known: while it is not, no placeholder is allocated at once.",
         "Set SLURM_EXTENDER_PREEMPT_TYPE to what slurm.conf says.",
         "`scontrol show config | grep PreemptType`",
         preempt_type,
-    )
-    yield Check(
+    ),
+    Check(
         "scheduler-parameters",
         "SchedulerParameters has no `defer`, and with the Prolog's gate it has `nohold_on_prolog_fail`.",
         "Without `defer` a Pod that finds room at once is bound in milliseconds, else in a second.",
         "`scontrol show config | grep SchedulerParameters`",
         scheduler_parameters,
-    )
-    yield Check(
+    ),
+    Check(
         "timeouts",
         "The extender waits longer for slurmrestd than slurmrestd for slurmctld (MessageTimeout).",
         "Set SLURM_EXTENDER_SLURM_TIMEOUT_S above MessageTimeout.",
         "`scontrol show config | grep MessageTimeout`",
         timeouts,
-    )
-    yield Check(
+    ),
+    Check(
         "partitions",
         "The partitions that settings, PriorityClasses and the policy name are there, one is the"
         " default, and all are up.",
         "Correct the name in the setting or in the policy.",
         "`scontrol show partition`",
         partitions,
-    )
-    yield Check(
+    ),
+    Check(
         "cgroups",
         "Slurm keeps native jobs to their own cores, memory and devices.",
         "In slurm.conf: TaskPlugin=task/cgroup,task/affinity and ProctrackType=proctrack/cgroup; in"
@@ -280,22 +279,20 @@ def _checks() -> Iterator[Check]:
         "`grep Constrain /etc/slurm/cgroup.conf` on the nodes; where it runs the node agent looks at the"
         " cgroup of each job and says what is not in force.",
         cgroups,
-    )
-    yield Check(
+    ),
+    Check(
         "hooks",
         "slurmctld tells the extender at once when a job ends (EpilogSlurmctld).",
         f"Install deploy/slurm/{_HOOK} on the hosts of slurmctld, and name it as EpilogSlurmctld.",
         f"On slurmctld's hosts: `{_HOOK} 40000000` says what each replica answers.",
         hooks,
-    )
-    yield Check(
+    ),
+    Check(
         "prolog",
         "The nodes' Prolog waits for Pods that are leaving.",
         f"Install deploy/slurm/{_GATE} on the nodes; in slurm.conf Prolog=/etc/slurm/{_GATE} and"
         " PrologFlags=Alloc. Nodes without native jobs do without.",
         "`scontrol show config | grep Prolog`",
         prolog,
-    )
-
-
-SLURM_CHECKS: Final = tuple(_checks())
+    ),
+)

@@ -53,7 +53,7 @@ async def test_events_are_selected_by_their_reason_and_by_the_program_that_tells
         )
     }
     for name, fields in named.items():
-        told = event(name, "m") | fields | {"reportingInstance": "i"}
+        told = {**event(name, "m"), **fields, "reportingInstance": "i"}
         await bench.kubernetes.create_event("default", told)
     selector = f"reason=Preempted,reportingComponent=one-{bench.scheduler}"
     found = (await bench.kubernetes.list("events", selector))["items"]
