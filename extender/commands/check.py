@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from extender.check.pods import Wish
 from extender.check.steps import Steps
-from extender.commands.output import Output, console, line, show, summary
+from extender.commands.output import Output, console, print_line, show, summary
 from extender.commands.systems import kubernetes_of, slurm_of
 from extender.preflight.result import Result
 from extender.settings import Settings
@@ -29,7 +29,7 @@ def run(output: Output, wish: Wish) -> int:
     def tell(result: Result) -> None:
         found.append(result)
         if output is Output.TABLE:
-            where.print(line(result))
+            print_line(result, where)
 
     try:
         good = asyncio.run(_checked(settings, wish, tell))

@@ -37,8 +37,15 @@ def console() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else _OF_A_LOG)
 
 
-def line(result: Result) -> Table:
-    """Returns the line of an outcome, with what to do below it."""
+def print_line(result: Result, where: Console) -> None:
+    """Prints the line of an outcome, with what to do below it."""
+    with where.capture() as printed:
+        where.print(_line(result))
+    where.file.write("".join(f"{each.rstrip()}\n" for each in printed.get().splitlines()))
+    where.file.flush()
+
+
+def _line(result: Result) -> Table:
     made = Table.grid(padding=(0, 1))
     for width in _WIDTHS:
         made.add_column(min_width=width, no_wrap=True)
@@ -62,7 +69,7 @@ def show(results: Sequence[Result], output: Output) -> None:
         return
     where = console()
     for result in results:
-        where.print(line(result))
+        print_line(result, where)
     where.print(summary(results))
 
 

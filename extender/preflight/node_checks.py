@@ -14,7 +14,7 @@ from slurm_client import gres
 from slurm_client.model import Node as SlurmNode
 from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
 from wellknown.node_mapping import trouble
-from wellknown.resources import MEBIBYTE, parse_quantity
+from wellknown.resources import MEBIBYTE, in_millis, parse_quantity
 
 _Pair = tuple[Manifest, Node, SlurmNode]
 
@@ -106,7 +106,8 @@ def _short_of_cpus(node: Node, slurm: SlurmNode, unit: Decimal) -> str | None:
     gives = (slurm.cpus - slurm.cpus_reserved) * unit
     if gives <= allocatable:
         return None
-    return f"Slurm gives {gives:f} CPUs of node {slurm.name}, and {allocatable:f} are allocatable"
+    told = f"Slurm gives {in_millis(gives)} CPUs of node {slurm.name}"
+    return f"{told}, and {in_millis(allocatable)} are allocatable"
 
 
 def memory(facts: Facts) -> Finding:

@@ -14,7 +14,7 @@ _ENDS_SOON_S: Final = 7 * 24 * 3600.0
 _HOOK: Final = "slurm-extender-hook"
 _GATE: Final = "slurm-extender-gate"
 """The programs of deploy/slurm."""
-_BATCH: Final = "before it an EXTERNAL_JOB is not known: a placeholder that waits is a batch job"
+_BATCH: Final = "it has no EXTERNAL_JOB, so a placeholder that waits is a batch job"
 
 
 def api(facts: Facts) -> Finding:
@@ -26,7 +26,9 @@ def api(facts: Facts) -> Finding:
         return failed(f"slurmctld does not answer slurmrestd: {accepted.why}", "Start slurmctld.")
     words = f"Slurm {told.release} by {told.api_version}, cluster {told.cluster}"
     if not told.external_jobs:
-        return warned(f"{words}; {_BATCH}", "Have a slurmd on each node, or upgrade Slurm to 25.11.")
+        return warned(
+            f"{words}; {_BATCH}", "Have a slurmd on each node, or upgrade Slurm to 25.11 or later."
+        )
     return passed(words)
 
 
@@ -82,14 +84,12 @@ def job_ids(facts: Facts) -> Finding:
 
 def kill_wait(facts: Facts) -> Finding:
     """KillWait leaves Pods a grace."""
-    told, settings = known(facts.slurm.configuration), facts.settings
-    if told.kill_wait_s is None:
-        raise NotKnown(
-            "slurmrestd tells no KillWait before API v0.0.45:"
-            f" SLURM_EXTENDER_KILL_WAIT_S says {settings.kill_wait_s}"
-        )
-    rule = GraceRule(told.kill_wait_s, settings.default_grace)
-    words = f"KillWait is {told.kill_wait_s} s: a Pod's grace may be {max(rule.longest, 0)} s"
+    told, settings = known(facts.slurm.configuration).kill_wait_s, facts.settings
+    if told is None and "kill_wait_s" not in settings.model_fields_set:
+        raise NotKnown("slurmrestd tells no KillWait before API v0.0.45")
+    rule = GraceRule(settings.kill_wait_s if told is None else told, settings.default_grace)
+    whose = "SLURM_EXTENDER_KILL_WAIT_S" if told is None else "KillWait"
+    words = f"{whose} is {rule.kill_wait_s} s: a Pod's grace may be {max(rule.longest, 0)} s"
     if rule.longest < 1:
         return failed(words)
     if rule.longest >= KUBERNETES_DEFAULT_S:

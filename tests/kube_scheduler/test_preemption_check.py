@@ -16,7 +16,7 @@ from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
-from tests.builders import Manifest, pod_manifest
+from tests.builders import TRANSLATION, Manifest, pod_manifest
 from tests.kube_scheduler.test_configuration import ENTRY, OURS, WITHOUT_VERB
 
 WATCH = "watch of Events"
@@ -42,9 +42,7 @@ def preempted(name: str, preemptor: Manifest, scheduler: str = OURS, kind: str =
 class World:
     """A kube-apiserver with one urgent Pod, and the check beside it."""
 
-    def __init__(
-        self, file: Path | None = None, translation: TranslationConfig = TranslationConfig()
-    ) -> None:
+    def __init__(self, file: Path | None = None, translation: TranslationConfig = TRANSLATION) -> None:
         self.urgent = pod_manifest("urgent", gates=())
         self.kubernetes = InMemoryKubernetes(self.urgent)
         self.health = Health()
@@ -138,7 +136,7 @@ async def test_events_that_may_not_be_read_are_trouble_of_their_own(
     world = World()
     world.kubernetes.outage(Rejected(403, "events is forbidden"), "pages events")
     running = asyncio.ensure_future(world.check.run())
-    while WATCH not in world.health.troubles():
+    while WATCH not in world.health.troubles():  # noqa: ASYNC110 -- it tells nobody
         await asyncio.sleep(0)
     world.kubernetes.outage(None)
     await world.kubernetes.all_told()
