@@ -2,11 +2,14 @@
 
 It has two sources. The configuration of the kube-scheduler that asks this replica, where its file is
 known: whether it would evict so. And kube-scheduler's own Events: each Pod that it evicts has one
-(`Preempted`), which names the Pod that it was evicted for. For a managed Pod /preempt offers no victims
-(`preempt.route`), so one such Event proves that /preempt was not asked.
+(`Preempted`), which names the Pod that it was evicted for by its uid. For a managed Pod /preempt offers
+no victims (`preempt.route`), so one such Event proves that /preempt was not asked. Source of the
+Event's words, 1.31 and 1.37: k8s.io/kubernetes pkg/scheduler/framework/preemption. (`related` is empty
+there in 1.37. For a PodGroup nobody asks /preempt, and /filter has let it in.)
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -37,6 +40,8 @@ _CURE: Final = (
     "; disable DefaultPreemption in kube-scheduler's profile, or give slurm-extender's entry in its"
     " `extenders` `preemptVerb: preempt`"
 )
+
+_BY: Final = re.compile(r"Preempted by pod (?P<uid>\S+) on node (?P<node>\S+)")
 
 log = structlog.get_logger()
 
@@ -87,16 +92,28 @@ class PreemptionCheck:
     async def judge(self, event: Manifest) -> None:
         """Notes the eviction that an Event tells, where it was for a managed Pod. Raises
         KubernetesError."""
-        preemptor = event.get("related") or {}
-        if event["metadata"]["uid"] in self._known or preemptor.get("kind") != "Pod":
+        by = _BY.match(event.get("message") or "")
+        if by is None or event["metadata"]["uid"] in self._known:
             return
-        namespace, name = preemptor.get("namespace") or "", preemptor.get("name") or ""
-        manifest = await self._kubernetes.read_pod(namespace, name)
+        preemptor = await self._preemptor(by["uid"], by["node"])
         self._known.add(event["metadata"]["uid"])
-        if manifest is None or manifest["metadata"]["uid"] != preemptor.get("uid"):
-            return  # it is gone: whether it was managed is not known
-        if self._translation.manages(manifest):
-            self._note(PodName.of(event["involvedObject"]), f"{namespace}/{name}")
+        victim, everything = PodName.of(event["involvedObject"]), self._translation.scope.everything
+        if preemptor is None and everything:  # no Pod of this profile is another's
+            self._note(victim, f"the Pod with uid {by['uid']}")
+        if preemptor is not None and self._translation.manages(preemptor):
+            metadata = preemptor["metadata"]
+            self._note(victim, f"{metadata['namespace']}/{metadata['name']}")
+
+    async def _preemptor(self, uid: str, node: str) -> Manifest | None:
+        """Returns a Pod that kube-scheduler has nominated for a Node, or bound there since; None where
+        it has gone on, or is gone."""
+        name = self._translation.scheduler_name
+        for field in ("status.nominatedNodeName", "spec.nodeName"):
+            listed = await self._kubernetes.list("pods", f"{field}={node},spec.schedulerName={name}")
+            for manifest in listed.get("items") or ():
+                if manifest["metadata"]["uid"] == uid:
+                    return manifest
+        return None
 
     def _note(self, victim: PodName, preemptor: str) -> None:
         """There may be hundreds at once: the first of them is trouble, and the metric counts all."""
@@ -105,8 +122,8 @@ class PreemptionCheck:
         self._seen_at = self._clock()
         if self._seen is None:
             self._seen = (
-                f"kube-scheduler has evicted {victim.namespace}/{victim.name} for {preemptor}, which"
-                " Slurm has not let in, and has not asked /preempt"
+                f"kube-scheduler has evicted {victim.namespace}/{victim.name} for {preemptor}, which is"
+                " Slurm's to place, and has not asked /preempt"
             )
             self.look()
 

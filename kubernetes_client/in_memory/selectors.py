@@ -8,7 +8,7 @@ from kubernetes_client.protocol import Manifest
 _FIELDS: Final = frozenset(
     {
         *("metadata.namespace", "metadata.name", "spec.nodeName", "spec.schedulerName", "status.phase"),
-        *("reason", "reportingComponent"),
+        *("status.nominatedNodeName", "reason", "reportingComponent"),
     }
 )
 """The fields that selectors of this project name."""

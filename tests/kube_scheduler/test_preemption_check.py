@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,28 +23,28 @@ from tests.kube_scheduler.test_configuration import ENTRY, OURS, WITHOUT_VERB
 WATCH = "watch of Events"
 
 
-def preempted(name: str, preemptor: Manifest, scheduler: str = OURS, kind: str = "Pod") -> Manifest:
+def preempted(name: str, preemptor: Manifest, scheduler: str = OURS, by: str = "pod") -> Manifest:
     """The Event of kube-scheduler about a Pod that it has evicted for another."""
-    metadata = preemptor["metadata"]
     return {
         "metadata": {"name": f"{name}.1", "namespace": "default", "uid": f"event-{name}"},
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": name, "uid": f"uid-{name}"},
-        "related": {
-            "kind": kind,
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-        },
         "reason": "Preempted",
         "reportingComponent": scheduler,
+        "message": f"Preempted by {by} {preemptor['metadata']['uid']} on node n1",
     }
+
+
+def nominated(name: str, node: str = "n1", **given: Any) -> Manifest:
+    """A Pod for which kube-scheduler makes room on a Node."""
+    manifest = pod_manifest(name, gates=(), **given)
+    return manifest | {"status": {"phase": "Pending", "nominatedNodeName": node}}
 
 
 class World:
     """A kube-apiserver with one urgent Pod, and the check beside it."""
 
     def __init__(self, file: Path | None = None, translation: TranslationConfig = TRANSLATION) -> None:
-        self.urgent = pod_manifest("urgent", gates=())
+        self.urgent = nominated("urgent")
         self.kubernetes = InMemoryKubernetes(self.urgent)
         self.health = Health()
         self.counted = 0
@@ -95,22 +96,39 @@ async def test_an_eviction_for_a_managed_pod_is_trouble_for_a_while() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        preempted("a", pod_manifest("urgent", gates=()), scheduler="default-scheduler"),
-        preempted("a", pod_manifest("unmanaged")),
-        preempted("a", pod_manifest("gone")),
-        preempted("a", pod_manifest("urgent", uid="another")),
-        preempted("a", pod_manifest("urgent"), kind="PodGroup"),
-        preempted("a", pod_manifest("urgent")) | {"reason": "Evicted"},
-        {key: v for key, v in preempted("a", pod_manifest("urgent")).items() if key != "related"},
+        preempted("a", nominated("urgent"), scheduler="default-scheduler"),
+        preempted("a", nominated("urgent"), by="podgroup"),
+        preempted("a", nominated("urgent")) | {"reason": "Evicted"},
+        preempted("a", nominated("urgent")) | {"message": "Preempted by a pod on node n1"},
+        preempted("a", nominated("urgent")) | {"message": None},
     ],
-    ids=["scheduler", "unmanaged", "gone", "another", "group", "reason", "nobody"],
+    ids=["scheduler", "group", "reason", "nobody", "silent"],
 )
 async def test_other_evictions_are_none_of_its_business(event: Manifest) -> None:
     world = World()
-    world.kubernetes.put("pods", pod_manifest("unmanaged", schedulerName="default-scheduler"))
     async with world.running():
         await world.happens(event)
         assert (world.trouble, world.counted) == ("", 0)
+
+
+@pytest.mark.parametrize("where", [{"node": "elsewhere"}, {"uid": "another"}])
+async def test_a_pod_of_the_profile_that_has_gone_on_is_managed_where_all_are(
+    where: dict[str, str],
+) -> None:
+    for scope, counted in ((Scope(), 1), (Scope.of(["default"]), 0)):
+        world = World(translation=TranslationConfig(scope=scope))
+        world.kubernetes.put("pods", nominated("urgent", **where))
+        async with world.running():
+            await world.happens(preempted("a", world.urgent))
+            assert world.counted == counted
+
+
+async def test_a_pod_that_is_bound_by_now_is_found() -> None:
+    world = World(translation=TranslationConfig(scope=Scope.of(["default"])))
+    world.kubernetes.put("pods", pod_manifest("urgent", gates=(), node="n1"))
+    async with world.running():
+        await world.happens(preempted("a", world.urgent))
+        assert "for default/urgent" in world.trouble
 
 
 async def test_a_pod_out_of_scope_may_preempt_in_the_same_profile() -> None:
@@ -147,7 +165,7 @@ async def test_events_that_may_not_be_read_are_trouble_of_their_own(
 async def test_an_outage_while_an_eviction_is_looked_at_loses_no_later_one() -> None:
     world = World()
     async with world.running():
-        world.kubernetes.outage(Unavailable(503, "busy"), "read_pod")
+        world.kubernetes.outage(Unavailable(503, "busy"), "list pods")
         await world.happens(preempted("a", world.urgent))
         world.kubernetes.outage(None)
         await world.happens(preempted("b", world.urgent))
