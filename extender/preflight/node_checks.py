@@ -41,7 +41,8 @@ def names(facts: Facts) -> Finding:
     view, slurm = _view(facts), {each.name for each in known(facts.slurm.nodes)}
     contested = trouble(view.names, facts.settings.node_name_label)
     if contested is not None:
-        return failed(contested)
+        lost = [name for name in view.names.contested if view.names.standing_for(name) is None]
+        return failed(contested) if lost else warned(contested)
     named = {node.slurm_name: name for name, node in view.nodes.items()}
     shared = slurm & named.keys()
     alone = sorted(named[name] for name in named.keys() - slurm)

@@ -20,6 +20,10 @@ _BATCH: Final = "it has no EXTERNAL_JOB, so a placeholder that waits is a batch 
 def api(facts: Facts) -> Finding:
     """slurmrestd answers in an API version that is known."""
     told, accepted = facts.slurm.capabilities, facts.slurm.accepted
+    if isinstance(facts.slurm.token, Unread):
+        raise NotKnown("there is no token to ask with")
+    if accepted is False:
+        known(told)
     if isinstance(told, Unread):
         return failed(told.why)
     if isinstance(accepted, Unread):

@@ -92,6 +92,8 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
     ("nri", kubernetes(nodes=(kubernetes_node(runtime="cri-o://1.34.1"),)), PASS, "NRI on"),
     ("nri", kubernetes(nodes=(kubernetes_node(runtime=""),)), SKIPPED, "do not tell"),
     ("slurm-api", slurm(capabilities=UNREAD), FAIL, "not told"),
+    ("slurm-api", slurm(capabilities=UNREAD, accepted=False), SKIPPED, "not told"),
+    ("slurm-api", slurm(capabilities=UNREAD, token=UNREAD), SKIPPED, "no token"),
     ("slurm-api", slurm(accepted=UNREAD), FAIL, "slurmctld does not answer"),
     ("slurm-api", slurm(capabilities=replace(EXTERNAL, external_jobs=False)), WARN, "a batch job"),
     ("token", slurm(token=UNREAD), FAIL, "not told"),
@@ -181,6 +183,19 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         ),
         FAIL,
         "Nodes a, b name Slurm's node n1",
+    ),
+    (
+        "node-names",
+        kubernetes(
+            nodes=(
+                kubernetes_node(),
+                kubernetes_node(
+                    "b", labels={"slurm-extender.io.node-restriction.kubernetes.io/node": "n1"}
+                ),
+            )
+        ),
+        WARN,
+        "n1 alone stands for it",
     ),
     ("node-names", slurm(nodes=UNREAD), SKIPPED, "not told"),
     (
