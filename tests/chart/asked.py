@@ -59,9 +59,11 @@ AGENTS: Calls = {
     "delete_pod": [(POOLS_NAMESPACE, "p", {}, 0)],
     "read_revision": [(POOLS_NAMESPACE, "r")],
 }
-EXTENDER_KINDS = ("pods", "nodes", *claim_watch._KINDS)
+EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
 AGENT_KINDS = ("pods", "nodes")
 ABOUT_ALL = {"serves", "list", "pages", "watch"}
+EVERYBODYS = {"version", "kinds", "account", "allows"}
+"""What every account may ask (system:basic-user, system:discovery)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -105,7 +107,7 @@ UNINSTALLS = {
     _lease("get", "slurm-extender"),
     Permission("get", "", "secrets", NAMESPACE, "slurm-extender"),
 }
-"""What `slurm-extender-uninstall` asks where it does all that it can."""
+"""What `slurm-extender uninstall` asks where it does all that it can."""
 
 
 class Recorder(KubernetesRest):
