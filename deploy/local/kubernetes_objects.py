@@ -55,7 +55,8 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
             pools_namespace=POOLS_NAMESPACE,
         )
         manifests += map(_of, yaml.safe_load_all(extender))
-    manifests += map(_of, yaml.safe_load_all(node_agent_objects(spec)))
+    if not spec.in_pods:
+        manifests += map(_of, yaml.safe_load_all(node_agent_objects(spec)))
     if spec.pools:
         with api_client(ports, layout) as client:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": POOLS_NAMESPACE}}

@@ -1,0 +1,83 @@
+"""Builds images with buildah, which needs neither a daemon nor a container engine.
+
+All that it keeps is in one folder. Files are copied from layer to layer (vfs), and steps run in a
+chroot: slower than what an engine does, and it works in a container, too.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from deploy.images import network
+from deploy.images.image import HERE, Image
+from deploy.local.debian import install, run
+from deploy.local.layout import CHECKOUT
+
+TOOLS: Final = {"buildah": "buildah", "/etc/containers/policy.json": "golang-github-containers-common"}
+_ENVIRONMENT: Final = {"STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot"}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What one build is given besides the image's own sources."""
+
+    base: str
+    """The image that it begins with."""
+    version: str
+    epoch: int = 0
+    """SOURCE_DATE_EPOCH: the date of all files, in seconds."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """More build arguments."""
+    contexts: Mapping[str, Path] = field(default_factory=dict)
+    """More folders that the Dockerfile copies from, by the names that it has for them."""
+
+
+class Buildah:
+    """buildah with a storage of its own. Whatever fails raises ClusterError with what buildah said."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is empty, and the caller removes it."""
+        install(TOOLS)
+        self._folder = folder
+        (folder / "tmp").mkdir()
+        self._secrets = network.secrets(folder)
+
+    def import_base(self, archive: Path, name: str) -> None:
+        """Makes an image of a root file system."""
+        container = self._buildah("from", "scratch").split()[-1]
+        self._buildah("add", container, str(archive), "/")
+        self._buildah("commit", "--quiet", "--rm", container, name)
+
+    def has(self, name: str) -> bool:
+        """Whether there is an image of this name."""
+        return name in self._buildah("images", "--noheading", "--format", "{{.Name}}:{{.Tag}}").split()
+
+    def build(self, image: Image, given: Given, reference: str) -> None:
+        """Builds an image from the checkout, and calls it `reference`."""
+        arguments = {
+            "BASE": given.base,
+            "VERSION": given.version,
+            "SOURCE_DATE_EPOCH": str(given.epoch),
+            **network.proxies(os.environ),
+            **given.arguments,
+        }
+        options = [
+            *("--layers", "--quiet", "--format=oci", f"--timestamp={given.epoch}"),
+            *(f"--secret=id={name},src={path}" for name, path in self._secrets.items()),
+            *(f"--build-arg={name}={value}" for name, value in arguments.items()),
+            *(f"--build-context={name}={folder}" for name, folder in given.contexts.items()),
+            *(f"--file={HERE / image.dockerfile}", f"--target={image.name}", f"--tag={reference}"),
+        ]
+        self._buildah("build", *options, str(CHECKOUT))
+
+    def export(self, reference: str, archive: Path) -> None:
+        """Writes an image as an OCI archive. Its layers are not compressed."""
+        target = f"oci-archive:{archive}:{reference}"
+        self._buildah("push", "--quiet", "--disable-compression", reference, target)
+
+    def _buildah(self, command: str, *arguments: str) -> str:
+        places = [f"--root={self._folder / 'root'}", f"--runroot={self._folder / 'run'}"]
+        environment = {**os.environ, **_ENVIRONMENT, "TMPDIR": str(self._folder / "tmp")}
+        return run(["buildah", *places, command, *arguments], env=environment)
