@@ -1,14 +1,16 @@
 """What is in an OCI archive: an image's configuration and files, read without any tool."""
 
+import gzip
 import json
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from deploy.local.errors import ClusterError
 
+_GZIP: Final = b"\x1f\x8b"
 _SET_ID: Final = 0o6000
 _CACHES: Final = ("var/cache/", "var/lib/apt/", "var/log/", "root/.cache/", "tmp/", "build/")
 """Where builds leave what is of no use later."""
@@ -29,7 +31,7 @@ class Archive:
         self.config: Mapping[str, Any] = self._json(_blob(manifest["config"]["digest"]))
         """As the OCI image specification has it."""
         self.size: int = sum(layer["size"] for layer in manifest["layers"])
-        """Of the layers, in bytes."""
+        """Of the layers, in bytes, as they are in the archive: compressed."""
 
     @property
     def user(self) -> str:
@@ -39,11 +41,10 @@ class Archive:
     def unpack(self, folder: Path) -> None:
         """Writes its files into a folder that is there, with their owners. For root."""
         unpack = ["tar", "-x", "--preserve-permissions", "--numeric-owner", "-C", str(folder), "-f", "-"]
-        for digest in self._layers:
-            with tarfile.open(self.path) as archive:
-                blob = archive.extractfile(_blob(digest))
-                assert blob is not None
-                subprocess.run(unpack, input=blob.read(), check=True)
+        for blob in self._blobs():
+            packed = blob.read()
+            layer = gzip.decompress(packed) if packed.startswith(_GZIP) else packed
+            subprocess.run(unpack, input=layer, check=True)
 
     def problems(self, addresses: Sequence[str] = ()) -> list[str]:
         """Returns what no image is to have: programs that change the user, what a build has left, and
@@ -52,11 +53,16 @@ class Archive:
         return [line for layer in self._opened() for line in _problems(layer, wanted)]
 
     def _opened(self) -> Iterator[tarfile.TarFile]:
+        for blob in self._blobs():
+            with tarfile.open(fileobj=blob) as layer:
+                yield layer
+
+    def _blobs(self) -> Iterator[IO[bytes]]:
         with tarfile.open(self.path) as archive:
             for digest in self._layers:
                 blob = archive.extractfile(_blob(digest))
-                with tarfile.open(fileobj=blob) as layer:
-                    yield layer
+                assert blob is not None
+                yield blob
 
     def _json(self, name: str) -> Any:
         try:

@@ -1,7 +1,7 @@
 """Builds images with buildah, which needs neither a daemon nor a container engine.
 
-All that it keeps is in one folder. Files are copied from layer to layer (vfs), and steps run in a
-chroot: slower than what an engine does, and it works in a container, too.
+All that it keeps is in one folder. Steps run in a chroot, and where nothing can be mounted files are
+copied from layer to layer (vfs): so it works in a container, too.
 """
 
 import os
@@ -13,10 +13,11 @@ from typing import Final
 from deploy.images import network
 from deploy.images.image import HERE, Image
 from deploy.local.debian import install, run
+from deploy.local.errors import ClusterError
 from deploy.local.layout import CHECKOUT
 
 TOOLS: Final = {"buildah": "buildah", "/etc/containers/policy.json": "golang-github-containers-common"}
-_ENVIRONMENT: Final = {"STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot"}
+_DRIVERS: Final = ("overlay", "vfs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Buildah:
         self._folder = folder
         (folder / "tmp").mkdir()
         self._secrets = network.secrets(folder)
+        self._driver = next(filter(self._stores, _DRIVERS))
 
     def import_base(self, archive: Path, name: str) -> None:
         """Makes an image of a root file system."""
@@ -73,11 +75,26 @@ class Buildah:
         self._buildah("build", *options, str(CHECKOUT))
 
     def export(self, reference: str, archive: Path) -> None:
-        """Writes an image as an OCI archive. Its layers are not compressed."""
-        target = f"oci-archive:{archive}:{reference}"
-        self._buildah("push", "--quiet", "--disable-compression", reference, target)
+        """Writes an image as an OCI archive."""
+        self._buildah("push", "--quiet", reference, f"oci-archive:{archive}:{reference}")
+
+    def _stores(self, driver: str) -> bool:
+        """Whether a driver of storage works here. Raises ClusterError where not even the last one does."""
+        self._driver = driver
+        try:
+            self._buildah("info")
+        except ClusterError:
+            if driver == _DRIVERS[-1]:
+                raise
+            return False
+        return True
 
     def _buildah(self, command: str, *arguments: str) -> str:
         places = [f"--root={self._folder / 'root'}", f"--runroot={self._folder / 'run'}"]
-        environment = {**os.environ, **_ENVIRONMENT, "TMPDIR": str(self._folder / "tmp")}
+        environment = {
+            **os.environ,
+            "BUILDAH_ISOLATION": "chroot",
+            "STORAGE_DRIVER": self._driver,
+            "TMPDIR": str(self._folder / "tmp"),
+        }
         return run(["buildah", *places, command, *arguments], env=environment)

@@ -50,7 +50,7 @@ class Built:
     digest: str
     """Of its manifest: sha256:..."""
     size: int
-    """Of its layers, in bytes, uncompressed."""
+    """Of its layers, in bytes, compressed."""
 
 
 class Builder:

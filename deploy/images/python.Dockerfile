@@ -6,7 +6,7 @@ FROM ${BASE} AS tools
 ARG SNAPSHOT=
 ENV PIP_CONFIG_FILE=/run/secrets/pip.conf PYTHONHASHSEED=0
 COPY deploy/images/debian-packages deploy/images/python-program /usr/local/bin/
-RUN --mount=type=secret,id=apt.conf debian-packages install python3-venv
+RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates python3-venv
 WORKDIR /build
 COPY requirements.lock deploy/images/requirements.py ./
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt \
@@ -14,7 +14,7 @@ RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt \
     tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement wheel.txt
 # What both have.
 RUN --mount=type=secret,id=apt.conf \
-    debian-packages unpack /image base-files ca-certificates libpython3-stdlib python3-minimal
+    debian-packages unpack /image base-files libpython3-stdlib python3-minimal
 
 FROM tools AS wheel
 COPY LICENSE README.md pyproject.toml ./

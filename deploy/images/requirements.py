@@ -19,7 +19,6 @@ _BOTH: Final = frozenset(
         "pydantic",
         "pydantic-settings",
         "pyyaml",
-        "rich",
         "starlette",
         "structlog",
         "uvicorn",
@@ -27,7 +26,7 @@ _BOTH: Final = frozenset(
 )
 IMPORTED: Final[Mapping[str, frozenset[str]]] = {
     "extender": _BOTH | {"cryptography", "fastapi", "prometheus-fastapi-instrumentator", "uvloop"},
-    "node-agent": _BOTH | {"grpclib", "nvidia-ml-py", "protobuf"},
+    "node-agent": _BOTH | {"grpclib", "nvidia-ml-py", "protobuf", "rich"},
     "wheel": frozenset({"hatchling"}),
 }
 """Program -> the packages that its sources import; "wheel": what makes the project's wheel."""

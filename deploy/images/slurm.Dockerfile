@@ -4,7 +4,9 @@
 ARG BASE=docker.io/library/debian:forky-slim
 
 FROM ${BASE} AS tools
+ARG SNAPSHOT=
 COPY deploy/images/debian-packages /usr/local/bin/
+RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates
 WORKDIR /build
 # The users of Debian's packages and of docs/images.md: slurmrestd runs neither as root nor as SlurmUser.
 RUN printf '%s\n' 'slurm:x:64030:64030::/nonexistent:/usr/sbin/nologin' \
@@ -16,7 +18,7 @@ FROM tools AS slurmd-files
 ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
 ARG MORE=
-RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash ca-certificates coreutils curl \
+RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash coreutils curl \
         dash findutils gawk grep gzip hostname mount procps sed slurm-client slurm-wlm-basic-plugins \
         slurm-wlm-jwt-plugin slurmd tar util-linux $MORE && \
     cat passwd >>/image/etc/passwd && cat group >>/image/etc/group && \
@@ -57,8 +59,8 @@ CMD ["-D"]
 FROM tools AS slurmrestd-files
 ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
-RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files ca-certificates \
-        slurm-wlm-basic-plugins slurm-wlm-jwt-plugin slurmrestd && \
+RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files slurm-wlm-basic-plugins \
+        slurm-wlm-jwt-plugin slurmrestd && \
     cat passwd >>/image/etc/passwd && cat group >>/image/etc/group && \
     mkdir -p /image/etc/slurm && debian-packages finish /image
 
@@ -76,7 +78,7 @@ FROM tools AS login-files
 ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
 ARG MORE=
-RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash ca-certificates coreutils curl \
+RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash coreutils curl \
         dash findutils gawk grep gzip hostname less procps sed slurm-client slurm-wlm-basic-plugins \
         slurm-wlm-jwt-plugin tar util-linux vim-tiny $MORE && \
     cat passwd >>/image/etc/passwd && cat group >>/image/etc/group && \
