@@ -79,7 +79,7 @@ class Buildah:
         self._buildah("push", "--quiet", reference, f"oci-archive:{archive}:{reference}")
 
     def _stores(self, driver: str) -> bool:
-        """Whether a driver of storage works here. Raises ClusterError where not even the last one does."""
+        """Whether a driver of storage works here. Raises ClusterError where the last one does not."""
         self._driver = driver
         try:
             self._buildah("info")

@@ -13,12 +13,12 @@ import yaml
 
 from deploy.images.builder import Built
 from deploy.images.image import REGISTRY
+from deploy.local.chart import POOLS_NAMESPACE
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.guest.machine import HOST
 from deploy.local.guest.nodes import GPU, SLURMRESTD
 from deploy.local.guest.oci import PAUSE
-from deploy.local.kubernetes_config import POOLS_NAMESPACE
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.progress import Report
 from deploy.local.spec import GUEST, GUEST_CPUS, GUEST_GPUS, GUEST_MEMORY_MB
