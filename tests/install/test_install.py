@@ -142,8 +142,10 @@ def test_nothing_is_left_after_an_uninstall(installation: Installation, actors: 
     installation.until(lambda: not actors.jobs(), "no jobs are left")
     installation.uninstall()
 
+    before: set[str] = _FOUND["before"]
+
     def left() -> set[str]:
-        return installation.objects() - _FOUND["before"]
+        return installation.objects() - before
 
     try:
         installation.until(lambda: not left(), "nothing is left")
