@@ -48,7 +48,9 @@ def write_kubernetes_files(
     if spec.client_certificates:
         _write_callers(folder, admission_port(spec, ports))
     if spec.in_pods:
-        (folder / "egress.yaml").write_text(render("egress.yaml.j2", port=ports["gateway"]))
+        (folder / "egress.yaml").write_text(
+            render("egress.yaml.j2", folder=folder, port=ports["gateway"])
+        )
     _write_users(spec, ports, layout)
     _write_schedulers(chart, spec, ports, layout)
     (folder / "kwok.yaml").write_text(source("kwok.yaml"))

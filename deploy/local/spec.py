@@ -177,8 +177,8 @@ class ClusterSpec:
             raise SpecError("a guest in a pool is Slurm's only node: give pools, and nodes=0")
 
     def _check_kubernetes(self) -> None:
-        if self.in_pods and (self.extender or not self.guest):
-            raise SpecError("Pods run on the guest: give guest=True, and extender=False")
+        if self.in_pods and (self.extender or not (self.guest and self.own_scheduler)):
+            raise SpecError("Pods are of the guest: give guest and own_scheduler, and extender=False")
         if self.extender and not self.kubernetes:
             raise SpecError("the extender needs Kubernetes: give extender=False as well")
         if unknown := set(self.kubernetes_nodes) - {*self.node_names, *self.external_names}:
@@ -256,7 +256,7 @@ class ClusterSpec:
     @property
     def other_scheduler_names(self) -> list[str]:
         """The kube-scheduler of others' Pods, where they have one of their own."""
-        return ["default-scheduler"] if self.own_scheduler or self.in_pods else []
+        return ["default-scheduler"] if self.own_scheduler else []
 
     @property
     def guest_names(self) -> list[str]:

@@ -79,6 +79,7 @@ def installation(images: Images, report: Report) -> Iterator[Installation]:
         guest=True,
         guest_in_pool=True,
         in_pods=True,
+        own_scheduler=True,
         extender=False,
         memory_mb=4000,
         kill_wait=30,

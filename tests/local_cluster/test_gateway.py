@@ -44,7 +44,7 @@ def free_port() -> int:
 def ports(backend: int) -> Iterator[tuple[int, int]]:
     """The proxy's, and one that leads to the backend."""
     proxy, forwarded = free_port(), free_port()
-    argv = [sys.executable, str(GATEWAY), str(proxy), f"127.0.0.1:{forwarded}=127.0.0.1:{backend}"]
+    argv = [sys.executable, str(GATEWAY), str(proxy), "", f"127.0.0.1:{forwarded}=127.0.0.1:{backend}"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as gateway:
         assert gateway.stdout is not None
         assert gateway.stdout.readline() == "the gateway serves\n"

@@ -35,6 +35,7 @@ GPU: Final = "example.com/gpu"
 """Their extended resource."""
 SLURMRESTD: Final = "10.96.0.2:6820"
 """Where Pods find slurmrestd, where the gateway runs."""
+_GATEWAY_CERTIFICATE: Final = "/etc/kubernetes/gateway.pem"
 _WITHOUT_NRI: Final = ("24.11",)
 """Debian's containerd beside that Slurm is 1.7."""
 _CHECKOUT: Final = f"{OURS}/checkout"
@@ -84,6 +85,9 @@ def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
     config = containerd / "containerd/config.toml"
     _write(config, "containerd.toml.j2", spec=spec, pause=PAUSE, systemd=systemd)
     _write(containerd / "cni/net.d/10-ptp.conflist", "cni.json.j2")
+    shown = [layout.kubernetes / f"kube-apiserver.{part}" for part in ("crt", "key")]
+    certificate = layout.guest / "gateway" / _GATEWAY_CERTIFICATE.removeprefix("/")
+    certificate.write_text("".join(part.read_text() for part in shown))
     kubelet = layout.guest / "kubelet/etc/kubernetes"
     _write(kubelet / "kubelet.yaml", "kubelet.yaml.j2", spec=spec, ports=ports)
     shutil.copy(layout.kubernetes / "ca.crt", kubelet)
@@ -153,7 +157,7 @@ def gateway(ports: dict[str, int], layout: Layout) -> Component:
     """The network between the host's control plane and Pods (inside/gateway.py)."""
     services = {f"{API_SERVICE}:443": "kube-apiserver", SLURMRESTD: "slurmrestd"}
     forwards = [f"{address}={HOST}:{ports[name]}" for address, name in services.items()]
-    argv = ("python3", f"{OURS}/gateway.py", str(ports["gateway"]), *forwards)
+    argv = ("python3", f"{OURS}/gateway.py", str(ports["gateway"]), _GATEWAY_CERTIFICATE, *forwards)
     return Component(
         name="gateway",
         argv=_program(ports, layout, "gateway", argv),

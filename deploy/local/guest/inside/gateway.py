@@ -1,11 +1,13 @@
 """The network between a control plane on the host and Pods in the guest, where no kube-proxy runs.
 
-`gateway.py PORT [ADDRESS:PORT=HOST:PORT ...]`. At PORT it is an HTTP proxy (CONNECT alone), by which
-kube-apiserver reaches what is in the guest. Each ADDRESS becomes one of the guest's own, and what Pods
-send there goes on to HOST: so they find kube-apiserver at a Service's address.
+`gateway.py PORT CERTIFICATE [ADDRESS:PORT=HOST:PORT ...]`. At PORT it is an HTTP proxy (CONNECT alone),
+by which kube-apiserver reaches what is in the guest; it shows the certificate of that file, which has the
+key, too, or speaks without TLS where that is "". Each ADDRESS becomes one of the guest's own, and what
+Pods send there goes on to HOST: so they find kube-apiserver at a Service's address.
 """
 
 import asyncio
+import ssl
 import subprocess
 import sys
 from asyncio import StreamReader, StreamWriter
@@ -34,7 +36,10 @@ async def _carry(reader: StreamReader, writer: StreamWriter) -> None:
         while chunk := await reader.read(_CHUNK):
             writer.write(chunk)
             await writer.drain()
-        writer.write_eof()
+        if writer.can_write_eof():
+            writer.write_eof()
+        else:  # TLS
+            writer.close()
 
 
 async def connect(reader: StreamReader, writer: StreamWriter) -> None:
@@ -82,8 +87,18 @@ def own(address: str) -> None:
     subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
 
 
-async def main(port: str, *forwards: str) -> None:
-    servers = [await asyncio.start_server(closed_after(connect), "", int(port))]
+def shown(certificate: str) -> ssl.SSLContext | None:
+    """What the proxy shows; None: it speaks without TLS."""
+    if not certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+async def main(port: str, certificate: str, *forwards: str) -> None:
+    proxy = closed_after(connect)
+    servers = [await asyncio.start_server(proxy, "", int(port), ssl=shown(certificate))]
     for line in forwards:
         here, _, there = line.partition("=")
         address, own_port = place(here)
