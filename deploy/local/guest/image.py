@@ -60,7 +60,7 @@ def guest_image(release: str, report: Report) -> GuestImage:
 def _add_ours(root: Path, program: Path, packages: Path) -> None:
     ours = root / OURS.removeprefix("/")
     ours.mkdir()
-    for name in ("init", "prepare", "runner.py"):
+    for name in ("init", "prepare", "runner.py", "gateway.py"):
         shutil.copy(_INSIDE / name, ours)
     units = root / "etc/systemd/system"
     shutil.copy(_INSIDE / "guest.service", units)

@@ -20,6 +20,7 @@ SAME_PORTS: Final = (
     "kubelet",
     "node-agent-metrics",
     "node-agent-health",
+    "gateway",
 )
 """What listens in the guest on the port of that name, which is the same here and there."""
 PORTS: Final = (GUEST, *SAME_PORTS)
