@@ -20,12 +20,14 @@ from extender.pools.current import CurrentPools
 from extender.request.translation import TranslationConfig
 from extender.settings import Settings
 from extender.telemetry import Telemetry
+from extender.telemetry.replica_states import ReplicaStates
 from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from slurm_client.errors import SlurmError
 from slurm_client.protocol import Slurm
+from slurm_client.tokens import TokenFile
 
 _RETRY_S = 2.0
 _START = "start"
@@ -63,6 +65,10 @@ class Replica:
         self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
         self._cpus = CpuCheck(self.slurm_nodes, self.health, self.view, settings.cpu_unit)
         self.job_ids = JobIdCheck(slurm, self.health, settings.placeholder_ids, settings.max_job_id)
+        self.states = ReplicaStates(
+            self.job_ids, TokenFile(settings.slurm_token_file).lifetime, lambda: self.lease.transitions
+        )
+        self.telemetry.registry.register(self.states)
         self.capacity = FreeCapacity(
             kubernetes,
             slurm,

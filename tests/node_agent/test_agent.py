@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.watch import Change, ResourceWatch
 from node_agent import agent as agent_module
 from node_agent import device_health, native_jobs, node_devices
-from node_agent.agent import Figures
+from node_agent.figures import registry_of
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.machine import names
 from node_agent.node_condition import Condition
@@ -208,9 +207,7 @@ async def test_a_pod_that_cannot_have_its_devices_is_told_of(one_driver: Node) -
 
 
 def figure(agent: Agent, name: str, **labels: str) -> float:
-    registry = CollectorRegistry()
-    registry.register(Figures(agent))
-    value = registry.get_sample_value(name, labels)
+    value = registry_of(agent).get_sample_value(name, labels)
     assert value is not None, f"{name} {labels}"
     return value
 
