@@ -1,23 +1,19 @@
-"""The figures of what is deployed, which several tests leave: build/deploy.json."""
+"""What the tests of a deployment found, in figures: build/deploy.json."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-from pathlib import Path
 
 from deploy.local.layout import CHECKOUT
 
-FILE = CHECKOUT / "build" / "deploy.json"
+_PATH = CHECKOUT / "build" / "deploy.json"
 
 
-def leave(figures: dict[str, float], file: Path = FILE) -> None:
-    """Adds figures to those that are there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+") as shared:
-        fcntl.flock(shared, fcntl.LOCK_EX)
-        shared.seek(0)
-        text = shared.read()
-        known = json.loads(text) if text.strip() else {}
-        shared.truncate(0)
-        shared.write(json.dumps(known | figures, indent=1, sort_keys=True) + "\n")
+def leave(**figures: float) -> None:
+    """Writes figures beside those of other tests, which may run at the same time."""
+    _PATH.parent.mkdir(exist_ok=True)
+    with _PATH.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = json.loads(_PATH.read_text()) if _PATH.exists() else {}
+        _PATH.write_text(json.dumps({**known, **figures}, indent=1, sort_keys=True) + "\n")
