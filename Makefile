@@ -110,6 +110,7 @@ check:
 docs:
 	@./bootstrap
 	.venv/bin/python -m extender.pages
+	.venv/bin/python -m deploy.monitoring
 
 # How many of Slurm's pending reasons there are, and how many are explained: build/words.json.
 words:

@@ -3,6 +3,7 @@ as well, fires on faults."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -22,8 +23,11 @@ from deploy.monitoring.rule import Recording, document
 from deploy.monitoring.rules import GROUPS
 from extender.telemetry.catalogue import METRICS
 from node_agent import figures as node_agent
+from slurm_client.model import JobSpec
+from slurm_client.rest import SlurmRest
 from tests.end_to_end.actors import Actors, eventually, eventually_not
 from tests.monitoring.figures import leave
+from wellknown.job_key import JobIdRange
 
 pytestmark = pytest.mark.real
 
@@ -154,6 +158,15 @@ def old_token(actors: Actors) -> str:
     return jwt.encode({"exp": now + 600, "iat": now - 5400, "sun": "root"}, key.read_bytes(), "HS256")
 
 
+async def submit_by_hand(actors: Actors) -> None:
+    """A native job whose author has chosen an id of the placeholders' range."""
+    client = SlurmRest(actors.cluster.slurmrestd_url, actors.cluster.token_file)
+    try:
+        await client.submit(JobSpec("by-hand", 1, 10, priority=0), JobIdRange().first)
+    finally:
+        await client.aclose()
+
+
 def test_prometheus_fires_on_faults(actors: Actors, tools: Prometheus, tmp_path: Path) -> None:
     cluster = actors.cluster
     target = f"127.0.0.1:{cluster.ports['extender-metrics']}"
@@ -171,7 +184,7 @@ def test_prometheus_fires_on_faults(actors: Actors, tools: Prometheus, tmp_path:
             (
                 "SlurmExtenderAuditDrift",
                 {"kind": "ForeignKey"},
-                lambda: cluster.run_slurm("sbatch", "--jobid=40000000", "--wrap=sleep 600"),
+                lambda: asyncio.run(submit_by_hand(actors)),
             ),
             (
                 "SlurmExtenderEvictionsThrottled",
