@@ -68,8 +68,7 @@ def prepare_directory(layout: Layout, record: Record) -> None:
         write_slurm_files(record.spec, record.ports, layout, Path(record.tree))
         write_clients(record.spec, layout)
     if record.spec.kubernetes:
-        kubectl = Path(record.binaries["kubectl"])
-        write_kubernetes_files(record.spec, record.ports, layout, kubectl)
+        write_kubernetes_files(record.spec, record.ports, layout, record.binaries)
     if record.spec.extender:
         write_audit(record.spec, record.ports, layout)
     if record.spec.guest:

@@ -17,6 +17,7 @@ from deploy.local.errors import AlreadyRunningError, ClusterError, GuestGoneErro
 from deploy.local.guest.connection import Connection
 from deploy.local.guest.image import guest_image
 from deploy.local.guest.nodes import guest_binds
+from deploy.local.helm_binary import helm
 from deploy.local.kubernetes_binaries import kubernetes_binaries
 from deploy.local.kubernetes_components import extender_environment
 from deploy.local.kubernetes_config import api_server_url, kubeconfig_of
@@ -142,6 +143,8 @@ class Cluster:
         # The guest's kubelet must not be newer than kube-apiserver.
         release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
         binaries = kubernetes_binaries(release, report) if spec.kubernetes else {}
+        if spec.kubernetes:
+            binaries["helm"] = str(helm(report))
         if spec.guest:
             guest_image(spec.release, report)
 

@@ -42,6 +42,8 @@ class Layout:
         self.pools_file = directory / "pools.yaml"
         """Who may ask the extender for what."""
         self.kubernetes = directory / "kubernetes"
+        self.chart = self.kubernetes / "chart.json"
+        """The objects that Helm has made of the chart."""
         self.kubeconfig = directory / "kubeconfig"
         self.guest = directory / "guest"
         """What the guest's programs read, a folder each, by the paths that it has there."""

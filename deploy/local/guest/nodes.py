@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import httpx
 
+from deploy.local.chart import AGENT_USER, POOLS_NAMESPACE
 from deploy.local.components import Component, answers
 from deploy.local.guest.agent import OURS as AGENT_PACKAGES
 from deploy.local.guest.connection import Connection
@@ -20,7 +21,7 @@ from deploy.local.guest.image import OURS, PACKAGES
 from deploy.local.guest.machine import ADDRESS, HOST
 from deploy.local.guest.oci import PAUSE
 from deploy.local.kubernetes_components import api_client
-from deploy.local.kubernetes_config import AGENT_USER, NODE_USER, POOLS_NAMESPACE, user_token
+from deploy.local.kubernetes_config import NODE_USER, user_token
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.namespaces import Bind
 from deploy.local.rendering import render
