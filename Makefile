@@ -117,6 +117,7 @@ check:
 docs:
 	@./bootstrap
 	.venv/bin/python -m extender.pages
+	.venv/bin/python -m deploy.monitoring
 	.venv/bin/python -m deploy.charts.pages
 	.venv/bin/python -m deploy.settings_page
 

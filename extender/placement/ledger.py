@@ -332,6 +332,8 @@ class Ledger(LedgerReader):
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
+        elif self._observer is not None and record.job.lost and not before.job.lost:
+            self._observer(before, record)
         record = self._emitter.emit(record, self._at, self._effects)
         self._records.put(record)
         self._note(before, record)
