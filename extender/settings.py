@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from extender.cluster.view_updater import SlurmDefaults
 from extender.node_sync.drain_decision import TAINT, DrainSettings
 from extender.record.config import PlacementConfig
-from extender.request.annotations import DEFAULT_PAGE
+from extender.request.annotations import DEFAULT_PAGE, PUBLISHED
 from extender.request.grace_period import DefaultGrace, GraceRule
 from extender.request.scope import Scope, Selector
 from extender.request.shared_gpus import SharedGpus
@@ -110,7 +110,7 @@ class Settings(BaseSettings):
     it, with a warning; or let the `node-agent` give each its own, on Nodes that have one."""
     cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
     """How much of a Pod's CPU one of Slurm's CPUs is ("2", "100m"): docs/resources.md."""
-    docs_url: str = Field(default=DEFAULT_PAGE, min_length=1)
+    docs_url: str = Field(default=PUBLISHED + DEFAULT_PAGE, min_length=1)
     """The address of docs/annotations.md; messages to Pod authors point there."""
     node_name_label: str = NODE_NAME_LABEL
     """A label on a Node that names its Slurm node where the names differ; one that no kubelet may put
