@@ -124,7 +124,7 @@ finish() {
 # Returns 1 where something is left.
 clean_up() {
     eval "$undo" >/dev/null 2>&1
-    [ -n "$(objects)" ] && kubectl delete --ignore-not-found --wait=false -f . >/dev/null 2>&1
+    kubectl delete --ignore-not-found --timeout="${WITHIN}s" -f . >/dev/null 2>&1
     end=$(($(date +%s) + WITHIN))
     while [ -n "$(left)" ]; do
         [ "$(date +%s)" -lt "$end" ] || return 1
@@ -343,7 +343,9 @@ wait_for() {
 
 # Conditions, for `wait_for`
 
+# These two let kubectl wait for a second.
 is_running() {
+    kubectl wait --for=jsonpath='{.status.phase}'=Running --timeout=1s pod "$1" >/dev/null 2>&1 || true
     look_at "$1"
     [ -n "$node" ] && [ "$phase" = Running ]
 }
@@ -360,6 +362,7 @@ is_bound() {
 }
 
 is_gone() {
+    kubectl wait --for=delete --timeout=1s pod "$1" >/dev/null 2>&1 || true
     seen=$(kubectl get pod "$1" --ignore-not-found -o name 2>&1) && [ -z "$seen" ]
 }
 

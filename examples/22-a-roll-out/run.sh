@@ -45,7 +45,7 @@ others_are_replaced() {
         printf '%s\n' "$seen" | grep -q -x "$of_kubernetes $old"
 }
 say "Idle nodes get it first."
-WITHIN=$((WITHIN + 60))
+WITHIN=$((WITHIN * 2))
 wait_for "the slurmd Pods of the $((nodes - 1)) other Nodes are replaced" others_are_replaced
 job_is "$native" RUNNING || fail "native job $native does not run any more: $seen"
 

@@ -38,6 +38,7 @@ class Running:
     """A script that runs."""
 
     def __init__(self, script: str, *arguments: str, environment: dict[str, str]) -> None:
+        self._printed = ""
         self.process = subprocess.Popen(
             [EXAMPLES / script, *arguments],
             env=environment,
@@ -47,9 +48,23 @@ class Running:
             text=True,
         )
 
+    def prints(self, words: str) -> None:
+        """Waits until it has printed a line with these words."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._printed += line
+            if words in line:
+                return
+        raise AssertionError(f"it never says {words}: {self._printed}")
+
+    def whole(self) -> str:
+        """Waits for its end, and returns what it has printed."""
+        rest, _ = self.process.communicate(timeout=LONGEST_S)
+        return self._printed + rest
+
     def told(self) -> Told:
-        """Waits for its end. Its exit status is the one of its verdict."""
-        printed, _ = self.process.communicate(timeout=LONGEST_S)
+        """The same, where its exit status is the one of its verdict."""
+        printed = self.whole()
         verdict, _, why = printed.strip().rpartition("\n")[2].partition(": ")
         assert STATUS.get(verdict) == self.process.returncode, printed
         return Told(verdict, why, printed)

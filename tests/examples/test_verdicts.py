@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.actors import eventually, eventually_not
-from tests.examples.reader import Reader, Told
+from tests.examples.reader import LONGEST_S, Reader, Told
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(LONGEST_S)]
 
-QUICK = {"WITHIN": "5"}
+QUICK = {"WITHIN": "8"}
 """For what never comes."""
 NOBODY = "rules:\n- name: others\n  namespaces: [elsewhere]\n  default: {user: 2001}\n"
 MAIN_ALONE = """\
@@ -81,11 +81,12 @@ def test_a_pod_that_slurm_does_not_start_fails_with_its_own_words(demo: Reader) 
     demo.cluster.run_slurm("scontrol", "update", "PartitionName=main", "State=DOWN")
     told = demo.runs("01-a-pod", **QUICK)
     demo.cluster.run_slurm("scontrol", "update", "PartitionName=main", "State=UP")
-    fails(told, r"Pod a-pod runs: not within 5 s: it is Pending, and says: .*PartitionDown")
+    fails(told, r"Pod a-pod runs: not within 8 s: it is Pending, and says: .*PartitionDown")
 
 
 def test_a_job_that_somebody_cancelled_has_not_reached_its_time_limit(demo: Reader) -> None:
     running = demo.begins("10-a-time-limit")
+    running.prints("TIME_LIMIT")
     job = job_of(demo, "a-time-limit")
     demo.cluster.run_slurm("scancel", job)
     fails(running.told(), rf"job {job} did not reach its time limit: squeue says: CANCELLED")
@@ -97,7 +98,7 @@ def test_an_uncordon_by_somebody_else_is_no_drain(demo: Reader) -> None:
     demo.cluster.start("extender", env={"SLURM_EXTENDER_DRAIN_NODES": "false"})
     told = demo.runs("20-a-drain", **QUICK)
     demo.cluster.restart("extender")
-    fails(told, r"Slurm's node node-\d is drained: not within 5 s: idle|mixed")
+    fails(told, r"Slurm's node node-\d is drained: not within 8 s: idle|mixed")
     cordoned = demo.cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].spec.unschedulable}")
     assert cordoned.stdout == ""
 
@@ -105,14 +106,14 @@ def test_an_uncordon_by_somebody_else_is_no_drain(demo: Reader) -> None:
 def test_a_native_job_that_ends_too_early(demo: Reader) -> None:
     running = demo.begins("06-waiting", **QUICK)
     demo.cluster.run_slurm("scancel", job_of(demo, "waiting-native"))
-    fails(running.told(), r"says why it waits: not within 5 s|native job \d+ runs: not within 5 s")
+    fails(running.told(), r"says why it waits: not within 8 s|native job \d+ runs: not within 8 s")
 
 
 def test_what_cannot_be_deleted_is_told(demo: Reader) -> None:
     """Somebody's finalizer keeps the Pod."""
     keep = '{"metadata": {"finalizers": ["example.com/keep"]}}'
     running = demo.begins("09-a-whole-node", **QUICK)
-    job_of(demo, "a-whole-node")
+    running.prints("created")
     demo.cluster.kubectl("patch", "pod", "a-whole-node", "--type=merge", "-p", keep)
     told = running.told()
     again = demo.runs("09-a-whole-node")
@@ -154,7 +155,7 @@ def test_what_the_demos_cluster_lacks_is_named(demo: Reader, name: str) -> None:
 
 
 def test_a_pod_that_is_not_adopted_where_it_should_be(demo: Reader) -> None:
-    fails(demo.runs("19-adoption", ADOPTS="yes", **QUICK), "Pod adoption has a job: not within 5 s")
+    fails(demo.runs("19-adoption", ADOPTS="yes", **QUICK), "Pod adoption has a job: not within 8 s")
 
 
 @pytest.mark.parametrize("name", ["02-a-deployment", "16-a-reservation"])
@@ -189,8 +190,8 @@ def test_a_machine_without_the_commands(demo: Reader, tmp_path: Path) -> None:
 
 
 def test_run_all_prints_a_table(demo: Reader) -> None:
-    process = demo.runs_all("01", "05", "08").process
-    printed, _ = process.communicate(timeout=60)
+    running = demo.runs_all("01", "05", "08")
+    printed = running.whole()
     lines = [line.split(maxsplit=4) for line in printed.splitlines()]
     assert [line[:2] for line in lines[:3]] == [
         ["01-a-pod", "PASS"],
@@ -198,13 +199,13 @@ def test_run_all_prints_a_table(demo: Reader) -> None:
         ["08-a-part-of-a-gpu", "SKIPPED"],
     ]
     assert printed.splitlines()[3:] == ["2 passed, 0 failed, 1 skipped"]
-    assert process.returncode == 0
+    assert running.process.returncode == 0
 
 
 def test_run_all_shows_what_a_script_printed_that_fails(demo: Reader) -> None:
-    process = demo.runs_all("19", ADOPTS="yes", **QUICK).process
-    printed, _ = process.communicate(timeout=60)
+    running = demo.runs_all("19", ADOPTS="yes", **QUICK)
+    printed = running.whole()
     assert re.search(r"^19-adoption +FAIL +\d+ s  Pod adoption has a job", printed)
     assert "    $ kubectl apply -f pod.yaml\n" in printed
     assert printed.endswith("0 passed, 1 failed, 0 skipped\n")
-    assert process.returncode == 1
+    assert running.process.returncode == 1
