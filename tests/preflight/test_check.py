@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.components import accepts_connections
@@ -90,6 +91,29 @@ def test_it_passes_where_all_is_well(cluster: Cluster, options: tuple[str, ...])
     assert verdicts(steps) == ["PASS"] * len(STEPS), steps
     assert status == 0
     assert "is RUNNING on node-" in steps["running"]["found"]
+
+
+def test_a_token_of_any_user_and_an_account_with_few_rights_will_do(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    token, kubeconfig = tmp_path / "token", tmp_path / "kubeconfig"
+    token.write_text(cluster.mint_token("alice"))
+    verbs = "--verb=create,get,delete"
+    cluster.kubectl("create", "serviceaccount", "checker")
+    cluster.kubectl("create", "role", "checker", verbs, "--resource=pods")
+    cluster.kubectl(
+        "create", "rolebinding", "checker", "--role=checker", "--serviceaccount=default:checker"
+    )
+    given = yaml.safe_load(cluster.kubeconfig.read_text())
+    given["users"][0]["user"] = {"token": cluster.kubectl("create", "token", "checker").stdout.strip()}
+    kubeconfig.write_text(yaml.safe_dump(given))
+    try:
+        settings = {"SLURM_TOKEN_FILE": str(token), "KUBECONFIG": str(kubeconfig)}
+        status, steps = check(cluster, **settings)
+        assert (status, verdicts(steps)) == (0, ["PASS"] * len(STEPS)), steps
+    finally:
+        for kind in ("rolebinding", "role", "serviceaccount"):
+            cluster.kubectl("delete", kind, "checker")
 
 
 def test_people_are_told_each_step_in_a_line(cluster: Cluster) -> None:
