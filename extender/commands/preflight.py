@@ -28,7 +28,7 @@ def run(output: Output, scheduler_config: Path | None) -> int:
     configure_logging(settings.log_level)
     try:
         policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted").policy
-        scheduler = _scheduler(scheduler_config or settings.scheduler_config_file)
+        scheduler = _scheduler(scheduler_config, settings.scheduler_config_file)
     except (WrongFile, scheduler_file.NoConfiguration) as error:
         print(error, file=sys.stderr)
         return 2
@@ -37,10 +37,17 @@ def run(output: Output, scheduler_config: Path | None) -> int:
     return status(found)
 
 
-def _scheduler(file: Path | None) -> SchedulerConfiguration | Unread:
-    if file is None:
+def _scheduler(asked: Path | None, own: Path | None) -> SchedulerConfiguration | Unread:
+    """Returns what the file says that was asked for, or else the extender's own, which may not be here.
+    Raises NoConfiguration."""
+    if asked is not None:
+        return scheduler_file.read(asked)
+    if own is None:
         return Unread("kube-scheduler's configuration is not given")
-    return scheduler_file.read(file)
+    try:
+        return scheduler_file.read(own)
+    except scheduler_file.NoConfiguration as error:
+        return Unread(str(error))
 
 
 async def _facts(

@@ -11,7 +11,7 @@ there in 1.37. For a PodGroup nobody asks /preempt, and /filter has let it in.)
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -110,7 +110,8 @@ class PreemptionCheck:
         name = self._translation.scheduler_name
         for field in ("status.nominatedNodeName", "spec.nodeName"):
             listed = await self._kubernetes.list("pods", f"{field}={node},spec.schedulerName={name}")
-            for manifest in listed.get("items") or ():
+            found: Sequence[Manifest] = listed.get("items") or ()
+            for manifest in found:
                 if manifest["metadata"]["uid"] == uid:
                     return manifest
         return None

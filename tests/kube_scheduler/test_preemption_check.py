@@ -56,7 +56,6 @@ class World:
     def _count(self) -> None:
         self.counted += 1
 
-    @property
     def trouble(self) -> str:
         return self.health.troubles().get(PART, "")
 
@@ -79,18 +78,18 @@ class World:
 async def test_an_eviction_for_a_managed_pod_is_trouble_for_a_while() -> None:
     world = World()
     async with world.running():
-        assert not world.trouble
+        assert not world.trouble()
         for name in ("a", "b"):
             await world.happens(preempted(name, world.urgent))
-        assert "has evicted default/a for default/urgent" in world.trouble
-        assert "preemptVerb: preempt" in world.trouble
+        assert "has evicted default/a for default/urgent" in world.trouble()
+        assert "preemptVerb: preempt" in world.trouble()
         assert world.counted == 2
         world.now = 599.0
         world.check.look()
-        assert world.trouble
+        assert world.trouble()
         world.now = 600.0
         world.check.look()
-        assert not world.trouble
+        assert not world.trouble()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ async def test_other_evictions_are_none_of_its_business(event: Manifest) -> None
     world = World()
     async with world.running():
         await world.happens(event)
-        assert (world.trouble, world.counted) == ("", 0)
+        assert (world.trouble(), world.counted) == ("", 0)
 
 
 @pytest.mark.parametrize("where", [{"node": "elsewhere"}, {"uid": "another"}])
@@ -128,14 +127,14 @@ async def test_a_pod_that_is_bound_by_now_is_found() -> None:
     world.kubernetes.put("pods", pod_manifest("urgent", gates=(), node="n1"))
     async with world.running():
         await world.happens(preempted("a", world.urgent))
-        assert "for default/urgent" in world.trouble
+        assert "for default/urgent" in world.trouble()
 
 
 async def test_a_pod_out_of_scope_may_preempt_in_the_same_profile() -> None:
     world = World(translation=TranslationConfig(scope=Scope.of(["others"])))
     async with world.running():
         await world.happens(preempted("a", world.urgent))
-        assert (world.trouble, world.counted) == ("", 0)
+        assert (world.trouble(), world.counted) == ("", 0)
 
 
 async def test_what_was_before_its_start_says_nothing_of_now() -> None:
@@ -144,7 +143,7 @@ async def test_what_was_before_its_start_says_nothing_of_now() -> None:
     async with world.running():
         world.kubernetes.edit("events", "a.1", {"count": 2})
         await world.kubernetes.all_told()
-        assert (world.trouble, world.counted) == ("", 0)
+        assert (world.trouble(), world.counted) == ("", 0)
 
 
 async def test_events_that_may_not_be_read_are_trouble_of_their_own(
@@ -169,7 +168,7 @@ async def test_an_outage_while_an_eviction_is_looked_at_loses_no_later_one() -> 
         await world.happens(preempted("a", world.urgent))
         world.kubernetes.outage(None)
         await world.happens(preempted("b", world.urgent))
-        assert "default/b" in world.trouble
+        assert "default/b" in world.trouble()
 
 
 Write = Callable[[Manifest], None]
@@ -194,17 +193,17 @@ def test_a_configuration_by_which_it_would_evict_is_trouble_until_it_is_another(
     for entry, words in ((WITHOUT_VERB, "has no preemptVerb"), ({}, ""), ({"ignorable": True}, "ignor")):
         written(file, entry)
         world.check.look()
-        assert words in world.trouble
-        assert bool(world.trouble) is bool(words)
+        assert words in world.trouble()
+        assert bool(world.trouble()) is bool(words)
 
 
 def test_a_configuration_that_cannot_be_read_is_trouble_and_ends_nothing(file: Path) -> None:
     world = World(file)
     world.check.look()
-    assert "is not known" in world.trouble
+    assert "is not known" in world.trouble()
     written(file, {})
     world.check.look()
-    assert not world.trouble
+    assert not world.trouble()
 
 
 def test_a_configuration_that_does_not_change_is_not_read_again(
@@ -215,4 +214,4 @@ def test_a_configuration_that_does_not_change_is_not_read_again(
     world.check.look()
     monkeypatch.setattr("extender.kube_scheduler.file.read", lambda _: pytest.fail("read again"))
     world.check.look()
-    assert world.trouble
+    assert world.trouble()

@@ -45,13 +45,14 @@ def preflight(
     monkeypatch.setattr(KubernetesRest, "aclose", closed_by_both)
     administrator = {"SLURM_EXTENDER_KUBECONFIG": str(cluster.kubeconfig)}
 
-    def run(**changed: str) -> tuple[int, Found]:
+    def run(scheduler_config: Path | None = None, **changed: str) -> tuple[int, Found]:
         settings = {f"SLURM_EXTENDER_{name}": value for name, value in changed.items()}
         with monkeypatch.context() as patch:
             for name, value in {**cluster.extender_environment, **administrator, **settings}.items():
                 patch.setenv(name, value)
-            status = command.run(Output.JSON, None)
-        results = json.loads(capsys.readouterr().out)["results"]
+            status = command.run(Output.JSON, scheduler_config)
+        printed = capsys.readouterr().out
+        results = json.loads(printed)["results"] if printed else []
         return status, {each["check"]: each for each in results}
 
     return run
@@ -156,21 +157,23 @@ def test_a_kubernetes_that_is_not_there(preflight: Preflight, tmp_path: Path, cl
     assert "may not list" in words(found, "webhooks", "SKIPPED").replace("cannot", "may not")
 
 
-def test_wrong_settings_and_files_are_no_finding(
-    preflight: Preflight, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert preflight_status(preflight, SCHEDULER_CONFIG_FILE=str(tmp_path / "none")) == 2
-    assert preflight_status(preflight, POLICY_FILE=str(tmp_path / "none")) == 2
+def test_wrong_settings_and_files_are_no_finding(preflight: Preflight, tmp_path: Path) -> None:
+    assert preflight(tmp_path / "none") == (2, {})
+    assert preflight(POLICY_FILE=str(tmp_path / "none")) == (2, {})
     with pytest.raises(SystemExit) as end:
         preflight(KILL_WAIT_S="none")
     assert end.value.code == 2
 
 
-def preflight_status(preflight: Preflight, **changed: str) -> int:
-    """Of a run that prints nothing on standard output."""
-    with pytest.raises(json.JSONDecodeError):
-        preflight(**changed)
-    return 2
+def test_the_extenders_own_file_of_kube_scheduler_may_be_elsewhere(
+    preflight: Preflight, tmp_path: Path, cluster: Cluster
+) -> None:
+    status, found = preflight(SCHEDULER_CONFIG_FILE=str(tmp_path / "none"))
+    assert status == 0
+    assert "cannot be read" in words(found, "scheduler", "SKIPPED")
+    file = scheduler_configuration("kube-scheduler", Layout(cluster.directory))
+    _, found = preflight(file, SCHEDULER_CONFIG_FILE=str(tmp_path / "none"))
+    assert found["scheduler"]["verdict"] == "PASS"
 
 
 # -- faults of Kubernetes

@@ -34,8 +34,10 @@ def test_they_are_those_of_the_roles(all_of_it: bool) -> None:
     names = {"admission_port": 1, "ca_bundle": "ca", "pools_namespace": POOLS}
     objects = yaml.safe_load_all(render("extender.yaml.j2", spec=spec, **names))
     roles = [each for each in objects if each["kind"] in ("ClusterRole", "Role")]
-    more = {"tls_secret": "slurm-extender-webhooks", "pools_file": Path("pools")} if all_of_it else {}
-    settings = Settings(slurm_token_file=Path("token"), namespace="kube-system", **more)
+    more: dict[str, Any] = {"tls_secret": "slurm-extender-webhooks", "pools_file": Path("pools")}
+    settings = Settings(
+        slurm_token_file=Path("token"), namespace="kube-system", **(more if all_of_it else {})
+    )
     asked = rights.of_extender(settings)
     assert len(asked) == len(set(asked))
     assert set(asked) == {right for role in roles for right in given(role)}
