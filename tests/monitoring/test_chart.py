@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from deploy.local.chart import Rendered, Values, template
+from deploy.local.chart import CHART, Rendered, Values, template
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.prometheus import Prometheus
@@ -40,6 +41,13 @@ def of_monitoring(objects: Rendered) -> list[dict[str, Any]]:
         for each in objects.manifests
         if each["kind"] in OF_THE_OPERATOR or each["metadata"]["name"].endswith("-dashboard")
     ]
+
+
+def test_helm_lint_finds_nothing() -> None:
+    values = json.dumps(with_needed({"monitoring": ON}))
+    command = [str(helm(silent)), "lint", "--strict", str(CHART), "--values", "-"]
+    done = subprocess.run(command, input=values, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_nothing_is_made_that_was_not_asked_for() -> None:
