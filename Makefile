@@ -21,7 +21,7 @@ demo:
 test:
 	@./bootstrap --cluster
 	@./check
-	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m deploy.local prepare --monitoring
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --accounting
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting

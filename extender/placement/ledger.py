@@ -59,9 +59,9 @@ _Item = TypeVar("_Item")
 
 
 class Ledger(LedgerReader):
-    """Events in, effects out. `observer` hears of every change of state, before and after; `throttled`
-    of every change in what the eviction limiter delays; `unsigned` of jobs without their keys;
-    `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
+    """Events in, effects out. `observer` hears of every change of state, before and after, and of a job
+    that Slurm has lost; `throttled` of every change in what the eviction limiter delays; `unsigned` of
+    jobs without their keys; `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
 
     def __init__(
         self,

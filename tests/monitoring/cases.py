@@ -6,10 +6,10 @@ so does the clock: time() is the seconds since the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-Series = Mapping[str, str]
+Series = dict[str, str]
 
 BUCKETS = "apiserver_admission_webhook_admission_duration_seconds_bucket"
 REJECTED = "apiserver_admission_webhook_rejection_count"

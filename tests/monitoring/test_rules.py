@@ -22,8 +22,8 @@ from deploy.monitoring.rule import RUNBOOKS
 from deploy.monitoring.rules import ALERTS, GROUPS
 from extender.telemetry.catalogue import METRICS
 from service.metrics import SECONDS
+from tests.chart.figures import leave
 from tests.monitoring.cases import CASES, Case
-from tests.monitoring.figures import leave
 
 RULES = CHECKOUT / FOLDER / "rules.yaml"
 NAMES = [alert.name for alert in ALERTS]

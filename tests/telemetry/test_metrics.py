@@ -223,7 +223,7 @@ def test_the_time_of_the_audit_is_told_while_this_replica_leads() -> None:
 
 
 def slurm_node(name: str, *states: str, allocated: int = 0, **given: Any) -> Node:
-    has = {"cpus": 8, "memory_mb": 1000, "gres": "gpu:h100:4"} | given
+    has: dict[str, Any] = {"cpus": 8, "memory_mb": 1000, "gres": "gpu:h100:4"} | given
     return Node(name, frozenset(states), cpus_allocated=allocated, **has)
 
 
@@ -260,9 +260,9 @@ def test_nodes_whose_prolog_failed_are_counted() -> None:
 
 
 def test_a_reading_is_counted_once() -> None:
-    readings, looks = [Reading((slurm_node("n1", "IDLE"),), 0.0, 0.0)], []
-    now = CapacityNow(lambda: readings[-1], lambda: looks.append(1) or view(kube_node("n1")))  # type: ignore[func-returns-value]
+    readings = [Reading((slurm_node("n1", "IDLE"),), 0.0, 0.0)]
+    views = iter([view(kube_node("n1")), view()])
+    now = CapacityNow(lambda: readings[-1], lambda: next(views))
     assert now() is now()
     readings.append(Reading((), 1.0, 0.0))
     assert now().nodes == {}
-    assert len(looks) == 2
