@@ -41,13 +41,12 @@ class Rendered:
     @classmethod
     def of(cls, helm: Path, values: Values, *options: str) -> Self:
         """Renders the chart. Raises ClusterError with Helm's words."""
-        command = [str(helm), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"]
-        done = subprocess.run(
-            [*command, *options], input=json.dumps(values), capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            raise ClusterError(f"the chart was not rendered: {done.stderr.strip()}")
-        return cls([each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each])
+        return cls.parsed(template(helm, values, *options))
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Returns the objects of what Helm wrote."""
+        return cls([each for each in yaml.load_all(text, yaml.CSafeLoader) if each])
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -68,6 +67,17 @@ class Rendered:
         """Yields the objects that kube-apiserver is given: those of what runs, and is asked. Nobody
         reads the ConfigMaps here."""
         return (each for each in self.manifests if _is_wanted(spec, each))
+
+
+def template(helm: Path, values: Values, *options: str) -> str:
+    """Returns the chart's objects as Helm writes them. Raises ClusterError with Helm's words."""
+    command = [str(helm), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"]
+    done = subprocess.run(
+        [*command, *options], input=json.dumps(values), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ClusterError(f"the chart was not rendered: {done.stderr.strip()}")
+    return done.stdout
 
 
 def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:

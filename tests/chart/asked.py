@@ -91,6 +91,21 @@ KUBE_SCHEDULERS = {
 }
 """What kube-scheduler asks about its Lease (client-go's leaderelection); for all else it has Kubernetes'
 own role."""
+CHECKS = {
+    Permission("create", "", "pods", "default"),
+    Permission("get", "", "pods", "default", "p"),
+    Permission("delete", "", "pods", "default", "p"),
+    Permission("get", "", "nodes", "", "n"),
+}
+"""What `slurm-extender check` asks."""
+UNINSTALLS = {
+    Permission("list", "", "pods"),
+    Permission("patch", "", "pods", "default", "p"),
+    Permission("get", "", "namespaces", "", "kube-system"),
+    _lease("get", "slurm-extender"),
+    Permission("get", "", "secrets", NAMESPACE, "slurm-extender"),
+}
+"""What `slurm-extender-uninstall` asks where it does all that it can."""
 
 
 class Recorder(KubernetesRest):

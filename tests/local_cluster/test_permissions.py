@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.local.chart import AGENT_NAME, AGENT_USER, Rendered, values_of
+from deploy.local.chart import AGENT_NAME, AGENT_USER, RELEASE, Rendered, values_of
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
-from tests.chart import asked
-from tests.chart.asked import Calls, allowed_to, asked_by, called_in, missing, unused
+from tests.chart import asked, figures
+from tests.chart.asked import allowed_to, asked_by, called_in, missing, unused
+from tests.chart.matrix import POOLS, UNINSTALL, merged, with_needed
 
 pytestmark = pytest.mark.real  # Helm is built, once
-
-
-def chart() -> Rendered:
-    spec = ClusterSpec(self_signed=True, pools="pools: []", guest=True, nodes=0)
-    return Rendered.of(helm(silent), values_of(spec, 1, "ca"))
 
 
 def test_what_each_program_calls_is_known_here() -> None:
@@ -26,18 +22,23 @@ def test_what_each_program_calls_is_known_here() -> None:
         assert called_in(package) - asked.ABOUT_ALL - {"aclose"} == calls.keys(), package
 
 
-@pytest.mark.parametrize(
-    ("subject", "calls", "kinds"),
-    [
-        ("slurm-extender", asked.EXTENDERS, asked.EXTENDER_KINDS),
-        (AGENT_NAME, asked.AGENTS, asked.AGENT_KINDS),
-        (AGENT_USER, asked.AGENTS, asked.AGENT_KINDS),
-    ],
-)
-async def test_the_roles_allow_exactly_what_the_client_may_ask(
-    subject: str, calls: Calls, kinds: tuple[str, ...]
-) -> None:
-    allowed = allowed_to(chart(), subject)
-    asks = await asked_by(calls, kinds)
-    assert not missing(allowed, asks)
-    assert not unused(allowed, asks)
+async def test_the_roles_allow_exactly_what_the_clients_may_ask() -> None:
+    """In the cluster kube-scheduler has the extender's account: both are in one Pod."""
+    spec = ClusterSpec(self_signed=True, pools="pools: []", guest=True, nodes=0)
+    outside = Rendered.of(helm(silent), values_of(spec, 1, "ca"))
+    inside = Rendered.of(helm(silent), with_needed(merged(POOLS, UNINSTALL)))
+    extenders = await asked_by(asked.EXTENDERS, asked.EXTENDER_KINDS)
+    agents = await asked_by(asked.AGENTS, asked.AGENT_KINDS)
+    programs = [
+        (outside, "slurm-extender", extenders),
+        (outside, AGENT_USER, agents),
+        (inside, RELEASE, extenders | asked.KUBE_SCHEDULERS),
+        (inside, AGENT_NAME, agents),
+        (inside, f"{RELEASE}-check", asked.CHECKS),
+        (inside, f"{RELEASE}-uninstall", asked.UNINSTALLS),
+    ]
+    lacking = [one for chart, who, asks in programs for one in missing(allowed_to(chart, who), asks)]
+    idle = [one for chart, who, asks in programs for one in unused(allowed_to(chart, who), asks)]
+    figures.leave(missing_rbac=len(lacking), unused_rbac=len(idle))
+    assert not lacking
+    assert not idle
