@@ -56,8 +56,7 @@ class Built:
 class Builder:
     """Builds images; what several have in common is built once. A context manager: it has a folder."""
 
-    def __init__(self, choice: Choice, report: Report) -> None:
-        self._choice = choice
+    def __init__(self, report: Report) -> None:
         self._report = report
         self._open = ExitStack()
         self._buildah: Buildah | None = None
@@ -68,35 +67,39 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def built(self, image: Image) -> Built:
+    def built(self, image: Image, choice: Choice) -> Built:
         """Returns an image of the cache, built now where it is not there. Raises ClusterError."""
-        place = cache_folder() / f"image-{image.name}-{self._choice.version}-{self.recipe(image)}"
-        build_once(place, lambda unfinished: self._build_into(unfinished, image), self._report)
+        place = cache_folder() / f"image-{image.name}-{choice.version}-{self.recipe(image, choice)}"
+
+        def build(unfinished: Path) -> None:
+            self._build_into(unfinished, image, choice)
+
+        build_once(place, build, self._report)
         told = json.loads((place / "image.json").read_text())
         return Built(**{**told, "archive": place / told["archive"]})
 
-    def build(self, image: Image, archive: Path) -> Built:
+    def build(self, image: Image, choice: Choice, archive: Path) -> Built:
         """Builds an image into a new file, whatever is in the cache. Raises ClusterError."""
-        reference = f"{REGISTRY}/{image.name}:{self._choice.version}"
+        reference = f"{REGISTRY}/{image.name}:{choice.version}"
         buildah = self._start()
         self._report(f"building the image {image.name} (about a minute)")
         with heartbeat(self._report, lambda: f"still building {image.name}"):
-            buildah.build(image, self._given(image, buildah), reference)
+            buildah.build(image, self._given(image, choice, buildah), reference)
             buildah.export(reference, archive)
         made = Archive(archive)
         return Built(image.name, reference, archive, made.digest, made.size)
 
-    def recipe(self, image: Image) -> str:
+    def recipe(self, image: Image, choice: Choice) -> str:
         """Returns a hash of all that an image is made from, but for Debian's packages of today."""
-        choice = json.dumps({**asdict(self._choice), "suite": image.suite(self._choice.slurm)})
+        chosen = json.dumps({**asdict(choice), "suite": image.suite(choice.slurm)})
         program = str(self._program(image)).encode()
         ours = [Path(__file__).with_name(name).read_bytes() for name in ("base.py", "buildah.py")]
         parts = ((str(file.relative_to(CHECKOUT)).encode(), file.read_bytes()) for file in image.files())
-        return recipe_hash(choice.encode(), program, *ours, *(each for part in parts for each in part))
+        return recipe_hash(chosen.encode(), program, *ours, *(each for part in parts for each in part))
 
-    def _build_into(self, place: Path, image: Image) -> None:
+    def _build_into(self, place: Path, image: Image, choice: Choice) -> None:
         place.mkdir()
-        made = asdict(self.build(image, place / f"{image.name}.tar"))
+        made = asdict(self.build(image, choice, place / f"{image.name}.tar"))
         (place / "image.json").write_text(json.dumps({**made, "archive": made["archive"].name}))
 
     def _start(self) -> Buildah:
@@ -105,12 +108,12 @@ class Builder:
             self._buildah = Buildah(Path(folder))
         return self._buildah
 
-    def _given(self, image: Image, buildah: Buildah) -> Given:
-        base = self._choice.base or self._made_base(image.suite(self._choice.slurm), buildah)
-        arguments, contexts = dict(self._choice.arguments), {}
+    def _given(self, image: Image, choice: Choice, buildah: Buildah) -> Given:
+        base = choice.base or self._made_base(image.suite(choice.slurm), buildah)
+        arguments, contexts = dict(choice.arguments), {}
         if (program := self._program(image)) is not None:
             arguments["PROGRAM"], contexts["programs"] = program.name, program.parent
-        return Given(base, self._choice.version, arguments=arguments, contexts=contexts)
+        return Given(base, choice.version, arguments=arguments, contexts=contexts)
 
     def _made_base(self, suite: str, buildah: Buildah) -> str:
         name = f"localhost/debian:{suite}"
@@ -128,5 +131,5 @@ class Builder:
 
 def build_images(images: Sequence[Image], choice: Choice, report: Report) -> list[Built]:
     """Returns the images, of the cache or built now. Raises ClusterError."""
-    with Builder(choice, report) as builder:
-        return [builder.built(image) for image in images]
+    with Builder(report) as builder:
+        return [builder.built(image, choice) for image in images]

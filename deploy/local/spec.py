@@ -137,6 +137,8 @@ class ClusterSpec:
     """The pools of slurmd Pods at first (docs/pools.md); blank: none, ever."""
     guest_in_pool: bool = False
     """The guest's slurmd runs in a Pod of a pool: no file of Slurm's has its node, and no other node."""
+    guest_images: tuple[str, ...] = ()
+    """The files (OCI archives) of the container images that the guest has from the start."""
     in_pods: bool = False
     """The extender, its kube-scheduler and the node agent are to be Pods of the guest, which the caller
     makes: Kubernetes has what that takes (ServiceAccounts, Services' endpoints, a way to Pods), and runs

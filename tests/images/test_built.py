@@ -40,14 +40,14 @@ SAY = {
 
 @pytest.fixture(scope="module")
 def builder() -> Iterator[Builder]:
-    with Builder(Choice(), silent) as opened:
+    with Builder(silent) as opened:
         yield opened
 
 
 @pytest.fixture(params=IMAGES, ids=lambda each: each.name)
 def built(request: pytest.FixtureRequest, builder: Builder) -> tuple[Image, Archive]:
     """An image of the cache."""
-    return request.param, Archive(builder.built(request.param).archive)
+    return request.param, Archive(builder.built(request.param, Choice()).archive)
 
 
 def registries() -> list[str]:
@@ -75,8 +75,8 @@ def run_in(root: Path, user: str, *command: str) -> str:
 def test_the_same_sources_make_the_same_image(tmp_path: Path) -> None:
     digests = set()
     for name in ("first.tar", "second.tar"):
-        with Builder(Choice(), silent) as builder:  # each has a storage of its own
-            digests.add(builder.build(image("extender"), tmp_path / name).digest)
+        with Builder(silent) as builder:  # each has a storage of its own
+            digests.add(builder.build(image("extender"), Choice(), tmp_path / name).digest)
     assert len(digests) == 1
 
 

@@ -33,6 +33,10 @@ class Images(NamedTuple):
     slurmd: Built
     scheduler: Built
 
+    @property
+    def all(self) -> list[Built]:
+        return [*self.before, *self.now, self.slurmd, self.scheduler]
+
 
 @pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Report:
@@ -50,17 +54,15 @@ def _say(config: pytest.Config, line: str) -> None:
 
 @pytest.fixture(scope="session")
 def images(report: Report) -> Images:
-    return Images(
-        _built(("extender", "node-agent"), Choice(version=BEFORE), report),
-        _built(("extender", "node-agent"), Choice(), report),
-        *_built(("slurmd",), Choice(), report),
-        *_built((SCHEDULER.name,), Choice(version=_kubernetes_version(report)), report),
-    )
-
-
-def _built(names: tuple[str, ...], choice: Choice, report: Report) -> list[Built]:
-    with Builder(choice, report) as builder:
-        return [builder.built(image(name)) for name in names]
+    now, before = Choice(), Choice(version=BEFORE)
+    programs = [image(name) for name in ("extender", "node-agent")]
+    with Builder(report) as builder:
+        return Images(
+            [builder.built(each, before) for each in programs],
+            [builder.built(each, now) for each in programs],
+            builder.built(image("slurmd"), now),
+            builder.built(SCHEDULER, Choice(version=_kubernetes_version(report))),
+        )
 
 
 def _kubernetes_version(report: Report) -> str:
@@ -80,6 +82,7 @@ def installation(images: Images, report: Report) -> Iterator[Installation]:
         guest_in_pool=True,
         in_pods=True,
         own_scheduler=True,
+        guest_images=tuple(str(each.archive) for each in images.all),
         extender=False,
         memory_mb=4000,
         kill_wait=30,
@@ -90,7 +93,6 @@ def installation(images: Images, report: Report) -> Iterator[Installation]:
         with brought_up(up, report) as cluster:
             made = Installation(cluster, helm(report), images.slurmd.reference, report)
             made.prepare()
-            made.bring([*images.before, *images.now, images.slurmd, images.scheduler])
             yield made
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from deploy.images.builder import Built
 from deploy.images.image import REGISTRY
 from deploy.local.chart import POOLS_NAMESPACE
 from deploy.local.cluster import Cluster
@@ -50,15 +49,6 @@ class Installation:
         self._report = report
 
     # Before
-
-    def bring(self, images: Sequence[Built]) -> None:
-        """Has the Node's containerd have these images, as on a machine without a registry."""
-        for image in images:
-            place = f"/var/tmp/{image.name}.tar"
-            self._guest.put(image.archive, place, within_s=WITHIN_S)
-            done = f"ctr -n k8s.io images import {place} && rm {place}"
-            self._guest.run(done, within_s=WITHIN_S)
-            self._report(f"the Node has {image.reference} ({image.size / 1e6:.0f} MB)")
 
     def prepare(self) -> None:
         """What a person makes before: namespaces, and the Secrets that the chart is told of."""

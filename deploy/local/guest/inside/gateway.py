@@ -1,6 +1,6 @@
 """The network between a control plane on the host and Pods in the guest, where no kube-proxy runs.
 
-`gateway.py PORT CERTIFICATE [ADDRESS:PORT=HOST:PORT ...]`. At PORT it is an HTTP proxy (CONNECT only),
+`gateway.py PORT CERTIFICATE [ADDRESS:PORT=HOST:PORT ...]`. At PORT it is an HTTP proxy (CONNECT alone),
 by which kube-apiserver reaches what is in the guest; it shows the certificate of that file, which has
 the key, too, or speaks without TLS where that is "". Each ADDRESS becomes one of the guest's own, and
 what Pods send there goes on to HOST: so they find kube-apiserver at a Service's address.
