@@ -31,6 +31,6 @@ def test_it_passes(world: World, tmp_path: Path) -> None:
 
 
 def test_a_template_that_changes_nothing_is_no_roll_out(world: World, tmp_path: Path) -> None:
-    told = rolled_out(world, tmp_path, "slurmd:1", WITHIN="10")
+    told = rolled_out(world, tmp_path, "slurmd:1", WITHIN="5")
     assert told.verdict == "FAIL", told
-    assert "the slurmd Pods of the 3 other Nodes are replaced: not within 20 s" in told.why
+    assert "the slurmd Pods of the 3 other Nodes are replaced: not within 10 s" in told.why
