@@ -48,12 +48,12 @@ test-gpu:
 	@./bootstrap
 	.venv/bin/pytest -m gpu tests/node_agent
 
-# The end-to-end tests on the oldest Kubernetes that is supported; it is built for them, once.
+# The end-to-end tests, and the chart's, on the oldest Kubernetes that is supported; it is built for them, once.
 test-oldest: export KUBERNETES_RELEASE = 1.31
 test-oldest:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
-	$(call real_tests,tests/end_to_end)
+	$(call real_tests,tests/end_to_end tests/chart)
 
 # Kubernetes' own specs of scheduling without the extender and with it; the results are left in build/conformance.json.
 conformance:
@@ -111,6 +111,7 @@ docs:
 	@./bootstrap
 	.venv/bin/python -m extender.pages
 	.venv/bin/python -m deploy.settings_page
+	.venv/bin/python -m deploy.charts.pages
 
 # How many of Slurm's pending reasons there are, and how many are explained: build/words.json.
 words:

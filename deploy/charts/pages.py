@@ -25,6 +25,7 @@ _BY_NAME: Final = {
     "affinity": "As in a Pod.",
     "annotations": "Annotations of that object.",
     "enabled": "Whether there are any.",
+    "interval": "How often Prometheus asks.",
     "issuerRef": "cert-manager's issuer.",
     "key": "The key in that Secret.",
     "limits": "As in a container.",

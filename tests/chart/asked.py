@@ -98,6 +98,14 @@ CHECKS = {
     Permission("get", "", "nodes", "", "n"),
 }
 """What `slurm-extender check` asks."""
+UNINSTALLS = {
+    Permission("list", "", "pods"),
+    Permission("patch", "", "pods", "default", "p"),
+    Permission("get", "", "namespaces", "", "kube-system"),
+    _lease("get", "slurm-extender"),
+    Permission("get", "", "secrets", NAMESPACE, "slurm-extender"),
+}
+"""What `slurm-extender-uninstall` asks where it does all that it can."""
 
 
 class Recorder(KubernetesRest):

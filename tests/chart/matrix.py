@@ -40,6 +40,7 @@ EXISTING: Values = {
         },
     }
 }
+UNINSTALL: Values = {"uninstall": {"gates": "lift", "jobs": "end"}}
 OUTSIDE: Values = {"extender": {"outside": {"enabled": True, "url": "https://10.0.0.11:8443"}}}
 MATRIX: dict[str, Values] = {
     "defaults": {},
@@ -149,6 +150,7 @@ MATRIX: dict[str, Values] = {
         },
         "scheduler": {"featureGates": {"GenericWorkload": True}, "kubernetesVersion": "1.36.1"},
     },
+    "an uninstall that leaves nothing": UNINSTALL,
     "outside": OUTSIDE,
     "outside, all of it": {
         "extender": {"outside": {"enabled": True, "user": "slurm", "url": "https://10.0.0.11:8443"}},

@@ -10,7 +10,7 @@ from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.chart import asked, figures
 from tests.chart.asked import allowed_to, asked_by, called_in, missing, unused
-from tests.chart.matrix import POOLS, with_needed
+from tests.chart.matrix import POOLS, UNINSTALL, merged, with_needed
 
 pytestmark = pytest.mark.real  # Helm is built, once
 
@@ -26,7 +26,7 @@ async def test_the_roles_allow_exactly_what_the_clients_may_ask() -> None:
     """In the cluster kube-scheduler has the extender's account: both are in one Pod."""
     spec = ClusterSpec(self_signed=True, pools="pools: []", guest=True, nodes=0)
     outside = Rendered.of(helm(silent), values_of(spec, 1, "ca"))
-    inside = Rendered.of(helm(silent), with_needed(POOLS))
+    inside = Rendered.of(helm(silent), with_needed(merged(POOLS, UNINSTALL)))
     extenders = await asked_by(asked.EXTENDERS, asked.EXTENDER_KINDS)
     agents = await asked_by(asked.AGENTS, asked.AGENT_KINDS)
     programs = [
@@ -35,6 +35,7 @@ async def test_the_roles_allow_exactly_what_the_clients_may_ask() -> None:
         (inside, RELEASE, extenders | asked.KUBE_SCHEDULERS),
         (inside, AGENT_NAME, agents),
         (inside, f"{RELEASE}-check", asked.CHECKS),
+        (inside, f"{RELEASE}-uninstall", asked.UNINSTALLS),
     ]
     lacking = [one for chart, who, asks in programs for one in missing(allowed_to(chart, who), asks)]
     idle = [one for chart, who, asks in programs for one in unused(allowed_to(chart, who), asks)]

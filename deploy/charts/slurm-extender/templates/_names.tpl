@@ -118,3 +118,12 @@ seccompProfile: {type: RuntimeDefault}
 {{- $version := semver (default .Capabilities.KubeVersion.Version .Values.scheduler.kubernetesVersion) -}}
 {{- printf "%d.%d.%d" $version.Major $version.Minor $version.Patch -}}
 {{- end -}}
+
+{{/* The annotations and labels of what is made once the release is gone: [root, weight]. */}}
+{{- define "slurm-extender.uninstallHook" -}}
+annotations:
+  helm.sh/hook: post-delete
+  helm.sh/hook-weight: {{ index . 1 | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+labels: {{- include "slurm-extender.componentLabels" (list (index . 0) "uninstall") | nindent 2 }}
+{{- end -}}
