@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from deploy.charts.settings import Setting, agent_settings, extender_settings
-from extender.pages import replaced, table
+from extender.pages import replaced, table_head, table_row
 from extender.settings import Settings as ExtenderSettings
 from node_agent.settings import Settings as AgentSettings
 from service.settings import read_json
@@ -61,7 +61,9 @@ AGENT: Final = Program(AgentSettings, "node_agent/settings.py", agent_settings, 
 def rows(program: Program) -> Iterator[str]:
     """Yields the table of a program's settings, in the order of its file."""
     fields = program.model.model_fields
-    return table(_HEADS, (_cells(program, each, fields[each.name]) for each in program.settings()))
+    yield from table_head(*_HEADS)
+    for each in program.settings():
+        yield table_row(*_cells(program, each, fields[each.name]))
 
 
 def _cells(program: Program, setting: Setting, info: FieldInfo) -> tuple[str, ...]:

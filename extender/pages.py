@@ -3,7 +3,7 @@
 The text around them is each page's own. `make docs` runs this; a test fails where it was not run.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from extender.placement.pending_reasons import PENDING_REASONS
@@ -25,29 +25,31 @@ _COLUMNS = {
 """The fields of a row of the ledger's table, and what the page calls them."""
 
 
-def _row(*cells: str) -> str:
+def table_row(*cells: str) -> str:
+    """Returns a line of a table."""
     return f"| {' | '.join(cells)} |"
 
 
-def _head(*names: str) -> Iterator[str]:
-    yield _row(*names)
-    yield _row(*("---" for _ in names))
+def table_head(*names: str) -> Iterator[str]:
+    """Yields the first two lines of a table."""
+    yield table_row(*names)
+    yield table_row(*("---" for _ in names))
 
 
 def _annotations() -> Iterator[str]:
     """Yields the table for authors; an annotation's name is the anchor that messages point to."""
-    yield from _head("annotation", "value", _SBATCH, "example", "invalid unless it is", "note")
+    yield from table_head("annotation", "value", _SBATCH, "example", "invalid unless it is", "note")
     for row in ANNOTATIONS:
         options = ", ".join(f"`{option}`" for option in row.sbatch.split(", "))
         name = f'<a id="{row.name}"></a>`{row.name}`'
-        yield _row(name, row.kind.name, options, f"`{row.example}`", row.kind.allowed, row.note)
+        yield table_row(name, row.kind.name, options, f"`{row.example}`", row.kind.allowed, row.note)
 
 
 def _pending_reasons() -> Iterator[str]:
-    yield from _head("Slurm's reason", "the Pod is told", "counts against its owner alone")
+    yield from table_head("Slurm's reason", "the Pod is told", "counts against its owner alone")
     for row in PENDING_REASONS:
         alone = "yes" if row.of_its_owner else ""
-        yield _row(f'<a id="{row.name}"></a>`{row.name}`', row.sentence, alone)
+        yield table_row(f'<a id="{row.name}"></a>`{row.name}`', row.sentence, alone)
 
 
 def _states() -> Iterator[str]:
@@ -57,9 +59,9 @@ def _states() -> Iterator[str]:
         for after, why in moves.items():
             yield f"    {before} --> {after}: {why}"
     yield from (f"    {State.DONE} --> [*]", "```", "")
-    yield from _head("State", *_COLUMNS.values())
+    yield from table_head("State", *_COLUMNS.values())
     for state, row in TABLE.items():
-        yield _row(state, *(_handler(row, column) for column in _COLUMNS))
+        yield table_row(state, *(_handler(row, column) for column in _COLUMNS))
 
 
 def _handler(row: Row, column: str) -> str:
@@ -84,21 +86,14 @@ def renewed(name: str, page: str) -> str:
 
 
 def replaced(page: str, source: str, lines: Iterable[str]) -> str:
-    """Returns the page with the part that is made from `source` as these lines. Raises ValueError where
-    the page has no place for it."""
+    """Returns a page with other lines in its part that is made from a source. Raises ValueError where
+    the page has no place for them."""
     begin = f"<!-- Made by `make docs` from {source}. -->\n"
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(_END)
     if not (begins and ends):
         raise ValueError(f"the page lacks {begin.strip()} or {_END.strip()}")
     return "".join((before, begin, *(f"{line}\n" for line in lines), _END, after))
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yields the lines of a table."""
-    yield from _head(*heads)
-    for row in rows:
-        yield _row(*row)
 
 
 def main() -> None:
