@@ -127,8 +127,8 @@ def renewed(name: str, page: str) -> str:
 
 
 def replaced(page: str, source: str, lines: Iterable[str]) -> str:
-    """Returns the page with the part that is made from `source` as these lines. Raises ValueError where
-    the page has no place for it."""
+    """Returns a page with other lines in its part that is made from a source. Raises ValueError where
+    the page has no place for them."""
     begin = f"<!-- Made by `make docs` from {source}. -->\n"
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(_END)

@@ -23,14 +23,15 @@ PAGES = sorted(
 )
 _ANCHOR = re.compile(r'<a id="([^"]+)">')
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
-_MARK = re.compile(r"(run by|not run:|file:|run)(?: (.+?))?(, all of this section)?")
+_MARK = re.compile(r"(run by|not run:|file:|run|values)(?: (.+?))?(, all of this section)?")
 
 
 @dataclass(frozen=True)
 class Mark:
     """The comment before a block. Of commands it says how they are tried: `run` by a test of this
     folder, on a cluster, `run by` the test `what`, or `not run` because of `what`. Of other text it says
-    that this is the `file` which commands of the page name so."""
+    that this is the `file` which commands of the page name so, or that these are `values` of the
+    chart."""
 
     kind: str
     what: str

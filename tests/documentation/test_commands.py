@@ -3,8 +3,9 @@ there, on a real cluster.
 
 A comment stands before each block with commands: `<!-- run -->`, `<!-- run by tests/... -->` or
 `<!-- not run: why -->`; `, all of this section` has it count up to the next heading of that level.
-`<!-- file: NAME -->` before other text makes it the file that commands name so. Where a page says what a
-command prints, it has to: `...` is anything in a line, and where it is the line, any lines.
+`<!-- file: NAME -->` before other text makes it the file that commands name so, and `<!-- values -->`
+values that the chart has to take. Where a page says what a command prints, it has to: `...` is anything
+in a line, and where it is the line, any lines.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.local.chart import Rendered
 from deploy.local.cluster import Cluster
 from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.documentation.commands import Command, commands, words
-from tests.documentation.pages import PAGES, Block, blocks
+from tests.documentation.pages import PAGES, Block, Mark, blocks
 from tests.end_to_end.actors import eventually_not
 from tests.readme import first_pod
 
@@ -219,6 +221,19 @@ def do(page: Path, shell: Shell) -> None:
     if page.name in PREPARED:
         shell.run(PREPARED[page.name])
     shell.follow(page)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "block",
+    [block for page in PAGES for block in blocks(page) if block.mark and block.mark.kind == "values"],
+    ids=str,
+)
+def test_the_chart_takes_the_values_on_a_page(block: Block) -> None:
+    install = CHECKOUT / "docs/install.md"
+    given = next(each.text for each in blocks(install) if each.mark == Mark("file", "values.yaml"))
+    values = yaml.safe_load(given) | yaml.safe_load(block.text)
+    assert Rendered.of(helm(silent), values).manifests
 
 
 @pytest.mark.real

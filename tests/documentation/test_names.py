@@ -41,10 +41,11 @@ METRICS = {family.name for family in Telemetry().registry.collect()} | set(
 
 
 def is_a_metric(name: str) -> bool:
+    """Whether it is one, or (`slurm_extender_pool_pending_*`) the beginning of some."""
     beginnings = tuple(each for each in METRICS - NO_METRICS if each.endswith("_"))
-    return any(f"{each}{kind}" == name for each in METRICS for kind in KINDS) or name.startswith(
-        beginnings
-    )
+    whole = {f"{each}{kind}" for each in METRICS for kind in KINDS}
+    begins = name.endswith("_") and any(each.startswith(name) for each in METRICS)
+    return name in whole or begins or name.startswith(beginnings)
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(CHECKOUT)))

@@ -18,6 +18,8 @@ def texts(tree: ast.Module) -> dict[str, str]:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
                 found[name] = text
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(text))):
+                found[name] = text
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
                 for each, value in zip(names, values, strict=True):
                     if isinstance(each, ast.Name) and isinstance(value, ast.Constant):
