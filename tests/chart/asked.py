@@ -100,6 +100,8 @@ CHECKS = {
     Permission("get", "", "nodes", "", "n"),
 }
 """What `slurm-extender check` asks."""
+CHECK_CALLS = frozenset({"create_pod"})
+"""What the check calls and the extender does not."""
 UNINSTALLS = {
     Permission("list", "", "pods"),
     Permission("patch", "", "pods", "default", "p"),
