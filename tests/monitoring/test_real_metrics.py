@@ -85,7 +85,9 @@ def test_every_metric_of_a_rule_or_a_dashboard_is_told_by_a_real_program(actors:
     with pytest.raises(httpx.HTTPStatusError):
         actors.create("wrong", annotations={"timeout": "soon"})
     kube_apiservers = actors.cluster.kubectl("get", "--raw", "/metrics").stdout
-    rejected = re.findall(r"^apiserver_admission_webhook_rejection_count{(.+)}", kube_apiservers, re.M)
+    rejected = re.findall(
+        r"^apiserver_admission_webhook_rejection_count{(.+)}", kube_apiservers, re.MULTILINE
+    )
     assert re.search(r'error_type="no_error",name=".+\.slurm-extender\.io"', "\n".join(rejected))
     known = series(exposed(extenders_page(actors)))
     known |= series(exposed(kube_apiservers))
