@@ -21,6 +21,7 @@ EXTENDER_MADE: Final[Mapping[str, str]] = {
     "scope": "`scheduler.scope`",
     "pod_selector": "`scheduler.podSelector`",
     "scheduler_name": "`scheduler.name`",
+    "scheduler_config_file": "`scheduler.mode`",
     "gres": "`gpuTypes`",
     "slurmrestd_url": "`slurm.restUrl`",
     "slurm_token_file": "`slurm.tokenSecret`",

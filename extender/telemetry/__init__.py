@@ -1,6 +1,6 @@
 """Logs and metrics of the extender. Telemetry listens; code that decides does not know it."""
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from extender.telemetry.http import HttpTelemetry
 from extender.telemetry.placement import PlacementTelemetry
@@ -19,6 +19,15 @@ class Telemetry:
         self.placement = PlacementTelemetry(self.registry)
         self._policy = self._good("policy", "policy's file")
         self._pools = self._good("pools", "file of pools")
+        self._preempted_unasked = Counter(
+            "slurm_extender_unasked_preemptions",
+            "Pods that kube-scheduler evicted for a Pod that Slurm had not let in.",
+            registry=self.registry,
+        )
+
+    def preempted_unasked(self) -> None:
+        """Counts a Pod that kube-scheduler evicted for a managed one, and did not ask /preempt."""
+        self._preempted_unasked.inc()
 
     def follow(self, health: Health) -> None:
         """Adds the metric of troubled components."""

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.real
 
 def uninstall(actors: Actors, *options: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **actors.cluster.extender_environment}
-    command = [sys.executable, "-m", "extender.uninstall", *options]
+    command = [sys.executable, "-m", "extender", "uninstall", *options]
     return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
 
 
