@@ -141,7 +141,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=240,  # helm waits for Pods, kubectl for the end of a namespace
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
@@ -160,7 +160,7 @@ class Shell:
             if block.mark and block.mark.kind == "file":
                 (self.folder / block.mark.what).write_text(block.text)
 
-    def type(self, command: Command, within: float = 20) -> None:
+    def type(self, command: Command, within: float = 40) -> None:
         """Runs it, and where the page says what it prints, again until that is so."""
         printed = self.run(command.text)
         expected = _pattern(command.printed)
@@ -212,12 +212,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.real
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_a_pages_commands_do_what_it_says(page: Path, cluster: Cluster, tmp_path: Path) -> None:
     do(page, Shell(cluster, tmp_path))
 
 
 @pytest.mark.real
+@pytest.mark.timeout(600)
 def test_the_pages_install_upgrade_and_uninstall_it(tmp_path: Path) -> None:
     spec = ClusterSpec(nodes=4, extender=False)
     (tmp_path / "deploy").symlink_to(CHECKOUT / "deploy")
