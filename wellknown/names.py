@@ -108,7 +108,7 @@ class Reason(StrEnum):
 
 
 class NodeReason(StrEnum):
-    """The reasons of a Node's condition SLURM_OUT_OF_SERVICE; README.md explains them."""
+    """The reasons of a Node's condition SLURM_OUT_OF_SERVICE; docs/nodes.md explains them."""
 
     IN_SERVICE = "InService"
     RESUMING = "Resuming"

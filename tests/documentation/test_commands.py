@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -112,10 +113,12 @@ class Shell:
 
     def run(self, command: str) -> str:
         """Returns what it prints. Fails where it fails."""
-        for name, here in NAMES.items():
-            command = command.replace(name, here)
-        programs = (
+        here = {**NAMES, "http://slurmrestd.example.com:6820": self.cluster.slurmrestd_url}
+        for name, meant in here.items():
+            command = command.replace(name, meant)
+        folders = (
             self.cluster.directory / "bin",
+            programs(self.folder / "bin"),
             Path(sys.executable).parent,
             CHECKOUT / "deploy" / "slurm",
             helm(silent).parent,
@@ -125,8 +128,10 @@ class Shell:
             cwd=self.folder,
             env={
                 **os.environ,
-                "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
+                "PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]]),
                 "PYTHONPATH": str(CHECKOUT),
+                **(self.cluster.extender_environment if self.cluster.spec.extender else {}),
+                "SLURM_EXTENDER_KUBECONFIG": str(self.cluster.kubeconfig),
                 "KUBECONFIG": str(self.cluster.kubeconfig),
                 **{
                     f"HELM_{kind}_HOME": str(self.folder / "helm")
@@ -136,7 +141,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=240,  # helm waits for Pods, kubectl for the end of a namespace
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
@@ -155,7 +160,7 @@ class Shell:
             if block.mark and block.mark.kind == "file":
                 (self.folder / block.mark.what).write_text(block.text)
 
-    def type(self, command: Command, within: float = 20) -> None:
+    def type(self, command: Command, within: float = 40) -> None:
         """Runs it, and where the page says what it prints, again until that is so."""
         printed = self.run(command.text)
         expected = _pattern(command.printed)
@@ -166,6 +171,18 @@ class Shell:
                 return "" if re.fullmatch(expected, _plain(seen)) else seen or "nothing"
 
             eventually_not(other, f"{command.text}\n{command.printed}", within)
+
+
+def programs(folder: Path) -> Path:
+    """Returns the folder, with the programs in it that the wheel has."""
+    folder.mkdir(exist_ok=True)
+    scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
+    for name, entry in scripts.items():
+        module, function = entry.split(":")
+        program = f"import sys; from {module} import {function}; sys.exit({function}())"
+        (folder / name).write_text(f"#!{sys.executable}\n{program}\n")
+        (folder / name).chmod(0o755)
+    return folder
 
 
 def _pattern(printed: str) -> str:
@@ -195,12 +212,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.real
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_a_pages_commands_do_what_it_says(page: Path, cluster: Cluster, tmp_path: Path) -> None:
     do(page, Shell(cluster, tmp_path))
 
 
 @pytest.mark.real
+@pytest.mark.timeout(600)
 def test_the_pages_install_upgrade_and_uninstall_it(tmp_path: Path) -> None:
     spec = ClusterSpec(nodes=4, extender=False)
     (tmp_path / "deploy").symlink_to(CHECKOUT / "deploy")
