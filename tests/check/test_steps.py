@@ -179,6 +179,7 @@ async def test_another_refusal_is_not_taken_for_the_extenders() -> None:
     world.kubernetes.outage(Rejected(403, 'pods is forbidden: User "x" cannot create'), "create_pod")
     assert not await world.check()
     assert "is forbidden" in world.found("gated")
+    assert "is forbidden" in world.found("refused")
 
 
 async def test_a_pod_whose_creation_was_not_answered_is_deleted() -> None:
