@@ -8,6 +8,7 @@ from pathlib import Path
 
 from extender.placement.pending_reasons import PENDING_REASONS
 from extender.placement.table import TABLE, Row
+from extender.preflight.checks import CHECKS
 from extender.record.states import MOVES, State
 from extender.request.annotations import ANNOTATIONS
 from extender.telemetry.catalogue import METRICS
@@ -54,6 +55,14 @@ def _pending_reasons() -> Iterator[str]:
         yield table_row(f'<a id="{row.name}"></a>`{row.name}`', row.sentence, alone)
 
 
+def _preflight() -> Iterator[str]:
+    """Yields preflight's checks; a check's name is the anchor that pages point to."""
+    yield from table_head("check", "what must be so", "the cure", "where preflight cannot see it")
+    for check in CHECKS:
+        texts = (each.replace("|", "\\|") for each in (check.about, check.cure, check.look))
+        yield table_row(f'<a id="{check.name}"></a>`{check.name}`', *texts)
+
+
 def _states() -> Iterator[str]:
     """Yields a placeholder's states as a picture, and what news means in each as a table."""
     yield from ("```mermaid", "stateDiagram-v2", f"    [*] --> {State.SEEN}")
@@ -87,6 +96,7 @@ def _metrics() -> Iterator[str]:
 PAGES: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "docs/annotations.md": ("extender/request/annotations.py", _annotations),
     "docs/waiting.md": ("extender/placement/pending_reasons.py", _pending_reasons),
+    "docs/preflight.md": ("extender/preflight", _preflight),
     "docs/architecture.md": ("extender/record/states.py and table.py", _states),
     "docs/metrics.md": ("extender/telemetry/catalogue.py", _metrics),
 }

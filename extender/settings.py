@@ -93,6 +93,10 @@ class Settings(BaseSettings):
     """Which of them: a label selector as for `kubectl get -l`; blank: all."""
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
     """The `schedulerName` of Pods: the profile in the KubeSchedulerConfiguration."""
+    scheduler_config_file: Path | None = None
+    """The KubeSchedulerConfiguration of the kube-scheduler that asks this replica: /readyz says where
+    that would evict Pods for one that Slurm has not let in; read again when the file changes. Absent:
+    only such evictions are seen."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
     gres: Annotated[dict[str, Gres], NoDecode, BeforeValidator(read_json)] = dict(GRES)
     """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb")."""

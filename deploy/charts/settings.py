@@ -21,6 +21,7 @@ EXTENDER_MADE: Final[Mapping[str, str]] = {
     "scope": "`scheduler.scope`",
     "pod_selector": "`scheduler.podSelector`",
     "scheduler_name": "`scheduler.name`",
+    "scheduler_config_file": "`scheduler.mode`",
     "gres": "`gpuTypes`",
     "slurmrestd_url": "`slurm.restUrl`",
     "slurm_token_file": "`slurm.tokenSecret`",
@@ -97,7 +98,7 @@ def agent_settings() -> list[Setting]:
 def definition(settings: list[Setting]) -> dict[str, Any]:
     """Returns the JSON Schema of the values: each by either name, and no setting by both."""
     own = [each for each in settings if each.made_of is None]
-    properties, twice = {}, []
+    properties, twice = dict[str, Any](), list[dict[str, Any]]()
     for each in own:
         upper = each.name.upper()
         properties |= {each.key: each.schema, upper: each.schema}

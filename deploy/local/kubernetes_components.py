@@ -100,6 +100,7 @@ def extender_environment(
         "SLURM_TOKEN_FILE": layout.token_file,
         "HOOKS_TOKEN_FILE": layout.hooks_token_file,
         "POLICY_FILE": layout.policy_file,
+        "SCHEDULER_CONFIG_FILE": scheduler_configuration(_beside(name, spec), layout),
         **({"POOLS_FILE": layout.pools_file} if spec.pools else {}),
         "LISTEN_ADDRESS": "127.0.0.1",
         **_certificate_settings(spec, layout),
@@ -119,6 +120,11 @@ def extender_environment(
         **dict(spec.extender_settings),
     }
     return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
+
+
+def _beside(extender: str, spec: ClusterSpec) -> str:
+    """The kube-scheduler that asks this extender."""
+    return dict(zip(spec.extender_names, spec.scheduler_names, strict=True))[extender]
 
 
 def write_audit(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:

@@ -73,6 +73,12 @@ CERTIFICATE_ENDS: Final = Metric(
     "When the listeners' certificate ends, in UNIX seconds.",
     "When will kube-apiserver call no webhook any more, if nobody renews the certificate?",
 )
+UNASKED_PREEMPTIONS: Final = Metric(
+    "slurm_extender_unasked_preemptions_total",
+    "counter",
+    "Pods that kube-scheduler evicted for a Pod that Slurm had not let in.",
+    "Is kube-scheduler configured so that it evicts Pods in vain? Each replica counts all of them.",
+)
 NEXT_JOB_ID: Final = Metric(
     "slurm_extender_next_job_id",
     "gauge",

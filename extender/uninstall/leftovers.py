@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extender.cluster.read_jobs import read_all
-from extender.leader import lease
 from extender.record.config import PlacementConfig
 from extender.record.ownership import key_of, proven
 from extender.request.pod import parse_pod
@@ -21,7 +20,7 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 from wellknown.job_key import is_own_name
-from wellknown.names import GATE
+from wellknown.names import GATE, LEASE
 
 
 class StillLeads(Exception):
@@ -44,14 +43,14 @@ async def nobody_leads(
 ) -> None:
     """Returns once the Lease has not changed for as long as it lasts. Raises StillLeads."""
     clock = asyncio.get_running_loop().time
-    ends, before = clock() + timeout_s, await kubernetes.read_lease(namespace, lease.NAME)
+    ends, before = clock() + timeout_s, await kubernetes.read_lease(namespace, LEASE)
     while before is not None:
         await asyncio.sleep(duration_s)
-        now = await kubernetes.read_lease(namespace, lease.NAME)
+        now = await kubernetes.read_lease(namespace, LEASE)
         if now is None or _version(now) == _version(before):
             return
         if clock() > ends:
-            raise StillLeads(f"a replica renews the Lease {namespace}/{lease.NAME}")
+            raise StillLeads(f"a replica renews the Lease {namespace}/{LEASE}")
         before = now
 
 

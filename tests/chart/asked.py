@@ -59,8 +59,12 @@ AGENTS: Calls = {
     "delete_pod": [(POOLS_NAMESPACE, "p", {}, 0)],
     "read_revision": [(POOLS_NAMESPACE, "r")],
 }
-EXTENDER_KINDS = ("pods", "nodes", *claim_watch._KINDS)
+EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
 AGENT_KINDS = ("pods", "nodes")
+CHECKS_CALLS = {"create_pod"}
+"""What of the extender's package the check calls alone."""
+EVERYBODYS = {"version", "kinds", "account", "allows"}
+"""What every account may ask (system:basic-user, system:discovery)."""
 ABOUT_ALL = {"serves", "list", "pages", "watch"}
 
 
@@ -105,7 +109,7 @@ UNINSTALLS = {
     _lease("get", "slurm-extender"),
     Permission("get", "", "secrets", NAMESPACE, "slurm-extender"),
 }
-"""What `slurm-extender-uninstall` asks where it does all that it can."""
+"""What `slurm-extender uninstall` asks where it does all that it can."""
 
 
 class Recorder(KubernetesRest):

@@ -15,7 +15,7 @@ from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
 NAMESPACES = ("team-a", "team-b", POOLS_NAMESPACE)
 
 
-@pytest.fixture(scope="module", params=KUBERNETES_RELEASES)
+@pytest.fixture(scope="session", params=KUBERNETES_RELEASES)
 def release_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

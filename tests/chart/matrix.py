@@ -64,6 +64,10 @@ MATRIX: dict[str, Values] = {
     },
     "an existing kube-scheduler": EXISTING,
     "cert-manager": {"webhooks": {"certificates": {"mode": "certManager"}}},
+    "cert-manager for an existing kube-scheduler": {
+        **EXISTING,
+        "webhooks": {"certificates": {"mode": "certManager"}},
+    },
     "cert-manager with an issuer": {
         "webhooks": {
             "certificates": {

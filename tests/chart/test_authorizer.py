@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.local.chart import AGENT_NAME, NAMESPACE, RELEASE, Manifest, Rendered
+from deploy.local.chart import AGENT_NAME, NAMESPACE, RELEASE, Manifest, Rendered, Values
 from deploy.local.cluster import Cluster
 from deploy.local.components import answers
 from deploy.local.helm_binary import helm
@@ -23,7 +23,7 @@ from deploy.local.ports import lease_ports
 from deploy.local.progress import silent
 from tests.chart import asked
 from tests.chart.asked import Permission, asked_by
-from tests.chart.matrix import OUTSIDE, POOLS, Values, merged, with_needed
+from tests.chart.matrix import OUTSIDE, POOLS, merged, with_needed
 from tests.end_to_end.actors import eventually
 from tests.end_to_end.agent_account import write_kubeconfig
 

@@ -141,7 +141,7 @@ def test_the_audit_goes_by_the_extenders_settings(tmp_path: Path) -> None:
     helped = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
     assert "every difference between both systems" in helped.stdout
     print_environment = "-c 'import json, os; print(json.dumps(dict(os.environ)))'"
-    exported = command.read_text().replace("-m extender.audit", print_environment)
+    exported = command.read_text().replace("-m extender audit", print_environment)
     printed = subprocess.run(["sh", "-c", exported], capture_output=True, text=True, check=True)
     settings = extender_environment("extender", spec, ports, layout)
     assert json.loads(printed.stdout).items() >= settings.items()

@@ -2,6 +2,14 @@
 {{- default (printf "%s-webhooks" (include "slurm-extender.fullname" .)) .Values.webhooks.certificates.secretName -}}
 {{- end -}}
 
+{{/* The names by which the extender is called, one a line: the webhooks' Service, and an existing kube-scheduler's URL. */}}
+{{- define "slurm-extender.tlsNames" -}}
+{{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc
+{{- if .Values.scheduler.existing.url }}
+{{ (urlParse .Values.scheduler.existing.url).host | splitList ":" | first }}
+{{- end }}
+{{- end -}}
+
 {{/* SUNK writes "30s", Slurm 30. */}}
 {{- define "slurm-extender.killWait" -}}
 {{- with .Values.slurmKillWait -}}{{- toString . | trimSuffix "s" -}}{{- end -}}
@@ -25,7 +33,7 @@ values (JSON). `extender.settings` has all others.
   "SCHEDULER_NAME" .Values.scheduler.name
   "GRES" (toJson .Values.gpuTypes)
   "WEBHOOK_CONFIGURATION" (include "slurm-extender.fullname" .)
-  "TLS_NAMES" (printf "%s.%s.svc" (include "slurm-extender.fullname" .) .Release.Namespace)
+  "TLS_NAMES" (include "slurm-extender.tlsNames" . | splitList "\n" | join ",")
 -}}
 {{- with include "slurm-extender.podSelector" . }}{{ $_ := set $made "POD_SELECTOR" . }}{{ end -}}
 {{- with include "slurm-extender.killWait" . }}{{ $_ := set $made "KILL_WAIT_S" . }}{{ end -}}

@@ -1,4 +1,4 @@
-"""`python -m extender.audit`: what it prints, and how it ends."""
+"""`slurm-extender audit`: what it prints, and how it ends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from extender.audit import __main__ as command
 from extender.audit.compare import Finding, FindingKind
+from extender.commands import audit as command
+from extender.commands.output import Output
 from extender.settings import Settings
 from slurm_client.errors import Unreachable
 
@@ -39,7 +40,7 @@ def finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Finds:
 
 def test_two_systems_that_agree(finds: Finds, capsys: pytest.CaptureFixture[str]) -> None:
     finds()
-    assert command.main([]) == 0
+    assert command.run(Output.TABLE, 5.0) == 0
     assert capsys.readouterr().out == "both systems agree\n"
 
 
@@ -47,7 +48,7 @@ def test_every_difference_has_its_cause_and_its_cure(
     finds: Finds, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finds(ORPHAN, DRAIN)
-    assert command.main([]) == 1
+    assert command.run(Output.TABLE, 5.0) == 1
     assert capsys.readouterr().out.splitlines() == [
         "KIND        POD        JOB       NODE  MENDED BY",
         "OrphanJob   default/p  40000000  -     leader",
@@ -63,14 +64,14 @@ def test_what_is_only_worth_knowing_is_told_and_is_no_difference(
     finds: Finds, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finds(NOTE)
-    assert command.main(["--output", "json"]) == 0
+    assert command.run(Output.JSON, 5.0) == 0
     (told,) = json.loads(capsys.readouterr().out)["findings"]
     assert (told["kind"], told["differs"], told["job"]) == ("OtherCluster", False, 40000001)
 
 
 def test_systems_that_cannot_be_read(finds: Finds, capsys: pytest.CaptureFixture[str]) -> None:
     finds(error=Unreachable("slurmctld was not reached"))
-    assert command.main([]) == 2
+    assert command.run(Output.TABLE, 5.0) == 2
     assert "slurmctld was not reached" in capsys.readouterr().err
 
 
@@ -79,6 +80,6 @@ def test_wrong_settings_are_said_like_the_extenders(
 ) -> None:
     monkeypatch.delenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", raising=False)
     with pytest.raises(SystemExit) as end:
-        command.main([])
+        command.run(Output.TABLE, 5.0)
     assert end.value.code == 2
     assert "SLURM_EXTENDER_SLURM_TOKEN_FILE" in capsys.readouterr().err

@@ -1,10 +1,8 @@
-"""`python -m extender.audit` prints every difference between both systems, with its cause and its cure.
+"""`slurm-extender audit` prints every difference between both systems, with its cause and its cure.
 
-It uses the extender's own settings and changes nothing. Exit status: 0 where the two systems agree, 1
-where they do not, 2 where they could not be read.
+It uses the extender's own settings and changes nothing.
 """
 
-import argparse
 import asyncio
 import json
 import sys
@@ -16,59 +14,39 @@ from extender.audit.reader import Reader
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.cluster.view_updater import ClusterViewUpdater
+from extender.commands.output import Output
+from extender.commands.systems import kubernetes_of, slurm_of
 from extender.control.shared_secret import known_secret
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.protocol import Kubernetes
-from kubernetes_client.rest import KubernetesRest
 from service.health import Health
 from service.logging import configure_logging
-from service.seldom import Seldom
 from service.settings import from_environment
 from slurm_client.errors import SlurmError
-from slurm_client.rest import SlurmRest
+from slurm_client.protocol import Slurm
 
 _COLUMNS = ("KIND", "POD", "JOB", "NODE", "MENDED BY")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status."""
-    given = _parser().parse_args(arguments)
+def run(output: Output, settle: float) -> int:
+    """Prints the differences that last for `settle` seconds. Returns the exit status: 0 where the two
+    systems agree, 1 where they do not, 2 where they could not be read."""
     settings = from_environment(Settings)
     configure_logging(settings.log_level)  # on standard error: what is printed is the answer
     try:
-        findings = asyncio.run(_audit(settings, given.settle))
+        findings = asyncio.run(_audit(settings, settle))
     except (SlurmError, KubernetesError, NoCredentials) as error:
         print(f"could not be read: {error}", file=sys.stderr)
         return 2
-    _OUTPUTS[given.output](findings)
+    _OUTPUTS[output](findings)
     return 1 if any(finding.kind.differs for finding in findings) else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m extender.audit",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--output", choices=_OUTPUTS, default="table")
-    settle = "how many seconds a difference must last to count (default: %(default)s)"
-    parser.add_argument("--settle", type=float, default=5.0, metavar="SECONDS", help=settle)
-    return parser
 
 
 async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     """Returns the differences that two readings in a row have found."""
-    kubernetes = await KubernetesRest.connect(settings.kubeconfig)
-    unreadable = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
-    slurm = SlurmRest(
-        settings.slurmrestd_url,
-        settings.slurm_token_file,
-        timeout_s=settings.slurm_timeout_s,
-        malformed=lambda call, why: unreadable.says(call=call, why=why),
-    )
-    try:
+    async with kubernetes_of(settings) as kubernetes, slurm_of(settings) as slurm:
         view = await _view(settings, kubernetes, slurm)
         secret = await known_secret(kubernetes, settings.namespace)
         config, nodes = settings.placement_config(view.cluster, secret=secret), SlurmNodes(slurm)
@@ -80,12 +58,9 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
         view = await _view(settings, kubernetes, slurm)
         second = await reader.look(await _pods(settings, kubernetes), view)
         return tuple(finding for finding in second if finding in first)
-    finally:
-        await slurm.aclose()
-        await kubernetes.aclose()
 
 
-async def _view(settings: Settings, kubernetes: Kubernetes, slurm: SlurmRest) -> ClusterView:
+async def _view(settings: Settings, kubernetes: Kubernetes, slurm: Slurm) -> ClusterView:
     label, defaults = settings.node_name_label, settings.slurm_defaults
     return await ClusterViewUpdater(kubernetes, slurm, Health(), label, defaults).load()
 
@@ -133,11 +108,7 @@ def _tell_programs(findings: Sequence[Finding]) -> None:
     print(json.dumps({"findings": told}, indent=2))
 
 
-_OUTPUTS: dict[str, Callable[[Sequence[Finding]], None]] = {
-    "table": _tell_people,
-    "json": _tell_programs,
+_OUTPUTS: dict[Output, Callable[[Sequence[Finding]], None]] = {
+    Output.TABLE: _tell_people,
+    Output.JSON: _tell_programs,
 }
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
