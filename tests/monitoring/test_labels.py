@@ -13,6 +13,7 @@ from deploy.monitoring.rules import GROUPS
 from extender.audit.compare import FindingKind
 from extender.control import job_id_check
 from extender.hooks.route import GateAnswer
+from extender.kube_scheduler import preemption_check
 from extender.leader import leader
 from extender.node_sync.drain_decision import Why
 from extender.policy.current import CurrentPolicy
@@ -29,7 +30,7 @@ from slurm_client.errors import OUTAGE as SLURM
 _MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
 _COMPONENTS = {
     *(SLURM, BAD_TOKEN, KUBERNETES, job_id_check.PART, leader._SIGNATURES, leader._THROTTLED),
-    *(CurrentPolicy(None).part, CurrentPools(None).part, "preemption"),
+    *(CurrentPolicy(None).part, CurrentPools(None).part, preemption_check.PART),
     *("guard", agent._OTHERS, agent._NATIVE, agent._PROGRAMS),
 }
 VALUES: dict[str, set[str]] = {
