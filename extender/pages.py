@@ -10,7 +10,10 @@ from extender.placement.pending_reasons import PENDING_REASONS
 from extender.placement.table import TABLE, Row
 from extender.preflight.checks import CHECKS
 from extender.record.states import MOVES, State
+from extender.request import slurm_bridge
 from extender.request.annotations import ANNOTATIONS
+from extender.telemetry.catalogue import METRICS
+from service.metrics import Metric
 
 _END = "<!-- End of what is made. -->\n"
 _SBATCH = "[sbatch(1)](https://slurm.schedmd.com/sbatch.html)"
@@ -46,6 +49,17 @@ def _annotations() -> Iterator[str]:
         yield table_row(name, row.kind.name, options, f"`{row.example}`", row.kind.allowed, row.note)
 
 
+def _slurm_bridge() -> Iterator[str]:
+    """Yields what becomes of slurm-bridge's annotations."""
+    own = {row.field: row.name for row in ANNOTATIONS}
+    yield from table_head("slurm-bridge's annotation", "here", "note")
+    for row in slurm_bridge.TABLE:
+        note = "" if row in ANNOTATIONS else row.note
+        yield table_row(f"`{row.name}`", f"[`{own[row.field]}`](#{own[row.field]})", note)
+    for name, why in slurm_bridge.NOT_READ.items():
+        yield table_row(f"`{name}`", "does nothing, with a warning", f"{why[0].upper()}{why[1:]}.")
+
+
 def _pending_reasons() -> Iterator[str]:
     yield from table_head("Slurm's reason", "the Pod is told", "counts against its owner alone")
     for row in PENDING_REASONS:
@@ -79,20 +93,37 @@ def _handler(row: Row, column: str) -> str:
     return "" if name.startswith("_") else f"`{name}`"
 
 
-PAGES: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
-    "docs/annotations.md": ("extender/request/annotations.py", _annotations),
-    "docs/waiting.md": ("extender/placement/pending_reasons.py", _pending_reasons),
-    "docs/preflight.md": ("extender/preflight", _preflight),
-    "docs/architecture.md": ("extender/record/states.py and table.py", _states),
+def metric_rows(metrics: Iterable[Metric]) -> Iterator[str]:
+    """Yields the table of a program's metrics."""
+    yield from table_head("metric", "type", "labels", "what it is", "what it answers")
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield table_row(f"`{metric.name}`", metric.kind, labels, metric.words, metric.question)
+
+
+def _metrics() -> Iterator[str]:
+    yield from metric_rows(METRICS)
+
+
+PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
+    "docs/annotations.md": {
+        "extender/request/annotations.py": _annotations,
+        "extender/request/slurm_bridge.py": _slurm_bridge,
+    },
+    "docs/waiting.md": {"extender/placement/pending_reasons.py": _pending_reasons},
+    "docs/preflight.md": {"extender/preflight": _preflight},
+    "docs/architecture.md": {"extender/record/states.py and table.py": _states},
+    "docs/metrics.md": {"extender/telemetry/catalogue.py": _metrics},
 }
-"""The pages, each with what its part is made from, and the function that makes its lines."""
+"""The pages, each with what its parts are made from, and the functions that make their lines."""
 
 
 def renewed(name: str, page: str) -> str:
-    """Returns the page of this name with its part as the code has it. Raises ValueError where the page
-    has no place for it."""
-    source, make = PAGES[name]
-    return replaced(page, source, make())
+    """Returns the page of this name with its parts as the code has them. Raises ValueError where the
+    page has no place for one."""
+    for source, make in PAGES[name].items():
+        page = replaced(page, source, make())
+    return page
 
 
 def replaced(page: str, source: str, lines: Iterable[str]) -> str:

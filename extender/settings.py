@@ -99,6 +99,8 @@ class Settings(BaseSettings):
     only such evictions are seen."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
     """What the annotations of docs/annotations.md begin with."""
+    slurm_bridge_annotations: bool = False
+    """Whether Pods that were written for slurm-bridge are read as well (docs/migrate.md)."""
     gres: Annotated[dict[str, Gres], NoDecode, BeforeValidator(read_json)] = dict(GRES)
     """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb")."""
     shared_gpus: SharedGpus = "isolate"
@@ -343,6 +345,7 @@ class Settings(BaseSettings):
             priority_classes=self.priority_classes,
             shared_gpus=self.shared_gpus,
             adopts=self.unmanaged_pods == "adopt",
+            slurm_bridge=self.slurm_bridge_annotations,
         )
 
     @property

@@ -15,6 +15,7 @@ from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.kubernetes_components import AUDIT
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
+from deploy.local.prometheus import prometheus
 from deploy.local.slurm_config import clients
 from deploy.local.spec import (
     DEBIAN_SUITES,
@@ -42,6 +43,7 @@ KubernetesRelease = Annotated[
         envvar="KUBERNETES_RELEASE",
     ),
 ]
+Component = Annotated[str, typer.Argument(help="One of those that `status` shows.")]
 Guest = Annotated[
     bool, typer.Option(help="With one more node that is real: a virtual machine with a kubelet.")
 ]
@@ -122,9 +124,7 @@ def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 @_explained
 def status(directory: Directory = _DEFAULT_DIRECTORY) -> None:
     """Show what runs; exit status 1 if the cluster, or a part of it, does not."""
-    cluster = Cluster.attach(directory)
-    if not cluster.is_up():
-        raise ClusterError(f"the cluster in {cluster.directory} is not running")
+    cluster = _running(directory)
     table = Table("component", "process", "state")
     known = cluster.status()
     for name, component in known.items():
@@ -138,16 +138,18 @@ def status(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 
 @app.command()
 @_explained
-def restart(
-    component: Annotated[str, typer.Argument(help="One of those that `status` shows.")],
-    directory: Directory = _DEFAULT_DIRECTORY,
-) -> None:
+def restart(component: Component, directory: Directory = _DEFAULT_DIRECTORY) -> None:
     """End a component and start it again; one that has ended is started."""
-    cluster = Cluster.attach(directory)
-    if not cluster.is_up():
-        raise ClusterError(f"the cluster in {cluster.directory} is not running")
-    cluster.restart(component)
+    _running(directory).restart(component)
     console.print(f"{component} serves again")
+
+
+@app.command()
+@_explained
+def stop(component: Component, directory: Directory = _DEFAULT_DIRECTORY) -> None:
+    """End a component; `restart` starts it again."""
+    _running(directory).stop(component)
+    console.print(f"{component} has ended")
 
 
 @app.command()
@@ -159,6 +161,7 @@ def prepare(
     kubernetes_release: KubernetesRelease = "",
     accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
     guest: Guest = False,
+    monitoring: Annotated[bool, typer.Option(help="With Prometheus, which tests read it by.")] = False,
 ) -> None:
     """Download and build what a first cluster needs, and start nothing."""
     stopwatch = Stopwatch(console.print)
@@ -171,7 +174,17 @@ def prepare(
         guest=guest,
     )
     Cluster.prepare(spec, report=stopwatch)
+    if monitoring:
+        prometheus(stopwatch)
     stopwatch("everything is there")
+
+
+def _running(directory: Path) -> Cluster:
+    """The cluster there. Raises ClusterError where it is not up."""
+    cluster = Cluster.attach(directory)
+    if not cluster.is_up():
+        raise ClusterError(f"the cluster in {cluster.directory} is not running")
+    return cluster
 
 
 def _say_what_to_try(cluster: Cluster) -> None:

@@ -112,7 +112,7 @@ class Cluster:
         tied: bool = True,
         report: Report = silent,
     ) -> Self:
-        guest = asdict(guest_image(spec.release, report)) if spec.guest else {}
+        guest = asdict(guest_image(spec.release, spec.guest_images, report)) if spec.guest else {}
         shared = shared_ports(spec)
         lease = lease_ports(port_names(spec))
         record = Record(
@@ -146,7 +146,7 @@ class Cluster:
         if spec.kubernetes:
             binaries["helm"] = str(helm(report))
         if spec.guest:
-            guest_image(spec.release, report)
+            guest_image(spec.release, spec.guest_images, report)
 
         def trial(tree: Path, accounting: bool) -> None:
             cls.try_slurm(tree, spec.release, accounting=accounting)

@@ -28,7 +28,11 @@ USERS: Final = {
 NODE_USER: Final = f"system:node:{GUEST}"
 """The guest's kubelet: the Node authorizer and NodeRestriction know it by its name and group."""
 _GUEST_USERS: Final = {NODE_USER: "system:nodes", AGENT_USER: ""}
+API_SERVICE: Final = "10.96.0.1"
+"""The address of the Service `kubernetes`: the first one of the Services' network."""
 EXTENDER_LISTENERS: Final = ("scheduler", "admission", "hooks", "metrics", "health")
+# A guest finds this machine at 10.0.2.2, and its Pods find kube-apiserver at the Service's address.
+_SERVER_NAMES: Final = ("127.0.0.1", "localhost", "10.0.2.2", API_SERVICE)
 
 
 def write_kubernetes_files(
@@ -43,6 +47,10 @@ def write_kubernetes_files(
     chart.write(layout.chart)
     if spec.client_certificates:
         _write_callers(folder, admission_port(spec, ports))
+    if spec.in_pods:
+        (folder / "egress.yaml").write_text(
+            render("egress.yaml.j2", folder=folder, port=ports["gateway"])
+        )
     _write_users(spec, ports, layout)
     _write_schedulers(chart, spec, ports, layout)
     (folder / "kwok.yaml").write_text(source("kwok.yaml"))
@@ -87,12 +95,12 @@ def ca_bundle(layout: Layout) -> str:
 
 
 def _write_certificates(folder: Path) -> None:
-    """One authority and a pair for each server; of the ServiceAccounts' only the key is used. A guest
-    finds this machine at its last address; the kubelet knows kube-apiserver by its common name."""
+    """One authority and a pair for each server; of the ServiceAccounts' only the key is used. The
+    kubelet knows kube-apiserver by its common name."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
     for name in ("kube-apiserver", "extender", "service-account"):
-        issued = authority.issue_cert("127.0.0.1", "localhost", "10.0.2.2", common_name=name)
+        issued = authority.issue_cert(*_SERVER_NAMES, common_name=name)
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
         for blob in issued.cert_chain_pems:
             blob.write_to_path(folder / f"{name}.crt", append=True)
@@ -129,7 +137,7 @@ def _write_users(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> No
 def _write_schedulers(chart: Rendered, spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """Each kube-scheduler asks the extender beside it, if there is one."""
     extenders: list[int | None] = [ports[f"{name}-scheduler"] for name in spec.extender_names] or [None]
-    for name, port in zip(spec.scheduler_names, extenders, strict=True):
+    for name, port in zip(spec.scheduler_names, extenders, strict=not spec.in_pods):
         scheduler_configuration(name, layout).write_text(configured(chart, spec, port, layout))
     for name in spec.other_scheduler_names:
         asked = extenders[0] if spec.ignorable else None

@@ -37,7 +37,7 @@ _CONNECTIONS: Final = 4
 
 def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """Creates the Nodes, but for the guest's, and the roles and webhooks of what runs here."""
-    chart = list(Rendered.read(layout.chart).wanted(spec))
+    chart = [] if spec.in_pods else list(Rendered.read(layout.chart).wanted(spec))
     namespaces = [each for each in chart if each["kind"] == "Namespace"]
     manifests = [*_nodes(spec), *(_of(each) for each in chart if each not in namespaces)]
     with api_client(ports, layout) as client:

@@ -163,9 +163,8 @@ class PodWatch:
         Node. The generation would tell this, but a kube-apiserver before 1.33 keeps the author's."""
         metadata = manifest["metadata"]
         translation = self._translation()
-        uid, prefix = metadata["uid"], translation.annotation_prefix
-        annotations = (metadata.get("annotations") or {}).items()
-        ours = {key: value for key, value in annotations if key.startswith(prefix)}
+        uid, annotations = metadata["uid"], (metadata.get("annotations") or {}).items()
+        ours = {key: value for key, value in annotations if translation.reads(key)}
         lasting = {key: value for key, value in manifest["spec"].items() if key not in _PASSING}
         wish = blake2b(orjson.dumps((lasting, ours)), digest_size=16).digest()
         asked = (wish, translation, translation.scope.problem(manifest))

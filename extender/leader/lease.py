@@ -49,6 +49,8 @@ class Lease:
         """Gives the leader's mark for the next one (JOBS_FROM), None while it has none of its own."""
         self.left: str | None = None
         """The mark that is on the Lease."""
+        self.transitions: int | None = None
+        """How often the Lease has changed its holder, as it was last seen."""
 
     async def lead(self, work: Callable[[], Awaitable[None]], stand_by: Callable[[], None]) -> None:
         """Runs `work` whenever this replica leads, for ever; cancels it once another does, and calls
@@ -126,6 +128,7 @@ class Lease:
         if lease is None:
             await self._kubernetes.create_lease(self._namespace, self._manifest({}))
             return True
+        self._note(lease)
         version = str(lease["metadata"]["resourceVersion"])
         if version != self._seen[0]:
             self._seen = (version, _now())  # it was written before it was read
@@ -133,7 +136,11 @@ class Lease:
             return False
         written = await self._kubernetes.replace_lease(self._namespace, LEASE, self._manifest(lease))
         self._seen = (str(written["metadata"]["resourceVersion"]), _now())
+        self._note(written)
         return True
+
+    def _note(self, lease: Mapping[str, Any]) -> None:
+        self.transitions = (lease.get("spec") or {}).get("leaseTransitions") or 0
 
     def _may_take(self, spec: Mapping[str, Any], now: float) -> bool:
         """Tells whether this replica may take the Lease. A leader keeps it only while it is still its

@@ -21,12 +21,14 @@ from extender.pools.current import CurrentPools
 from extender.request.translation import TranslationConfig
 from extender.settings import Settings
 from extender.telemetry import Telemetry
+from extender.telemetry.replica_states import ReplicaStates
 from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from slurm_client.errors import SlurmError
 from slurm_client.protocol import Slurm
+from slurm_client.tokens import TokenFile
 
 _RETRY_S = 2.0
 _START = "start"
@@ -71,6 +73,10 @@ class Replica:
             settings.scheduler_config_file,
             self.telemetry.preempted_unasked,
         )
+        self.states = ReplicaStates(
+            self.job_ids, TokenFile(settings.slurm_token_file).lifetime, lambda: self.lease.transitions
+        )
+        self.telemetry.registry.register(self.states)
         self.capacity = FreeCapacity(
             kubernetes,
             slurm,

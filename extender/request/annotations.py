@@ -6,7 +6,7 @@ The page for authors is made from the same table: docs/annotations.md (`extender
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -215,7 +215,6 @@ ANNOTATIONS: tuple[Annotation, ...] = (
 )
 FIELD_NAMES: Mapping[str, str] = {row.field: row.name for row in ANNOTATIONS}
 """The annotations' names, by the fields of a job."""
-_BY_NAME: Mapping[str, Annotation] = {row.name: row for row in ANNOTATIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,44 +227,67 @@ class ParsedAnnotations:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    def over(self, others: Self) -> Self:
+        """Returns both requests as one. Of a field that both have, this one's value counts."""
+        return replace(
+            self,
+            fields={**others.fields, **self.fields},
+            problems=(*self.problems, *others.problems),
+            warnings=(*self.warnings, *others.warnings),
+        )
+
 
 def read_annotations(
     annotations: Mapping[str, str], prefix: str = DEFAULT_PREFIX, page: str = DEFAULT_PAGE
 ) -> ParsedAnnotations:
     """Returns the request that the annotations under the prefix make. Never raises."""
+    return read_table(annotations, prefix, ANNOTATIONS, lambda name: f"({page}{name and f'#{name}'})")
+
+
+def read_table(
+    annotations: Mapping[str, str],
+    prefix: str,
+    table: Iterable[Annotation],
+    see: Callable[[str], str],
+) -> ParsedAnnotations:
+    """Returns the request that annotations under the prefix make by a table. Never raises. `see` returns
+    the end of a sentence that points to the page, for the name of a row or ""."""
     fields: dict[str, Any] = {}
     problems: list[str] = []
     warnings: list[str] = []
-    for row in ANNOTATIONS:
-        value = annotations.get(prefix + row.name)
+    rows = {row.name: row for row in table}
+    for name, row in rows.items():
+        value = annotations.get(prefix + name)
         if value is None:
             continue
-        about, see = f"annotation {prefix}{row.name}", f"({page}#{row.name})"
+        about = f"annotation {prefix}{name}"
         try:
             fields[row.field] = row.kind.read(value)
         except BeyondLimitError as error:
-            problems.append(f"{about}: {error} {see}")
+            problems.append(f"{about}: {error} {see(name)}")
         except ValueError:
-            problems.append(f"{about}: {shown(value)} is not {row.kind.allowed} {see}")
+            problems.append(f"{about}: {shown(value)} is not {row.kind.allowed} {see(name)}")
         else:
-            warnings += [f"{about}: {row.warning} {see}"] if row.warning else []
-    for name, meant in sorted(islice(_unknown(annotations, prefix), _MOST_UNKNOWN)):
+            warnings += [f"{about}: {row.warning} {see(name)}"] if row.warning else []
+    for name, meant in sorted(islice(_unknown(annotations, prefix, rows), _MOST_UNKNOWN)):
         told = f"annotation {prefix}{_printable(name)} is unknown"
         if meant:
-            problems.append(f"{told}: is {prefix}{meant} meant? ({page}#{meant})")
+            problems.append(f"{told}: is {prefix}{meant} meant? {see(meant)}")
         else:
-            warnings.append(f"{told} here, and does nothing ({page})")
+            warnings.append(f"{told} here, and does nothing {see('')}")
     return ParsedAnnotations(fields, tuple(problems), tuple(warnings))
 
 
-def _unknown(annotations: Iterable[str], prefix: str) -> Iterator[tuple[str, str]]:
+def _unknown(
+    annotations: Iterable[str], prefix: str, known: Collection[str]
+) -> Iterator[tuple[str, str]]:
     """Yields the names that no row has, each with the similar name of a row, if there is one: the
-    default prefix is another product's, which may have more annotations."""
+    prefix may be another product's, which may have more annotations."""
     for key in annotations:
         name = key.removeprefix(prefix)
-        if name != key and name not in _BY_NAME:
+        if name != key and name not in known:
             plain = name.lower().replace("_", "-") if len(name) <= _SHOWN else ""
-            near = get_close_matches(plain, _BY_NAME, n=1, cutoff=_ALIKE)
+            near = get_close_matches(plain, known, n=1, cutoff=_ALIKE)
             yield name, near[0] if near else ""
 
 

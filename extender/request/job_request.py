@@ -6,9 +6,16 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from extender.request.annotations import FIELD_NAMES, LONGEST_MINUTES, minutes, read_annotations
+from extender.request.annotations import (
+    FIELD_NAMES,
+    LONGEST_MINUTES,
+    ParsedAnnotations,
+    minutes,
+    read_annotations,
+)
 from extender.request.limits import too_much_asked, too_much_kept
 from extender.request.node_constraints import ANYWHERE, NodeConstraints
+from extender.request.slurm_bridge import read_slurm_bridge
 from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 from slurm_client.gres import SHARED
@@ -63,7 +70,7 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
     """Returns what a Pod asks Slurm for, with every problem that makes it impossible."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     annotations = metadata.get("annotations") or {}
-    asked = read_annotations(annotations, translation.annotation_prefix, translation.page)
+    asked = _asked(annotations, translation)
     too_much = too_much_asked(spec)
     amounts, wrong = ({}, ()) if too_much else _amounts(spec)
     gres = gres_of(amounts, translation)
@@ -98,6 +105,13 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
         {name: spec["priorityClassName"] for name in by_class if name not in asked.fields},
     )
     return _small(request, translation)
+
+
+def _asked(annotations: Mapping[str, str], translation: TranslationConfig) -> ParsedAnnotations:
+    own = read_annotations(annotations, translation.annotation_prefix, translation.page)
+    if not translation.slurm_bridge:
+        return own
+    return own.over(read_slurm_bridge(annotations, translation.page))
 
 
 def _small(request: Request, translation: TranslationConfig) -> Request:

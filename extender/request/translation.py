@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from extender.request import slurm_bridge
 from extender.request.annotations import DEFAULT_PAGE
 from extender.request.grace_period import GraceRule
 from extender.request.scope import Scope
@@ -34,13 +35,20 @@ class TranslationConfig:
     """The rule for a Pod whose GPUs a native job may use as well."""
     adopts: bool = False
     """Whether Pods that another scheduler bound to Slurm's nodes get jobs (`adoption`)."""
+    slurm_bridge: bool = False
+    """Whether slurm-bridge's annotations are read, too."""
+
+    def reads(self, annotation: str) -> bool:
+        """Tells whether an annotation of this name asks for Slurm."""
+        theirs = self.slurm_bridge and annotation.startswith(slurm_bridge.PREFIX)
+        return theirs or annotation.startswith(self.annotation_prefix)
 
     def asks(self, manifest: Manifest) -> bool:
         """Tells whether a Pod asks for Slurm: it names the extender's scheduler or has one of its
         annotations."""
         named = manifest["spec"].get("schedulerName") == self.scheduler_name
         annotations = manifest["metadata"].get("annotations") or {}
-        return named or any(key.startswith(self.annotation_prefix) for key in annotations)
+        return named or any(self.reads(key) for key in annotations)
 
     def manages(self, manifest: Manifest) -> bool:
         """Tells whether the extender has to place a Pod, or to tell why not. The Pod names the

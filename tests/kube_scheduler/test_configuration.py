@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.local.kubernetes_config import configured
+from deploy.local.chart import Rendered, values_of
+from deploy.local.helm_binary import helm
 from deploy.local.layout import Layout
+from deploy.local.progress import silent
+from deploy.local.scheduler_config import configured
 from deploy.local.spec import ClusterSpec
 from extender.kube_scheduler.configuration import SchedulerConfiguration, problems, unsafe_preemption
 from extender.kube_scheduler.file import NoConfiguration, read
@@ -115,6 +118,7 @@ def test_the_profiles_share_of_nodes_goes_before_the_one_of_all() -> None:
     assert problems(SchedulerConfiguration.model_validate(document), OURS) == ()
 
 
+@pytest.mark.real  # Helm is built, once
 @pytest.mark.parametrize("asks", [True, False])
 @pytest.mark.parametrize("preempts", [True, False])
 def test_the_configurations_of_local_clusters_are_judged(
@@ -123,7 +127,8 @@ def test_the_configurations_of_local_clusters_are_judged(
     verbs = ("filter", "prioritize", "bind", *(["preempt"] if asks else []))
     spec = ClusterSpec(default_preemption=preempts, extender_verbs=verbs)
     file = tmp_path / "kube-scheduler.yaml"
-    file.write_text(configured(spec, 8888, Layout(tmp_path)))
+    chart = Rendered.of(helm(silent), values_of(spec, 1, "ca"))
+    file.write_text(configured(chart, spec, 8888, Layout(tmp_path)))
     found = read(file)
     assert (unsafe_preemption(found, OURS) is None) is (asks or not preempts)
     assert (problems(found, OURS) == ()) is (asks or not preempts)

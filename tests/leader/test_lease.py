@@ -102,6 +102,16 @@ async def test_a_leader_that_ends_gives_the_lease_back(kubernetes: OneLease) -> 
         assert kubernetes.spec["leaseTransitions"] == 1
 
 
+async def test_every_replica_tells_how_often_the_lease_has_changed_hands(kubernetes: OneLease) -> None:
+    async with running(Replica(kubernetes, "a")) as first:
+        await soon(first.leads)
+        await first.lease.held()
+    async with running(Replica(kubernetes, "b")) as second, running(Replica(kubernetes, "c")) as third:
+        await soon(second.leads)
+        await soon(third.follows)
+        assert (second.lease.transitions, third.lease.transitions) == (1, 1)
+
+
 async def test_a_follower_that_ends_leaves_the_lease_alone(kubernetes: OneLease) -> None:
     async with running(Replica(kubernetes, "a")) as first:
         await soon(first.leads)

@@ -1,0 +1,21 @@
+#!/bin/sh
+# shellcheck source=../steps.sh
+set -eu
+cd "$(dirname "$0")"
+. ../steps.sh
+
+begin
+idle_node "$PARTITION" # else the Pod waits for one
+
+say "The Pod asks for one CPU, and that nobody else is on its node."
+apply pod.yaml
+runs a-whole-node
+show a-whole-node
+
+say "Its job has all CPUs."
+run squeue -j "$job" -o "%i %j %T %N %C"
+has=$(squeue -h -j "$job" -o %C)
+all=$(scontrol -o show node "$of_slurm" | sed -n 's/.*CPUEfctv=\([0-9]*\).*/\1/p')
+[ "$has" = "$all" ] || fail "job $job has $has of the $all CPUs of $of_slurm"
+
+pass "job $job has all $all CPUs of $of_slurm"

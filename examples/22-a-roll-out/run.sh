@@ -1,0 +1,67 @@
+#!/bin/sh
+# shellcheck source=../steps.sh
+set -eu
+cd "$(dirname "$0")"
+. ../steps.sh
+
+begin
+[ -n "${ROLL_OUT:-}" ] && [ -n "${ROLL_BACK:-}" ] || skip "ROLL_OUT and ROLL_BACK are no commands"
+POOL_NAMESPACE=${POOL_NAMESPACE:-slurm-nodes}
+
+roll_back() {
+    sh -c "$ROLL_BACK"
+}
+
+# Each line: the Node, and the revision of its slurmd Pod.
+revisions() {
+    of_pod='.metadata.labels.slurm-extender\.io/revision'
+    kubectl get pods -n "$POOL_NAMESPACE" -l "slurm-extender.io/pool=$pool" \
+        -o "jsonpath={range .items[?(@.status.phase=='Running')]}{.spec.nodeName} {$of_pod}{'\n'}{end}"
+}
+revision_of() {
+    revisions | sed -n "s/^$1 //p"
+}
+
+pool=$(kubectl get pods -n "$POOL_NAMESPACE" -l slurm-extender.io/pool \
+    -o 'jsonpath={.items[0].metadata.labels.slurm-extender\.io/pool}' 2>/dev/null) || pool=""
+[ -n "$pool" ] || skip "no slurmd Pods in namespace $POOL_NAMESPACE"
+POOL=${POOL:-$pool}
+idle_node "$POOL"
+nodes=$(revisions | grep -c .)
+[ "$nodes" -gt 1 ] || skip "pool $pool has one Node only"
+old=$(revision_of "$of_kubernetes")
+[ -n "$old" ] || skip "node $NODE of partition $POOL is not in pool $pool"
+
+say "A native job runs on $NODE, and the pool gets another template."
+native --partition="$POOL" --nodelist="$NODE"
+run kubectl get pods -n "$POOL_NAMESPACE" -L slurm-extender.io/revision
+run sh -c "$ROLL_OUT"
+later roll_back
+
+# What the others have, with the busy one as it was.
+others_are_replaced() {
+    seen=$(revisions)
+    [ "$(printf '%s\n' "$seen" | grep -c -v " $old$")" -eq $((nodes - 1)) ] &&
+        printf '%s\n' "$seen" | grep -q -x "$of_kubernetes $old"
+}
+say "Idle nodes get it first."
+WITHIN=$((WITHIN * 2))
+wait_for "the slurmd Pods of the $((nodes - 1)) other Nodes are replaced" others_are_replaced
+job_is "$native" RUNNING || fail "native job $native does not run any more: $seen"
+
+say "The job has ended: its node gets the template, too."
+run scancel "$native"
+all_have_changed() {
+    seen=$(revisions)
+    [ "$(printf '%s\n' "$seen" | grep -c -v " $1$")" -eq "$nodes" ]
+}
+wait_for "all slurmd Pods are replaced" all_have_changed "$old"
+run kubectl get pods -n "$POOL_NAMESPACE" -L slurm-extender.io/revision
+new=$(revision_of "$of_kubernetes")
+
+say "And back."
+run sh -c "$ROLL_BACK"
+taken_back
+wait_for "all slurmd Pods are as they were" all_have_changed "$new"
+
+pass "$nodes slurmd Pods were replaced and put back, and native job $native was not disturbed"

@@ -1,0 +1,51 @@
+"""A Pod that was written for slurm-bridge is placed as there, where the setting says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from extender.request.slurm_bridge import PREFIX as THEIRS
+from tests.end_to_end.actors import Actors, Manifest, eventually, pod
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def reading(quiet: Actors) -> Iterator[Actors]:
+    quiet.cluster.start("extender", env={"SLURM_EXTENDER_SLURM_BRIDGE_ANNOTATIONS": "true"})
+    yield quiet
+    quiet.cluster.stop("extender")
+
+
+def written_for_slurm_bridge(name: str, **annotations: str) -> Manifest:
+    return pod(name, own_annotations={THEIRS + key: value for key, value in annotations.items()})
+
+
+def test_it_has_what_it_asks_for_and_a_change_counts_while_it_waits(reading: Actors) -> None:
+    actors = reading
+    asked = written_for_slurm_bridge("p", timelimit="5", partition="nowhere", wckey="w")
+    told = actors.apply(asked)
+    assert f"Warning: annotation {THEIRS}wckey does nothing" in told.stderr
+    eventually(lambda: actors.condition("p").get("reason") == "Invalid", "Slurm's answer is on the Pod")
+    assert "nowhere" in actors.condition("p")["message"]
+    change = ("annotate", "--overwrite", "pod", actors.full("p"), f"{THEIRS}partition=main")
+    actors.cluster.kubectl(*change)
+    actors.bound("p")
+    shown = actors.scontrol("p")
+    assert shown["TimeLimit"] == "00:05:00"
+    assert shown["NumCPUs"] == "8"  # the whole node
+
+
+def test_the_author_of_a_job_is_told_that_its_pods_have_them(reading: Actors) -> None:
+    template = written_for_slurm_bridge("j", timelimit="5")
+    template["spec"]["restartPolicy"] = "Never"
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "annotations": template["metadata"].pop("annotations")},
+        "spec": {"suspend": True, "template": {"spec": template["spec"]}},
+    }
+    told = reading.apply(job, "--dry-run=server")
+    assert f"Warning: annotation {THEIRS}timelimit of this object does nothing" in told.stderr

@@ -1,0 +1,72 @@
+"""The clusters on which the examples run: one that has what they need, for each release of Slurm, and
+the demo's, which has not."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.accounting import Account, User, declare
+from deploy.local.cluster import Cluster
+from deploy.local.demo.story import NODES, cluster_of
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.examples.reader import PATIENT, Reader, Running
+
+PREEMPTS = (
+    "PreemptType=preempt/partition_prio",
+    "PreemptMode=CANCEL",
+    "PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=CANCEL",
+    "PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF",
+)
+"""As the pages of the two examples have it."""
+RESOURCES = {"nvidia.com/gpu": "gpu", "example.com/shard": "shard"}
+
+
+def whole(release: str) -> ClusterSpec:
+    return ClusterSpec(
+        nodes=NODES,
+        release=release,
+        accounting=True,
+        shared_gres=(("shard", 16),),
+        slurm_conf=PREEMPTS,
+        extender_settings=(("GRES", json.dumps(RESOURCES)), ("UNMANAGED_PODS", "adopt")),
+    )
+
+
+@pytest.fixture(scope="module", params=[*DEBIAN_SUITES])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with (
+        tempfile.TemporaryDirectory(prefix="examples-") as directory,
+        Cluster.up(whole(request.param), Path(directory)) as found,
+    ):
+        declare(found, Account("lab"), User("alice", ("lab",)))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def patient(cluster: Cluster) -> Iterator[Running]:
+    """The example that takes longest, which runs beside all the others."""
+    running = Reader(cluster).begins(PATIENT)
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+@pytest.fixture
+def reader(cluster: Cluster, patient: Running) -> Reader:
+    """On a cluster that has what the examples need."""
+    return Reader(cluster)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Reader]:
+    """On the cluster of `make demo`: without accounting, shards and partitions that preempt."""
+    with (
+        tempfile.TemporaryDirectory(prefix="examples-") as directory,
+        Cluster.up(cluster_of(NODES), Path(directory)) as found,
+    ):
+        yield Reader(found)

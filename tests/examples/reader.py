@@ -1,0 +1,114 @@
+"""A reader of examples/, who runs the scripts on a cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from deploy.local.cluster import Cluster
+from deploy.local.layout import CHECKOUT
+
+EXAMPLES: Final = CHECKOUT / "examples"
+NAMES: Final = tuple(sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()))
+STATUS: Final = {"PASS": 0, "FAIL": 1, "SKIPPED": 77}
+LONGEST_S: Final = 240
+
+
+def called(name: str) -> str:
+    """What the objects of an example begin with."""
+    return name.partition("-")[2]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a script said: the two parts of its last line, and all that it printed."""
+
+    verdict: str
+    why: str
+    printed: str
+
+    def __str__(self) -> str:
+        return self.printed
+
+
+class Running:
+    """A script that runs."""
+
+    def __init__(self, script: str, *arguments: str, environment: dict[str, str]) -> None:
+        self._printed = ""
+        self.process = subprocess.Popen(
+            [EXAMPLES / script, *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def prints(self, words: str) -> None:
+        """Waits until it has printed a line with these words."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._printed += line
+            if words in line:
+                return
+        raise AssertionError(f"it never says {words}: {self._printed}")
+
+    def whole(self) -> str:
+        """Waits for its end, and returns what it has printed."""
+        rest, _ = self.process.communicate(timeout=LONGEST_S)
+        return self._printed + rest
+
+    def told(self) -> Told:
+        """The same, where its exit status is the one of its verdict."""
+        printed = self.whole()
+        verdict, _, why = printed.strip().rpartition("\n")[2].partition(": ")
+        assert STATUS.get(verdict) == self.process.returncode, printed
+        return Told(verdict, why, printed)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Somebody with the commands of one cluster, and nothing else in the environment."""
+
+    cluster: Cluster
+
+    def environment(self, given: dict[str, str]) -> dict[str, str]:
+        path = f"{self.cluster.directory / 'bin'}:{os.environ['PATH']}"
+        return {"PATH": path, "HOME": str(self.cluster.directory), **given}
+
+    def begins(self, name: str, **given: str) -> Running:
+        return Running(f"{name}/run.sh", environment=self.environment(given))
+
+    def runs(self, name: str, **given: str) -> Told:
+        return self.begins(name, **given).told()
+
+    def runs_all(self, *chosen: str, **given: str) -> Running:
+        return Running("run-all.sh", *chosen, environment=self.environment(given))
+
+    def on_the_component(self, does: str, component: str) -> str:
+        """A command that stops a component of the cluster, or starts it again."""
+        python, directory = sys.executable, self.cluster.directory
+        return f"cd {CHECKOUT} && {python} -m deploy.local {does} {component} --directory {directory}"
+
+    def what_there_is(self) -> list[str]:
+        """What a script could leave behind, but for those that run side by side with others."""
+        kinds = "pods,deployments,replicasets,statefulsets,jobs,cronjobs,services"
+        cordoned = "jsonpath={range .items[*]}{.metadata.name} {.spec.unschedulable}{'\\n'}{end}"
+        kubectl, slurm = self.cluster.kubectl, self.cluster.run_slurm
+        listed = (
+            kubectl("get", kinds, "-o", "name").stdout,
+            kubectl("get", "nodes", "-o", cordoned).stdout,
+            slurm("squeue", "-h", "-o", "%i %j").stdout,
+            slurm("sinfo", "-h", "-N", "-o", "%N %E").stdout,
+            slurm("scontrol", "-o", "show", "reservation").stdout,
+        )
+        lines = [line for text in listed for line in text.splitlines()]
+        return [line for line in lines if called(PATIENT) not in line]
+
+
+PATIENT: Final = "10-a-time-limit"
+"""It waits for a minute and more, and does so beside the others."""

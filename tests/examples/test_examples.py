@@ -1,0 +1,50 @@
+"""Each example on a real cluster that has what it needs: it says PASS, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.local.spec import DEFAULT_RELEASE
+from tests.end_to_end.actors import eventually_not
+from tests.examples.reader import LONGEST_S, NAMES, PATIENT, Reader, Running
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(LONGEST_S)]
+
+OUTAGE, ROLL_OUT = "21-an-outage", "22-a-roll-out"
+"""Of these the first is tried with several systems away, the second where slurmd Pods are: in
+tests/slurmd_pods."""
+ENVIRONMENT = {
+    "14-a-user": {"USER_ID": "2001"},
+    "15-an-account": {"ACCOUNT": "root"},
+    "19-adoption": {"ADOPTS": "yes"},
+}
+"""What a reader of these sets."""
+OF_KUBERNETES = {"05-refused-at-once", "11-an-init-container", "12-a-stateful-set", "13-a-cron-job"}
+"""One release of Slurm is enough for them."""
+AWAY = {"26.05": "extender", "24.11": "slurmrestd"}
+"""What is away in the outage, by the release of Slurm."""
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in (PATIENT, OUTAGE, ROLL_OUT)])
+def test_it_passes_and_leaves_nothing(reader: Reader, name: str) -> None:
+    if reader.cluster.spec.release != DEFAULT_RELEASE and name in OF_KUBERNETES:
+        pytest.skip("it asks no more of Slurm than others do")
+    before = reader.what_there_is()
+    told = reader.runs(name, **ENVIRONMENT.get(name, {}))
+    assert told.verdict == "PASS", told
+    assert reader.what_there_is() == before
+
+
+def test_an_outage(reader: Reader) -> None:
+    away = AWAY[reader.cluster.spec.release]
+    before = reader.what_there_is()
+    begins, ends = (reader.on_the_component(does, away) for does in ("stop", "restart"))
+    told = reader.runs(OUTAGE, OUTAGE_BEGINS=begins, OUTAGE_ENDS=ends)
+    assert told.verdict == "PASS", told
+    assert reader.what_there_is() == before
+
+
+def test_a_time_limit(patient: Running, reader: Reader) -> None:
+    told = patient.told()
+    assert told.verdict == "PASS", told
+    eventually_not(lambda: reader.cluster.kubectl("get", "pods", "-o", "name").stdout, "no Pod is left")

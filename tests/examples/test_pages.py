@@ -1,0 +1,117 @@
+"""What the pages of examples/ say is so, and what the scripts count on."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.layout import CHECKOUT
+from tests.examples.conftest import PREEMPTS
+from tests.examples.reader import EXAMPLES, NAMES, called
+from tests.examples.test_examples import ENVIRONMENT
+from tests.verbs.callers import Listeners, body
+
+INDEX = (EXAMPLES / "README.md").read_text()
+MANIFESTS = sorted(EXAMPLES.glob("*/*.yaml"))
+REFUSED = "05-refused-at-once"
+
+
+def objects(manifest: Path) -> Iterator[dict[str, Any]]:
+    yield from yaml.safe_load_all(manifest.read_text())
+
+
+def template(found: dict[str, Any]) -> dict[str, Any] | None:
+    """The Pod that an object is, or makes; None: neither."""
+    if found["kind"] == "Pod":
+        return found
+    spec = found["spec"]
+    spec = spec.get("jobTemplate", {}).get("spec", spec)
+    return spec.get("template")  # type: ignore[no-any-return]
+
+
+def test_there_are_fifteen_and_more_numbered_one_after_the_other() -> None:
+    assert [name.partition("-")[0] for name in NAMES] == [f"{n:02}" for n in range(1, len(NAMES) + 1)]
+    assert len(NAMES) >= 15
+
+
+def test_the_index_has_each_once_and_in_order() -> None:
+    assert tuple(re.findall(r"^\| \[([\w-]+)\]\(\1\) \|", INDEX, re.MULTILINE)) == NAMES
+
+
+def test_the_index_has_each_variable_that_the_scripts_take() -> None:
+    scripts = "\n".join(script.read_text() for script in EXAMPLES.rglob("*.sh"))
+    taken = set(re.findall(r"\$\{([A-Z_]+):-", scripts)) - {"VERBOSE"}
+    told = {
+        name
+        for row in re.findall(r"^\| (`[A-Z_]+`.*?) \|", INDEX, re.MULTILINE)
+        for name in row.split(", ")
+    }
+    assert {name.strip("`") for name in told} == taken
+    assert {name for given in ENVIRONMENT.values() for name in given} <= taken
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_has_a_short_page_and_a_script(name: str) -> None:
+    page = (EXAMPLES / name / "README.md").read_text()
+    assert page.startswith(f"# {name.partition('-')[0]}: ")
+    assert 8 <= len(page.splitlines()) <= 18
+    assert "\nYou see " in page
+    assert "\nIt needs" in page
+    assert os.access(EXAMPLES / name / "run.sh", os.X_OK)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_page_points_to_is_there(name: str) -> None:
+    for target in re.findall(r"\]\((?!https:)([^)#]+)", (EXAMPLES / name / "README.md").read_text()):
+        assert (EXAMPLES / name / target).exists(), target
+
+
+def test_no_example_takes_another_ones_objects_for_its_own() -> None:
+    """A script knows what it has left by how names begin."""
+    begin = [called(name) for name in NAMES]
+    assert [
+        (one, other) for one in begin for other in begin if one != other and other.startswith(one)
+    ] == []
+    for manifest in MANIFESTS:
+        for found in objects(manifest):
+            assert found["metadata"]["name"].startswith(called(manifest.parent.name)), manifest
+            assert "namespace" not in found["metadata"]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: str(path.relative_to(EXAMPLES)))
+async def test_a_manifest_is_what_the_extender_takes(manifest: Path) -> None:
+    for found in objects(manifest):
+        pod = template(found)
+        if pod is None or "annotations" not in pod["metadata"]:
+            continue
+        sent = body("mutate")
+        sent["request"]["object"] = pod
+        response = (await Listeners(shared_gpus="allow").ask("mutate", sent))["response"]
+        assert response["allowed"] == (manifest.parent.name != REFUSED), response
+
+
+def test_the_pages_show_the_slurm_conf_that_is_tried() -> None:
+    for name in ("17-preempted-by-a-job", "18-preempts-a-job"):
+        shown = re.findall(r"^    (\w+=.*)$", (EXAMPLES / name / "README.md").read_text(), re.MULTILINE)
+        assert tuple(shown) == PREEMPTS
+
+
+def test_the_scripts_are_clean_for_any_shell() -> None:
+    scripts = sorted(EXAMPLES.rglob("*.sh"))
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    done = subprocess.run(
+        [shellcheck, *scripts], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert {script.read_text().partition("\n")[0] for script in scripts} == {
+        "#!/bin/sh",
+        "# shellcheck shell=sh",
+    }

@@ -1,0 +1,211 @@
+"""PASS means something: what goes wrong has a script say FAIL, and what a cluster lacks SKIPPED, each in
+words that help. On the demo's cluster."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.actors import eventually, eventually_not
+from tests.examples.reader import LONGEST_S, Reader, Told
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(LONGEST_S)]
+
+QUICK = {"WITHIN": "8"}
+"""For what never comes."""
+NOBODY = "rules:\n- name: others\n  namespaces: [elsewhere]\n  default: {user: 2001}\n"
+MAIN_ALONE = """\
+rules:
+- name: ours
+  namespaces: ["*"]
+  default: {user: token}
+  allow: {partitions: [main]}
+"""
+
+
+@contextmanager
+def policy(reader: Reader, text: str) -> Iterator[None]:
+    """The extender goes by this policy."""
+    cluster = reader.cluster
+    before = cluster.policy_file.read_text()
+
+    def read_after(write: str) -> None:
+        log = cluster.logs / "extender.log"
+        count = log.read_text().count('"event":"policy",')
+        cluster.policy_file.write_text(write)
+        eventually(lambda: log.read_text().count('"event":"policy",') > count, "the policy read")
+
+    read_after(text)
+    try:
+        yield
+    finally:
+        read_after(before)
+
+
+def job_of(reader: Reader, name: str) -> str:
+    """Waits until a job of the example runs, and returns its id."""
+
+    def see() -> str:
+        lines = reader.cluster.run_slurm("squeue", "-h", "-t", "R", "-o", "%j %i").stdout.splitlines()
+        return next((line.split()[1] for line in lines if line.startswith(name)), "")
+
+    return eventually(see, f"a job of {name} runs")
+
+
+def fails(told: Told, words: str) -> None:
+    assert told.verdict == "FAIL", told
+    assert re.search(words, told.why), told.why
+
+
+def skips(told: Told, words: str) -> None:
+    assert told.verdict == "SKIPPED", told
+    assert re.search(words, told.why), told.why
+
+
+# What goes wrong
+
+
+def test_without_an_extender_it_fails_at_once(demo: Reader) -> None:
+    demo.cluster.stop("extender")
+    told = demo.runs("01-a-pod")
+    demo.cluster.start("extender")
+    fails(told, r"kubectl create: .*failed calling webhook")
+
+
+def test_a_pod_that_slurm_does_not_start_fails_with_its_own_words(demo: Reader) -> None:
+    demo.cluster.run_slurm("scontrol", "update", "PartitionName=main", "State=DOWN")
+    told = demo.runs("01-a-pod", **QUICK)
+    demo.cluster.run_slurm("scontrol", "update", "PartitionName=main", "State=UP")
+    fails(told, r"Pod a-pod runs: not within 8 s: it is Pending, and says: .*PartitionDown")
+
+
+def test_a_job_that_somebody_cancelled_has_not_reached_its_time_limit(demo: Reader) -> None:
+    running = demo.begins("10-a-time-limit")
+    running.prints("TIME_LIMIT")
+    job = job_of(demo, "a-time-limit")
+    demo.cluster.run_slurm("scancel", job)
+    fails(running.told(), rf"job {job} did not reach its time limit: squeue says: CANCELLED")
+
+
+def test_an_uncordon_by_somebody_else_is_no_drain(demo: Reader) -> None:
+    """The node is never drained: the extender that would do it is away."""
+    demo.cluster.stop("extender")
+    demo.cluster.start("extender", env={"SLURM_EXTENDER_DRAIN_NODES": "false"})
+    told = demo.runs("20-a-drain", **QUICK)
+    demo.cluster.restart("extender")
+    fails(told, r"Slurm's node node-\d is drained: not within 8 s: idle|mixed")
+    cordoned = demo.cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].spec.unschedulable}")
+    assert cordoned.stdout == ""
+
+
+def test_a_native_job_that_ends_too_early(demo: Reader) -> None:
+    running = demo.begins("06-waiting", **QUICK)
+    demo.cluster.run_slurm("scancel", job_of(demo, "waiting-native"))
+    fails(running.told(), r"says why it waits: not within 8 s|native job \d+ runs: not within 8 s")
+
+
+def test_what_cannot_be_deleted_is_told(demo: Reader) -> None:
+    """Somebody's finalizer keeps the Pod."""
+    keep = '{"metadata": {"finalizers": ["example.com/keep"]}}'
+    running = demo.begins("09-a-whole-node", **QUICK)
+    running.prints("created")
+    demo.cluster.kubectl("patch", "pod", "a-whole-node", "--type=merge", "-p", keep)
+    told = running.told()
+    again = demo.runs("09-a-whole-node")
+    release = '{"metadata": {"finalizers": []}}'
+    demo.cluster.kubectl("patch", "pod", "a-whole-node", "--type=merge", "-p", release)
+    fails(told, "left behind: .*a-whole-node")
+    fails(
+        again,
+        "a-whole-node.*: of a run before this[?] kubectl -n default delete -f examples/09-a-whole-node",
+    )
+
+
+def test_a_person_who_interrupts_it_finds_nothing_left(demo: Reader) -> None:
+    before = demo.what_there_is()
+    running = demo.begins("12-a-stateful-set")
+    job_of(demo, "a-stateful-set-0")
+    running.process.send_signal(signal.SIGTERM)
+    fails(running.told(), "interrupted")
+    eventually_not(lambda: demo.what_there_is() != before, "all is as it was")
+
+
+# What the cluster lacks
+
+LACKS = {
+    "08-a-part-of-a-gpu": "has shards",
+    "14-a-user": "USER_ID names no user but root",
+    "15-an-account": "Slurm has no accounting",
+    "17-preempted-by-a-job": "PreemptType is not preempt/partition_prio",
+    "18-preempts-a-job": "PreemptType is not preempt/partition_prio",
+    "19-adoption": "Pods are not adopted here",
+    "21-an-outage": "OUTAGE_BEGINS and OUTAGE_ENDS are no commands",
+    "22-a-roll-out": "ROLL_OUT and ROLL_BACK are no commands",
+}
+
+
+@pytest.mark.parametrize("name", LACKS)
+def test_what_the_demos_cluster_lacks_is_named(demo: Reader, name: str) -> None:
+    skips(demo.runs(name), LACKS[name])
+
+
+def test_a_pod_that_is_not_adopted_where_it_should_be(demo: Reader) -> None:
+    fails(demo.runs("19-adoption", ADOPTS="yes", **QUICK), "Pod adoption has a job: not within 8 s")
+
+
+@pytest.mark.parametrize("name", ["02-a-deployment", "16-a-reservation"])
+def test_what_takes_an_administrator_of_slurm(demo: Reader, name: str) -> None:
+    skips(demo.runs(name, SLURM_AS="alice"), "you may not, in Slurm: (scancel|scontrol create)")
+
+
+def test_a_policy_that_lets_no_pod_in(demo: Reader) -> None:
+    with policy(demo, NOBODY):
+        skips(demo.runs("01-a-pod"), "the policy lets this Pod into no job: .*no rule of the policy")
+
+
+def test_a_policy_that_does_not_allow_what_an_example_needs(demo: Reader) -> None:
+    with policy(demo, MAIN_ALONE):
+        skips(demo.runs("14-a-user", USER_ID="2001"), "the policy does not allow user-id 2001")
+        skips(demo.runs("16-a-reservation"), "the policy does not allow reservation a-reservation")
+
+
+def test_gpus_that_may_not_be_shared(demo: Reader) -> None:
+    demo.cluster.stop("extender")
+    demo.cluster.start("extender", env={"SLURM_EXTENDER_SHARED_GPUS": "refuse"})
+    told = demo.runs("07-a-gpu")
+    demo.cluster.restart("extender")
+    skips(told, "Pods may not share a node's GPUs here")
+
+
+def test_a_machine_without_the_commands(demo: Reader, tmp_path: Path) -> None:
+    skips(demo.runs("01-a-pod", PATH="/usr/bin:/bin"), "not in PATH:.* squeue")
+
+
+# All of them
+
+
+def test_run_all_prints_a_table(demo: Reader) -> None:
+    running = demo.runs_all("01", "05", "08")
+    printed = running.whole()
+    lines = [line.split(maxsplit=4) for line in printed.splitlines()]
+    assert [line[:2] for line in lines[:3]] == [
+        ["01-a-pod", "PASS"],
+        ["05-refused-at-once", "PASS"],
+        ["08-a-part-of-a-gpu", "SKIPPED"],
+    ]
+    assert printed.splitlines()[3:] == ["2 passed, 0 failed, 1 skipped"]
+    assert running.process.returncode == 0
+
+
+def test_run_all_shows_what_a_script_printed_that_fails(demo: Reader) -> None:
+    running = demo.runs_all("19", ADOPTS="yes", **QUICK)
+    printed = running.whole()
+    assert re.search(r"^19-adoption +FAIL +\d+ s  Pod adoption has a job", printed)
+    assert "    $ kubectl apply -f pod.yaml\n" in printed
+    assert printed.endswith("0 passed, 1 failed, 0 skipped\n")
+    assert running.process.returncode == 1

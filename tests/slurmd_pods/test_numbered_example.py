@@ -1,0 +1,36 @@
+"""examples/22-a-roll-out, where there are slurmd Pods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.examples.reader import Reader, Told
+from tests.slurmd_pods.world import World, pools
+
+pytestmark = pytest.mark.real
+
+EXAMPLE = "22-a-roll-out"
+
+
+def rolled_out(world: World, folder: Path, image: str, **given: str) -> Told:
+    """What the example says of another image, and of the first one again."""
+    files = {"ROLL_OUT": pools(f"registry.example.com/{image}"), "ROLL_BACK": pools()}
+    commands = {}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+        commands[name] = f"cp {folder / name} {world.cluster.pools_file}"
+    return Reader(world.cluster).runs(EXAMPLE, POOL="dynamic", **commands, **given)
+
+
+def test_it_passes(world: World, tmp_path: Path) -> None:
+    told = rolled_out(world, tmp_path, "slurmd:2")
+    assert told.verdict == "PASS", told
+    world.all_serve("dynamic-1", "dynamic-2", "dynamic-3", "dynamic-4")
+
+
+def test_a_template_that_changes_nothing_is_no_roll_out(world: World, tmp_path: Path) -> None:
+    told = rolled_out(world, tmp_path, "slurmd:1", WITHIN="5")
+    assert told.verdict == "FAIL", told
+    assert "the slurmd Pods of the 3 other Nodes are replaced: not within 10 s" in told.why
