@@ -1,7 +1,7 @@
-# Thirteen commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
-# make test-pools, make test-gpu, make conformance, make bench, make bench-quick, make bench-restart, make bench-scale,
+# Fourteen commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
+# make test-install, make test-pools, make test-gpu, make conformance, make bench, make bench-quick, make bench-restart, make bench-scale,
 # make load, make chaos.
-.PHONY: demo test test-oldest test-node test-pools test-gpu conformance bench bench-quick bench-restart bench-scale
+.PHONY: demo test test-oldest test-node test-install test-pools test-gpu conformance bench bench-quick bench-restart bench-scale
 .PHONY: performance-page load chaos check docs words protocols lock clean
 
 BENCH =
@@ -21,7 +21,7 @@ demo:
 test:
 	@./bootstrap --cluster
 	@./check
-	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m deploy.local prepare --monitoring
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --accounting
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
@@ -33,6 +33,13 @@ test-node:
 	@.venv/bin/python -m deploy.local prepare --guest
 	@.venv/bin/python -m deploy.local prepare --guest --release 24.11
 	.venv/bin/pytest -m node tests/node --durations 10
+
+# What is published: the images are built, and the chart is installed with them on a virtual machine. What is found is
+# left in build/deploy.json.
+test-install:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare --guest
+	.venv/bin/pytest -m install tests/images tests/install --durations 10
 
 # Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. What is found is
 # left in build/pools.json. It needs 8 GB of memory and 40 minutes.
@@ -48,12 +55,12 @@ test-gpu:
 	@./bootstrap
 	.venv/bin/pytest -m gpu tests/node_agent
 
-# The end-to-end tests on the oldest Kubernetes that is supported; it is built for them, once.
+# The end-to-end tests, and the chart's, on the oldest Kubernetes that is supported; it is built for them, once.
 test-oldest: export KUBERNETES_RELEASE = 1.31
 test-oldest:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
-	$(call real_tests,tests/end_to_end)
+	$(call real_tests,tests/end_to_end tests/chart)
 
 # Kubernetes' own specs of scheduling without the extender and with it; the results are left in build/conformance.json.
 conformance:
@@ -110,6 +117,9 @@ check:
 docs:
 	@./bootstrap
 	.venv/bin/python -m extender.pages
+	.venv/bin/python -m deploy.monitoring
+	.venv/bin/python -m deploy.charts.pages
+	.venv/bin/python -m deploy.settings_page
 
 # How many of Slurm's pending reasons there are, and how many are explained: build/words.json.
 words:

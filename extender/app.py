@@ -52,6 +52,8 @@ class Extender:
         self.leader = Leader(replica)
         source = _certificate_source(replica.settings, replica.kubernetes)
         self.certificate = Certificate(source, replica.health) if source is not None else None
+        if self.certificate is not None:
+            replica.states.certificate = self.certificate.lifetime
         self._leadership: asyncio.Task[None] | None = None
 
     def servers(self) -> list[Server]:

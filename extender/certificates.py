@@ -103,6 +103,13 @@ class KeyPair:
         young = now < certificate.not_valid_before_utc + _RENEWED_AFTER
         return young and all(_alternative(name) in listed for name in names)
 
+    @property
+    def lifetime(self) -> tuple[float, float]:
+        """Returns from when until when the certificate is valid, in UNIX seconds."""
+        certificate = x509.load_pem_x509_certificate(self.certificate)
+        valid = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        return valid[0].timestamp(), valid[1].timestamp()
+
     def context(self, authorities: str | None = None) -> ssl.SSLContext:
         """Returns the TLS context for connections; with authorities (PEM) it takes only clients that
         show a certificate of one of them. Raises OSError (ssl.SSLError is one) and ValueError."""
@@ -254,6 +261,7 @@ class Certificate:
         self._health = health
         self._listeners: list[ListenerTls] = []
         self._usable = asyncio.Event()
+        self._used: KeyPair | None = None
         self._troubled = False
 
     def tls(self, client_authorities: Path | None = None) -> ListenerTls:
@@ -273,8 +281,14 @@ class Certificate:
             return self._tell(error)
         wrong = list(filter(None, (self._trouble(tls, pair) for tls in self._listeners)))
         if not wrong:
+            self._used = pair
             self._usable.set()
         return self._tell("; ".join(wrong) or None)
+
+    def lifetime(self) -> tuple[float | None, float | None]:
+        """Returns from when until when the certificate in use is valid, in UNIX seconds; None where
+        there is none yet."""
+        return (None, None) if self._used is None else self._used.lifetime
 
     def _trouble(self, tls: ListenerTls, pair: KeyPair) -> str | None:
         try:

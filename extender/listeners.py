@@ -84,7 +84,8 @@ class Listeners:
         if settings.hooks_token_file is not None:
             tokens = TokenFile(settings.hooks_token_file)
             application = FastAPI(openapi_url=None)
-            application.include_router(hooks.router(tokens, self._leader.poll_now, self._leader.gate))
+            gate, told = self._leader.gate, own.telemetry.http.gate_answered
+            application.include_router(hooks.router(tokens, self._leader.poll_now, gate, told))
             application.add_exception_handler(RequestValidationError, _tells_malformed())
             own.telemetry.http.instrument(application)
             servers.append(self._server("hooks", application))

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from extender.placement.pending_reasons import PENDING_REASONS
 from extender.placement.table import TABLE, Row
+from extender.preflight.checks import CHECKS
 from extender.record.states import MOVES, State
 from extender.request import slurm_bridge
 from extender.request.annotations import ANNOTATIONS
+from extender.telemetry.catalogue import METRICS
+from service.metrics import Metric
 
 _END = "<!-- End of what is made. -->\n"
 _SBATCH = "[sbatch(1)](https://slurm.schedmd.com/sbatch.html)"
@@ -26,40 +29,50 @@ _COLUMNS = {
 """The fields of a row of the ledger's table, and what the page calls them."""
 
 
-def _row(*cells: str) -> str:
+def table_row(*cells: str) -> str:
+    """Returns a line of a table."""
     return f"| {' | '.join(cells)} |"
 
 
-def _head(*names: str) -> Iterator[str]:
-    yield _row(*names)
-    yield _row(*("---" for _ in names))
+def table_head(*names: str) -> Iterator[str]:
+    """Yields the first two lines of a table."""
+    yield table_row(*names)
+    yield table_row(*("---" for _ in names))
 
 
 def _annotations() -> Iterator[str]:
     """Yields the table for authors; an annotation's name is the anchor that messages point to."""
-    yield from _head("annotation", "value", _SBATCH, "example", "invalid unless it is", "note")
+    yield from table_head("annotation", "value", _SBATCH, "example", "invalid unless it is", "note")
     for row in ANNOTATIONS:
         options = ", ".join(f"`{option}`" for option in row.sbatch.split(", "))
         name = f'<a id="{row.name}"></a>`{row.name}`'
-        yield _row(name, row.kind.name, options, f"`{row.example}`", row.kind.allowed, row.note)
+        yield table_row(name, row.kind.name, options, f"`{row.example}`", row.kind.allowed, row.note)
 
 
 def _slurm_bridge() -> Iterator[str]:
     """Yields what becomes of slurm-bridge's annotations."""
     own = {row.field: row.name for row in ANNOTATIONS}
-    yield from _head("slurm-bridge's annotation", "here", "note")
+    yield from table_head("slurm-bridge's annotation", "here", "note")
     for row in slurm_bridge.TABLE:
         note = "" if row in ANNOTATIONS else row.note
-        yield _row(f"`{row.name}`", f"[`{own[row.field]}`](#{own[row.field]})", note)
+        yield table_row(f"`{row.name}`", f"[`{own[row.field]}`](#{own[row.field]})", note)
     for name, why in slurm_bridge.NOT_READ.items():
-        yield _row(f"`{name}`", "does nothing, with a warning", f"{why[0].upper()}{why[1:]}.")
+        yield table_row(f"`{name}`", "does nothing, with a warning", f"{why[0].upper()}{why[1:]}.")
 
 
 def _pending_reasons() -> Iterator[str]:
-    yield from _head("Slurm's reason", "the Pod is told", "counts against its owner alone")
+    yield from table_head("Slurm's reason", "the Pod is told", "counts against its owner alone")
     for row in PENDING_REASONS:
         alone = "yes" if row.of_its_owner else ""
-        yield _row(f'<a id="{row.name}"></a>`{row.name}`', row.sentence, alone)
+        yield table_row(f'<a id="{row.name}"></a>`{row.name}`', row.sentence, alone)
+
+
+def _preflight() -> Iterator[str]:
+    """Yields preflight's checks; a check's name is the anchor that pages point to."""
+    yield from table_head("check", "what must be so", "the cure", "where preflight cannot see it")
+    for check in CHECKS:
+        texts = (each.replace("|", "\\|") for each in (check.about, check.cure, check.look))
+        yield table_row(f'<a id="{check.name}"></a>`{check.name}`', *texts)
 
 
 def _states() -> Iterator[str]:
@@ -69,9 +82,9 @@ def _states() -> Iterator[str]:
         for after, why in moves.items():
             yield f"    {before} --> {after}: {why}"
     yield from (f"    {State.DONE} --> [*]", "```", "")
-    yield from _head("State", *_COLUMNS.values())
+    yield from table_head("State", *_COLUMNS.values())
     for state, row in TABLE.items():
-        yield _row(state, *(_handler(row, column) for column in _COLUMNS))
+        yield table_row(state, *(_handler(row, column) for column in _COLUMNS))
 
 
 def _handler(row: Row, column: str) -> str:
@@ -80,13 +93,27 @@ def _handler(row: Row, column: str) -> str:
     return "" if name.startswith("_") else f"`{name}`"
 
 
+def metric_rows(metrics: Iterable[Metric]) -> Iterator[str]:
+    """Yields the table of a program's metrics."""
+    yield from table_head("metric", "type", "labels", "what it is", "what it answers")
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield table_row(f"`{metric.name}`", metric.kind, labels, metric.words, metric.question)
+
+
+def _metrics() -> Iterator[str]:
+    yield from metric_rows(METRICS)
+
+
 PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "docs/annotations.md": {
         "extender/request/annotations.py": _annotations,
         "extender/request/slurm_bridge.py": _slurm_bridge,
     },
     "docs/waiting.md": {"extender/placement/pending_reasons.py": _pending_reasons},
+    "docs/preflight.md": {"extender/preflight": _preflight},
     "docs/architecture.md": {"extender/record/states.py and table.py": _states},
+    "docs/metrics.md": {"extender/telemetry/catalogue.py": _metrics},
 }
 """The pages, each with what its parts are made from, and the functions that make their lines."""
 
@@ -95,11 +122,13 @@ def renewed(name: str, page: str) -> str:
     """Returns the page of this name with its parts as the code has them. Raises ValueError where the
     page has no place for one."""
     for source, make in PAGES[name].items():
-        page = _with_part(page, source, make())
+        page = replaced(page, source, make())
     return page
 
 
-def _with_part(page: str, source: str, lines: Iterable[str]) -> str:
+def replaced(page: str, source: str, lines: Iterable[str]) -> str:
+    """Returns a page with other lines in its part that is made from a source. Raises ValueError where
+    the page has no place for them."""
     begin = f"<!-- Made by `make docs` from {source}. -->\n"
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(_END)

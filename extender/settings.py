@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from extender.cluster.view_updater import SlurmDefaults
 from extender.node_sync.drain_decision import TAINT, DrainSettings
 from extender.record.config import PlacementConfig
-from extender.request.annotations import DEFAULT_PAGE
+from extender.request.annotations import DEFAULT_PAGE, PUBLISHED
 from extender.request.grace_period import DefaultGrace, GraceRule
 from extender.request.scope import Scope, Selector
 from extender.request.shared_gpus import SharedGpus
@@ -93,7 +93,12 @@ class Settings(BaseSettings):
     """Which of them: a label selector as for `kubectl get -l`; blank: all."""
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
     """The `schedulerName` of Pods: the profile in the KubeSchedulerConfiguration."""
+    scheduler_config_file: Path | None = None
+    """The KubeSchedulerConfiguration of the kube-scheduler that asks this replica: /readyz says where
+    that would evict Pods for one that Slurm has not let in; read again when the file changes. Absent:
+    only such evictions are seen."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
+    """What the annotations of docs/annotations.md begin with."""
     slurm_bridge_annotations: bool = False
     """Whether Pods that were written for slurm-bridge are read as well (docs/migrate.md)."""
     gres: Annotated[dict[str, Gres], NoDecode, BeforeValidator(read_json)] = dict(GRES)
@@ -101,11 +106,11 @@ class Settings(BaseSettings):
     shared_gpus: SharedGpus = "isolate"
     """The rule for a Pod that asks for GPUs of a node that native jobs may share, and so may get the
     GPUs of one (docs/annotations.md#shared-gpus): `refuse` it; `isolate` it, by `exclusive: user`,
-    where its user is one that only Pods have (the policy's podUsers), and refuse it otherwise; or
-    `allow` it, with a warning."""
+    where its user is one that only Pods have (the policy's podUsers), and refuse it otherwise; `allow`
+    it, with a warning; or let the `node-agent` give each its own, on Nodes that have one."""
     cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
     """How much of a Pod's CPU one of Slurm's CPUs is ("2", "100m"): docs/resources.md."""
-    docs_url: str = Field(default=DEFAULT_PAGE, min_length=1)
+    docs_url: str = Field(default=PUBLISHED + DEFAULT_PAGE, min_length=1)
     """The address of docs/annotations.md; messages to Pod authors point there."""
     node_name_label: str = NODE_NAME_LABEL
     """A label on a Node that names its Slurm node where the names differ; one that no kubelet may put
@@ -116,7 +121,9 @@ class Settings(BaseSettings):
     slurm_token_file: Path
     """A JWT of root or SlurmUser; it is read again when the file changes."""
     slurm_timeout_s: float = Field(default=15.0, gt=0, lt=3600)
+    """How long a request to slurmrestd may take."""
     slurm_concurrency: int = Field(default=16, ge=1, le=256)
+    """How many requests to slurmrestd are under way at a time."""
     default_partition: str | None = None
     """Slurm's default partition, for a slurmrestd that does not tell it (before API v0.0.45)."""
     preempt_type: str | None = Field(default=None, pattern=r"^preempt/")
@@ -146,8 +153,11 @@ class Settings(BaseSettings):
     """Placeholders that may compete for a partition at a time, shared by their owners; other Pods wait
     in line."""
     fast_path: bool = True
+    """Ask Slurm for a node at once (job/allocate) where that hurts nobody; off: every job is queued."""
     poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
+    """How often Slurm is asked for jobs' states while a Pod waits; else a quarter as often."""
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
+    """How long a granted job is kept while its Pod is not bound."""
     volume_bind_timeout_s: float = Field(default=600.0, ge=0, lt=86400)
     """For how long kube-scheduler waits for a Pod's volumes: bindTimeoutSeconds of its VolumeBinding."""
     evictions_per_minute: int = Field(default=500, ge=0)
@@ -192,6 +202,7 @@ class Settings(BaseSettings):
     """How long a replica that is ending still answers, so that callers find another."""
 
     listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
+    """Where all ports but the scheduler's listen (docs/listeners.md)."""
     scheduler_address: str = "127.0.0.1"
     """kube-scheduler's verbs bind Pods: only programs on this host may call them, unless callers show a
     certificate."""
@@ -199,13 +210,19 @@ class Settings(BaseSettings):
     """Authorities (PEM) of the certificates that kube-schedulers show (docs/listeners.md). The verbs
     are then served with TLS, and to no other callers; read again when the file changes."""
     scheduler_port: Port = 8888
+    """kube-scheduler's verbs."""
     admission_port: Port = 8443
+    """/mutate and /validate, for kube-apiserver."""
     hooks_port: Port = 8000
+    """Pushes and the gate, for Slurm's scripts (docs/slurm-scripts.md)."""
     metrics_port: Port = 8080
+    """/metrics, for Prometheus."""
     health_port: Port = 8081
+    """/healthz and /readyz, for the kubelet."""
     tls_cert_file: Path | None = None
-    tls_key_file: Path | None = None
     """The webhooks' certificate, as in a mounted Secret; read again when it changes."""
+    tls_key_file: Path | None = None
+    """The certificate's key, likewise."""
     tls_secret: str | None = None
     """Instead of files: the Secret, beside the Lease, in which the replicas keep a certificate of their
     own. Neither: no webhooks."""
@@ -221,6 +238,7 @@ class Settings(BaseSettings):
     """The token of Slurm's pushes (deploy/slurm); read again when the file changes. Absent: no
     pushes."""
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
+    """The least level of the lines in the log."""
 
     @model_validator(mode="after")
     def _tls_comes_in_pairs(self) -> Self:

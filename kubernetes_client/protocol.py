@@ -9,9 +9,27 @@ when it is repeated.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Manifest = Mapping[str, Any]
+
+
+class Right(NamedTuple):
+    """One thing that an account may do, as in a rule of RBAC."""
+
+    verb: str
+    resource: str
+    """The plural, with the subresource: "pods", "pods/status"."""
+    group: str = ""
+    namespace: str = ""
+    """"": in all of them, or where there are none."""
+    name: str = ""
+    """"": to all objects."""
+
+    def __str__(self) -> str:
+        what = f"{self.resource}.{self.group}" if self.group else self.resource
+        named = f" {self.name}" if self.name else ""
+        return f"{self.verb} {what}{named}" + (f" in {self.namespace}" if self.namespace else "")
 
 
 class Kubernetes(Protocol):
@@ -115,8 +133,25 @@ class Kubernetes(Protocol):
         replicas may serve with its certificate for a while. Configurations that do not exist are
         skipped."""
 
-    # Lists and watches. A kind is a resource's plural: "pods", "nodes", "persistentvolumeclaims",
-    # "persistentvolumes", "storageclasses" and, once `serves` has found it, "resourceclaims".
+    # The server, and the account that asks: every account may ask this
+
+    async def version(self) -> str:
+        """The server's release: "v1.37.2"."""
+
+    async def kinds(self, group_version: str) -> frozenset[str]:
+        """The kinds that the server has in a version of an API group ("apps/v1"); none where it does not
+        serve that."""
+
+    async def account(self) -> Manifest:
+        """The account that asks, as the server knows it (authentication.k8s.io UserInfo): `username`,
+        `groups`, and in `extra` what its token says."""
+
+    async def allows(self, right: Right) -> bool:
+        """Whether the account may do this, by all that the server's authorizers say."""
+
+    # Lists and watches. A kind is a resource's plural: "pods", "nodes", "events",
+    # "persistentvolumeclaims", "persistentvolumes", "storageclasses", those of admission and, once
+    # `serves` has found it, "resourceclaims".
 
     async def serves(self, kind: str) -> bool:
         """Whether the API server has objects of a kind. Finds out in which version they are to be asked

@@ -18,24 +18,28 @@ import orjson
 
 from kubernetes_client.access import Access, find_access
 from kubernetes_client.errors import Conflict, NoCredentials, NotFound, Unavailable, error_of, message_of
-from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Manifest, Right
 from kubernetes_client.trust import trusting
 from service.http_pool import Busy, Endpoint, Lost, NoConnection, Pool, Silent
 
 _JSON = "application/json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
-_CONFIGURATIONS = (
-    f"{_WEBHOOKS}/mutatingwebhookconfigurations",
-    f"{_WEBHOOKS}/validatingwebhookconfigurations",
-)
 _PATHS = {
     "pods": "/api/v1/pods",
     "nodes": "/api/v1/nodes",
+    "events": "/api/v1/events",
     "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
     "persistentvolumes": "/api/v1/persistentvolumes",
     "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
+    "mutatingwebhookconfigurations": f"{_WEBHOOKS}/mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations": f"{_WEBHOOKS}/validatingwebhookconfigurations",
+    "validatingadmissionpolicies": f"{_WEBHOOKS}/validatingadmissionpolicies",
 }
+_CONFIGURATIONS = (
+    _PATHS["mutatingwebhookconfigurations"],
+    _PATHS["validatingwebhookconfigurations"],
+)
 _OPTIONAL = {"resourceclaims": "/apis/resource.k8s.io"}
 """Kinds in API groups that some API servers do not serve, or serve in another version."""
 _TIMEOUT_S = 10.0
@@ -189,6 +193,36 @@ class KubernetesRest:
                 patch = trusting((await self._ask("GET", own)).get("webhooks") or (), authority)
                 if patch is not None:
                     await self._patch(own, patch)
+
+    # The server, and the account that asks
+
+    async def version(self) -> str:
+        return str((await self._ask("GET", "/version"))["gitVersion"])
+
+    async def kinds(self, group_version: str) -> frozenset[str]:
+        path = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
+        try:
+            served = await self._ask("GET", path)
+        except NotFound:
+            return frozenset()
+        return frozenset(each["name"] for each in served.get("resources") or ())
+
+    async def account(self) -> Manifest:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        path = f"/apis/{review['apiVersion']}/selfsubjectreviews"
+        told: Manifest = (await self._ask("POST", path, body=review))["status"]["userInfo"]
+        return told
+
+    async def allows(self, right: Right) -> bool:
+        resource, _, subresource = right.resource.partition("/")
+        asked = right._asdict() | {"resource": resource, "subresource": subresource}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        path = f"/apis/{review['apiVersion']}/selfsubjectaccessreviews"
+        return bool((await self._ask("POST", path, body=review))["status"]["allowed"])
 
     # Lists and watches
 

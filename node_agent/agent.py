@@ -2,15 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from kubernetes_client.protocol import Kubernetes
 from node_agent.cgroups import EVENTS, LIMITS, PodCgroups
@@ -97,6 +95,8 @@ class Agent:
         self._slurmd = SlurmdRunner(kubernetes, node, namespace, label, here, self.health.says)
         self.problems: dict[str, str] = {}
         """Why a Pod, by its namespace and name, has less than its job."""
+        self.looked_at: float | None = None
+        """When the kernel was last told who may open what, in UNIX seconds."""
 
     @property
     def repaired(self) -> int:
@@ -107,6 +107,11 @@ class Agent:
     def counted(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Returns how many devices there are, and how many have failed, by name and type."""
         return self._keeper.counted
+
+    @property
+    def differing(self) -> int:
+        """Returns of how many resources the kubelet counts another number than Slurm."""
+        return len(self._devices.differing)
 
     async def run(self) -> None:
         """Does so for ever. Until the Pods are listed nobody is let in to more than the agent before has
@@ -173,6 +178,7 @@ class Agent:
         self.health.says(_OTHERS, self._keeper.others or None)
         self.health.says(_PROGRAMS, self._other_programs(), alarm=True)
         if decision is not None:
+            self.looked_at = time.time()
             self._tell(self._containers.problems() | decision.problems)
             self.health.ready = not self._awaits_runtime
         return decision
@@ -305,26 +311,3 @@ class Agent:
             return False
         self.health.says("inotify", None)
         return True
-
-
-class Figures(Collector):
-    """The metrics of the agent's work; the log says which Pods they are about."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def collect(self) -> Iterator[Metric]:
-        words = "Pods that have less than their Slurm jobs"
-        yield GaugeMetricFamily(
-            "node_agent_pods_with_less_than_their_jobs", words, len(self._agent.problems)
-        )
-        words = "limits of Pods that somebody else had changed, and that were put right"
-        yield CounterMetricFamily("node_agent_limits_repaired", words, self._agent.repaired)
-        labels = ("gres", "type")
-        devices = GaugeMetricFamily("node_agent_devices", "devices that Slurm counts", labels=labels)
-        words = "devices that Slurm counts and that cannot be used"
-        failed = GaugeMetricFamily("node_agent_devices_failed", words, labels=labels)
-        for kind, (number, broken) in self._agent.counted.items():
-            devices.add_metric(kind, number)
-            failed.add_metric(kind, broken)
-        yield from (devices, failed)

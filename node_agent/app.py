@@ -7,7 +7,6 @@ from typing import Any
 
 import structlog
 import uvicorn
-from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -15,8 +14,9 @@ from starlette.routing import Route
 
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.rest import KubernetesRest
-from node_agent.agent import Agent, Figures, Programs
+from node_agent.agent import Agent, Programs
 from node_agent.cgroups import PodCgroups
+from node_agent.figures import registry_of
 from node_agent.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.node_condition import WITHDRAWN
@@ -129,11 +129,8 @@ async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> Non
 
 
 def _servers(settings: Settings, agent: Agent) -> list[uvicorn.Server]:
-    registry = CollectorRegistry()
-    registry.register(metrics.Troubles(agent.health))
-    registry.register(Figures(agent))
     applications = {
-        settings.metrics_port: metrics.application(registry),
+        settings.metrics_port: metrics.application(registry_of(agent)),
         settings.health_port: probes.application(agent.health),
     }
     servers = [_server(settings.listen_address, *each) for each in applications.items()]

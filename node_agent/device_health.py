@@ -72,6 +72,8 @@ class DeviceHealth:
         self._told: object = None
         """The failed devices, the troubles and the list of devices that the Node was told of."""
         self._ask_at = self._tell_at = 0.0
+        self.differing: Sequence[str] = ()
+        """Of which resources the kubelet counts another number than Slurm, in words."""
         self._complaints: Mapping[str, str] = {}
         """Of NVIDIA's driver, by the address of a GPU on the PCI bus; it grows."""
 
@@ -158,7 +160,8 @@ class DeviceHealth:
         if not troubles.keys() >= _FIRST or (known == self._told and now < self._tell_at):
             return
         node = await self._kubernetes.read_node(self._node)
-        condition, before = Condition.of(failed, self._differences(node), troubles), Condition.on(node)
+        self.differing = self._differences(node)
+        condition, before = Condition.of(failed, self.differing, troubles), Condition.on(node)
         if condition != before or devices not in (None, node_devices.text_on(node)):
             patch = condition.patch(before) | node_devices.patch(devices)
             await self._kubernetes.patch_node_status(self._node, patch)

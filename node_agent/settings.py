@@ -23,34 +23,43 @@ class Settings(BaseSettings):
     node: Annotated[str, Field(min_length=1, max_length=253)]
     """The Kubernetes Node that this agent is on: the downward API's spec.nodeName."""
     pod_uid: str = ""
-    """That of the agent's own Pod: the downward API's metadata.uid. Blank: it runs outside of Pods."""
+    """The uid of the agent's own Pod: the downward API's metadata.uid. The agent asks drivers about all
+    devices, and so lets its own Pod in to them. Blank: it runs outside of Pods."""
     gres: Path
     """What `slurmd -G` printed when slurmd started here: the devices, by Slurm's numbers."""
     kubeconfig: Path | None = None
-    """Without it: the service account."""
+    """Absent: the service account."""
     cgroups: Path = ROOT
-    """The machine's cgroups (v2), all of them."""
+    """The machine's cgroups (v2), all of them; in a Pod the host's, mounted whole."""
     pods_cgroups: Names = ROOTS
-    """The cgroups, below, that the kubelet keeps Pods in, those that there are; with commas between."""
+    """The cgroups below these in which the kubelet keeps Pods, those that there are."""
     nri: OptionalPath = Path("/var/run/nri/nri.sock")
-    """The socket on which the container runtime takes plugins; blank: it has none."""
+    """The socket on which the container runtime takes plugins; blank: it has none. Then a Pod may start
+    some milliseconds before it is let in, and only whole Nodes of devices are given
+    (docs/node-agent.md#what-the-kubelet-counts)."""
     cdi: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(listed)] = CDI_FOLDERS
-    """The folders of specifications of devices that the container runtime knows, with commas between."""
+    """The folders of specifications of devices that the container runtime knows."""
     device_plugins: OptionalPath = Path("/var/lib/kubelet/device-plugins")
     """The folder in which the kubelet takes plugins; blank: others tell it of the devices."""
     resources: Annotated[dict[str, str], NoDecode, BeforeValidator(read_json)] = dict(GRES)
     """Extended resource name -> GRES, as JSON, as the extender's SLURM_EXTENDER_GRES."""
     slurmd_namespace: str = ""
-    """Where slurmd Pods are (SLURM_EXTENDER_POOLS_NAMESPACE). Blank: the agent runs none."""
+    """Where slurmd Pods are (SLURM_EXTENDER_POOLS_NAMESPACE); blank: the agent makes none
+    (docs/pools.md)."""
     node_name_label: str = NODE_NAME_LABEL
     """The label by which a Node names its Slurm node: SLURM_EXTENDER_NODE_NAME_LABEL."""
     keep_others_off_cores: bool = False
-    """Whether Pods of no job are kept off the cores that jobs have on this Node."""
+    """Whether Pods of no job are kept off the cores that jobs have on this Node
+    (docs/node-agent.md#pods-of-no-job)."""
     bpf: Path = FOLDER
-    """The folder, in the BPF file system, of what the guard knows."""
+    """Where program and maps are kept, in the host's BPF file system."""
     socket: OptionalPath = Path("/run/slurm-extender/node-agent.sock")
-    """Where the Prolog's gate asks; blank: nowhere."""
+    """Where the Prolog's gate asks (SLURM_EXTENDER_AGENT in its configuration); blank: nowhere."""
     listen_address: str = "0.0.0.0"  # noqa: S104 -- a Pod's own, for Prometheus and the kubelet
+    """Where both ports listen."""
     metrics_port: Port = 8080
+    """/metrics."""
     health_port: Port = 8081
+    """/healthz and /readyz."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The least level of the lines in the log."""

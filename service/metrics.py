@@ -1,11 +1,20 @@
 """The parts that the metrics of any program are made of."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal, TypeVar
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -21,6 +30,52 @@ FAST = (
     *(0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 Family = TypeVar("Family", Counter, Histogram)
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: a row of the table that docs/metrics.md is made from, and what the metric itself is
+    made by."""
+
+    name: str
+    """As Prometheus shows it: that of a counter ends in _total."""
+    kind: Kind
+    words: str
+    """What it counts or measures: Prometheus' HELP."""
+    question: str
+    """The question that it answers for a person."""
+    labels: tuple[str, ...] = ()
+
+    def counter(self, registry: CollectorRegistry) -> Counter:
+        """Makes the metric, which the program counts up itself."""
+        return Counter(self.name.removesuffix("_total"), self.words, self.labels, registry=registry)
+
+    def gauge(self, registry: CollectorRegistry) -> Gauge:
+        """Makes the metric, which the program sets itself."""
+        return Gauge(self.name, self.words, self.labels, registry=registry)
+
+    def histogram(self, registry: CollectorRegistry, buckets: tuple[float, ...] = SECONDS) -> Histogram:
+        """Makes the metric, which the program observes itself."""
+        return Histogram(self.name, self.words, self.labels, buckets=buckets, registry=registry)
+
+    def read(self) -> GaugeMetricFamily:
+        """Makes the metric of one reading, without a value yet."""
+        return GaugeMetricFamily(self.name, self.words, labels=self.labels)
+
+    def told(self, value: float | None) -> GaugeMetricFamily:
+        """Makes the metric of one reading, with its one value; None: it has none now."""
+        family = self.read()
+        if value is not None:
+            family.add_metric((), value)
+        return family
+
+    def read_counter(self, value: float | None) -> CounterMetricFamily:
+        """Makes the counter of one reading, which somebody else counts up; None: not known yet."""
+        family = CounterMetricFamily(self.name.removesuffix("_total"), self.words, labels=self.labels)
+        if value is not None:
+            family.add_metric((), value)
+        return family
 
 
 @lru_cache(maxsize=256)
@@ -29,18 +84,23 @@ def child(family: Family, *labels: str) -> Family:
     return family.labels(*labels)
 
 
+def installed_version(distribution: str) -> str:
+    """Returns the version of what is installed; "unknown" of a checkout that is not."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "unknown"
+
+
 class Troubles(Collector):
     """The metric that tells which components are in trouble."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Health, metric: Metric) -> None:
         self._health = health
+        self._metric = metric
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily(
-            "slurm_extender_component_degraded",
-            "Whether a component is in trouble; the log says why.",
-            labels=["component"],
-        )
+        family = self._metric.read()
         for component, degraded in self._health.parts().items():
             family.add_metric([component], degraded)
         yield family

@@ -353,6 +353,10 @@ class Node:
     cores: int = 0
     """0 where it is not told."""
     threads_per_core: int = 1
+    cpus_reserved: int = 0
+    """Of `cpus`: those that no job gets (slurm.conf(5) CoreSpecCount, CpuSpecList)."""
+    memory_reserved_mb: int = 0
+    """Of `memory_mb`, likewise (MemSpecLimit)."""
     slurmd_started: int | None = None
     """UNIX seconds on its own clock when the slurmd started that registered last; None where none has
     since slurmctld started."""

@@ -67,6 +67,11 @@ class Slurm(Protocol):
     async def submit(self, spec: JobSpec, job_id: int) -> int:
         """Queue a placeholder; returns the job id. JobIdTaken: compare. InvalidRequest: never."""
 
+    async def may_choose_ids(self) -> bool:
+        """Whether the token may choose the ids of jobs and act for other users, as root's and
+        SlurmUser's may, and no others. It asks for a job that no Slurm makes: a job_submit plugin sees
+        it. InvalidRequest: Slurm rejects it for another reason than either, and does not say."""
+
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         """The states of these jobs; ids that Slurm does not know are absent, and one of which its answer
         cannot be read is UNREAD. 38 bytes a job."""

@@ -189,11 +189,11 @@ _WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
 
 def node(entry: Mapping[str, Any]) -> Node:
     """One of `nodes` in GET nodes/ or node/{name}."""
-    states = _flags(tuple(entry.get("state") or ()))
+    states, cpus = _flags(tuple(entry.get("state") or ())), int(entry.get("cpus") or 0)
     return Node(
         name=str(entry["name"]),
         states=states,
-        cpus=int(entry.get("cpus") or 0),
+        cpus=cpus,
         memory_mb=int(entry.get("real_memory") or 0),
         gres=_text(entry, "gres"),
         gres_used=_text(entry, "gres_used"),
@@ -209,6 +209,8 @@ def node(entry: Mapping[str, Any]) -> Node:
         instance_type=_text(entry, "instance_type"),
         cores=int(entry.get("sockets") or 0) * int(entry.get("cores") or 0),  # cores of a socket
         threads_per_core=int(entry.get("threads") or 1),
+        cpus_reserved=cpus - int(entry.get("effective_cpus") or cpus),
+        memory_reserved_mb=int(entry.get("specialized_memory") or 0),
         slurmd_started=_time(entry, "slurmd_start_time"),
     )
 
@@ -270,8 +272,14 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
         preempt_type=conf.get("PreemptType"),
         preempt_mode=_list(conf.get("PreemptMode")),
         slurm_user_id=number(conf.get("SlurmUserId")),
+        slurm_user=conf.get("SlurmUser"),
         scheduler_parameters=_list(conf.get("SchedulerParameters")),
         message_timeout_s=number(conf.get("MessageTimeout")),
+        task_plugins=_list(conf.get("TaskPlugin")),
+        proctrack_type=conf.get("ProctrackType"),
+        prologs=_list(conf.get("Prolog")),
+        slurmctld_prologs=_list(conf.get("PrologSlurmctld")),
+        slurmctld_epilogs=_list(conf.get("EpilogSlurmctld")),
         next_job_id=number(meta.get("NEXT_JOB_ID")),
         boot_time=number(meta.get("BOOT_TIME")),
     )

@@ -55,6 +55,10 @@ _NODES_BUSY: Final = 2016
 _NO_SUCH_JOB: Final = 2017
 _NO_SUCH_NODE: Final = 2018
 _ALREADY_DONE: Final = 2021
+_NOT_PERMITTED: Final = frozenset({2002, 2010, _NO_SUCH_JOB})
+"""Of a job that is asked for: an AdminComment, another user or an id that the token's user may not
+give it."""
+_NOWHERE: Final = "no-node-of-this-name"
 _DEPENDENCY: Final = 2038
 _ACCOUNTING_POLICY: Final = 2050
 _NOT_RUNNING: Final = 2085
@@ -151,6 +155,22 @@ class SlurmRest:
     async def submit(self, spec: JobSpec, job_id: int) -> int:
         external = (await self.connect()).external_jobs
         return await self._create("job/submit", requests.submission(spec, job_id, external=external))
+
+    async def may_choose_ids(self) -> bool:
+        # slurmctld looks at the id before it looks at the nodes (job_mgr.c: _job_create), and no node
+        # has this name.
+        spec = JobSpec("no-job", 1, 1, excluded_nodes=(_NOWHERE,))
+        external = (await self.connect()).external_jobs
+        try:
+            created = await self._create(
+                "job/submit", requests.submission(spec, 1 << 25, external=external)
+            )
+        except SlurmError as error:
+            if error.number not in _NOT_PERMITTED | {_NO_SUCH_NODE}:
+                raise
+            return error.number == _NO_SUCH_NODE
+        await self.cancel(created)
+        return True
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         found: dict[int, JobState] = {}

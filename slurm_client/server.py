@@ -39,8 +39,18 @@ class Configuration:
     preempt_type: str | None = None
     preempt_mode: tuple[str, ...] | None = None
     slurm_user_id: int | None = None
+    slurm_user: str | None = None
+    """SlurmUser's name."""
     scheduler_parameters: tuple[str, ...] | None = None
     message_timeout_s: int | None = None
+    task_plugins: tuple[str, ...] | None = None
+    """TaskPlugin: "task/cgroup"."""
+    proctrack_type: str | None = None
+    prologs: tuple[str, ...] | None = None
+    """Prolog: the programs that slurmd runs before a job."""
+    slurmctld_prologs: tuple[str, ...] | None = None
+    """PrologSlurmctld, and EpilogSlurmctld: those that slurmctld runs."""
+    slurmctld_epilogs: tuple[str, ...] | None = None
     next_job_id: int | None = None
     boot_time: int | None = None
     """UNIX seconds when slurmctld started: it changes when slurmctld was restarted. Before v0.0.45 also

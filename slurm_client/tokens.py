@@ -92,6 +92,14 @@ class TokenFile:
     def describe(self) -> str:
         return _describe(f"the token in {self._path}", self._token, self._clock())
 
+    def lifetime(self) -> tuple[float | None, float | None]:
+        """Returns when the token was issued, and when it ends (UNIX seconds), as it says itself; None
+        where it does not, or cannot be read."""
+        try:
+            return lifetime(self.token())
+        except BadToken:
+            return None, None
+
     def _read(self) -> None:
         # The stamp first: a change in between is seen as a change at the next call.
         self._stamp = stamp(self._path)
@@ -100,7 +108,17 @@ class TokenFile:
 
 def expiry(token: str) -> float | None:
     """The `exp` claim (RFC 7519 4.1.4), UNIX seconds; None when it is no JWT or has none."""
-    value = _claims(token).get("exp")
+    return lifetime(token)[1]
+
+
+def lifetime(token: str) -> tuple[float | None, float | None]:
+    """The `iat` and `exp` claims (RFC 7519 4.1.6 and 4.1.4), UNIX seconds, likewise."""
+    claims = _claims(token)
+    issued, ends = (claims.get(name) for name in ("iat", "exp"))
+    return _seconds(issued), _seconds(ends)
+
+
+def _seconds(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 

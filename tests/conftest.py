@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["KUBERNETES_RELEASE"] = release
 
 
-APART = ("gpu", "node", "pools")
+APART = ("gpu", "install", "node", "pools")
 """Markers of tests that run only where they are asked for by name: `-m gpu`, `-m "real or pools"`."""
 
 

@@ -19,7 +19,7 @@ def first_pod() -> str:
 def seen_of_the_first_pod() -> Session:
     """Returns what kubectl and squeue are said to print of it: the indented lines that follow."""
     told = README.split("```yaml\n", 1)[1].split("```", 1)[1]
-    lines = re.match(r"\s*\n((?:    .*\n)+)", told)
+    lines = re.match(r"\s*\n(?:<!--.*?-->\s*\n)?((?:    .*\n)+)", told)
     assert lines is not None, "nothing is shown after the first Pod"
     return session(lines[1])
 

@@ -11,7 +11,9 @@ import pytest
 from deploy.local.spec import DEBIAN_SUITES
 
 # Fixtures that bring a cluster up, or stand for one that was.
-_CLUSTERS: Final = ("cluster", "cluster_of", "shared_cluster", "shared_cluster_if_needed")
+_CLUSTERS: Final = (
+    *("cluster", "cluster_of", "release_cluster", "shared_cluster", "shared_cluster_if_needed"),
+)
 
 
 def group_of(item: pytest.Function) -> str:

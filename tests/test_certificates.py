@@ -97,6 +97,18 @@ async def test_the_first_replica_makes_what_the_others_take() -> None:
     assert len(set(shown)) == 1
 
 
+async def test_the_lifetime_of_the_certificate_in_use_is_told() -> None:
+    secrets = Secrets()
+    one, _ = secrets.replica()
+    assert one.lifetime() == (None, None)
+    await one.look()
+    issued, ends = one.lifetime()
+    assert issued is not None
+    assert ends is not None
+    assert timedelta(days=364) < timedelta(seconds=ends - NOW.timestamp()) < timedelta(days=366)
+    assert timedelta(0) < timedelta(seconds=NOW.timestamp() - issued) < timedelta(hours=2)
+
+
 async def test_replicas_that_start_together_agree() -> None:
     secrets = Secrets()
     (one, _), (other, _) = secrets.replica(), secrets.replica()

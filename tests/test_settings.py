@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from extender.app import main
 from extender.node_sync.drain_decision import DrainSettings
 from extender.policy.current import CurrentPolicy
+from extender.request.annotations import DEFAULT_PAGE, PUBLISHED
 from extender.request.grace_period import GraceRule
 from extender.request.scope import Scope
 from extender.settings import Settings
@@ -245,7 +247,7 @@ def test_what_becomes_of_nodes_comes_from_the_environment(monkeypatch: pytest.Mo
 def test_what_is_not_set_is_as_documented() -> None:
     settings = Settings()
     assert settings.drain_settings == DrainSettings(conditions=frozenset({DEVICE_PROBLEM}))
-    assert settings.translation == TRANSLATION
+    assert settings.translation == replace(TRANSLATION, page=PUBLISHED + DEFAULT_PAGE)
     assert settings.scheduler_address == "127.0.0.1"
     assert settings.placement_config("c").ids == JobIdRange()
 

@@ -10,6 +10,8 @@ DOMAIN = "slurm-extender.io/"
 GRES = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
 """The extended resources that are GRES in Slurm, unless a setting says otherwise."""
 GATE = DOMAIN + "placeholder"
+LEASE = "slurm-extender"
+"""The Lease of the extender's replicas, in the extender's own namespace."""
 JOBS_FROM = DOMAIN + "jobs-from"
 """On the Lease: the id from which the next leader reads Slurm's jobs, and when slurmctld started."""
 ATTEMPT = DOMAIN + "attempt"
@@ -106,7 +108,7 @@ class Reason(StrEnum):
 
 
 class NodeReason(StrEnum):
-    """The reasons of a Node's condition SLURM_OUT_OF_SERVICE; README.md explains them."""
+    """The reasons of a Node's condition SLURM_OUT_OF_SERVICE; docs/nodes.md explains them."""
 
     IN_SERVICE = "InService"
     RESUMING = "Resuming"

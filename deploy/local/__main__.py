@@ -15,6 +15,7 @@ from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.kubernetes_components import AUDIT
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
+from deploy.local.prometheus import prometheus
 from deploy.local.slurm_config import clients
 from deploy.local.spec import (
     DEBIAN_SUITES,
@@ -160,6 +161,7 @@ def prepare(
     kubernetes_release: KubernetesRelease = "",
     accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
     guest: Guest = False,
+    monitoring: Annotated[bool, typer.Option(help="With Prometheus, which tests read it by.")] = False,
 ) -> None:
     """Download and build what a first cluster needs, and start nothing."""
     stopwatch = Stopwatch(console.print)
@@ -172,6 +174,8 @@ def prepare(
         guest=guest,
     )
     Cluster.prepare(spec, report=stopwatch)
+    if monitoring:
+        prometheus(stopwatch)
     stopwatch("everything is there")
 
 

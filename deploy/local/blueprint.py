@@ -9,6 +9,7 @@ from deploy.local.guest.image import GuestImage
 from deploy.local.guest.machine import PORTS, guest_component
 from deploy.local.guest.nodes import (
     containerd,
+    gateway,
     guest_kubelet,
     guest_slurmd,
     node_agent,
@@ -68,8 +69,7 @@ def prepare_directory(layout: Layout, record: Record) -> None:
         write_slurm_files(record.spec, record.ports, layout, Path(record.tree))
         write_clients(record.spec, layout)
     if record.spec.kubernetes:
-        kubectl = Path(record.binaries["kubectl"])
-        write_kubernetes_files(record.spec, record.ports, layout, kubectl)
+        write_kubernetes_files(record.spec, record.ports, layout, record.binaries)
     if record.spec.extender:
         write_audit(record.spec, record.ports, layout)
     if record.spec.guest:
@@ -117,8 +117,10 @@ def _with_guest(plan: StartPlan, layout: Layout, record: Record) -> StartPlan:
     (control,) = plan.then
     booting = [*host, guest_component(spec, image, ports, layout)]
     slurmd = [] if spec.guest_in_pool else [guest_slurmd(spec, ports, layout)]
+    network = [gateway(ports, layout)] if spec.in_pods else []
+    agent = [] if spec.in_pods else [[node_agent(spec, ports, layout)]]
     return StartPlan(
-        [*before, booting, [*slurmd, containerd(ports, layout)]],
-        [control, [guest_kubelet(ports, layout)], [node_agent(spec, ports, layout)]],
+        [*before, booting, [*slurmd, *network, containerd(ports, layout)]],
+        [control, [guest_kubelet(ports, layout)], *agent],
         plan.on_request,
     )

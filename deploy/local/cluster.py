@@ -17,6 +17,7 @@ from deploy.local.errors import AlreadyRunningError, ClusterError, GuestGoneErro
 from deploy.local.guest.connection import Connection
 from deploy.local.guest.image import guest_image
 from deploy.local.guest.nodes import guest_binds
+from deploy.local.helm_binary import helm
 from deploy.local.kubernetes_binaries import kubernetes_binaries
 from deploy.local.kubernetes_components import extender_environment
 from deploy.local.kubernetes_config import api_server_url, kubeconfig_of
@@ -111,7 +112,7 @@ class Cluster:
         tied: bool = True,
         report: Report = silent,
     ) -> Self:
-        guest = asdict(guest_image(spec.release, report)) if spec.guest else {}
+        guest = asdict(guest_image(spec.release, spec.guest_images, report)) if spec.guest else {}
         shared = shared_ports(spec)
         lease = lease_ports(port_names(spec))
         record = Record(
@@ -142,8 +143,10 @@ class Cluster:
         # The guest's kubelet must not be newer than kube-apiserver.
         release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
         binaries = kubernetes_binaries(release, report) if spec.kubernetes else {}
+        if spec.kubernetes:
+            binaries["helm"] = str(helm(report))
         if spec.guest:
-            guest_image(spec.release, report)
+            guest_image(spec.release, spec.guest_images, report)
 
         def trial(tree: Path, accounting: bool) -> None:
             cls.try_slurm(tree, spec.release, accounting=accounting)

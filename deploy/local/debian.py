@@ -17,7 +17,7 @@ from deploy.local.users import JOB_USERS, SLURM_UID, SLURMRESTD_UID
 
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
-_APT_OPTIONS: Final = (
+APT_OPTIONS: Final = (
     'APT::Install-Recommends "false"',
     # A machine whose clock runs ahead of its mirror is not what this cluster is about.
     'Acquire::Check-Valid-Until "false"',
@@ -26,18 +26,18 @@ _APT_OPTIONS: Final = (
 )
 # Unpacked packages expect a merged /usr, which base-files' script would have made.
 _MERGE_USR: Final = 'for d in bin sbin lib lib64; do mkdir -p "$1/usr/$d"; ln -s "usr/$d" "$1/$d"; done'
-_TOOLS: Final = {"mmdebstrap": "mmdebstrap", str(KEYRING): "debian-archive-keyring"}
+TOOLS: Final = {"mmdebstrap": "mmdebstrap", str(KEYRING): "debian-archive-keyring"}
 
 
 def unpack(suite: str, packages: Sequence[str], place: Path) -> None:
     """Unpacks packages of a suite, and what they depend on, into a new folder. Raises ClusterError."""
-    install(_TOOLS)
+    install(TOOLS)
     with TemporaryDirectory(prefix="slurm-extender-") as scratch:
         command = ["mmdebstrap", "--mode=root", "--variant=extract", "--format=directory"]
         command += [f"--keyring={KEYRING}"]
-        command += [f"--aptopt={option}" for option in _APT_OPTIONS]
+        command += [f"--aptopt={option}" for option in APT_OPTIONS]
         command += [f"--setup-hook={_MERGE_USR}", f"--include={','.join(packages)}"]
-        command += [suite, str(place), *_sources(suite)]
+        command += [suite, str(place), *sources(suite)]
         run(command, env={**os.environ, "TMPDIR": scratch})
 
 
@@ -85,7 +85,7 @@ def finish(tree: Path) -> None:
     (tree / "etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
 
 
-def _sources(suite: str) -> list[str]:
+def sources(suite: str) -> list[str]:
     """The Debian mirror that apt uses here; nothing, hence mmdebstrap's own default, elsewhere."""
     here = platform.freedesktop_os_release()
     if here["ID"] != "debian":

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from deploy.local.cache import build_once, cache_folder, recipe_hash
-from deploy.local.errors import ClusterError
-from deploy.local.progress import Report, heartbeat
+from deploy.local.go_program import STRIPPED, GoProgram
+from deploy.local.progress import Report
 from deploy.local.spec import KUBERNETES_RELEASES
 
 GO_VERSION: Final = (1, 26)
@@ -58,10 +58,8 @@ def kubelet(report: Report) -> Path:
 
     def build(place: Path) -> None:
         report(f"building the kubelet of Kubernetes {_patch_release(release)}: 2 minutes or more, once")
-        with heartbeat(report, lambda: "fetching the Go modules"):
-            total = len(_go(release, "list", "-deps", _KUBELET).splitlines())
         place.mkdir()
-        _compile(release, place / "kubelet", total, report, _KUBELET)
+        _program(release, _KUBELET).build(place / "kubelet", report)
 
     return build_once(kubelet_place(), build, report) / "kubelet"
 
@@ -146,9 +144,13 @@ def built_place(release: str) -> Path:
 
 
 def _place(name: str, release: str, main: str) -> Path:
-    sources = [(_SOURCES / release / file).read_bytes() for file in ("go.mod", "go.sum", main)]
-    recipe = recipe_hash(*sources, _linker_flags(release).encode())
+    program = _program(release)
+    recipe = recipe_hash(*program.sources(main), program.linker_flags.encode())
     return cache_folder() / f"{name}-{_patch_release(release)}-{os.uname().machine}-{recipe}"
+
+
+def _program(release: str, package: str = ".") -> GoProgram:
+    return GoProgram(_SOURCES / release, package, _linker_flags(release))
 
 
 def _patch_release(release: str) -> str:
@@ -163,7 +165,7 @@ def _linker_flags(release: str) -> str:
     major, minor = _version(release)
     said = {"gitVersion": f"v{_patch_release(release)}", "gitMajor": major, "gitMinor": minor}
     sets = (f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())
-    return "-s -w " + " ".join(sets)
+    return " ".join((STRIPPED, *sets))
 
 
 def _build(release: str, place: Path, report: Report) -> None:
@@ -171,29 +173,7 @@ def _build(release: str, place: Path, report: Report) -> None:
     others = " and ".join(name for name in names if name in _SUPPORTED_ELSE)
     what = f"Kubernetes {_patch_release(release)}" + (f" with {others}" if others else "")
     report(f"building {what}: about 5 minutes on 2 cores, once")
-    with heartbeat(report, lambda: "fetching the Go modules"):
-        total = len(_go(release, "list", "-deps", ".").splitlines())
     place.mkdir()
-    _compile(release, place / "all", total, report)
+    _program(release).build(place / "all", report)
     for name in names:
         (place / name).symlink_to("all")
-
-
-def _go(release: str, *arguments: str) -> str:
-    done = subprocess.run(
-        ["go", *arguments], cwd=_SOURCES / release, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise ClusterError(f"go {arguments[0]} failed:\n{done.stderr[-2000:]}")
-    return done.stdout
-
-
-def _compile(release: str, output: Path, total: int, report: Report, package: str = ".") -> None:
-    command = ["go", "build", "-v", "-ldflags", _linker_flags(release), "-o", str(output), package]
-    compiled: list[str] = []
-    with subprocess.Popen(command, cwd=_SOURCES / release, stderr=subprocess.PIPE, text=True) as build:
-        assert build.stderr is not None
-        with heartbeat(report, lambda: f"compiled {len(compiled)} of at most {total} packages"):
-            compiled.extend(build.stderr)  # as they come
-    if build.returncode != 0:
-        raise ClusterError("go build failed:\n" + "".join(compiled[-20:]))

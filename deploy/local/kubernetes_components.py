@@ -42,6 +42,12 @@ _CONTROLLERS: Final = (
     "replicaset-controller",
     "statefulset-controller",
 )
+# What Pods with a ServiceAccount need, and Services.
+_CONTROLLERS_FOR_PODS: Final = (
+    "endpointslice-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+)
 AUDIT: Final = "slurm-extender-audit"
 # Of the replicas' leader, the extenders' and the kube-schedulers' alike.
 LEASE_DURATION_S: Final = 5
@@ -62,7 +68,7 @@ def control_components(
     """What needs the API server to start."""
     scheduler = binaries["kube-scheduler"]
     return [
-        _controller_manager(binaries["kube-controller-manager"], ports, layout),
+        _controller_manager(spec, binaries["kube-controller-manager"], ports, layout),
         *(
             _scheduler(name, spec, scheduler, ports, layout)
             for name in (*spec.scheduler_names, *spec.other_scheduler_names)
@@ -100,6 +106,7 @@ def extender_environment(
         "SLURM_TOKEN_FILE": layout.token_file,
         "HOOKS_TOKEN_FILE": layout.hooks_token_file,
         "POLICY_FILE": layout.policy_file,
+        "SCHEDULER_CONFIG_FILE": scheduler_configuration(_beside(name, spec), layout),
         **({"POOLS_FILE": layout.pools_file} if spec.pools else {}),
         "LISTEN_ADDRESS": "127.0.0.1",
         **_certificate_settings(spec, layout),
@@ -119,6 +126,11 @@ def extender_environment(
         **dict(spec.extender_settings),
     }
     return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
+
+
+def _beside(extender: str, spec: ClusterSpec) -> str:
+    """The kube-scheduler that asks this extender."""
+    return dict(zip(spec.extender_names, spec.scheduler_names, strict=True))[extender]
 
 
 def write_audit(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
@@ -186,6 +198,8 @@ def _api_server(
 ) -> Component:
     folder = layout.kubernetes
     shown = [f"--admission-control-config-file={folder / 'admission.yaml'}"]
+    # Nobody makes ServiceAccounts otherwise, and nobody would lift a new Node's taint.
+    without = ["TaintNodesByCondition", *([] if spec.in_pods else ["ServiceAccount"])]
     return Component(
         name="kube-apiserver",
         argv=(
@@ -202,12 +216,12 @@ def _api_server(
             f"--token-auth-file={folder / 'tokens.csv'}",
             f"--authorization-mode={'Node,' if spec.guest else ''}RBAC",
             "--allow-privileged",  # as any cluster in which a DaemonSet looks after the network
-            # Nobody makes ServiceAccounts here, and nobody would lift a new Node's taint.
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            f"--disable-admission-plugins={','.join(without)}",
             "--endpoint-reconciler-type=none",
             "--profiling=false",
             *(shown if spec.client_certificates else ()),
             *(_kubelet_options(folder) if spec.guest else ()),
+            *(_pod_options(folder) if spec.in_pods else ()),
             *_feature_gates(spec),
             *(["--runtime-config=api/beta=true"] if spec.feature_gates else ()),
         ),
@@ -225,6 +239,14 @@ def _kubelet_options(folder: Path) -> tuple[str, ...]:
     )
 
 
+def _pod_options(folder: Path) -> tuple[str, ...]:
+    """For webhooks in Pods: by the guest's gateway, to the Pods' own addresses."""
+    return (
+        f"--egress-selector-config-file={folder / 'egress.yaml'}",
+        "--enable-aggregator-routing=true",
+    )
+
+
 def _api_server_serves(ports: dict[str, int], layout: Layout) -> bool:
     """Ready, and the namespace that everyone uses is there."""
     with api_client(ports, layout) as client:
@@ -235,14 +257,18 @@ def _api_server_serves(ports: dict[str, int], layout: Layout) -> bool:
     return all(answer.status_code == httpx.codes.OK for answer in asked)
 
 
-def _controller_manager(binary: str, ports: dict[str, int], layout: Layout) -> Component:
+def _controller_manager(
+    spec: ClusterSpec, binary: str, ports: dict[str, int], layout: Layout
+) -> Component:
     name = "kube-controller-manager"
+    controllers = (*_CONTROLLERS, *(_CONTROLLERS_FOR_PODS if spec.in_pods else ()))
     return Component(
         name=name,
         argv=(
             binary,
             f"--kubeconfig={kubeconfig_of('system:' + name, layout)}",
-            f"--controllers={','.join(_CONTROLLERS)}",
+            f"--controllers={','.join(controllers)}",
+            f"--root-ca-file={layout.kubernetes / 'ca.crt'}",
             "--leader-elect=false",
             "--kube-api-qps=200",
             "--kube-api-burst=400",

@@ -3,15 +3,18 @@
 import base64
 import csv
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import trustme
 
+from deploy.local.chart import AGENT_USER, Rendered, values_of
 from deploy.local.layout import Layout
 from deploy.local.links import admission_port, target_port
 from deploy.local.rendering import render, source
-from deploy.local.spec import ADMISSION_VERBS, GUEST, ClusterSpec
+from deploy.local.scheduler_config import configured
+from deploy.local.spec import GUEST, ClusterSpec
 
 # User -> group. The controller manager runs all its controllers as itself, not as a ServiceAccount
 # each, so the role that is made for its user would not do.
@@ -24,32 +27,37 @@ USERS: Final = {
 }
 NODE_USER: Final = f"system:node:{GUEST}"
 """The guest's kubelet: the Node authorizer and NodeRestriction know it by its name and group."""
-AGENT_NAMESPACE: Final = "kube-system"
-POOLS_NAMESPACE: Final = "slurm-nodes"
-AGENT_NAME: Final = "slurm-extender-node-agent"
-"""The node agents' service account, which is in the namespace above."""
-AGENT_USER: Final = "node-agent"
-"""The guest's agent: a user. It runs outside of Pods, where no kubelet renews an account's token."""
 _GUEST_USERS: Final = {NODE_USER: "system:nodes", AGENT_USER: ""}
+API_SERVICE: Final = "10.96.0.1"
+"""The address of the Service `kubernetes`: the first one of the Services' network."""
 EXTENDER_LISTENERS: Final = ("scheduler", "admission", "hooks", "metrics", "health")
+# A guest finds this machine at 10.0.2.2, and its Pods find kube-apiserver at the Service's address.
+_SERVER_NAMES: Final = ("127.0.0.1", "localhost", "10.0.2.2", API_SERVICE)
 
 
 def write_kubernetes_files(
-    spec: ClusterSpec, ports: dict[str, int], layout: Layout, kubectl: Path
+    spec: ClusterSpec, ports: dict[str, int], layout: Layout, binaries: Mapping[str, str]
 ) -> None:
     """Everything that the Kubernetes components read."""
     folder = layout.kubernetes
     folder.mkdir()
     _write_certificates(folder)
+    values = values_of(spec, admission_port(spec, ports) if spec.extender else 1, ca_bundle(layout))
+    chart = Rendered.of(Path(binaries["helm"]), values)
+    chart.write(layout.chart)
     if spec.client_certificates:
         _write_callers(folder, admission_port(spec, ports))
+    if spec.in_pods:
+        (folder / "egress.yaml").write_text(
+            render("egress.yaml.j2", folder=folder, port=ports["gateway"])
+        )
     _write_users(spec, ports, layout)
-    _write_schedulers(spec, ports, layout)
+    _write_schedulers(chart, spec, ports, layout)
     (folder / "kwok.yaml").write_text(source("kwok.yaml"))
     layout.policy_file.write_text(spec.policy or source("policy.yaml"))
     if spec.pools:
         layout.pools_file.write_text(spec.pools)
-    _write_kubectl(layout, kubectl)
+    _write_kubectl(layout, Path(binaries["kubectl"]))
 
 
 def api_server_url(ports: dict[str, int]) -> str:
@@ -87,12 +95,12 @@ def ca_bundle(layout: Layout) -> str:
 
 
 def _write_certificates(folder: Path) -> None:
-    """One authority and a pair for each server; of the ServiceAccounts' only the key is used. A guest
-    finds this machine at its last address; the kubelet knows kube-apiserver by its common name."""
+    """One authority and a pair for each server; of the ServiceAccounts' only the key is used. The
+    kubelet knows kube-apiserver by its common name."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
     for name in ("kube-apiserver", "extender", "service-account"):
-        issued = authority.issue_cert("127.0.0.1", "localhost", "10.0.2.2", common_name=name)
+        issued = authority.issue_cert(*_SERVER_NAMES, common_name=name)
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
         for blob in issued.cert_chain_pems:
             blob.write_to_path(folder / f"{name}.crt", append=True)
@@ -126,32 +134,16 @@ def _write_users(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> No
     (layout.kubernetes / "tokens.csv").write_text("".join(rows))
 
 
-def _write_schedulers(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
+def _write_schedulers(chart: Rendered, spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """Each kube-scheduler asks the extender beside it, if there is one."""
     extenders: list[int | None] = [ports[f"{name}-scheduler"] for name in spec.extender_names] or [None]
-    for name, port in zip(spec.scheduler_names, extenders, strict=True):
-        scheduler_configuration(name, layout).write_text(configured(spec, port, layout))
+    for name, port in zip(spec.scheduler_names, extenders, strict=not spec.in_pods):
+        scheduler_configuration(name, layout).write_text(configured(chart, spec, port, layout))
     for name in spec.other_scheduler_names:
         asked = extenders[0] if spec.ignorable else None
-        scheduler_configuration(name, layout).write_text(configured(spec, asked, layout, others=True))
-
-
-def configured(spec: ClusterSpec, port: int | None, layout: Layout, *, others: bool = False) -> str:
-    """Returns the configuration of a kube-scheduler that asks the extender at this port, where there is
-    one; `others`: of the one that has no Pods of Slurm's (docs/scope.md shows what it asks)."""
-    slurms = () if others else ("slurm-scheduler",)
-    theirs = ("default-scheduler",) if others or not spec.own_scheduler else ()
-    asked = [verb for verb in spec.extender_verbs if verb not in ADMISSION_VERBS]
-    return render(
-        "kube-scheduler.yaml.j2",
-        profiles=(*theirs, *slurms),
-        extender_port=port,
-        verbs=["filter", "preempt"] if others else asked,
-        ignorable=spec.ignorable and bool(theirs),
-        spec=spec,
-        kubeconfig=kubeconfig_of("system:kube-scheduler", layout),
-        folder=layout.kubernetes,
-    )
+        scheduler_configuration(name, layout).write_text(
+            configured(chart, spec, asked, layout, others=True)
+        )
 
 
 def _write_kubeconfig(path: Path, user: str, token: str, port: int, layout: Layout) -> None:

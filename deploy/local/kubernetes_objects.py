@@ -9,17 +9,10 @@ from typing import Any, Final
 import httpx
 import yaml
 
+from deploy.local.chart import Rendered
 from deploy.local.errors import ClusterError
 from deploy.local.kubernetes_components import api_client
-from deploy.local.kubernetes_config import (
-    AGENT_NAME,
-    AGENT_NAMESPACE,
-    AGENT_USER,
-    POOLS_NAMESPACE,
-    ca_bundle,
-)
 from deploy.local.layout import Layout
-from deploy.local.links import admission_port
 from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec
 
@@ -44,22 +37,12 @@ _CONNECTIONS: Final = 4
 
 def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """Creates the Nodes, but for the guest's, and the roles and webhooks of what runs here."""
-    manifests = list(_nodes(spec))
-    if spec.extender:
-        port = admission_port(spec, ports)
-        extender = render(
-            "extender.yaml.j2",
-            spec=spec,
-            admission_port=port,
-            ca_bundle=ca_bundle(layout),
-            pools_namespace=POOLS_NAMESPACE,
-        )
-        manifests += map(_of, yaml.safe_load_all(extender))
-    manifests += map(_of, yaml.safe_load_all(node_agent_objects(spec)))
-    if spec.pools:
-        with api_client(ports, layout) as client:
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": POOLS_NAMESPACE}}
-            _create(client, *_of(namespace))
+    chart = [] if spec.in_pods else list(Rendered.read(layout.chart).wanted(spec))
+    namespaces = [each for each in chart if each["kind"] == "Namespace"]
+    manifests = [*_nodes(spec), *(_of(each) for each in chart if each not in namespaces)]
+    with api_client(ports, layout) as client:
+        for each in namespaces:  # others are in them
+            _create(client, *_of(each))
 
     def create(share: list[tuple[str, str]]) -> None:
         with api_client(ports, layout) as client:  # its own: a shared one costs twice as much
@@ -68,16 +51,6 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
 
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         list(pool.map(create, (manifests[first::_CONNECTIONS] for first in range(_CONNECTIONS))))
-
-
-def node_agent_objects(spec: ClusterSpec) -> str:
-    """Returns the node agents' account, role and policy, as YAML. The guest's agent has the role as a
-    user with a static token. Such a token names no Node: the policy, which would refuse it, is for the
-    account alone."""
-    users = [AGENT_USER] if spec.guest else []
-    pools = POOLS_NAMESPACE if spec.pools else ""
-    names = {"namespace": AGENT_NAMESPACE, "agent": AGENT_NAME, "pools_namespace": pools}
-    return render("node-agent.yaml.j2", **names, users=users)
 
 
 def _nodes(spec: ClusterSpec) -> Iterator[tuple[str, str]]:

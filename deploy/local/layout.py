@@ -12,6 +12,16 @@ CHECKOUT: Final = Path(__file__).resolve().parents[2]
 
 _SOCKET_PATH_LIMIT: Final = 107  # bytes in sockaddr_un.sun_path, less its final NUL
 
+_TUPLES: Final = (
+    "extender_argv",
+    "extender_verbs",
+    "guest_images",
+    "hooks",
+    "kubernetes_nodes",
+    "slurm_conf",
+)
+"""The spec's fields that JSON makes lists of, and that are used as tuples."""
+
 
 class Layout:
     """The paths of one cluster; all of it is replaced at the next `up`."""
@@ -42,6 +52,8 @@ class Layout:
         self.pools_file = directory / "pools.yaml"
         """Who may ask the extender for what."""
         self.kubernetes = directory / "kubernetes"
+        self.chart = self.kubernetes / "chart.json"
+        """The objects that Helm has made of the chart."""
         self.kubeconfig = directory / "kubeconfig"
         self.guest = directory / "guest"
         """What the guest's programs read, a folder each, by the paths that it has there."""
@@ -78,6 +90,6 @@ class Record:
         except FileNotFoundError:
             raise ClusterError(f"{layout.directory}: no cluster here") from None
         spec = saved["spec"]
-        for name in ("hooks", "slurm_conf", "extender_argv", "extender_verbs", "kubernetes_nodes"):
+        for name in _TUPLES:
             spec[name] = tuple(spec[name])
         return cls(**{**saved, "spec": ClusterSpec(**spec)})

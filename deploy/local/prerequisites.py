@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from deploy.local.debian import find_tool
 from deploy.local.errors import MissingPrerequisitesError
 from deploy.local.guest import tree as guest
+from deploy.local.helm_binary import helm_place
 from deploy.local.kubernetes_binaries import GO_VERSION, kubelet_place, needs_build
 from deploy.local.slurm_tree import tree_place
 from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec, SpecError
@@ -42,7 +43,7 @@ def _needs_go(spec: ClusterSpec) -> bool:
     if spec.guest and not kubelet_place().exists():
         return True
     release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
-    return spec.kubernetes and needs_build(release)
+    return spec.kubernetes and (needs_build(release) or not helm_place().exists())
 
 
 def _guest_problems() -> Iterator[str]:

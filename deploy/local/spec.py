@@ -137,6 +137,12 @@ class ClusterSpec:
     """The pools of slurmd Pods at first (docs/pools.md); blank: none, ever."""
     guest_in_pool: bool = False
     """The guest's slurmd runs in a Pod of a pool: no file of Slurm's has its node, and no other node."""
+    guest_images: tuple[str, ...] = ()
+    """The files (OCI archives) of the container images that the guest has from the start."""
+    in_pods: bool = False
+    """The extender, its kube-scheduler and the node agent are to be Pods of the guest, which the caller
+    makes: Kubernetes has what that takes (ServiceAccounts, Services' endpoints, a way to Pods), and runs
+    none of the three by itself."""
     extender_argv: tuple[str, ...] = ()
     """What to start instead of the extender of this checkout (tests wrap it)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS
@@ -169,10 +175,12 @@ class ClusterSpec:
             raise SpecError(f"guest_cgroups is one of {', '.join(CGROUP_DRIVERS)}")
         if self.gate and not self.guest_in_pool:
             raise SpecError("the guest's Prolog does not find the extender: give gate=False")
-        if self.guest_in_pool and (not self.pools or self.nodes or self.dynamic_nodes):
+        if self.guest_in_pool and (not (self.pools or self.in_pods) or self.nodes or self.dynamic_nodes):
             raise SpecError("a guest in a pool is Slurm's only node: give pools, and nodes=0")
 
     def _check_kubernetes(self) -> None:
+        if self.in_pods and (self.extender or not (self.guest and self.own_scheduler)):
+            raise SpecError("Pods are of the guest: give guest and own_scheduler, and extender=False")
         if self.extender and not self.kubernetes:
             raise SpecError("the extender needs Kubernetes: give extender=False as well")
         if unknown := set(self.kubernetes_nodes) - {*self.node_names, *self.external_names}:
@@ -245,7 +253,7 @@ class ClusterSpec:
     @property
     def scheduler_names(self) -> list[str]:
         """Each stands beside the extender of the same number."""
-        return _numbered("kube-scheduler", self.replicas)
+        return [] if self.in_pods else _numbered("kube-scheduler", self.replicas)
 
     @property
     def other_scheduler_names(self) -> list[str]:

@@ -40,6 +40,11 @@ class SlurmNodes:
         self._newest = Reading((), -inf, 0.0)
         self._under_way: asyncio.Task[None] | None = None
 
+    @property
+    def newest(self) -> Reading:
+        """Returns the newest reading; one without nodes before there is any."""
+        return self._newest
+
     async def read(self, interval: float = 0.0, since: float = -inf) -> Reading:
         """Returns a reading for a reader that reads every `interval` seconds: the newest one if it began
         less than half of that ago and not before `since`, otherwise the next. Raises SlurmError."""

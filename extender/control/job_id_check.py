@@ -22,7 +22,11 @@ class JobIdCheck:
     ) -> None:
         self._slurm = slurm
         self._health = health
-        self._ids = ids
+        self.ids = ids
+        self.latest: int | None = None
+        """The newest or the next id of Slurm's own, as far as is known."""
+        self.slurmctld_started: int | None = None
+        """When slurmctld started, in UNIX seconds, where slurmrestd has told it."""
         self._max_job_id = max_job_id
         self._seen: int | None = None
 
@@ -38,6 +42,7 @@ class JobIdCheck:
     async def look(self) -> None:
         """Looks once. Raises SlurmError."""
         told = await self._slurm.configuration()
-        latest = self._seen if told.next_job_id is None else told.next_job_id
+        self.latest = self._seen if told.next_job_id is None else told.next_job_id
+        self.slurmctld_started = told.boot_time
         highest = self._max_job_id if told.max_job_id is None else told.max_job_id
-        self._health.says(PART, encroaching(latest, highest, self._ids))
+        self._health.says(PART, encroaching(self.latest, highest, self.ids))

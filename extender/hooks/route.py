@@ -10,6 +10,7 @@ work. The answer never waits for Slurm: slurmctld holds the job while its script
 
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from hmac import compare_digest
 from typing import Annotated
 
@@ -29,6 +30,20 @@ Seconds = Annotated[float, Query(ge=0, le=30)]
 AskingJob = Annotated[int | None, Query(ge=1, lt=1 << 32)]
 _PLACEHOLDER = {"Slurm-Extender-Job": "placeholder"}
 _NOT_YET_S = 0.1  # a job whose id Slurm chose may start before the extender has heard of it
+
+
+class GateAnswer(StrEnum):
+    """What a node's gate was told, in a word."""
+
+    CLEAR = "clear"
+    PLACEHOLDER = "placeholder"
+    PODS = "pods"
+    """Pods are still there: the gate asks again, and fails the job in the end."""
+    NOT_OURS = "not-ours"
+    NOT_LEADING = "not-leading"
+    """Another replica knows the answer: half of all answers, with two replicas."""
+    FAILED = "failed"
+    """Slurm or kube-apiserver did not answer."""
 
 
 class Bearer:
@@ -57,9 +72,14 @@ class Bearer:
         return answer
 
 
-def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> APIRouter:
+def router(
+    tokens: TokenSource,
+    poll_now: Callable[[int], None],
+    gate: Gate,
+    answered: Callable[[str], object] = lambda _: None,
+) -> APIRouter:
     """Returns the routes. `poll_now` takes a job's id and returns at once; a replica that does not lead
-    gives one that does nothing."""
+    gives one that does nothing. `answered` is told a `GateAnswer`."""
     routes = APIRouter(prefix="/hooks/v1")
     bearer = Bearer(tokens)
 
@@ -80,23 +100,37 @@ def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> 
         unauthorized = bearer.unauthorized(request.headers.get("Authorization"))
         if unauthorized is not None:
             return unauthorized
-        try:
-            return await _lets_in(gate, name, wait, job)
-        except NotOurs:
-            return reply({"Error": "no Node of this cluster stands for it"}, 421)
-        except NotLeading:
-            return reply({"Error": "another replica leads, or none does yet"}, 503)
-        except (SlurmError, KubernetesError) as error:
-            return reply({"Error": str(error)}, 503)
+        word, answer = await _answer(gate, name, wait, job)
+        answered(word)
+        return answer
 
     return routes
 
 
-async def _lets_in(gate: Gate, node: str, seconds: float, job_id: int | None) -> Response:
+async def _answer(
+    gate: Gate, node: str, seconds: float, job_id: int | None
+) -> tuple[GateAnswer, Response]:
+    try:
+        return await _lets_in(gate, node, seconds, job_id)
+    except NotOurs:
+        return GateAnswer.NOT_OURS, reply({"Error": "no Node of this cluster stands for it"}, 421)
+    except NotLeading:
+        error = "another replica leads, or none does yet"
+        return GateAnswer.NOT_LEADING, reply({"Error": error}, 503)
+    except (SlurmError, KubernetesError) as error:
+        return GateAnswer.FAILED, reply({"Error": str(error)}, 503)
+
+
+async def _lets_in(
+    gate: Gate, node: str, seconds: float, job_id: int | None
+) -> tuple[GateAnswer, Response]:
+    placeholder = GateAnswer.PLACEHOLDER, Response(status_code=204, headers=_PLACEHOLDER)
     if job_id is not None and await gate.is_placeholder(node, job_id):
-        return Response(status_code=204, headers=_PLACEHOLDER)
+        return placeholder
     there = await gate.wait(node, min(seconds, _NOT_YET_S))
     if there and job_id is not None and await gate.is_placeholder(node, job_id):
-        return Response(status_code=204, headers=_PLACEHOLDER)
+        return placeholder
     there = await gate.wait(node, seconds) if there else there
-    return reply({"Pods": there}, 409) if there else Response(status_code=204)
+    if there:
+        return GateAnswer.PODS, reply({"Pods": there}, 409)
+    return GateAnswer.CLEAR, Response(status_code=204)

@@ -34,6 +34,8 @@ from extender.pools.member import placeholder_cpus
 from extender.record.config import PlacementConfig
 from extender.record.events import ClusterObserved
 from extender.record.placeholder import Placeholder
+from extender.telemetry.capacity import CapacityNow
+from extender.telemetry.leader_states import Sources
 from extender.unmanaged.adopter import PART as ADOPTION
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, adoptable
@@ -115,8 +117,11 @@ class Leader:
         key_by_name = partial(startup.key_by_name, kubernetes=replica.kubernetes, rules=config)
         with (
             replica.telemetry.placement.leading(
-                *(lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally),
-                *(lambda: pools.states, lambda: demand.demand),
+                Sources(
+                    *(lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally),
+                    *(lambda: pools.states, lambda: demand.demand),
+                    CapacityNow(lambda: replica.slurm_nodes.newest, replica.view),
+                )
             ),
             replica.cluster.telling(lambda view: dispatcher.feed(ClusterObserved(view))),
         ):

@@ -20,9 +20,8 @@ import structlog
 from kubernetes_client.errors import Conflict, KubernetesError, Unavailable
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
-from wellknown.names import JOBS_FROM
+from wellknown.names import JOBS_FROM, LEASE
 
-NAME = "slurm-extender"
 _TURNS = 5  # how often a Lease is looked at while it lasts
 _RELEASE_S = 1.0
 
@@ -50,6 +49,8 @@ class Lease:
         """Gives the leader's mark for the next one (JOBS_FROM), None while it has none of its own."""
         self.left: str | None = None
         """The mark that is on the Lease."""
+        self.transitions: int | None = None
+        """How often the Lease has changed its holder, as it was last seen."""
 
     async def lead(self, work: Callable[[], Awaitable[None]], stand_by: Callable[[], None]) -> None:
         """Runs `work` whenever this replica leads, for ever; cancels it once another does, and calls
@@ -123,18 +124,23 @@ class Lease:
         return holds
 
     async def _take(self) -> bool:
-        lease = await self._kubernetes.read_lease(self._namespace, NAME)
+        lease = await self._kubernetes.read_lease(self._namespace, LEASE)
         if lease is None:
             await self._kubernetes.create_lease(self._namespace, self._manifest({}))
             return True
+        self._note(lease)
         version = str(lease["metadata"]["resourceVersion"])
         if version != self._seen[0]:
             self._seen = (version, _now())  # it was written before it was read
         if not self._may_take(lease.get("spec") or {}, _now()):
             return False
-        written = await self._kubernetes.replace_lease(self._namespace, NAME, self._manifest(lease))
+        written = await self._kubernetes.replace_lease(self._namespace, LEASE, self._manifest(lease))
         self._seen = (str(written["metadata"]["resourceVersion"]), _now())
+        self._note(written)
         return True
+
+    def _note(self, lease: Mapping[str, Any]) -> None:
+        self.transitions = (lease.get("spec") or {}).get("leaseTransitions") or 0
 
     def _may_take(self, spec: Mapping[str, Any], now: float) -> bool:
         """Tells whether this replica may take the Lease. A leader keeps it only while it is still its
@@ -153,10 +159,10 @@ class Lease:
         self._held_until = -inf
         with suppress(KubernetesError, TimeoutError):
             async with asyncio.timeout(_RELEASE_S):
-                lease = await self._kubernetes.read_lease(self._namespace, NAME)
+                lease = await self._kubernetes.read_lease(self._namespace, LEASE)
                 if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
                     empty = self._manifest(lease, holder="")
-                    await self._kubernetes.replace_lease(self._namespace, NAME, empty)
+                    await self._kubernetes.replace_lease(self._namespace, LEASE, empty)
 
     def _manifest(self, before: Mapping[str, Any], holder: str | None = None) -> dict[str, Any]:
         """Returns the Lease with a new holder (or none), to replace this version of it."""
@@ -164,7 +170,7 @@ class Lease:
         holder = self._identity if holder is None else holder
         same = spec.get("holderIdentity") == holder
         changed = bool(before and holder and not same)
-        metadata: dict[str, Any] = {"name": NAME, "namespace": self._namespace}
+        metadata: dict[str, Any] = {"name": LEASE, "namespace": self._namespace}
         if before:
             annotations = before["metadata"].get("annotations") or {}
             self.left = self.mark() or annotations.get(JOBS_FROM)

@@ -13,6 +13,7 @@ from extender.control.failures import failure_of
 from extender.control.feasible_nodes_writer import FeasibleNodesWriter
 from extender.control.job_id_check import JobIdCheck
 from extender.control.pod_watch import PodWatch
+from extender.kube_scheduler.preemption_check import PreemptionCheck
 from extender.leader.lease import Lease
 from extender.node_sync.cpu_check import CpuCheck
 from extender.policy.current import CurrentPolicy
@@ -20,12 +21,14 @@ from extender.pools.current import CurrentPools
 from extender.request.translation import TranslationConfig
 from extender.settings import Settings
 from extender.telemetry import Telemetry
+from extender.telemetry.replica_states import ReplicaStates
 from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from slurm_client.errors import SlurmError
 from slurm_client.protocol import Slurm
+from slurm_client.tokens import TokenFile
 
 _RETRY_S = 2.0
 _START = "start"
@@ -63,6 +66,17 @@ class Replica:
         self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
         self._cpus = CpuCheck(self.slurm_nodes, self.health, self.view, settings.cpu_unit)
         self.job_ids = JobIdCheck(slurm, self.health, settings.placeholder_ids, settings.max_job_id)
+        self._preemption = PreemptionCheck(
+            kubernetes,
+            self.health,
+            settings.translation,
+            settings.scheduler_config_file,
+            self.telemetry.preempted_unasked,
+        )
+        self.states = ReplicaStates(
+            self.job_ids, TokenFile(settings.slurm_token_file).lifetime, lambda: self.lease.transitions
+        )
+        self.telemetry.registry.register(self.states)
         self.capacity = FreeCapacity(
             kubernetes,
             slurm,
@@ -79,6 +93,7 @@ class Replica:
             tasks.create_task(self.health.run())
             tasks.create_task(self.capacity.run())
             tasks.create_task(self.feasible_nodes.run())
+            tasks.create_task(self._preemption.run())
             tasks.create_task(self.policy.run(self.health, self.telemetry.policy_read))
             tasks.create_task(self.pools.run(self.health, self.telemetry.pools_read))
             await self.insist(_START, self.cluster.load)

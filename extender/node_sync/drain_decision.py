@@ -167,18 +167,26 @@ class Tally:
 
     drained: Mapping[Why, int] = field(default_factory=dict)
     suppressed: int = 0
+    oldest: Mapping[Why, float] = field(default_factory=dict)
+    """Since when the Node of the first of them has been out of service, in UNIX seconds."""
 
     @classmethod
     def of(cls, nodes: Sequence[ObservedNode], at: DrainContext) -> Self:
         """Returns the tally for a cluster of these nodes."""
-        causes = (drain_reason(each, at.drain_settings) for each in nodes if each.drained_by_us)
-        drained = Counter(cause.why for cause in causes if cause is not None)
+        drained, oldest = Counter[Why](), dict[Why, float]()
+        for each in nodes:
+            cause = drain_reason(each, at.drain_settings) if each.drained_by_us else None
+            if cause is None:
+                continue
+            drained[cause.why] += 1
+            if each.told_of_our_drain and (told := each.node_status.condition):
+                oldest[cause.why] = min(told.since, oldest.get(cause.why, told.since))
         if not at.drain_settings.drain:
-            return cls(drained)
+            return cls(drained, oldest=oldest)
         left = [each for each in nodes if not each.out]
         unready = sum(not each.node_status.ready for each in left) if at.many_not_ready else 0
         wrong = (_condition(each, at.drain_settings) is not None for each in left)
-        return cls(drained, unready + (sum(wrong) if at.many_conditions else 0))
+        return cls(drained, unready + (sum(wrong) if at.many_conditions else 0), oldest)
 
 
 @dataclass(frozen=True, slots=True)

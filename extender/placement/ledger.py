@@ -59,9 +59,9 @@ _Item = TypeVar("_Item")
 
 
 class Ledger(LedgerReader):
-    """Events in, effects out. `observer` hears of every change of state, before and after; `throttled`
-    of every change in what the eviction limiter delays; `unsigned` of jobs without their keys;
-    `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
+    """Events in, effects out. `observer` hears of every change of state, before and after, and of a job
+    that Slurm has lost; `throttled` of every change in what the eviction limiter delays; `unsigned` of
+    jobs without their keys; `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
 
     def __init__(
         self,
@@ -332,6 +332,8 @@ class Ledger(LedgerReader):
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
+        elif self._observer is not None and record.job.lost and not before.job.lost:
+            self._observer(before, record)
         record = self._emitter.emit(record, self._at, self._effects)
         self._records.put(record)
         self._note(before, record)

@@ -20,7 +20,9 @@ from wellknown.job_key import whole_number
 from wellknown.names import DEFAULT_PREFIX
 
 DEFAULT_PAGE = "docs/annotations.md"
-"""The address of the page; every message to a Pod's author points into it."""
+"""The page in the checkout; every message to a Pod's author points into it."""
+PUBLISHED = "https://github.com/slurm-extender/slurm-extender/blob/main/"
+"""Where the pages are for those who have no checkout."""
 
 # "true" and "false" are the older boolean form of none and ok.
 _SHARED = {

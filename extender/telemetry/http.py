@@ -3,10 +3,11 @@
 from http import HTTPStatus
 
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 
+from extender.telemetry import catalogue
 from service.metrics import FAST, SECONDS, child
 from service.seldom import Seldom
 
@@ -18,19 +19,9 @@ class HttpTelemetry:
         requests = default_metrics(registry=registry, latency_lowr_buckets=SECONDS)
         assert requests is not None  # None is for metrics that are there already: the registry is new
         self._requests = requests
-        self._verbs = Histogram(
-            "slurm_extender_verb_seconds",
-            "Requests of kube-scheduler and kube-apiserver answered, by HTTP status.",
-            ["verb", "status"],
-            buckets=FAST,
-            registry=registry,
-        )
-        self._rejections = Counter(
-            "slurm_extender_listener_rejections",
-            "Requests and connections that a listener rejected or ended, by why.",
-            ["listener", "why"],
-            registry=registry,
-        )
+        self._verbs = catalogue.VERBS.histogram(registry, FAST)
+        self._rejections = catalogue.LISTENER_REJECTIONS.counter(registry)
+        self._gate = catalogue.GATE.counter(registry)
         self._told: dict[tuple[str, str], Seldom] = {}
 
     def answered(self, path: str, status: HTTPStatus, seconds: float) -> None:
@@ -44,6 +35,10 @@ class HttpTelemetry:
         if (listener, why) not in self._told:
             self._told[listener, why] = Seldom("a listener rejects")
         self._told[listener, why].says(listener=listener, why=why)
+
+    def gate_answered(self, answer: str) -> None:
+        """Counts an answer to a node's gate."""
+        child(self._gate, answer).inc()
 
     def instrument(self, application: FastAPI) -> None:
         """Measures the requests to an application of FastAPI."""

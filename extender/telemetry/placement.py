@@ -1,30 +1,26 @@
 """Logs and metrics of placeholders, adopted Pods, effects and evictions while this replica leads."""
 
 import logging
-from collections import Counter as Tally
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
 from extender.audit.compare import Finding, FindingKind
-from extender.node_sync.drain_decision import Tally as NodeTally
-from extender.node_sync.drain_decision import Why
 from extender.placement.eviction_limiter import EvictionLimiter
-from extender.placement.kept_back import REASONS
-from extender.pools.demand import Demand
-from extender.pools.roll_out import PoolState
-from extender.record.events import Effect, Failure
+from extender.record.events import Effect, EvictPod, Failure
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
+from extender.telemetry import catalogue
+from extender.telemetry.durations import Durations
+from extender.telemetry.leader_states import LeaderStates, Sources
 from extender.unmanaged.adoption import Adopted, Stage
 from service.health import Health
-from service.metrics import SECONDS, child
+from service.metrics import child
 from wellknown.log_fields import PodName, about
 
 log = structlog.get_logger()
@@ -37,47 +33,33 @@ class PlacementTelemetry:
     """An observer of the ledger, the dispatcher, the audit and the controller of nodes. An outage that
     health has logged is not logged again for each effect that fails in it."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, unix_now: Callable[[], float] = time.time) -> None:
         self.health = Health()
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        histogram = partial(Histogram, buckets=SECONDS, registry=registry)
-        self._transitions = counter(
-            "slurm_extender_placeholder_transitions", "Placeholders that came into a state.", ["state"]
-        )
-        self._placement = histogram(
-            "slurm_extender_placement_seconds", "From a Pod first seen to its binding seen."
-        )
-        self._effects = histogram(
-            "slurm_extender_effect_seconds",
-            "Effects carried out on Slurm and Kubernetes, by how they ended.",
-            ["effect", "outcome"],
-        )
-        self._evictions = counter(
-            "slurm_extender_evictions",
-            "Pods deleted because their job ended, by why it did.",
-            ["reason"],
-        )
-        self._throttled = gauge(
-            "slurm_extender_evictions_throttled",
-            "Deletions that the eviction limiter holds back: more than may be in a minute.",
-        )
-        self._findings = gauge(
-            "slurm_extender_audit_findings",
-            "Differences between both systems that the leader's last audit found and confirmed.",
-            ["kind"],
-        )
-        self._leads = gauge(
-            "slurm_extender_leading", "Whether this replica leads, which one does at a time."
-        )
-        self.audited(())
-        self._states = _States()
+        self._unix_now = unix_now
+        self._durations = Durations()
+        self._transitions = catalogue.TRANSITIONS.counter(registry)
+        self._placement = catalogue.PLACEMENT.histogram(registry)
+        self._handling = catalogue.HANDLING.histogram(registry)
+        self._eviction = catalogue.EVICTION.histogram(registry)
+        self._effects = catalogue.EFFECTS.histogram(registry)
+        self._evictions = catalogue.EVICTIONS.counter(registry)
+        self._throttled = catalogue.THROTTLED.gauge(registry)
+        self._lost = catalogue.JOBS_LOST.counter(registry)
+        self._findings = catalogue.FINDINGS.gauge(registry)
+        self._audited = catalogue.AUDITED.gauge(registry)
+        self._leads = catalogue.LEADING.gauge(registry)
+        self._set_findings(())
+        self._states = LeaderStates()
         registry.register(self._states)
 
     def observe(self, before: Placeholder | None, after: Placeholder) -> None:
-        """Counts and logs a placeholder that came into another state."""
+        """Counts and logs a placeholder that came into another state, or whose job Slurm has lost."""
+        if after.job.lost and not (before is not None and before.job.lost):
+            self._lost.inc()
+        if before is not None and before.state is after.state:
+            return
         child(self._transitions, after.state).inc()
-        if after.state is State.BOUND and before is not None:
-            self._placement.observe(after.since - after.first_seen)
+        self._measure(before, after)
         if after.state is State.EVICTING and after.cause is not None:
             self._evictions.labels(after.cause.reason).inc()
         tell = log.warning if after.state in _LOUD else log.info
@@ -95,6 +77,13 @@ class PlacementTelemetry:
             why=after.cause.message if after.cause else None,
         )
 
+    def _measure(self, before: Placeholder | None, after: Placeholder) -> None:
+        self._durations.note_eviction(before, after)
+        handled = self._durations.handled(before, after)
+        if handled is not None:
+            self._handling.observe(handled)
+            self._placement.observe(after.since - after.first_seen)
+
     def throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
         """Notes a change in what the eviction limiter delays. `record`: one more that waits."""
         self._throttled.set(eviction_limiter.held)
@@ -106,14 +95,22 @@ class PlacementTelemetry:
             )
 
     def audited(self, findings: Iterable[Finding]) -> None:
-        """Counts the differences between both systems."""
-        tally = Tally(finding.kind for finding in findings)
+        """Counts the differences between both systems, and notes when they were looked for."""
+        self._set_findings(findings)
+        self._audited.set(self._unix_now())
+
+    def _set_findings(self, findings: Iterable[Finding]) -> None:
+        tally = Counter(finding.kind for finding in findings)
         for kind in FindingKind:
             self._findings.labels(kind).set(tally[kind])
 
     def done(self, effect: Effect, seconds: float) -> None:
         """Measures an effect that was carried out."""
         child(self._effects, type(effect).__name__, "done").observe(seconds)
+        if isinstance(effect, EvictPod):
+            took = self._durations.evicted(effect.uid)
+            if took is not None:
+                self._eviction.observe(took)
 
     def failed(
         self, effect: Effect, seconds: float, failure: Failure, about_it: Mapping[str, Any]
@@ -140,114 +137,17 @@ class PlacementTelemetry:
         )
 
     @contextmanager
-    def leading(
-        self,
-        placeholders: Callable[[], Iterable[Placeholder]],
-        nodes: Callable[[], NodeTally],
-        adopted_pods: Callable[[], Mapping[Stage, int]] = dict,
-        pools: Callable[[], Mapping[str, PoolState]] = dict,
-        demand: Callable[[], Mapping[str, Demand]] = dict,
-    ) -> Iterator[None]:
+    def leading(self, sources: Sources) -> Iterator[None]:
         """A context in which this replica leads. The metrics count its placeholders, nodes, adopted Pods
         and pools when they are read, and what waits for these."""
-        self._states.count(placeholders, nodes, adopted_pods, pools, demand)
+        self._states.count(sources)
         self._leads.set(1)
+        self._audited.set(self._unix_now())
         try:
             yield
         finally:
             self._states.count()
-            self._leads.set(0)
-            self._throttled.set(0)
-            self.audited(())
-
-
-class _States(Collector):
-    """What is counted when the metrics are read."""
-
-    def __init__(self) -> None:
-        self.count()
-
-    def count(
-        self,
-        placeholders: Callable[[], Iterable[Placeholder]] = tuple,
-        nodes: Callable[[], NodeTally] = NodeTally,
-        adopted_pods: Callable[[], Mapping[Stage, int]] = dict,
-        pools: Callable[[], Mapping[str, PoolState]] = dict,
-        demand: Callable[[], Mapping[str, Demand]] = dict,
-    ) -> None:
-        """From now on these are counted; by default nothing."""
-        self._placeholders, self._nodes, self._adopted_pods = placeholders, nodes, adopted_pods
-        self._pools, self._demand = pools, demand
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        placeholders, nodes = tuple(self._placeholders()), self._nodes()
-        states = Tally(p.state for p in placeholders)
-        yield _counted("slurm_extender_placeholders", "Placeholders by state.", "state", State, states)
-        words = "Slurm's nodes that are drained for what is wrong in Kubernetes, by what that is."
-        yield _counted("slurm_extender_drained_nodes", words, "cause", Why, nodes.drained)
-        yield GaugeMetricFamily(
-            "slurm_extender_drains_suppressed",
-            "Nodes that are not ready, while they are too many for any more to be drained.",
-            value=nodes.suppressed,
-        )
-        words = "Pods that another scheduler bound to Slurm's nodes, by where the jobs for them stand."
-        yield _counted("slurm_extender_adopted", words, "stage", Stage, self._adopted_pods())
-        kept = Tally(p.cause.reason for p in placeholders if p.cause and p.state is State.SEEN)
-        words = (
-            "Pods for which no job is asked, since they could not use it, by what their condition says."
-        )
-        yield _counted("slurm_extender_kept_back", words, "reason", sorted(REASONS), kept)
-        yield GaugeMetricFamily(
-            "slurm_extender_pods_without_job",
-            "Bound Pods whose job Slurm has lost, and whose next one does not run yet.",
-            value=sum(p.state is State.BOUND and p.cause is not None for p in placeholders),
-        )
-        yield from _pools(self._pools())
-        yield from _waiting_for(self._demand())
-
-
-def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
-    words = "Nodes of a pool of slurmd Pods, by what they are; one may be several of these."
-    nodes = GaugeMetricFamily("slurm_extender_pool_nodes", words, labels=["pool", "nodes"])
-    words = "Whether a pool's roll-out has stopped, since slurmd Pods of the newest revision fail."
-    stopped = GaugeMetricFamily("slurm_extender_pool_stopped", words, labels=["pool"])
-    for pool, state in states.items():
-        counts = {
-            "wanted": state.wanted,
-            "serving": state.serving,
-            "updated": state.updated,
-            "unavailable": state.unavailable,
-            "busy": state.busy,
-            "outdated_busy": state.busy_outdated,
-            "kept": state.kept,
-            "reserved": state.reserved,
-        }
-        for which, count in counts.items():
-            nodes.add_metric([pool, which], count)
-        stopped.add_metric([pool], bool(state.stopped))
-    yield nodes
-    yield stopped
-
-
-def _waiting_for(demand: Mapping[str, Demand]) -> Iterator[GaugeMetricFamily]:
-    whose = "that would run if the pool had more nodes."
-    for what, words in (
-        ("jobs", f"Pending jobs, or tasks of arrays, {whose}"),
-        ("nodes", f"Nodes that the pending jobs ask for {whose}"),
-        ("cpus", f"CPUs that the pending jobs ask for {whose}"),
-        ("gpus", f"GPUs that the pending jobs ask for {whose}"),
-    ):
-        family = GaugeMetricFamily(f"slurm_extender_pool_pending_{what}", words, labels=["pool"])
-        for pool, waits in demand.items():
-            family.add_metric([pool], getattr(waits, what))
-        yield family
-
-
-def _counted(
-    name: str, words: str, label: str, values: Iterable[str], counts: Mapping[Any, int]
-) -> GaugeMetricFamily:
-    """Returns a metric with a count for each value of its label."""
-    family = GaugeMetricFamily(name, words, labels=[label])
-    for value in values:
-        family.add_metric([value], counts.get(value, 0))
-    return family
+            self._durations.forget()
+            for gauge in (self._leads, self._throttled, self._audited):
+                gauge.set(0)
+            self._set_findings(())

@@ -11,7 +11,7 @@ from kubernetes_client.errors import KubernetesError, Unavailable
 from kubernetes_client.in_memory.patches import merged
 from kubernetes_client.in_memory.store import Store
 from kubernetes_client.in_memory.watches import Watch
-from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Manifest, Right
 
 _NAMESPACED: Final = frozenset(
     {
@@ -39,6 +39,8 @@ class Controls:
         self._compacted = 0
         self._watches: list[Watch] = []
         self._one_waits = asyncio.Event()
+        self.denied: set[Right] = set()
+        """What the account is told that it may not do; the calls themselves are all let in."""
         self.calls: list[str] = []
         """Every call that was made, in order."""
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from types import MappingProxyType
 from typing import Any, Final
 
 from kubernetes_client.errors import Conflict, Rejected
@@ -12,16 +13,23 @@ from kubernetes_client.in_memory.patches import merged
 from kubernetes_client.in_memory.selectors import selects
 from kubernetes_client.in_memory.store import Store
 from kubernetes_client.in_memory.watches import Watch, line
-from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Manifest, Right
 from kubernetes_client.trust import trusting
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_KINDS: Final = {
+    "v1": ("events", "namespaces", "nodes", "pods", "secrets"),
+    "admissionregistration.k8s.io/v1": (*_CONFIGURATIONS, "validatingadmissionpolicies"),
+    "apps/v1": ("controllerrevisions",),
+}
+"""The kinds that are served, by the version of their group: those that somebody asks for."""
 
 
 class InMemoryKubernetes(Controls):
     """A kube-apiserver with the namespace kube-system and these Pods, without a kubelet or a scheduler.
 
     `clock` gives UNIX seconds. Lists come in pages of `page` objects. Of `unserved` kinds it has none.
+    `account` is whose calls these are; it may do all that `denied` (of Controls) does not have.
     """
 
     def __init__(
@@ -31,8 +39,12 @@ class InMemoryKubernetes(Controls):
         page: int = 250,
         unserved: Collection[str] = (),
         cluster_uid: str = "cluster-1",
+        version: str = "v1.37.2",
+        account: Manifest = MappingProxyType({"username": "admin", "groups": ["system:masters"]}),
     ) -> None:
         super().__init__(Store(), clock)
+        self._version = version
+        self._account = account
         self._page = page
         self._unserved = unserved
         self.put("namespaces", {"metadata": {"name": "kube-system", "uid": cluster_uid}})
@@ -159,6 +171,24 @@ class InMemoryKubernetes(Controls):
                 patch = found and trusting(found.get("webhooks") or (), authority)
                 if found and patch:
                     self._store.update(kind, merged(found, patch))
+
+    # The server, and the account that asks
+
+    async def version(self) -> str:
+        async with self._call("version"):
+            return self._version
+
+    async def kinds(self, group_version: str) -> frozenset[str]:
+        async with self._call("kinds", group_version):
+            return frozenset(_KINDS.get(group_version, ())).difference(self._unserved)
+
+    async def account(self) -> Manifest:
+        async with self._call("account"):
+            return self._account
+
+    async def allows(self, right: Right) -> bool:
+        async with self._call("allows"):
+            return right not in self.denied
 
     # Lists and watches
 

@@ -6,13 +6,16 @@ from typing import Any, Final
 from kubernetes_client.protocol import Manifest
 
 _FIELDS: Final = frozenset(
-    {"metadata.namespace", "metadata.name", "spec.nodeName", "spec.schedulerName", "status.phase"}
+    {
+        *("metadata.namespace", "metadata.name", "spec.nodeName", "spec.schedulerName", "status.phase"),
+        *("status.nominatedNodeName", "reason", "reportingComponent"),
+    }
 )
 """The fields that selectors of this project name."""
 
 
 def selects(field_selector: str | None) -> Callable[[Manifest], bool]:
-    """Returns whether a Pod fits all terms (`field=value`, `field!=value`) of a selector; every object
+    """Returns whether an object fits all terms (`field=value`, `field!=value`) of a selector; every one
     fits None. ValueError: a field that no selector of this project names."""
     terms = [_term(text) for text in (field_selector or "").split(",") if text]
     return lambda manifest: all(term(manifest) for term in terms)
@@ -23,10 +26,10 @@ def _term(text: str) -> Callable[[Manifest], bool]:
     differs, path = path.endswith("!"), path.removesuffix("!")
     if path not in _FIELDS:
         raise ValueError(f"no selector for {path}")
-    part, field = path.split(".")
+    part, _, field = path.rpartition(".")
 
     def fits(manifest: Manifest) -> bool:
-        found: Any = (manifest.get(part) or {}).get(field) or ""
+        found: Any = ((manifest.get(part) or {}) if part else manifest).get(field) or ""
         return bool(found == value) is not differs
 
     return fits

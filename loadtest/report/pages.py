@@ -1,4 +1,4 @@
-"""The tables and plots of docs/performance.md, docs/scale.md and README, from what `bench` and
+"""The tables and plots of README and docs/performance.md, scale.md and sizing.md, from what `bench` and
 `bench-scale` have left in build.
 
 build/bench.json is kept beside the plots, in docs/performance: a test fails where pages or plots are not
@@ -31,6 +31,7 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_
 
 PAGE: Final = CHECKOUT / "docs/performance.md"
 README: Final = CHECKOUT / "README.md"
+SIZING: Final = CHECKOUT / "docs/sizing.md"
 SCALE: Final = CHECKOUT / "docs/scale.md"
 KEPT: Final = CHECKOUT / "docs/performance/bench.json"
 
@@ -45,7 +46,7 @@ def performance_page() -> None:
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(BUILD / "bench.json", KEPT)
     told = json.loads(KEPT.read_text())
-    for page in (README, PAGE):
+    for page in (README, PAGE, SIZING):
         page.write_text(renewed(page, told))
     for name, plot in plots(told).items():
         (KEPT.parent / name).write_bytes(plot)

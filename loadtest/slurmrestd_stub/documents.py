@@ -69,6 +69,7 @@ _KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "hostlist": hostlist.compress,
     "on_nodes": _on_nodes,
     "list": lambda value: ",".join(value or ()),
+    "array": lambda value: list(value or ()),
     "state": _state,
     "flags": sorted,
     "states": lambda states: sorted(states, key=lambda state: state in {"DRAIN", "EXTERNAL"}),

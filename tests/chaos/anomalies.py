@@ -22,10 +22,10 @@ from tests.chaos.plan import Odd
 GRACE_S = 20.0
 WAITS_S = 75.0
 """Of a Pod whose job Slurm forgot and is asked for again, while a native job has got its cores: that one
-is refused by the gate after 45 s, and its node is back some 10 s later (README)."""
+is refused by the gate after 45 s, and its node is back some 10 s later (docs/outages.md)."""
 RESTS_S = 150.0
 """Of a Pod that kube-scheduler did not bind, in the disorder of a storm, up to three times in a row: it
-rests for 30 s, 1 and 2 minutes (README)."""
+rests for 30 s, 1 and 2 minutes (docs/waiting.md)."""
 SWEPT_S = 45.0
 """Of a job whose Pod is gone: a new leader knows no tombstones, and one that a rollback of slurmctld's
 brings back then is ended in the leader's first rounds, some 30 s after it began to lead."""

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from deploy.local.chart import AGENT_NAME, NAMESPACE
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_config import AGENT_NAME, AGENT_NAMESPACE
 from deploy.local.layout import Layout
 from deploy.local.rendering import render
 from tests.end_to_end.actors import pod
 
-_OF_THE_ACCOUNT = ("--namespace", AGENT_NAMESPACE)
+_OF_THE_ACCOUNT = ("--namespace", NAMESPACE)
 
 
 def unbound_token(cluster: Cluster, *options: str) -> str:
@@ -27,7 +27,7 @@ def token_of_a_pod(cluster: Cluster, node: str | None) -> Iterator[str]:
     the Pod, which requests nothing."""
     name = f"agent-{node or 'nowhere'}"
     manifest = pod(name, cpu=None, memory=None, scheduler="nobody")
-    manifest["metadata"]["namespace"] = AGENT_NAMESPACE
+    manifest["metadata"]["namespace"] = NAMESPACE
     manifest["spec"] |= {"serviceAccountName": AGENT_NAME, "nodeName": node}
     created = cluster.kubectl("create", "-f", "-", "--output=json", stdin=json.dumps(manifest)).stdout
     uid = json.loads(created)["metadata"]["uid"]

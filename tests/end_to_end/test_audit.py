@@ -45,7 +45,7 @@ def submit(actors: Actors, job_id: int, admin_comment: str = "") -> int:
 def audit(actors: Actors, *options: str) -> tuple[int, dict[Difference, dict[str, Any]]]:
     """What the command says, and its exit status."""
     environment = {**os.environ, **actors.cluster.extender_environment}
-    command = [sys.executable, "-m", "extender.audit", "--output", "json", *options]
+    command = [sys.executable, "-m", "extender", "audit", "--output", "json", *options]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(done.stdout)["findings"]

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from deploy.local.chart import AGENT_NAME, NAMESPACE
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_config import AGENT_NAME, AGENT_NAMESPACE, admin_token
+from deploy.local.kubernetes_config import admin_token
 from deploy.local.layout import Layout
 from node_agent import node_devices
 from node_agent.node_condition import WITHDRAWN, Condition
@@ -34,9 +35,9 @@ NO_NODE = "this token of the node agent is bound to no Node"
 WIDER = "tests-may-write-nodes"
 """A role that allows more of Nodes than an agent's: in spite of it the policy refuses."""
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
-ACCOUNT = f"system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{AGENT_NAME}"
 KUBELET = f"system:node:{OWN}"
-NEIGHBOUR = f"system:serviceaccount:{AGENT_NAMESPACE}:slurm-extender"
+NEIGHBOUR = f"system:serviceaccount:{NAMESPACE}:slurm-extender"
 """Another account of the agents' namespace."""
 
 
@@ -261,7 +262,7 @@ def test_the_policy_is_for_agents_alone(callers: dict[str, Caller], user: str) -
 
 def test_an_agents_role_has_what_it_needs_and_no_more(callers: dict[str, Caller]) -> None:
     """Beside what any account has."""
-    for namespace in ("default", AGENT_NAMESPACE):
+    for namespace in ("default", NAMESPACE):
         assert callers["agent"].may(namespace) - callers[NEIGHBOUR].may(namespace) == {
             ("pods", "list"),
             ("pods", "watch"),

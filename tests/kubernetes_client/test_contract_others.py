@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from contextlib import suppress
 
 import pytest
 import trustme
 
+from deploy.local.cluster import Cluster
+from deploy.local.kubernetes_config import kubeconfig_of
+from deploy.local.layout import Layout
 from kubernetes_client.errors import Conflict, NotFound
-from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Manifest, Right
+from kubernetes_client.rest import KubernetesRest
 from tests.kubernetes_client.bench import Bench, conditions
 from tests.kubernetes_client.test_contract import condition, name_of, version
 
@@ -34,6 +39,57 @@ async def test_an_event_of_a_name_that_exists_already_stays_as_it_is(bench: Benc
         await bench.kubernetes.create_event("default", event(name, message))
     assert bench.read("events", name)["message"] == "first"
     bench.remove("events", name)
+
+
+async def test_events_are_selected_by_their_reason_and_by_the_program_that_tells_them(
+    bench: Bench,
+) -> None:
+    named = {
+        name: {"reason": reason, "reportingComponent": f"{program}-{bench.scheduler}"}
+        for name, reason, program in (
+            (bench.name(), "Preempted", "one"),
+            (bench.name(), "Preempted", "other"),
+            (bench.name(), "Granted", "one"),
+        )
+    }
+    for name, fields in named.items():
+        told = {**event(name, "m"), **fields, "reportingInstance": "i"}
+        await bench.kubernetes.create_event("default", told)
+    selector = f"reason=Preempted,reportingComponent=one-{bench.scheduler}"
+    found = (await bench.kubernetes.list("events", selector))["items"]
+    assert [name_of(each) for each in found] == [next(iter(named))]
+    for name in named:
+        bench.remove("events", name)
+
+
+# -- the server, and the account that asks
+
+
+async def test_the_server_tells_its_release_and_its_kinds(bench: Bench) -> None:
+    kubernetes = bench.kubernetes
+    assert re.fullmatch(r"v1\.\d+\.\d+\S*", await kubernetes.version())
+    assert "pods" in await kubernetes.kinds("v1")
+    admission = await kubernetes.kinds("admissionregistration.k8s.io/v1")
+    assert "validatingadmissionpolicies" in admission
+    assert await kubernetes.kinds("none.example.io/v1") == frozenset()
+
+
+async def test_an_account_is_told_who_it_is_and_what_it_may_do(bench: Bench) -> None:
+    assert (await bench.kubernetes.account())["username"] == "admin"
+    for right in (
+        Right("patch", "pods/status"),
+        Right("get", "leases", "coordination.k8s.io", "kube-system", "slurm-extender"),
+    ):
+        assert await bench.kubernetes.allows(right)
+
+
+@pytest.mark.real
+async def test_an_account_is_told_what_it_may_not_do(shared_cluster: Cluster) -> None:
+    kubeconfig = kubeconfig_of("system:kube-scheduler", Layout(shared_cluster.directory))
+    kubernetes = await KubernetesRest.connect(kubeconfig)
+    asked = [Right("create", "pods/binding"), Right("patch", "pods/status"), Right("create", "pods")]
+    assert [await kubernetes.allows(right) for right in asked] == [True, True, False]
+    await kubernetes.aclose()
 
 
 # -- Nodes

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from extender.leader.lease import NAME, Lease
+from extender.leader.lease import Lease
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
-from wellknown.names import JOBS_FROM
+from wellknown.names import JOBS_FROM, LEASE
 
 DURATION = 0.5  # seconds; a real one is a whole number
 
@@ -23,11 +23,11 @@ class OneLease(InMemoryKubernetes):
 
     @property
     def spec(self) -> Any:
-        return self.read("leases", NAME, "kube-system")["spec"]
+        return self.read("leases", LEASE, "kube-system")["spec"]
 
     @property
     def annotations(self) -> dict[str, str]:
-        return self.read("leases", NAME, "kube-system")["metadata"].get("annotations") or {}
+        return self.read("leases", LEASE, "kube-system")["metadata"].get("annotations") or {}
 
     @property
     def mark(self) -> str | None:
@@ -35,7 +35,7 @@ class OneLease(InMemoryKubernetes):
 
     def held_by(self, holder: str) -> None:
         """Somebody else writes that."""
-        self.edit("leases", NAME, {"spec": {"holderIdentity": holder}}, "kube-system")
+        self.edit("leases", LEASE, {"spec": {"holderIdentity": holder}}, "kube-system")
 
 
 class Replica:
@@ -100,6 +100,16 @@ async def test_a_leader_that_ends_gives_the_lease_back(kubernetes: OneLease) -> 
     async with running(Replica(kubernetes, "b")) as second:
         await soon(second.leads)
         assert kubernetes.spec["leaseTransitions"] == 1
+
+
+async def test_every_replica_tells_how_often_the_lease_has_changed_hands(kubernetes: OneLease) -> None:
+    async with running(Replica(kubernetes, "a")) as first:
+        await soon(first.leads)
+        await first.lease.held()
+    async with running(Replica(kubernetes, "b")) as second, running(Replica(kubernetes, "c")) as third:
+        await soon(second.leads)
+        await soon(third.follows)
+        assert (second.lease.transitions, third.lease.transitions) == (1, 1)
 
 
 async def test_a_follower_that_ends_leaves_the_lease_alone(kubernetes: OneLease) -> None:
@@ -192,7 +202,7 @@ async def test_a_leaders_mark_is_on_the_lease_for_the_next_one(kubernetes: OneLe
         await until(lambda: kubernetes.mark == "7@100")
         first.lease.mark = lambda: "9@100"
     assert kubernetes.mark == "9@100"
-    kubernetes.edit("leases", NAME, {"metadata": {"annotations": {"others": "x"}}}, "kube-system")
+    kubernetes.edit("leases", LEASE, {"metadata": {"annotations": {"others": "x"}}}, "kube-system")
     async with running(second):
         await soon(second.leads)
         assert second.lease.left == "9@100"

@@ -15,7 +15,7 @@ from loadtest.harness.bursts import Burst
 from loadtest.harness.meters import Histogram, MeterReading
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, key_figures
-from loadtest.report.pages import KEPT, PAGE, README, plots, renewed
+from loadtest.report.pages import KEPT, PAGE, README, SIZING, plots, renewed
 from loadtest.scenarios.bench import chosen, just_measured
 from loadtest.scenarios.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Owner, Scenario, Way
 
@@ -222,7 +222,7 @@ def told(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def test_the_page_is_what_its_figures_make() -> None:
     figures = json.loads(KEPT.read_text())
-    for page in (README, PAGE):
+    for page in (README, PAGE, SIZING):
         assert renewed(page, figures) == page.read_text(), "run `make performance-page`"
     for name, plot in plots(figures).items():
         assert (KEPT.parent / name).read_bytes() == plot, name

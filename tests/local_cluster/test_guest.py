@@ -17,7 +17,6 @@ import pytest
 from deploy.local.blueprint import port_names
 from deploy.local.errors import ClusterError
 from deploy.local.guest import oci
-from deploy.local.guest.agent import IMPORTED, locked
 from deploy.local.guest.connection import Connection
 from deploy.local.guest.inside import runner
 from deploy.local.guest.nodes import GPUS
@@ -75,26 +74,6 @@ def test_a_guest_that_cannot_be_is_refused_with_what_to_choose(
 
 def test_init_makes_as_many_devices_as_slurm_counts() -> None:
     assert f"for index in {' '.join(file[-1] for file in GPUS)}; do" in (INSIDE / "prepare").read_text()
-
-
-def test_what_the_agent_needs_is_taken_from_the_lock_with_what_that_needs() -> None:
-    lock = (
-        "".join(f"{name}==1 \\\n    --hash=sha256:0\n    # via ours\n" for name in ("other", "orjson"))
-        + "aiosignal==1 \\\n    --hash=sha256:1\n    # via\n    #   aiohttp\n    #   other\n"
-        + "frozenlist==1 ; sys_platform == 'linux' \\\n    --hash=sha256:2\n    # via aiosignal\n"
-    )
-    rest = sorted(IMPORTED - {"orjson"})
-    chosen = locked(lock + "".join(f"{name}==1\n" for name in rest))
-    names = [line.split("==")[0] for line in chosen.splitlines() if not line.startswith(" ")]
-    assert names == ["orjson", "aiosignal", "frozenlist", *rest]
-    assert "--hash=sha256:2" in chosen
-
-
-def test_the_agents_own_part_of_the_lock_has_neither_tools_nor_less_than_it_imports() -> None:
-    chosen = locked((CHECKOUT / "requirements.lock").read_text())
-    names = {line.split("==")[0] for line in chosen.splitlines() if "==" in line.split("#")[0]}
-    assert {"aiohttp", "multidict", "pydantic-core", "starlette", "pyyaml"} <= names
-    assert not {"mypy", "pytest", "ruff", "locust", "uv"} & names
 
 
 def test_the_images_are_the_same_each_time_and_three(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 import yaml
 
 from deploy.local.blueprint import port_names
+from deploy.local.chart import AGENT_NAME, AGENT_USER, NAMESPACE, Rendered, values_of
+from deploy.local.helm_binary import helm
 from deploy.local.kubernetes_binaries import BINARIES
 from deploy.local.kubernetes_components import (
     AUDIT,
@@ -20,18 +23,28 @@ from deploy.local.kubernetes_components import (
     store_components,
     write_audit,
 )
-from deploy.local.kubernetes_config import AGENT_NAME, AGENT_NAMESPACE, AGENT_USER, configured
-from deploy.local.kubernetes_objects import node_agent_objects
 from deploy.local.layout import Layout
-from deploy.local.rendering import render
+from deploy.local.progress import silent
+from deploy.local.scheduler_config import configured
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
 from tests.wellknown.test_names import NOTES
 from wellknown.names import DEFAULT_PREFIX, GATE
 
+pytestmark = pytest.mark.real  # Helm is built, once
+
+
+@cache
+def chart(spec: ClusterSpec) -> Rendered:
+    return Rendered.of(helm(silent), values_of(spec, 1, "ca"))
+
+
+def configuration(spec: ClusterSpec, *, others: bool = False) -> str:
+    return configured(chart(spec), spec, 1, Layout(Path("cluster")), others=others)
+
 
 def kube_scheduler(spec: ClusterSpec, *, others: bool = False) -> tuple[set[str], dict[str, Any]]:
     """The profiles and the extender of a kube-scheduler's configuration."""
-    rendered = yaml.safe_load(configured(spec, 1, Layout(Path("cluster")), others=others))
+    rendered = yaml.safe_load(configuration(spec, others=others))
     (extender,) = rendered["extenders"]
     return {profile["schedulerName"] for profile in rendered["profiles"]}, extender
 
@@ -60,9 +73,7 @@ def asked_by_kube_scheduler(spec: ClusterSpec) -> set[str]:
 
 def objects(spec: ClusterSpec) -> dict[tuple[str, str], Any]:
     """What is created in kube-apiserver, by kind and name."""
-    rendered = render("extender.yaml.j2", spec=spec, admission_port=1, ca_bundle="ca")
-    made = list(yaml.safe_load_all(rendered))
-    return {(each["kind"], each["metadata"]["name"]): each for each in made}
+    return {(each["kind"], each["metadata"]["name"]): each for each in chart(spec).wanted(spec)}
 
 
 def webhooks(spec: ClusterSpec) -> set[str]:
@@ -84,11 +95,11 @@ def test_an_extender_that_answers_less_is_asked_less() -> None:
 
 @pytest.mark.parametrize("on", [False, True])
 def test_our_own_profile_preempts_nobody_at_any_extension_point_unless_that_is_asked_for(
-    tmp_path: Path, on: bool
+    on: bool,
 ) -> None:
     """`postFilter` is that of single Pods alone; 1.37's for PodGroups is a field that 1.36 refuses."""
     spec = ClusterSpec(default_preemption=on)
-    others, ours = yaml.safe_load(configured(spec, 1, Layout(tmp_path)))["profiles"]
+    others, ours = yaml.safe_load(configuration(spec))["profiles"]
     assert others == {"schedulerName": "default-scheduler"}
     off = {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}}
     assert ours.get("plugins") == (None if on else off)
@@ -117,7 +128,7 @@ def test_slurms_pods_may_have_a_kube_scheduler_of_their_own_which_needs_the_exte
 
 def test_the_kube_scheduler_of_others_asks_as_the_page_shows() -> None:
     spec = ClusterSpec(own_scheduler=True, ignorable=True)
-    assert entry(configured(spec, 1, Layout(Path("cluster")), others=True)) == shown_for_others()
+    assert entry(configuration(spec, others=True)) == shown_for_others()
 
 
 def test_the_audit_goes_by_the_extenders_settings(tmp_path: Path) -> None:
@@ -130,7 +141,7 @@ def test_the_audit_goes_by_the_extenders_settings(tmp_path: Path) -> None:
     helped = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
     assert "every difference between both systems" in helped.stdout
     print_environment = "-c 'import json, os; print(json.dumps(dict(os.environ)))'"
-    exported = command.read_text().replace("-m extender.audit", print_environment)
+    exported = command.read_text().replace("-m extender audit", print_environment)
     printed = subprocess.run(["sh", "-c", exported], capture_output=True, text=True, check=True)
     settings = extender_environment("extender", spec, ports, layout)
     assert json.loads(printed.stdout).items() >= settings.items()
@@ -149,10 +160,14 @@ def test_what_the_extender_notes_is_dropped_from_copies_of_any_pod_and_guarded()
         assert sorted(keys) == sorted(NOTES)
 
 
+def is_agents(manifest: dict[str, Any]) -> bool:
+    return bool(manifest["metadata"]["labels"].get("app.kubernetes.io/component") == "node-agent")
+
+
 def test_the_objects_name_nothing_else_that_the_extender_does_not_know() -> None:
     spec = ClusterSpec(validates_pods=True, namespaces=("team-a",))
-    rendered = render("extender.yaml.j2", spec=spec, admission_port=1, ca_bundle="ca")
-    keys = set(re.findall(r"(?:'|key: )(slurm-extender\.io/[\w-]+)", rendered))
+    rendered = json.dumps([each for each in objects(spec).values() if not is_agents(each)])
+    keys = set(re.findall(r"(?:'|\"key\": \")(slurm-extender\.io/[\w-]+)", rendered))
     assert keys == {*NOTES, GATE, "slurm-extender.io/every-pod"}
     assert set(re.findall(r"startsWith\('([^']+\.com/)'\)", rendered)) == {DEFAULT_PREFIX}
 
@@ -170,14 +185,13 @@ def test_a_pod_that_has_a_job_is_not_made_larger_while_it_runs() -> None:
 def test_the_guests_agent_has_the_role_of_the_agents_account(guest: bool) -> None:
     """And a static token, which names no Node: the policy must not be asked of it. What the policy says
     is tried by a real kube-apiserver: tests/end_to_end/test_own_node.py."""
-    made = {
-        each["kind"]: each for each in yaml.safe_load_all(node_agent_objects(ClusterSpec(guest=guest)))
-    }
+    spec = ClusterSpec(guest=guest, extender=False)
+    made = {each["kind"]: each for each in chart(spec).wanted(spec)}
     account, *users = made["ClusterRoleBinding"]["subjects"]
-    assert account == {"kind": "ServiceAccount", "name": AGENT_NAME, "namespace": AGENT_NAMESPACE}
+    assert account == {"kind": "ServiceAccount", "name": AGENT_NAME, "namespace": NAMESPACE}
     assert [user["name"] for user in users] == ([AGENT_USER] if guest else [])
     (only,) = made["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
-    whom = f"'system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}'"
+    whom = f"'system:serviceaccount:{NAMESPACE}:{AGENT_NAME}'"
     assert only["expression"] == f"request.userInfo.username == {whom}"
 
 

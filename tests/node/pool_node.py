@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import yaml
 
+from deploy.local.chart import POOLS_NAMESPACE
 from deploy.local.guest.machine import HOST
 from deploy.local.guest.oci import SLURMD
-from deploy.local.kubernetes_config import POOLS_NAMESPACE
 from deploy.local.layout import Layout
 from deploy.local.spec import GUEST, GUEST_CPUS, GUEST_GPUS, GUEST_MEMORY_MB
 from tests.end_to_end.actors import Manifest, eventually

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from deploy.local.chart import POOLS_NAMESPACE
 from deploy.local.guest.nodes import GPUS
-from deploy.local.kubernetes_config import POOLS_NAMESPACE
 from deploy.local.spec import DEFAULT_RELEASE, GUEST, GUEST_CPUS
 from tests.end_to_end.actors import Actors, eventually
 from tests.node.conftest import Guest

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.watch import Change, ResourceWatch
 from node_agent import agent as agent_module
 from node_agent import device_health, native_jobs, node_devices
-from node_agent.agent import Figures
+from node_agent.figures import METRICS, registry_of
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.machine import names
 from node_agent.node_condition import Condition
@@ -208,9 +208,7 @@ async def test_a_pod_that_cannot_have_its_devices_is_told_of(one_driver: Node) -
 
 
 def figure(agent: Agent, name: str, **labels: str) -> float:
-    registry = CollectorRegistry()
-    registry.register(Figures(agent))
-    value = registry.get_sample_value(name, labels)
+    value = registry_of(agent).get_sample_value(name, labels)
     assert value is not None, f"{name} {labels}"
     return value
 
@@ -223,6 +221,17 @@ async def test_the_devices_are_counted(one_driver: Node) -> None:
         of = {"gres": "gpu", "type": ""}
         assert figure(agent, "node_agent_devices", **of) == 3
         assert figure(agent, "node_agent_devices_failed", **of) == 1
+
+
+async def test_the_agent_tells_what_its_table_has_and_nothing_else(one_driver: Node) -> None:
+    node = one_driver
+    async with node.agent() as agent:
+        told = {family.name: family.type for family in registry_of(agent).collect()}
+        own = {name: kind for name, kind in told.items() if not name.startswith("process_")}
+        assert own == {each.name.removesuffix("_total"): each.kind for each in METRICS}
+        assert figure(agent, "node_agent_ready") == 1
+        assert abs(figure(agent, "node_agent_last_look_timestamp_seconds") - time.time()) < 60
+        assert figure(agent, "node_agent_gres_mismatches") == 0
 
 
 async def test_pods_of_other_nodes_do_not_count(one_driver: Node) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from node_agent.agent import Figures
 from node_agent.claims import Claim
+from node_agent.figures import registry_of
 from node_agent.keeper import Keeper
 from node_agent.machine.devices import Device, Names
 from node_agent.machine.numbered import Machine, Number
@@ -174,7 +174,8 @@ async def test_a_pod_with_such_a_container_has_less_than_its_job_until_that_is_g
             assert agent.problems.keys() == {f"ml/{A}"}
             assert words.startswith("container c was made without the node agent, and lacks /")
             assert words.endswith("/z")
-            assert next(iter(Figures(agent).collect())).samples[0].value == 1
+            name = "node_agent_pods_with_less_than_their_jobs"
+            assert registry_of(agent).get_sample_value(name) == 1
             node.start(A)
             assert await runtime.runs(pod) == ""  # it is in nobody's way
             assert agent.problems

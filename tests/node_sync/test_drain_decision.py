@@ -34,7 +34,7 @@ from slurm_client.model import Node as SlurmNode
 from tests.builders import kube_node, node_manifest
 from tests.placement.ledger_steps import bound_pod, job_id_of
 from tests.placement.ledger_world import World
-from wellknown.names import SLURM_OUT_OF_SERVICE
+from wellknown.names import SLURM_OUT_OF_SERVICE, NodeReason
 
 NOW = 1_800_000_000.0
 SETTINGS = DrainSettings(keys=frozenset({"disk"}), taint=True, conditions=frozenset({"Gpu"}))
@@ -391,6 +391,17 @@ def test_nodes_are_counted_by_what_they_are_drained_for() -> None:
         observed(),
     ]
     assert Tally.of(nodes, AT) == Tally({Why.CORDONED: 1, Why.NOT_READY: 1})
+
+
+def test_the_oldest_drain_of_each_cause_is_told() -> None:
+    told = [
+        NodeCondition(True, NodeReason.DRAINED_FOR_KUBERNETES, "", since=since) for since in (30.0, 20.0)
+    ]
+    nodes = [observed(DRAINED, cordoned=True, told=each) for each in told]
+    by_hand = NodeCondition(True, NodeReason.DRAINED_IN_SLURM, "", since=10.0)
+    nodes.append(observed(slurm_node("DRAIN", reason=BY_HAND), told=by_hand))
+    tally = Tally.of(nodes, AT)
+    assert (tally.drained, tally.oldest) == ({Why.CORDONED: 2}, {Why.CORDONED: 20.0})
 
 
 # Pods that stay

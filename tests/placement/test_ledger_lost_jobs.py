@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from extender.placement.ledger import Ledger
 from extender.record.events import ClusterObserved, ExcludeNodes, OrphanFound, Submit
+from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_steps import (
@@ -114,6 +116,22 @@ def test_a_bound_pod_that_only_an_earlier_leader_knew_as_allowed_gets_its_job_on
     assert Submit in kinds(settle(world))
     (job,) = world.live_jobs(uid)
     assert job.required_nodes == (node,)
+
+
+def test_the_observer_hears_once_of_a_bound_pods_job_that_slurm_has_lost() -> None:
+    world, lost = World(), list[State]()
+
+    def observe(before: Placeholder | None, after: Placeholder) -> None:
+        if before is not None and before.state is after.state:
+            assert (before.job.lost, after.job.lost) == (False, True)
+            lost.append(after.state)
+
+    world.acting.ledger = Ledger(world.rules, observe)
+    world.tell(ClusterObserved(VIEW))
+    forget_the_job(world, bound_pod(world))
+    for _ in range(world.rules.confirmations + 2):
+        poll(world)
+    assert lost == [State.BOUND]
 
 
 def test_a_pod_that_was_being_bound_when_slurm_forgot_its_job_gets_it_back() -> None:

@@ -49,6 +49,11 @@ async def test_the_configuration_names_the_limits_that_job_ids_need(bench: Bench
     assert configuration.kill_wait_s
     assert configuration.boot_time
     assert configuration.slurm_user_id is not None
+    assert configuration.slurm_user
+    assert configuration.task_plugins is not None
+    assert configuration.proctrack_type
+    for programs in (configuration.prologs, configuration.slurmctld_prologs):
+        assert programs == ()
 
 
 async def test_ids_are_taken_above_those_that_slurm_gives_by_itself(bench: Bench) -> None:

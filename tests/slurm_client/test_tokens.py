@@ -140,3 +140,17 @@ def test_claims_are_read_without_checking_the_signature() -> None:
 def test_what_is_no_jwt_has_no_claims(token: str) -> None:
     assert expiry(token) is None
     assert user(token) is None
+
+
+def test_a_token_says_how_long_it_lives(file: Path) -> None:
+    source = TokenFile(file)
+    for claims, expected in (
+        ({"iat": 10, "exp": 70.5}, (10.0, 70.5)),
+        ({"exp": 70}, (None, 70.0)),
+        ({"iat": "soon"}, (None, None)),
+    ):
+        file.write_text(jwt(**claims))
+        assert source.refresh("") is True
+        assert source.lifetime() == expected
+    file.unlink()
+    assert TokenFile(file).lifetime() == (None, None)

@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from deploy.local.chart import POOLS_NAMESPACE
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from deploy.local.kubernetes_config import POOLS_NAMESPACE
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Manifest
 from kubernetes_client.rest import KubernetesRest

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deploy.local.accounting import Reservation, reserved
-from deploy.local.kubernetes_config import POOLS_NAMESPACE
+from deploy.local.chart import POOLS_NAMESPACE
 from tests.end_to_end.actors import eventually
 from tests.end_to_end.agent_account import token_of_a_pod
 from tests.end_to_end.test_own_node import Caller

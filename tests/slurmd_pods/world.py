@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import yaml
 
-from deploy.local.kubernetes_config import POOLS_NAMESPACE
+from deploy.local.chart import POOLS_NAMESPACE
 from slurm_client import hostlist
 from tests.end_to_end.actors import Actors, eventually, eventually_not
 from tests.slurmd_pods.fleet import Fleet, options_of

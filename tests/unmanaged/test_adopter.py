@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.control.dispatcher import Dispatcher
-from extender.node_sync.drain_decision import Tally
 from extender.placement.ledger import Ledger
 from extender.request.translation import TranslationConfig
 from extender.telemetry import Telemetry
+from extender.telemetry.leader_states import Sources
 from extender.unmanaged import adopter
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, Stage
@@ -164,7 +164,7 @@ async def test_without_guests_slurm_is_not_asked() -> None:
 
 def test_the_metric_counts_guests_by_stage() -> None:
     telemetry = Telemetry()
-    with telemetry.placement.leading(tuple, Tally, lambda: {Stage.REJECTED_BY_SLURM: 2}):
+    with telemetry.placement.leading(Sources(adopted_pods=lambda: {Stage.REJECTED_BY_SLURM: 2})):
         value = telemetry.registry.get_sample_value(
             "slurm_extender_adopted", {"stage": "rejected_by_slurm"}
         )

@@ -55,9 +55,10 @@ class Pushed:
         self._token_file = token_file
         self.jobs: list[int] = []
         self.gate = Shut()
+        self.answers: list[str] = []
         application = FastAPI()
         application.include_router(
-            router(TokenFile(token_file), self.jobs.append, cast(Gate, self.gate))
+            router(TokenFile(token_file), self.jobs.append, cast(Gate, self.gate), self.answers.append)
         )
         transport = httpx.ASGITransport(application, raise_app_exceptions=False)
         self._client = httpx.AsyncClient(transport=transport, base_url="http://extender")
@@ -195,6 +196,16 @@ async def test_a_placeholder_of_which_the_extender_hears_a_moment_later_waits_fo
 async def test_any_other_job_waits_for_the_pods_that_are_there(pushed: Pushed) -> None:
     pushed.gate.answer = ("default/a",)
     assert (await pushed.is_clear(f"node-1?wait=5&job={JOB}")).status_code == 409
+
+
+async def test_answers_are_counted_in_a_word(pushed: Pushed) -> None:
+    for answer in ((), ("default/a",), NotOurs(), NotLeading(), Unreachable("slurmctld is down")):
+        pushed.gate.answer = answer
+        await pushed.is_clear()
+    pushed.gate.placeholders = {JOB}
+    await pushed.is_clear(f"node-1?job={JOB}")
+    await pushed.is_clear(token="guess")
+    assert pushed.answers == ["clear", "pods", "not-ours", "not-leading", "failed", "placeholder"]
 
 
 async def test_that_a_node_is_not_this_clusters_is_an_answer_of_its_own(pushed: Pushed) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from extender.admission.review import ObjectRequest, PodRequest
 from extender.admission.validate import review_object, review_pod
 from extender.policy.rules import OPEN
-from extender.request.annotations import ANNOTATIONS
+from extender.request.annotations import ANNOTATIONS, PUBLISHED
 from tests.builders import PREFIX, TRANSLATION, Manifest, container, pod_manifest
 from tests.verbs.callers import Listeners, body
 from wellknown.names import ATTEMPT, GATE
@@ -95,7 +95,7 @@ async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page(
     assert first == "Slurm cannot run this Pod:"
     for line, problem, page in zip(lines, told, pages, strict=True):
         assert line.startswith(f"- {problem}")
-        assert line.endswith(f" (docs/annotations.md#{page})")
+        assert line.endswith(f" ({PUBLISHED}docs/annotations.md#{page})")
 
 
 async def test_where_the_page_is_served_is_a_setting() -> None:

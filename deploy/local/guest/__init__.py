@@ -8,6 +8,8 @@ tree.py      its root file system, of Debian's packages
 oci.py       the images of its containers, made without a registry
 agent.py     what Python packages the node agent needs
 image.py     the disk that all of this is on
+disk.py      how a disk is written
+store.py     a second disk, of images that containerd has from the start
 machine.py   how it is booted, and what of it the host reaches
 connection.py what the host does in it: programs, files
 program.py   one program of the guest as a component of the cluster

@@ -2,14 +2,17 @@
 node agent imports. Nobody writes to it: QEMU keeps what the guest writes in a file of its own."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from deploy.local.cache import build_once, cache_folder, recipe_hash
-from deploy.local.debian import find_tool, install, run
+from deploy.local.debian import install, run
 from deploy.local.guest import agent, oci
+from deploy.local.guest.disk import write_disk
+from deploy.local.guest.store import store_disk
 from deploy.local.guest.tree import TOOLS, compile_python, guest_tree, kernel_of, python_of
 from deploy.local.kubernetes_binaries import kubelet
 from deploy.local.progress import Report
@@ -19,21 +22,21 @@ OURS: Final = "/opt/guest"
 PACKAGES: Final = f"{OURS}/packages"
 """The Python packages, in the guest."""
 _INSIDE: Final = Path(__file__).with_name("inside")
-_SIZE: Final = "4G"  # sparse
-_FEATURES: Final = ("-O", "^has_journal", "-E", "lazy_itable_init=1")
 
 
 @dataclass(frozen=True, slots=True)
 class GuestImage:
-    """What QEMU boots: the paths of the kernel and of the disk."""
+    """What QEMU boots: the paths of the kernel and of the disk, and of a second disk with containerd's
+    images; "": there is none."""
 
     kernel: str
     disk: str
+    store: str = ""
 
 
-def guest_image(release: str, report: Report) -> GuestImage:
-    """The guest with this release of Slurm, made now if this machine has not got it; also installs what
-    boots it. Raises ClusterError."""
+def guest_image(release: str, archives: Sequence[str], report: Report) -> GuestImage:
+    """The guest with this release of Slurm, and the container images of these archives, made now if this
+    machine has not got it; also installs what boots it. Raises ClusterError."""
     install(TOOLS)
     tree = guest_tree(release, report)
     program = kubelet(report)
@@ -47,20 +50,21 @@ def guest_image(release: str, report: Report) -> GuestImage:
             run(["cp", "--archive", str(tree), str(root)])
             _add_ours(root, program, packages)
             shutil.copy(kernel_of(tree), place / "vmlinuz")
-            _write_disk(root, place / "disk.img")
+            write_disk(root, place / "disk.img")
 
     sources = [Path(__file__), Path(oci.__file__), *sorted(_INSIDE.iterdir())]
     recipe = [path.read_bytes() for path in sources if path.is_file()]
     made_from = [str(path).encode() for path in (tree, program, packages)]
     place = cache_folder() / f"guest-disk-{release}-{recipe_hash(*recipe, *made_from)}"
     build_once(place, build, report)
-    return GuestImage(kernel=str(place / "vmlinuz"), disk=str(place / "disk.img"))
+    store = str(store_disk(tree, list(map(Path, archives)), report)) if archives else ""
+    return GuestImage(kernel=str(place / "vmlinuz"), disk=str(place / "disk.img"), store=store)
 
 
 def _add_ours(root: Path, program: Path, packages: Path) -> None:
     ours = root / OURS.removeprefix("/")
     ours.mkdir()
-    for name in ("init", "prepare", "runner.py"):
+    for name in ("init", "prepare", "runner.py", "gateway.py"):
         shutil.copy(_INSIDE / name, ours)
     units = root / "etc/systemd/system"
     shutil.copy(_INSIDE / "guest.service", units)
@@ -73,9 +77,3 @@ def _add_ours(root: Path, program: Path, packages: Path) -> None:
     oci.write_images(ours / "images.tar", root / "usr/bin/busybox", applets)
     shutil.copytree(packages, root / PACKAGES.removeprefix("/"))
     compile_python(root, OURS)
-
-
-def _write_disk(root: Path, disk: Path) -> None:
-    mke2fs = find_tool("mke2fs")
-    assert mke2fs is not None  # it was installed
-    run([mke2fs, "-q", "-t", "ext4", *_FEATURES, "-d", str(root), str(disk), _SIZE])

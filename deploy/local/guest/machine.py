@@ -20,6 +20,7 @@ SAME_PORTS: Final = (
     "kubelet",
     "node-agent-metrics",
     "node-agent-health",
+    "gateway",
 )
 """What listens in the guest on the port of that name, which is the same here and there."""
 PORTS: Final = (GUEST, *SAME_PORTS)
@@ -80,6 +81,13 @@ def _qemu(driver: str, image: GuestImage, ports: dict[str, int], layout: Layout)
         *("-kernel", image.kernel, "-append", said),
         *("-drive", f"file={image.disk},format=raw,if=none,id=disk,snapshot=on"),
         *("-device", "nvme,drive=disk,serial=disk"),
+        *(_store(image.store) if image.store else ()),
         *("-netdev", f"user,id=net,{forwarded}"),
         *("-device", "virtio-net-pci,netdev=net,romfile="),
     )
+
+
+def _store(disk: str) -> tuple[str, ...]:
+    """The disk of containerd's images; inside/prepare mounts it."""
+    drive = f"file={disk},format=raw,if=none,id=store,snapshot=on"
+    return ("-drive", drive, "-device", "virtio-blk-pci,drive=store")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import httpx
 
+from deploy.local.chart import AGENT_USER, POOLS_NAMESPACE
 from deploy.local.components import Component, answers
 from deploy.local.guest.agent import OURS as AGENT_PACKAGES
 from deploy.local.guest.connection import Connection
@@ -20,7 +21,7 @@ from deploy.local.guest.image import OURS, PACKAGES
 from deploy.local.guest.machine import ADDRESS, HOST
 from deploy.local.guest.oci import PAUSE
 from deploy.local.kubernetes_components import api_client
-from deploy.local.kubernetes_config import AGENT_USER, NODE_USER, POOLS_NAMESPACE, user_token
+from deploy.local.kubernetes_config import API_SERVICE, NODE_USER, user_token
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.namespaces import Bind
 from deploy.local.rendering import render
@@ -32,6 +33,9 @@ GPUS: Final = tuple(f"/dev/fgpu{index}" for index in range(GUEST_GPUS))
 
 GPU: Final = "example.com/gpu"
 """Their extended resource."""
+SLURMRESTD: Final = "10.96.0.2:6820"
+"""Where Pods find slurmrestd, where the gateway runs."""
+_GATEWAY_CERTIFICATE: Final = "/etc/kubernetes/gateway.pem"
 _WITHOUT_NRI: Final = ("24.11",)
 """Debian's containerd beside that Slurm is 1.7."""
 _CHECKOUT: Final = f"{OURS}/checkout"
@@ -71,7 +75,7 @@ def guest_binds(spec: ClusterSpec, layout: Layout) -> list[Bind]:
 
 def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """Everything that the guest's programs read, once what the host's read is written."""
-    for name in ("slurmd", "containerd", "kubelet"):
+    for name in ("slurmd", "containerd", "kubelet", "gateway"):
         (layout.guest / name / "etc/kubernetes").mkdir(parents=True)
     (layout.guest / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {GUEST}\n")
     if not spec.guest_in_pool:
@@ -81,6 +85,9 @@ def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
     config = containerd / "containerd/config.toml"
     _write(config, "containerd.toml.j2", spec=spec, pause=PAUSE, systemd=systemd)
     _write(containerd / "cni/net.d/10-ptp.conflist", "cni.json.j2")
+    shown = [layout.kubernetes / f"kube-apiserver.{part}" for part in ("crt", "key")]
+    certificate = layout.guest / "gateway" / _GATEWAY_CERTIFICATE.removeprefix("/")
+    certificate.write_text("".join(part.read_text() for part in shown))
     kubelet = layout.guest / "kubelet/etc/kubernetes"
     _write(kubelet / "kubelet.yaml", "kubelet.yaml.j2", spec=spec, ports=ports)
     shutil.copy(layout.kubernetes / "ca.crt", kubelet)
@@ -142,6 +149,19 @@ def node_agent(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Comp
         name="node-agent",
         argv=_program(ports, layout, "node-agent", agent_argv(spec, ports, "run"), ours),
         is_ready=lambda: answers(f"http://127.0.0.1:{ports['node-agent-health']}/readyz"),
+        ready_within_s=120.0,
+    )
+
+
+def gateway(ports: dict[str, int], layout: Layout) -> Component:
+    """The network between the host's control plane and Pods (inside/gateway.py)."""
+    services = {f"{API_SERVICE}:443": "kube-apiserver", SLURMRESTD: "slurmrestd"}
+    forwards = [f"{address}={HOST}:{ports[name]}" for address, name in services.items()]
+    argv = ("python3", f"{OURS}/gateway.py", str(ports["gateway"]), _GATEWAY_CERTIFICATE, *forwards)
+    return Component(
+        name="gateway",
+        argv=_program(ports, layout, "gateway", argv),
+        is_ready=lambda: "serves" in layout.log("gateway").read_text(),
         ready_within_s=120.0,
     )
 

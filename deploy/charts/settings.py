@@ -1,0 +1,141 @@
+"""The settings of both programs as values of the chart: which the chart makes of other values, and what
+the others may be. The programs' own models are the source.
+"""
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
+from pydantic_settings import BaseSettings
+
+from extender.settings import Settings as ExtenderSettings
+from node_agent.settings import Settings as AgentSettings
+
+_FIXED: Final = "the chart"
+EXTENDER_MADE: Final[Mapping[str, str]] = {
+    "kubeconfig": _FIXED,
+    "namespace": "the release's namespace",
+    "scope": "`scheduler.scope`",
+    "pod_selector": "`scheduler.podSelector`",
+    "scheduler_name": "`scheduler.name`",
+    "scheduler_config_file": "`scheduler.mode`",
+    "gres": "`gpuTypes`",
+    "slurmrestd_url": "`slurm.restUrl`",
+    "slurm_token_file": "`slurm.tokenSecret`",
+    "kill_wait_s": "`slurmKillWait`",
+    "policy_file": "`policy`",
+    "policy": "`policy.preset`",
+    "pools_file": "`pools`",
+    "pools_namespace": "`pools.namespace`",
+    "replica": "the Pod's name",
+    "listen_address": _FIXED,
+    "scheduler_address": "`scheduler.mode`",
+    "scheduler_client_ca_file": "`scheduler.existing.clientCASecret`",
+    "scheduler_port": _FIXED,
+    "admission_port": _FIXED,
+    "hooks_port": _FIXED,
+    "metrics_port": _FIXED,
+    "health_port": _FIXED,
+    "tls_cert_file": "`webhooks.certificates`",
+    "tls_key_file": "`webhooks.certificates`",
+    "tls_secret": "`webhooks.certificates`",
+    "tls_names": "the Service's name",
+    "admission_client_ca_file": "`webhooks.certificates.clientCASecret`",
+    "webhook_configuration": "the objects' name",
+    "hooks_token_file": "`hooks.tokenSecret`",
+}
+"""Settings that are made of something else, and of what."""
+AGENT_MADE: Final[Mapping[str, str]] = {
+    "node": "the Pod's Node",
+    "pod_uid": "the Pod's uid",
+    "gres": "`nodeAgent.gresList`",
+    "kubeconfig": _FIXED,
+    "cgroups": _FIXED,
+    "nri": "`nodeAgent.nri`",
+    "cdi": _FIXED,
+    "resources": "`gpuTypes`",
+    "slurmd_namespace": "`pools.namespace`",
+    "node_name_label": "`extender.settings.nodeNameLabel`",
+    "bpf": _FIXED,
+    "socket": _FIXED,
+    "listen_address": _FIXED,
+    "metrics_port": _FIXED,
+    "health_port": _FIXED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a program."""
+
+    name: str
+    variable: str
+    """In the environment."""
+    schema: Mapping[str, Any]
+    default: object
+    words: str
+    """Its docstring in the code, in one line."""
+    made_of: str | None
+    """Where the chart makes it; None: its own value."""
+
+    @property
+    def key(self) -> str:
+        """Its name among the chart's values."""
+        return to_camel(self.name)
+
+
+def extender_settings() -> list[Setting]:
+    return list(_settings(ExtenderSettings, EXTENDER_MADE))
+
+
+def agent_settings() -> list[Setting]:
+    return list(_settings(AgentSettings, AGENT_MADE))
+
+
+def definition(settings: list[Setting]) -> dict[str, Any]:
+    """Returns the JSON Schema of the values: each by either name, and no setting by both."""
+    own = [each for each in settings if each.made_of is None]
+    properties, twice = dict[str, Any](), list[dict[str, Any]]()
+    for each in own:
+        upper = each.name.upper()
+        properties |= {each.key: each.schema, upper: each.schema}
+        if upper != each.key:
+            twice.append({"not": {"required": [each.key, upper]}})
+    return {"type": "object", "additionalProperties": False, "properties": properties, "allOf": twice}
+
+
+def _settings(model: type[BaseSettings], made: Mapping[str, str]) -> Iterator[Setting]:
+    words = _docstrings(model)
+    prefix = model.model_config["env_prefix"]
+    for name, described in model.model_json_schema()["properties"].items():
+        schema, default = _simple(described), described.get("default")
+        yield Setting(
+            name, f"{prefix}{name.upper()}", schema, default, words.get(name, ""), made.get(name)
+        )
+
+
+def _simple(described: Mapping[str, Any]) -> dict[str, Any]:
+    """What a value may be: lists also as the environment has them, with commas; maps as text alone."""
+    options = [each for each in described.get("anyOf", [described]) if each.get("type") != "null"]
+    if len(options) > 1:  # a quantity
+        return {"type": ["number", "string"]}
+    kept = {key: value for key, value in options[0].items() if key not in ("default", "title", "format")}
+    if kept["type"] == "array":
+        return {"type": ["array", "string"], "items": {"type": "string"}}
+    return {"type": "string"} if kept["type"] == "object" else kept
+
+
+def _docstrings(model: type[BaseSettings]) -> dict[str, str]:
+    """Returns the text below each field."""
+    (definition,) = ast.parse(inspect.getsource(model)).body
+    assert isinstance(definition, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            text = below.value if isinstance(below, ast.Expr) else None
+            if isinstance(text, ast.Constant):
+                found[field.target.id] = " ".join(str(text.value).split())
+    return found

@@ -1,0 +1,57 @@
+{{/* What the extender notes on Pods. A fixed list, since a Pod may have tens of thousands of annotations. */}}
+{{- define "slurm-extender.bookkeeping" -}}
+      ['slurm-extender.io/adopted-as', 'slurm-extender.io/attempt', 'slurm-extender.io/granted',
+       'slurm-extender.io/job-id', 'slurm-extender.io/job-proof', 'slurm-extender.io/node',
+       'slurm-extender.io/feasible-nodes', 'slurm-extender.io/capacity-freed']
+{{- end -}}
+
+{{/*
+What a Pod requests of a resource before and after a change: of itself, else of the containers that run. Without
+optMap, which does not compile on 1.31.
+*/}}
+{{- define "slurm-extender.requested" -}}
+      [oldObject, object].map(pod,
+        (pod.spec.?resources.?requests[?'{{ . }}'].hasValue()
+          ? [pod.spec.?resources.?requests[?'{{ . }}'].value()]
+          : (pod.spec.containers + pod.spec.?initContainers.orValue([]).filter(
+               one, one.?restartPolicy.orValue('') == 'Always')
+            ).map(one, one.?resources.?requests[?'{{ . }}'].orValue('0'))
+        ).map(amount, quantity(amount).asApproximateFloat()).sum())
+{{- end -}}
+
+{{/* How a Pod asks for Slurm: by its scheduler or by an annotation. */}}
+{{- define "slurm-extender.asksForSlurm" -}}
+      object.spec.schedulerName == '{{ .Values.scheduler.name }}' ||
+      (has(object.metadata.annotations) &&
+       object.metadata.annotations.exists(key, key.startsWith('{{ include "slurm-extender.annotationPrefix" . }}')))
+{{- end -}}
+
+{{- define "slurm-extender.annotationPrefix" -}}
+{{- default (default "sunk.coreweave.com/" .Values.extender.settings.ANNOTATION_PREFIX) .Values.extender.settings.annotationPrefix -}}
+{{- end -}}
+
+{{/* How kube-apiserver reaches a webhook: [root, path]. The replicas write an authority of their own by themselves. */}}
+{{- define "slurm-extender.at" -}}
+{{- $root := index . 0 -}}{{- $path := index . 1 -}}
+{{- if $root.Values.extender.outside.enabled }}
+url: {{ required "extender.outside.url: the address at which kube-apiserver finds the webhooks" $root.Values.extender.outside.url | trimSuffix "/" }}{{ $path }}
+{{- else }}
+service:
+  name: {{ include "slurm-extender.fullname" $root }}
+  namespace: {{ $root.Release.Namespace }}
+  path: {{ $path }}
+  port: 443
+{{- end }}
+{{- if and (eq $root.Values.webhooks.certificates.mode "secret") $root.Values.webhooks.certificates.caBundle }}
+caBundle: {{ $root.Values.webhooks.certificates.caBundle }}
+{{- end }}
+{{- end -}}
+
+{{- define "slurm-extender.webhookMetadata" -}}
+name: {{ include "slurm-extender.fullname" . }}
+labels: {{- include "slurm-extender.labels" . | nindent 2 }}
+{{- if eq .Values.webhooks.certificates.mode "certManager" }}
+annotations:
+  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/{{ include "slurm-extender.fullname" . }}-webhooks
+{{- end }}
+{{- end -}}

@@ -1,0 +1,29 @@
+{{/* Addresses of a rule: ["from" or "to", ranges]. No range: every address. */}}
+{{- define "slurm-extender.peers" -}}
+{{- with index . 1 -}}
+{{ index $ 0 }}:
+{{- range . }}
+- ipBlock: {cidr: {{ . | quote }}}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* What every component calls: names, and kube-apiserver. */}}
+{{- define "slurm-extender.egress" -}}
+- ports:
+  - {port: 53, protocol: UDP}
+  - {port: 53, protocol: TCP}
+- ports:
+  {{- range .Values.networkPolicy.kubeApiServer.ports }}
+  - {port: {{ . }}}
+  {{- end }}
+  {{- include "slurm-extender.peers" (list "to" .Values.networkPolicy.kubeApiServer.cidrs) | nindent 2 }}
+{{- end -}}
+
+{{/* slurmrestd, at the port of its address. */}}
+{{- define "slurm-extender.slurmEgress" -}}
+{{- $slurm := urlParse (default "http://none:6820" .Values.slurm.restUrl) -}}
+- ports:
+  - {port: {{ splitList ":" $slurm.host | rest | last | default (eq $slurm.scheme "https" | ternary "443" "80") }}}
+  {{- include "slurm-extender.peers" (list "to" .Values.networkPolicy.slurm.cidrs) | nindent 2 }}
+{{- end -}}

@@ -1,0 +1,15 @@
+"""The container images of everything that runs in Pods, and what makes them: `python -m deploy.images`.
+
+python.Dockerfile     the extender and the node agent
+slurm.Dockerfile      slurmd, slurmctld, slurmrestd, and where people log in
+scheduler.Dockerfile  kube-scheduler, for the tests: elsewhere Kubernetes' own image is used
+debian-packages       what the first two have Debian's packages by
+requirements.py       which part of requirements.lock a program needs
+
+image.py      the images that there are
+base.py       the root file system that the builds begin with, where no registry can be reached
+network.py    what builds have to know of this machine's network
+buildah.py    one build, by buildah: it needs no daemon
+builder.py    images as files, built once
+archive.py    what is in such a file
+"""

@@ -1,0 +1,99 @@
+"""What is in an OCI archive: an image's configuration and files, read without any tool."""
+
+import gzip
+import json
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from deploy.local.errors import ClusterError
+
+_GZIP: Final = b"\x1f\x8b"
+_SET_ID: Final = 0o6000
+_CACHES: Final = ("var/cache/", "var/lib/apt/", "var/log/", "root/.cache/", "tmp/", "build/")
+"""Where builds leave what is of no use later."""
+
+
+class Archive:
+    """An archive with one image. Raises ClusterError where it has none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        index = self._json("index.json")
+        if len(index["manifests"]) != 1:
+            raise ClusterError(f"{path} has {len(index['manifests'])} images, and is to have one")
+        self.digest: str = index["manifests"][0]["digest"]
+        """Of the image's manifest."""
+        manifest = self._json(_blob(self.digest))
+        self._layers = [layer["digest"] for layer in manifest["layers"]]
+        self.config: Mapping[str, Any] = self._json(_blob(manifest["config"]["digest"]))
+        """As the OCI image specification has it."""
+        self.size: int = sum(layer["size"] for layer in manifest["layers"])
+        """Of the layers, in bytes, as they are in the archive: compressed."""
+
+    @property
+    def user(self) -> str:
+        """As whom its program runs: "65532:65532"; "" is root."""
+        return str(self.config["config"].get("User", ""))
+
+    def unpack(self, folder: Path) -> None:
+        """Writes its files into a folder that is there, with their owners. For root."""
+        unpack = ["tar", "-x", "--preserve-permissions", "--numeric-owner", "-C", str(folder), "-f", "-"]
+        for blob in self._blobs():
+            packed = blob.read()
+            layer = gzip.decompress(packed) if packed.startswith(_GZIP) else packed
+            subprocess.run(unpack, input=layer, check=True)
+
+    def problems(self, addresses: Sequence[str] = ()) -> list[str]:
+        """Returns what no image is to have: programs that change the user, what a build has left, and
+        files with one of these addresses in them. A line for each."""
+        wanted = [address.encode() for address in addresses]
+        return [line for layer in self._opened() for line in _problems(layer, wanted)]
+
+    def _opened(self) -> Iterator[tarfile.TarFile]:
+        for blob in self._blobs():
+            with tarfile.open(fileobj=blob) as layer:
+                yield layer
+
+    def _blobs(self) -> Iterator[IO[bytes]]:
+        with tarfile.open(self.path) as archive:
+            for digest in self._layers:
+                blob = archive.extractfile(_blob(digest))
+                assert blob is not None
+                yield blob
+
+    def _json(self, name: str) -> Any:
+        try:
+            with tarfile.open(self.path) as archive:
+                blob = archive.extractfile(name)
+                assert blob is not None
+                return json.load(blob)
+        except (KeyError, tarfile.ReadError) as error:
+            raise ClusterError(f"{self.path} is no OCI archive: {error}") from error
+
+
+def _problems(layer: tarfile.TarFile, addresses: Sequence[bytes]) -> Iterator[str]:
+    for entry in layer:
+        name = entry.name.removeprefix("./")
+        if entry.mode & _SET_ID and (entry.isfile() or entry.isdir()):
+            yield f"/{name}: its mode is {entry.mode:o}"
+        if not entry.isdir() and name.startswith(_CACHES):
+            yield f"/{name}: a build has left it"
+        if entry.isfile():
+            found = _found(layer, entry, addresses)
+            yield from (f"/{name}: has the address {address.decode()}" for address in found)
+
+
+def _found(layer: tarfile.TarFile, entry: tarfile.TarInfo, addresses: Sequence[bytes]) -> list[bytes]:
+    if not addresses:
+        return []
+    opened = layer.extractfile(entry)
+    assert opened is not None
+    text = opened.read()
+    return [address for address in addresses if address in text]
+
+
+def _blob(digest: str) -> str:
+    return "blobs/" + digest.replace(":", "/")

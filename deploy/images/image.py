@@ -1,0 +1,77 @@
+"""The images that there are, and what each is made from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deploy.local.layout import CHECKOUT
+from deploy.local.spec import DEBIAN_SUITES
+
+REGISTRY: Final = "ghcr.io/slurm-extender"
+"""What their names begin with, as the chart has them."""
+HERE: Final = Path(__file__).parent
+PACKAGES: Final = (
+    "extender",
+    "kubernetes_client",
+    "node_agent",
+    "service",
+    "slurm_client",
+    "wellknown",
+)
+"""The folders of the project's wheel."""
+_WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
+_PYTHON_SUITE: Final = "trixie"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image: a target of a Dockerfile."""
+
+    name: str
+    dockerfile: str
+    sources: tuple[str, ...]
+    """What of the checkout it is made from, besides deploy/images."""
+    of_slurm: bool = False
+
+    def suite(self, slurm: str) -> str:
+        """Returns the Debian suite whose packages it has. `slurm` is a release: "26.05"."""
+        return DEBIAN_SUITES[slurm] if self.of_slurm else _PYTHON_SUITE
+
+    def files(self) -> list[Path]:
+        """Returns every file that it is made from, in a fixed order."""
+        ours = [HERE / name for name in (self.dockerfile, "debian-packages", *_SCRIPTS[self.dockerfile])]
+        return [*ours, *(file for source in self.sources for file in _below(CHECKOUT / source))]
+
+
+_SCRIPTS: Final = {
+    "python.Dockerfile": ("python-program", "requirements.py"),
+    "slurm.Dockerfile": (),
+    "scheduler.Dockerfile": (),
+}
+SCHEDULER: Final = Image("kube-scheduler", "scheduler.Dockerfile", ())
+"""For the tests alone: elsewhere it is Kubernetes' own."""
+IMAGES: Final = (
+    Image("extender", "python.Dockerfile", _WHEEL),
+    Image("node-agent", "python.Dockerfile", _WHEEL),
+    Image("slurmd", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
+    Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
+    Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
+    Image("login", "slurm.Dockerfile", (), of_slurm=True),
+)
+
+
+def image(name: str) -> Image:
+    """Raises KeyError where there is no such image."""
+    return {each.name: each for each in (*IMAGES, SCHEDULER)}[name]
+
+
+def names() -> Sequence[str]:
+    """Returns the names of the images that are published."""
+    return [each.name for each in IMAGES]
+
+
+def _below(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)

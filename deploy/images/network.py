@@ -1,0 +1,69 @@
+"""What a build has to know of this machine's network: it is handed in as secrets and arguments of the
+build, so that nothing of it is in an image, or in a file of this project."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+_CA: Final = "/run/secrets/ca.crt"
+"""Where a step of a build finds the certificates of authorities."""
+_CA_VARIABLES: Final = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+_OF_APT: Final = re.compile(r"^Acquire::https?::.*$", re.MULTILINE)
+_OF_PIP: Final = re.compile(
+    r"^[^.]*\.(index-url|extra-index-url|trusted-host|timeout)=(.*)$", re.MULTILINE
+)
+
+
+def secrets(folder: Path) -> dict[str, Path]:
+    """Writes apt.conf, pip.conf and, where this machine has its own, ca.crt into a folder. Returns their
+    paths by their names, which are the secrets' ids in the Dockerfiles."""
+    told = {"apt.conf": apt_conf(_said("apt-config", "dump")), "pip.conf": pip_conf(_pip_config())}
+    authorities = ca_file(os.environ)
+    if authorities is not None:
+        told["ca.crt"] = authorities.read_text()
+        told["pip.conf"] += f"cert = {_CA}\n"
+    for name, text in told.items():
+        (folder / name).write_text(text)
+    return {name: folder / name for name in told}
+
+
+def proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the build arguments that every builder knows, and keeps to itself."""
+    return {name: environment[name] for name in _PROXIES if name in environment}
+
+
+def apt_conf(dumped: str) -> str:
+    """Returns what `apt-config dump` tells of proxies and the like, as apt.conf. A machine whose clock
+    runs ahead of its mirror may build, too."""
+    return "\n".join(['Acquire::Check-Valid-Until "false";', *_OF_APT.findall(dumped), ""])
+
+
+def pip_conf(listed: str) -> str:
+    """Returns what `pip config list` tells of indexes, as pip.conf; of an option that is given twice the
+    last counts, as pip has it."""
+    options = {match[1]: match[2].strip("'\"") for match in _OF_PIP.finditer(listed)}
+    return "\n".join(["[global]", *_lines(options.items()), ""])
+
+
+def ca_file(environment: Mapping[str, str]) -> Path | None:
+    """Returns the file of authorities that this machine's programs are told of; None: the usual one."""
+    given = (environment[name] for name in _CA_VARIABLES if environment.get(name))
+    return next((Path(path) for path in given if Path(path).is_file()), None)
+
+
+def _lines(options: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for name, value in options:
+        yield f"{name} = " + value.replace("\\n", "\n    ")
+
+
+def _pip_config() -> str:
+    return _said(sys.executable, "-m", "pip", "config", "list")
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

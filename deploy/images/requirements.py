@@ -1,0 +1,54 @@
+"""Which part of requirements.lock a program needs.
+
+`python3 requirements.py PROGRAM < requirements.lock` prints it. That runs in the builds of images before
+anything is installed: the standard library alone.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+_BOTH: Final = frozenset(
+    {
+        "aiohttp",
+        "httptools",
+        "kubernetes",
+        "orjson",
+        "prometheus-client",
+        "pydantic",
+        "pydantic-settings",
+        "pyyaml",
+        "starlette",
+        "structlog",
+        "uvicorn",
+    }
+)
+IMPORTED: Final[Mapping[str, frozenset[str]]] = {
+    "extender": _BOTH | {"cryptography", "fastapi", "prometheus-fastapi-instrumentator", "uvloop"},
+    "node-agent": _BOTH | {"grpclib", "nvidia-ml-py", "protobuf", "rich"},
+    "wheel": frozenset({"hatchling"}),
+}
+"""Program -> the packages that its sources import; "wheel": what makes the project's wheel."""
+_BLOCK: Final = re.compile(r"^(?P<name>[\w.-]+)==.*\n(?:[ \t].*\n?)*", re.MULTILINE)
+_VIA: Final = re.compile(r"^\s+#\s+(?:via\s+)?(?P<name>[\w.-]+)", re.MULTILINE)
+
+
+def locked(lock: str, imported: frozenset[str]) -> str:
+    """Returns that part of a lock, as `uv pip compile` writes it, which these packages make: themselves,
+    and what they need in turn by the comments `via`. Raises LookupError where the lock lacks one."""
+    blocks = {match["name"]: match[0] for match in _BLOCK.finditer(lock)}
+    needed = set(imported)
+    while more := {name for name, block in blocks.items() if needed & set(_needed_by(block))} - needed:
+        needed |= more
+    if unknown := imported - blocks.keys():
+        raise LookupError(f"not in the lock: {', '.join(sorted(unknown))}")
+    return "".join(block for name, block in blocks.items() if name in needed)
+
+
+def _needed_by(block: str) -> Iterator[str]:
+    return (match["name"] for match in _VIA.finditer(block))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(locked(sys.stdin.read(), IMPORTED[sys.argv[1]]))

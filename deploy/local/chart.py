@@ -1,0 +1,118 @@
+"""What Helm makes of the chart for a cluster of this machine.
+
+Extender and node agents run outside of Pods here, as on hosts where pip has installed them: the chart
+has values for that. What is local alone (ports, files, what a test wants) is left to whoever uses this.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+
+from deploy.local.errors import ClusterError
+from deploy.local.layout import CHECKOUT
+from deploy.local.spec import ClusterSpec
+
+CHART: Final = CHECKOUT / "deploy/charts/slurm-extender"
+RELEASE: Final = "slurm-extender"
+NAMESPACE: Final = "kube-system"
+"""Of the release: the Lease, the Secrets and the node agents' account are there."""
+AGENT_NAME: Final = f"{RELEASE}-node-agent"
+"""The node agents' service account."""
+POOLS_NAMESPACE: Final = "slurm-nodes"
+AGENT_USER: Final = "node-agent"
+"""The guest's agent: a user. It runs outside of Pods, where no kubelet renews an account's token."""
+_COMPONENT: Final = "app.kubernetes.io/component"
+
+Manifest = dict[str, Any]
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The objects of the chart."""
+
+    manifests: Sequence[Manifest]
+
+    @classmethod
+    def of(cls, helm: Path, values: Values, *options: str) -> Self:
+        """Renders the chart. Raises ClusterError with Helm's words."""
+        return cls.parsed(template(helm, values, *options))
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Returns the objects of what Helm wrote."""
+        return cls([each for each in yaml.load_all(text, yaml.CSafeLoader) if each])
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Returns what `write` has left there."""
+        return cls(json.loads(path.read_text()))
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(self.manifests))
+
+    def find(self, kind: str, name: str) -> Manifest:
+        """Returns the object. Raises KeyError where there is none."""
+        for each in self.manifests:
+            if (each["kind"], each["metadata"]["name"]) == (kind, name):
+                return each
+        raise KeyError(f"{kind} {name}")
+
+    def wanted(self, spec: ClusterSpec) -> Iterator[Manifest]:
+        """Yields the objects that kube-apiserver is given: those of what runs, and is asked. Nobody
+        reads the ConfigMaps here."""
+        return (each for each in self.manifests if _is_wanted(spec, each))
+
+
+def template(helm: Path, values: Values, *options: str) -> str:
+    """Returns the chart's objects as Helm writes them. Raises ClusterError with Helm's words."""
+    command = [str(helm), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"]
+    done = subprocess.run(
+        [*command, *options], input=json.dumps(values), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ClusterError(f"the chart was not rendered: {done.stderr.strip()}")
+    return done.stdout
+
+
+def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
+    """Returns the chart's values. `ca_bundle` is the authority of the webhooks' certificate, where that
+    is known beforehand."""
+    scope: Values = {"type": "namespace", "namespaces": list(spec.namespaces)} if spec.namespaces else {}
+    taints = ("TAINT_NODES", "true") in spec.extender_settings
+    certificates = {"mode": "secret", "caBundle": ca_bundle}
+    return {
+        "scheduler": {
+            "mode": "own" if spec.own_scheduler else "existing",
+            "scope": scope,
+            "podSelector": {"matchLabels": dict(spec.pod_labels)} if spec.pod_labels else {},
+        },
+        "extender": {
+            "outside": {"enabled": True, "url": f"https://127.0.0.1:{admission_port}"},
+            "settings": {"taintNodes": True} if taints else {},
+        },
+        "webhooks": {
+            "validatePods": spec.validates_pods,
+            "certificates": {"mode": "selfManaged"} if spec.self_signed else certificates,
+        },
+        "nodeAgent": {"outside": {"enabled": True, "users": [AGENT_USER] if spec.guest else []}},
+        "pools": {"enabled": bool(spec.pools), "namespace": POOLS_NAMESPACE},
+    }
+
+
+def _is_wanted(spec: ClusterSpec, manifest: Manifest) -> bool:
+    kind, labels = manifest["kind"], manifest["metadata"].get("labels") or {}
+    if kind == "ConfigMap":
+        return False
+    if kind == "Namespace" or labels.get(_COMPONENT) == "node-agent":
+        return True
+    if not spec.extender:
+        return False
+    if kind == "ValidatingWebhookConfiguration":
+        return "validate" in spec.extender_verbs
+    return "mutate" in spec.extender_verbs or kind in ("ClusterRole", "ClusterRoleBinding")

@@ -1,0 +1,111 @@
+"""Prometheus and promtool as Debian packages them, taken out of the package and run on this machine.
+
+They are for tests of the rules and dashboards of deploy/monitoring. The suite is an old one on purpose:
+what its programs take, later ones take too, and they run where the C library is as old, or newer.
+"""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import yaml
+
+from deploy.local import debian
+from deploy.local.cache import build_once, recipe_hash, trees_folder
+from deploy.local.components import answers
+from deploy.local.errors import ClusterError
+from deploy.local.ports import lease_ports
+from deploy.local.progress import Report, heartbeat, silent
+from deploy.local.system_calls import die_with_parent
+
+_SUITE: Final = "bookworm"
+_SERVER, _PROMTOOL = "prometheus", "promtool"
+_READY_WITHIN_S: Final = 30.0
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """The two programs."""
+
+    folder: Path
+
+    def promtool(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs promtool, and returns what it said and its exit status."""
+        command = [str(self.folder / _PROMTOOL), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    @contextmanager
+    def serving(
+        self, folder: Path, rules: Path, targets: Sequence[str], every_s: float = 1.0
+    ) -> Iterator[str]:
+        """Runs a server that reads these targets ("127.0.0.1:8080") and goes by these rules every so
+        many seconds, keeping everything in a folder. Yields its address; it ends with the context, or
+        with this process. Raises ClusterError where it does not serve."""
+        (folder / "prometheus.yaml").write_text(_configuration(rules, targets, every_s))
+        with closing(lease_ports([_SERVER])) as lease, (folder / "prometheus.log").open("wb") as log:
+            address = f"127.0.0.1:{lease.ports[_SERVER]}"
+            command = (
+                str(self.folder / _SERVER),
+                f"--config.file={folder / 'prometheus.yaml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={address}",
+                "--log.level=warn",
+            )
+            with subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 -- no other thread holds a lock by then
+            ) as process:
+                try:
+                    _await_ready(process, f"http://{address}/-/ready", folder / "prometheus.log")
+                    yield f"http://{address}"
+                finally:
+                    process.kill()
+
+
+def prometheus(report: Report = silent) -> Prometheus:
+    """The programs; the first call on a machine downloads the package, and what it depends on (60 MB).
+    Raises ClusterError where Debian's programs of today do not run."""
+
+    def build(place: Path) -> None:
+        report(f"unpacking Prometheus from Debian {_SUITE}, and trying it")
+        place.mkdir()
+        with (
+            heartbeat(report, lambda: "still unpacking Prometheus"),
+            TemporaryDirectory(prefix="slurm-extender-") as scratch,
+        ):
+            tree = Path(scratch) / "tree"
+            debian.unpack(_SUITE, ["base-files", "prometheus"], tree)
+            for program in (_SERVER, _PROMTOOL):
+                shutil.copy2(tree / "usr/bin" / program, place)
+                debian.run([str(place / program), "--version"])
+
+    key = recipe_hash(*(Path(module).read_bytes() for module in (__file__, debian.__file__)))
+    return Prometheus(build_once(trees_folder() / f"prometheus-{_SUITE}-{key}", build, report))
+
+
+def _configuration(rules: Path, targets: Sequence[str], every_s: float) -> str:
+    every = f"{int(1000 * every_s)}ms"
+    configuration: dict[str, Any] = {
+        "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
+        "rule_files": [str(rules)],
+        "scrape_configs": [{"job_name": "test", "static_configs": [{"targets": [*targets]}]}],
+    }
+    return yaml.safe_dump(configuration)
+
+
+def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + _READY_WITHIN_S
+    while not answers(url):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ClusterError(f"Prometheus does not serve:\n{log.read_text()}")
+        time.sleep(_POLL_S)

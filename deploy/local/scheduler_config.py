@@ -1,0 +1,73 @@
+"""The configurations of the kube-schedulers: the chart's, with what is local.
+
+Local are the ports of the extenders, kube-scheduler's kubeconfig and certificate, its leader election,
+and what a test wants to be otherwise.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from deploy.local.chart import RELEASE, Rendered
+from deploy.local.layout import Layout
+from deploy.local.spec import ADMISSION_VERBS, ClusterSpec
+
+_KUBE_SCHEDULER_VERBS: Final = ("filter", "prioritize", "bind", "preempt")
+_OURS: Final = "slurm-scheduler"
+
+
+def configured(
+    chart: Rendered, spec: ClusterSpec, port: int | None, layout: Layout, *, others: bool = False
+) -> str:
+    """Returns the configuration of a kube-scheduler that asks the extender at this port, where there is
+    one; `others`: of the one that has no Pods of Slurm's (docs/scope.md shows what it asks)."""
+    key = "others.yaml" if others else "config.yaml"
+    text = chart.find("ConfigMap", f"{RELEASE}-kube-scheduler")["data"][key]
+    configuration: dict[str, Any] = yaml.safe_load(text)
+    configuration["leaderElection"] = _leader_election(spec, others=others)
+    kubeconfig = layout.kubernetes / "kube-scheduler.kubeconfig"
+    configuration["clientConnection"] = {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000}
+    for profile in configuration["profiles"]:
+        if profile["schedulerName"] == _OURS:
+            _vary(profile, spec)
+    if port is None:
+        del configuration["extenders"]
+    else:
+        (extender,) = configuration["extenders"]
+        _reach(extender, port, layout.kubernetes if spec.client_certificates else None)
+        if others or not spec.own_scheduler:
+            extender["ignorable"] = spec.ignorable
+        if not others:
+            _ask_less(extender, spec)
+    return yaml.safe_dump(configuration, sort_keys=False)
+
+
+def _leader_election(spec: ClusterSpec, *, others: bool) -> dict[str, Any]:
+    if others or spec.replicas == 1:
+        return {"leaderElect": False}
+    return {"leaderElect": True, "leaseDuration": "5s", "renewDeadline": "3s", "retryPeriod": "1s"}
+
+
+def _vary(profile: dict[str, Any], spec: ClusterSpec) -> None:
+    profile["percentageOfNodesToScore"] = spec.percentage_of_nodes_to_score
+    if spec.default_preemption:
+        del profile["plugins"]
+
+
+def _reach(extender: dict[str, Any], port: int, certificates: Path | None) -> None:
+    scheme = "http" if certificates is None else "https"
+    extender["urlPrefix"] = f"{scheme}://127.0.0.1:{port}/scheduler"
+    if certificates is not None:
+        files = {"caFile": "ca.crt", "certFile": "caller.crt", "keyFile": "caller.key"}
+        tls = {key: str(certificates / name) for key, name in files.items()}
+        extender.update(enableHTTPS=True, tlsConfig=tls)
+
+
+def _ask_less(extender: dict[str, Any], spec: ClusterSpec) -> None:
+    """Leaves out the verbs that the extender is not asked here."""
+    asked = set(spec.extender_verbs) - set(ADMISSION_VERBS)
+    for verb in set(_KUBE_SCHEDULER_VERBS) - asked:
+        del extender[f"{verb}Verb"]
+    if "prioritize" not in asked:
+        del extender["weight"]

@@ -1,0 +1,15 @@
+"""The dashboards, a module for each.
+
+Slurm's own metrics (slurm_*) are there where slurmctld's exporter is scraped (docs/metrics.md); without
+it their panels are empty.
+"""
+
+from typing import Final
+
+from deploy.monitoring.dashboards.capacity import CAPACITY
+from deploy.monitoring.dashboards.cluster import CLUSTER
+from deploy.monitoring.dashboards.node import NODE
+from deploy.monitoring.dashboards.queue import QUEUE
+from deploy.monitoring.dashboards.slo import SLO
+
+DASHBOARDS: Final = (CLUSTER, QUEUE, SLO, NODE, CAPACITY)

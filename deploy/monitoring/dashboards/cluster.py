@@ -1,0 +1,127 @@
+"""The dashboard that shows whether all is well, what is in trouble, and what both systems do."""
+
+from typing import Final
+
+from deploy.monitoring.panel import Dashboard, Panel, Query, Row
+from deploy.monitoring.queries import RATE, now, per_second, quantiles, summed
+
+CLUSTER: Final = Dashboard(
+    "cluster",
+    "Cluster",
+    "Is all well? What is in trouble, and what do both systems do?",
+    (
+        Row(
+            "Now",
+            (
+                now("Leaders", "sum(slurm_extender_leading)"),
+                now("Components in trouble", "sum(slurm_extender_component_degraded)", red_from=1),
+                now("Pods bound", 'sum(slurm_extender_placeholders{state="Bound"})'),
+                now("Pods that wait", "sum(slurm_extender_waiting_pods)"),
+                now(
+                    "Differences",
+                    'sum(slurm_extender_audit_findings{kind!="OtherCluster"})',
+                    red_from=1,
+                ),
+                now("Evictions held back", "sum(slurm_extender_evictions_throttled)", red_from=1),
+                now(
+                    "Token ends in",
+                    "min(slurm_extender_token_expiration_timestamp_seconds - time())",
+                    unit="s",
+                ),
+                now(
+                    "Certificate ends in",
+                    "min(slurm_extender_certificate_expiration_timestamp_seconds - time())",
+                    unit="s",
+                ),
+                now("Versions", "count(count by (version) (slurm_extender_build_info))", red_from=2),
+            ),
+        ),
+        Row(
+            "Health",
+            (
+                Panel(
+                    "Components in trouble",
+                    (
+                        Query(
+                            "max by (component) (slurm_extender_component_degraded) > 0", "{{component}}"
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Pods without a job, jobs lost",
+                    (
+                        Query("sum(slurm_extender_pods_without_job)", "without a job"),
+                        Query(f"sum(increase(slurm_extender_jobs_lost_total[{RATE}]))", "lost"),
+                    ),
+                ),
+                Panel("Differences", (summed("slurm_extender_audit_findings", "kind"),)),
+                Panel(
+                    "Changes of the leader",
+                    (Query("max(increase(slurm_extender_lease_transitions_total[30m]))", "in 30 min"),),
+                ),
+                Panel("Evictions", (per_second("slurm_extender_evictions_total", "reason"),), "ops"),
+                Panel(
+                    "Rejected by listeners",
+                    (per_second("slurm_extender_listener_rejections_total", "listener", "why"),),
+                    "ops",
+                ),
+            ),
+        ),
+        Row(
+            "Calls",
+            (
+                Panel(
+                    "Calls of slurmrestd",
+                    (per_second("slurm_extender_slurmrestd_calls_total", "call"),),
+                    "ops",
+                ),
+                Panel(
+                    "Bytes of slurmrestd",
+                    (per_second("slurm_extender_slurmrestd_bytes_total", "call"),),
+                    "Bps",
+                ),
+                Panel(
+                    "Effects that failed",
+                    (
+                        Query(
+                            "sum by (effect) (rate(slurm_extender_effect_seconds_count"
+                            f'{{outcome!="done"}}[{RATE}]))',
+                            "{{effect}}",
+                        ),
+                    ),
+                    "ops",
+                ),
+                Panel("Effects", quantiles("slurm_extender_effect_seconds", "effect"), "s"),
+                Panel("CPU", (per_second("process_cpu_seconds_total", "instance"),), "short"),
+                Panel("Memory", (summed("process_resident_memory_bytes", "instance"),), "bytes"),
+            ),
+        ),
+        Row(
+            "Slurm's own",
+            (
+                Panel(
+                    "Jobs",
+                    (
+                        Query("max(slurm_jobs_running)", "running"),
+                        Query("max(slurm_jobs_pending)", "pending"),
+                        Query("max(slurm_jobs_completing)", "completing"),
+                    ),
+                ),
+                Panel(
+                    "Nodes",
+                    (
+                        Query("max(slurm_nodes_idle)", "idle"),
+                        Query("max(slurm_nodes_mixed)", "mixed"),
+                        Query("max(slurm_nodes_alloc)", "allocated"),
+                        Query("max(slurm_nodes_drain)", "drain"),
+                        Query("max(slurm_nodes_down)", "down"),
+                    ),
+                ),
+                Panel(
+                    "Backfill's queue",
+                    (Query("max(slurm_bf_queue_len)", "jobs"),),
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,45 @@
+"""The parts of pages that are made from the alerts, the SLOs, and the node agent's metrics."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from deploy.monitoring.objectives import OBJECTIVES
+from deploy.monitoring.rules import ALERTS
+from extender.pages import metric_rows, replaced, table_head, table_row
+from node_agent.figures import METRICS
+
+
+def _agents_metrics() -> Iterator[str]:
+    yield from metric_rows(METRICS)
+
+
+def _alerts() -> Iterator[str]:
+    yield from table_head("alert", "severity", "after", "what it says")
+    for alert in ALERTS:
+        link = f"[{alert.name}](runbooks/{alert.name}.md)"
+        yield table_row(link, alert.severity, alert.lasts, alert.summary)
+
+
+def _objectives() -> Iterator[str]:
+    yield from table_head("objective", "how many", "within", "metric")
+    for each in OBJECTIVES:
+        yield table_row(each.what, f"{each.share:.0%}", f"{each.seconds:g} s", f"`{each.metric}`")
+
+
+_PARTS: Final[dict[str, Callable[[], Iterator[str]]]] = {
+    "node_agent/figures.py": _agents_metrics,
+    "deploy/monitoring/alerts.py": _alerts,
+    "deploy/monitoring/objectives.py": _objectives,
+}
+"""What each part is made from, and the function that makes its lines."""
+
+PAGES: Final = ("docs/metrics.md",)
+
+
+def renewed(name: str, page: str) -> str:
+    """Returns the page of this name with its parts as the code has them. Raises ValueError where the
+    page has no place for one."""
+    assert name in PAGES
+    for source, make in _PARTS.items():
+        page = replaced(page, source, make())
+    return page

@@ -1,0 +1,160 @@
+"""Grafana's dashboards as values, and what they become: the JSON of Grafana 10 and later."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+_COLUMNS: Final = 24
+_WIDE, _NARROW, _HIGH, _LOW = 8, 4, 8, 4
+_TAG: Final = "slurm-extender"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """An expression, and the legend of its lines: "{{state}}" is a label's value."""
+
+    expr: str
+    legend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One question, answered by lines over time; or, where `is_now`, by the last value alone."""
+
+    title: str
+    queries: tuple[Query, ...]
+    unit: str = "short"
+    """One of Grafana's: s, bytes, ops, percentunit."""
+    words: str = ""
+    """What is to be known to read it."""
+    stacked: bool = False
+    is_now: bool = False
+    red_from: float | None = None
+    """From this value on it is shown in red."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Returns its width and height, in Grafana's grid of 24 columns."""
+        return (_NARROW, _LOW) if self.is_now else (_WIDE, _HIGH)
+
+    def document(self, number: int, x: int, y: int) -> dict[str, Any]:
+        """Returns it as it stands in a dashboard, at a place of the grid."""
+        width, height = self.size
+        return {
+            "id": number,
+            "type": "stat" if self.is_now else "timeseries",
+            "title": self.title,
+            "description": self.words,
+            "datasource": _SOURCE,
+            "gridPos": {"x": x, "y": y, "w": width, "h": height},
+            "fieldConfig": {"defaults": self._field(), "overrides": []},
+            "options": self._options(),
+            "targets": [
+                {
+                    "refId": chr(ord("A") + index),
+                    "datasource": _SOURCE,
+                    "expr": query.expr,
+                    "legendFormat": query.legend or "__auto",
+                    "instant": self.is_now,
+                    "range": not self.is_now,
+                }
+                for index, query in enumerate(self.queries)
+            ],
+        }
+
+    def _field(self) -> dict[str, Any]:
+        steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
+        if self.red_from is not None:
+            steps.append({"color": "red", "value": self.red_from})
+        field: dict[str, Any] = {"unit": self.unit, "thresholds": {"mode": "absolute", "steps": steps}}
+        if not self.is_now:
+            mode = "normal" if self.stacked else "none"
+            field["min"] = 0
+            field["custom"] = {"fillOpacity": 20 if self.stacked else 0, "stacking": {"mode": mode}}
+        return field
+
+    def _options(self) -> dict[str, Any]:
+        if self.is_now:
+            return {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value"}
+        return {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Panels under one heading."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """A page of rows."""
+
+    name: str
+    """In its file's name, and its uid: "queue"."""
+    title: str
+    words: str
+    rows: tuple[Row, ...]
+
+    @property
+    def expressions(self) -> Iterator[str]:
+        """Yields every expression."""
+        for row in self.rows:
+            for panel in row.panels:
+                yield from (query.expr for query in panel.queries)
+
+    def document(self) -> dict[str, Any]:
+        """Returns it as Grafana imports it."""
+        return {
+            "uid": f"slurm-extender-{self.name}",
+            "title": f"slurm-extender / {self.title}",
+            "description": self.words,
+            "tags": [_TAG],
+            "schemaVersion": 39,
+            "version": 1,
+            "editable": True,
+            "refresh": "30s",
+            "time": {"from": "now-6h", "to": "now"},
+            "timezone": "",
+            "templating": {"list": [_datasource()]},
+            "annotations": {"list": []},
+            "links": [
+                {
+                    "type": "dashboards",
+                    "title": "slurm-extender",
+                    "tags": [_TAG],
+                    "asDropdown": True,
+                    "keepTime": True,
+                }
+            ],
+            "panels": list(_placed(self.rows)),
+        }
+
+
+def _datasource() -> dict[str, Any]:
+    return {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+
+
+def _placed(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yields the panels, each with its place: from the left to the right, a heading above each row."""
+    number, y = 1, 0
+    for row in rows:
+        yield {
+            "id": number,
+            "type": "row",
+            "title": row.title,
+            "collapsed": False,
+            "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1},
+            "panels": [],
+        }
+        x, y, number = 0, y + 1, number + 1
+        for panel, after in pairwise((*row.panels, None)):
+            assert panel is not None  # only the last one is none
+            width, height = panel.size
+            yield panel.document(number, x, y)
+            number, x = number + 1, x + width
+            if after is None or x + after.size[0] > _COLUMNS or after.size[1] != height:
+                x, y = 0, y + height

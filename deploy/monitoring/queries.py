@@ -1,0 +1,41 @@
+"""Queries and panels that dashboards have many of."""
+
+from typing import Final
+
+from deploy.monitoring.panel import Panel, Query
+
+RATE: Final = "$__rate_interval"
+"""Grafana's own choice of a range for rates."""
+WEBHOOKS: Final = 'name=~".+[.]slurm-extender[.]io"'
+"""The labels of the extender's webhooks in kube-apiserver's metrics."""
+
+
+def quantiles(metric: str, label: str = "") -> tuple[Query, ...]:
+    """Returns how long half of all, and 99 of 100, took at most, for each value of a label."""
+    by, legend = (f"le, {label}", f"{_legend(label)} ") if label else ("le", "")
+    return tuple(
+        Query(
+            f"histogram_quantile({share}, sum by ({by}) (rate({metric}_bucket[{RATE}])))",
+            f"{legend}p{100 * share:g}",
+        )
+        for share in (0.5, 0.99)
+    )
+
+
+def per_second(metric: str, *labels: str) -> Query:
+    """Returns how fast a counter grows, for each value of labels."""
+    return Query(f"sum by ({', '.join(labels)}) (rate({metric}[{RATE}]))", _legend(*labels))
+
+
+def summed(metric: str, label: str) -> Query:
+    """Returns the sum of a gauge over all targets, for each value of a label."""
+    return Query(f"sum by ({label}) ({metric})", _legend(label))
+
+
+def now(title: str, expr: str, *, unit: str = "short", red_from: float | None = None) -> Panel:
+    """Returns a panel with one number."""
+    return Panel(title, (Query(expr),), unit, is_now=True, red_from=red_from)
+
+
+def _legend(*labels: str) -> str:
+    return " ".join(f"{{{{{label}}}}}" for label in labels)

@@ -1,0 +1,1 @@
+"""The commands of `slurm-extender` beside `serve`, each of which asks both systems once and ends."""

@@ -1,0 +1,114 @@
+"""`slurm-extender audit` prints every difference between both systems, with its cause and its cure.
+
+It uses the extender's own settings and changes nothing.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from extender.audit.compare import Finding
+from extender.audit.reader import Reader
+from extender.cluster.slurm_nodes import SlurmNodes
+from extender.cluster.view import ClusterView
+from extender.cluster.view_updater import ClusterViewUpdater
+from extender.commands.output import Output
+from extender.commands.systems import kubernetes_of, slurm_of
+from extender.control.shared_secret import known_secret
+from extender.request.pod import Pod, parse_pod
+from extender.settings import Settings
+from kubernetes_client.errors import KubernetesError, NoCredentials
+from kubernetes_client.protocol import Kubernetes
+from service.health import Health
+from service.logging import configure_logging
+from service.settings import from_environment
+from slurm_client.errors import SlurmError
+from slurm_client.protocol import Slurm
+
+_COLUMNS = ("KIND", "POD", "JOB", "NODE", "MENDED BY")
+
+
+def run(output: Output, settle: float) -> int:
+    """Prints the differences that last for `settle` seconds. Returns the exit status: 0 where the two
+    systems agree, 1 where they do not, 2 where they could not be read."""
+    settings = from_environment(Settings)
+    configure_logging(settings.log_level)  # on standard error: what is printed is the answer
+    try:
+        findings = asyncio.run(_audit(settings, settle))
+    except (SlurmError, KubernetesError, NoCredentials) as error:
+        print(f"could not be read: {error}", file=sys.stderr)
+        return 2
+    _OUTPUTS[output](findings)
+    return 1 if any(finding.kind.differs for finding in findings) else 0
+
+
+async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
+    """Returns the differences that two readings in a row have found."""
+    async with kubernetes_of(settings) as kubernetes, slurm_of(settings) as slurm:
+        view = await _view(settings, kubernetes, slurm)
+        secret = await known_secret(kubernetes, settings.namespace)
+        config, nodes = settings.placement_config(view.cluster, secret=secret), SlurmNodes(slurm)
+        reader = Reader(slurm, nodes, kubernetes, config, settings.translation)
+        first = await reader.look(await _pods(settings, kubernetes), view)
+        if not first:
+            return ()
+        await asyncio.sleep(settle)
+        view = await _view(settings, kubernetes, slurm)
+        second = await reader.look(await _pods(settings, kubernetes), view)
+        return tuple(finding for finding in second if finding in first)
+
+
+async def _view(settings: Settings, kubernetes: Kubernetes, slurm: Slurm) -> ClusterView:
+    label, defaults = settings.node_name_label, settings.slurm_defaults
+    return await ClusterViewUpdater(kubernetes, slurm, Health(), label, defaults).load()
+
+
+async def _pods(settings: Settings, kubernetes: Kubernetes) -> tuple[Pod, ...]:
+    translation = settings.translation
+    listed = await kubernetes.list("pods", f"spec.schedulerName={translation.scheduler_name}")
+    items: list[dict[str, Any]] = listed.get("items") or []
+    return tuple(parse_pod(item, translation) for item in items if translation.manages(item))
+
+
+def _tell_people(findings: Sequence[Finding]) -> None:
+    if not findings:
+        print("both systems agree")
+        return
+    rows = [_COLUMNS, *(_row(finding) for finding in findings)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row, finding in zip(rows, (None, *findings), strict=True):
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        if finding is not None:
+            print(f"  cause: {finding.cause}")
+            print(f"  cure:  {finding.cure}")
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    by = "leader" if finding.mended else "person" if finding.kind.differs else "-"
+    job = "-" if finding.job_id is None else str(finding.job_id)
+    return finding.kind, finding.pod or "-", job, finding.node or "-", by
+
+
+def _tell_programs(findings: Sequence[Finding]) -> None:
+    told = [
+        {
+            "kind": finding.kind,
+            "differs": finding.kind.differs,
+            "pod": finding.pod or None,
+            "job": finding.job_id,
+            "node": finding.node or None,
+            "mended": finding.mended,
+            "cause": finding.cause,
+            "cure": finding.cure,
+        }
+        for finding in findings
+    ]
+    print(json.dumps({"findings": told}, indent=2))
+
+
+_OUTPUTS: dict[Output, Callable[[Sequence[Finding]], None]] = {
+    Output.TABLE: _tell_people,
+    Output.JSON: _tell_programs,
+}

@@ -1,0 +1,82 @@
+"""The forms in which a command prints its answer: for people, and for programs."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from extender.preflight.result import Result, Verdict
+
+_STYLES: Final = {
+    Verdict.PASS: "green",
+    Verdict.WARN: "yellow",
+    Verdict.FAIL: "bold red",
+    Verdict.SKIPPED: "dim",
+}
+_WIDTHS: Final = (8, 21)
+"""Of a verdict and of a check's name, so that lines which come one by one are in columns too."""
+_OF_A_LOG: Final = 180
+"""Columns where nobody looks at a terminal."""
+
+
+class Output(StrEnum):
+    """How a command prints its answer."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def console() -> Console:
+    """Returns where lines for people are printed."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _OF_A_LOG)
+
+
+def print_line(result: Result, where: Console) -> None:
+    """Prints the line of an outcome, with what to do below it."""
+    with where.capture() as printed:
+        where.print(_line(result))
+    where.file.write("".join(f"{each.rstrip()}\n" for each in printed.get().splitlines()))
+    where.file.flush()
+
+
+def _line(result: Result) -> Table:
+    made = Table.grid(padding=(0, 1))
+    for width in _WIDTHS:
+        made.add_column(min_width=width, no_wrap=True)
+    made.add_row(Text(result.verdict, _STYLES[result.verdict]), result.check, Text(result.words))
+    if result.cure:
+        word = "look" if result.verdict is Verdict.SKIPPED else "cure"
+        made.add_row("", "", Text(f"{word}: {result.cure}", "italic"))
+    return made
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Returns how many outcomes there are of each kind."""
+    counts = Counter(result.verdict for result in results)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+
+
+def show(results: Sequence[Result], output: Output) -> None:
+    """Prints all outcomes on standard output."""
+    if output is Output.JSON:
+        sys.stdout.write(f"{json.dumps(_document(results), indent=2)}\n")
+        return
+    where = console()
+    for result in results:
+        print_line(result, where)
+    where.print(summary(results))
+
+
+def _document(results: Sequence[Result]) -> dict[str, object]:
+    """Returns the outcomes for programs: by `check`, with `verdict`, `found` and `cure`."""
+    told = [
+        {"check": each.check, "verdict": each.verdict, "found": each.words, "cure": each.cure or None}
+        for each in results
+    ]
+    return {"results": told, "failed": any(each.verdict is Verdict.FAIL for each in results)}

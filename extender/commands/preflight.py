@@ -1,0 +1,62 @@
+"""`slurm-extender preflight` compares the settings with both systems, and says what is missing."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from extender.commands.output import Output, show
+from extender.commands.systems import kubernetes_of, slurm_of
+from extender.kube_scheduler import file as scheduler_file
+from extender.kube_scheduler.configuration import SchedulerConfiguration
+from extender.policy.current import CurrentPolicy
+from extender.policy.rules import Policy
+from extender.preflight.checks import results, status
+from extender.preflight.facts import Facts, Unread
+from extender.preflight.reader import Reader
+from extender.settings import Settings
+from kubernetes_client.errors import NoCredentials
+from service.logging import configure_logging
+from service.settings import from_environment
+from service.yaml_file import WrongFile
+
+
+def run(output: Output, scheduler_config: Path | None) -> int:
+    """Prints the outcome of each check. Returns the exit status: 1 where one fails, 2 where the settings
+    or a file are wrong."""
+    settings = from_environment(Settings)
+    configure_logging(settings.log_level)
+    try:
+        policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted").policy
+        scheduler = _scheduler(scheduler_config, settings.scheduler_config_file)
+    except (WrongFile, scheduler_file.NoConfiguration) as error:
+        print(error, file=sys.stderr)
+        return 2
+    found = results(asyncio.run(_facts(settings, policy, scheduler)))
+    show(found, output)
+    return status(found)
+
+
+def _scheduler(asked: Path | None, own: Path | None) -> SchedulerConfiguration | Unread:
+    """Returns what the file says that was asked for, or else the extender's own, which may not be here.
+    Raises NoConfiguration."""
+    if asked is not None:
+        return scheduler_file.read(asked)
+    if own is None:
+        return Unread("kube-scheduler's configuration is not given")
+    try:
+        return scheduler_file.read(own)
+    except scheduler_file.NoConfiguration as error:
+        return Unread(str(error))
+
+
+async def _facts(
+    settings: Settings, policy: Policy, scheduler: SchedulerConfiguration | Unread
+) -> Facts:
+    async with slurm_of(settings) as slurm:
+        try:
+            async with kubernetes_of(settings) as kubernetes:
+                return await Reader(settings, kubernetes, slurm, policy, scheduler).read(time.time())
+        except NoCredentials as error:
+            unread = Unread(f"there is no way to kube-apiserver: {error}")
+            return await Reader(settings, unread, slurm, policy, scheduler).read(time.time())

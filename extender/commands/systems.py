@@ -1,0 +1,51 @@
+"""The connections of a command to both systems."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from os import environ
+from pathlib import Path
+
+from extender.settings import Settings
+from kubernetes_client.errors import NoCredentials
+from kubernetes_client.rest import KubernetesRest
+from service.seldom import Seldom
+from slurm_client.rest import SlurmRest
+
+_PEOPLES = Path.home() / ".kube" / "config"
+
+
+@asynccontextmanager
+async def slurm_of(settings: Settings) -> AsyncIterator[SlurmRest]:
+    """A context with a client of slurmrestd."""
+    unreadable = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
+    slurm = SlurmRest(
+        settings.slurmrestd_url,
+        settings.slurm_token_file,
+        timeout_s=settings.slurm_timeout_s,
+        malformed=lambda call, why: unreadable.says(call=call, why=why),
+    )
+    try:
+        yield slurm
+    finally:
+        await slurm.aclose()
+
+
+@asynccontextmanager
+async def kubernetes_of(settings: Settings) -> AsyncIterator[KubernetesRest]:
+    """A context with a client of kube-apiserver: by SLURM_EXTENDER_KUBECONFIG, else as the account of
+    this Pod, else as kubectl finds it. Raises NoCredentials."""
+    try:
+        kubernetes = await KubernetesRest.connect(settings.kubeconfig)
+    except NoCredentials:
+        kubeconfig = environ.get("KUBECONFIG") or str(_PEOPLES)
+        if settings.kubeconfig is not None or not any(map(_is_file, kubeconfig.split(":"))):
+            raise
+        kubernetes = await KubernetesRest.connect(kubeconfig)
+    try:
+        yield kubernetes
+    finally:
+        await kubernetes.aclose()
+
+
+def _is_file(path: str) -> bool:
+    return Path(path).is_file()

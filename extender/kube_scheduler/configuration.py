@@ -1,0 +1,171 @@
+"""The KubeSchedulerConfiguration of the kube-scheduler that asks the extender, and what is wrong with
+it: pure.
+
+DefaultPreemption evicts Pods of lower priority for a Pod that fits nowhere. It asks those extenders
+about its victims that have a `preemptVerb`, and no /filter: where the extender is not asked, it evicts
+for a Pod that Slurm has not let in, and again for each Node that /filter closes to the Pod. Sources:
+k8s.io/kubernetes pkg/scheduler, 1.31 and 1.37: framework/preemption (callExtenders), extender.go,
+apis/config/v1/default_plugins.go (mergePluginSet), framework/runtime (expandMultiPointPlugins).
+For PodGroups (1.37) it asks no `preemptVerb`, but each member's /filter before it evicts anybody.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic.alias_generators import to_camel
+
+PREEMPTION = "DefaultPreemption"
+_PATH = "/scheduler"
+"""The path of the extender's verbs, in `urlPrefix`."""
+_EVERYTHING = "*"
+_VERBS = {"filter_verb": "filter", "bind_verb": "bind", "preempt_verb": "preempt"}
+"""The verbs that the extender has to be asked, by the fields that name them."""
+
+
+def _absent(given: object) -> object:
+    """YAML's `plugins:` without anything is null, which kube-scheduler takes for absent."""
+    return {} if given is None else given
+
+
+class _Part(BaseModel):
+    """Only what is read here. kube-scheduler itself refuses a file with another field."""
+
+    model_config = ConfigDict(alias_generator=to_camel, frozen=True)
+
+
+class _Plugin(_Part):
+    name: str
+
+
+class _PluginSet(_Part):
+    enabled: Sequence[_Plugin] | None = None
+    disabled: Sequence[_Plugin] | None = None
+
+    def enables(self, plugin: str) -> bool:
+        """Tells whether a plugin is named as enabled."""
+        return any(each.name == plugin for each in self.enabled or ())
+
+    def disables(self, plugin: str) -> bool:
+        """Tells whether a plugin is disabled, by its name or with all."""
+        return any(each.name in (plugin, _EVERYTHING) for each in self.disabled or ())
+
+
+PluginSet = Annotated[_PluginSet, BeforeValidator(_absent)]
+
+
+class _Plugins(_Part):
+    multi_point: PluginSet = _PluginSet()
+    post_filter: PluginSet = _PluginSet()
+
+
+class Profile(_Part):
+    """A profile: how the Pods of one `schedulerName` are scheduled."""
+
+    scheduler_name: str = "default-scheduler"
+    percentage_of_nodes_to_score: int | None = None
+    plugins: Annotated[_Plugins, BeforeValidator(_absent)] = _Plugins()
+
+    @property
+    def preempts(self) -> bool:
+        """Tells whether DefaultPreemption runs for single Pods."""
+        multi_point, post_filter = self.plugins.multi_point, self.plugins.post_filter
+        if post_filter.enables(PREEMPTION):
+            return True
+        everywhere = multi_point.enables(PREEMPTION) or not multi_point.disables(PREEMPTION)
+        return everywhere and not post_filter.disables(PREEMPTION)
+
+
+class _Resource(_Part):
+    name: str
+
+
+class ExtenderEntry(_Part):
+    """One of `extenders`."""
+
+    url_prefix: str = ""
+    filter_verb: str | None = None
+    bind_verb: str | None = None
+    preempt_verb: str | None = None
+    node_cache_capable: bool = False
+    ignorable: bool = False
+    managed_resources: Sequence[_Resource] | None = None
+
+    @property
+    def own(self) -> bool:
+        """Tells whether this is slurm-extender, by the path of its verbs."""
+        return urlsplit(self.url_prefix).path.rstrip("/") == _PATH
+
+
+class SchedulerConfiguration(_Part):
+    """The parts of a KubeSchedulerConfiguration that matter to the extender."""
+
+    percentage_of_nodes_to_score: int | None = None
+    profiles: Sequence[Profile] | None = None
+    extenders: Sequence[ExtenderEntry] | None = None
+
+    def profile(self, scheduler_name: str) -> Profile | None:
+        """Returns the profile of a `schedulerName`; without any profile there is the default one."""
+        found = self.profiles or (Profile(),)
+        return next((each for each in found if each.scheduler_name == scheduler_name), None)
+
+    @property
+    def own_entry(self) -> ExtenderEntry | None:
+        """Returns slurm-extender's entry, None where it is not asked."""
+        return next((each for each in self.extenders or () if each.own), None)
+
+
+def unsafe_preemption(configuration: SchedulerConfiguration, scheduler_name: str) -> str | None:
+    """Returns why kube-scheduler would evict Pods for one that Slurm has not let in, None where it would
+    not. A kube-scheduler without the profile schedules no such Pod."""
+    profile, entry = configuration.profile(scheduler_name), configuration.own_entry
+    if profile is None or not profile.preempts:
+        return None
+    on = f"{PREEMPTION} is on in the profile {scheduler_name}, and"
+    if entry is None:
+        return f"{on} none of `extenders` is slurm-extender (its urlPrefix ends in {_PATH})"
+    if not entry.preempt_verb:
+        return f"{on} slurm-extender's entry has no preemptVerb"
+    if entry.ignorable:
+        return f"{on} slurm-extender's entry is `ignorable`: while it is down nobody is asked"
+    if entry.managed_resources:
+        names = ", ".join(each.name for each in entry.managed_resources)
+        return f"{on} slurm-extender is asked about Pods with {names} alone (managedResources)"
+    return None
+
+
+def problems(configuration: SchedulerConfiguration, scheduler_name: str) -> tuple[str, ...]:
+    """Returns all else that is wrong with how kube-scheduler asks the extender, in words."""
+    return tuple(_problems(configuration, scheduler_name))
+
+
+def _problems(configuration: SchedulerConfiguration, scheduler_name: str) -> Iterator[str]:
+    profile, entry = configuration.profile(scheduler_name), configuration.own_entry
+    if profile is None:
+        yield f"there is no profile {scheduler_name}"
+    elif (share := _share(configuration, profile)) != 100:
+        seen = "/filter sees a part of the Nodes"
+        yield f"percentageOfNodesToScore is {share or 'not set'}, not 100: {seen}"
+    if entry is None:
+        yield f"none of `extenders` is slurm-extender (its urlPrefix ends in {_PATH})"
+        return
+    missing = [f"{verb}Verb" for field, verb in _VERBS.items() if not getattr(entry, field)]
+    if missing and not _may_lack(missing, profile):
+        yield f"slurm-extender's entry has no {' and no '.join(missing)}"
+    if not entry.node_cache_capable:
+        yield "slurm-extender's entry lacks `nodeCacheCapable: true`"
+    if entry.ignorable:
+        yield "slurm-extender's entry is `ignorable`: while it is down Pods pass without Slurm"
+    if entry.managed_resources:
+        yield "slurm-extender's entry has `managedResources`: it is not asked about other Pods"
+
+
+def _share(configuration: SchedulerConfiguration, profile: Profile) -> int | None:
+    own = profile.percentage_of_nodes_to_score
+    return configuration.percentage_of_nodes_to_score if own is None else own
+
+
+def _may_lack(missing: Sequence[str], profile: Profile | None) -> bool:
+    """Where DefaultPreemption is off nobody is asked about victims."""
+    return list(missing) == ["preemptVerb"] and profile is not None and not profile.preempts

@@ -1,0 +1,161 @@
+"""The check that kube-scheduler evicts nobody for a Pod that Slurm has not let in, on every replica.
+
+It has two sources. The configuration of the kube-scheduler that asks this replica, where its file is
+known: whether it would evict so. And kube-scheduler's own Events: each Pod that it evicts has one
+(`Preempted`), which names the Pod that it was evicted for by its uid. For a managed Pod /preempt offers
+no victims (`preempt.route`), so one such Event proves that /preempt was not asked. Source of the
+Event's words, 1.31 and 1.37: k8s.io/kubernetes pkg/scheduler/framework/preemption. (`related` is empty
+there in 1.37. For a PodGroup nobody asks /preempt, and /filter has let it in.)
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from extender.kube_scheduler import file as scheduler_file
+from extender.kube_scheduler.configuration import unsafe_preemption
+from extender.request.translation import TranslationConfig
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.watch import ResourceWatch
+from service.health import Health
+from service.periodic import periodically
+from service.watched_file import Stamp, stamp
+from wellknown.log_fields import PodName, about
+
+PART: Final = "preemption"
+"""The part of health for it."""
+_WATCH: Final = "watch of Events"
+_LOOK_S: Final = 5.0
+_RETRY_S: Final = 5.0
+_LASTS_S: Final = 600.0
+"""How long an eviction is trouble: a person corrects kube-scheduler, and no Event says so."""
+_CURE: Final = (
+    "; disable DefaultPreemption in kube-scheduler's profile, or give slurm-extender's entry in its"
+    " `extenders` `preemptVerb: preempt`"
+)
+
+_BY: Final = re.compile(r"Preempted by pod (?P<uid>\S+) on node (?P<node>\S+)")
+
+log = structlog.get_logger()
+
+
+class PreemptionCheck:
+    """`file` is the KubeSchedulerConfiguration, None where it is not known. `counted` is called for each
+    Pod that was evicted for one that Slurm has not let in."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        health: Health,
+        translation: TranslationConfig,
+        file: Path | None,
+        counted: Callable[[], object] = lambda: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._health = health
+        self._translation = translation
+        self._file = file
+        self._counted = counted
+        self._clock = clock
+        selector = f"reason=Preempted,reportingComponent={translation.scheduler_name}"
+        self._watch = ResourceWatch(kubernetes, "events", selector, partial(health.says, _WATCH))
+        self._known: set[str] = set()
+        """The uids of the Events that have been looked at."""
+        self._stamp: Stamp | None = None
+        self._configured: str | None = None
+        self._seen: str | None = None
+        self._seen_at = 0.0
+
+    async def run(self) -> None:
+        """Looks for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(periodically(self.look, _LOOK_S))
+            tasks.create_task(self._follow())
+
+    def look(self) -> None:
+        """Looks at the file, if it has changed, and says what is wrong now."""
+        self._read()
+        if self._seen is not None and self._clock() - self._seen_at >= _LASTS_S:
+            self._seen = None
+        words = self._configured or self._seen
+        self._health.says(PART, words and words + _CURE, alarm=True)
+
+    async def judge(self, event: Manifest) -> None:
+        """Notes the eviction that an Event tells, where it was for a managed Pod. Raises
+        KubernetesError."""
+        by = _BY.match(event.get("message") or "")
+        if by is None or event["metadata"]["uid"] in self._known:
+            return
+        preemptor = await self._preemptor(by["uid"], by["node"])
+        self._known.add(event["metadata"]["uid"])
+        victim, everything = PodName.of(event["involvedObject"]), self._translation.scope.everything
+        if preemptor is None and everything:  # no Pod of this profile is another's
+            self._note(victim, f"the Pod with uid {by['uid']}")
+        if preemptor is not None and self._translation.manages(preemptor):
+            metadata = preemptor["metadata"]
+            self._note(victim, f"{metadata['namespace']}/{metadata['name']}")
+
+    async def _preemptor(self, uid: str, node: str) -> Manifest | None:
+        """Returns a Pod that kube-scheduler has nominated for a Node, or bound there since; None where
+        it has gone on, or is gone."""
+        name = self._translation.scheduler_name
+        for field in ("status.nominatedNodeName", "spec.nodeName"):
+            listed = await self._kubernetes.list("pods", f"{field}={node},spec.schedulerName={name}")
+            found: Sequence[Manifest] = listed.get("items") or ()
+            for manifest in found:
+                if manifest["metadata"]["uid"] == uid:
+                    return manifest
+        return None
+
+    def _note(self, victim: PodName, preemptor: str) -> None:
+        """There may be hundreds at once: the first of them is trouble, and the metric counts all."""
+        self._counted()
+        log.warning("evicted by kube-scheduler", **about(victim), preemptor=preemptor)
+        self._seen_at = self._clock()
+        if self._seen is None:
+            self._seen = (
+                f"kube-scheduler has evicted {victim.namespace}/{victim.name} for {preemptor}, which is"
+                " Slurm's to place, and has not asked /preempt"
+            )
+            self.look()
+
+    def _read(self) -> None:
+        if self._file is None:
+            return
+        try:
+            now = stamp(self._file)
+            if now == self._stamp:
+                return
+            configuration = scheduler_file.read(self._file)
+            self._configured = unsafe_preemption(configuration, self._translation.scheduler_name)
+            self._stamp = now
+        except (OSError, scheduler_file.NoConfiguration) as error:
+            self._stamp, self._configured = None, f"kube-scheduler's configuration is not known: {error}"
+
+    async def _follow(self) -> None:
+        """What happened before this replica started says nothing of the kube-scheduler of now."""
+        listing = partial(self._watch.list_as, lambda event: event["metadata"]["uid"])
+        while True:
+            try:
+                self._known.update(await listing())
+                break
+            except KubernetesError as error:
+                self._health.says(_WATCH, error)
+                await asyncio.sleep(_RETRY_S)
+        async for change in self._watch.changes():
+            if change.gone:
+                self._known.discard(change.manifest["metadata"]["uid"])
+                continue
+            try:
+                await self.judge(change.manifest)
+            except KubernetesError as error:
+                self._health.says(_WATCH, error)

@@ -1,0 +1,256 @@
+"""The checks of what kube-apiserver tells: its release, its API, this account, and what is installed."""
+
+import re
+from typing import Final
+
+from extender.kube_scheduler.configuration import problems, unsafe_preemption
+from extender.preflight.facts import Facts, NotKnown, Unread, known
+from extender.preflight.result import Check, Finding, failed, passed, some, warned
+from kubernetes_client.protocol import Manifest
+
+OLDEST: Final = (1, 31)
+NEWEST: Final = (1, 37)
+"""The releases of Kubernetes that the whole is tested on."""
+_NODE_IN_TOKEN_SINCE: Final = (1, 32)
+"""Since then ServiceAccountTokenPodNodeInfo cannot be turned off."""
+_NODE_IN_TOKEN: Final = "authentication.kubernetes.io/node-name"  # noqa: S105 -- no password
+_ACCOUNT: Final = "system:serviceaccount:"
+_POLICIES: Final = "validatingadmissionpolicies"
+_GATES_PODS: Final = "pods.slurm-extender.io"
+"""The webhook that gives Pods their gate."""
+_GUARDS_ANNOTATIONS: Final = "-bookkeeping"
+_GUARDS_SIZE: Final = "-resize"
+"""How the names of the policies end."""
+_NRI_IS_ON: Final = re.compile(r"(containerd://[2-9]\.|cri-o://(1\.(2[6-9]|[3-9]\d)|[2-9]))")
+"""The container runtimes that have NRI on unless it was turned off."""
+_NRI_IS_OFF: Final = re.compile(r"(containerd://1\.|docker://)")
+
+
+def _number(release: str) -> tuple[int, int]:
+    found = re.match(r"v(\d+)\.(\d+)", release)
+    if found is None:
+        raise NotKnown(f"{release!r} is no release of Kubernetes")
+    return int(found[1]), int(found[2])
+
+
+def _text(number: tuple[int, int]) -> str:
+    return f"{number[0]}.{number[1]}"
+
+
+def release(facts: Facts) -> Finding:
+    """kube-apiserver answers, and its release."""
+    told = facts.kubernetes.release
+    if isinstance(told, Unread):
+        return failed(told.why, "Set SLURM_EXTENDER_KUBECONFIG, or run preflight in a Pod.")
+    number = _number(told)
+    if number < OLDEST:
+        return failed(f"kube-apiserver is {told}; the oldest supported is {_text(OLDEST)}")
+    if number > NEWEST:
+        return warned(f"kube-apiserver is {told}; the newest tested is {_text(NEWEST)}")
+    return passed(f"kube-apiserver is {told}")
+
+
+def admission_policies(facts: Facts) -> Finding:
+    """ValidatingAdmissionPolicy is served as v1."""
+    if _POLICIES in known(facts.kubernetes.admission_kinds):
+        return passed("admissionregistration.k8s.io/v1 has ValidatingAdmissionPolicy")
+    return failed("admissionregistration.k8s.io/v1 has no ValidatingAdmissionPolicy")
+
+
+def node_in_token(facts: Facts) -> Finding:
+    """A Pod's token names its Node, by which the node agent's policy tells agents apart."""
+    number = _number(known(facts.kubernetes.release))
+    if number >= _NODE_IN_TOKEN_SINCE:
+        return passed(f"always so since Kubernetes {_text(_NODE_IN_TOKEN_SINCE)}")
+    account = known(facts.kubernetes.account)
+    if not _is_pods(account):
+        raise NotKnown(f"{account.get('username')} is no Pod's account")
+    if (account.get("extra") or {}).get(_NODE_IN_TOKEN):
+        return passed("this Pod's token names its Node")
+    return failed("this Pod's token names no Node")
+
+
+def _is_pods(account: Manifest) -> bool:
+    return str(account.get("username")).startswith(_ACCOUNT)
+
+
+def rights(facts: Facts) -> Finding:
+    """The account may do what the extender does."""
+    denied, account = known(facts.kubernetes.denied), known(facts.kubernetes.account)
+    name = account.get("username")
+    if not denied:
+        return passed(f"{name} may do all that the extender does")
+    words = f"{name} may not {some([str(right) for right in denied])}"
+    return failed(words) if _is_pods(account) else warned(words)
+
+
+def install_rights(facts: Facts) -> Finding:
+    """The account may install the chart."""
+    account = known(facts.kubernetes.account)
+    if _is_pods(account):
+        raise NotKnown("a Pod's account installs nothing")
+    if _is_installed(facts):
+        raise NotKnown("the extender is installed")
+    cannot = known(facts.kubernetes.cannot_install)
+    if cannot:
+        return failed(f"{account.get('username')} may not {some([str(right) for right in cannot])}")
+    return passed(f"{account.get('username')} may create all that the chart has")
+
+
+def _is_installed(facts: Facts) -> bool:
+    return known(facts.kubernetes.lease) is not None
+
+
+def webhooks(facts: Facts) -> Finding:
+    """The webhook that gates Pods is there, and kube-apiserver can trust it."""
+    _require_install(facts)
+    found = [each for each in known(facts.kubernetes.webhooks) if each["name"] == _GATES_PODS]
+    if not found:
+        return failed(f"there is no webhook {_GATES_PODS}: Pods are created without the extender's gate")
+    if not all((each.get("clientConfig") or {}).get("caBundle") for each in found):
+        return failed(f"webhook {_GATES_PODS} has no caBundle: kube-apiserver cannot call it")
+    return passed(f"webhook {_GATES_PODS} gates Pods")
+
+
+def policies(facts: Facts) -> Finding:
+    """The admission policies are there."""
+    _require_install(facts)
+    names = known(facts.kubernetes.policies)
+    missing = [
+        ending.removeprefix("-")
+        for ending in (_GUARDS_ANNOTATIONS, _GUARDS_SIZE)
+        if not any(name.endswith(ending) for name in names)
+    ]
+    if not missing:
+        return passed("the admission policies are there")
+    words = f"no ValidatingAdmissionPolicy whose name ends in {' and in '.join(missing)}"
+    if "bookkeeping" in missing:
+        return failed(f"{words}: whoever may change a Pod may write what the extender notes on it")
+    return warned(f"{words}: a Pod may be resized beyond its job")
+
+
+def _require_install(facts: Facts) -> None:
+    if not _is_installed(facts):
+        raise NotKnown("nothing is installed yet: the replicas' Lease is not there")
+
+
+def scheduler(facts: Facts) -> Finding:
+    """kube-scheduler asks the extender as it has to."""
+    found = problems(known(facts.scheduler), facts.settings.scheduler_name)
+    return failed("; ".join(found)) if found else passed("kube-scheduler asks slurm-extender")
+
+
+def preemption(facts: Facts) -> Finding:
+    """kube-scheduler evicts nobody for a Pod that Slurm has not let in."""
+    name = facts.settings.scheduler_name
+    configuration = known(facts.scheduler)
+    unsafe = unsafe_preemption(configuration, name)
+    if unsafe is not None:
+        return failed(f"{unsafe}: it would evict Pods for a Pod that Slurm has not let in")
+    profile = configuration.profile(name)
+    if profile is not None and profile.preempts:
+        return passed("DefaultPreemption asks slurm-extender about its victims")
+    return passed(f"DefaultPreemption is off in the profile {name}")
+
+
+def nri(facts: Facts) -> Finding:
+    """The container runtimes have NRI, by which the node agent gives containers their devices."""
+    runtimes = {
+        node["metadata"]["name"]: ((node.get("status") or {}).get("nodeInfo") or {}).get(
+            "containerRuntimeVersion", ""
+        )
+        for node in known(facts.kubernetes.nodes)
+    }
+    off = [name for name, runtime in runtimes.items() if _NRI_IS_OFF.match(runtime)]
+    if off:
+        return warned(f"{some(off)}: {runtimes[off[0]]} has NRI off unless it is turned on")
+    on = [name for name, runtime in runtimes.items() if _NRI_IS_ON.match(runtime)]
+    if not on or len(on) < len(runtimes):
+        raise NotKnown("the Nodes do not tell whether their container runtimes have NRI")
+    return passed("the Nodes' container runtimes have NRI on unless it was turned off")
+
+
+KUBERNETES_CHECKS: Final = (
+    Check(
+        "kubernetes-release",
+        f"kube-apiserver is of Kubernetes {_text(OLDEST)} to {_text(NEWEST)}.",
+        f"Upgrade Kubernetes to {_text(OLDEST)} or later; after a newer release look for a newer"
+        " slurm-extender.",
+        "`kubectl version`",
+        release,
+    ),
+    Check(
+        "admission-policies",
+        "kube-apiserver serves ValidatingAdmissionPolicy as v1; the extender's annotations are guarded"
+        " by one.",
+        "Remove `--runtime-config=admissionregistration.k8s.io/v1=false` from kube-apiserver.",
+        "`kubectl api-resources --api-group=admissionregistration.k8s.io`",
+        admission_policies,
+    ),
+    Check(
+        "node-in-token",
+        "A Pod's token names its Node: by that the node agent's policy lets each agent write to its own"
+        " Node only.",
+        "Turn on kube-apiserver's feature gate ServiceAccountTokenPodNodeInfo (on by default since"
+        " 1.30).",
+        "Run preflight in a Pod, or look at kube-apiserver's `--feature-gates`.",
+        node_in_token,
+    ),
+    Check(
+        "rights",
+        "The account may do what the extender does with Pods, Nodes, Events and its Lease.",
+        "Give the extender's account the chart's ClusterRole and Role; an account of a person may lack"
+        " some.",
+        "`kubectl auth can-i --list --as=system:serviceaccount:NAMESPACE:slurm-extender`",
+        rights,
+    ),
+    Check(
+        "install-rights",
+        "The account may create what the chart has: roles, webhook configurations, policies, workloads.",
+        "Install as an administrator of the cluster.",
+        "`kubectl auth can-i create clusterroles`",
+        install_rights,
+    ),
+    Check(
+        "webhooks",
+        f"The webhook {_GATES_PODS} is there once the extender is installed.",
+        "Install the chart with its webhooks; with certificates of cert-manager see that it runs.",
+        "`kubectl get mutatingwebhookconfigurations`",
+        webhooks,
+    ),
+    Check(
+        "policies",
+        "The admission policies that guard the extender's annotations and the size of Pods are there"
+        " once the extender is installed.",
+        "Install the chart again: it has them.",
+        "`kubectl get validatingadmissionpolicies`",
+        policies,
+    ),
+    Check(
+        "scheduler",
+        "kube-scheduler has the profile of SLURM_EXTENDER_SCHEDULER_NAME, looks at all Nodes, and asks"
+        " slurm-extender (an entry of `extenders` whose urlPrefix ends in /scheduler).",
+        "Take the chart's KubeSchedulerConfiguration, or correct the lines that are named.",
+        "Give kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
+        scheduler,
+    ),
+    Check(
+        "preemption",
+        "kube-scheduler evicts no Pod for one that Slurm has not let in. With DefaultPreemption on and"
+        " no preemptVerb it evicted 200 of 200 Pods in 3 s, since each Node that becomes free is closed"
+        " to the Pod again.",
+        "Disable DefaultPreemption in the profile (plugins.multiPoint.disabled), or give"
+        " slurm-extender's entry `preemptVerb: preempt` and `ignorable: false`.",
+        "Give kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
+        preemption,
+    ),
+    Check(
+        "nri",
+        "The Nodes' container runtimes have NRI (containerd 2, CRI-O), by which the node agent gives"
+        " containers the devices of their jobs.",
+        "Upgrade to containerd 2, or turn NRI on in its configuration; without it a container has all"
+        " devices of a Node or none (NODE_AGENT_NRI=).",
+        "On a Node: `ls /var/run/nri/nri.sock`",
+        nri,
+    ),
+)

@@ -1,0 +1,192 @@
+"""The checks of both systems' nodes side by side: their names, devices, CPUs and memory."""
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Final
+
+from extender.cluster.view import ClusterView
+from extender.node_sync.cpu_counts import disagreements, whole_cores
+from extender.preflight.facts import Facts, NotKnown, known
+from extender.preflight.result import Check, Finding, failed, passed, some, warned
+from extender.request.node_constraints import Node
+from kubernetes_client.protocol import Manifest
+from slurm_client import gres
+from slurm_client.model import Node as SlurmNode
+from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
+from wellknown.node_mapping import trouble
+from wellknown.resources import MEBIBYTE, in_millis, parse_quantity
+
+_Pair = tuple[Manifest, Node, SlurmNode]
+
+
+def _view(facts: Facts) -> ClusterView:
+    parsed = (Node.parse(each, facts.settings.node_name_label) for each in known(facts.kubernetes.nodes))
+    return ClusterView(nodes={node.name: node for node in parsed})
+
+
+def _pairs(facts: Facts) -> list[_Pair]:
+    """Returns the Nodes that stand for a node of Slurm, each with that. Raises NotKnown where there are
+    none."""
+    view = _view(facts)
+    manifests = {each["metadata"]["name"]: each for each in known(facts.kubernetes.nodes)}
+    standing = ((view.node_of(each.name), each) for each in known(facts.slurm.nodes))
+    found = [(manifests[node.name], node, slurm) for node, slurm in standing if node is not None]
+    if not found:
+        raise NotKnown("no Node stands for a node of Slurm")
+    return found
+
+
+def names(facts: Facts) -> Finding:
+    """Nodes and Slurm's nodes stand for each other."""
+    view, slurm = _view(facts), {each.name for each in known(facts.slurm.nodes)}
+    contested = trouble(view.names, facts.settings.node_name_label)
+    if contested is not None:
+        lost = [name for name in view.names.contested if view.names.standing_for(name) is None]
+        return failed(contested) if lost else warned(contested)
+    named = {node.slurm_name: name for name, node in view.nodes.items()}
+    shared = slurm & named.keys()
+    alone = sorted(named[name] for name in named.keys() - slurm)
+    without = sorted(slurm - named.keys())
+    if not shared:
+        return failed(f"no Node has the name of one of Slurm's nodes ({some(without)})")
+    told = [f"Nodes that Slurm does not know: {some(alone)}"] if alone else []
+    told += [f"nodes of Slurm without a Node: {some(without)}"] if without else []
+    if told:
+        return warned("; ".join(told))
+    return passed(f"{len(shared)} Nodes stand for Slurm's nodes")
+
+
+def devices(facts: Facts) -> Finding:
+    """Slurm and the kubelets count the same devices."""
+    asked, wrong, unlike = facts.settings.gres, list[str](), list[str]()
+    for manifest, node, slurm in _pairs(facts):
+        less, more = _differences(manifest, slurm, asked)
+        wrong += [f"Node {node.name} has {words}" for words in less]
+        unlike += [f"Node {node.name} has {words}" for words in more]
+    if wrong:
+        return failed(some(wrong))
+    if unlike:
+        return warned(some(unlike))
+    return passed("Slurm's GRES and the Nodes' capacity are the same")
+
+
+def _differences(
+    manifest: Manifest, slurm: SlurmNode, asked: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Returns, in words, of which resources the Node has fewer than Slurm would give, and more."""
+    capacity = (manifest.get("status") or {}).get("capacity") or {}
+    counted = gres.counts(slurm.gres)
+    of: dict[str, list[str]] = {}
+    for resource, name in asked.items():
+        of.setdefault(name, []).append(resource)
+    less, more = list[str](), list[str]()
+    for name, resources in of.items():
+        has = sum(int(parse_quantity(capacity.get(resource, "0"))) for resource in resources)
+        if has != counted[name]:
+            there = next((each for each in resources if each in capacity), resources[0])
+            words = f"{has} {there}, and Slurm's node {slurm.name} {counted[name]} {name}"
+            (less if has < counted[name] else more).append(words)
+    return less, more
+
+
+def cpus(facts: Facts) -> Finding:
+    """Slurm's CPUs are those of the Nodes, and kube-scheduler has as many to give."""
+    unit, pairs = facts.settings.cpu_unit, _pairs(facts)
+    found = disagreements(_view(facts), [slurm for _, _, slurm in pairs], unit)
+    if found:
+        return failed("; ".join(found))
+    short = [words for _, node, slurm in pairs if (words := _short_of_cpus(node, slurm, unit))]
+    if short:
+        return warned(some(short))
+    told = whole_cores([slurm for _, _, slurm in pairs], unit)
+    return passed("; ".join(told) or "Slurm and Kubernetes count the same CPUs")
+
+
+def _short_of_cpus(node: Node, slurm: SlurmNode, unit: Decimal) -> str | None:
+    allocatable = parse_quantity(node.allocatable.get("cpu", "0"))
+    gives = (slurm.cpus - slurm.cpus_reserved) * unit
+    if gives <= allocatable:
+        return None
+    told = f"Slurm gives {in_millis(gives)} CPUs of node {slurm.name}"
+    return f"{told}, and {in_millis(allocatable)} are allocatable"
+
+
+def memory(facts: Facts) -> Finding:
+    """kube-scheduler has as much memory to give as Slurm gives."""
+    short = list[str]()
+    for _, node, slurm in _pairs(facts):
+        allocatable = int(parse_quantity(node.allocatable.get("memory", "0")) / MEBIBYTE)
+        gives = slurm.memory_mb - slurm.memory_reserved_mb
+        if gives > allocatable:
+            told = f"Slurm gives {gives} MiB of node {slurm.name}"
+            short.append(f"{told}, and {allocatable} are allocatable")
+    if short:
+        return warned(some(short))
+    return passed("what Slurm gives of memory is allocatable")
+
+
+def node_agents(facts: Facts) -> Finding:
+    """The node agents find nothing wrong with their Nodes' devices."""
+    told = [
+        (manifest["metadata"]["name"], condition)
+        for manifest in known(facts.kubernetes.nodes)
+        for condition in _conditions(manifest)
+        if condition.get("type") == DEVICE_PROBLEM
+    ]
+    if not told:
+        raise NotKnown("no Node has the condition of a node agent")
+    wrong = [
+        f"Node {name}: {condition.get('message')}"
+        for name, condition in told
+        if condition.get("status") != "False"
+    ]
+    return failed(some(wrong)) if wrong else passed(f"{len(told)} node agents find nothing wrong")
+
+
+def _conditions(manifest: Manifest) -> Iterable[Manifest]:
+    return (manifest.get("status") or {}).get("conditions") or ()
+
+
+NODE_CHECKS: Final = (
+    Check(
+        "node-names",
+        "Each Node on which Pods of Slurm are to run has the name of one of Slurm's nodes, or names it"
+        " by the label of SLURM_EXTENDER_NODE_NAME_LABEL.",
+        f"Label the Nodes that have another name: `kubectl label node NODE {NODE_NAME_LABEL}=NAME`."
+        " Nodes of other Pods, and nodes of native jobs alone, may stay as they are.",
+        "`kubectl get nodes` beside `sinfo -N`",
+        names,
+    ),
+    Check(
+        "gres",
+        "Slurm counts as many GRES on a node as the Node has of their extended resources"
+        " (SLURM_EXTENDER_GRES).",
+        "Correct Gres of the node in slurm.conf and gres.conf, or have the Node's device plugin run; map"
+        " the resource with SLURM_EXTENDER_GRES where it has another name.",
+        "`kubectl get node NODE -o jsonpath={.status.capacity}` beside `scontrol show node NAME`",
+        devices,
+    ),
+    Check(
+        "cpus",
+        "Slurm's CPUs of a node are the Node's, and no more than are allocatable there.",
+        "Correct CPUs of the node in slurm.conf, or SLURM_EXTENDER_CPU_UNIT; keep with CoreSpecCount"
+        " what the kubelet reserves (docs/resources.md).",
+        "`scontrol show node NAME` beside the Node's status.allocatable",
+        cpus,
+    ),
+    Check(
+        "memory",
+        "Slurm gives no more memory of a node than is allocatable there.",
+        "Set MemSpecLimit of the node in slurm.conf to what the kubelet reserves, or RealMemory to what"
+        " is allocatable: else a Pod is granted memory that kube-scheduler does not have.",
+        "`scontrol show node NAME` beside the Node's status.allocatable",
+        memory,
+    ),
+    Check(
+        "node-agents",
+        "The node agents find nothing wrong with the devices of their Nodes.",
+        f"See `kubectl describe node NODE`: the condition {DEVICE_PROBLEM} says what is wrong.",
+        "`node-agent status` in the agent's Pod of a Node",
+        node_agents,
+    ),
+)

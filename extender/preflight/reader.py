@@ -1,0 +1,177 @@
+"""The reader of the facts: it asks both systems, and changes nothing in either.
+
+A question that cannot be answered is a fact too (`Unread`): the checks that need it are skipped.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import fields
+from typing import Final, TypeVar
+
+from extender.kube_scheduler.configuration import SchedulerConfiguration
+from extender.policy.rules import Policy
+from extender.preflight import rights
+from extender.preflight.facts import Facts, KubernetesFacts, SlurmFacts, Token, Unread
+from extender.settings import Settings
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.protocol import Kubernetes, Manifest, Right
+from slurm_client import tokens
+from slurm_client.errors import BadToken, SlurmError
+from slurm_client.protocol import Slurm
+from slurm_client.server import Configuration
+from wellknown.names import LEASE
+
+Value = TypeVar("Value")
+
+_ADMISSION: Final = "admissionregistration.k8s.io/v1"
+_WEBHOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_ROOT: Final = "root"
+
+
+class Reader:
+    """`kubernetes` is Unread where there is no way to a kube-apiserver."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        kubernetes: Kubernetes | Unread,
+        slurm: Slurm,
+        policy: Policy,
+        scheduler: SchedulerConfiguration | Unread,
+    ) -> None:
+        self._settings = settings
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._policy = policy
+        self._scheduler = scheduler
+
+    async def read(self, now: float) -> Facts:
+        """Returns all facts; `now` is in UNIX seconds."""
+        kubernetes, slurm = await asyncio.gather(self._of_kubernetes(), self._of_slurm())
+        return Facts(
+            settings=self._settings,
+            kubernetes=kubernetes,
+            slurm=slurm,
+            scheduler=self._scheduler,
+            now=now,
+            asked_partitions=_asked_partitions(self._settings, self._policy),
+        )
+
+    async def _of_kubernetes(self) -> KubernetesFacts:
+        api, settings = self._kubernetes, self._settings
+        if isinstance(api, Unread):
+            return KubernetesFacts(*(api,) * len(fields(KubernetesFacts)))
+        return KubernetesFacts(
+            release=await _told(api.version()),
+            account=await _told(api.account()),
+            admission_kinds=await _told(api.kinds(_ADMISSION)),
+            denied=await _told(_denied(api, rights.of_extender(settings))),
+            cannot_install=await _told(_denied(api, rights.of_installation(settings))),
+            nodes=await _told(_listed(api, "nodes")),
+            webhooks=await _told(_webhooks(api)),
+            policies=await _told(_policies(api)),
+            lease=await _told(api.read_lease(settings.namespace, LEASE)),
+        )
+
+    async def _of_slurm(self) -> SlurmFacts:
+        slurm, token = self._slurm, self._token()
+        capabilities = await _asked(slurm.connect())
+        accepted = await self._accepted()
+        usable = accepted if isinstance(accepted, Unread) else None
+        if accepted is False:
+            usable = Unread("slurmctld does not take the token")
+        if usable is not None:
+            return SlurmFacts(capabilities, token, accepted, *(usable,) * 5)
+        configuration = await _asked(slurm.configuration())
+        return SlurmFacts(
+            capabilities=capabilities,
+            token=token,
+            accepted=accepted,
+            privileged=await self._privileged(token, configuration),
+            configuration=configuration,
+            nodes=await _asked(slurm.nodes()),
+            partitions=await _asked(slurm.partitions()),
+            newest_job_id=await _asked(self._newest_job_id()),
+        )
+
+    def _token(self) -> Token | Unread:
+        file = self._settings.slurm_token_file
+        try:
+            text = tokens.TokenFile(file).token()
+        except BadToken as error:
+            return Unread(str(error))
+        return Token(tokens.user(text), tokens.expiry(text))
+
+    async def _accepted(self) -> bool | Unread:
+        try:
+            await self._slurm.ping()
+        except BadToken:
+            return False
+        except SlurmError as error:
+            return Unread(str(error))
+        return True
+
+    async def _privileged(
+        self, token: Token | Unread, configuration: Configuration | Unread
+    ) -> bool | Unread:
+        """By the name where Slurm tells SlurmUser's; else a job is asked for that cannot be made."""
+        if isinstance(token, Unread) or isinstance(configuration, Unread):
+            return token if isinstance(token, Unread) else Unread(str(configuration))
+        if configuration.slurm_user is not None:
+            return token.user in (_ROOT, configuration.slurm_user)
+        return await _asked(self._slurm.may_choose_ids())
+
+    async def _newest_job_id(self) -> int | None:
+        """Of the ids below the placeholders': the others are placeholders' own."""
+        states, ids = await self._slurm.all_states(), self._settings.placeholder_ids
+        return max((job_id for job_id in states if job_id < ids.first), default=None)
+
+
+async def _told(answer: Awaitable[Value]) -> Value | Unread:
+    try:
+        return await answer
+    except KubernetesError as error:
+        return Unread(f"kube-apiserver does not tell: {error}")
+
+
+async def _asked(answer: Awaitable[Value]) -> Value | Unread:
+    try:
+        return await answer
+    except SlurmError as error:
+        return Unread(f"Slurm does not tell: {error}")
+
+
+async def _denied(api: Kubernetes, asked: tuple[Right, ...]) -> tuple[Right, ...]:
+    allowed = await asyncio.gather(*map(api.allows, asked))
+    return tuple(right for right, allows in zip(asked, allowed, strict=True) if not allows)
+
+
+async def _listed(api: Kubernetes, kind: str) -> tuple[Manifest, ...]:
+    return tuple((await api.list(kind, None)).get("items") or ())
+
+
+async def _webhooks(api: Kubernetes) -> tuple[Manifest, ...]:
+    found = [each for kind in _WEBHOOKS for each in await _listed(api, kind)]
+    return tuple(webhook for each in found for webhook in each.get("webhooks") or ())
+
+
+async def _policies(api: Kubernetes) -> tuple[str, ...]:
+    found = await _listed(api, "validatingadmissionpolicies")
+    return tuple(str(each["metadata"]["name"]) for each in found)
+
+
+def _asked_partitions(settings: Settings, policy: Policy) -> Mapping[str, str]:
+    """Returns the partitions that are named, each with where; patterns are left out."""
+    named: dict[str, str] = {}
+    if settings.default_partition is not None:
+        named[settings.default_partition] = "SLURM_EXTENDER_DEFAULT_PARTITION"
+    for name, asked in settings.priority_classes.items():
+        for part in filter(None, asked.get("partition", "").split(",")):
+            named.setdefault(part, f"SLURM_EXTENDER_PRIORITY_CLASSES ({name})")
+    for rule in policy.rules:
+        choice = rule.fields.get("partition")
+        given = () if choice is None else (*str(choice.default or "").split(","), *choice.allowed)
+        for part in given:
+            if part and not set("*?[") & set(part):
+                named.setdefault(part, f"the policy's rule {rule.name}")
+    return named

@@ -1,0 +1,86 @@
+"""A check, what it found, and the words for people."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from extender.preflight.facts import Facts, NotKnown
+
+
+class Verdict(StrEnum):
+    """The outcome of a check."""
+
+    PASS = "PASS"  # noqa: S105 -- no password
+    WARN = "WARN"
+    """It works, and not as it could: a person should know."""
+    FAIL = "FAIL"
+    """Pods would not be placed, or somebody would come to harm."""
+    SKIPPED = "SKIPPED"
+    """A fact could not be read; the cure says how a person sees it."""
+
+
+class Finding(NamedTuple):
+    """What a check found, in words."""
+
+    verdict: Verdict
+    words: str
+    cure: str = ""
+    """What to do about this; "": the check's own cure."""
+
+
+def passed(words: str) -> Finding:
+    """Returns a finding that all is well."""
+    return Finding(Verdict.PASS, words)
+
+
+def warned(words: str, cure: str = "") -> Finding:
+    """Returns a finding that a person should know."""
+    return Finding(Verdict.WARN, words, cure)
+
+
+def failed(words: str, cure: str = "") -> Finding:
+    """Returns a finding that has to be cured."""
+    return Finding(Verdict.FAIL, words, cure)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One comparison of the settings with what both systems say."""
+
+    name: str
+    """For people and programs, and the anchor of its row in docs/preflight.md."""
+    about: str
+    """What must be so: a sentence."""
+    cure: str
+    """What to do where it is not so."""
+    look: str
+    """How a person sees it where preflight cannot."""
+    judge: Callable[[Facts], Finding]
+    """Raises NotKnown where a fact could not be read."""
+
+
+class Result(NamedTuple):
+    """A check's outcome, as it is printed."""
+
+    check: str
+    verdict: Verdict
+    words: str
+    cure: str
+    """What to do; "" where nothing is."""
+
+
+def outcome(check: Check, facts: Facts) -> Result:
+    """Returns what a check finds in the facts."""
+    try:
+        found = check.judge(facts)
+    except NotKnown as unknown:
+        return Result(check.name, Verdict.SKIPPED, str(unknown), check.look)
+    cure = "" if found.verdict is Verdict.PASS else found.cure or check.cure
+    return Result(check.name, found.verdict, found.words, cure)
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Returns the first names and how many more there are: "a, b, c and 7 more"."""
+    told = ", ".join(names[:most])
+    return told if len(names) <= most else f"{told} and {len(names) - most} more"

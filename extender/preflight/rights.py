@@ -1,0 +1,82 @@
+"""The rights that the extender uses, and those that an installation takes.
+
+The first are what the chart's ClusterRole and Role give; a test holds both to what the client asks.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from extender.control.shared_secret import NAME as SECRET
+from extender.settings import Settings
+from kubernetes_client.protocol import Right
+from wellknown.names import LEASE
+
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_LEASES: Final = "coordination.k8s.io"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_WEBHOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+class _Rule(NamedTuple):
+    """Several rights to one kind; `verbs` with spaces between them."""
+
+    verbs: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+_EVERYWHERE: Final = (
+    _Rule("get list watch patch delete", "pods"),
+    _Rule("patch", "pods/status"),
+    _Rule("create", "pods/binding"),
+    _Rule("get list watch", "nodes"),
+    _Rule("patch", "nodes/status"),
+    _Rule("get", "namespaces", name="kube-system"),
+    _Rule("list watch", "persistentvolumeclaims"),
+    _Rule("list watch", "persistentvolumes"),
+    _Rule("list watch", "storageclasses", "storage.k8s.io"),
+    _Rule("list watch", "resourceclaims", "resource.k8s.io"),
+    _Rule("create list watch", "events"),
+)
+
+
+def of_extender(settings: Settings) -> tuple[Right, ...]:
+    """Returns what the extender does with these settings."""
+    return tuple(_rights((*_EVERYWHERE, *_by_settings(settings))))
+
+
+def _by_settings(settings: Settings) -> Iterator[_Rule]:
+    own, pools, tls = settings.namespace, settings.pools_file, settings.tls_secret
+    yield _Rule("create", "leases", _LEASES, own)
+    yield _Rule("get update", "leases", _LEASES, own, LEASE)
+    yield _Rule("create", "secrets", "", own)
+    yield _Rule("get update", "secrets", "", own, SECRET)
+    if settings.taint_nodes or pools is not None:
+        yield _Rule("patch", "nodes")
+    if pools is not None:
+        yield _Rule("list create delete", "controllerrevisions", "apps", settings.pools_namespace)
+    if tls is not None:
+        yield _Rule("get update", "secrets", "", own, tls)
+        for kind in _WEBHOOKS:
+            yield _Rule("get patch", kind, _ADMISSION, name=settings.webhook_configuration)
+
+
+def of_installation(settings: Settings) -> tuple[Right, ...]:
+    """Returns what whoever installs the chart has to be allowed."""
+    own = settings.namespace
+    cluster = [(kind, _RBAC) for kind in ("clusterroles", "clusterrolebindings")]
+    policies = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+    cluster += [(kind, _ADMISSION) for kind in (*_WEBHOOKS, *policies)]
+    inside = [(kind, "") for kind in ("serviceaccounts", "services", "configmaps")]
+    inside += [(kind, "apps") for kind in ("deployments", "daemonsets")]
+    inside += [(kind, _RBAC) for kind in ("roles", "rolebindings")]
+    rules = [_Rule("create", kind, group) for kind, group in cluster]
+    rules += [_Rule("create", kind, group, own) for kind, group in inside]
+    return tuple(_rights(rules))
+
+
+def _rights(rules: Iterable[_Rule]) -> Iterator[Right]:
+    for verbs, *to in rules:
+        yield from (Right(verb, *to) for verb in verbs.split())

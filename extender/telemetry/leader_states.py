@@ -1,0 +1,155 @@
+"""What a leader counts when its metrics are read: Pods, nodes, pools, and what waits for these."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from extender.node_sync.drain_decision import Tally, Why
+from extender.placement.kept_back import REASONS
+from extender.pools.demand import Demand
+from extender.pools.roll_out import PoolState
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
+from extender.telemetry import catalogue
+from extender.telemetry.capacity import Capacity, NodeState, Share
+from extender.telemetry.waiting import WaitsFor, waits_for
+from extender.unmanaged.adoption import Stage
+from service.metrics import Metric
+
+
+def _nothing() -> Capacity:
+    return Capacity()
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a leader's metrics come from: each is called when they are read. By default there is
+    nothing."""
+
+    placeholders: Callable[[], Iterable[Placeholder]] = tuple
+    nodes: Callable[[], Tally] = Tally
+    adopted_pods: Callable[[], Mapping[Stage, int]] = dict
+    pools: Callable[[], Mapping[str, PoolState]] = dict
+    demand: Callable[[], Mapping[str, Demand]] = dict
+    capacity: Callable[[], Capacity] = _nothing
+
+
+class LeaderStates(Collector):
+    """Counts them."""
+
+    def __init__(self) -> None:
+        self._sources = Sources()
+
+    def count(self, sources: Sources = Sources()) -> None:
+        """From now on these are counted; by default nothing."""
+        self._sources = sources
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        sources = self._sources
+        yield from _pods(sources.placeholders())
+        yield _counted(catalogue.ADOPTED, Stage, sources.adopted_pods())
+        yield from _drains(sources.nodes())
+        yield from _capacity(sources.capacity())
+        yield from _pools(sources.pools())
+        yield from _demand(sources.demand())
+
+
+def _pods(placeholders: Iterable[Placeholder]) -> Iterator[GaugeMetricFamily]:
+    """Looks at each placeholder once: there may be 50,000."""
+    tally: Counter[tuple[State, str]] = Counter()
+    oldest: dict[tuple[State, str], str] = {}
+    for each in placeholders:
+        found = each.state, each.cause.reason if each.cause is not None else ""
+        tally[found] += 1
+        created = each.members[0].pod.created if each.members else ""
+        if created and created < oldest.get(found, "~"):
+            oldest[found] = created
+    states, waiting, kept = Counter[str](), Counter[str](), Counter[str]()
+    for (state, reason), count in tally.items():
+        states[state] += count
+        if (awaited := waits_for(state, reason)) is not None:
+            waiting[awaited] += count
+        if state is State.SEEN:
+            kept[reason] += count
+    lost = sum(count for (state, reason), count in tally.items() if state is State.BOUND and reason)
+    yield _counted(catalogue.PLACEHOLDERS, State, states)
+    yield _counted(catalogue.WAITING, WaitsFor, waiting)
+    yield _oldest(oldest)
+    yield _counted(catalogue.KEPT_BACK, sorted(REASONS), kept)
+    yield catalogue.WITHOUT_JOB.told(lost)
+
+
+def _oldest(created: Mapping[tuple[State, str], str]) -> GaugeMetricFamily:
+    """`created` has the times of the oldest Pods as kube-apiserver writes them: they sort as text."""
+    first: dict[WaitsFor, str] = {}
+    for (state, reason), time in created.items():
+        if (awaited := waits_for(state, reason)) is not None:
+            first[awaited] = min(time, first.get(awaited, time))
+    family = catalogue.OLDEST.read()
+    for awaited, time in first.items():
+        family.add_metric([awaited], datetime.fromisoformat(time).timestamp())
+    return family
+
+
+def _drains(tally: Tally) -> Iterator[GaugeMetricFamily]:
+    yield _counted(catalogue.DRAINED, Why, tally.drained)
+    oldest = catalogue.OLDEST_DRAIN.read()
+    for cause, since in tally.oldest.items():
+        oldest.add_metric([cause], since)
+    yield oldest
+    yield catalogue.SUPPRESSED.told(tally.suppressed)
+
+
+def _capacity(capacity: Capacity) -> Iterator[GaugeMetricFamily]:
+    yield _counted(catalogue.NODES, NodeState, capacity.nodes)
+    yield _counted(catalogue.CPUS, Share, capacity.cpus)
+    yield _counted(catalogue.GPUS, Share, capacity.gpus)
+    yield _counted(catalogue.MEMORY, Share, capacity.memory_bytes)
+    yield catalogue.PROLOG_ERRORS.told(capacity.prolog_errors)
+    yield catalogue.AGENTS.told(capacity.agents)
+
+
+def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:
+    nodes, stopped = catalogue.POOL_NODES.read(), catalogue.POOL_STOPPED.read()
+    for pool, state in states.items():
+        counts = {
+            "wanted": state.wanted,
+            "serving": state.serving,
+            "updated": state.updated,
+            "unavailable": state.unavailable,
+            "busy": state.busy,
+            "outdated_busy": state.busy_outdated,
+            "kept": state.kept,
+            "reserved": state.reserved,
+        }
+        for which, count in counts.items():
+            nodes.add_metric([pool, which], count)
+        stopped.add_metric([pool], bool(state.stopped))
+    yield nodes
+    yield stopped
+
+
+def _demand(demand: Mapping[str, Demand]) -> Iterator[GaugeMetricFamily]:
+    for metric, what in (
+        (catalogue.PENDING_JOBS, "jobs"),
+        (catalogue.PENDING_NODES, "nodes"),
+        (catalogue.PENDING_CPUS, "cpus"),
+        (catalogue.PENDING_GPUS, "gpus"),
+    ):
+        family = metric.read()
+        for pool, waits in demand.items():
+            family.add_metric([pool], getattr(waits, what))
+        yield family
+
+
+def _counted(metric: Metric, values: Iterable[str], counts: Mapping[Any, int]) -> GaugeMetricFamily:
+    """Returns a metric with a count for each value of its label."""
+    family = metric.read()
+    for value in values:
+        family.add_metric([value], counts.get(value, 0))
+    return family

@@ -1,0 +1,109 @@
+"""The metrics of the node agent, and what they are read from. The log says which Pods they are about.
+
+`METRICS` is one table, which the metrics and docs/metrics.md are made from; the metrics of the process
+itself (`process_*`) are their library's own.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from node_agent.agent import Agent
+from service.metrics import Metric, Troubles, installed_version
+
+_BUILD: Final = Metric(
+    "node_agent_build_info",
+    "gauge",
+    "The version of the node agent; the value is always 1.",
+    "Which version runs on which Node?",
+    ("version",),
+)
+_DEGRADED: Final = Metric(
+    "node_agent_component_degraded",
+    "gauge",
+    "Whether a component of the node agent is in trouble; the log says why.",
+    "What is in trouble on this Node? These are the names that the agent's /readyz has.",
+    ("component",),
+)
+_READY: Final = Metric(
+    "node_agent_ready",
+    "gauge",
+    "Whether the kernel takes what the node agent tells it, and the container runtime asks the agent.",
+    "Are Pods kept to what their jobs have on this Node?",
+)
+_LOOKED: Final = Metric(
+    "node_agent_last_look_timestamp_seconds",
+    "gauge",
+    "When the node agent last told the kernel who may open what, in UNIX seconds.",
+    "Does the agent still work, or does it only answer?",
+)
+_LESS: Final = Metric(
+    "node_agent_pods_with_less_than_their_jobs",
+    "gauge",
+    "Pods that have less than their Slurm jobs.",
+    "Does a Pod lack devices, cores or memory of its job?",
+)
+_REPAIRED: Final = Metric(
+    "node_agent_limits_repaired_total",
+    "counter",
+    "Limits of Pods that somebody else had changed, and that were put right.",
+    "Does another program write the limits that the agent writes?",
+)
+_DEVICES: Final = Metric(
+    "node_agent_devices",
+    "gauge",
+    "Devices that Slurm counts.",
+    "What has the Node?",
+    ("gres", "type"),
+)
+_FAILED: Final = Metric(
+    "node_agent_devices_failed",
+    "gauge",
+    "Devices that Slurm counts and that cannot be used.",
+    "Which devices have failed?",
+    ("gres", "type"),
+)
+_MISMATCHES: Final = Metric(
+    "node_agent_gres_mismatches",
+    "gauge",
+    "Resources of which the kubelet counts another number than Slurm.",
+    "Do Kubernetes and Slurm believe the same of the Node's devices?",
+)
+
+METRICS: Final[tuple[Metric, ...]] = tuple(
+    each for each in tuple(globals().values()) if isinstance(each, Metric)
+)
+"""All of them, in this order."""
+
+
+def registry_of(agent: Agent) -> CollectorRegistry:
+    """Returns all metrics of an agent."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(Troubles(agent.health, _DEGRADED))
+    registry.register(_Figures(agent))
+    return registry
+
+
+class _Figures(Collector):
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        agent = self._agent
+        build = _BUILD.read()
+        build.add_metric([installed_version("slurm-extender")], 1)
+        yield build
+        yield _READY.told(agent.health.ready)
+        yield _LOOKED.told(agent.looked_at)
+        yield _LESS.told(len(agent.problems))
+        yield _REPAIRED.read_counter(agent.repaired)
+        devices, failed = _DEVICES.read(), _FAILED.read()
+        for kind, (number, broken) in agent.counted.items():
+            devices.add_metric(kind, number)
+            failed.add_metric(kind, broken)
+        yield from (devices, failed)
+        yield _MISMATCHES.told(agent.differing)

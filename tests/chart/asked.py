@@ -1,0 +1,219 @@
+"""What each program asks of kube-apiserver, and whether its roles allow that and no more."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from inspect import getmembers_static, isfunction
+from pathlib import Path
+from typing import Any, Self
+
+from deploy.local.chart import NAMESPACE, POOLS_NAMESPACE, RELEASE, Rendered
+from extender.control import claim_watch
+from kubernetes_client.errors import NotFound
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.rest import KubernetesRest
+from tests.kubernetes_client.accesses import access_of
+
+CHECKOUT = Path(__file__).parents[2]
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/v\w+/(?:namespaces/(?P<namespace>[^/]+)/(?=\w))?"
+    r"(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?(?P<subresource>/[^/]+)?$"
+)
+WEBHOOKS = {"metadata": {"namespace": NAMESPACE, "name": f"{RELEASE}-webhooks"}}
+Calls = Mapping[str, Sequence[tuple[Any, ...]]]
+EXTENDERS: Calls = {
+    "read_pod": [("ns", "p")],
+    "patch_pod": [("ns", "p", {})],
+    "patch_pod_status": [("ns", "p", {})],
+    "delete_pod": [("ns", "p", {}, 0)],
+    "bind_pod": [("ns", "p", "n", {})],
+    "create_event": [("ns", {})],
+    "read_node": [("n",)],
+    "patch_node": [("n", {})],
+    "patch_node_status": [("n", {})],
+    "cluster_uid": [()],
+    "revisions": [(POOLS_NAMESPACE,)],
+    "create_revision": [(POOLS_NAMESPACE, {})],
+    "delete_revision": [(POOLS_NAMESPACE, "r")],
+    "read_lease": [(NAMESPACE, "slurm-extender")],
+    "create_lease": [(NAMESPACE, {})],
+    "replace_lease": [(NAMESPACE, "slurm-extender", {})],
+    "read_secret": [(NAMESPACE, "slurm-extender"), (NAMESPACE, f"{RELEASE}-webhooks")],
+    "write_secret": [
+        (WEBHOOKS,),
+        ({"metadata": {**WEBHOOKS["metadata"], "resourceVersion": "1"}},),
+        ({"metadata": {"namespace": NAMESPACE, "name": "slurm-extender", "resourceVersion": "1"}},),
+    ],
+    "trust": [(RELEASE, b"authority")],
+}
+"""How the extender calls each method that is about one object."""
+AGENTS: Calls = {
+    "read_node": [("n",)],
+    "patch_node_status": [("n", {})],
+    "create_pod": [(POOLS_NAMESPACE, {})],
+    "delete_pod": [(POOLS_NAMESPACE, "p", {}, 0)],
+    "read_revision": [(POOLS_NAMESPACE, "r")],
+}
+EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
+AGENT_KINDS = ("pods", "nodes")
+ABOUT_ALL = {"serves", "list", "pages", "watch"}
+EVERYBODYS = {"version", "kinds", "account", "allows"}
+"""What every account may ask (system:basic-user, system:discovery)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Permission:
+    """What is asked, or what a role allows: "" is every namespace, or every name."""
+
+    verb: str
+    group: str
+    resource: str
+    """With its subresource."""
+    namespace: str = ""
+    name: str = ""
+
+    def allows(self, asked: Permission) -> bool:
+        same = (self.verb, self.group, self.resource) == (asked.verb, asked.group, asked.resource)
+        return same and self.namespace in ("", asked.namespace) and self.name in ("", asked.name)
+
+
+def _lease(verb: str, name: str = "") -> Permission:
+    return Permission(verb, "coordination.k8s.io", "leases", NAMESPACE, name)
+
+
+KUBE_SCHEDULERS = {
+    _lease("create"),
+    _lease("get", f"{RELEASE}-kube-scheduler"),
+    _lease("update", f"{RELEASE}-kube-scheduler"),
+}
+"""What kube-scheduler asks about its Lease (client-go's leaderelection); for all else it has Kubernetes'
+own role."""
+CHECKS = {
+    Permission("create", "", "pods", "default"),
+    Permission("get", "", "pods", "default", "p"),
+    Permission("delete", "", "pods", "default", "p"),
+    Permission("get", "", "nodes", "", "n"),
+}
+"""What `slurm-extender check` asks."""
+CHECK_CALLS = frozenset({"create_pod"})
+"""What the check calls and the extender does not."""
+UNINSTALLS = {
+    Permission("list", "", "pods"),
+    Permission("patch", "", "pods", "default", "p"),
+    Permission("get", "", "namespaces", "", "kube-system"),
+    _lease("get", "slurm-extender"),
+    Permission("get", "", "secrets", NAMESPACE, "slurm-extender"),
+}
+"""What `slurm-extender uninstall` asks where it does all that it can."""
+
+
+class Recorder(KubernetesRest):
+    """Notes what kube-apiserver would be asked."""
+
+    asked: set[Permission]
+
+    async def __aenter__(self) -> Self:
+        self.asked = set()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _ask(self, method: str, path: str, **_: Any) -> Manifest:
+        webhook = {"name": "w", "clientConfig": {}}
+        if path.count("/") == 2:  # which versions a group has, which everybody may know
+            return {"preferredVersion": {"groupVersion": f"{path.removeprefix('/apis/')}/v1"}}
+        self._note(method, path)
+        return {"metadata": {"uid": "u"}, "webhooks": [webhook]}
+
+    async def _ask_apart(self, method: str, path: str, **_: Any) -> Manifest:
+        self._note(method, path)
+        return {"metadata": {}}
+
+    async def _send(self, method: str, path: str, **how: Any) -> Any:
+        self._note(method, path, watch=how["query"]["watch"] == "true")
+        raise NotFound(404, "nothing is sent here")
+
+    def _note(self, method: str, path: str, *, watch: bool = False) -> None:
+        asks = PATH.fullmatch(path)
+        assert asks, path
+        reads = "watch" if watch else "get" if asks["name"] else "list"
+        verb = VERBS.get(method, reads)
+        resource = asks["resource"] + (asks["subresource"] or "")
+        where = (asks["namespace"] or "", asks["name"] or "")
+        self.asked.add(Permission(verb, asks["group"] or "", resource, *where))
+
+
+async def asked_by(calls: Calls, kinds: Iterable[str]) -> set[Permission]:
+    """What kube-apiserver is asked by these calls, and by following these kinds."""
+    async with Recorder(access_of("http://kubernetes")) as recorder:
+        for name, arguments in calls.items():
+            for given in arguments:
+                await getattr(recorder, name)(*given)
+        for kind in kinds:
+            assert await recorder.serves(kind)
+            await recorder.list(kind, None)
+            with suppress(NotFound):
+                async with recorder.watch(kind, None, "0", 1):
+                    pass
+        return recorder.asked
+
+
+def allowed_to(chart: Rendered, subject: str) -> set[Permission]:
+    """What the chart's roles that are bound to a subject of this name allow."""
+    permissions = set[Permission]()
+    for binding in chart.manifests:
+        bound = [each["name"] for each in binding.get("subjects") or ()]
+        if subject not in bound or binding["roleRef"]["name"] not in _roles(chart):
+            continue
+        role = chart.find(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+        for each in _all(chart, role, binding):
+            permissions |= set(_permissions(each))
+    return permissions
+
+
+def _all(chart: Rendered, role: Manifest, binding: Manifest) -> Iterator[Manifest]:
+    """The role in the binding's namespace: those of several namespaces have one name."""
+    for each in chart.manifests:
+        same = (each["kind"], each["metadata"]["name"]) == (role["kind"], role["metadata"]["name"])
+        if same and each["metadata"].get("namespace") == binding["metadata"].get("namespace"):
+            yield each
+
+
+def _roles(chart: Rendered) -> set[str]:
+    return {each["metadata"]["name"] for each in chart.manifests if "rules" in each}
+
+
+def _permissions(role: Manifest) -> Iterator[Permission]:
+    namespace = role["metadata"].get("namespace", "")
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames") or [""]:
+                        yield Permission(verb, group, resource, namespace, name)
+
+
+def missing(allowed: set[Permission], asks: set[Permission]) -> list[Permission]:
+    return sorted(each for each in asks if not any(one.allows(each) for one in allowed))
+
+
+def unused(allowed: set[Permission], asks: set[Permission]) -> list[Permission]:
+    return sorted(one for one in allowed if not any(one.allows(each) for each in asks))
+
+
+def methods() -> set[str]:
+    """The calls that the client can make."""
+    return {name for name, _ in getmembers_static(Kubernetes, isfunction) if name[0] != "_"}
+
+
+def called_in(package: str) -> set[str]:
+    """Which of the client's calls a package makes, by its sources."""
+    trees = (ast.parse(path.read_text()) for path in (CHECKOUT / package).rglob("*.py"))
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute)} & methods()

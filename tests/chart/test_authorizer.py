@@ -1,0 +1,172 @@
+"""A real authorizer lets each program do what it asks, and a real kube-scheduler runs by it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.chart import AGENT_NAME, NAMESPACE, RELEASE, Manifest, Rendered, Values
+from deploy.local.cluster import Cluster
+from deploy.local.components import answers
+from deploy.local.helm_binary import helm
+from deploy.local.kubernetes_binaries import kubernetes_binaries
+from deploy.local.kubernetes_components import api_client
+from deploy.local.layout import Layout
+from deploy.local.ports import lease_ports
+from deploy.local.progress import silent
+from tests.chart import asked
+from tests.chart.asked import Permission, asked_by
+from tests.chart.matrix import OUTSIDE, POOLS, merged, with_needed
+from tests.end_to_end.actors import eventually
+from tests.end_to_end.agent_account import write_kubeconfig
+
+pytestmark = pytest.mark.real
+
+NOBODYS = {
+    Permission(verb, group, resource)
+    for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
+    for group, resource in (
+        ("", "secrets"),
+        ("", "configmaps"),
+        ("", "serviceaccounts/token"),
+        ("", "pods/exec"),
+        ("apps", "daemonsets"),
+        ("rbac.authorization.k8s.io", "clusterroles"),
+    )
+}
+"""What no program may do in all namespaces."""
+
+_SCHEDULER = "a-scheduler-of-its-own"  # the cluster's own has the usual profile
+
+
+def account(name: str) -> str:
+    return f"system:serviceaccount:{NAMESPACE}:{name}"
+
+
+def install(cluster: Cluster, values: Values, kinds: Iterable[str]) -> Rendered:
+    """Makes the objects of these kinds, as the release would have them."""
+    chart = Rendered.of(helm(silent), with_needed(values))
+    wanted = [each for each in chart.manifests if each["kind"] in kinds]
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted})
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=listed)
+    return chart
+
+
+RBAC = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+
+
+def review(user: str, each: Permission) -> Manifest:
+    resource, _, subresource = each.resource.partition("/")
+    attributes = {
+        "verb": each.verb,
+        "group": each.group,
+        "resource": resource,
+        "subresource": subresource,
+        "namespace": each.namespace,
+        "name": each.name,
+    }
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": attributes},
+    }
+
+
+def allowed(cluster: Cluster, user: str, asks: Iterable[Permission]) -> set[Permission]:
+    """What of this kube-apiserver lets the user do."""
+    let = set()
+    with api_client(dict(cluster.ports), Layout(cluster.directory)) as client:
+        for each in asks:
+            path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+            answer = client.post(path, json=review(user, each))
+            answer.raise_for_status()
+            if answer.json()["status"].get("allowed"):
+                let.add(each)
+    return let
+
+
+async def test_the_authorizer_lets_each_program_do_what_it_asks_and_nothing_of_the_like(
+    release_cluster: Cluster,
+) -> None:
+    everything = merged(POOLS, {"nodeAgent": {"outside": {"users": ["an-agent"]}}})
+    outside = merged(merged(OUTSIDE, everything), {"pools": {"createNamespace": False}})
+    extenders = await asked_by(asked.EXTENDERS, asked.EXTENDER_KINDS)
+    agents = await asked_by(asked.AGENTS, asked.AGENT_KINDS)
+    install(release_cluster, outside, RBAC)
+    programs = {"slurm-extender": extenders, account(AGENT_NAME): agents, "an-agent": agents}
+    missing = {user: asks - allowed(release_cluster, user, asks) for user, asks in programs.items()}
+    more = {user: allowed(release_cluster, user, NOBODYS) for user in programs}
+    create = {Permission("create", "", "secrets", NAMESPACE)}
+    assert allowed(release_cluster, "slurm-extender", create) == create
+    install(release_cluster, {}, RBAC)
+    inside = {
+        account(RELEASE): extenders | asked.KUBE_SCHEDULERS,
+        account(f"{RELEASE}-check"): asked.CHECKS,
+    }
+    for user, asks in inside.items():
+        wanted = {each for each in asks if each.namespace != "slurm-nodes" and each.resource != "nodes"}
+        missing[user] = wanted - allowed(release_cluster, user, wanted)
+    assert not any(missing.values()), missing
+    assert not any(more.values()), more
+
+
+@contextmanager
+def running(command: list[str], log: Path) -> Iterator[None]:
+    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def test_kube_scheduler_runs_on_the_charts_configuration_with_the_charts_rights(
+    release_cluster: Cluster, tmp_path: Path
+) -> None:
+    chart = install(release_cluster, {"scheduler": {"name": _SCHEDULER}}, RBAC)
+    token = release_cluster.kubectl("create", "token", RELEASE, "-n", NAMESPACE).stdout.strip()
+    kubeconfig, log = tmp_path / "kubeconfig", tmp_path / "log"
+    write_kubeconfig(kubeconfig, release_cluster, token)
+    with closing(lease_ports(["kube-scheduler", "nobody"])) as lease:
+        secure, nobody = lease.ports["kube-scheduler"], lease.ports["nobody"]
+    text = chart.find("ConfigMap", f"{RELEASE}-kube-scheduler")["data"]["config.yaml"]
+    configuration: dict[str, Any] = yaml.safe_load(text.replace(":8888", f":{nobody}"))
+    configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(configuration))
+    binary = kubernetes_binaries(release_cluster.spec.kubernetes_release, silent)["kube-scheduler"]
+    command = [
+        binary,
+        f"--config={config}",
+        f"--secure-port={secure}",
+        "--bind-address=127.0.0.1",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+    ]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "asks-for-slurm"},
+        "spec": {"schedulerName": _SCHEDULER, "containers": [{"name": "c", "image": "i"}]},
+    }
+    release_cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    with running(command, log):
+        eventually(lambda: answers(f"https://127.0.0.1:{secure}/readyz"), "kube-scheduler is ready")
+        words = eventually(lambda: why_it_waits(release_cluster), "it says why the Pod waits")
+        assert f"127.0.0.1:{nobody}/scheduler/filter" in words
+        lease_name = ("get", "lease", f"{RELEASE}-kube-scheduler", "-n", NAMESPACE, "-o", "json")
+        assert json.loads(release_cluster.kubectl(*lease_name).stdout)["spec"]["holderIdentity"]
+    assert "forbidden" not in log.read_text().lower()
+
+
+def why_it_waits(cluster: Cluster) -> str:
+    """What kube-scheduler has written onto the Pod: it asked the extender, where nobody is."""
+    shown = json.loads(cluster.kubectl("get", "pod", "asks-for-slurm", "-o", "json").stdout)
+    conditions = shown["status"].get("conditions") or []
+    return "".join(each.get("message", "") for each in conditions if each["type"] == "PodScheduled")

@@ -1,0 +1,125 @@
+"""Containers are told what the programs' own settings take, and the files are those that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.chart import AGENT_NAME, RELEASE, Manifest, Rendered, Values
+from deploy.local.helm_binary import helm
+from deploy.local.progress import silent
+from extender.policy.file import read as read_policy
+from extender.pools.file import read as read_pools
+from extender.settings import Settings as ExtenderSettings
+from node_agent.settings import Settings as AgentSettings
+from tests.chart.matrix import MATRIX, POOLS, merged, with_needed
+
+pytestmark = pytest.mark.real  # Helm is built, once
+
+INSIDE = [case for case in MATRIX if not case.startswith("outside")]
+
+
+def rendered(values: Values) -> Rendered:
+    return Rendered.of(helm(silent), with_needed(values))
+
+
+def containers(workload: Manifest) -> Iterator[dict[str, Any]]:
+    yield from workload["spec"]["template"]["spec"]["containers"]
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    """The variables; those that kubelets fill in have some name."""
+    return {each["name"]: each.get("value", "some-name") for each in container["env"]}
+
+
+def told(monkeypatch: pytest.MonkeyPatch, workload: Manifest, container: str) -> None:
+    """Gives this process the environment of a container."""
+    (found,) = (each for each in containers(workload) if each["name"] == container)
+    for name, value in environment(found).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("case", INSIDE)
+def test_the_extender_takes_its_settings(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = MATRIX[case].get("fullnameOverride", RELEASE)
+    chart = rendered(MATRIX[case])
+    told(monkeypatch, chart.find("Deployment", name), "extender")
+    settings = ExtenderSettings()
+    called = ("10.96.0.20",) if "existing" in case else ()
+    assert settings.webhook_names == (f"{name}.kube-system.svc", *called)
+    assert settings.webhook_configuration == name
+    assert (settings.tls_secret is None) == (settings.tls_cert_file is not None)
+    assert chart.find("MutatingWebhookConfiguration", name)
+
+
+def test_the_settings_are_those_of_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    for case in ("settings", "namespaces as SUNK has them", "labels", "NVIDIA"):
+        told(monkeypatch, rendered(MATRIX[case]).find("Deployment", RELEASE), "extender")
+    settings = ExtenderSettings()
+    assert (settings.shared_gpus, settings.job_id_first, settings.taint_nodes) == (
+        "node-agent",
+        40_000_000,
+        True,
+    )
+    assert settings.drain_taints == ("example.com/maintenance", "example.com/broken")
+    assert settings.cpu_unit == 2
+    assert (settings.poll_interval_s, settings.kill_wait_s) == (0.5, 60)
+    assert settings.pod_selector == "slurm=yes,tier in (gold,silver),!test"
+    assert settings.gres["nvidia.com/mig-1g.10gb"] == "gpu:1g.10gb"
+
+
+def test_the_scope_is_the_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    scopes = {
+        "defaults": ("cluster",),
+        "namespaces": ("team-a", "team-b"),
+        "namespaces as SUNK has them": ("team-a", "team-b"),
+        "its own namespace": ("kube-system",),
+    }
+    for case, scope in scopes.items():
+        told(monkeypatch, rendered(MATRIX[case]).find("Deployment", RELEASE), "extender")
+        assert ExtenderSettings().scope == scope
+
+
+@pytest.mark.parametrize("case", [case for case in INSIDE if case != "no node agent"])
+def test_the_node_agent_takes_its_settings(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = MATRIX[case].get("fullnameOverride")
+    agent = f"{name}-node-agent" if name else AGENT_NAME
+    told(monkeypatch, rendered(MATRIX[case]).find("DaemonSet", agent), "node-agent")
+    settings = AgentSettings()
+    assert settings.cgroups == Path("/host/cgroup")
+    assert (settings.nri is None) == (case == "NVIDIA")
+    assert settings.slurmd_namespace == ("slurm-nodes" if case == "pools" else "")
+
+
+def test_the_policy_and_the_pools_are_what_the_extender_reads(tmp_path: Path) -> None:
+    chart = rendered(merged(POOLS, MATRIX["a policy"]))
+    policy, pools = tmp_path / "policy.yaml", tmp_path / "pools.yaml"
+    policy.write_text(chart.find("ConfigMap", f"{RELEASE}-policy")["data"]["policy.yaml"])
+    pools.write_text(chart.find("ConfigMap", f"{RELEASE}-pools")["data"]["pools.yaml"])
+    assert [rule.name for rule in read_policy(policy).rules] == ["team-a"]
+    assert [pool.name for pool in read_pools(pools)] == ["gpu"]
+
+
+@pytest.mark.parametrize("case", INSIDE)
+def test_what_containers_mount_is_there_and_all_but_the_agent_are_restricted(case: str) -> None:
+    """As the restricted Pod Security Standard has it."""
+    for workload in rendered(MATRIX[case]).manifests:
+        if workload["kind"] not in ("Deployment", "DaemonSet", "Job"):
+            continue
+        spec = workload["spec"]["template"]["spec"]
+        volumes = {each["name"] for each in spec["volumes"]}
+        mounted = {each["name"] for one in spec["containers"] for each in one["volumeMounts"]}
+        assert mounted == volumes
+        for one in spec["containers"]:
+            assert one["securityContext"]["allowPrivilegeEscalation"] is False
+            assert one["securityContext"]["readOnlyRootFilesystem"] is True
+            assert one["securityContext"]["capabilities"]["drop"] == ["ALL"]
+            added = one["securityContext"]["capabilities"].get("add", [])
+            assert added == (["BPF", "NET_ADMIN"] if workload["kind"] == "DaemonSet" else [])
+        if workload["kind"] != "DaemonSet":
+            assert spec["securityContext"]["runAsNonRoot"] is True
+            assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert not any("hostPath" in each for each in spec["volumes"])

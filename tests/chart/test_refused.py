@@ -1,0 +1,22 @@
+"""Values that cannot be are refused before anything is installed, by words that name them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from deploy.local.chart import Rendered
+from deploy.local.errors import ClusterError
+from deploy.local.helm_binary import helm
+from deploy.local.progress import silent
+from tests.chart.matrix import REFUSED, with_needed
+
+pytestmark = pytest.mark.real  # Helm is built, once
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_values_that_cannot_be_are_refused(case: str) -> None:
+    values, words = REFUSED[case]
+    with pytest.raises(ClusterError, match=re.escape(words)):
+        Rendered.of(helm(silent), with_needed(values))

@@ -1,0 +1,85 @@
+"""`slurm-extender audit`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from extender.audit.compare import Finding, FindingKind
+from extender.commands import audit as command
+from extender.commands.output import Output
+from extender.settings import Settings
+from slurm_client.errors import Unreachable
+
+ORPHAN = Finding(FindingKind.ORPHAN_JOB, "its Pod is gone", "end it", "default/p", 40000000, mended=True)
+DRAIN = Finding(FindingKind.STUCK_DRAIN, "drained for nothing", "undrain it", node="n1")
+NOTE = Finding(FindingKind.OTHER_CLUSTER, "another cluster's", "nothing", "default/q", 40000001)
+
+Finds = Callable[..., None]
+
+
+@pytest.fixture
+def finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Finds:
+    """What the systems are found to be like."""
+    monkeypatch.setenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # for the whole process
+
+    def find(*findings: Finding, error: Exception | None = None) -> None:
+        async def audit(_settings: Settings, _settle: float) -> tuple[Finding, ...]:
+            if error is not None:
+                raise error
+            return findings
+
+        monkeypatch.setattr(command, "_audit", audit)
+
+    return find
+
+
+def test_two_systems_that_agree(finds: Finds, capsys: pytest.CaptureFixture[str]) -> None:
+    finds()
+    assert command.run(Output.TABLE, 5.0) == 0
+    assert capsys.readouterr().out == "both systems agree\n"
+
+
+def test_every_difference_has_its_cause_and_its_cure(
+    finds: Finds, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finds(ORPHAN, DRAIN)
+    assert command.run(Output.TABLE, 5.0) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "KIND        POD        JOB       NODE  MENDED BY",
+        "OrphanJob   default/p  40000000  -     leader",
+        "  cause: its Pod is gone",
+        "  cure:  end it",
+        "StuckDrain  -          -         n1    person",
+        "  cause: drained for nothing",
+        "  cure:  undrain it",
+    ]
+
+
+def test_what_is_only_worth_knowing_is_told_and_is_no_difference(
+    finds: Finds, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finds(NOTE)
+    assert command.run(Output.JSON, 5.0) == 0
+    (told,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (told["kind"], told["differs"], told["job"]) == ("OtherCluster", False, 40000001)
+
+
+def test_systems_that_cannot_be_read(finds: Finds, capsys: pytest.CaptureFixture[str]) -> None:
+    finds(error=Unreachable("slurmctld was not reached"))
+    assert command.run(Output.TABLE, 5.0) == 2
+    assert "slurmctld was not reached" in capsys.readouterr().err
+
+
+def test_wrong_settings_are_said_like_the_extenders(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", raising=False)
+    with pytest.raises(SystemExit) as end:
+        command.run(Output.TABLE, 5.0)
+    assert end.value.code == 2
+    assert "SLURM_EXTENDER_SLURM_TOKEN_FILE" in capsys.readouterr().err

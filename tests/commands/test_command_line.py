@@ -1,0 +1,184 @@
+"""The program's commands: which runs, with what, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from deploy.local.layout import CHECKOUT
+from extender import __main__ as program
+from extender import app as serving
+from extender.check.pods import Wish, placed, refused
+from extender.commands import command_line, output
+from extender.commands.output import Output
+from extender.preflight.result import Result, Verdict
+
+COMMANDS = "extender.commands"
+Calls = list[tuple[Any, ...]]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """What was run, and with what; nothing is."""
+    made: Calls = []
+
+    def record(name: str, status: int | None = None) -> Callable[..., int | None]:
+        def run(*given: Any) -> int | None:
+            made.append((name, *given))
+            return status
+
+        return run
+
+    monkeypatch.setattr(serving, "main", record("serve"))
+    monkeypatch.setattr(f"{COMMANDS}.preflight.run", record("preflight", 1))
+    monkeypatch.setattr(f"{COMMANDS}.check.run", record("check", 0))
+    monkeypatch.setattr(f"{COMMANDS}.audit.run", record("audit", 2))
+    return made
+
+
+@pytest.mark.parametrize("arguments", [[], ["serve"]])
+def test_it_serves_without_a_command(
+    arguments: list[str], calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["slurm-extender", *arguments])
+    program.main()
+    assert calls == [("serve",)]
+    assert CliRunner().invoke(command_line.app, arguments).exit_code == 0
+    assert calls == [("serve",)] * 2
+
+
+def test_another_command_is_run_with_its_options(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["slurm-extender", "audit", "--settle", "2", "--output", "json"])
+    with pytest.raises(SystemExit) as end:
+        program.main()
+    assert (end.value.code, calls) == (2, [("audit", Output.JSON, 2.0)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "call"),
+    [
+        (["preflight"], 1, ("preflight", Output.TABLE, None)),
+        (["audit"], 2, ("audit", Output.TABLE, 5.0)),
+        (["check"], 0, ("check", Output.TABLE, Wish())),
+        (
+            ["check", "--device", "nvidia.com/gpu=2", "--annotation", "partition=a", "--timeout", "9"],
+            0,
+            (
+                "check",
+                Output.TABLE,
+                Wish(devices={"nvidia.com/gpu": 2}, annotations={"partition": "a"}, timeout_s=9.0),
+            ),
+        ),
+    ],
+)
+def test_options_become_what_is_asked_for(
+    arguments: list[str], status: int, call: tuple[Any, ...], calls: Calls
+) -> None:
+    assert CliRunner().invoke(command_line.app, arguments).exit_code == status
+    assert calls == [call]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["serve", "--now"],
+        ["audit", "--output", "xml"],
+        ["check", "--device", "nvidia.com/gpu"],
+        ["check", "--device", "nvidia.com/gpu=many"],
+        ["check", "--annotation", "=main"],
+    ],
+)
+def test_a_wrong_command_line_is_refused(arguments: list[str], calls: Calls) -> None:
+    assert CliRunner().invoke(command_line.app, arguments).exit_code == 2
+    assert calls == []
+
+
+def test_serving_loads_none_of_the_commands() -> None:
+    code = "import sys, extender.__main__, extender.app; print([m for m in sys.modules if 'typer' in m])"
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_programs_that_are_installed_are_there() -> None:
+    scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {"slurm-extender", "slurm-extender-audit"} <= scripts.keys()
+    for entry in scripts.values():
+        module, _, function = entry.partition(":")
+        assert callable(getattr(import_module(module), function))
+
+
+# -- what is printed
+
+RESULTS = (
+    Result("token", Verdict.PASS, "slurmctld takes it", ""),
+    Result("kill-wait", Verdict.WARN, "KillWait is 30 s", "Set it."),
+    Result("nri", Verdict.SKIPPED, "not told", "On a Node: ls"),
+    Result("webhooks", Verdict.FAIL, "there is none", "Install it."),
+)
+
+
+def test_people_are_told_what_to_do_below_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show(RESULTS, Output.TABLE)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1) for line in lines] == [
+        ["PASS", "token                 slurmctld takes it"],
+        ["WARN", "kill-wait             KillWait is 30 s"],
+        ["cure:", "Set it."],
+        ["SKIPPED", "nri                   not told"],
+        ["look:", "On a Node: ls"],
+        ["FAIL", "webhooks              there is none"],
+        ["cure:", "Install it."],
+        ["1", "PASS, 1 WARN, 1 FAIL, 1 SKIPPED"],
+    ]
+
+
+def test_words_that_look_like_markup_are_printed_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = "see [bold]x[/bold] and node[1-3]"
+    output.print_line(Result("a", Verdict.PASS, words, ""), Console(highlight=False, width=120))
+    assert words in capsys.readouterr().out
+
+
+def test_programs_are_told_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show(RESULTS, Output.JSON)
+    told = json.loads(capsys.readouterr().out)
+    assert told["failed"] is True
+    assert told["results"][1] == {
+        "check": "kill-wait",
+        "verdict": "WARN",
+        "found": "KillWait is 30 s",
+        "cure": "Set it.",
+    }
+    assert told["results"][0]["cure"] is None
+
+
+# -- the Pods of the check
+
+
+def test_the_pods_of_the_check_are_as_the_restricted_standard_has_them_and_end_by_themselves() -> None:
+    wish = Wish("apps", devices={"nvidia.com/gpu": 1}, annotations={"partition": "main"}, timeout_s=60)
+    pod = placed("p", wish, "slurm-scheduler", "example.com/")
+    assert pod["metadata"]["annotations"] == {"example.com/partition": "main"}
+    assert pod["spec"]["activeDeadlineSeconds"] == 60
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert "requests" not in refused("r", wish, "slurm-scheduler")["spec"]["containers"][0]["resources"]
+    for each in (pod, refused("r", wish, "slurm-scheduler")):
+        security = each["spec"]["containers"][0]["securityContext"]
+        assert (security["runAsNonRoot"], security["allowPrivilegeEscalation"]) == (True, False)
+        assert security["capabilities"] == {"drop": ["ALL"]}

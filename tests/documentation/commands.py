@@ -1,0 +1,85 @@
+"""The commands that pages show in blocks of code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.documentation.pages import Block
+
+SHELLS = frozenset({"bash", "console", "sh", "shell"})
+"""Languages of blocks in which every line is a command, where none begins with `$`."""
+PROGRAMS = frozenset(
+    {
+        ".venv/bin/python",
+        "aws",
+        "buildah",
+        "curl",
+        "docker",
+        "eksctl",
+        "gcloud",
+        "git",
+        "helm",
+        "kubectl",
+        "make",
+        "node-agent",
+        "openssl",
+        "pip",
+        "promtool",
+        "pytest",
+        "python",
+        "sacct",
+        "sacctmgr",
+        "salloc",
+        "sbatch",
+        "scancel",
+        "scontrol",
+        "sdiag",
+        "sinfo",
+        "slurm-extender",
+        "slurm-extender-audit",
+        "slurm-extender-gate",
+        "slurm-extender-hook",
+        "squeue",
+        "srun",
+        "ssh",
+        "systemctl",
+    }
+)
+"""The words with which a command begins in a block of another language."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, and what the page says that it prints; "" where it says nothing of that."""
+
+    text: str
+    printed: str = ""
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """Yields the commands of a block: lines after `$ `; else all lines of a shell's block, or those that
+    begin with a program of the list."""
+    text = block.text.replace("\\\n", "")
+    if re.search(r"^\$ ", text, re.MULTILINE):
+        _, *parts = re.split(r"^\$ ", text, flags=re.MULTILINE)
+        for part in parts:
+            command, _, printed = part.partition("\n")
+            yield Command(command.strip(), printed)
+        return
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if not line.startswith("#") and (block.language in SHELLS or _begins(line) in PROGRAMS):
+            yield Command(line)
+
+
+def _begins(line: str) -> str:
+    """The program of a line, past what is set for it alone: `A=b program`."""
+    words = line.split()
+    return next((word for word in words if not re.match(r"[A-Z_]+=", word)), "")
+
+
+def words(command: str) -> list[str]:
+    """The words of a command, without a comment behind it."""
+    return shlex.split(command, comments=True)

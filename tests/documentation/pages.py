@@ -1,0 +1,117 @@
+"""The pages for people, README, docs/ and those of examples: their links, anchors and blocks of code, as
+a parser of Markdown reads them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from deploy.local.layout import CHECKOUT
+
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "deploy/**/*.md")
+    for page in CHECKOUT.glob(pattern)
+)
+_ANCHOR = re.compile(r'<a id="([^"]+)">')
+_COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
+_MARK = re.compile(r"(run by|not run:|file:|run|values)(?: (.+?))?(, all of this section)?")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The comment before a block. Of commands it says how they are tried: `run` by a test of this
+    folder, on a cluster, `run by` the test `what`, or `not run` because of `what`. Of other text it says
+    that this is the `file` which commands of the page name so, or that these are `values` of the
+    chart."""
+
+    kind: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: the language that it names, or "", and the mark that stands for it."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: Mark | None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(CHECKOUT)}:{self.line}"
+
+
+@cache
+def _tokens(page: Path) -> tuple[Token, ...]:
+    return tuple(MarkdownIt("commonmark").enable("table").parse(page.read_text()))
+
+
+def _inline(page: Path) -> Iterator[Token]:
+    for token in _tokens(page):
+        yield from token.children or ()
+
+
+def links(page: Path) -> Iterator[str]:
+    """Yields what links and images of a page point to."""
+    for token in _inline(page):
+        target = token.attrGet("href" if token.type == "link_open" else "src")
+        if token.type in ("link_open", "image") and target is not None:
+            yield str(target)
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Returns what a link into a page may name: its headings, as GitHub makes anchors of them, and
+    anchors of its own."""
+    seen: Counter[str] = Counter()
+    found = set(_ANCHOR.findall(page.read_text()))
+    tokens = _tokens(page)
+    for opened, heading in pairwise(tokens):
+        if opened.type == "heading_open":
+            text = "".join(child.content for child in heading.children or ())
+            anchor = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+            found.add(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
+            seen[anchor] += 1
+    return frozenset(found)
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yields the blocks of code of a page. A mark counts for the block after it, or to the end of its
+    section."""
+    mark: Mark | None = None
+    section: tuple[int, Mark] | None = None
+    level = 0
+    for token in _tokens(page):
+        if token.type == "heading_open":
+            level, mark = int(token.tag[1:]), None
+            section = section if section and section[0] < level else None
+        elif token.type == "html_block":
+            found = _mark_in(token.content)
+            if found is not None:
+                mark, to_the_end = found
+                section = (level, mark) if to_the_end else section
+        elif token.type in ("fence", "code_block"):
+            line = (token.map or [0])[0] + 1
+            stands = mark or (section[1] if section else None)
+            yield Block(page, line, token.info.strip(), token.content, stands)
+            mark = None
+
+
+def _mark_in(text: str) -> tuple[Mark, bool] | None:
+    """Returns the mark of a comment, and whether it counts to the end of the section."""
+    comment = _COMMENT.match(text.strip())
+    found = _MARK.fullmatch(" ".join(comment[1].split())) if comment else None
+    if found is None:
+        return None
+    kind, what, section = found.groups()
+    return Mark(kind.removesuffix(":"), what or ""), section is not None

@@ -1,0 +1,264 @@
+"""Every command that a page shows says how it is tried; those that say `run` are run here, as they stand
+there, on a real cluster.
+
+A comment stands before each block with commands: `<!-- run -->`, `<!-- run by tests/... -->` or
+`<!-- not run: why -->`; `, all of this section` has it count up to the next heading of that level.
+`<!-- file: NAME -->` before other text makes it the file that commands name so, and `<!-- values -->`
+values that the chart has to take. Where a page says what a command prints, it has to: `...` is anything
+in a line, and where it is the line, any lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.local.chart import Rendered
+from deploy.local.cluster import Cluster
+from deploy.local.helm_binary import helm
+from deploy.local.layout import CHECKOUT
+from deploy.local.progress import silent
+from deploy.local.spec import ClusterSpec
+from tests.documentation.commands import Command, commands, words
+from tests.documentation.pages import PAGES, Block, Mark, blocks
+from tests.end_to_end.actors import eventually_not
+from tests.readme import first_pod
+
+SHOWN = [
+    (block, command)
+    for page in PAGES
+    if page.name != "CHANGELOG.md"
+    and not page.is_relative_to(CHECKOUT / "examples")  # tests of their own
+    for block in blocks(page)
+    for command in commands(block)
+]
+INSTALLING = [
+    CHECKOUT / name
+    for name in (
+        "docs/without-helm.md",
+        "docs/install.md",
+        "docs/upgrade.md",
+        "docs/uninstall.md",
+        "README.md",
+    )
+]
+"""In this order, on a cluster without an extender. kwok plays the kubelets: no container runs."""
+RUN = sorted(
+    {block.page for block, _ in SHOWN if block.mark and block.mark.kind == "run"} - set(INSTALLING)
+)
+PREPARED = {
+    "first-day.md": "kubectl create namespace team-a",
+    "scope.md": "kubectl create namespace team-a",
+    "README.md": "kubectl create namespace team-a",
+    "without-helm.md": "kubectl create namespace team-a; kubectl create namespace slurm-extender",
+}
+"""What pages take to be there; a Pod `chat`, README's first, is there always."""
+NAMES = {"ip-10-0-0-7": "node-4", "gpu-07": "node-4"}
+"""Names on pages, and what is called so here."""
+
+
+def test_every_command_says_how_it_is_tried() -> None:
+    without = [f"{block}: {command.text}" for block, command in SHOWN if block.mark is None]
+    assert without == [], "each block needs a comment before it: see this test's docstring"
+
+
+@pytest.mark.parametrize(
+    "block", [block for block, _ in SHOWN if block.mark and block.mark.kind == "run by"], ids=str
+)
+def test_a_test_that_is_said_to_run_a_command_knows_it(block: Block) -> None:
+    assert block.mark is not None
+    test = (CHECKOUT / block.mark.what).read_text()
+    unknown = [
+        each.text for each in commands(block) if not any(word in test for word in words(each.text)[:2])
+    ]
+    assert block.page.stem in test or unknown == []
+
+
+def test_every_target_of_make_and_every_module_on_a_page_is_there() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
+    text = "\n".join(page.read_text() for page in PAGES if page.name != "CHANGELOG.md")
+    assert set(re.findall(r"(?:`|^    )make ([\w-]+)", text, re.MULTILINE)) <= targets
+    modules = set(re.findall(r"python -m ([\w.]+)", text))
+    assert [module for module in modules if find_spec(module) is None] == []
+
+
+def test_the_figures_are_left_in_build() -> None:
+    tried = [block for block, _ in SHOWN if block.mark and block.mark.kind in ("run", "run by")]
+    path = CHECKOUT / "build" / "deploy.json"
+    told = json.loads(path.read_text()) if path.exists() else {}
+    told |= {"doc_commands": len(SHOWN), "doc_commands_run": len(tried)}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+    assert len(tried) > len(SHOWN) / 2
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A person's shell in a folder of their own, on a cluster."""
+
+    cluster: Cluster
+    folder: Path
+
+    def run(self, command: str) -> str:
+        """Returns what it prints. Fails where it fails."""
+        here = {**NAMES, "http://slurmrestd.example.com:6820": self.cluster.slurmrestd_url}
+        for name, meant in here.items():
+            command = command.replace(name, meant)
+        folders = (
+            self.cluster.directory / "bin",
+            programs(self.folder / "bin"),
+            Path(sys.executable).parent,
+            CHECKOUT / "deploy" / "slurm",
+            helm(silent).parent,
+        )
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self.folder,
+            env={
+                **os.environ,
+                "PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]]),
+                "PYTHONPATH": str(CHECKOUT),
+                **(self.cluster.extender_environment if self.cluster.spec.extender else {}),
+                "SLURM_EXTENDER_KUBECONFIG": str(self.cluster.kubeconfig),
+                "KUBECONFIG": str(self.cluster.kubeconfig),
+                **{
+                    f"HELM_{kind}_HOME": str(self.folder / "helm")
+                    for kind in ("CACHE", "CONFIG", "DATA")
+                },
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,  # helm waits for Pods, kubectl for the end of a namespace
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def follow(self, page: Path) -> None:
+        """Does what a page says, from its top to its end."""
+        self.write(page)
+        for block in blocks(page):
+            if block.mark and block.mark.kind == "run":
+                for command in commands(block):
+                    self.type(command)
+
+    def write(self, page: Path) -> None:
+        """Writes the files that a page has."""
+        for block in blocks(page):
+            if block.mark and block.mark.kind == "file":
+                (self.folder / block.mark.what).write_text(block.text)
+
+    def type(self, command: Command, within: float = 40) -> None:
+        """Runs it, and where the page says what it prints, again until that is so."""
+        printed = self.run(command.text)
+        expected = _pattern(command.printed)
+        if command.printed.strip() and not re.fullmatch(expected, _plain(printed)):
+
+            def other() -> str:
+                seen = self.run(command.text)
+                return "" if re.fullmatch(expected, _plain(seen)) else seen or "nothing"
+
+            eventually_not(other, f"{command.text}\n{command.printed}", within)
+
+
+def programs(folder: Path) -> Path:
+    """Returns the folder, with the programs in it that the wheel has."""
+    folder.mkdir(exist_ok=True)
+    scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
+    for name, entry in scripts.items():
+        module, function = entry.split(":")
+        program = f"import sys; from {module} import {function}; sys.exit({function}())"
+        (folder / name).write_text(f"#!{sys.executable}\n{program}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def _pattern(printed: str) -> str:
+    lines = re.escape(_plain(printed)).replace(r"\.\.\.", ".*").split("\\\n")
+    return "".join("(.*\n)*" if line == ".*" else f"{line}\n" for line in lines[:-1])
+
+
+def _plain(printed: str) -> str:
+    """Returns it without what columns are filled with."""
+    return "".join(" ".join(line.split()) + "\n" for line in printed.strip().splitlines())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """The policy is that of the first day, and lets other namespaces do anything."""
+    rules = next(block for block in blocks(CHECKOUT / "docs/first-day.md") if "preset" in block.text)
+    policy = {**yaml.safe_load(rules.text), "preset": "open"}
+    spec = ClusterSpec(
+        nodes=4, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4, policy=json.dumps(policy)
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="pages-") as directory,
+        Cluster.up(spec, directory) as running,
+    ):
+        running.kubectl("apply", "-f", "-", stdin=first_pod())
+        yield running
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_a_pages_commands_do_what_it_says(page: Path, cluster: Cluster, tmp_path: Path) -> None:
+    do(page, Shell(cluster, tmp_path))
+
+
+@pytest.mark.real
+@pytest.mark.timeout(600)
+def test_the_pages_install_upgrade_and_uninstall_it(tmp_path: Path) -> None:
+    spec = ClusterSpec(nodes=4, extender=False)
+    (tmp_path / "deploy").symlink_to(CHECKOUT / "deploy")
+    with (
+        tempfile.TemporaryDirectory(prefix="installed-") as directory,
+        Cluster.up(spec, directory) as cluster,
+    ):
+        shell = Shell(cluster, tmp_path)
+        shell.write(CHECKOUT / "docs/install.md")
+        for page in INSTALLING:
+            do(page, shell)
+
+
+def do(page: Path, shell: Shell) -> None:
+    """Follows a page; what those before it have left is gone."""
+    if page.name not in {"upgrade.md", "uninstall.md"}:
+        shell.run("kubectl delete namespace team-a slurm-extender --ignore-not-found")
+    if page.name in PREPARED:
+        shell.run(PREPARED[page.name])
+    shell.follow(page)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "block",
+    [block for page in PAGES for block in blocks(page) if block.mark and block.mark.kind == "values"],
+    ids=str,
+)
+def test_the_chart_takes_the_values_on_a_page(block: Block) -> None:
+    install = CHECKOUT / "docs/install.md"
+    given = next(each.text for each in blocks(install) if each.mark == Mark("file", "values.yaml"))
+    values = yaml.safe_load(given) | yaml.safe_load(block.text)
+    assert Rendered.of(helm(silent), values).manifests
+
+
+@pytest.mark.real
+def test_a_command_that_fails_or_prints_something_else_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    shell = Shell(cluster, tmp_path)
+    with pytest.raises(AssertionError, match="no-such-pod"):
+        shell.run("kubectl get pod no-such-pod")
+    with pytest.raises(AssertionError, match="NEVER"):
+        shell.type(Command('squeue -o "%T"', "STATE\nNEVER\n"), within=1)

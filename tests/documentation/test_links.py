@@ -1,0 +1,86 @@
+"""Links lead somewhere: those of pages, and those in the code, which messages to people have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.local.layout import CHECKOUT
+from tests.documentation.pages import PAGES, anchors, links
+
+CODE = sorted(
+    path
+    for folder in ("deploy", "extender", "kubernetes_client", "node_agent", "service", "wellknown")
+    for path in (CHECKOUT / folder).rglob("*")
+    if path.is_file() and path.suffix in {".py", ".j2", ".yaml", ".tpl", ".txt", ".sh", ""}
+)
+NAMED = re.compile(r"\b(?P<page>(?:docs/)[\w/-]+\.md)(?:#(?P<anchor>[\w-]+))?")
+FORMER = (
+    "more-pods-than-slurms-queue-should-hold",
+    "nodes-out-of-service",
+    "nodes-that-pods-are-leaving",
+    "pushes-from-slurm",
+    "replicas",
+    "several-kubernetes-clusters-on-one-slurm",
+    "unmanaged-pods-on-the-same-nodes",
+    "when-slurm-loses-its-state",
+    "where-to-look",
+    "which-node-is-which",
+)
+"""Sections that README had before they became pages: links of others may lead there."""
+
+
+def missing(page: Path, link: str) -> str:
+    """What there is not of a relative link: a file, an anchor; "" where there is all of it."""
+    if re.match(r"[a-z][a-z0-9+.-]*:", link):
+        return ""
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.exists():
+        return f"{link}: no such file"
+    if anchor and target.suffix == ".md" and anchor not in anchors(target):
+        return f"{link}: no such section"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    assert [what for link in links(page) if (what := missing(page, link))] == []
+
+
+def test_every_page_that_the_code_names_is_there() -> None:
+    named = {
+        (path.relative_to(CHECKOUT), found[0])
+        for path in CODE
+        for found in NAMED.finditer(path.read_text(errors="ignore"))
+    }
+    assert named
+    assert [(path, link) for path, link in sorted(named) if missing(CHECKOUT / "README.md", link)] == []
+
+
+def test_readme_has_a_place_for_each_section_that_it_had() -> None:
+    assert set(FORMER) <= anchors(CHECKOUT / "README.md")
+
+
+def test_every_page_is_in_readmes_list() -> None:
+    listed = {
+        link.partition("#")[0] for page in PAGES[:] for link in links(page) if page.name == "README.md"
+    }
+    pages = {page.relative_to(CHECKOUT) for page in PAGES if page.parent == CHECKOUT / "docs"}
+    assert [str(page) for page in sorted(pages) if str(page) not in listed] == []
+
+
+@pytest.mark.parametrize(
+    ("link", "what"),
+    [
+        ("#where-to-look", ""),
+        ("docs/policy.md#rules", ""),
+        ("https://example.com/none", ""),
+        ("docs/policy.md#no-rules", "docs/policy.md#no-rules: no such section"),
+        ("docs/none.md", "docs/none.md: no such file"),
+    ],
+)
+def test_a_link_that_leads_nowhere_is_told(link: str, what: str) -> None:
+    assert missing(CHECKOUT / "README.md", link) == what

@@ -1,0 +1,55 @@
+"""What is left when the extender is gone: waiting Pods lose their gate, and live jobs end, by choice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.actors import Actors, eventually
+from wellknown.names import GATE
+
+pytestmark = pytest.mark.real
+
+
+def uninstall(actors: Actors, *options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **actors.cluster.extender_environment}
+    command = [sys.executable, "-m", "extender", "uninstall", *options]
+    return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+
+
+def gates(actors: Actors, name: str) -> list[dict[str, Any]]:
+    seen = actors.see(name)
+    assert seen is not None
+    return list(seen["spec"].get("schedulingGates") or ())
+
+
+def test_pods_run_on_and_neither_jobs_nor_gates_stay(actors: Actors) -> None:
+    native = actors.cluster.run_slurm("sbatch", "-J", "native", "--mem=10", "--wrap", "sleep 600")
+    assert "Submitted" in native.stdout
+    actors.create("runs")
+    actors.create("mapped", annotations={"user-id": "2001"})
+    actors.create("waits", annotations={"required-nodes": "node-1", "exclusive": "none"}, cpu="8")
+    for name in ("runs", "mapped"):
+        actors.bound(name)
+    eventually(lambda: actors.job_of("waits"), "a job for the Pod that waits")
+    refused = uninstall(actors, "--gates=lift", "--jobs=end", "--timeout=6")
+    assert refused.returncode == 2
+    assert "a replica renews the Lease kube-system/slurm-extender" in refused.stderr
+    assert gates(actors, "waits") == [{"name": GATE}]
+    actors.cluster.stop("extender")
+    try:
+        kept = uninstall(actors)
+        assert (kept.returncode, kept.stdout) == (0, "gates lifted: 0; jobs ended: 0\n")
+        assert len(actors.squeue()) == 4
+        done = uninstall(actors, "--gates=lift", "--jobs=end")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "gates lifted: 1; jobs ended: 3\n", "")
+        eventually(lambda: set(actors.squeue()) == {"native"}, "no job of ours is left")
+        assert gates(actors, "waits") == []
+        assert all(actors.see(name) for name in ("runs", "mapped"))
+        actors.delete("waits")
+    finally:
+        actors.cluster.start("extender")

@@ -1,0 +1,112 @@
+"""Where kube-scheduler would evict, or evicts, Pods for one that Slurm has not let in, /readyz says so.
+
+The same story as in test_no_preemption.py: Slurm gives a Pod a node whose CPUs are other Pods'. Here
+DefaultPreemption is on, and what differs is whether kube-scheduler asks preemptVerb.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from deploy.local.cluster import Cluster
+from deploy.local.kubernetes_config import scheduler_configuration
+from deploy.local.layout import Layout
+from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
+from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.test_no_preemption import URGENT, fill, make_class, refused, staying
+
+pytestmark = pytest.mark.real
+
+PART = "preemption"
+SETTING = "SLURM_EXTENDER_SCHEDULER_CONFIG_FILE"
+
+
+@pytest.fixture(scope="module", params=["asked", "not asked"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    verbs = tuple(verb for verb in EXTENDER_VERBS if request.param == "asked" or verb != "preempt")
+    spec = ClusterSpec(nodes=2, kill_wait=30, default_preemption=True, extender_verbs=verbs)
+    with (
+        tempfile.TemporaryDirectory(prefix="unsafe-") as directory,
+        Cluster.up(spec, Path(directory)) as running,
+    ):
+        make_class(running)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def all_actors(cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster)
+    yield actors
+    actors.close()
+
+
+def is_asked(actors: Actors) -> bool:
+    return "preempt" in actors.cluster.spec.extender_verbs
+
+
+def counted(actors: Actors) -> float:
+    told = httpx.get(actors.cluster.probes["extender"][1]).text.splitlines()
+    name = "slurm_extender_unasked_preemptions_total "
+    return float(next(line for line in told if line.startswith(name)).removeprefix(name))
+
+
+def degraded(actors: Actors) -> bool:
+    metric = f'slurm_extender_component_degraded{{component="{PART}"}} 1.0'
+    return metric in httpx.get(actors.cluster.probes["extender"][1]).text
+
+
+def test_kube_schedulers_configuration_is_trouble_where_it_would_evict(actors: Actors) -> None:
+    if is_asked(actors):
+        assert PART not in actors.ready()[1]["troubles"]
+        return
+    words = eventually(lambda: actors.trouble(PART), "told")
+    assert "slurm-extender's entry has no preemptVerb" in words
+    assert degraded(actors)
+    file = scheduler_configuration("kube-scheduler", Layout(actors.cluster.directory))
+    before = file.read_text()
+    try:
+        corrected(file, file)
+        eventually(lambda: PART not in actors.ready()[1]["troubles"], "corrected")
+    finally:
+        file.write_text(before)
+    eventually(lambda: actors.trouble(PART), "told again")
+
+
+def corrected(file: Path, into: Path) -> None:
+    """Writes a configuration with preemptVerb."""
+    document = yaml.safe_load(file.read_text())
+    document["extenders"][0]["preemptVerb"] = "preempt"
+    into.write_text(yaml.safe_dump(document))
+
+
+def test_an_eviction_for_a_pod_that_slurm_has_not_let_in_is_trouble(
+    actors: Actors, tmp_path: Path
+) -> None:
+    """Though the configuration that the extender is shown is another than kube-scheduler's."""
+    cluster = actors.cluster
+    shown = tmp_path / "kube-scheduler.yaml"
+    corrected(scheduler_configuration("kube-scheduler", Layout(cluster.directory)), shown)
+    cluster.stop("extender")
+    cluster.start("extender", env={SETTING: str(shown)})
+    low = fill(actors)
+    assert PART not in actors.ready()[1]["troubles"]
+    actors.create("ours", cpu="4", annotations={"partition": "main"}, **URGENT)
+    try:
+        if is_asked(actors):
+            refused(actors, "ours")
+            eventually(lambda: actors.attempt("ours") > 1, "another node asked for")
+            assert staying(actors) == low | {actors.full("ours")}
+            assert (PART in actors.ready()[1]["troubles"], counted(actors)) == (False, 0)
+        else:
+            words = eventually(lambda: actors.trouble(PART), "told")
+            assert f"for default/{actors.full('ours')}, which is Slurm's to place" in words
+            assert degraded(actors)
+            assert counted(actors) == len(low) - len(staying(actors) & low) > 0
+    finally:
+        cluster.restart("extender")

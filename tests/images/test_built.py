@@ -1,0 +1,103 @@
+"""Images as they are built here: twice the same, small, and with nothing in them that is not meant."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from deploy.images.archive import Archive
+from deploy.images.builder import Builder, Choice, project_version
+from deploy.images.image import IMAGES, Image, image
+from deploy.local import debian
+from deploy.local.progress import silent
+
+pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
+
+AT_MOST_MB = {
+    "extender": 130,
+    "node-agent": 130,
+    "slurmd": 260,
+    "slurmctld": 200,
+    "slurmrestd": 160,
+    "login": 260,
+}
+"""Uncompressed: a tenth more than there is."""
+SAY = {
+    "extender": (["slurm-extender", "--help"], "slurm-extender"),
+    "node-agent": (["node-agent", "--help"], "node-agent"),
+    "slurmd": (["slurmd", "-V"], "slurm-wlm 26.05."),
+    "slurmctld": (["slurmctld", "-V"], "slurm-wlm 26.05."),
+    "slurmrestd": (["slurmrestd", "-V"], "slurm-wlm 26.05."),
+    "login": (["squeue", "--version"], "slurm-wlm 26.05."),
+}
+"""A command in each image, and what it says."""
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[Builder]:
+    with Builder(silent) as opened:
+        yield opened
+
+
+@pytest.fixture(params=IMAGES, ids=lambda each: each.name)
+def built(request: pytest.FixtureRequest, builder: Builder) -> tuple[Image, Archive]:
+    """An image of the cache."""
+    return request.param, Archive(builder.built(request.param, Choice()).archive)
+
+
+def registries() -> list[str]:
+    """The hosts that this machine has packages from."""
+    configured = [line.split()[1] for line in debian.sources("trixie")]
+    configured += [os.environ[name] for name in ("PIP_INDEX_URL", "UV_INDEX_URL") if name in os.environ]
+    return [host for host in map(hostname, configured) if host]
+
+
+def hostname(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def run_in(root: Path, user: str, *command: str) -> str:
+    """What a command says that is run in an image's files, as its user."""
+    inside = ["chroot", f"--userspec={user}", str(root), *command]
+    path = "/opt/slurm-extender/bin:/usr/sbin:/usr/bin"
+    done = subprocess.run(
+        inside, env={"PATH": path}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_same_sources_make_the_same_image(tmp_path: Path) -> None:
+    digests = set()
+    for name in ("first.tar", "second.tar"):
+        with Builder(silent) as builder:  # each has a storage of its own
+            digests.add(builder.build(image("extender"), Choice(), tmp_path / name).digest)
+    assert len(digests) == 1
+
+
+def test_an_image_has_nothing_that_is_not_meant(built: tuple[Image, Archive]) -> None:
+    _, archive = built
+    assert archive.problems(registries()) == []
+
+
+def test_an_image_is_small(built: tuple[Image, Archive]) -> None:
+    which, archive = built
+    assert archive.size < AT_MOST_MB[which.name] * 1e6
+
+
+def test_an_images_program_runs_as_its_user(built: tuple[Image, Archive], tmp_path: Path) -> None:
+    which, archive = built
+    archive.unpack(tmp_path)
+    command, words = SAY[which.name]
+    assert words in run_in(tmp_path, archive.user, *command)
+    assert archive.config["config"]["Labels"]["org.opencontainers.image.version"] == project_version()
+    if which.name == "extender":
+        uid = run_in(
+            tmp_path, archive.user, "python3", "-c", "import os; print(os.getuid(), os.getgid())"
+        )
+        assert uid.split() == ["65532", "65532"]

@@ -1,0 +1,61 @@
+"""The Dockerfiles, without building any."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.images.image import HERE, IMAGES, SCHEDULER, Image
+from deploy.local.layout import CHECKOUT
+
+FILES = sorted(HERE.glob("*.Dockerfile"))
+AS_ROOT = ("node-agent", "slurmd")
+
+
+def stage(image: Image) -> str:
+    """The last stage of an image."""
+    text = (HERE / image.dockerfile).read_text()
+    return text.partition(f"FROM scratch AS {image.name}\n")[2].partition("\nFROM ")[0]
+
+
+@pytest.mark.parametrize("image", [*IMAGES, SCHEDULER], ids=lambda image: image.name)
+def test_an_image_begins_with_nothing_and_has_a_user(image: Image) -> None:
+    lines = stage(image).splitlines()
+    assert lines[0] == f"COPY --from={image.name}-files /image /"
+    (user,) = [line.removeprefix("USER ") for line in lines if line.startswith("USER ")]
+    assert (user == "0:0") == (image.name in AS_ROOT)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_no_registry_is_named_but_that_of_the_base(file: Path) -> None:
+    text = file.read_text()
+    (base,) = re.findall(r"^ARG BASE=(\S+)$", text, re.MULTILINE)
+    assert re.fullmatch(r"docker\.io/library/debian:\w+-slim", base)
+    assert re.findall(r"\b[\w-]+\.(?:io|org|com)/\S*", text.replace(base, "")) == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_each_stage_that_asks_a_registry_is_told_of_the_network_by_secrets(file: Path) -> None:
+    steps = re.findall(r"^RUN (.*(?:\\\n.*)*)", file.read_text(), re.MULTILINE)
+    for step in steps:
+        if "debian-packages install" in step or "debian-packages unpack" in step:
+            assert "--mount=type=secret,id=apt.conf" in step
+        if "pip install" in step or "python-program packages" in step:
+            assert "--mount=type=secret,id=pip.conf" in step
+            assert "--mount=type=secret,id=ca.crt" in step
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
+def test_what_an_image_copies_is_what_its_hash_is_made_of(image: Image) -> None:
+    text = (HERE / image.dockerfile).read_text()
+    copies = re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE)
+    copied = {CHECKOUT / name for line in copies for name in line.split()}
+    made_of = {file for file in image.files() if file.suffix != ".Dockerfile"}
+    if image.dockerfile == "python.Dockerfile":  # one for all of its targets
+        assert {each for each in copied if each.is_file()} <= made_of
+        assert all(any(file.is_relative_to(each) for file in made_of) for each in copied)
+    assert made_of <= {
+        file for each in copied for file in ([each] if each.is_file() else each.rglob("*"))
+    }

@@ -1,0 +1,103 @@
+"""One cluster for all tests: a control plane on the host, and the guest as its Node."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from deploy.images.builder import Builder, Built, Choice
+from deploy.images.image import SCHEDULER, image
+from deploy.local.cluster import Cluster
+from deploy.local.helm_binary import helm
+from deploy.local.kubernetes_binaries import kubernetes_binaries
+from deploy.local.progress import Report, Stopwatch
+from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
+from tests.end_to_end.actors import Actors
+from tests.install.installation import Installation
+from tests.node.boot import brought_up
+from tests.slurmd_pods.world import POWER_SAVING
+
+BEFORE = "0.0.9"
+"""The version that is upgraded from: it is made of the same sources."""
+
+
+class Images(NamedTuple):
+    before: list[Built]
+    now: list[Built]
+    slurmd: Built
+    scheduler: Built
+
+    @property
+    def all(self) -> list[Built]:
+        return [*self.before, *self.now, self.slurmd, self.scheduler]
+
+
+@pytest.fixture(scope="session")
+def report(request: pytest.FixtureRequest) -> Report:
+    """Says what is going on: it takes minutes."""
+    return Stopwatch(partial(_say, request.config))
+
+
+def _say(config: pytest.Config, line: str) -> None:
+    terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        terminal.write_line(line)
+        terminal.flush()
+
+
+@pytest.fixture(scope="session")
+def images(report: Report) -> Images:
+    now, before = Choice(), Choice(version=BEFORE)
+    programs = [image(name) for name in ("extender", "node-agent")]
+    with Builder(report) as builder:
+        return Images(
+            [builder.built(each, before) for each in programs],
+            [builder.built(each, now) for each in programs],
+            builder.built(image("slurmd"), now),
+            builder.built(SCHEDULER, Choice(version=_kubernetes_version(report))),
+        )
+
+
+def _kubernetes_version(report: Report) -> str:
+    """The tag that the chart asks for: v1.37.2."""
+    binary = kubernetes_binaries(KUBERNETES_RELEASES[0], report)["kube-scheduler"]
+    return subprocess.run(
+        [binary, "--version"], capture_output=True, text=True, check=True
+    ).stdout.split()[-1]
+
+
+@pytest.fixture(scope="session")
+def installation(images: Images, report: Report) -> Iterator[Installation]:
+    """The cluster with the images, and nothing of the chart."""
+    spec = ClusterSpec(
+        nodes=0,
+        guest=True,
+        guest_in_pool=True,
+        in_pods=True,
+        own_scheduler=True,
+        guest_images=tuple(str(each.archive) for each in images.all),
+        extender=False,
+        memory_mb=4000,
+        kill_wait=30,
+        slurm_conf=("ReturnToService=2", *POWER_SAVING),
+    )
+    with tempfile.TemporaryDirectory(prefix="install-") as directory:
+        up = partial(Cluster.up, spec, Path(directory), report=report)
+        with brought_up(up, report) as cluster:
+            made = Installation(cluster, helm(report), images.slurmd.reference, report)
+            made.prepare()
+            yield made
+
+
+@pytest.fixture(scope="session")
+def actors(installation: Installation) -> Iterator[Actors]:
+    who = Actors(installation.cluster)
+    yield who
+    who.close()

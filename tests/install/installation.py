@@ -1,0 +1,212 @@
+"""A cluster on which the chart is installed as anybody would: by helm, with images that are there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from deploy.images.image import REGISTRY
+from deploy.local.chart import POOLS_NAMESPACE
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from deploy.local.guest.machine import HOST
+from deploy.local.guest.nodes import GPU, SLURMRESTD
+from deploy.local.guest.oci import PAUSE
+from deploy.local.layout import CHECKOUT, Layout
+from deploy.local.progress import Report
+from deploy.local.spec import GUEST, GUEST_CPUS, GUEST_GPUS, GUEST_MEMORY_MB
+from tests.end_to_end.actors import Manifest, eventually
+
+CHART: Final = CHECKOUT / "deploy" / "charts" / "slurm-extender"
+RELEASE: Final = "slurm-extender"
+NAMESPACE: Final = "slurm-extender"
+WITHIN_S: Final = 300.0
+"""For what takes a minute where nothing else runs: the guest is emulated."""
+_SLURM_TOKEN: Final = "slurm-token"
+_SLURMD_KEY: Final = "slurmd"
+_OF_NODE: Final = {"users": "/etc/passwd", "groups": "/etc/group", "homes": "/home"}
+"""What jobs need of the Node, which has the users."""
+_PASSING: Final = ("events", "leases.coordination.k8s.io", "endpointslices.discovery.k8s.io")
+"""Kinds of objects that come and go by themselves."""
+
+
+class Installation:
+    """The chart on a cluster, and who works with both."""
+
+    def __init__(self, cluster: Cluster, helm: Path, slurmd: str, report: Report) -> None:
+        """`slurmd` is the image of slurmd Pods."""
+        assert cluster.guest is not None
+        self.cluster = cluster
+        self._slurmd = slurmd
+        self._guest = cluster.guest
+        self._helm = helm
+        self._report = report
+
+    # Before
+
+    def prepare(self) -> None:
+        """What a person makes before: namespaces, and the Secrets that the chart is told of."""
+        for namespace in (NAMESPACE, POOLS_NAMESPACE):
+            self.cluster.kubectl("create", "namespace", namespace)
+        token = f"--from-file=token={self.cluster.token_file}"
+        self._secret(_SLURM_TOKEN, NAMESPACE, token)
+        key = Layout(self.cluster.directory).slurm / "etc" / "slurm.key"
+        self._secret(_SLURMD_KEY, POOLS_NAMESPACE, f"--from-file={key}")
+
+    # helm
+
+    def install(self, *options: str) -> None:
+        values = self.cluster.directory / "values.yaml"
+        values.write_text(yaml.safe_dump(self._values()))
+        self.helm("install", RELEASE, str(CHART), f"--values={values}", "--wait", *options)
+
+    def upgrade(self, *options: str) -> None:
+        self.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values", "--wait", *options)
+
+    def uninstall(self) -> None:
+        self.helm("uninstall", RELEASE, "--wait")
+
+    def test(self) -> str:
+        """What `helm test` says."""
+        return self.helm("test", RELEASE, "--logs")
+
+    def helm(self, *arguments: str) -> str:
+        """Runs helm in the release's namespace. Raises ClusterError, with what the Pods say."""
+        options = ("--namespace", NAMESPACE, "--timeout", f"{WITHIN_S:.0f}s")
+        waits = options if arguments[0] != "list" else options[:2]
+        done = subprocess.run(
+            [str(self._helm), *arguments, *waits, "--kubeconfig", str(self.cluster.kubeconfig)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = f"{done.stdout}\n{done.stderr}\n{self.story()}"
+            raise ClusterError(f"helm {arguments[0]} failed ({done.returncode}): {said}")
+        return done.stdout
+
+    # What is seen
+
+    def pods(self, component: str) -> list[Manifest]:
+        """The Pods of a component of the chart that are to stay."""
+        selector = f"app.kubernetes.io/component={component}"
+        told = self.cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json").stdout
+        return [pod for pod in json.loads(told)["items"] if "deletionTimestamp" not in pod["metadata"]]
+
+    def objects(self) -> set[str]:
+        """The names of all objects that stay, by kind and namespace."""
+        kinds = self.cluster.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
+        wanted = ",".join(
+            kind for kind in kinds if kind not in _PASSING and not kind.startswith("events.")
+        )
+        row = "{.kind} {.metadata.namespace} {.metadata.name}"
+        form = "jsonpath={range .items[*]}" + row + '{"\\n"}{end}'
+        return set(self.cluster.kubectl("get", wanted, "-A", "-o", form).stdout.splitlines())
+
+    def slurm_node(self) -> str:
+        """The Node's state in Slurm, "" where Slurm does not know it."""
+        return self.cluster.run_slurm("sinfo", "-hN", "-o", "%T").stdout.strip()
+
+    def inside(self, component: str, program: str) -> str:
+        """What a program of Python says in the component's container, which has no shell."""
+        name = self.pods(component)[0]["metadata"]["name"]
+        argv = ("exec", "-n", NAMESPACE, name, "--", "python3", "-c", program)
+        return self.cluster.kubectl(*argv).stdout
+
+    def until(self, see: Callable[[], Any], what: str) -> Any:
+        """The first true answer; where there is none, what the Pods say is part of the error."""
+        try:
+            return eventually(see, what, WITHIN_S)
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{self.story()}") from None
+
+    def story(self) -> str:
+        """The Pods, their events and the ends of their logs."""
+        said = []
+        for ask in (
+            ("get", "pods", "-A", "-o", "wide"),
+            ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+            ("logs", "-n", NAMESPACE, "-l", f"app.kubernetes.io/instance={RELEASE}", "--all-containers",
+             "--prefix", "--tail=25"),
+        ):  # fmt: skip
+            try:
+                said.append(self.cluster.kubectl(*ask).stdout[-6000:])
+            except ClusterError as error:
+                said.append(str(error))
+        return "\n".join(said)
+
+    def _secret(self, name: str, namespace: str, *given: str) -> None:
+        self.cluster.kubectl("create", "secret", "generic", name, "-n", namespace, *given)
+
+    def _values(self) -> dict[str, Any]:
+        host, _, port = SLURMRESTD.rpartition(":")
+        return {
+            "slurm": {"restUrl": f"http://{host}:{port}", "tokenSecret": {"name": _SLURM_TOKEN}},
+            "gpuTypes": {GPU: "gpu"},
+            "policy": {"preset": "open", "rules": []},
+            # One Node, whose processors are emulated.
+            "extender": {"replicas": 1, "preStopSleepSeconds": 1},
+            "scheduler": {"image": _image("kube-scheduler")},
+            "pools": {
+                "enabled": True,
+                "namespace": POOLS_NAMESPACE,
+                "createNamespace": False,
+                "controllers": [f"slurmctld:{self.cluster.ports['slurmctld']}"],
+                "pools": [self._pool()],
+            },
+            "check": {"image": PAUSE},
+        }
+
+    def _pool(self) -> dict[str, Any]:
+        port = self.cluster.ports["slurmd-guest"]
+        size = f"CPUs={GUEST_CPUS} Sockets=1 CoresPerSocket={GUEST_CPUS} ThreadsPerCore=1"
+        volumes: dict[str, Any] = {n: {"hostPath": {"path": path}} for n, path in _OF_NODE.items()}
+        volumes["slurm"] = {"secret": {"secretName": _SLURMD_KEY, "defaultMode": 0o400}}
+        mounts = {**_OF_NODE, "slurm": "/etc/slurm"}
+        container = {
+            "name": "slurmd",
+            "image": self._slurmd,
+            "imagePullPolicy": "Never",
+            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+            "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
+        }
+        spec = {
+            "hostNetwork": True,
+            # QEMU's name for the host's loopback
+            "hostAliases": [{"ip": HOST, "hostnames": ["slurmctld"]}],
+            "containers": [container],
+            "volumes": [{"name": name} | source for name, source in volumes.items()],
+        }
+        return {
+            "name": "guests",
+            "nodeSelector": {"kubernetes.io/hostname": GUEST},
+            "slurm": {
+                "features": ["pool"],
+                "gres": f"gpu:h100:{GUEST_GPUS}",
+                "conf": f"Port={port} {size} RealMemory={GUEST_MEMORY_MB}",
+            },
+            "template": {"spec": spec},
+        }
+
+
+def _image(name: str) -> dict[str, str]:
+    registry, _, folder = REGISTRY.partition("/")
+    return {"registry": registry, "repository": f"{folder}/{name}"}
+
+
+def record(name: str, value: object) -> None:
+    """Writes a figure into build/deploy.json, beside those of other tests."""
+    path = CHECKOUT / "build" / "deploy.json"
+    told = json.loads(path.read_text()) if path.exists() else {}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({**told, name: value}, indent=1, sort_keys=True) + "\n")
+
+
+def seconds_since(began: float) -> float:
+    return round(time.monotonic() - began, 1)

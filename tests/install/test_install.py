@@ -1,0 +1,153 @@
+"""The chart as a person has it: installed with the images, tested, upgraded under load, taken away.
+
+Each test goes on where the one before it has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deploy.local.guest.nodes import GPU
+from deploy.local.guest.oci import BOX
+from deploy.local.spec import GUEST
+from tests.end_to_end.actors import PREFIX, Actors
+from tests.install.conftest import BEFORE, Images
+from tests.install.installation import Installation, record, seconds_since
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
+_FOUND: dict[str, Any] = {}
+"""What an earlier test has seen."""
+_PAUSE_S = 2.0
+
+
+def create(actors: Actors, name: str, *, gpus: int = 0) -> None:
+    """A Pod as its author writes it: with an annotation, and without a scheduler's name."""
+    requests = {"cpu": "1", "memory": "64Mi"}
+    limits = {GPU: str(gpus)} if gpus else {}
+    container = {
+        "name": "c",
+        "image": BOX,
+        "imagePullPolicy": "Never",
+        "command": ["sleep", "2147483647"],
+        "resources": {"requests": requests | limits, "limits": limits},
+    }
+    actors.create(
+        name,
+        scheduler="default-scheduler",
+        annotations={"comment": "install"},
+        containers=[container],
+        terminationGracePeriodSeconds=2,
+    )
+
+
+def is_running(actors: Actors, name: str) -> Callable[[], bool]:
+    def see() -> bool:
+        seen = actors.see(name)
+        return seen is not None and seen["status"].get("phase") == "Running"
+
+    return see
+
+
+def test_an_annotated_pod_is_bound_and_runs(installation: Installation, actors: Actors) -> None:
+    _FOUND["before"] = installation.objects()
+    began = time.monotonic()
+    installation.install(f"--set=extender.image.tag={BEFORE}", f"--set=nodeAgent.image.tag={BEFORE}")
+    installation.until(lambda: "idle" in installation.slurm_node(), "the slurmd Pod's node is idle")
+    create(actors, "first", gpus=1)
+    installation.until(lambda: actors.node_of("first") == GUEST, "the first Pod is bound")
+    record("install_to_first_bound_s", seconds_since(began))
+    installation.until(is_running(actors, "first"), "the first Pod runs")
+    assert actors.job_of("first") is not None
+    assert PREFIX + "comment" in actors.pods()[actors.full("first")]["metadata"]["annotations"]
+
+
+def test_programs_run_as_their_images_say(installation: Installation, images: Images) -> None:
+    uid = "import os; print(os.getuid())"
+    assert installation.inside("extender", uid).strip() == "65532"
+    assert installation.inside("node-agent", uid).strip() == "0"
+    for component in ("extender", "node-agent"):
+        for pod in installation.pods(component):
+            states = pod["status"]["containerStatuses"]
+            assert all(state["restartCount"] == 0 for state in states), states
+            used = {state["image"] for state in states}
+            assert used <= {built.reference for built in (*images.before, images.scheduler)}
+
+
+def test_the_charts_own_check_passes(installation: Installation) -> None:
+    assert "Succeeded" in installation.test()
+
+
+@contextmanager
+def pods_all_the_while(actors: Actors) -> Iterator[list[str]]:
+    """Creates a Pod every two seconds, and deletes it once it is bound. Yields their names; whatever is
+    refused or not bound ends the test."""
+    over, names, failures = threading.Event(), list[str](), list[Exception]()
+
+    def author() -> None:
+        try:
+            while not over.is_set():
+                name = f"meanwhile-{len(names)}"
+                create(actors, name)
+                actors.bound(name, 60.0)
+                names.append(name)
+                actors.delete(name)
+                over.wait(_PAUSE_S)
+        except Exception as failure:  # noqa: BLE001 -- it is raised below
+            failures.append(failure)
+
+    thread = threading.Thread(target=author)
+    thread.start()
+    try:
+        yield names
+    finally:
+        over.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def test_pods_are_placed_all_the_while_of_an_upgrade(
+    installation: Installation, actors: Actors, images: Images
+) -> None:
+    create(actors, "stays")
+    installation.until(is_running(actors, "stays"), "a Pod runs before the upgrade")
+    uid = actors.pods()[actors.full("stays")]["metadata"]["uid"]
+    with pods_all_the_while(actors) as names:
+        installation.upgrade("--set=extender.image.tag=", "--set=nodeAgent.image.tag=")
+        done = len(names)
+        installation.until(lambda: len(names) > done, "a Pod is bound after the upgrade")
+    record("upgrade_pods_bound", len(names))
+    now = {built.reference for built in (*images.now, images.scheduler)}
+    for component in ("extender", "node-agent"):
+        for pod in installation.pods(component):
+            assert {state["image"] for state in pod["status"]["containerStatuses"]} <= now
+    stays = actors.pods()[actors.full("stays")]
+    assert (stays["metadata"]["uid"], stays["status"]["phase"]) == (uid, "Running")
+    assert actors.job_of("stays") is not None
+
+
+def test_nothing_is_left_after_an_uninstall(installation: Installation, actors: Actors) -> None:
+    for name in ("first", "stays"):
+        actors.delete(name)
+    installation.until(lambda: not actors.pods(), "no Pods are left")
+    installation.until(lambda: not actors.jobs(), "no jobs are left")
+    installation.uninstall()
+
+    before: set[str] = _FOUND["before"]
+
+    def left() -> set[str]:
+        return installation.objects() - before
+
+    try:
+        installation.until(lambda: not left(), "nothing is left")
+    finally:
+        record("left_after_uninstall", sorted(left()))

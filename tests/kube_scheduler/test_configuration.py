@@ -1,0 +1,160 @@
+"""Whether a KubeSchedulerConfiguration is one by which kube-scheduler evicts for whom Slurm has not let
+in; tests/end_to_end/test_unsafe_preemption.py sees the same of a real kube-scheduler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.chart import Rendered, values_of
+from deploy.local.helm_binary import helm
+from deploy.local.layout import Layout
+from deploy.local.progress import silent
+from deploy.local.scheduler_config import configured
+from deploy.local.spec import ClusterSpec
+from extender.kube_scheduler.configuration import SchedulerConfiguration, problems, unsafe_preemption
+from extender.kube_scheduler.file import NoConfiguration, read
+
+OURS = "slurm-scheduler"
+ENTRY = {
+    "urlPrefix": "http://127.0.0.1:8888/scheduler",
+    "filterVerb": "filter",
+    "bindVerb": "bind",
+    "preemptVerb": "preempt",
+    "nodeCacheCapable": True,
+    "ignorable": False,
+}
+OFF = [{"name": "DefaultPreemption"}]
+ALL_OFF = [{"name": "*"}]
+ON = [{"name": "DefaultPreemption"}]
+
+
+def configuration(plugins: Any = None, entry: Any = None, **profile: Any) -> SchedulerConfiguration:
+    """One whose profile has these plugins, and whose extender has these fields."""
+    own = {"schedulerName": OURS, "percentageOfNodesToScore": 100, "plugins": plugins} | profile
+    entries = [{**ENTRY, **(entry or {})}] if entry is not False else []
+    document = {"profiles": [{"schedulerName": "default-scheduler"}, own], "extenders": entries}
+    return SchedulerConfiguration.model_validate(document)
+
+
+WITHOUT_VERB = {"preemptVerb": None}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "preempts"),
+    [
+        (None, True),
+        ({}, True),
+        ({"multiPoint": None}, True),
+        ({"multiPoint": {"disabled": OFF}}, False),
+        ({"multiPoint": {"disabled": ALL_OFF}}, False),
+        ({"multiPoint": {"disabled": OFF, "enabled": ON}}, True),
+        ({"multiPoint": {"disabled": ALL_OFF, "enabled": [{"name": "NodeName"}]}}, False),
+        ({"postFilter": {"disabled": OFF}}, False),
+        ({"postFilter": {"disabled": ALL_OFF}}, False),
+        ({"postFilter": {"disabled": ALL_OFF, "enabled": ON}}, True),
+        ({"multiPoint": {"disabled": OFF}, "postFilter": {"enabled": ON}}, True),
+        ({"postFilter": {"disabled": [{"name": "Another"}]}}, True),
+        ({"score": {"disabled": ALL_OFF}}, True),
+    ],
+)
+def test_default_preemption_runs_where_kube_scheduler_would_run_it(plugins: Any, preempts: bool) -> None:
+    found = configuration(plugins, WITHOUT_VERB)
+    profile = found.profile(OURS)
+    assert profile is not None
+    assert profile.preempts is preempts
+    assert (unsafe_preemption(found, OURS) is not None) is preempts
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (None, None),
+        (WITHOUT_VERB, "has no preemptVerb"),
+        ({"preemptVerb": ""}, "has no preemptVerb"),
+        ({"ignorable": True}, "is `ignorable`"),
+        ({"managedResources": [{"name": "nvidia.com/gpu"}]}, "about Pods with nvidia.com/gpu alone"),
+        ({"urlPrefix": "http://127.0.0.1:8888/other"}, "none of `extenders` is slurm-extender"),
+        (False, "none of `extenders` is slurm-extender"),
+    ],
+)
+def test_victims_are_safe_where_slurm_extender_is_asked_about_all(entry: Any, words: str | None) -> None:
+    told = unsafe_preemption(configuration(entry=entry), OURS)
+    assert told is None if words is None else words in str(told)
+
+
+def test_a_kube_scheduler_without_the_profile_evicts_for_none_of_slurms_pods() -> None:
+    assert unsafe_preemption(SchedulerConfiguration(), OURS) is None
+    assert unsafe_preemption(SchedulerConfiguration(), "default-scheduler") is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, ()),
+        ({"percentageOfNodesToScore": None}, ("percentageOfNodesToScore is not set",)),
+        ({"percentageOfNodesToScore": 50}, ("percentageOfNodesToScore is 50",)),
+        ({"entry": {"nodeCacheCapable": False}}, ("nodeCacheCapable",)),
+        ({"entry": {"bindVerb": None, "filterVerb": None}}, ("no filterVerb and no bindVerb",)),
+        ({"entry": WITHOUT_VERB}, ("no preemptVerb",)),
+        ({"entry": WITHOUT_VERB, "plugins": {"multiPoint": {"disabled": OFF}}}, ()),
+        ({"entry": {"ignorable": True}}, ("ignorable",)),
+        ({"entry": False}, ("none of `extenders`",)),
+        ({"schedulerName": "another"}, ("no profile slurm-scheduler",)),
+    ],
+)
+def test_all_else_that_is_wrong_is_told(given: dict[str, Any], words: tuple[str, ...]) -> None:
+    found = problems(configuration(**given), OURS)
+    assert len(found) == len(words)
+    assert all(word in told for word, told in zip(words, found, strict=True))
+
+
+def test_the_profiles_share_of_nodes_goes_before_the_one_of_all() -> None:
+    document = {"percentageOfNodesToScore": 100, "profiles": [{"schedulerName": OURS}]}
+    document |= {"extenders": [ENTRY]}
+    assert problems(SchedulerConfiguration.model_validate(document), OURS) == ()
+
+
+@pytest.mark.real  # Helm is built, once
+@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize("preempts", [True, False])
+def test_the_configurations_of_local_clusters_are_judged(
+    tmp_path: Path, asks: bool, preempts: bool
+) -> None:
+    verbs = ("filter", "prioritize", "bind", *(["preempt"] if asks else []))
+    spec = ClusterSpec(default_preemption=preempts, extender_verbs=verbs)
+    file = tmp_path / "kube-scheduler.yaml"
+    chart = Rendered.of(helm(silent), values_of(spec, 1, "ca"))
+    file.write_text(configured(chart, spec, 8888, Layout(tmp_path)))
+    found = read(file)
+    assert (unsafe_preemption(found, OURS) is None) is (asks or not preempts)
+    assert (problems(found, OURS) == ()) is (asks or not preempts)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind: Pod", "is no KubeSchedulerConfiguration"),
+        ("[]", "is no KubeSchedulerConfiguration"),
+        ("kind: [", "cannot be read"),
+        ("kind: KubeSchedulerConfiguration\nprofiles: 3", "profiles: "),
+        (None, "cannot be read"),
+    ],
+)
+def test_another_file_is_not_taken_for_one(tmp_path: Path, text: str | None, words: str) -> None:
+    file = tmp_path / "file.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(NoConfiguration, match=r"file\.yaml") as error:
+        read(file)
+    assert words in str(error.value)
+
+
+def test_a_file_with_more_than_is_read_here_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    document = {"kind": "KubeSchedulerConfiguration", "leaderElection": {"leaderElect": False}}
+    file.write_text(yaml.safe_dump(document | {"extenders": [ENTRY]}))
+    assert read(file).own_entry is not None

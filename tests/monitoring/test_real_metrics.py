@@ -1,0 +1,207 @@
+"""What real programs tell: every metric that a rule or a dashboard names is there, and Prometheus, real
+as well, fires on faults."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+import yaml
+
+from deploy.local.layout import CHECKOUT
+from deploy.local.prometheus import Prometheus
+from deploy.monitoring.dashboards import DASHBOARDS
+from deploy.monitoring.expressions import metrics_in
+from deploy.monitoring.rule import Recording, document
+from deploy.monitoring.rules import GROUPS
+from extender.telemetry.catalogue import METRICS
+from node_agent import figures as node_agent
+from slurm_client.model import JobSpec
+from slurm_client.rest import SlurmRest
+from tests.chart.figures import leave
+from tests.end_to_end.actors import Actors, eventually, eventually_not
+from wellknown.job_key import JobIdRange
+
+pytestmark = pytest.mark.real
+
+_OF_ALL = ("process_", "http_")
+"""What the libraries have."""
+_SLURMS = ("jobs", "nodes", "partitions", "scheduler")
+_SUFFIXES = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
+
+
+def exposed(page: str) -> dict[str, str]:
+    """The metrics of a page, by what each is."""
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+
+
+def series(kinds: dict[str, str]) -> set[str]:
+    """The names by which an expression may ask for metrics."""
+    return {name + suffix for name, kind in kinds.items() for suffix in ("", *_SUFFIXES.get(kind, ()))}
+
+
+def extenders_page(actors: Actors) -> str:
+    return httpx.get(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
+
+
+def job_of(actors: Actors, name: str) -> int:
+    job = actors.job_of(name)
+    assert job is not None
+    return job.id
+
+
+# Every metric is there
+
+
+def test_the_extender_tells_what_its_table_has_and_nothing_else(actors: Actors) -> None:
+    actors.create("a")
+    actors.bound("a")
+    kinds = {
+        name: kind
+        for name, kind in exposed(extenders_page(actors)).items()
+        if not name.startswith(_OF_ALL) and not name.endswith("_created")
+    }
+    assert kinds == {metric.name: metric.kind for metric in METRICS}
+
+
+def slurmctlds_pages(actors: Actors) -> Iterable[str]:
+    for part in _SLURMS:
+        yield (
+            httpx.get(f"http://127.0.0.1:{actors.cluster.ports['slurmctld']}/metrics/{part}")
+            .raise_for_status()
+            .text
+        )
+
+
+def test_every_metric_of_a_rule_or_a_dashboard_is_told_by_a_real_program(actors: Actors) -> None:
+    """Of kube-apiserver's those about webhooks are there once one was called, and has rejected a Pod."""
+    with pytest.raises(httpx.HTTPStatusError):
+        actors.create("wrong", annotations={"timeout": "soon"})
+    known = series(exposed(extenders_page(actors)))
+    known |= series(exposed(actors.cluster.kubectl("get", "--raw", "/metrics").stdout))
+    known |= {name for page in slurmctlds_pages(actors) for name in exposed(page)}
+    known |= series({metric.name: metric.kind for metric in node_agent.METRICS})
+    rules = [rule for group in GROUPS for rule in group.rules]
+    known |= {rule.name for rule in rules if isinstance(rule, Recording)}
+    asked = {
+        *(name for rule in rules for name in metrics_in(rule.expr)),
+        *(name for each in DASHBOARDS for expr in each.expressions for name in metrics_in(expr)),
+    }
+    unknown = sorted(asked - known)
+    leave(dashboards_unknown_metrics=len(unknown))
+    assert unknown == []
+    assert len(asked) > 60
+
+
+def test_slurms_log_has_the_fields_of_ours(actors: Actors) -> None:
+    """By the parser that docs/logs.md has."""
+    conf = (CHECKOUT / "deploy/slurm/log-parser.conf").read_text()
+    (regex,) = re.findall(r"^ +Regex +(.+)$", conf, re.MULTILINE)
+    parser = re.compile(regex.replace("(?<", "(?P<"))
+    lines = (actors.cluster.logs / "slurmctld.log").read_text().splitlines()
+    parsed = [parser.match(line) for line in lines]
+    assert [line for line, found in zip(lines, parsed, strict=True) if found is None] == []
+    found = [each.groupdict() for each in parsed if each is not None]
+    assert {each["level"] for each in found} <= {None, "fatal", "error", "warning", "debug"}
+    assert all(re.fullmatch(r"\d{4}-.+T.+\.\d{3}[+-]\d\d:\d\d", each["timestamp"]) for each in found)
+    jobs = {each["job"] for each in found if each["job"]}
+    assert str(job_of(actors, "a")) in jobs
+
+
+# Faults
+
+
+class Alerts:
+    """What fires, by a real Prometheus that goes by the rules; each of them waits for a second alone."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def firing(self, name: str) -> dict[str, Any]:
+        """The alert of this name, if it fires."""
+        answer = httpx.get(f"{self._url}/api/v1/alerts").raise_for_status().json()
+        alerts = [each for each in answer["data"]["alerts"] if each["state"] == "firing"]
+        return next((each for each in alerts if each["labels"]["alertname"] == name), {})
+
+    def fires(self, name: str, **labels: str) -> None:
+        """Waits for it, and looks at its labels and words."""
+        found = eventually(lambda: self.firing(name), f"{name} fires")
+        assert labels.items() <= found["labels"].items()
+        words = " ".join(found["annotations"].values())
+        assert "{{" not in words
+        assert "error" not in found["annotations"]["summary"]
+        assert "no value" not in words
+
+
+def quick_rules(folder: Path) -> Path:
+    """The rules with `for: 1s`: nothing else is changed."""
+    rules = document(GROUPS)
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            if "alert" in rule:
+                rule["for"] = "1s"
+    file = folder / "rules.yaml"
+    file.write_text(yaml.safe_dump(rules))
+    return file
+
+
+def old_token(actors: Actors) -> str:
+    """One that is good, and has a tenth of its life left."""
+    key, now = actors.cluster.directory / "slurm/etc/jwt_hs256.key", int(time.time())
+    return jwt.encode({"exp": now + 600, "iat": now - 5400, "sun": "root"}, key.read_bytes(), "HS256")
+
+
+async def submit_by_hand(actors: Actors) -> None:
+    """A native job whose author has chosen an id of the placeholders' range."""
+    client = SlurmRest(actors.cluster.slurmrestd_url, actors.cluster.token_file)
+    try:
+        await client.submit(JobSpec("by-hand", 1, 10, priority=0), JobIdRange().first)
+    finally:
+        await client.aclose()
+
+
+def test_prometheus_fires_on_faults(actors: Actors, tools: Prometheus, tmp_path: Path) -> None:
+    cluster = actors.cluster
+    target = f"127.0.0.1:{cluster.ports['extender-metrics']}"
+    names = [f"p-{number}" for number in range(4)]
+    for name in names:
+        actors.create(name)
+    with tools.serving(tmp_path, quick_rules(tmp_path), [target]) as url:
+        alerts = Alerts(url)
+        faults: list[tuple[str, dict[str, str], Callable[[], object]]] = [
+            (
+                "SlurmExtenderTokenNearItsEnd",
+                {},
+                lambda: cluster.token_file.write_text(old_token(actors)),
+            ),
+            (
+                "SlurmExtenderAuditDrift",
+                {"kind": "ForeignKey"},
+                lambda: asyncio.run(submit_by_hand(actors)),
+            ),
+            (
+                "SlurmExtenderEvictionsThrottled",
+                {},
+                lambda: cluster.run_slurm("scancel", *(str(job_of(actors, name)) for name in names)),
+            ),
+            (
+                "SlurmExtenderSlurmUnreachable",
+                {"component": "Slurm"},
+                lambda: cluster.kill("slurmrestd"),
+            ),
+            ("SlurmExtenderNoLeader", {"severity": "critical"}, lambda: cluster.kill("extender")),
+        ]
+        eventually_not(lambda: alerts.firing("SlurmExtenderNoLeader"), "it was read")
+        for name in names:
+            actors.bound(name)
+        for name, labels, fault in faults:
+            assert not alerts.firing(name)
+            fault()
+            alerts.fires(name, **labels)

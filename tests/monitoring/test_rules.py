@@ -1,0 +1,192 @@
+"""The rules and dashboards as Prometheus and Grafana read them: made from the code, valid, tested."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.layout import CHECKOUT
+from deploy.local.prometheus import Prometheus
+from deploy.monitoring import pages
+from deploy.monitoring.__main__ import FOLDER, files
+from deploy.monitoring.dashboards import DASHBOARDS
+from deploy.monitoring.expressions import metrics_in
+from deploy.monitoring.objectives import OBJECTIVES
+from deploy.monitoring.rule import RUNBOOKS
+from deploy.monitoring.rules import ALERTS, GROUPS
+from extender.telemetry.catalogue import METRICS
+from service.metrics import SECONDS
+from tests.chart.figures import leave
+from tests.monitoring.cases import CASES, Case
+
+RULES = CHECKOUT / FOLDER / "rules.yaml"
+NAMES = [alert.name for alert in ALERTS]
+HEADINGS = ["What it means", "Where to look", "What to do"]
+
+
+# Made from the code
+
+
+def test_the_files_are_what_the_code_makes() -> None:
+    made = dict(files())
+    there = {str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / FOLDER).rglob("*.*")}
+    assert there == made.keys()
+    for name, text in made.items():
+        assert (CHECKOUT / name).read_text() == text, "run `make docs`"
+
+
+@pytest.mark.parametrize("name", pages.PAGES)
+def test_the_tables_are_what_the_code_has(name: str) -> None:
+    page = (CHECKOUT / name).read_text()
+    assert pages.renewed(name, page) == page, "run `make docs`"
+
+
+# Valid
+
+
+@pytest.mark.real
+def test_promtool_takes_the_rules(tools: Prometheus) -> None:
+    done = tools.promtool("check", "rules", str(RULES))
+    assert done.returncode == 0, done.stderr
+    assert f"{sum(len(group.rules) for group in GROUPS)} rules found" in done.stdout
+
+
+@pytest.mark.real
+def test_promtool_reads_every_expression_of_a_dashboard(tools: Prometheus, tmp_path: Path) -> None:
+    """As a rule: Grafana puts a range in place of its variable."""
+    expressions = [expr for dashboard in DASHBOARDS for expr in dashboard.expressions]
+    rules = [
+        {"record": f"panel:{number}", "expr": expr.replace("$__rate_interval", "5m")}
+        for number, expr in enumerate(expressions)
+    ]
+    file = tmp_path / "panels.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    done = tools.promtool("check", "rules", str(file))
+    assert done.returncode == 0, done.stderr
+    assert len(expressions) > 50
+
+
+# Tested
+
+
+def _results(tools: Prometheus, cases: Iterable[Case], folder: Path) -> tuple[int, str]:
+    tests = [test for case in cases for test in case.tests()]
+    document: dict[str, Any] = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
+    file = folder / "tests.yaml"
+    file.write_text(yaml.safe_dump(document))
+    done = tools.promtool("test", "rules", str(file))
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def said(tools: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What promtool says of all cases; nothing but SUCCESS where each holds."""
+    return _results(tools, CASES, tmp_path_factory.mktemp("cases"))[1]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", NAMES)
+def test_an_alert_fires_when_it_should_and_at_no_other_time(name: str, said: str) -> None:
+    assert any(case.alert == name for case in CASES), "give it a case"
+    assert f'"{name}"' not in said, said
+
+
+@pytest.mark.real
+def test_the_figures_are_left(said: str) -> None:
+    assert "SUCCESS" in said, said
+    tested = {case.alert for case in CASES}
+    leave(alerts=len(ALERTS), alerts_tested=len(tested))
+    assert tested == {*NAMES}
+
+
+@pytest.mark.real
+def test_a_case_that_does_not_fire_is_told(tools: Prometheus, tmp_path: Path) -> None:
+    """Else nothing above could fail."""
+    wrong = CASES[0]._replace(fires=CASES[0].quiet)
+    status, said = _results(tools, [wrong], tmp_path)
+    assert (status, f'"{wrong.alert}"' in said) == (1, True)
+    wrong = CASES[0]._replace(quiet=CASES[0].fires)
+    assert _results(tools, [wrong], tmp_path)[0] == 1
+
+
+# What people find
+
+
+def test_each_alert_has_a_name_of_its_own_and_a_page() -> None:
+    assert len({*NAMES}) == len(NAMES)
+    runbooks = {path.stem for path in (CHECKOUT / "docs/runbooks").glob("*.md")}
+    assert runbooks == {*NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_says_what_it_means_where_to_look_and_what_to_do(name: str) -> None:
+    page = (CHECKOUT / "docs/runbooks" / f"{name}.md").read_text()
+    assert page.startswith(f"# {name}\n")
+    parts = re.split(r"^## (.+)$", page, flags=re.MULTILINE)
+    assert parts[1::2] == HEADINGS
+    assert all(len(text.split()) > 8 for text in parts[2::2])
+
+
+@pytest.mark.parametrize(
+    "page", sorted((CHECKOUT / "docs/runbooks").glob("*.md")), ids=lambda path: path.stem
+)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_an_alert_points_to_its_page() -> None:
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            if "alert" in rule:
+                assert rule["annotations"]["runbook_url"] == f"{RUNBOOKS}{rule['alert']}.md"
+                assert rule["labels"]["severity"] in ("critical", "warning")
+
+
+def test_the_objectives_thresholds_are_buckets() -> None:
+    """Else the share of what was soon enough is not known."""
+    assert all(each.seconds in SECONDS for each in OBJECTIVES)
+    histograms = {metric.name for metric in METRICS if metric.kind == "histogram"}
+    assert {each.metric for each in OBJECTIVES} <= histograms
+
+
+# Dashboards
+
+
+@pytest.mark.parametrize("file", sorted((CHECKOUT / FOLDER).rglob("*.json")), ids=lambda path: path.stem)
+def test_panels_do_not_overlap_and_have_ids_of_their_own(file: Path) -> None:
+    dashboard = json.loads(file.read_text())
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert taken.isdisjoint(cells), panel["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+        assert panel["title"]
+
+
+# Names of metrics in expressions
+
+
+@pytest.mark.parametrize(
+    ("expr", "names"),
+    [
+        ("up", ["up"]),
+        ('sum by (le, name) (rate(a_bucket{name=~"b.+",c="d"}[5m]))', ["a_bucket"]),
+        ("time() - min by (waits_for) (a) > 3600 or vector(0)", ["a"]),
+        ("a and on() b unless ignoring(c) d offset 5m", ["a", "b", "d"]),
+        ("level:a:rate5m > 1.44e-1 and a == bool 1", ["level:a:rate5m", "a"]),
+        ("max_over_time(a[1h])", ["a"]),
+    ],
+)
+def test_an_expressions_metrics_are_found(expr: str, names: list[str]) -> None:
+    assert list(metrics_in(expr)) == names

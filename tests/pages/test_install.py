@@ -1,0 +1,39 @@
+"""docs/install.md: so many steps, and a checklist of parameters that Slurm knows."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.layout import CHECKOUT
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+
+PAGE = (CHECKOUT / "docs" / "install.md").read_text()
+CHECKLIST = PAGE.split("## slurm.conf: a checklist", 1)[1].split("\n## ", 1)[0]
+PARAMETERS = {
+    name
+    for row in re.findall(r"^\| (.*?) \|", CHECKLIST, re.MULTILINE)
+    for name in re.findall(r"`(\w+)=", row)
+}
+
+
+def test_it_takes_ten_steps_at_most() -> None:
+    numbers = [int(number) for number in re.findall(r"^\*\*(\d+)\. ", PAGE, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) <= 10
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+def test_slurm_knows_every_parameter_of_the_checklist(release: str) -> None:
+    """By its own manual."""
+    tree, _ = Cluster.prepare(ClusterSpec(kubernetes=False, extender=False, release=release))
+    pages = (tree / "usr/share/man/man5" / name for name in ("slurm.conf.5.gz", "cgroup.conf.5.gz"))
+    manual = re.sub(
+        r"\\f[A-Z]", "", "".join(gzip.decompress(page.read_bytes()).decode() for page in pages)
+    )
+    assert {"KillWait", "MaxJobId", "ConstrainDevices"} <= PARAMETERS
+    assert [name for name in sorted(PARAMETERS) if not re.search(rf"\b{name}\b", manual)] == []

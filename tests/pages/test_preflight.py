@@ -1,0 +1,43 @@
+"""docs/preflight.md, and the code that it tells of."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from deploy.local.layout import CHECKOUT
+from extender.check.steps import _CURES as STEPS
+from extender.kube_scheduler.preemption_check import _LASTS_S as LASTS_S
+from extender.kube_scheduler.preemption_check import _WATCH as WATCH
+from extender.kube_scheduler.preemption_check import PART
+from extender.pages import renewed
+from extender.preflight.checks import CHECKS
+
+TEXT = (CHECKOUT / "docs" / "preflight.md").read_text()
+
+
+def test_the_table_is_what_the_code_does() -> None:
+    assert renewed("docs/preflight.md", TEXT) == TEXT, "run `make docs`"
+
+
+def test_the_examples_have_checks_and_steps_that_there_are() -> None:
+    shown = re.findall(r"^    (?:\w+) +([\w-]+) {2,}\S", TEXT, re.MULTILINE)
+    assert set(shown) <= {check.name for check in CHECKS} | STEPS.keys()
+    assert [name for name in shown if name in STEPS] == list(STEPS)
+
+
+def test_the_rights_of_the_check_are_rules_of_rbac() -> None:
+    text = TEXT.partition("The account needs")[2].partition("and it reads")[0]
+    rules = yaml.safe_load(text)
+    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
+        (["pods"], ["create", "get", "delete"]),
+        (["nodes"], ["get"]),
+    ]
+
+
+def test_the_names_of_troubles_and_their_length_are_right() -> None:
+    assert f"`/readyz` names `{PART}`" in TEXT
+    assert f"`/readyz` names `{WATCH}`" in TEXT
+    assert LASTS_S == 600
+    assert "for ten minutes" in TEXT

@@ -1,0 +1,21 @@
+"""docs/security.md has every annotation, label, condition and taint of the extender's own."""
+
+from __future__ import annotations
+
+import re
+
+from deploy.local.layout import CHECKOUT
+from wellknown import names
+
+PAGE = (CHECKOUT / "docs" / "security.md").read_text()
+
+
+def test_the_page_says_who_may_write_each_name() -> None:
+    own = {value.removeprefix(names.DOMAIN) for value in vars(names).values() if _is_own(value)}
+    assert {"granted", "SlurmOutOfService"} <= own
+    told = set(re.findall(r"`(?:slurm-extender\.io)?/([\w-]+)`", PAGE))
+    assert own - {"", "Placeholder"} <= told  # the condition of a Pod decides nothing
+
+
+def _is_own(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(names.DOMAIN)

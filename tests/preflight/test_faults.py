@@ -1,0 +1,299 @@
+"""preflight passes on a healthy cluster of both systems, and names each fault that one is given."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+import yaml
+
+from deploy.local.cluster import Cluster
+from deploy.local.kubernetes_config import kubeconfig_of, scheduler_configuration
+from deploy.local.layout import Layout
+from extender.commands import preflight as command
+from extender.commands.output import Output
+from kubernetes_client.rest import KubernetesRest
+from wellknown.names import NODE_NAME_LABEL
+
+pytestmark = pytest.mark.real
+
+Found = dict[str, dict[str, Any]]
+Preflight = Callable[..., tuple[int, Found]]
+TOLD_SINCE_45 = "26.05"
+"""The release whose slurmrestd tells slurm.conf."""
+
+
+async def closed_by_both(kubernetes: KubernetesRest, close: Any = KubernetesRest.aclose) -> None:
+    """TLS connections end when both sides have said so, for which a process that ends does not wait."""
+    await close(kubernetes)
+    await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def preflight(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Preflight:
+    """Runs the command, as the administrator of both systems; keywords are other settings."""
+    monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # for the whole process
+    monkeypatch.setattr(KubernetesRest, "aclose", closed_by_both)
+    administrator = {"SLURM_EXTENDER_KUBECONFIG": str(cluster.kubeconfig)}
+
+    def run(scheduler_config: Path | None = None, **changed: str) -> tuple[int, Found]:
+        settings = {f"SLURM_EXTENDER_{name}": value for name, value in changed.items()}
+        with monkeypatch.context() as patch:
+            for name, value in {**cluster.extender_environment, **administrator, **settings}.items():
+                patch.setenv(name, value)
+            status = command.run(Output.JSON, scheduler_config)
+        printed = capsys.readouterr().out
+        results = json.loads(printed)["results"] if printed else []
+        return status, {each["check"]: each for each in results}
+
+    return run
+
+
+def failing(found: Found) -> set[str]:
+    return {name for name, each in found.items() if each["verdict"] == "FAIL"}
+
+
+def words(found: Found, check: str, verdict: str = "FAIL") -> str:
+    """What a check found, which has a cure."""
+    result = found[check]
+    assert result["verdict"] == verdict, result
+    assert result["cure"]
+    return str(result["found"])
+
+
+def tells(cluster: Cluster) -> bool:
+    return cluster.spec.release == TOLD_SINCE_45
+
+
+def test_a_healthy_cluster_passes(preflight: Preflight, cluster: Cluster) -> None:
+    status, found = preflight()
+    assert (status, failing(found)) == (0, set())
+    passed = {name for name, each in found.items() if each["verdict"] == "PASS"}
+    both = {"kubernetes-release", "rights", "webhooks", "policies", "scheduler", "preemption", "token"}
+    both |= {"token-rights", "partitions", "node-names", "gres", "cpus", "memory"}
+    assert passed >= both
+    if tells(cluster):
+        assert passed >= {"slurm-api", "job-ids", "kill-wait", "preempt-type", "timeouts", "hooks"}
+
+
+# -- faults of the settings
+
+
+def test_tokens_that_slurm_does_not_take(preflight: Preflight, cluster: Cluster, tmp_path: Path) -> None:
+    forged = jwt.encode({"exp": int(time.time()) + 3600, "sun": "root"}, "not Slurm's key" * 4, "HS256")
+    for text, told in (
+        (forged, "slurmctld does not take the token of root"),
+        (cluster.mint_token("root", -60), "the token of root expired at"),
+        ("nonsense", "does not take the token of nobody"),
+        ("", "is empty"),
+    ):
+        file = tmp_path / "token"
+        file.write_text(text)
+        status, found = preflight(SLURM_TOKEN_FILE=str(file))
+        assert (status, failing(found)) == (1, {"token"})
+        assert told in words(found, "token")
+        assert found["partitions"]["verdict"] == "SKIPPED"
+
+
+def test_a_token_without_rights(preflight: Preflight, cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(cluster.mint_token("alice"))
+    status, found = preflight(SLURM_TOKEN_FILE=str(file))
+    assert (status, failing(found)) == (1, {"token-rights"})
+    assert "alice may neither choose" in words(found, "token-rights")
+    file.write_text(cluster.mint_token("slurm"))
+    assert failing(preflight(SLURM_TOKEN_FILE=str(file))[1]) == set()
+
+
+def test_no_slurmrestd_at_the_address(preflight: Preflight, cluster: Cluster) -> None:
+    closed = cluster.ports["slurmctld"] if not tells(cluster) else 9
+    status, found = preflight(SLURMRESTD_URL=f"http://127.0.0.1:{closed}", SLURM_TIMEOUT_S="2")
+    assert status == 1
+    assert "slurm-api" in failing(found)
+    assert found["kubernetes-release"]["verdict"] == "PASS"
+
+
+def test_partitions_that_are_not_there(preflight: Preflight, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    rule = {"namespaces": ["*"], "default": {"user": 2001, "partition": "gone"}}
+    policy.write_text(yaml.safe_dump({"rules": [{"name": "all", **rule}]}))
+    status, found = preflight(DEFAULT_PARTITION="nowhere", POLICY_FILE=str(policy))
+    assert (status, failing(found)) == (1, {"partitions"})
+    told = words(found, "partitions")
+    assert "SLURM_EXTENDER_DEFAULT_PARTITION names nowhere" in told
+    assert "the policy's rule all names gone: Slurm has the partitions main" in told
+
+
+def test_preemption_that_would_evict(preflight: Preflight, cluster: Cluster, tmp_path: Path) -> None:
+    document = yaml.safe_load(
+        scheduler_configuration("kube-scheduler", Layout(cluster.directory)).read_text()
+    )
+    for profile in document["profiles"]:
+        profile.pop("plugins", None)
+    del document["extenders"][0]["preemptVerb"]
+    file = tmp_path / "kube-scheduler.yaml"
+    file.write_text(yaml.safe_dump(document))
+    status, found = preflight(SCHEDULER_CONFIG_FILE=str(file))
+    assert (status, failing(found)) == (1, {"preemption", "scheduler"})
+    assert "has no preemptVerb: it would evict" in words(found, "preemption")
+
+
+def test_a_kubernetes_that_is_not_there(preflight: Preflight, tmp_path: Path, cluster: Cluster) -> None:
+    status, found = preflight(KUBECONFIG=str(tmp_path / "none"))
+    assert (status, failing(found)) == (1, {"kubernetes-release"})
+    assert "no way to kube-apiserver" in words(found, "kubernetes-release")
+    scheduler = kubeconfig_of("system:kube-scheduler", Layout(cluster.directory))
+    status, found = preflight(KUBECONFIG=str(scheduler))
+    assert "system:kube-scheduler may not" in words(found, "rights", "WARN")
+    assert "may not list" in words(found, "webhooks", "SKIPPED").replace("cannot", "may not")
+
+
+def test_wrong_settings_and_files_are_no_finding(preflight: Preflight, tmp_path: Path) -> None:
+    assert preflight(tmp_path / "none") == (2, {})
+    assert preflight(POLICY_FILE=str(tmp_path / "none")) == (2, {})
+    with pytest.raises(SystemExit) as end:
+        preflight(KILL_WAIT_S="none")
+    assert end.value.code == 2
+
+
+def test_the_extenders_own_file_of_kube_scheduler_may_be_elsewhere(
+    preflight: Preflight, tmp_path: Path, cluster: Cluster
+) -> None:
+    status, found = preflight(SCHEDULER_CONFIG_FILE=str(tmp_path / "none"))
+    assert status == 0
+    assert "cannot be read" in words(found, "scheduler", "SKIPPED")
+    file = scheduler_configuration("kube-scheduler", Layout(cluster.directory))
+    _, found = preflight(file, SCHEDULER_CONFIG_FILE=str(tmp_path / "none"))
+    assert found["scheduler"]["verdict"] == "PASS"
+
+
+# -- faults of Kubernetes
+
+
+@contextmanager
+def deleted(cluster: Cluster, kind: str, name: str) -> Iterator[None]:
+    kept = json.loads(cluster.kubectl("get", kind, name, "-o", "json").stdout)
+    for field in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
+        kept["metadata"].pop(field, None)
+    kept.pop("status", None)
+    cluster.kubectl("delete", kind, name)
+    try:
+        yield
+    finally:
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(kept))
+
+
+def test_no_webhooks(preflight: Preflight, cluster: Cluster) -> None:
+    with deleted(cluster, "mutatingwebhookconfiguration", "slurm-extender"):
+        status, found = preflight()
+    assert (status, failing(found)) == (1, {"webhooks"})
+    assert "without the extender's gate" in words(found, "webhooks")
+
+
+def test_no_policy_that_guards_the_annotations(preflight: Preflight, cluster: Cluster) -> None:
+    with deleted(cluster, "validatingadmissionpolicy", "slurm-extender-bookkeeping"):
+        status, found = preflight()
+    assert (status, failing(found)) == (1, {"policies"})
+    assert "whoever may change a Pod" in words(found, "policies")
+
+
+def test_nothing_is_missed_where_nothing_is_installed(preflight: Preflight, cluster: Cluster) -> None:
+    with deleted(cluster, "mutatingwebhookconfiguration", "slurm-extender"):
+        status, found = preflight(NAMESPACE="another")
+    assert (status, failing(found)) == (0, set())
+    assert "nothing is installed yet" in words(found, "webhooks", "SKIPPED")
+    assert found["install-rights"]["verdict"] == "PASS"
+
+
+@contextmanager
+def node(cluster: Cluster, capacity: dict[str, str]) -> Iterator[None]:
+    """Another capacity of node-1."""
+    kept = json.loads(cluster.kubectl("get", "node", "node-1", "-o", "json").stdout)["status"]
+    before = {kind: {key: kept[kind][key] for key in capacity} for kind in ("capacity", "allocatable")}
+
+    def patch(status: Any) -> None:
+        told = json.dumps({"status": status})
+        cluster.kubectl("patch", "node", "node-1", "--subresource=status", "-p", told)
+
+    patch({"capacity": capacity, "allocatable": capacity})
+    try:
+        yield
+    finally:
+        patch(before)
+
+
+def test_a_node_that_has_less_than_slurm_gives(preflight: Preflight, cluster: Cluster) -> None:
+    with node(cluster, {"nvidia.com/gpu": "3", "memory": "15Gi", "cpu": "4"}):
+        status, found = preflight()
+    assert (status, failing(found)) == (1, {"gres", "cpus"})
+    assert "Node node-1 has 3 nvidia.com/gpu, and Slurm's node node-1 4 gpu" in words(found, "gres")
+    assert "node-1: Slurm's 8 CPUs" in words(found, "cpus")
+    assert "Slurm gives 16000 MiB of node node-1, and 15360" in words(found, "memory", "WARN")
+
+
+def test_a_node_of_another_name(preflight: Preflight, cluster: Cluster) -> None:
+    cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}=elsewhere")
+    try:
+        status, found = preflight()
+        told = words(found, "node-names", "WARN")
+        assert "Nodes that Slurm does not know: node-1" in told
+        assert "nodes of Slurm without a Node: node-1" in told
+        cluster.kubectl("label", "--overwrite", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
+        status, found = preflight()
+        assert status == 0  # node-2 has the name, and stands for itself
+        assert "name Slurm's node node-2" in words(found, "node-names", "WARN")
+    finally:
+        cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}-")
+
+
+# -- faults of Slurm
+
+
+@contextmanager
+def slurm_conf(cluster: Cluster, **changed: str) -> Iterator[None]:
+    """Another slurm.conf."""
+    conf = Layout(cluster.directory).slurm / "etc/slurm.conf"
+    before = conf.read_text()
+    kept = [line for line in before.splitlines() if line.partition("=")[0] not in changed]
+    conf.write_text("\n".join([*kept, *(f"{name}={value}" for name, value in changed.items()), ""]))
+    try:
+        cluster.restart("slurmctld")
+        yield
+    finally:
+        conf.write_text(before)
+        cluster.restart("slurmctld")
+
+
+def test_a_slurm_conf_that_does_not_fit(preflight: Preflight, cluster: Cluster) -> None:
+    if not tells(cluster):
+        status, found = preflight(KILL_WAIT_S="12", DEFAULT_GRACE="refuse")
+        assert (status, failing(found)) == (1, {"kill-wait"})
+        assert "SLURM_EXTENDER_KILL_WAIT_S is 12 s" in words(found, "kill-wait")
+        return
+    changed = {"KillWait": "12", "MaxJobId": "67043328", "MessageTimeout": "20"}
+    with slurm_conf(cluster, **changed, SchedulerParameters="defer"):
+        status, found = preflight(DEFAULT_GRACE="refuse")
+        assert (status, failing(found)) == (1, {"kill-wait"})
+        assert "KillWait is 12 s: a Pod's grace may be 6 s" in words(found, "kill-wait")
+        assert "MaxJobId is 67043328" in words(found, "job-ids", "WARN")
+        assert "MessageTimeout is 20 s" in words(found, "timeouts", "WARN")
+        assert "defer" in words(found, "scheduler-parameters", "WARN")
+
+
+def test_a_slurmctld_that_does_not_answer(preflight: Preflight, cluster: Cluster) -> None:
+    cluster.stop("slurmctld")
+    try:
+        status, found = preflight()
+    finally:
+        cluster.start("slurmctld")
+    assert (status, failing(found)) == (1, {"slurm-api"})
+    assert "slurmctld does not answer" in words(found, "slurm-api")

@@ -1,0 +1,148 @@
+"""What is read of both systems, and what becomes of it where one of them does not answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.kube_scheduler.configuration import SchedulerConfiguration
+from extender.policy.rules import Choice, Policy, Rule
+from extender.preflight import rights
+from extender.preflight.facts import Facts, Unread
+from extender.preflight.reader import Reader
+from extender.settings import Settings
+from kubernetes_client.errors import Rejected, Unavailable
+from kubernetes_client.in_memory import InMemoryKubernetes
+from slurm_client.errors import BadToken, Unreachable
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.in_memory.slurm import DEFAULTS
+from tests.preflight.good import kubernetes_node
+
+SCHEDULER = SchedulerConfiguration()
+
+
+def token(path: Path, **claims: Any) -> Path:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    path.write_text(f"e30.{payload}.x")
+    return path
+
+
+class World:
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        file = token(folder / "token", sun="slurm", exp=2_000)
+        self.settings = Settings(slurm_token_file=file, **settings)
+        self.kubernetes = InMemoryKubernetes()
+        self.kubernetes.put("nodes", kubernetes_node())
+        self.slurm = InMemorySlurm(
+            [node("n1")],
+            [partition("main", ["n1"])],
+            configuration=replace(DEFAULTS, slurm_user="slurm"),
+        )
+        self.policy = Policy()
+
+    async def read(self, kubernetes: Any = None) -> Facts:
+        own = self.kubernetes if kubernetes is None else kubernetes
+        return await Reader(self.settings, own, self.slurm, self.policy, SCHEDULER).read(1_000.0)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def test_both_systems_are_read(world: World) -> None:
+    world.kubernetes.put(
+        "validatingadmissionpolicies", {"metadata": {"name": "slurm-extender-bookkeeping"}}
+    )
+    webhook = {"name": "pods.slurm-extender.io"}
+    world.kubernetes.put(
+        "mutatingwebhookconfigurations", {"metadata": {"name": "x"}, "webhooks": [webhook]}
+    )
+    facts = await world.read()
+    assert facts.kubernetes.release == "v1.37.2"
+    assert facts.kubernetes.account == {"username": "admin", "groups": ["system:masters"]}
+    assert (facts.kubernetes.denied, facts.kubernetes.cannot_install) == ((), ())
+    assert facts.kubernetes.webhooks == (webhook,)
+    assert facts.kubernetes.policies == ("slurm-extender-bookkeeping",)
+    assert facts.kubernetes.lease is None
+    assert facts.slurm.accepted is True
+    assert facts.slurm.privileged is True
+    assert not isinstance(facts.slurm.token, Unread)
+    assert (facts.slurm.token.user, facts.slurm.token.expires) == ("slurm", 2_000)
+    assert facts.slurm.newest_job_id is None
+    assert not [name for name in facts.slurm.__slots__ if isinstance(getattr(facts.slurm, name), Unread)]
+
+
+async def test_a_right_that_is_denied_is_told(world: World) -> None:
+    first, second = rights.of_extender(world.settings)[3:5]
+    world.kubernetes.denied |= {first, second, rights.of_installation(world.settings)[0]}
+    facts = await world.read()
+    assert facts.kubernetes.denied == (first, second)
+    assert facts.kubernetes.cannot_install == rights.of_installation(world.settings)[:1]
+
+
+@pytest.mark.parametrize(("user", "privileged"), [("root", True), ("slurm", True), ("alice", False)])
+async def test_only_roots_and_slurm_users_tokens_have_rights(
+    world: World, user: str, privileged: bool
+) -> None:
+    token(world.settings.slurm_token_file, sun=user)
+    assert (await world.read()).slurm.privileged is privileged
+
+
+async def test_a_call_that_is_forbidden_leaves_the_others(world: World) -> None:
+    world.kubernetes.outage(Rejected(403, "nodes is forbidden"), "list nodes")
+    facts = await world.read()
+    assert isinstance(facts.kubernetes.nodes, Unread)
+    assert "nodes is forbidden" in facts.kubernetes.nodes.why
+    assert facts.kubernetes.release == "v1.37.2"
+
+
+async def test_a_kube_apiserver_that_does_not_answer_leaves_slurm(world: World) -> None:
+    world.kubernetes.outage(Unavailable(0, "refused"))
+    facts = await world.read()
+    unread = [getattr(facts.kubernetes, name) for name in facts.kubernetes.__slots__]
+    assert all(isinstance(each, Unread) for each in unread)
+    assert facts.slurm.accepted is True
+    facts = await world.read(Unread("no kubeconfig"))
+    assert facts.kubernetes.lease == Unread("no kubeconfig")
+
+
+async def test_a_slurm_that_does_not_answer_leaves_kubernetes(world: World) -> None:
+    world.slurm.outage(Unreachable("connection refused"))
+    facts = await world.read()
+    assert isinstance(facts.slurm.capabilities, Unread)
+    assert isinstance(facts.slurm.accepted, Unread)
+    assert isinstance(facts.slurm.nodes, Unread)
+    assert facts.kubernetes.release == "v1.37.2"
+
+
+async def test_nothing_is_asked_with_a_token_that_is_not_taken(world: World) -> None:
+    world.slurm.outage(BadToken("expired"))
+    facts = await world.read()
+    assert facts.slurm.accepted is False
+    assert facts.slurm.nodes == Unread("slurmctld does not take the token")
+
+
+async def test_a_token_that_is_not_there_is_told(world: World) -> None:
+    world.settings.slurm_token_file.unlink()
+    facts = await world.read()
+    assert isinstance(facts.slurm.token, Unread)
+    assert "cannot be read" in facts.slurm.token.why
+
+
+async def test_the_partitions_that_are_named_are_gathered_without_patterns(tmp_path: Path) -> None:
+    world = World(tmp_path, default_partition="main", priority_classes="fast=partition:high")
+    fields = {"partition": Choice("a,b", ("gpu-*", "c"))}
+    world.policy = Policy((Rule("mine", ("*",), fields=fields),))
+    assert (await world.read()).asked_partitions == {
+        "main": "SLURM_EXTENDER_DEFAULT_PARTITION",
+        "high": "SLURM_EXTENDER_PRIORITY_CLASSES (fast)",
+        "a": "the policy's rule mine",
+        "b": "the policy's rule mine",
+        "c": "the policy's rule mine",
+    }

@@ -1,0 +1,268 @@
+"""The extender's metrics: what each tells, and that the table has all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from deploy.local.layout import CHECKOUT
+from extender.audit.compare import Finding, FindingKind
+from extender.cluster.slurm_nodes import Reading
+from extender.pages import renewed
+from extender.placement.pending_reasons import PENDING_REASONS
+from extender.record.condition_reason import ConditionReason
+from extender.record.events import EvictPod
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
+from extender.telemetry import Telemetry
+from extender.telemetry.capacity import Capacity, CapacityNow, NodeState, Share
+from extender.telemetry.catalogue import METRICS
+from extender.telemetry.durations import Durations
+from extender.telemetry.leader_states import Sources
+from extender.telemetry.waiting import WaitsFor, waits_for
+from node_agent import figures as node_agent
+from slurm_client.model import Node
+from tests.builders import kube_node, placeholder_of, pod, view
+from tests.verbs.callers import Listeners
+from wellknown.names import Reason
+
+CREATED = datetime(2026, 11, 21, 8, tzinfo=UTC).timestamp()
+"""As in tests.builders."""
+
+
+def value(telemetry: Telemetry, name: str, **labels: str) -> float | None:
+    return telemetry.registry.get_sample_value(name, labels)
+
+
+# The table
+
+
+async def test_a_replica_tells_what_the_table_has_and_nothing_else() -> None:
+    page = (await Listeners().metrics.get("/metrics")).text
+    told = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    own = {name: kind for name, kind in told.items() if not name.startswith(("process_", "http_"))}
+    own = {name: kind for name, kind in own.items() if not name.endswith("_created")}
+    assert own == {metric.name: metric.kind for metric in METRICS}
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *node_agent.METRICS], ids=lambda metric: metric.name)
+def test_names_are_by_prometheus_conventions(metric: Any) -> None:
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    assert metric.kind != "histogram" or metric.name.endswith("_seconds")
+    assert not re.search(r"_(ms|minutes|mb|percent|count|sum|bucket)$", metric.name)
+    assert metric.words.endswith(".")
+    assert metric.question.endswith(("?", "."))
+
+
+UNBOUNDED = {"pod", "namespace", "node", "uid", "job", "user", "account"}
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *node_agent.METRICS], ids=lambda metric: metric.name)
+def test_no_label_grows_with_the_cluster(metric: Any) -> None:
+    assert UNBOUNDED.isdisjoint(metric.labels)
+
+
+def test_the_page_has_the_table() -> None:
+    page = (CHECKOUT / "docs/metrics.md").read_text()
+    assert renewed("docs/metrics.md", page) == page, "run `make docs`"
+
+
+# What Pods wait for
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "expected"),
+    [
+        (State.SEEN, "", WaitsFor.TURN),
+        (State.SEEN, Reason.WAITING_FOR_SUBMIT_SLOT, WaitsFor.TURN),
+        (State.SEEN, Reason.CLAIM_NOT_READY, WaitsFor.KUBERNETES),
+        (State.SUBMITTING, Reason.SLURM_BUSY, WaitsFor.ANSWER),
+        (State.QUEUED, "", WaitsFor.RESOURCES),
+        (State.QUEUED, "Resources", WaitsFor.RESOURCES),
+        (State.QUEUED, "QOSMaxJobsPerUserLimit", WaitsFor.OWNER),
+        (State.ALLOCATED, "", WaitsFor.BINDING),
+        (State.INVALID, Reason.REJECTED_BY_SLURM, WaitsFor.AUTHOR),
+        (State.BOUND, Reason.SLURM_JOB_LOST, None),
+        (State.EVICTING, Reason.SLURM_JOB_PREEMPTED, None),
+    ],
+)
+def test_a_pod_waits_for_one_thing(state: State, reason: str, expected: WaitsFor | None) -> None:
+    assert waits_for(state, reason) is expected
+
+
+@pytest.mark.parametrize("row", PENDING_REASONS, ids=lambda row: row.name)
+def test_slurms_words_tell_an_owners_limit_from_a_lack_of_resources(row: Any) -> None:
+    assert waits_for(State.QUEUED, row.name) is (
+        WaitsFor.OWNER if row.of_its_owner else WaitsFor.RESOURCES
+    )
+
+
+def waiting(name: str, created: str, state: State, reason: str = "") -> Placeholder:
+    cause = ConditionReason(reason, "") if reason else None
+    return placeholder_of(pod(name=name)._replace(created=created), state, cause=cause)
+
+
+def test_pods_that_wait_are_counted_with_the_age_of_the_oldest() -> None:
+    pods = (
+        waiting("a", "2026-11-21T08:00:05Z", State.QUEUED, "Resources"),
+        waiting("b", "2026-11-21T08:00:02Z", State.QUEUED),
+        waiting("c", "2026-11-21T07:00:00Z", State.BOUND),
+        waiting("d", "2026-11-21T08:00:00Z", State.SEEN, Reason.CLAIM_NOT_READY),
+    )
+    telemetry = Telemetry()
+    with telemetry.placement.leading(Sources(lambda: pods)):
+        assert value(telemetry, "slurm_extender_waiting_pods", waits_for="resources") == 2
+        assert value(telemetry, "slurm_extender_waiting_pods", waits_for="kubernetes") == 1
+        assert value(telemetry, "slurm_extender_waiting_pods", waits_for="turn") == 0
+        oldest = "slurm_extender_waiting_oldest_creation_timestamp_seconds"
+        assert value(telemetry, oldest, waits_for="resources") == CREATED + 2
+        assert value(telemetry, oldest, waits_for="turn") is None
+        assert value(telemetry, "slurm_extender_kept_back", reason="ClaimNotReady") == 1
+        assert value(telemetry, "slurm_extender_placeholders", state="Bound") == 1
+    assert value(telemetry, "slurm_extender_waiting_pods", waits_for="resources") == 0
+    assert value(telemetry, oldest, waits_for="resources") is None
+
+
+# How long it took
+
+
+def moved(record: Placeholder, *, to: State, at: float) -> Placeholder:
+    return record._replace(state=to, since=at)
+
+
+def observe(telemetry: Telemetry, *moves: tuple[State, float]) -> Placeholder:
+    """A Pod goes through these states, each from a time on; it was first seen at 0."""
+    before: Placeholder | None = None
+    after = placeholder_of(pod())
+    for state, at in moves:
+        after = moved(after, to=state, at=at)
+        telemetry.placement.observe(before, after)
+        before = after
+    return after
+
+
+def test_waits_for_a_turn_and_in_slurms_queue_are_no_handling() -> None:
+    telemetry = Telemetry()
+    observe(
+        telemetry,
+        *((State.SEEN, 0.0), (State.SUBMITTING, 10.0), (State.QUEUED, 10.5), (State.ALLOCATED, 100.0)),
+        (State.BOUND, 100.25),
+    )
+    assert value(telemetry, "slurm_extender_placement_seconds_sum") == 100.25
+    assert value(telemetry, "slurm_extender_placement_handling_seconds_sum") == pytest.approx(0.75)
+
+
+def test_each_attempt_counts_and_nothing_is_kept_of_a_pod_that_is_gone() -> None:
+    durations, record = Durations(), placeholder_of(pod())
+    seen = moved(record, to=State.SEEN, at=0.0)
+    asked = moved(record, to=State.SUBMITTING, at=5.0)
+    gone = moved(record, to=State.RELEASING, at=6.0)
+    again = moved(record, to=State.BOUND, at=7.0)
+    assert durations.handled(None, seen) is None
+    assert durations.handled(seen, asked) is None
+    assert durations.handled(asked, gone) is None
+    assert (
+        durations.handled(asked, again) == 7.0
+    )  # the wait of the one that is gone is not known any more
+
+
+def test_a_pod_that_was_bound_before_this_leader_saw_it_counts_for_nothing() -> None:
+    telemetry = Telemetry()
+    observe(telemetry, (State.BOUND, 50.0))
+    assert value(telemetry, "slurm_extender_placement_handling_seconds_count") == 0
+
+
+def test_an_eviction_is_measured_from_its_cause_to_the_deletion_and_once() -> None:
+    now = [100.0]
+    durations, record = Durations(lambda: now[0]), placeholder_of(pod(), State.BOUND)
+    durations.note_eviction(record, moved(record, to=State.EVICTING, at=1.0))
+    now[0] = 103.0
+    assert durations.evicted(record.uid) == 3.0
+    assert durations.evicted(record.uid) is None
+    durations.note_eviction(record, moved(record, to=State.EVICTING, at=2.0))
+    durations.note_eviction(moved(record, to=State.EVICTING, at=2.0), record)  # it is gone by itself
+    assert durations.evicted(record.uid) is None
+
+
+def test_a_deletion_that_was_carried_out_is_counted() -> None:
+    telemetry = Telemetry()
+    record = observe(telemetry, (State.BOUND, 0.0), (State.EVICTING, 1.0))
+    telemetry.placement.done(EvictPod(record.uid, pod(), ConditionReason("x", "y")), 0.01)
+    assert value(telemetry, "slurm_extender_eviction_seconds_count") == 1
+
+
+# What is lost, and found
+
+
+def test_a_job_that_slurm_has_lost_is_counted_once() -> None:
+    telemetry, record = Telemetry(), placeholder_of(pod(), State.BOUND)
+    lost = record.with_job(lost=True)
+    telemetry.placement.observe(record, lost)
+    telemetry.placement.observe(lost, moved(lost, to=State.EVICTING, at=1.0))
+    assert value(telemetry, "slurm_extender_jobs_lost_total") == 1
+    assert value(telemetry, "slurm_extender_placeholder_transitions_total", state="Bound") is None
+
+
+def test_the_time_of_the_audit_is_told_while_this_replica_leads() -> None:
+    telemetry = Telemetry()
+    name = "slurm_extender_audit_last_success_timestamp_seconds"
+    with telemetry.placement.leading(Sources()):
+        began = value(telemetry, name)
+        telemetry.placement.audited([Finding(FindingKind.WRONG_NODE, "", "")])
+        assert (value(telemetry, name) or 0) >= (began or 0) > 1_700_000_000
+        assert value(telemetry, "slurm_extender_audit_findings", kind="WrongNode") == 1
+    assert value(telemetry, name) == 0
+    assert value(telemetry, "slurm_extender_audit_findings", kind="WrongNode") == 0
+
+
+# Capacity
+
+
+def slurm_node(name: str, *states: str, allocated: int = 0, **given: Any) -> Node:
+    has: dict[str, Any] = {"cpus": 8, "memory_mb": 1000, "gres": "gpu:h100:4"} | given
+    return Node(name, frozenset(states), cpus_allocated=allocated, **has)
+
+
+def counted(*nodes: Node, known: Iterable[str] = ("n1", "n2", "n3", "n4")) -> Capacity:
+    return Capacity.of(nodes, view(*(kube_node(name) for name in known)))
+
+
+def test_resources_are_jobs_or_free_or_closed() -> None:
+    found = counted(
+        slurm_node("n1", "IDLE"),
+        slurm_node("n2", "MIXED", allocated=3, gres_used="gpu:h100:1(IDX:0)", memory_allocated_mb=400),
+        slurm_node("n3", "ALLOCATED", allocated=8),
+        slurm_node("n4", "MIXED", "DRAIN", allocated=2),
+    )
+    assert found.nodes == {
+        NodeState.IDLE: 1,
+        NodeState.MIXED: 1,
+        NodeState.ALLOCATED: 1,
+        NodeState.CLOSED: 1,
+    }
+    assert found.cpus == {Share.ALLOCATED: 13, Share.IDLE: 13, Share.CLOSED: 6}
+    assert found.gpus == {Share.ALLOCATED: 1, Share.IDLE: 11, Share.CLOSED: 4}
+    assert found.memory_bytes[Share.ALLOCATED] == 400 * 1024 * 1024
+
+
+def test_nodes_without_a_node_are_not_shared() -> None:
+    assert counted(slurm_node("n1", "IDLE"), slurm_node("native", "IDLE")).nodes == {NodeState.IDLE: 1}
+
+
+def test_nodes_whose_prolog_failed_are_counted() -> None:
+    failed = slurm_node("n1", "IDLE", "DRAIN", reason="Prolog error")
+    ours = slurm_node("n2", "IDLE", "DRAIN", reason="slurm-extender: cordoned in Kubernetes")
+    assert counted(failed, ours).prolog_errors == 1
+
+
+def test_a_reading_is_counted_once() -> None:
+    readings = [Reading((slurm_node("n1", "IDLE"),), 0.0, 0.0)]
+    views = iter([view(kube_node("n1")), view()])
+    now = CapacityNow(lambda: readings[-1], lambda: next(views))
+    assert now() is now()
+    readings.append(Reading((), 1.0, 0.0))
+    assert now().nodes == {}
