@@ -61,6 +61,10 @@ AGENTS: Calls = {
 }
 EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
 AGENT_KINDS = ("pods", "nodes")
+CHECKS_CALLS = {"create_pod"}
+"""What of the extender's package the check calls alone."""
+EVERYBODYS = {"version", "kinds", "account", "allows"}
+"""What every account may ask (system:basic-user, system:discovery)."""
 ABOUT_ALL = {"serves", "list", "pages", "watch"}
 
 
