@@ -175,7 +175,7 @@ async def test_pods_that_no_webhook_sees_fail_both_ways_and_are_deleted() -> Non
 
 
 async def test_another_refusal_is_not_taken_for_the_extenders() -> None:
-    world = World()
+    world = World(InMemoryKubernetes())
     world.kubernetes.outage(Rejected(403, 'pods is forbidden: User "x" cannot create'), "create_pod")
     assert not await world.check()
     assert "is forbidden" in world.found("gated")
