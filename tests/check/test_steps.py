@@ -39,12 +39,12 @@ class Webhook(InMemoryKubernetes):
 class World:
     """Two systems, the check, and what happens once its Pod is there."""
 
-    def __init__(self, kubernetes: InMemoryKubernetes | None = None) -> None:
+    def __init__(self, kubernetes: InMemoryKubernetes | None = None, timeout_s: float = 10) -> None:
         self.kubernetes = kubernetes or Webhook()
         self.slurm = InMemorySlurm([node("n1")], [partition("main", ["n1"], default=True)])
         self.now = 0.0
         self.results: dict[str, Result] = {}
-        wish = Wish(annotations={"partition": "main"}, timeout_s=10)
+        wish = Wish(annotations={"partition": "main"}, timeout_s=timeout_s)
         self.steps = Steps(self.kubernetes, self.slurm, SETTINGS, wish, self._clock)
 
     def _clock(self) -> float:
@@ -197,8 +197,7 @@ async def test_a_kube_apiserver_that_goes_away_ends_the_check_in_time() -> None:
 
 
 async def test_a_check_that_is_cancelled_deletes_its_pods() -> None:
-    world = World()
-    world.steps._ends = float("inf")
+    world = World(timeout_s=1_000_000)
     running = asyncio.ensure_future(world.check())
     await world.kubernetes.until(lambda: world.kubernetes.objects("pods"))
     running.cancel()
