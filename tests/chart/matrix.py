@@ -118,6 +118,12 @@ MATRIX: dict[str, Values] = {
             "nodeSelector": {"nvidia.com/gpu.present": "true"},
         },
     },
+    "monitoring": {
+        "monitoring": {
+            name: {"enabled": True, "labels": {"release": "prometheus"}}
+            for name in ("serviceMonitor", "podMonitor", "rules", "dashboards")
+        }
+    },
     "no NetworkPolicy": {"networkPolicy": {"enabled": False}},
     "addresses": {
         "networkPolicy": {
