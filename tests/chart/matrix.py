@@ -50,6 +50,7 @@ MATRIX: dict[str, Values] = {
         "scheduler": {"scope": {"type": "namespace", "namespaces": "team-a, team-b"}},
         "slurmKillWait": "60s",
     },
+    "slurm-bridge's annotations": {"extender": {"settings": {"slurmBridgeAnnotations": True}}},
     "its own namespace": {"scheduler": {"scope": {"type": "namespace"}}},
     "labels": {
         "scheduler": {
