@@ -240,10 +240,15 @@ def _kubelet_options(folder: Path) -> tuple[str, ...]:
 
 
 def _pod_options(folder: Path) -> tuple[str, ...]:
-    """For webhooks in Pods: by the guest's gateway, to the Pods' own addresses. kube-scheduler looks for
-    what kube-apiserver tells of its callers' authority."""
+    """For webhooks in Pods: by the guest's gateway, to the Pods' own addresses. A kube-scheduler in a Pod
+    looks for what kube-apiserver tells of its callers' authorities."""
     return (
         f"--client-ca-file={folder / 'ca.crt'}",
+        f"--requestheader-client-ca-file={folder / 'ca.crt'}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--egress-selector-config-file={folder / 'egress.yaml'}",
         "--enable-aggregator-routing=true",
     )

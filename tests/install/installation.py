@@ -25,7 +25,7 @@ from tests.end_to_end.actors import Manifest, eventually
 CHART: Final = CHECKOUT / "deploy" / "charts" / "slurm-extender"
 RELEASE: Final = "slurm-extender"
 NAMESPACE: Final = "slurm-extender"
-WITHIN_S: Final = 300.0
+WITHIN_S: Final = 400.0
 """For what takes a minute where nothing else runs: the guest is emulated."""
 _SLURM_TOKEN: Final = "slurm-token"
 _SLURMD_KEY: Final = "slurmd"
@@ -164,7 +164,11 @@ class Installation:
             "gpuTypes": {GPU: "gpu"},
             "policy": {"preset": "open", "rules": []},
             # One Node, whose processors are emulated.
-            "extender": {"replicas": 1, "preStopSleepSeconds": 1},
+            "extender": {
+                "replicas": 1,
+                "preStopSleepSeconds": 1,
+                "settings": {"sharedGpus": "node-agent"},
+            },
             "scheduler": {"image": _image("kube-scheduler")},
             "pools": {
                 "enabled": True,
@@ -173,7 +177,7 @@ class Installation:
                 "controllers": [f"slurmctld:{self.cluster.ports['slurmctld']}"],
                 "pools": [{**self._pool(), "replicas": replicas}],
             },
-            "check": {"image": PAUSE},
+            "check": {"image": PAUSE, "timeoutSeconds": int(WITHIN_S) - 60},
         }
 
     def _pool(self) -> dict[str, Any]:
