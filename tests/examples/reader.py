@@ -14,7 +14,7 @@ from deploy.local.layout import CHECKOUT
 EXAMPLES: Final = CHECKOUT / "examples"
 NAMES: Final = tuple(sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()))
 STATUS: Final = {"PASS": 0, "FAIL": 1, "SKIPPED": 77}
-LONGEST_S: Final = 240
+LONGEST_S: Final = 300
 
 
 def called(name: str) -> str:
@@ -59,7 +59,12 @@ class Running:
 
     def whole(self) -> str:
         """Waits for its end, and returns what it has printed."""
-        rest, _ = self.process.communicate(timeout=LONGEST_S)
+        try:
+            rest, _ = self.process.communicate(timeout=LONGEST_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            rest, _ = self.process.communicate()
+            raise AssertionError(f"it does not end: {self._printed}{rest}") from None
         return self._printed + rest
 
     def told(self) -> Told:

@@ -6,9 +6,9 @@ import pytest
 
 from deploy.local.spec import DEFAULT_RELEASE
 from tests.end_to_end.actors import eventually_not
-from tests.examples.reader import LONGEST_S, NAMES, PATIENT, Reader, Running
+from tests.examples.reader import NAMES, PATIENT, Reader, Running
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(LONGEST_S)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 OUTAGE, ROLL_OUT = "21-an-outage", "22-a-roll-out"
 """Of these the first is tried with several systems away, the second where slurmd Pods are: in

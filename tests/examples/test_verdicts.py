@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.actors import eventually, eventually_not
-from tests.examples.reader import LONGEST_S, Reader, Told
+from tests.examples.reader import Reader, Told
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(LONGEST_S)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 QUICK = {"WITHIN": "8"}
 """For what never comes."""

@@ -18,7 +18,6 @@ NAMES = (
     "03-a-job",
     "06-waiting",
     "07-a-gpu",
-    "12-a-stateful-set",
     "13-a-cron-job",
     "20-a-drain",
 )
