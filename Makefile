@@ -1,8 +1,8 @@
 # Fourteen commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
-# make test-install, make test-pools, make test-gpu, make conformance, make bench, make bench-quick, make bench-restart, make bench-scale,
-# make load, make chaos.
-.PHONY: demo test test-oldest test-node test-install test-pools test-gpu conformance bench bench-quick bench-restart bench-scale
-.PHONY: performance-page load chaos check docs words protocols lock clean
+# make test-install, make test-pools, make test-gpu, make conformance, make bench, make bench-quick, make bench-restart,
+# make bench-scale, make load, make chaos.
+.PHONY: demo test test-oldest test-node test-install test-pools test-gpu conformance bench bench-quick bench-restart
+.PHONY: bench-scale performance-page load chaos check docs words protocols lock clean
 
 BENCH =
 DURATION = 1500

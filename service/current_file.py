@@ -32,7 +32,8 @@ class CurrentFile(Generic[_Content]):
         self.trouble: str | None = None
         """The problem with the current file; None where what it says counts."""
         self.file = file
-        self._part = part
+        self.part = part
+        """The part of health for it."""
         self._reads = read
         self._seen: Stamp | None = None
         self._read: Stamp | None = None
@@ -52,7 +53,7 @@ class CurrentFile(Generic[_Content]):
         def look() -> None:
             self.look(file)
             why = self.trouble and f"what was good last counts: {self.trouble}"
-            health.says(self._part, why, alarm=True)
+            health.says(self.part, why, alarm=True)
             tell(self.trouble is None)
 
         await periodically(look, _LOOK_S, pauses_first=True)

@@ -19,14 +19,16 @@ _BOTH: Final = frozenset(
         "pydantic",
         "pydantic-settings",
         "pyyaml",
+        "rich",
         "starlette",
         "structlog",
         "uvicorn",
     }
 )
 IMPORTED: Final[Mapping[str, frozenset[str]]] = {
-    "extender": _BOTH | {"cryptography", "fastapi", "prometheus-fastapi-instrumentator", "uvloop"},
-    "node-agent": _BOTH | {"grpclib", "nvidia-ml-py", "protobuf", "rich"},
+    "extender": _BOTH
+    | {"cryptography", "fastapi", "prometheus-fastapi-instrumentator", "typer", "uvloop"},
+    "node-agent": _BOTH | {"grpclib", "nvidia-ml-py", "protobuf"},
     "wheel": frozenset({"hatchling"}),
 }
 """Program -> the packages that its sources import; "wheel": what makes the project's wheel."""

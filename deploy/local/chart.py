@@ -27,6 +27,11 @@ POOLS_NAMESPACE: Final = "slurm-nodes"
 AGENT_USER: Final = "node-agent"
 """The guest's agent: a user. It runs outside of Pods, where no kubelet renews an account's token."""
 _COMPONENT: Final = "app.kubernetes.io/component"
+_RENDERED: Final = {
+    "TAINT_NODES": "taintNodes",
+    "SLURM_BRIDGE_ANNOTATIONS": "slurmBridgeAnnotations",
+}
+"""The extender's settings on which the chart's objects depend, and its values for them."""
 
 Manifest = dict[str, Any]
 Values = dict[str, Any]
@@ -84,7 +89,9 @@ def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
     """Returns the chart's values. `ca_bundle` is the authority of the webhooks' certificate, where that
     is known beforehand."""
     scope: Values = {"type": "namespace", "namespaces": list(spec.namespaces)} if spec.namespaces else {}
-    taints = ("TAINT_NODES", "true") in spec.extender_settings
+    settings = {
+        value: True for name, value in _RENDERED.items() if (name, "true") in spec.extender_settings
+    }
     certificates = {"mode": "secret", "caBundle": ca_bundle}
     return {
         "scheduler": {
@@ -94,7 +101,7 @@ def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
         },
         "extender": {
             "outside": {"enabled": True, "url": f"https://127.0.0.1:{admission_port}"},
-            "settings": {"taintNodes": True} if taints else {},
+            "settings": settings,
         },
         "webhooks": {
             "validatePods": spec.validates_pods,

@@ -240,8 +240,10 @@ def _kubelet_options(folder: Path) -> tuple[str, ...]:
 
 
 def _pod_options(folder: Path) -> tuple[str, ...]:
-    """For webhooks in Pods: by the guest's gateway, to the Pods' own addresses."""
+    """For webhooks in Pods: by the guest's gateway, to the Pods' own addresses. kube-scheduler looks for
+    what kube-apiserver tells of its callers' authority."""
     return (
+        f"--client-ca-file={folder / 'ca.crt'}",
         f"--egress-selector-config-file={folder / 'egress.yaml'}",
         "--enable-aggregator-routing=true",
     )

@@ -72,10 +72,11 @@ _SYSTEMS: Final = Group(
         ),
         Alert(
             "SlurmExtenderPreemptionUnsafe",
-            degraded("preemption"),
-            "1m",
+            degraded("preemption")
+            + " or max(increase(slurm_extender_unasked_preemptions_total[10m])) > 0",
+            "0m",
             Severity.CRITICAL,
-            "kube-scheduler may evict Pods for Pods that Slurm has not granted",
+            "kube-scheduler evicts, or would evict, Pods for Pods that Slurm has not granted",
             "kube-scheduler's profile for Slurm's Pods has preemption on, and its extender no"
             " preemptVerb:"
             " one rejected Pod can evict every other one.",

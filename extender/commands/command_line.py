@@ -6,7 +6,7 @@ where something is not, 2 where the command, a setting or a file is wrong.
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from extender.commands import check as check_command
 from extender.commands import preflight as preflight_command
 from extender.commands import uninstall as uninstall_command
 from extender.commands.output import Output
+from extender.commands.uninstall import Choice, Gates, Jobs
 
 app = typer.Typer(
     name="slurm-extender",
@@ -24,8 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _DEFAULT = Wish()
-Gates = Literal["keep", "lift"]
-Jobs = Literal["keep", "end"]
 _Output = Annotated[Output, typer.Option(help="For people, or for programs.")]
 
 
@@ -104,19 +103,14 @@ def audit(
 
 @app.command()
 def uninstall(
-    gates: Annotated[
-        Gates, typer.Option(help="Of Pods that wait: keep the extender's, or let others schedule them.")
-    ] = "keep",
-    jobs: Annotated[
-        Jobs, typer.Option(help="Live jobs of Pods: keep them in Slurm, or cancel them.")
-    ] = "keep",
+    gates: Annotated[Gates, typer.Option(help="Of Pods that wait.")] = Gates.KEEP,
+    jobs: Annotated[Jobs, typer.Option(help="Live jobs of Pods.")] = Jobs.KEEP,
     timeout: Annotated[
         float, typer.Option(help="How long a replica may go on leading.", metavar="SECONDS")
-    ] = 120.0,
+    ] = Choice().timeout_s,
 ) -> None:
-    """Once no extender runs: lift the gates of Pods that wait, and end jobs, as it is chosen."""
-    chosen = {"lifts_gates": gates == "lift", "ends_jobs": jobs == "end"}
-    raise typer.Exit(uninstall_command.run(timeout, **chosen))
+    """Once no extender runs, lift the gate of Pods that wait and end live jobs, by choice."""
+    raise typer.Exit(uninstall_command.run(Choice(gates, jobs, timeout)))
 
 
 def audit_alone() -> None:

@@ -1,10 +1,13 @@
-"""`slurm-extender uninstall` does what was chosen with what an uninstalled extender has left.
+"""`slurm-extender uninstall` does what is chosen with what an uninstalled extender has left.
 
-It waits until no replica leads. Pods that run go on, also those whose job it ends.
+It uses the extender's own settings, and waits until no replica leads. Pods that run go on, also those
+whose job it ends.
 """
 
 import asyncio
 import sys
+from dataclasses import dataclass
+from enum import StrEnum
 
 from extender.commands.systems import kubernetes_of, slurm_of
 from extender.control.shared_secret import known_secret
@@ -16,13 +19,36 @@ from service.settings import from_environment
 from slurm_client.errors import SlurmError
 
 
-def run(within_s: float, *, lifts_gates: bool, ends_jobs: bool) -> int:
-    """Waits for at most `within_s` seconds until no replica leads. Returns the exit status: 0; 1 where
-    something is left; 2 where a system cannot be read, or a replica leads."""
+class Gates(StrEnum):
+    """What becomes of the gate of Pods that wait."""
+
+    KEEP = "keep"
+    LIFT = "lift"
+
+
+class Jobs(StrEnum):
+    """What becomes of live jobs."""
+
+    KEEP = "keep"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is to be done, and for how many seconds a replica may go on leading."""
+
+    gates: Gates = Gates.KEEP
+    jobs: Jobs = Jobs.KEEP
+    timeout_s: float = 120.0
+
+
+def run(choice: Choice) -> int:
+    """Prints what was done. Returns the exit status: 0; 1 where something is left that was to go; 2
+    where a system cannot be read, or a replica leads."""
     settings = from_environment(Settings)
     configure_logging(settings.log_level)
     try:
-        done = asyncio.run(_clean_up(settings, within_s, lifts_gates, ends_jobs))
+        done = asyncio.run(_clean_up(settings, choice))
     except StillLeads as error:
         print(f"{error}: uninstall the extender first", file=sys.stderr)
         return 2
@@ -35,14 +61,14 @@ def run(within_s: float, *, lifts_gates: bool, ends_jobs: bool) -> int:
     return 1 if done.problems else 0
 
 
-async def _clean_up(settings: Settings, within_s: float, lifts_gates: bool, ends_jobs: bool) -> Done:
+async def _clean_up(settings: Settings, choice: Choice) -> Done:
     done = Done()
-    async with kubernetes_of(settings) as kubernetes, slurm_of(settings) as slurm:
-        await nobody_leads(kubernetes, settings.namespace, settings.lease_duration_s, within_s)
-        if ends_jobs:  # before the gates: the jobs of Pods that still wait need not be
+    async with slurm_of(settings) as slurm, kubernetes_of(settings) as kubernetes:
+        await nobody_leads(kubernetes, settings.namespace, settings.lease_duration_s, choice.timeout_s)
+        if choice.jobs is Jobs.END:
             secret = await known_secret(kubernetes, settings.namespace)
             rules = settings.placement_config(await kubernetes.cluster_uid(), secret=secret)
             await end_jobs(kubernetes, slurm, settings.translation, rules, done)
-        if lifts_gates:
+        if choice.gates is Gates.LIFT:
             await lift_gates(kubernetes, settings.scheduler_name, done)
     return done

@@ -66,6 +66,10 @@ class Replica:
         self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
         self._cpus = CpuCheck(self.slurm_nodes, self.health, self.view, settings.cpu_unit)
         self.job_ids = JobIdCheck(slurm, self.health, settings.placeholder_ids, settings.max_job_id)
+        self.states = ReplicaStates(
+            self.job_ids, TokenFile(settings.slurm_token_file).lifetime, lambda: self.lease.transitions
+        )
+        self.telemetry.registry.register(self.states)
         self._preemption = PreemptionCheck(
             kubernetes,
             self.health,
@@ -73,10 +77,6 @@ class Replica:
             settings.scheduler_config_file,
             self.telemetry.preempted_unasked,
         )
-        self.states = ReplicaStates(
-            self.job_ids, TokenFile(settings.slurm_token_file).lifetime, lambda: self.lease.transitions
-        )
-        self.telemetry.registry.register(self.states)
         self.capacity = FreeCapacity(
             kubernetes,
             slurm,

@@ -21,7 +21,7 @@ class Telemetry:
         self.placement = PlacementTelemetry(self.registry)
         self._policy = self._good(catalogue.POLICY)
         self._pools = self._good(catalogue.POOLS)
-        self._preempted_unasked = catalogue.PREEMPTED_UNASKED.counter(self.registry)
+        self._preempted_unasked = catalogue.UNASKED_PREEMPTIONS.counter(self.registry)
 
     def preempted_unasked(self) -> None:
         """Counts a Pod that kube-scheduler evicted for a managed one, and did not ask /preempt."""

@@ -43,12 +43,6 @@ POLICY: Final = Metric(
     "Whether the policy's file is good as it is now; otherwise the last good one counts.",
     "Does the policy count as it was last written?",
 )
-PREEMPTED_UNASKED: Final = Metric(
-    "slurm_extender_unasked_preemptions_total",
-    "counter",
-    "Pods that kube-scheduler evicted for a Pod that Slurm had not let in.",
-    "Does kube-scheduler evict Pods for one that Slurm has not let in? It must be 0.",
-)
 POOLS: Final = Metric(
     "slurm_extender_pools_good",
     "gauge",
@@ -78,6 +72,12 @@ CERTIFICATE_ENDS: Final = Metric(
     "gauge",
     "When the listeners' certificate ends, in UNIX seconds.",
     "When will kube-apiserver call no webhook any more, if nobody renews the certificate?",
+)
+UNASKED_PREEMPTIONS: Final = Metric(
+    "slurm_extender_unasked_preemptions_total",
+    "counter",
+    "Pods that kube-scheduler evicted for a Pod that Slurm had not let in.",
+    "Is kube-scheduler configured so that it evicts Pods in vain? Each replica counts all of them.",
 )
 NEXT_JOB_ID: Final = Metric(
     "slurm_extender_next_job_id",

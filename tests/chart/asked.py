@@ -61,9 +61,11 @@ AGENTS: Calls = {
 }
 EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
 AGENT_KINDS = ("pods", "nodes")
-ABOUT_ALL = {"serves", "list", "pages", "watch"}
+CHECKS_CALLS = {"create_pod"}
+"""What of the extender's package the check calls alone."""
 EVERYBODYS = {"version", "kinds", "account", "allows"}
 """What every account may ask (system:basic-user, system:discovery)."""
+ABOUT_ALL = {"serves", "list", "pages", "watch"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -100,8 +102,6 @@ CHECKS = {
     Permission("get", "", "nodes", "", "n"),
 }
 """What `slurm-extender check` asks."""
-CHECK_CALLS = frozenset({"create_pod"})
-"""What the check calls and the extender does not."""
 UNINSTALLS = {
     Permission("list", "", "pods"),
     Permission("patch", "", "pods", "default", "p"),

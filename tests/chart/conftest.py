@@ -12,6 +12,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_binaries import needs_build
 from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
 
+KINDS = [Path(__file__).with_name(f"{name}.yaml") for name in ("cert_manager", "prometheus_operator")]
 NAMESPACES = ("team-a", "team-b", POOLS_NAMESPACE)
 
 
@@ -28,7 +29,7 @@ def release_cluster(
     with Cluster.up(spec, tmp_path_factory.mktemp("chart")) as cluster:
         for name in NAMESPACES:
             cluster.kubectl("create", "namespace", name)
-        kinds = Path(__file__).with_name("cert_manager.yaml")
-        cluster.kubectl("create", "-f", str(kinds))
-        cluster.kubectl("wait", "--for=condition=Established", "-f", str(kinds), "--timeout=30s")
+        for kinds in KINDS:
+            cluster.kubectl("create", "-f", str(kinds))
+            cluster.kubectl("wait", "--for=condition=Established", "-f", str(kinds), "--timeout=30s")
         yield cluster

@@ -50,6 +50,7 @@ MATRIX: dict[str, Values] = {
         "scheduler": {"scope": {"type": "namespace", "namespaces": "team-a, team-b"}},
         "slurmKillWait": "60s",
     },
+    "slurm-bridge's annotations": {"extender": {"settings": {"slurmBridgeAnnotations": True}}},
     "its own namespace": {"scheduler": {"scope": {"type": "namespace"}}},
     "labels": {
         "scheduler": {
@@ -117,6 +118,12 @@ MATRIX: dict[str, Values] = {
             "nri": False,
             "nodeSelector": {"nvidia.com/gpu.present": "true"},
         },
+    },
+    "monitoring": {
+        "monitoring": {
+            name: {"enabled": True, "labels": {"release": "prometheus"}}
+            for name in ("serviceMonitor", "podMonitor", "rules", "dashboards")
+        }
     },
     "no NetworkPolicy": {"networkPolicy": {"enabled": False}},
     "addresses": {

@@ -27,7 +27,7 @@ from tests.chart.matrix import OUTSIDE, POOLS, merged, with_needed
 from tests.end_to_end.actors import eventually
 from tests.end_to_end.agent_account import write_kubeconfig
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
 
 NOBODYS = {
     Permission(verb, group, resource)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_the_settings_are_those_of_the_values(monkeypatch: pytest.MonkeyPatch) -
         True,
     )
     assert settings.drain_taints == ("example.com/maintenance", "example.com/broken")
-    assert settings.cpu_unit == 2
+    assert settings.cpu_unit == Decimal(2)
     assert (settings.poll_interval_s, settings.kill_wait_s) == (0.5, 60)
     assert settings.pod_selector == "slurm=yes,tier in (gold,silver),!test"
     assert settings.gres["nvidia.com/mig-1g.10gb"] == "gpu:1g.10gb"

@@ -15,8 +15,9 @@ from deploy.local.cluster import Cluster
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart.matrix import POOLS, merged, with_needed
+from tests.end_to_end.actors import eventually_not
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # a cluster, and four calls of Helm
 
 NAMESPACE = "slurm-system"
 KINDS = (
@@ -69,7 +70,8 @@ def test_a_release_comes_changes_and_goes_without_a_trace(release_cluster: Clust
     run(release_cluster, "upgrade", "placer", str(CHART), values=faster)
     assert generation(release_cluster, name) == before + 1
     run(release_cluster, "uninstall", "placer", "--wait")
-    assert of_the_release(release_cluster) == set()
+    # Its Pods end a moment after the Deployment.
+    eventually_not(lambda: of_the_release(release_cluster), "what is left of the release")
 
 
 def generation(cluster: Cluster, name: str) -> int:

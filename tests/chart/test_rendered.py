@@ -17,7 +17,7 @@ from deploy.local.progress import silent
 from tests.chart import figures
 from tests.chart.matrix import MATRIX, UNINSTALL, with_needed
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
 
 _DRY_RUN = (
     *("apply", "--server-side", "--force-conflicts", "--field-manager=helm"),

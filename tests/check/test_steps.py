@@ -39,12 +39,12 @@ class Webhook(InMemoryKubernetes):
 class World:
     """Two systems, the check, and what happens once its Pod is there."""
 
-    def __init__(self, kubernetes: InMemoryKubernetes | None = None) -> None:
+    def __init__(self, kubernetes: InMemoryKubernetes | None = None, timeout_s: float = 10) -> None:
         self.kubernetes = kubernetes or Webhook()
         self.slurm = InMemorySlurm([node("n1")], [partition("main", ["n1"], default=True)])
         self.now = 0.0
         self.results: dict[str, Result] = {}
-        wish = Wish(annotations={"partition": "main"}, timeout_s=10)
+        wish = Wish(annotations={"partition": "main"}, timeout_s=timeout_s)
         self.steps = Steps(self.kubernetes, self.slurm, SETTINGS, wish, self._clock)
 
     def _clock(self) -> float:
@@ -175,10 +175,11 @@ async def test_pods_that_no_webhook_sees_fail_both_ways_and_are_deleted() -> Non
 
 
 async def test_another_refusal_is_not_taken_for_the_extenders() -> None:
-    world = World()
+    world = World(InMemoryKubernetes())
     world.kubernetes.outage(Rejected(403, 'pods is forbidden: User "x" cannot create'), "create_pod")
     assert not await world.check()
     assert "is forbidden" in world.found("gated")
+    assert "is forbidden" in world.found("refused")
 
 
 async def test_a_pod_whose_creation_was_not_answered_is_deleted() -> None:
@@ -197,8 +198,7 @@ async def test_a_kube_apiserver_that_goes_away_ends_the_check_in_time() -> None:
 
 
 async def test_a_check_that_is_cancelled_deletes_its_pods() -> None:
-    world = World()
-    world.steps._ends = float("inf")
+    world = World(timeout_s=1_000_000)
     running = asyncio.ensure_future(world.check())
     await world.kubernetes.until(lambda: world.kubernetes.objects("pods"))
     running.cancel()

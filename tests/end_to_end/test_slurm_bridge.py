@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
 from extender.request.slurm_bridge import PREFIX as THEIRS
 from tests.end_to_end.actors import Actors, Manifest, eventually, pod
 
 pytestmark = pytest.mark.real
 
 
-@pytest.fixture
-def reading(quiet: Actors) -> Iterator[Actors]:
-    quiet.cluster.start("extender", env={"SLURM_EXTENDER_SLURM_BRIDGE_ANNOTATIONS": "true"})
-    yield quiet
-    quiet.cluster.stop("extender")
+@pytest.fixture(scope="module")
+def cluster(slurm_release: str) -> Iterator[Cluster]:
+    """The webhooks are told of the setting, too."""
+    spec = ClusterSpec(
+        nodes=1,
+        release=slurm_release,
+        kill_wait=30,
+        extender_settings=(("SLURM_BRIDGE_ANNOTATIONS", "true"),),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="bridge-") as directory,
+        Cluster.up(spec, Path(directory)) as running,
+    ):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def all_actors(cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster)
+    yield actors
+    actors.close()
 
 
 def written_for_slurm_bridge(name: str, **annotations: str) -> Manifest:
-    return pod(name, own_annotations={THEIRS + key: value for key, value in annotations.items()})
+    """A Pod that names no scheduler, as in a namespace that slurm-bridge manages."""
+    own = {THEIRS + key: value for key, value in annotations.items()}
+    return pod(name, scheduler="default-scheduler", own_annotations=own)
 
 
-def test_it_has_what_it_asks_for_and_a_change_counts_while_it_waits(reading: Actors) -> None:
-    actors = reading
+def test_it_has_what_it_asks_for_and_a_change_counts_while_it_waits(actors: Actors) -> None:
     asked = written_for_slurm_bridge("p", timelimit="5", partition="nowhere", wckey="w")
     told = actors.apply(asked)
     assert f"Warning: annotation {THEIRS}wckey does nothing" in told.stderr
@@ -38,7 +59,7 @@ def test_it_has_what_it_asks_for_and_a_change_counts_while_it_waits(reading: Act
     assert shown["NumCPUs"] == "8"  # the whole node
 
 
-def test_the_author_of_a_job_is_told_that_its_pods_have_them(reading: Actors) -> None:
+def test_the_author_of_a_job_is_told_that_its_pods_have_them(actors: Actors) -> None:
     template = written_for_slurm_bridge("j", timelimit="5")
     template["spec"]["restartPolicy"] = "Never"
     job = {
@@ -47,5 +68,5 @@ def test_the_author_of_a_job_is_told_that_its_pods_have_them(reading: Actors) ->
         "metadata": {"name": "j", "annotations": template["metadata"].pop("annotations")},
         "spec": {"suspend": True, "template": {"spec": template["spec"]}},
     }
-    told = reading.apply(job, "--dry-run=server")
+    told = actors.apply(job, "--dry-run=server")
     assert f"Warning: annotation {THEIRS}timelimit of this object does nothing" in told.stderr

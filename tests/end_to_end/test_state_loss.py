@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -65,6 +66,11 @@ def granted(actors: Actors, name: str) -> Allocation:
     return allocation
 
 
+def jobs_lost(actors: Actors) -> float:
+    (told,) = re.findall(r"^slurm_extender_jobs_lost_total (\S+)$", metrics(actors), re.MULTILINE)
+    return float(told)
+
+
 def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: Actors) -> None:
     actors, cluster = closed, closed.cluster
     names = [f"big-{number}" for number in range(4)]
@@ -75,11 +81,13 @@ def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: Actors)
     actors.queued("next")
     uids = {name: pod["metadata"]["uid"] for name, pod in actors.pods().items()}
 
+    lost = jobs_lost(actors)
     lose_all_state(actors)
     native = cluster.run_slurm(
         "sbatch", "-n8", "-N1", "--mem=100", "--parsable", "--wrap", "sleep 60", user="alice"
     ).stdout.strip()
     eventually(lambda: all(waits_pinned(actors, n, nodes[n]) for n in names), "asked for again", 60)
+    assert jobs_lost(actors) - lost == 4  # of those that run
     cluster.kill("extender")
     cluster.start("extender")
     eventually(lambda: "slurm_extender_pods_without_job 4.0" in metrics(actors), "counted anew", 40)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.chart_accounts import kubeconfig_of
+from tests.preflight.test_faults import deleted
 from wellknown.names import GATE
 
 pytestmark = pytest.mark.real
 
 
-def uninstall(actors: Actors, *options: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **actors.cluster.extender_environment}
+def uninstall(actors: Actors, kubeconfig: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    account = {"SLURM_EXTENDER_KUBECONFIG": str(kubeconfig)}
+    environment = {**os.environ, **actors.cluster.extender_environment, **account}
     command = [sys.executable, "-m", "extender", "uninstall", *options]
     return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
 
@@ -27,7 +31,9 @@ def gates(actors: Actors, name: str) -> list[dict[str, Any]]:
     return list(seen["spec"].get("schedulingGates") or ())
 
 
-def test_pods_run_on_and_neither_jobs_nor_gates_stay(actors: Actors) -> None:
+def test_pods_run_on_and_neither_jobs_nor_gates_stay(actors: Actors, tmp_path: Path) -> None:
+    """With the rights that the chart gives; the release and its webhooks are gone by then."""
+    account = kubeconfig_of("uninstall", actors.cluster, tmp_path)
     native = actors.cluster.run_slurm("sbatch", "-J", "native", "--mem=10", "--wrap", "sleep 600")
     assert "Submitted" in native.stdout
     actors.create("runs")
@@ -36,16 +42,17 @@ def test_pods_run_on_and_neither_jobs_nor_gates_stay(actors: Actors) -> None:
     for name in ("runs", "mapped"):
         actors.bound(name)
     eventually(lambda: actors.job_of("waits"), "a job for the Pod that waits")
-    refused = uninstall(actors, "--gates=lift", "--jobs=end", "--timeout=6")
+    refused = uninstall(actors, account, "--gates=lift", "--jobs=end", "--timeout=6")
     assert refused.returncode == 2
     assert "a replica renews the Lease kube-system/slurm-extender" in refused.stderr
     assert gates(actors, "waits") == [{"name": GATE}]
     actors.cluster.stop("extender")
     try:
-        kept = uninstall(actors)
+        kept = uninstall(actors, account)
         assert (kept.returncode, kept.stdout) == (0, "gates lifted: 0; jobs ended: 0\n")
         assert len(actors.squeue()) == 4
-        done = uninstall(actors, "--gates=lift", "--jobs=end")
+        with deleted(actors.cluster, "validatingwebhookconfiguration", "slurm-extender"):
+            done = uninstall(actors, account, "--gates=lift", "--jobs=end")
         assert (done.returncode, done.stdout, done.stderr) == (0, "gates lifted: 1; jobs ended: 3\n", "")
         eventually(lambda: set(actors.squeue()) == {"native"}, "no job of ours is left")
         assert gates(actors, "waits") == []

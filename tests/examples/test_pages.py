@@ -17,6 +17,7 @@ from deploy.local.layout import CHECKOUT
 from tests.examples.conftest import PREEMPTS
 from tests.examples.reader import EXAMPLES, NAMES, called
 from tests.examples.test_examples import ENVIRONMENT
+from tests.pages.test_annotations import anchors
 from tests.verbs.callers import Listeners, body
 
 INDEX = (EXAMPLES / "README.md").read_text()
@@ -70,8 +71,12 @@ def test_a_folder_has_a_short_page_and_a_script(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_page_points_to_is_there(name: str) -> None:
-    for target in re.findall(r"\]\((?!https:)([^)#]+)", (EXAMPLES / name / "README.md").read_text()):
+    linked = re.findall(
+        r"\]\((?!https:)([^)#]+)#?([^)]*)\)", (EXAMPLES / name / "README.md").read_text()
+    )
+    for target, section in linked:
         assert (EXAMPLES / name / target).exists(), target
+        assert not section or section in anchors((EXAMPLES / name / target).read_text()), section
 
 
 def test_no_example_takes_another_ones_objects_for_its_own() -> None:

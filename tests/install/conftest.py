@@ -91,7 +91,7 @@ def installation(images: Images, report: Report) -> Iterator[Installation]:
     with tempfile.TemporaryDirectory(prefix="install-") as directory:
         up = partial(Cluster.up, spec, Path(directory), report=report)
         with brought_up(up, report) as cluster:
-            made = Installation(cluster, helm(report), images.slurmd.reference, report)
+            made = Installation(cluster, helm(report), images.slurmd.reference)
             made.prepare()
             yield made
 

@@ -19,7 +19,6 @@ from deploy.local.guest.machine import HOST
 from deploy.local.guest.nodes import GPU, SLURMRESTD
 from deploy.local.guest.oci import PAUSE
 from deploy.local.layout import CHECKOUT, Layout
-from deploy.local.progress import Report
 from deploy.local.spec import GUEST, GUEST_CPUS, GUEST_GPUS, GUEST_MEMORY_MB
 from tests.end_to_end.actors import Manifest, eventually
 
@@ -32,21 +31,21 @@ _SLURM_TOKEN: Final = "slurm-token"
 _SLURMD_KEY: Final = "slurmd"
 _OF_NODE: Final = {"users": "/etc/passwd", "groups": "/etc/group", "homes": "/home"}
 """What jobs need of the Node, which has the users."""
-_PASSING: Final = ("events", "leases.coordination.k8s.io", "endpointslices.discovery.k8s.io")
-"""Kinds of objects that come and go by themselves."""
+_PASSING: Final = ("events", "events.events.k8s.io")
+"""Kinds of objects that go by themselves."""
 
 
 class Installation:
     """The chart on a cluster, and who works with both."""
 
-    def __init__(self, cluster: Cluster, helm: Path, slurmd: str, report: Report) -> None:
+    def __init__(self, cluster: Cluster, helm: Path, slurmd: str) -> None:
         """`slurmd` is the image of slurmd Pods."""
         assert cluster.guest is not None
         self.cluster = cluster
         self._slurmd = slurmd
         self._guest = cluster.guest
         self._helm = helm
-        self._report = report
+        self._bare = self.objects()
 
     # Before
 
@@ -62,15 +61,16 @@ class Installation:
     # helm
 
     def install(self, *options: str) -> None:
-        values = self.cluster.directory / "values.yaml"
-        values.write_text(yaml.safe_dump(self._values()))
-        self.helm("install", RELEASE, str(CHART), f"--values={values}", "--wait", *options)
+        self.helm("install", *self._chart(), "--wait", *options)
 
-    def upgrade(self, *options: str) -> None:
-        self.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values", "--wait", *options)
+    def upgrade(self, *, replicas: int = 1) -> None:
+        """To the images of today. `replicas` is how many slurmd Pods there are to be."""
+        self.helm("upgrade", *self._chart(replicas), "--wait")
 
     def uninstall(self) -> None:
+        """As docs/uninstall.md says: with the namespaces that a person has made."""
         self.helm("uninstall", RELEASE, "--wait")
+        self.cluster.kubectl("delete", "namespace", NAMESPACE, POOLS_NAMESPACE)
 
     def test(self) -> str:
         """What `helm test` says."""
@@ -109,6 +109,14 @@ class Installation:
         form = "jsonpath={range .items[*]}" + row + '{"\\n"}{end}'
         return set(self.cluster.kubectl("get", wanted, "-A", "-o", form).stdout.splitlines())
 
+    def left(self) -> list[str]:
+        """The objects that there were not when all began."""
+        return sorted(self.objects() - self._bare)
+
+    def slurmd_pods(self) -> str:
+        """The names of the slurmd Pods, "" where there are none."""
+        return self.cluster.kubectl("get", "pods", "-n", POOLS_NAMESPACE, "-o", "name").stdout.strip()
+
     def slurm_node(self) -> str:
         """The Node's state in Slurm, "" where Slurm does not know it."""
         return self.cluster.run_slurm("sinfo", "-hN", "-o", "%T").stdout.strip()
@@ -144,7 +152,12 @@ class Installation:
     def _secret(self, name: str, namespace: str, *given: str) -> None:
         self.cluster.kubectl("create", "secret", "generic", name, "-n", namespace, *given)
 
-    def _values(self) -> dict[str, Any]:
+    def _chart(self, replicas: int = 1) -> tuple[str, ...]:
+        values = self.cluster.directory / "values.yaml"
+        values.write_text(yaml.safe_dump(self._values(replicas)))
+        return (RELEASE, str(CHART), f"--values={values}")
+
+    def _values(self, replicas: int) -> dict[str, Any]:
         host, _, port = SLURMRESTD.rpartition(":")
         return {
             "slurm": {"restUrl": f"http://{host}:{port}", "tokenSecret": {"name": _SLURM_TOKEN}},
@@ -158,7 +171,7 @@ class Installation:
                 "namespace": POOLS_NAMESPACE,
                 "createNamespace": False,
                 "controllers": [f"slurmctld:{self.cluster.ports['slurmctld']}"],
-                "pools": [self._pool()],
+                "pools": [{**self._pool(), "replicas": replicas}],
             },
             "check": {"image": PAUSE},
         }

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
-_FOUND: dict[str, Any] = {}
-"""What an earlier test has seen."""
 _PAUSE_S = 2.0
 
 
@@ -58,7 +56,6 @@ def is_running(actors: Actors, name: str) -> Callable[[], bool]:
 
 
 def test_an_annotated_pod_is_bound_and_runs(installation: Installation, actors: Actors) -> None:
-    _FOUND["before"] = installation.objects()
     began = time.monotonic()
     installation.install(f"--set=extender.image.tag={BEFORE}", f"--set=nodeAgent.image.tag={BEFORE}")
     installation.until(lambda: "idle" in installation.slurm_node(), "the slurmd Pod's node is idle")
@@ -122,7 +119,7 @@ def test_pods_are_placed_all_the_while_of_an_upgrade(
     installation.until(is_running(actors, "stays"), "a Pod runs before the upgrade")
     uid = actors.pods()[actors.full("stays")]["metadata"]["uid"]
     with pods_all_the_while(actors) as names:
-        installation.upgrade("--set=extender.image.tag=", "--set=nodeAgent.image.tag=")
+        installation.upgrade()
         done = len(names)
         installation.until(lambda: len(names) > done, "a Pod is bound after the upgrade")
     record("upgrade_pods_bound", len(names))
@@ -140,14 +137,10 @@ def test_nothing_is_left_after_an_uninstall(installation: Installation, actors: 
         actors.delete(name)
     installation.until(lambda: not actors.pods(), "no Pods are left")
     installation.until(lambda: not actors.jobs(), "no jobs are left")
+    installation.upgrade(replicas=0)
+    installation.until(lambda: not installation.slurmd_pods(), "no slurmd Pod is left")
     installation.uninstall()
-
-    before: set[str] = _FOUND["before"]
-
-    def left() -> set[str]:
-        return installation.objects() - before
-
     try:
-        installation.until(lambda: not left(), "nothing is left")
+        installation.until(lambda: not installation.left(), "nothing is left")
     finally:
-        record("left_after_uninstall", sorted(left()))
+        record("left_after_uninstall", installation.left())

@@ -63,6 +63,8 @@ def test_a_cluster_without_a_guest_has_none_of_it() -> None:
         ({"gate": True}, "gate=False"),
         ({"guest_in_pool": True, "pools": "{}"}, "nodes=0"),
         ({"guest_in_pool": True, "nodes": 0}, "give pools"),
+        ({"in_pods": True, "own_scheduler": True}, "extender=False"),
+        ({"in_pods": True, "extender": False}, "own_scheduler"),
     ],
 )
 def test_a_guest_that_cannot_be_is_refused_with_what_to_choose(
@@ -183,3 +185,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_where_programs_are_pods_the_cluster_runs_none_of_them() -> None:
+    spec = ClusterSpec(nodes=0, guest=True, extender=False, own_scheduler=True, in_pods=True)
+    assert (spec.extender_names, spec.scheduler_names) == ([], [])
+    assert spec.other_scheduler_names == ["default-scheduler"]
+    assert "gateway" in port_names(spec)

@@ -113,6 +113,11 @@ CASES = (
     Case("SlurmExtenderJobIdsNearRange", degraded("job ids", "1x60"), _flaps("job ids")),
     Case("SlurmExtenderAdminCommentRewritten", degraded("AdminComment", "1x60"), _flaps("AdminComment")),
     Case(
+        "SlurmExtenderPreemptionUnsafe",
+        {"slurm_extender_unasked_preemptions_total": "0x17 1x43"},
+        {"slurm_extender_unasked_preemptions_total": "1x60"},
+    ),
+    Case(
         "SlurmExtenderNoLeader",
         {'slurm_extender_leading{instance="a"}': "0x60", 'slurm_extender_leading{instance="b"}': "0x60"},
         {'slurm_extender_leading{instance="a"}': "0x60", 'slurm_extender_leading{instance="b"}': "1x60"},

@@ -1,16 +1,15 @@
-"""What the chart ships for monitoring: as Helm renders it, and as a real kube-apiserver takes it."""
+"""What the chart ships for monitoring, as Helm renders it. tests/chart has kube-apiserver take it."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from deploy.local.chart import CHART, Rendered, Values, template
+from deploy.local.chart import Rendered, Values, template
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.prometheus import Prometheus
@@ -18,7 +17,6 @@ from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.rule import RUNBOOKS, document
 from deploy.monitoring.rules import GROUPS
 from tests.chart.matrix import with_needed
-from tests.end_to_end.actors import Actors
 
 pytestmark = pytest.mark.real
 
@@ -26,7 +24,6 @@ ON: Values = {
     name: {"enabled": True, "labels": {"release": name}}
     for name in ("serviceMonitor", "podMonitor", "rules", "dashboards")
 }
-KINDS = Path(__file__).with_name("prometheus_operator.yaml")
 OF_THE_OPERATOR = {"PrometheusRule", "ServiceMonitor", "PodMonitor"}
 
 
@@ -41,13 +38,6 @@ def of_monitoring(objects: Rendered) -> list[dict[str, Any]]:
         for each in objects.manifests
         if each["kind"] in OF_THE_OPERATOR or each["metadata"]["name"].endswith("-dashboard")
     ]
-
-
-def test_helm_lint_finds_nothing() -> None:
-    values = json.dumps(with_needed({"monitoring": ON}))
-    command = [str(helm(silent)), "lint", "--strict", str(CHART), "--values", "-"]
-    done = subprocess.run(command, input=values, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_nothing_is_made_that_was_not_asked_for() -> None:
@@ -114,13 +104,3 @@ def test_targets_are_what_the_chart_makes() -> None:
     assert {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"} in endpoint[
         "relabelings"
     ]
-
-
-def test_kube_apiserver_takes_each_object_and_knows_each_field(actors: Actors) -> None:
-    kubectl = actors.cluster.kubectl
-    kubectl("apply", "-f", str(KINDS))
-    kubectl("wait", "--for=condition=Established", "-f", str(KINDS), "--timeout=30s")
-    made = yaml.safe_dump_all(of_monitoring(rendered(**ON)))
-    asked = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
-    told = kubectl(*asked, stdin=made).stdout.splitlines()
-    assert len(told) == len(OF_THE_OPERATOR) + len(DASHBOARDS)

@@ -84,8 +84,13 @@ def test_every_metric_of_a_rule_or_a_dashboard_is_told_by_a_real_program(actors:
     """Of kube-apiserver's those about webhooks are there once one was called, and has rejected a Pod."""
     with pytest.raises(httpx.HTTPStatusError):
         actors.create("wrong", annotations={"timeout": "soon"})
+    kube_apiservers = actors.cluster.kubectl("get", "--raw", "/metrics").stdout
+    rejected = re.findall(
+        r"^apiserver_admission_webhook_rejection_count{(.+)}", kube_apiservers, re.MULTILINE
+    )
+    assert re.search(r'error_type="no_error",name=".+\.slurm-extender\.io"', "\n".join(rejected))
     known = series(exposed(extenders_page(actors)))
-    known |= series(exposed(actors.cluster.kubectl("get", "--raw", "/metrics").stdout))
+    known |= series(exposed(kube_apiservers))
     known |= {name for page in slurmctlds_pages(actors) for name in exposed(page)}
     known |= series({metric.name: metric.kind for metric in node_agent.METRICS})
     rules = [rule for group in GROUPS for rule in group.rules]
@@ -102,7 +107,7 @@ def test_every_metric_of_a_rule_or_a_dashboard_is_told_by_a_real_program(actors:
 
 def test_slurms_log_has_the_fields_of_ours(actors: Actors) -> None:
     """By the parser that docs/logs.md has."""
-    conf = (CHECKOUT / "deploy/slurm/log-parser.conf").read_text()
+    conf = (CHECKOUT / "deploy/monitoring/log-parser.conf").read_text()
     (regex,) = re.findall(r"^ +Regex +(.+)$", conf, re.MULTILINE)
     parser = re.compile(regex.replace("(?<", "(?P<"))
     lines = (actors.cluster.logs / "slurmctld.log").read_text().splitlines()

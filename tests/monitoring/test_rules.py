@@ -84,6 +84,11 @@ def _results(tools: Prometheus, cases: Iterable[Case], folder: Path) -> tuple[in
     return done.returncode, done.stdout + done.stderr
 
 
+def _blames(said: str, name: str) -> bool:
+    """Whether promtool says that a case of an alert does not hold: it repeats the expression."""
+    return f'alertname=\\"{name}\\"' in said
+
+
 @pytest.fixture(scope="module")
 def said(tools: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> str:
     """What promtool says of all cases; nothing but SUCCESS where each holds."""
@@ -94,7 +99,7 @@ def said(tools: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_alert_fires_when_it_should_and_at_no_other_time(name: str, said: str) -> None:
     assert any(case.alert == name for case in CASES), "give it a case"
-    assert f'"{name}"' not in said, said
+    assert not _blames(said, name), said
 
 
 @pytest.mark.real
@@ -110,9 +115,10 @@ def test_a_case_that_does_not_fire_is_told(tools: Prometheus, tmp_path: Path) ->
     """Else nothing above could fail."""
     wrong = CASES[0]._replace(fires=CASES[0].quiet)
     status, said = _results(tools, [wrong], tmp_path)
-    assert (status, f'"{wrong.alert}"' in said) == (1, True)
+    assert (status, _blames(said, wrong.alert)) == (1, True)
     wrong = CASES[0]._replace(quiet=CASES[0].fires)
-    assert _results(tools, [wrong], tmp_path)[0] == 1
+    status, said = _results(tools, [wrong], tmp_path)
+    assert (status, _blames(said, wrong.alert)) == (1, True)
 
 
 # What people find
@@ -121,7 +127,7 @@ def test_a_case_that_does_not_fire_is_told(tools: Prometheus, tmp_path: Path) ->
 def test_each_alert_has_a_name_of_its_own_and_a_page() -> None:
     assert len({*NAMES}) == len(NAMES)
     runbooks = {path.stem for path in (CHECKOUT / "docs/runbooks").glob("*.md")}
-    assert runbooks == {*NAMES}
+    assert runbooks - {"README"} == {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)

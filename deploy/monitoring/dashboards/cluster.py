@@ -59,6 +59,15 @@ CLUSTER: Final = Dashboard(
                     "Changes of the leader",
                     (Query("max(increase(slurm_extender_lease_transitions_total[30m]))", "in 30 min"),),
                 ),
+                Panel(
+                    "Evictions by kube-scheduler for nothing",
+                    (
+                        Query(
+                            "max(increase(slurm_extender_unasked_preemptions_total[10m]))",
+                            "in 10 min",
+                        ),
+                    ),
+                ),
                 Panel("Evictions", (per_second("slurm_extender_evictions_total", "reason"),), "ops"),
                 Panel(
                     "Rejected by listeners",

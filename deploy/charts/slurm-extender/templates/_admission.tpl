@@ -23,7 +23,20 @@ optMap, which does not compile on 1.31.
 {{- define "slurm-extender.asksForSlurm" -}}
       object.spec.schedulerName == '{{ .Values.scheduler.name }}' ||
       (has(object.metadata.annotations) &&
-       object.metadata.annotations.exists(key, key.startsWith('{{ include "slurm-extender.annotationPrefix" . }}')))
+       object.metadata.annotations.exists(key, {{ include "slurm-extender.asksByAnnotation" . }}))
+{{- end -}}
+
+{{/* How an annotation of that key asks for Slurm. */}}
+{{- define "slurm-extender.asksByAnnotation" -}}
+key.startsWith('{{ include "slurm-extender.annotationPrefix" . }}')
+{{- with include "slurm-extender.slurmBridgePrefix" . }} || key.startsWith('{{ . }}'){{ end -}}
+{{- end -}}
+
+{{/* That of slurm-bridge's annotations, where they are read; else nothing. */}}
+{{- define "slurm-extender.slurmBridgePrefix" -}}
+{{- with .Values.extender.settings -}}
+{{- if or .slurmBridgeAnnotations .SLURM_BRIDGE_ANNOTATIONS }}slurmjob.slinky.slurm.net/{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "slurm-extender.annotationPrefix" -}}

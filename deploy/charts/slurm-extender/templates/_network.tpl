@@ -11,8 +11,10 @@
 {{/* What every component calls: names, and kube-apiserver. */}}
 {{- define "slurm-extender.egress" -}}
 - ports:
-  - {port: 53, protocol: UDP}
-  - {port: 53, protocol: TCP}
+  {{- range $port := list 53 5353 }}{{/* OpenShift's listens on the second */}}
+  - {port: {{ $port }}, protocol: UDP}
+  - {port: {{ $port }}, protocol: TCP}
+  {{- end }}
 - ports:
   {{- range .Values.networkPolicy.kubeApiServer.ports }}
   - {port: {{ . }}}

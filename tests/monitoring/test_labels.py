@@ -1,0 +1,67 @@
+"""The values of labels that alerts and dashboards select by are those that the code gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.monitoring.dashboards import DASHBOARDS
+from deploy.monitoring.objectives import OBJECTIVES
+from deploy.monitoring.rules import GROUPS
+from extender.audit.compare import FindingKind
+from extender.control import job_id_check
+from extender.hooks.route import GateAnswer
+from extender.kube_scheduler import preemption_check
+from extender.leader import leader
+from extender.node_sync.drain_decision import Why
+from extender.policy.current import CurrentPolicy
+from extender.pools.current import CurrentPools
+from extender.record.states import State
+from extender.telemetry import Telemetry
+from extender.telemetry.capacity import NodeState, Share
+from extender.telemetry.waiting import WaitsFor
+from kubernetes_client.errors import OUTAGE as KUBERNETES
+from node_agent import agent
+from slurm_client.errors import BAD_TOKEN
+from slurm_client.errors import OUTAGE as SLURM
+
+_MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
+_COMPONENTS = {
+    *(SLURM, BAD_TOKEN, KUBERNETES, job_id_check.PART, leader._SIGNATURES, leader._THROTTLED),
+    *(CurrentPolicy(None).part, CurrentPools(None).part, preemption_check.PART),
+    *("guard", agent._OTHERS, agent._NATIVE, agent._PROGRAMS),
+}
+VALUES: dict[str, set[str]] = {
+    "answer": {*GateAnswer},
+    "cause": {*Why},
+    "component": _COMPONENTS,
+    "error_type": {"no_error"},  # kube-apiserver's: test_real_metrics
+    "kind": {*FindingKind},
+    "le": {str(each.seconds) for each in OBJECTIVES},
+    "name": {".+[.]slurm-extender[.]io"},
+    "outcome": {"done"},
+    "state": {*State, *NodeState, *Share},
+    "status": {"200"},
+    "waits_for": {*WaitsFor},
+}
+
+
+def expressions() -> Iterator[str]:
+    yield from (rule.expr for group in GROUPS for rule in group.rules)
+    yield from (expr for dashboard in DASHBOARDS for expr in dashboard.expressions)
+
+
+@pytest.mark.parametrize("expr", sorted(set(expressions())))
+def test_what_is_selected_by_can_be(expr: str) -> None:
+    for label, text in _MATCHER.findall(expr):
+        known = VALUES[label]
+        assert text in known or {*text.split("|")} <= known, f"{label}={text}"
+
+
+def test_thresholds_are_written_as_the_metrics_have_them() -> None:
+    registry = Telemetry().registry
+    for each in OBJECTIVES:
+        bucket = {"le": str(each.seconds)}
+        assert registry.get_sample_value(f"{each.metric}_bucket", bucket) == 0

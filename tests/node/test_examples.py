@@ -1,0 +1,31 @@
+"""Numbered examples where a real kubelet runs containers: what elsewhere kwok plays."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.local.guest.nodes import GPU
+from deploy.local.guest.oci import BOX
+from tests.examples.reader import Reader
+from tests.node.conftest import WITH_NRI
+from tests.node.real_node import RealNode
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+
+GUESTS = WITH_NRI[:1]
+NAMES = (
+    "01-a-pod",
+    "03-a-job",
+    "06-waiting",
+    "07-a-gpu",
+    "12-a-stateful-set",
+    "13-a-cron-job",
+    "20-a-drain",
+)
+"""Those in which containers begin and end, or devices are given."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_passes_with_real_containers(node: RealNode, name: str) -> None:
+    told = Reader(node.cluster).runs(name, IMAGE=BOX, GPU=GPU, WITHIN="120")
+    assert told.verdict == "PASS", told
