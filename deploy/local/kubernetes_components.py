@@ -240,8 +240,8 @@ def _kubelet_options(folder: Path) -> tuple[str, ...]:
 
 
 def _pod_options(folder: Path) -> tuple[str, ...]:
-    """For webhooks in Pods: by the guest's gateway, to the Pods' own addresses. A kube-scheduler in a Pod
-    looks for what kube-apiserver tells of its callers' authorities."""
+    """For webhooks in Pods: by the guest's gateway, to the Pods' own addresses. A kube-scheduler in a
+    Pod looks for what kube-apiserver tells of its callers' authorities."""
     return (
         f"--client-ca-file={folder / 'ca.crt'}",
         f"--requestheader-client-ca-file={folder / 'ca.crt'}",

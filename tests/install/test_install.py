@@ -18,13 +18,14 @@ from deploy.local.guest.oci import BOX
 from deploy.local.spec import GUEST
 from tests.end_to_end.actors import PREFIX, Actors
 from tests.install.conftest import BEFORE, Images
-from tests.install.installation import Installation, record, seconds_since
+from tests.install.installation import WITHIN_S, Installation, record, seconds_since
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
-_PAUSE_S = 2.0
+_PAUSE_S = 10.0
+"""Between Pods of an upgrade: each one's container takes seconds of the emulated processors."""
 
 
 def create(actors: Actors, name: str, *, gpus: int = 0) -> None:
@@ -85,7 +86,7 @@ def test_the_charts_own_check_passes(installation: Installation) -> None:
 
 @contextmanager
 def pods_all_the_while(actors: Actors) -> Iterator[list[str]]:
-    """Creates a Pod every two seconds, and deletes it once it is bound. Yields their names; whatever is
+    """Creates a Pod every ten seconds, and deletes it once it is bound. Yields their names; whatever is
     refused or not bound ends the test."""
     over, names, failures = threading.Event(), list[str](), list[Exception]()
 
@@ -94,7 +95,7 @@ def pods_all_the_while(actors: Actors) -> Iterator[list[str]]:
             while not over.is_set():
                 name = f"meanwhile-{len(names)}"
                 create(actors, name)
-                actors.bound(name, 60.0)
+                actors.bound(name, WITHIN_S)
                 names.append(name)
                 actors.delete(name)
                 over.wait(_PAUSE_S)
