@@ -178,7 +178,13 @@ CASES = (
         {"slurm_extender_audit_last_success_timestamp_seconds": "60x60"},
         {'slurm_extender_audit_last_success_timestamp_seconds{instance="a"}': "0x60"}
         | {'slurm_extender_audit_last_success_timestamp_seconds{instance="b"}': "0+60x60"},
-        "50m",
+        "63m",
+    ),
+    Case(
+        "SlurmExtenderAuditStale",  # none since the program began
+        {"slurm_extender_audit_last_success_timestamp_seconds": "_x20 0x60"},
+        {"slurm_extender_audit_last_success_timestamp_seconds": "_x20 0x20 2460+60x40"},
+        "75m",
     ),
     Case(
         "SlurmExtenderPrologGateFailing",
