@@ -216,10 +216,10 @@ _PLACEMENT: Final = Group(
         ),
         Alert(
             "SlurmExtenderAuditStale",
-            "time() - max(slurm_extender_audit_last_success_timestamp_seconds) > 1800",
-            "30m",
+            "min(time() - (slurm_extender_audit_last_success_timestamp_seconds > 0)) > 1800",
+            "5m",
             Severity.WARNING,
-            "The leader has not compared both systems for an hour",
+            "The leader has not compared both systems for {{ $value | humanizeDuration }}",
             "Differences are not seen, and orphan jobs not ended.",
         ),
         Alert(
