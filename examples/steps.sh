@@ -121,9 +121,17 @@ finish() {
     exit "$status"
 }
 
+# Takes back what was done, and says which command failed: a person has to do that.
+take_back() {
+    printf '%s\n' "$undo" | while IFS= read -r command; do
+        [ -z "$command" ] || eval "$command" >/dev/null 2>&1 ||
+            say "this failed, and is yours to do: $command"
+    done
+}
+
 # Returns 1 where something is left.
 clean_up() {
-    eval "$undo" >/dev/null 2>&1
+    take_back
     kubectl delete --ignore-not-found --timeout="${WITHIN}s" -f . >/dev/null 2>&1
     end=$(($(date +%s) + WITHIN))
     while [ -n "$(left)" ]; do
@@ -303,6 +311,12 @@ idle_node() {
 is_open() {
     closed=$(kubectl get node "$1" -o 'jsonpath={.spec.unschedulable}' 2>/dev/null) || return 1
     [ "$closed" != true ]
+}
+
+# alone JOB: on $NODE no other job runs, whose owner would lose it to a job that preempts.
+alone() {
+    others=$(squeue -h -a -t R -w "$NODE" -o %i 2>&1) || fail "squeue: $others"
+    [ "$others" = "$1" ] || skip "others have jobs on $NODE by now: $others"
 }
 
 # needs_preemption: two partitions, of which $HIGH preempts $LOW.

@@ -8,6 +8,7 @@ from typing import Final
 
 from deploy.monitoring.rule import Alert, Group, Severity, degraded
 
+_OLDEST_DRAIN: Final = "slurm_extender_drained_oldest_timestamp_seconds"
 _WEBHOOKS: Final = 'name=~".+[.]slurm-extender[.]io"'
 _LIMITS: Final = "guard|cores of Pods of no job|Slurm's limits of its jobs|other device programs"
 """The components of the node agent that keep Pods and jobs apart."""
@@ -110,7 +111,7 @@ _LEADER: Final = Group(
         Alert(
             "SlurmExtenderNoLeader",
             "(sum(slurm_extender_leading) or vector(0)) < 1",
-            "1m",
+            "2m",
             Severity.CRITICAL,
             "No replica of the extender leads: no Pod is placed",
             "No replica answers Prometheus, or none holds the Lease and has read both systems.",
@@ -127,7 +128,7 @@ _LEADER: Final = Group(
             "SlurmExtenderTokenNearItsEnd",
             _near_its_end("token"),
             "5m",
-            Severity.CRITICAL,
+            Severity.WARNING,
             "Slurm's token ends in {{ $value | humanizeDuration }}",
             "Nobody has rotated it in four fifths of its life. When it is over Slurm rejects every"
             " call.",
@@ -136,7 +137,7 @@ _LEADER: Final = Group(
             "SlurmExtenderCertificateNearItsEnd",
             _near_its_end("certificate"),
             "5m",
-            Severity.CRITICAL,
+            Severity.WARNING,
             "The webhooks' certificate ends in {{ $value | humanizeDuration }}",
             "Nobody has renewed it in four fifths of its life. When it is over kube-apiserver rejects"
             " every"
@@ -264,9 +265,8 @@ _NODES: Final = Group(
     (
         Alert(
             "SlurmExtenderNodesDrainedLong",
-            'time() - slurm_extender_drained_oldest_timestamp_seconds{cause!~"cordoned|tainted"} > 3600'
-            ' or time() - slurm_extender_drained_oldest_timestamp_seconds{cause=~"cordoned|tainted"}'
-            " > 259200",
+            f'time() - min by (cause) ({_OLDEST_DRAIN}{{cause!~"cordoned|tainted"}}) > 3600'
+            f' or time() - min by (cause) ({_OLDEST_DRAIN}{{cause=~"cordoned|tainted"}}) > 259200',
             "5m",
             Severity.WARNING,
             "A node is drained by the extender for {{ $value | humanizeDuration }} ({{ $labels.cause"

@@ -14,6 +14,7 @@ runs preempted-by-a-job
 show preempted-by-a-job
 preempted=$job evicted=$uid
 
+alone "$preempted"
 say "A native job of partition $HIGH takes its place."
 native --partition="$HIGH" --nodelist="$NODE" --exclusive
 wait_for "the Pod is gone" is_gone preempted-by-a-job

@@ -11,6 +11,7 @@ idle_node "$LOW"
 say "A native job of partition $LOW has the node $NODE."
 native --partition="$LOW" --nodelist="$NODE"
 
+alone "$native"
 say "A Pod of partition $HIGH wants that node for itself."
 apply pod.yaml
 runs preempts-a-job

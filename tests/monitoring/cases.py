@@ -218,6 +218,15 @@ CASES = (
         {f'{_OLDEST_DRAIN}{{cause="cordoned"}}': "60x90"},
         "75m",
     ),
+    Case(
+        "SlurmExtenderNodesDrainedLong",  # of two leaders one after the other
+        {
+            f'{_OLDEST_DRAIN}{{cause="outstayed",instance="a"}}': "60x61 _x30",
+            f'{_OLDEST_DRAIN}{{cause="outstayed",instance="b"}}': "_x61 60x30",
+        },
+        {f'{_OLDEST_DRAIN}{{cause="outstayed",instance="b"}}': "_x20 1260x70"},
+        "67m",
+    ),
     Case("SlurmExtenderNodeAgentSilent", _agents("0+60x60", "60x60"), _agents("0+60x60", "0+60x60")),
     Case("SlurmExtenderNodeAgentSilent", _agents(), {"slurm_extender_agent_nodes": "0x60"}),
     Case(
