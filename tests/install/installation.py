@@ -33,6 +33,7 @@ _OF_NODE: Final = {"users": "/etc/passwd", "groups": "/etc/group", "homes": "/ho
 """What jobs need of the Node, which has the users."""
 _PASSING: Final = ("events", "events.events.k8s.io")
 """Kinds of objects that go by themselves."""
+_OF_KUBELETS: Final = "Lease kube-node-lease "
 
 
 class Installation:
@@ -110,8 +111,9 @@ class Installation:
         return set(self.cluster.kubectl("get", wanted, "-A", "-o", form).stdout.splitlines())
 
     def left(self) -> list[str]:
-        """The objects that there were not when all began."""
-        return sorted(self.objects() - self._bare)
+        """The objects that there were not when all began, but for kubelets' Leases."""
+        found = self.objects() - self._bare
+        return sorted(each for each in found if not each.startswith(_OF_KUBELETS))
 
     def slurmd_pods(self) -> str:
         """The names of the slurmd Pods, "" where there are none."""
