@@ -2,7 +2,7 @@
 
 It needs these rights, and Slurm's token: `create`, `get` and `delete` of pods in its namespace; and
 `get` of nodes, where Nodes have other names than Slurm's nodes. Both of its Pods are deleted in any
-case; what is left by a check that was killed ends by itself (activeDeadlineSeconds).
+case; the Pod that a killed check has left ends by itself once it runs (activeDeadlineSeconds).
 """
 
 import asyncio

@@ -111,6 +111,7 @@ MATRIX: dict[str, Values] = {
         "nodeAgent": {"settings": {"keepOthersOffCores": True}},
     },
     "no node agent": {"nodeAgent": {"enabled": False}},
+    "a quota of critical Pods": {"criticalPodsQuota": {"enabled": True}},
     "NVIDIA": {
         "gpuTypes": {"nvidia.com/gpu": "gpu:h100", "nvidia.com/mig-1g.10gb": "gpu:1g.10gb"},
         "nodeAgent": {
@@ -257,6 +258,15 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a policy with an unknown field": (
         {"policy": {"rules": [{"name": "a", "namespace": "b"}]}},
         "at '/policy/rules/0'",
+    ),
+    "a name that no Service may have": ({"fullnameOverride": "slurm.a"}, "at '/fullnameOverride'"),
+    "labels by which Pods are found": (
+        {"extender": {"podLabels": {"app.kubernetes.io/component": "a"}}},
+        "invalid propertyName 'app.kubernetes.io/component'",
+    ),
+    "labels that the chart gives": (
+        {"commonLabels": {"app.kubernetes.io/name": "a"}},
+        "invalid propertyName 'app.kubernetes.io/name'",
     ),
     "no slurmrestd": ({"slurm": {"restUrl": ""}}, "slurm.restUrl: slurmrestd's address"),
     "no token": ({"slurm": {"tokenSecret": {"name": ""}}}, "slurm.tokenSecret.name: the Secret with"),

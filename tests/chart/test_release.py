@@ -57,6 +57,8 @@ def test_a_release_comes_changes_and_goes_without_a_trace(release_cluster: Clust
     assert "No Pod may run yet" in told
     installed = of_the_release(release_cluster)
     assert {("Deployment", name), ("DaemonSet", f"{name}-node-agent")} <= installed
+    with pytest.raises(AssertionError, match="has placer in the namespace slurm-system"):
+        run(release_cluster, "install", "another", str(CHART), values=values)
     before = generation(release_cluster, name)
     rules = [{"name": "all", "namespaces": ["*"], "default": {"user": 2001}}]
     told = run(

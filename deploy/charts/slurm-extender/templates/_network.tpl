@@ -22,10 +22,14 @@
   {{- include "slurm-extender.peers" (list "to" .Values.networkPolicy.kubeApiServer.cidrs) | nindent 2 }}
 {{- end -}}
 
-{{/* slurmrestd, at the port of its address. */}}
+{{/* slurmrestd, at the port of its address, and where a Service has another one: those of the Pods behind it. */}}
 {{- define "slurm-extender.slurmEgress" -}}
 {{- $slurm := urlParse (default "http://none:6820" .Values.slurm.restUrl) -}}
+{{- $port := regexFind ":[0-9]+$" $slurm.host | trimPrefix ":" | default (eq $slurm.scheme "https" | ternary "443" "80") -}}
 - ports:
-  - {port: {{ splitList ":" $slurm.host | rest | last | default (eq $slurm.scheme "https" | ternary "443" "80") }}}
+  - {port: {{ $port }}}
+  {{- range .Values.networkPolicy.slurm.ports }}
+  - {port: {{ . }}}
+  {{- end }}
   {{- include "slurm-extender.peers" (list "to" .Values.networkPolicy.slurm.cidrs) | nindent 2 }}
 {{- end -}}
