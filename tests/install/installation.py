@@ -25,7 +25,7 @@ from tests.end_to_end.actors import Manifest, eventually
 CHART: Final = CHECKOUT / "deploy" / "charts" / "slurm-extender"
 RELEASE: Final = "slurm-extender"
 NAMESPACE: Final = "slurm-extender"
-WITHIN_S: Final = 400.0
+WITHIN_S: Final = 600.0
 """For what takes a minute where nothing else runs: the guest is emulated."""
 _SLURM_TOKEN: Final = "slurm-token"
 _SLURMD_KEY: Final = "slurmd"

@@ -23,7 +23,7 @@ from tests.install.installation import WITHIN_S, Installation, record, seconds_s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.install, pytest.mark.timeout(1500)]
 _PAUSE_S = 10.0
 """Between Pods of an upgrade: each one's container takes seconds of the emulated processors."""
 
