@@ -58,9 +58,7 @@ leaderElection:
   leaderElect: true
   resourceName: {{ include "slurm-extender.fullname" . }}-kube-scheduler
   resourceNamespace: {{ .Release.Namespace }}
-  leaseDuration: 5s
-  renewDeadline: 3s
-  retryPeriod: 1s
+  {{- toYaml .Values.scheduler.leaderElection | nindent 2 }}
 clientConnection:
   qps: 1000
   burst: 2000
