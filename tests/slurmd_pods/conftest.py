@@ -36,7 +36,9 @@ def _of_release(release: str) -> ClusterSpec:
         dynamic_nodes=len(NODES) + len(OTHERS),
         kill_wait=10,
         pools=pools(),
-        slurm_conf=(*POWER_SAVING, "ReturnToService=2"),
+        # A step's ranks find PMIx by a folder in TmpFS. Each slurmd of this machine has its own TmpFS:
+        # in a common one the ranks of one node sometimes come to the other node's server.
+        slurm_conf=(*POWER_SAVING, "ReturnToService=2", "TmpFS=/var/lib/slurm/spool/%n"),
     )
 
 
