@@ -15,6 +15,7 @@ from deploy.local.guest.nodes import (
     node_agent,
     write_guest_files,
 )
+from deploy.local.guest.services import services_components, write_services_files
 from deploy.local.kubernetes_components import (
     control_components,
     extender_components,
@@ -74,6 +75,8 @@ def prepare_directory(layout: Layout, record: Record) -> None:
         write_audit(record.spec, record.ports, layout)
     if record.spec.guest:
         write_guest_files(record.spec, record.ports, layout)
+    if record.spec.services:
+        write_services_files(record.ports, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,10 @@ def _with_guest(plan: StartPlan, layout: Layout, record: Record) -> StartPlan:
     booting = [*host, guest_component(spec, image, ports, layout)]
     slurmd = [] if spec.guest_in_pool else [guest_slurmd(spec, ports, layout)]
     network = [gateway(ports, layout)] if spec.in_pods else []
+    services = [services_components(ports, layout)] if spec.services else []
     agent = [] if spec.in_pods else [[node_agent(spec, ports, layout)]]
     return StartPlan(
         [*before, booting, [*slurmd, *network, containerd(ports, layout)]],
-        [control, [guest_kubelet(ports, layout)], *agent],
+        [control, *services, [guest_kubelet(ports, layout)], *agent],
         plan.on_request,
     )

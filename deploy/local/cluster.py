@@ -15,7 +15,7 @@ from deploy.local.blueprint import port_names, prepare_directory, shared_ports, 
 from deploy.local.components import Component
 from deploy.local.errors import AlreadyRunningError, ClusterError, GuestGoneError
 from deploy.local.guest.connection import Connection
-from deploy.local.guest.image import guest_image
+from deploy.local.guest.image import GuestImage, guest_image
 from deploy.local.guest.nodes import guest_binds
 from deploy.local.helm_binary import helm
 from deploy.local.kubernetes_binaries import kubernetes_binaries
@@ -112,7 +112,7 @@ class Cluster:
         tied: bool = True,
         report: Report = silent,
     ) -> Self:
-        guest = asdict(guest_image(spec.release, spec.guest_images, report)) if spec.guest else {}
+        guest = asdict(cls._guest_image(spec, report)) if spec.guest else {}
         shared = shared_ports(spec)
         lease = lease_ports(port_names(spec))
         record = Record(
@@ -135,6 +135,10 @@ class Cluster:
             lease.close()  # the supervisor has its own hold on the ports
         return cluster
 
+    @staticmethod
+    def _guest_image(spec: ClusterSpec, report: Report) -> GuestImage:
+        return guest_image(spec.release, spec.guest_images, report, services=spec.services)
+
     @classmethod
     def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
         """Slurm's tree and the Kubernetes binaries, made now if this machine has not got them; the
@@ -146,7 +150,7 @@ class Cluster:
         if spec.kubernetes:
             binaries["helm"] = str(helm(report))
         if spec.guest:
-            guest_image(spec.release, spec.guest_images, report)
+            cls._guest_image(spec, report)
 
         def trial(tree: Path, accounting: bool) -> None:
             cls.try_slurm(tree, spec.release, accounting=accounting)

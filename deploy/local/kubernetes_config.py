@@ -27,9 +27,14 @@ USERS: Final = {
 }
 NODE_USER: Final = f"system:node:{GUEST}"
 """The guest's kubelet: the Node authorizer and NodeRestriction know it by its name and group."""
+PROXY_USER: Final = "system:kube-proxy"
+COREDNS_USER: Final = "system:coredns"
 _GUEST_USERS: Final = {NODE_USER: "system:nodes", AGENT_USER: ""}
+_SERVICES_USERS: Final = {PROXY_USER: "", COREDNS_USER: "system:masters"}
 API_SERVICE: Final = "10.96.0.1"
 """The address of the Service `kubernetes`: the first one of the Services' network."""
+DNS_SERVICE: Final = "10.96.0.10"
+"""The address of CoreDNS's Service, where there is one."""
 EXTENDER_LISTENERS: Final = ("scheduler", "admission", "hooks", "metrics", "health")
 # A guest finds this machine at 10.0.2.2, and its Pods find kube-apiserver at the Service's address.
 _SERVER_NAMES: Final = ("127.0.0.1", "localhost", "10.0.2.2", API_SERVICE)
@@ -121,7 +126,7 @@ def _write_callers(folder: Path, port: int) -> None:
 
 def _write_users(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     rows = []
-    users = USERS | (_GUEST_USERS if spec.guest else {})
+    users = USERS | (_GUEST_USERS if spec.guest else {}) | (_SERVICES_USERS if spec.services else {})
     tokens = {user: secrets.token_hex(16) for user in users}
     for user, group in users.items():
         token = tokens[user]

@@ -11,6 +11,7 @@ import yaml
 
 from deploy.local.chart import Rendered
 from deploy.local.errors import ClusterError
+from deploy.local.guest.services import services_objects
 from deploy.local.kubernetes_components import api_client
 from deploy.local.layout import Layout
 from deploy.local.rendering import render
@@ -30,6 +31,8 @@ _PATHS: Final = {
     "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
     "Node": "/api/v1/nodes",
+    "Service": "/api/v1/namespaces/{namespace}/services",
+    "EndpointSlice": "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
 }
 _CONNECTIONS: Final = 4
@@ -39,7 +42,9 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
     """Creates the Nodes, but for the guest's, and the roles and webhooks of what runs here."""
     chart = [] if spec.in_pods else list(Rendered.read(layout.chart).wanted(spec))
     namespaces = [each for each in chart if each["kind"] == "Namespace"]
-    manifests = [*_nodes(spec), *(_of(each) for each in chart if each not in namespaces)]
+    others = [each for each in chart if each not in namespaces]
+    services = services_objects(ports) if spec.services else ()
+    manifests = [*_nodes(spec), *map(_of, (*others, *services))]
     with api_client(ports, layout) as client:
         for each in namespaces:  # others are in them
             _create(client, *_of(each))

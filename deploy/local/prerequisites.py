@@ -13,6 +13,7 @@ from deploy.local.errors import MissingPrerequisitesError
 from deploy.local.guest import tree as guest
 from deploy.local.helm_binary import helm_place
 from deploy.local.kubernetes_binaries import GO_VERSION, kubelet_place, needs_build
+from deploy.local.services_binary import services_place
 from deploy.local.slurm_tree import tree_place
 from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec, SpecError
 
@@ -41,6 +42,8 @@ def _needs_apt(spec: ClusterSpec) -> bool:
 
 def _needs_go(spec: ClusterSpec) -> bool:
     if spec.guest and not kubelet_place().exists():
+        return True
+    if spec.services and not services_place().exists():
         return True
     release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
     return spec.kubernetes and (needs_build(release) or not helm_place().exists())

@@ -143,6 +143,8 @@ class ClusterSpec:
     """The extender, its kube-scheduler and the node agent are to be Pods of the guest, which the caller
     makes: Kubernetes has what that takes (ServiceAccounts, Services' endpoints, a way to Pods), and runs
     none of the three by itself."""
+    services: bool = False
+    """Services have addresses and names in the guest, by kube-proxy and CoreDNS."""
     extender_argv: tuple[str, ...] = ()
     """What to start instead of the extender of this checkout (tests wrap it)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS
@@ -181,6 +183,8 @@ class ClusterSpec:
     def _check_kubernetes(self) -> None:
         if self.in_pods and (self.extender or not (self.guest and self.own_scheduler)):
             raise SpecError("Pods are of the guest: give guest and own_scheduler, and extender=False")
+        if self.services and not self.in_pods:
+            raise SpecError("Services are for Pods of the guest: give in_pods")
         if self.extender and not self.kubernetes:
             raise SpecError("the extender needs Kubernetes: give extender=False as well")
         if unknown := set(self.kubernetes_nodes) - {*self.node_names, *self.external_names}:

@@ -16,6 +16,7 @@ from deploy.local.guest.store import store_disk
 from deploy.local.guest.tree import TOOLS, compile_python, guest_tree, kernel_of, python_of
 from deploy.local.kubernetes_binaries import kubelet
 from deploy.local.progress import Report
+from deploy.local.services_binary import SERVICES_NAMES, services_binary
 
 OURS: Final = "/opt/guest"
 """The folder, in the guest, of what is not Debian's."""
@@ -34,12 +35,15 @@ class GuestImage:
     store: str = ""
 
 
-def guest_image(release: str, archives: Sequence[str], report: Report) -> GuestImage:
-    """The guest with this release of Slurm, and the container images of these archives, made now if this
-    machine has not got it; also installs what boots it. Raises ClusterError."""
+def guest_image(
+    release: str, archives: Sequence[str], report: Report, *, services: bool = False
+) -> GuestImage:
+    """The guest with this release of Slurm, the container images of these archives, and with `services`
+    what Services need, made now if this machine has not got it; also installs what boots it. Raises
+    ClusterError."""
     install(TOOLS)
     tree = guest_tree(release, report)
-    program = kubelet(report)
+    programs = [kubelet(report), *([services_binary(report)] if services else [])]
     packages = agent.agent_packages(python_of(tree), report)
 
     def build(place: Path) -> None:
@@ -48,20 +52,20 @@ def guest_image(release: str, archives: Sequence[str], report: Report) -> GuestI
         with TemporaryDirectory(prefix="slurm-extender-guest-") as scratch:
             root = Path(scratch) / "root"
             run(["cp", "--archive", str(tree), str(root)])
-            _add_ours(root, program, packages)
+            _add_ours(root, programs, packages)
             shutil.copy(kernel_of(tree), place / "vmlinuz")
             write_disk(root, place / "disk.img")
 
     sources = [Path(__file__), Path(oci.__file__), *sorted(_INSIDE.iterdir())]
     recipe = [path.read_bytes() for path in sources if path.is_file()]
-    made_from = [str(path).encode() for path in (tree, program, packages)]
+    made_from = [str(path).encode() for path in (tree, *programs, packages)]
     place = cache_folder() / f"guest-disk-{release}-{recipe_hash(*recipe, *made_from)}"
     build_once(place, build, report)
     store = str(store_disk(tree, list(map(Path, archives)), report)) if archives else ""
     return GuestImage(kernel=str(place / "vmlinuz"), disk=str(place / "disk.img"), store=store)
 
 
-def _add_ours(root: Path, program: Path, packages: Path) -> None:
+def _add_ours(root: Path, programs: Sequence[Path], packages: Path) -> None:
     ours = root / OURS.removeprefix("/")
     ours.mkdir()
     for name in ("init", "prepare", "runner.py", "gateway.py"):
@@ -72,7 +76,10 @@ def _add_ours(root: Path, program: Path, packages: Path) -> None:
     (units / "multi-user.target.wants/guest.service").symlink_to("../guest.service")
     (units / "default.target").unlink(missing_ok=True)
     (units / "default.target").symlink_to("/usr/lib/systemd/system/multi-user.target")
-    shutil.copy(program, ours / "kubelet")
+    for program in programs:
+        shutil.copy(program, ours)
+    for name in SERVICES_NAMES:
+        (ours / name).symlink_to("services")
     applets = run(["chroot", str(root), "/usr/bin/busybox", "--list"]).split()
     oci.write_images(ours / "images.tar", root / "usr/bin/busybox", applets)
     shutil.copytree(packages, root / PACKAGES.removeprefix("/"))

@@ -21,7 +21,7 @@ from deploy.local.guest.image import OURS, PACKAGES
 from deploy.local.guest.machine import ADDRESS, HOST
 from deploy.local.guest.oci import PAUSE
 from deploy.local.kubernetes_components import api_client
-from deploy.local.kubernetes_config import API_SERVICE, NODE_USER, user_token
+from deploy.local.kubernetes_config import API_SERVICE, DNS_SERVICE, NODE_USER, user_token
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.namespaces import Bind
 from deploy.local.rendering import render
@@ -89,7 +89,7 @@ def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
     certificate = layout.guest / "gateway" / _GATEWAY_CERTIFICATE.removeprefix("/")
     certificate.write_text("".join(part.read_text() for part in shown))
     kubelet = layout.guest / "kubelet/etc/kubernetes"
-    _write(kubelet / "kubelet.yaml", "kubelet.yaml.j2", spec=spec, ports=ports)
+    _write(kubelet / "kubelet.yaml", "kubelet.yaml.j2", spec=spec, ports=ports, dns=DNS_SERVICE)
     shutil.copy(layout.kubernetes / "ca.crt", kubelet)
     _write(
         kubelet / "kubelet.kubeconfig",
@@ -113,7 +113,7 @@ def guest_slurmd(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Co
         return connection.run("pgrep -x slurmd", check=False).status == 0
 
     program = ("bash", "-c", _SLURMD, _WITH_SCOPE[spec.guest_cgroups])
-    argv = _program(ports, layout, "slurmd", program)
+    argv = guest_program(ports, layout, "slurmd", program)
     return Component(name=f"slurmd-{GUEST}", argv=argv, is_ready=is_ready)
 
 
@@ -124,7 +124,7 @@ def containerd(ports: dict[str, int], layout: Layout) -> Component:
     def is_ready() -> bool:
         return connection.run(_IMPORT, check=False).status == 0
 
-    argv = _program(ports, layout, "containerd", ("bash", "-c", _CONTAINERD))
+    argv = guest_program(ports, layout, "containerd", ("bash", "-c", _CONTAINERD))
     return Component(name="containerd", argv=argv, is_ready=is_ready)
 
 
@@ -138,7 +138,7 @@ def guest_kubelet(ports: dict[str, int], layout: Layout) -> Component:
         with api_client(ports, layout) as client:
             return _is_ready(client)
 
-    argv = _program(ports, layout, "kubelet", ("bash", "-c", _KUBELET))
+    argv = guest_program(ports, layout, "kubelet", ("bash", "-c", _KUBELET))
     return Component(name="kubelet", argv=argv, is_ready=is_ready, ready_within_s=120.0)
 
 
@@ -147,7 +147,7 @@ def node_agent(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Comp
     ours = [(CHECKOUT / package, f"{_CHECKOUT}/{package}") for package in AGENT_PACKAGES]
     return Component(
         name="node-agent",
-        argv=_program(ports, layout, "node-agent", agent_argv(spec, ports, "run"), ours),
+        argv=guest_program(ports, layout, "node-agent", agent_argv(spec, ports, "run"), ours),
         is_ready=lambda: answers(f"http://127.0.0.1:{ports['node-agent-health']}/readyz"),
         ready_within_s=120.0,
     )
@@ -160,7 +160,7 @@ def gateway(ports: dict[str, int], layout: Layout) -> Component:
     argv = ("python3", f"{OURS}/gateway.py", str(ports["gateway"]), _GATEWAY_CERTIFICATE, *forwards)
     return Component(
         name="gateway",
-        argv=_program(ports, layout, "gateway", argv),
+        argv=guest_program(ports, layout, "gateway", argv),
         is_ready=lambda: "serves" in layout.log("gateway").read_text(),
         ready_within_s=120.0,
     )
@@ -193,7 +193,7 @@ def _slurmd_settings(spec: ClusterSpec) -> dict[str, str]:
     return {"GRES": "/run/slurm-extender/gres", "SLURMD_NAMESPACE": POOLS_NAMESPACE}
 
 
-def _program(
+def guest_program(
     ports: dict[str, int],
     layout: Layout,
     name: str,

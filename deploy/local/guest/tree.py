@@ -30,6 +30,7 @@ _PACKAGES: Final = (
     "kmod",
     "linux-image-cloud-amd64",
     "mount",
+    "nftables",
     "procps",
     "python3",
     "runc",

@@ -1,0 +1,127 @@
+"""Services in a guest: their addresses by kube-proxy, their names by CoreDNS, as on any Node.
+
+kube-apiserver is on the host and publishes no endpoint of its own (`kubernetes`): it is declared here.
+"""
+
+import shutil
+from collections.abc import Iterator
+from typing import Any, Final
+
+from deploy.local.components import Component
+from deploy.local.guest.connection import Connection
+from deploy.local.guest.image import OURS
+from deploy.local.guest.machine import ADDRESS, HOST
+from deploy.local.guest.nodes import guest_program
+from deploy.local.kubernetes_config import COREDNS_USER, DNS_SERVICE, PROXY_USER, user_token
+from deploy.local.layout import Layout
+from deploy.local.rendering import render
+from deploy.local.spec import GUEST
+
+_FOLDER: Final = "/etc/kubernetes"
+_PODS: Final = "10.88.0.0/24"
+"""As templates/cni.json.j2 has it."""
+_PROXY_HEALTH: Final = 10256
+_DNS_READY: Final = 8181
+_COREFILE: Final = f""".:53 {{
+    bind {ADDRESS}
+    errors
+    ready 127.0.0.1:{_DNS_READY}
+    kubernetes cluster.local in-addr.arpa {{
+        kubeconfig {_FOLDER}/coredns.kubeconfig local
+        pods insecure
+    }}
+    cache 5
+}}
+"""
+_ANSWERS: Final = "import urllib.request as r; r.urlopen('http://127.0.0.1:{port}{path}', timeout=5)"
+
+
+def write_services_files(ports: dict[str, int], layout: Layout) -> None:
+    """What both programs read."""
+    for name, user in (("kube-proxy", PROXY_USER), ("coredns", COREDNS_USER)):
+        folder = layout.guest / name / _FOLDER.removeprefix("/")
+        folder.mkdir(parents=True)
+        shutil.copy(layout.kubernetes / "ca.crt", folder)
+        (folder / f"{name}.kubeconfig").write_text(
+            render(
+                "kubeconfig.yaml.j2",
+                user=user,
+                token=user_token(user, layout),
+                server=f"https://{HOST}:{ports['kube-apiserver']}",
+                ca=f"{_FOLDER}/ca.crt",
+            )
+        )
+    (layout.guest / "coredns" / _FOLDER.removeprefix("/") / "Corefile").write_text(_COREFILE)
+
+
+def services_components(ports: dict[str, int], layout: Layout) -> list[Component]:
+    """kube-proxy and CoreDNS."""
+    proxy = (
+        f"{OURS}/kube-proxy",
+        f"--kubeconfig={_FOLDER}/kube-proxy.kubeconfig",
+        "--proxy-mode=nftables",
+        f"--hostname-override={GUEST}",
+        f"--cluster-cidr={_PODS}",
+        "--masquerade-all",  # QEMU's network knows no addresses of Pods
+        "--conntrack-max-per-core=0",
+        f"--healthz-bind-address=127.0.0.1:{_PROXY_HEALTH}",
+    )
+    dns = (f"{OURS}/coredns", "-conf", f"{_FOLDER}/Corefile")
+    return [
+        _component("kube-proxy", proxy, (_PROXY_HEALTH, "/healthz"), ports, layout),
+        _component("coredns", dns, (_DNS_READY, "/ready"), ports, layout),
+    ]
+
+
+def services_objects(ports: dict[str, int]) -> Iterator[dict[str, Any]]:
+    """The Service of CoreDNS, and where it and kube-apiserver are."""
+    yield {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kube-dns", "namespace": "kube-system"},
+        "spec": {
+            "clusterIP": DNS_SERVICE,
+            "ports": [
+                {"name": f"dns-{protocol.lower()}", "port": 53, "protocol": protocol}
+                for protocol in ("UDP", "TCP")
+            ],
+        },
+    }
+    dns = [{"name": f"dns-{each.lower()}", "port": 53, "protocol": each} for each in ("UDP", "TCP")]
+    yield _slice("kube-dns", "kube-system", ADDRESS, dns)
+    api = [{"name": "https", "port": ports["kube-apiserver"], "protocol": "TCP"}]
+    yield _slice("kubernetes", "default", HOST, api)
+
+
+def _slice(service: str, namespace: str, address: str, ports: list[dict[str, Any]]) -> dict[str, Any]:
+    labels = {"kubernetes.io/service-name": service}
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": service, "namespace": namespace, "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": ports,
+    }
+
+
+def _component(
+    name: str,
+    argv: tuple[str, ...],
+    asked: tuple[int, str],
+    ports: dict[str, int],
+    layout: Layout,
+) -> Component:
+    connection = Connection(ports[GUEST])
+    port, path = asked
+
+    def is_ready() -> bool:
+        ask = f'python3 -c "{_ANSWERS.format(port=port, path=path)}"'
+        return connection.run(ask, check=False).status == 0
+
+    return Component(
+        name=name,
+        argv=guest_program(ports, layout, name, argv),
+        is_ready=is_ready,
+        ready_within_s=120.0,
+    )

@@ -1,0 +1,39 @@
+"""kube-proxy and CoreDNS, by which Services have addresses and names in a guest: one program, built here
+from their own sources, once. The releases are pinned in deploy/local/services."""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from deploy.local.cache import build_once, cache_folder, recipe_hash
+from deploy.local.go_program import GoProgram
+from deploy.local.progress import Report
+
+SERVICES_NAMES: Final = ("kube-proxy", "coredns")
+"""The names that the program is called by."""
+_PROGRAM: Final = GoProgram(Path(__file__).with_name("services"))
+
+
+def services_binary(report: Report) -> Path:
+    """Returns the program. The first call on a machine builds for some minutes. Raises ClusterError."""
+
+    def build(place: Path) -> None:
+        report("building kube-proxy and CoreDNS: about 3 minutes on 2 cores, once")
+        place.mkdir()
+        _PROGRAM.build(place / "services", report)
+
+    return build_once(services_place(), build, report) / "services"
+
+
+def services_place() -> Path:
+    """Returns the folder that the program is in, or will be."""
+    recipe = recipe_hash(*_PROGRAM.sources("main.go"), _PROGRAM.linker_flags.encode())
+    return cache_folder() / f"services-{_release()}-{os.uname().machine}-{recipe}"
+
+
+def _release() -> str:
+    """What its go.mod requires of Kubernetes."""
+    required = re.search(r"k8s\.io/kubernetes v(\S+)", (_PROGRAM.folder / "go.mod").read_text())
+    assert required is not None
+    return required[1]
