@@ -121,10 +121,11 @@ def _with_guest(plan: StartPlan, layout: Layout, record: Record) -> StartPlan:
     booting = [*host, guest_component(spec, image, ports, layout)]
     slurmd = [] if spec.guest_in_pool else [guest_slurmd(spec, ports, layout)]
     network = [gateway(ports, layout)] if spec.in_pods else []
-    services = [services_components(ports, layout)] if spec.services else []
+    node = [guest_kubelet(ports, layout)]
+    node += services_components(ports, layout) if spec.services else []  # kube-proxy waits for the Node
     agent = [] if spec.in_pods else [[node_agent(spec, ports, layout)]]
     return StartPlan(
         [*before, booting, [*slurmd, *network, containerd(ports, layout)]],
-        [control, *services, [guest_kubelet(ports, layout)], *agent],
+        [control, node, *agent],
         plan.on_request,
     )

@@ -9,10 +9,9 @@ import (
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
-	_ "github.com/coredns/coredns/plugin/health"
-	_ "github.com/coredns/coredns/plugin/hosts"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 	_ "github.com/coredns/coredns/plugin/ready"
 	"k8s.io/component-base/cli"
@@ -27,7 +26,7 @@ func main() {
 	case "kube-proxy":
 		os.Exit(cli.Run(app.NewProxyCommand()))
 	case "coredns":
-		dnsserver.Directives = []string{"errors", "health", "ready", "cache", "hosts", "kubernetes"}
+		dnsserver.Directives = []string{"bind", "ready", "errors", "cache", "kubernetes"}
 		coremain.Run()
 	default:
 		fmt.Fprintf(os.Stderr, "%s: call this program kube-proxy or coredns\n", name)
