@@ -28,7 +28,7 @@ def _objectives() -> Iterator[str]:
 
 _PARTS: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "node_agent/figures.py": _agents_metrics,
-    "deploy/monitoring/alerts.py": _alerts,
+    "deploy/monitoring/alerts": _alerts,
     "deploy/monitoring/objectives.py": _objectives,
 }
 """What each part is made from, and the function that makes its lines."""

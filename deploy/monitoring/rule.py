@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from deploy.monitoring.releases import WHOSE, by, of_releases
+
 RUNBOOKS: Final = "https://github.com/slurm-extender/slurm-extender/blob/main/docs/runbooks/"
 """Where the runbooks are; the chart's value monitoring.runbookUrl takes its place."""
 
@@ -18,8 +20,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A rule that fires. Of its words `summary` is one line, and `description` has what is to be known
-    at once; both may use Prometheus' templates."""
+    """A rule that fires, for each release by itself. Of its words `summary` is one line, which the
+    release is added to, and `description` has what is to be known at once; both may use Prometheus'
+    templates."""
 
     name: str
     expr: str
@@ -33,11 +36,11 @@ class Alert:
         """Returns it as it stands in a file of rules."""
         return {
             "alert": self.name,
-            "expr": self.expr,
+            "expr": of_releases(self.expr),
             "for": self.lasts,
             "labels": {"severity": self.severity.value},
             "annotations": {
-                "summary": self.summary,
+                "summary": self.summary + WHOSE,
                 "description": self.description,
                 "runbook_url": f"{RUNBOOKS}{self.name}.md",
             },
@@ -53,7 +56,7 @@ class Recording:
 
     def document(self) -> dict[str, Any]:
         """Returns it as it stands in a file of rules."""
-        return {"record": self.name, "expr": self.expr}
+        return {"record": self.name, "expr": of_releases(self.expr)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +79,5 @@ def document(groups: Iterable[Group]) -> dict[str, Any]:
 def degraded(component: str) -> str:
     """Returns the expression that holds for each component in trouble whose name matches a regular
     expression (RE2, of the whole name), whichever replica says so."""
-    return f'max by (component) (slurm_extender_component_degraded{{component=~"{component}"}}) == 1'
+    component = f'slurm_extender_component_degraded{{component=~"{component}"}}'
+    return f"max {by('component')} ({component}) == 1"

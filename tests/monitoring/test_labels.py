@@ -36,11 +36,13 @@ _COMPONENTS = {
 VALUES: dict[str, set[str]] = {
     "answer": {*GateAnswer},
     "cause": {*Why},
+    "cluster": {"$cluster"},
     "component": _COMPONENTS,
     "error_type": {"no_error"},  # kube-apiserver's: test_real_metrics
     "kind": {*FindingKind},
     "le": {str(each.seconds) for each in OBJECTIVES},
     "name": {".+[.]slurm-extender[.]io"},
+    "namespace": {"$namespace"},
     "outcome": {"done"},
     "state": {*State, *NodeState, *Share},
     "status": {"200"},

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +15,7 @@ from deploy.local.prometheus import Prometheus
 from deploy.monitoring import pages
 from deploy.monitoring.__main__ import FOLDER, files
 from deploy.monitoring.dashboards import DASHBOARDS
-from deploy.monitoring.expressions import metrics_in
+from deploy.monitoring.expressions import metrics_in, selected
 from deploy.monitoring.objectives import OBJECTIVES
 from deploy.monitoring.rule import RUNBOOKS
 from deploy.monitoring.rules import ALERTS, GROUPS
@@ -24,6 +23,7 @@ from extender.telemetry.catalogue import METRICS
 from service.metrics import SECONDS
 from tests.chart.figures import leave
 from tests.monitoring.cases import CASES, Case
+from tests.monitoring.promtool import results
 
 RULES = CHECKOUT / FOLDER / "rules.yaml"
 NAMES = [alert.name for alert in ALERTS]
@@ -76,12 +76,7 @@ def test_promtool_reads_every_expression_of_a_dashboard(tools: Prometheus, tmp_p
 
 
 def _results(tools: Prometheus, cases: Iterable[Case], folder: Path) -> tuple[int, str]:
-    tests = [test for case in cases for test in case.tests()]
-    document: dict[str, Any] = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
-    file = folder / "tests.yaml"
-    file.write_text(yaml.safe_dump(document))
-    done = tools.promtool("test", "rules", str(file))
-    return done.returncode, done.stdout + done.stderr
+    return results(tools, RULES, [test for case in cases for test in case.tests()], folder)
 
 
 def _blames(said: str, name: str) -> bool:
@@ -196,3 +191,19 @@ def test_panels_do_not_overlap_and_have_ids_of_their_own(file: Path) -> None:
 )
 def test_an_expressions_metrics_are_found(expr: str, names: list[str]) -> None:
     assert list(metrics_in(expr)) == names
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        ("sum by (a) (rate(a_total[5m])) > 0", 'sum by (a) (rate(a_total{x="y"}[5m])) > 0'),
+        ('a{b="c{d}"} and on(a) b', 'a{x="y",b="c{d}"} and on(a) b{x="y"}'),
+        (
+            "min_over_time((a - time())[1d:1m] offset 5m)",
+            'min_over_time((a{x="y"} - time())[1d:1m] offset 5m)',
+        ),
+        ('other{b="c"} / other', 'other{b="c"} / other'),
+    ],
+)
+def test_each_metric_gets_more_matchers(expr: str, expected: str) -> None:
+    assert selected(expr, lambda metric: "" if metric == "other" else 'x="y"') == expected

@@ -1,0 +1,92 @@
+"""Alerts about the extender's replicas: their leader, what they hold, and their components."""
+
+from typing import Final
+
+from deploy.monitoring.releases import by
+from deploy.monitoring.rule import Alert, Group, Severity, degraded
+
+_LEADING: Final = "slurm_extender_leading"
+_GONE_WITHIN: Final = "1d"
+"""For so long a release that was there is missed."""
+_HAVE_ALERTS: Final = (
+    "Slurm",
+    "Slurm's token",
+    "Kubernetes",
+    "job ids",
+    "AdminComment",
+    "preemption",
+    "eviction limiter",
+    "policy",
+    "pools' file",
+)
+"""The components that have an alert of their own."""
+
+
+def _near_its_end(what: str) -> str:
+    """Returns the expression for a fifth of a lifetime; for a day where it is not told how long that
+    was."""
+    ends = f"slurm_extender_{what}_expiration_timestamp_seconds"
+    issued = f"slurm_extender_{what}_issued_timestamp_seconds"
+    left = f"{ends} - time()"
+    return f"min {by()} (({left} < 0.2 * ({ends} - {issued})) or ({left} < 86400 unless {issued}))"
+
+
+LEADER: Final = Group(
+    "slurm-extender-leader",
+    (
+        Alert(
+            "SlurmExtenderNoLeader",
+            f"sum {by()} ({_LEADING}) < 1"
+            f" or (count {by()} (last_over_time({_LEADING}[{_GONE_WITHIN}]))"
+            f" unless count {by()} ({_LEADING}))"
+            f" or absent_over_time({_LEADING}[{_GONE_WITHIN}])",
+            "2m",
+            Severity.CRITICAL,
+            "No replica of the extender leads: no Pod is placed",
+            "No replica answers Prometheus, or none holds the Lease and has read both systems.",
+        ),
+        Alert(
+            "SlurmExtenderLeaderFlapping",
+            f"max {by()} (increase(slurm_extender_lease_transitions_total[30m])) > 4",
+            "0m",
+            Severity.WARNING,
+            "The extender's leader has changed {{ $value | humanize }} times in half an hour",
+            "Replicas end, or cannot renew the Lease in time. Each new leader reads both systems first.",
+        ),
+        Alert(
+            "SlurmExtenderTokenNearItsEnd",
+            _near_its_end("token"),
+            "5m",
+            Severity.WARNING,
+            "Slurm's token ends in {{ $value | humanizeDuration }}",
+            "Nobody has rotated it in four fifths of its life. When it is over Slurm rejects every"
+            " call.",
+        ),
+        Alert(
+            "SlurmExtenderCertificateNearItsEnd",
+            _near_its_end("certificate"),
+            "5m",
+            Severity.WARNING,
+            "The webhooks' certificate ends in {{ $value | humanizeDuration }}",
+            "Nobody has renewed it in four fifths of its life. When it is over kube-apiserver rejects"
+            " every Pod that asks for Slurm.",
+        ),
+        Alert(
+            "SlurmExtenderFileRejected",
+            f"min {by()} (slurm_extender_policy_good) == 0"
+            f" or min {by()} (slurm_extender_pools_good) == 0",
+            "5m",
+            Severity.WARNING,
+            "The file of the policy, or of the pools, is wrong",
+            "What it said last while it was right still counts. The log names the line.",
+        ),
+        Alert(
+            "SlurmExtenderComponentDegraded",
+            degraded("|".join(_HAVE_ALERTS)).replace("=~", "!~"),
+            "15m",
+            Severity.WARNING,
+            "A component of the extender is in trouble: {{ $labels.component }}",
+            "/readyz names it, and the log says why.",
+        ),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Alerts about Pods and jobs: whether they are placed, evicted, and agree."""
+
+from typing import Final
+
+from deploy.monitoring.releases import by
+from deploy.monitoring.rule import Alert, Group, Severity
+
+_FINDINGS: Final = "slurm_extender_audit_findings"
+_AUDITED: Final = "slurm_extender_audit_last_success_timestamp_seconds"
+_WAITING: Final = 'slurm_extender_waiting_pods{waits_for=~"turn|answer|resources|binding"}'
+_BOUND: Final = 'increase(slurm_extender_placeholder_transitions_total{state="Bound"}[15m])'
+_FAILED_GATES: Final = 'increase(slurm_extender_gate_answers_total{answer="failed"}[10m])'
+
+PLACEMENT: Final = Group(
+    "slurm-extender-placement",
+    (
+        Alert(
+            "SlurmExtenderQueueStalled",
+            f"sum {by()} ({_WAITING}) > 0 and sum {by()} ({_BOUND}) == 0"
+            f' and sum {by()} (slurm_extender_slurm_nodes{{state="idle"}}) > 0',
+            "15m",
+            Severity.WARNING,
+            "{{ $value }} Pods wait, none was bound, and nodes are idle",
+            "No Pod was bound in a quarter of an hour, though Pods wait for resources and whole nodes"
+            " are idle.",
+        ),
+        Alert(
+            "SlurmExtenderPodsWithoutJob",
+            f"sum {by()} (slurm_extender_pods_without_job) > 0",
+            "5m",
+            Severity.WARNING,
+            "{{ $value }} bound Pods have no job in Slurm",
+            "Slurm has lost their jobs and does not start the next ones. It may give their nodes to"
+            " native jobs.",
+        ),
+        Alert(
+            "SlurmExtenderJobsWithoutPod",
+            f'sum {by("kind")} ({_FINDINGS}{{kind=~"OrphanJob|TwoJobs"}}) > 0',
+            "10m",
+            Severity.WARNING,
+            "{{ $value }} placeholders hold resources for no Pod ({{ $labels.kind }})",
+            "The leader ends such jobs by itself, at the eviction limiter's pace. These it does not"
+            " end.",
+        ),
+        Alert(
+            "SlurmExtenderEvictionsThrottled",
+            f"sum {by()} (slurm_extender_evictions_throttled) > 0",
+            "1m",
+            Severity.CRITICAL,
+            "{{ $value }} deletions are held back by the eviction limiter",
+            "So many jobs ended at once that it may be a mistake. They go on as the minute slides on,"
+            " unless somebody stops them.",
+        ),
+        Alert(
+            "SlurmExtenderAuditDrift",
+            f'sum {by("kind")} ({_FINDINGS}{{kind!~"OrphanJob|TwoJobs|OtherCluster"}}) > 0',
+            "10m",
+            Severity.WARNING,
+            "Slurm and Kubernetes differ: {{ $value }} times {{ $labels.kind }}",
+            "slurm-extender-audit lists each difference with its cause and its cure.",
+        ),
+        Alert(
+            "SlurmExtenderAuditStale",
+            f"min {by()} (time() - ({_AUDITED} > 0)) > 1800",
+            "5m",
+            Severity.WARNING,
+            "The leader has not compared both systems for {{ $value | humanizeDuration }}",
+            "Differences are not seen, and orphan jobs not ended.",
+        ),
+        Alert(
+            "SlurmExtenderPrologGateFailing",
+            f"sum {by()} ({_FAILED_GATES}) > 0"
+            f' or sum {by()} (slurm_extender_drained_nodes{{cause="prolog-refused"}}) > 0'
+            f" or sum {by()} (slurm_extender_prolog_error_nodes) > 0",
+            "10m",
+            Severity.WARNING,
+            "Nodes' gates get no answer, or have drained nodes",
+            "Native jobs fail in their Prolog, and their nodes are drained.",
+        ),
+    ),
+)

@@ -1,0 +1,64 @@
+"""Alerts about Pods and jobs."""
+
+from __future__ import annotations
+
+from tests.monitoring.cases.case import Case, Series
+
+_FINDINGS = "slurm_extender_audit_findings"
+
+
+def _queue(idle: int, bound: str = "7x60", waits_for: str = "resources") -> Series:
+    return {
+        f'slurm_extender_waiting_pods{{waits_for="{waits_for}"}}': "3x60",
+        'slurm_extender_placeholder_transitions_total{state="Bound"}': bound,
+        'slurm_extender_slurm_nodes{state="idle"}': f"{idle}x60",
+    }
+
+
+CASES = (
+    Case("SlurmExtenderQueueStalled", _queue(idle=1), _queue(idle=0), "40m"),
+    Case("SlurmExtenderQueueStalled", _queue(idle=1, waits_for="binding"), _queue(1, "0+1x60"), "40m"),
+    Case("SlurmExtenderQueueStalled", _queue(idle=9), _queue(idle=9, waits_for="owner"), "40m"),
+    Case(
+        "SlurmExtenderPodsWithoutJob",
+        {"slurm_extender_pods_without_job": "1x60"},
+        {"slurm_extender_pods_without_job": "0x16 1x3 0x60"},
+    ),
+    Case(
+        "SlurmExtenderJobsWithoutPod",
+        {f'{_FINDINGS}{{kind="OrphanJob"}}': "2x60"},
+        {f'{_FINDINGS}{{kind="OrphanJob"}}': "0x60", f'{_FINDINGS}{{kind="StuckGate"}}': "2x60"},
+    ),
+    Case(
+        "SlurmExtenderEvictionsThrottled",
+        {"slurm_extender_evictions_throttled": "12x60"},
+        {"slurm_extender_evictions_throttled": "12x5 0x55"},
+    ),
+    Case(
+        "SlurmExtenderAuditDrift",
+        {f'{_FINDINGS}{{kind="WrongNode"}}': "1x60"},
+        {f'{_FINDINGS}{{kind="OtherCluster"}}': "5x60"},
+    ),
+    Case(
+        "SlurmExtenderAuditStale",
+        {"slurm_extender_audit_last_success_timestamp_seconds": "60x60"},
+        {'slurm_extender_audit_last_success_timestamp_seconds{instance="a"}': "0x60"}
+        | {'slurm_extender_audit_last_success_timestamp_seconds{instance="b"}': "0+60x60"},
+        "50m",
+    ),
+    Case(
+        "SlurmExtenderPrologGateFailing",
+        {'slurm_extender_gate_answers_total{answer="failed"}': "0+1x60"},
+        {'slurm_extender_gate_answers_total{answer="not-leading"}': "0+5x60"},
+    ),
+    Case(
+        "SlurmExtenderPrologGateFailing",
+        {'slurm_extender_drained_nodes{cause="prolog-refused"}': "1x60"},
+        {'slurm_extender_drained_nodes{cause="cordoned"}': "1x60"},
+    ),
+    Case(
+        "SlurmExtenderPrologGateFailing",
+        {"slurm_extender_prolog_error_nodes": "1x60"},
+        {"slurm_extender_prolog_error_nodes": "0x15 1x45"},
+    ),
+)
