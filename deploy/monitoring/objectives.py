@@ -8,7 +8,7 @@ chapter 5): the long one shows that it matters, the short one that it goes on.
 from dataclasses import dataclass
 from typing import Final
 
-from deploy.monitoring.releases import RELEASE, by
+from deploy.monitoring.releases import by, on
 from deploy.monitoring.rule import Alert, Group, Recording, Severity
 
 WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
@@ -84,7 +84,7 @@ class Objective:
             for rate, long, short in rates
         )
         enough = f"sum {by()} (increase({self.metric}_count[{volume}])) > {_FEW[volume]}"
-        return f"({' or '.join(f'({pair})' for pair in pairs)}) and on {RELEASE} {enough}"
+        return f"({' or '.join(f'({pair})' for pair in pairs)}) and {on()} {enough}"
 
 
 OBJECTIVES: Final = (

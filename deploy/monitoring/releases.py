@@ -11,7 +11,6 @@ from typing import Any, Final
 from deploy.monitoring.expressions import selected
 
 _LABELS: Final = ("cluster", "namespace")
-RELEASE: Final = f"({', '.join(_LABELS)})"
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 """Where a dashboard's figures come from: its variable of that name."""
 ANY_RELEASE: Final = 'namespace=~".*"'
@@ -29,6 +28,12 @@ _OF_CLUSTERS: Final = ("apiserver_", "slurm_")
 def by(*labels: str) -> str:
     """Returns the labels that an aggregation keeps: the release, and others."""
     return f"by ({', '.join((*_LABELS, *labels))})"
+
+
+def on(*labels: str) -> str:
+    """Returns the labels by which series of the two sides of an operator belong together: the release,
+    and others."""
+    return f"on ({', '.join((*_LABELS, *labels))})"
 
 
 def of_releases(expr: str) -> str:

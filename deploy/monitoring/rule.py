@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from deploy.monitoring.releases import WHOSE, by, of_releases
+from deploy.monitoring.releases import WHOSE, of_releases
 
 RUNBOOKS: Final = "https://github.com/slurm-extender/slurm-extender/blob/main/docs/runbooks/"
 """Where the runbooks are; the chart's value monitoring.runbookUrl takes its place."""
@@ -74,10 +74,3 @@ class Group:
 def document(groups: Iterable[Group]) -> dict[str, Any]:
     """Returns a file of rules; the `spec` of a PrometheusRule is the same."""
     return {"groups": [group.document() for group in groups]}
-
-
-def degraded(component: str) -> str:
-    """Returns the expression that holds for each component in trouble whose name matches a regular
-    expression (RE2, of the whole name), whichever replica says so."""
-    component = f'slurm_extender_component_degraded{{component=~"{component}"}}'
-    return f"max {by('component')} ({component}) == 1"

@@ -49,6 +49,8 @@ class PlacementTelemetry:
         self._audited = catalogue.AUDITED.gauge(registry)
         self._leads = catalogue.LEADING.gauge(registry)
         self._set_findings(())
+        for state in State:  # from 0 on: the first one is an increase, too
+            child(self._transitions, state)
         self._states = LeaderStates()
         registry.register(self._states)
 

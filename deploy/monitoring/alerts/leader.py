@@ -3,11 +3,13 @@
 from typing import Final
 
 from deploy.monitoring.releases import by
-from deploy.monitoring.rule import Alert, Group, Severity, degraded
+from deploy.monitoring.replicas import LEADING, degraded, of_leader_or_all, of_standby_alone
+from deploy.monitoring.rule import Alert, Group, Severity
 
-_LEADING: Final = "slurm_extender_leading"
 _GONE_WITHIN: Final = "1d"
 """For so long a release that was there is missed."""
+_FILES: Final = ("policy", "pools' file")
+"""The components of whose trouble any replica tells."""
 _HAVE_ALERTS: Final = (
     "Slurm",
     "Slurm's token",
@@ -16,8 +18,7 @@ _HAVE_ALERTS: Final = (
     "AdminComment",
     "preemption",
     "eviction limiter",
-    "policy",
-    "pools' file",
+    *_FILES,
 )
 """The components that have an alert of their own."""
 
@@ -36,10 +37,10 @@ LEADER: Final = Group(
     (
         Alert(
             "SlurmExtenderNoLeader",
-            f"sum {by()} ({_LEADING}) < 1"
-            f" or (count {by()} (last_over_time({_LEADING}[{_GONE_WITHIN}]))"
-            f" unless count {by()} ({_LEADING}))"
-            f" or absent_over_time({_LEADING}[{_GONE_WITHIN}])",
+            f"sum {by()} ({LEADING}) < 1"
+            f" or (count {by()} (last_over_time({LEADING}[{_GONE_WITHIN}]))"
+            f" unless count {by()} ({LEADING}))"
+            f" or absent_over_time({LEADING}[{_GONE_WITHIN}])",
             "2m",
             Severity.CRITICAL,
             "No replica of the extender leads: no Pod is placed",
@@ -82,11 +83,21 @@ LEADER: Final = Group(
         ),
         Alert(
             "SlurmExtenderComponentDegraded",
-            degraded("|".join(_HAVE_ALERTS)).replace("=~", "!~"),
+            of_leader_or_all(degraded("|".join(_HAVE_ALERTS), but=True), "component"),
             "15m",
             Severity.WARNING,
             "A component of the extender is in trouble: {{ $labels.component }}",
             "/readyz names it, and the log says why.",
+        ),
+        Alert(
+            "SlurmExtenderReplicaDegraded",
+            of_standby_alone(degraded("|".join(_FILES), but=True), "component"),
+            "15m",
+            Severity.WARNING,
+            "A standby replica is in trouble: {{ $labels.component }} of"
+            " {{ or $labels.pod $labels.instance }}",
+            "The leader is not, and does the work. Should it end, this replica cannot take over: the"
+            " extender has one replica less. It still answers webhooks, and kube-scheduler beside it.",
         ),
     ),
 )

@@ -9,6 +9,11 @@ _FINDINGS: Final = "slurm_extender_audit_findings"
 _AUDITED: Final = "slurm_extender_audit_last_success_timestamp_seconds"
 _WAITING: Final = 'slurm_extender_waiting_pods{waits_for=~"turn|answer|resources|binding"}'
 _BOUND: Final = 'increase(slurm_extender_placeholder_transitions_total{state="Bound"}[15m])'
+_BINDING: Final = 'slurm_extender_waiting_pods{waits_for="binding"}'
+_SEVERAL: Final = 2
+"""One or two Pods may have a Node or a volume that is wrong: the component `Pods that cannot be bound`
+tells of them."""
+_MOVES: Final = f"sum {by()} ({_BOUND}) > 0"
 _FAILED_GATES: Final = 'increase(slurm_extender_gate_answers_total{answer="failed"}[10m])'
 
 PLACEMENT: Final = Group(
@@ -16,13 +21,22 @@ PLACEMENT: Final = Group(
     (
         Alert(
             "SlurmExtenderQueueStalled",
-            f"sum {by()} ({_WAITING}) > 0 and sum {by()} ({_BOUND}) == 0"
-            f' and sum {by()} (slurm_extender_slurm_nodes{{state="idle"}}) > 0',
+            f"sum {by()} ({_WAITING}) > 0"
+            f' and sum {by()} (slurm_extender_slurm_nodes{{state="idle"}}) > 0 unless {_MOVES}',
             "15m",
             Severity.WARNING,
             "{{ $value }} Pods wait, none was bound, and nodes are idle",
             "No Pod was bound in a quarter of an hour, though Pods wait for resources and whole nodes"
             " are idle.",
+        ),
+        Alert(
+            "SlurmExtenderBindingStalled",
+            f"sum {by()} (max_over_time({_BINDING}[10m])) > {_SEVERAL} unless {_MOVES}",
+            "5m",
+            Severity.CRITICAL,
+            "{{ $value }} Pods have a node from Slurm, and kube-scheduler binds none",
+            "Their jobs run and hold nodes for nothing. kube-scheduler is down, or the one that leads asks a"
+            " replica that cannot bind: that need not be the leader.",
         ),
         Alert(
             "SlurmExtenderPodsWithoutJob",

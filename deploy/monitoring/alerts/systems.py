@@ -3,7 +3,8 @@
 from typing import Final
 
 from deploy.monitoring.releases import by
-from deploy.monitoring.rule import Alert, Group, Severity, degraded
+from deploy.monitoring.replicas import LEADING, degraded, of_leader_or_all
+from deploy.monitoring.rule import Alert, Group, Severity
 
 _NEXT: Final = "slurm_extender_next_job_id"
 _LOST: Final = f"sum {by()} (increase(slurm_extender_jobs_lost_total[15m]))"
@@ -15,7 +16,7 @@ SYSTEMS: Final = Group(
     (
         Alert(
             "SlurmExtenderSlurmUnreachable",
-            degraded("Slurm|Slurm's token"),
+            of_leader_or_all(degraded("Slurm|Slurm's token"), "component"),
             "2m",
             Severity.CRITICAL,
             "{{ $labels.component }} is in trouble: no Pod gets a job",
@@ -24,7 +25,7 @@ SYSTEMS: Final = Group(
         ),
         Alert(
             "SlurmExtenderKubernetesUnreachable",
-            degraded("Kubernetes"),
+            of_leader_or_all(degraded("Kubernetes"), "component"),
             "5m",
             Severity.CRITICAL,
             "The extender does not reach kube-apiserver: nothing is placed",
@@ -33,8 +34,8 @@ SYSTEMS: Final = Group(
         Alert(
             "SlurmExtenderSlurmStateLost",
             f"({_LOST} > 2 and {_LOST} >= 0.5 * {_BOUND})"
-            f" or (max {by()} ({_NEXT}) < 0.5 * max {by()} (max_over_time({_NEXT}[1h]))"
-            f" and {_RESTARTED})",
+            f" or (max {by()} ({_NEXT} and {LEADING} == 1)"
+            f" < 0.5 * max {by()} (max_over_time({_NEXT}[1h])) and {_RESTARTED})",
             "0m",
             Severity.CRITICAL,
             "slurmctld seems to have lost its state",
@@ -43,7 +44,7 @@ SYSTEMS: Final = Group(
         ),
         Alert(
             "SlurmExtenderPreemptionUnsafe",
-            f"{degraded('preemption')}"
+            f"max {by()} ({of_leader_or_all(degraded('preemption'), 'component')})"
             f" or max {by()} (increase(slurm_extender_unasked_preemptions_total[10m])) > 0",
             "0m",
             Severity.CRITICAL,
@@ -53,7 +54,7 @@ SYSTEMS: Final = Group(
         ),
         Alert(
             "SlurmExtenderJobIdsNearRange",
-            degraded("job ids"),
+            of_leader_or_all(degraded("job ids"), "component"),
             "5m",
             Severity.WARNING,
             "Slurm's own job ids come near the placeholders' range, or are in it",
@@ -62,7 +63,7 @@ SYSTEMS: Final = Group(
         ),
         Alert(
             "SlurmExtenderAdminCommentRewritten",
-            degraded("AdminComment"),
+            of_leader_or_all(degraded("AdminComment"), "component"),
             "5m",
             Severity.WARNING,
             "Something overwrites the AdminComment of placeholders",

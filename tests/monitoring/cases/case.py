@@ -79,7 +79,20 @@ def _test(name: str, alert: str, series: Series, at: str, *fires: str) -> dict[s
     }
 
 
-def degraded(component: str, values: str, program: str = "slurm_extender") -> Series:
-    """A component of one replica, or of the agent of one Node."""
-    node = ',node="n1"' if program == "node_agent" else ""
-    return {f'{program}_component_degraded{{component="{component}",instance="a"{node}}}': values}
+def replicas(component: str, leader: str = "", standby: str = "", leads: int = 1) -> Series:
+    """A component of two replicas, as far as they have told of its trouble at all. `leads`: 0 where
+    neither leads."""
+    told = {
+        f'slurm_extender_component_degraded{{component="{component}",instance="{each}"}}': values
+        for each, values in (("a", leader), ("b", standby))
+        if values
+    }
+    return told | {
+        'slurm_extender_leading{instance="a"}': f"{leads}x60",
+        'slurm_extender_leading{instance="b"}': "0x60",
+    }
+
+
+def agent_degraded(component: str, values: str) -> Series:
+    """A component of the agent of one Node."""
+    return {f'node_agent_component_degraded{{component="{component}",instance="a",node="n1"}}': values}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.monitoring.cases.case import Case, Series, degraded
+from tests.monitoring.cases.case import Case, Series, replicas
 
 
 def lifetime(what: str, ends: int, issued: int | None = 0) -> Series:
@@ -50,7 +50,22 @@ CASES = (
     ),
     Case(
         "SlurmExtenderComponentDegraded",
-        degraded("watch of Pods", "1x60"),
-        degraded("Slurm", "1x60") | degraded("nodes", "1x10 0x50"),
+        replicas("watch of Pods", "1x60"),
+        replicas("Slurm", "1x60") | replicas("nodes", "1x10 0x50"),
+    ),
+    Case(
+        "SlurmExtenderComponentDegraded",
+        replicas("Slurm's nodes", "1x60", "1x60", leads=0),
+        replicas("Slurm's nodes", standby="1x60"),
+    ),
+    Case(
+        "SlurmExtenderReplicaDegraded",
+        replicas("Slurm", standby="1x60"),
+        replicas("Slurm", "1x60", "1x60"),
+    ),
+    Case(
+        "SlurmExtenderReplicaDegraded",
+        replicas("Kubernetes", "0x60", "1x60"),
+        replicas("Kubernetes", "1x60") | replicas("policy", standby="1x60"),
     ),
 )

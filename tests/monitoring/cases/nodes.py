@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.monitoring.cases.case import Case, Series, degraded
+from tests.monitoring.cases.case import Case, Series, agent_degraded
 
 _OLDEST_DRAIN = "slurm_extender_drained_oldest_timestamp_seconds"
 
@@ -34,8 +34,8 @@ CASES = (
     Case("SlurmExtenderNodeAgentSilent", _agents(), {"slurm_extender_agent_nodes": "0x60"}),
     Case(
         "SlurmExtenderLimitsNotApplied",
-        degraded("guard", "1x60", "node_agent"),
-        degraded("watch of Pods", "1x60", "node_agent"),
+        agent_degraded("guard", "1x60"),
+        agent_degraded("watch of Pods", "1x60"),
     ),
     Case(
         "SlurmExtenderLimitsNotApplied",

@@ -15,10 +15,23 @@ def _queue(idle: int, bound: str = "7x60", waits_for: str = "resources") -> Seri
     }
 
 
+def _granted(pods: int, bound: str = "7x60") -> Series:
+    return {
+        'slurm_extender_waiting_pods{waits_for="binding"}': f"{pods}x60",
+        'slurm_extender_placeholder_transitions_total{state="Bound"}': bound,
+    }
+
+
 CASES = (
     Case("SlurmExtenderQueueStalled", _queue(idle=1), _queue(idle=0), "40m"),
     Case("SlurmExtenderQueueStalled", _queue(idle=1, waits_for="binding"), _queue(1, "0+1x60"), "40m"),
     Case("SlurmExtenderQueueStalled", _queue(idle=9), _queue(idle=9, waits_for="owner"), "40m"),
+    Case("SlurmExtenderBindingStalled", _granted(3), _granted(2)),
+    Case(
+        "SlurmExtenderBindingStalled",
+        {'slurm_extender_waiting_pods{waits_for="binding"}': "3 0 0 0 " * 15},
+        _granted(30, bound="0x12 1x48"),
+    ),
     Case(
         "SlurmExtenderPodsWithoutJob",
         {"slurm_extender_pods_without_job": "1x60"},
