@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from deploy.monitoring.lifetimes import DAYS, HOURS, NearItsEnd, left, unless_renewed_so_late
 from deploy.monitoring.releases import by
 from deploy.monitoring.replicas import LEADING, degraded, of_leader_or_all, of_standby_alone
 from deploy.monitoring.rule import Alert, Group, Severity
@@ -23,13 +24,9 @@ _HAVE_ALERTS: Final = (
 """The components that have an alert of their own."""
 
 
-def _near_its_end(what: str) -> str:
-    """Returns the expression for a fifth of a lifetime; for a day where it is not told how long that
-    was."""
-    ends = f"slurm_extender_{what}_expiration_timestamp_seconds"
-    issued = f"slurm_extender_{what}_issued_timestamp_seconds"
-    left = f"{ends} - time()"
-    return f"min {by()} (({left} < 0.2 * ({ends} - {issued})) or ({left} < 86400 unless {issued}))"
+def _near_its_end(near: NearItsEnd, what: str) -> str:
+    """Returns the expression for what any replica has."""
+    return unless_renewed_so_late(f"min {by()} ({near.of(what)})", what)
 
 
 LEADER: Final = Group(
@@ -54,23 +51,44 @@ LEADER: Final = Group(
             "The extender's leader has changed {{ $value | humanize }} times in half an hour",
             "Replicas end, or cannot renew the Lease in time. Each new leader reads both systems first.",
         ),
+        left("token"),
+        left("certificate"),
         Alert(
             "SlurmExtenderTokenNearItsEnd",
-            _near_its_end("token"),
+            _near_its_end(DAYS, "token"),
             "5m",
             Severity.WARNING,
             "Slurm's token ends in {{ $value | humanizeDuration }}",
-            "Nobody has rotated it in four fifths of its life. When it is over Slurm rejects every"
-            " call.",
+            "Nobody has rotated it in four fifths of its life, or a replica does not get the new one."
+            " When it is over Slurm rejects every call.",
+        ),
+        Alert(
+            "SlurmExtenderTokenEndsSoon",
+            unless_renewed_so_late(of_leader_or_all(HOURS.of("token")), "token"),
+            "1m",
+            Severity.CRITICAL,
+            "Slurm's token ends in {{ $value | humanizeDuration }}: then no Pod gets a job",
+            "It is the token of the leader, or of all replicas. When it is over Slurm rejects every"
+            " call. Mint another, and put it into the Secret: no restart is needed.",
         ),
         Alert(
             "SlurmExtenderCertificateNearItsEnd",
-            _near_its_end("certificate"),
+            _near_its_end(DAYS, "certificate"),
             "5m",
             Severity.WARNING,
             "The webhooks' certificate ends in {{ $value | humanizeDuration }}",
-            "Nobody has renewed it in four fifths of its life. When it is over kube-apiserver rejects"
-            " every Pod that asks for Slurm.",
+            "Nobody has renewed it in four fifths of its life, or a replica does not get the new one."
+            " When it is over kube-apiserver rejects every Pod that asks for Slurm.",
+        ),
+        Alert(  # of any replica: kube-apiserver calls each of them
+            "SlurmExtenderCertificateEndsSoon",
+            _near_its_end(HOURS, "certificate"),
+            "1m",
+            Severity.CRITICAL,
+            "The webhooks' certificate ends in {{ $value | humanizeDuration }}: then no Pod can ask for"
+            " Slurm",
+            "It is the certificate of one replica at least, and kube-apiserver calls all of them. When"
+            " it is over kube-apiserver rejects Pods that ask for Slurm.",
         ),
         Alert(
             "SlurmExtenderFileRejected",

@@ -35,8 +35,8 @@ PLACEMENT: Final = Group(
             "5m",
             Severity.CRITICAL,
             "{{ $value }} Pods have a node from Slurm, and kube-scheduler binds none",
-            "Their jobs run and hold nodes for nothing. kube-scheduler is down, or the one that leads asks a"
-            " replica that cannot bind: that need not be the leader.",
+            "Their jobs run and hold nodes for nothing. kube-scheduler is down, or the one that leads"
+            " asks a replica that cannot bind: that need not be the leader.",
         ),
         Alert(
             "SlurmExtenderPodsWithoutJob",

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 from tests.monitoring.cases.case import Case, Series, replicas
 
 
-def lifetime(what: str, ends: int, issued: int | None = 0) -> Series:
-    """Of a token, or a certificate."""
-    told = {f"slurm_extender_{what}_expiration_timestamp_seconds": f"{ends}x60"}
-    if issued is not None:
-        told[f"slurm_extender_{what}_issued_timestamp_seconds"] = f"{issued}x60"
-    return told
+def lifetime(
+    what: str, *lives: tuple[int, int], replica: str = "a", leads: int = 1, told: bool = True
+) -> Series:
+    """Of tokens, or certificates, one after the other: when each comes, and for how long it lives, in
+    minutes. The last one stays."""
+    ends, issued = "", ""
+    for (since, lasts), until in pairwise((*lives, (180, 0))):
+        times = until[0] - max(0, since) - 1
+        ends += f"{60 * (since + lasts)}x{times} "
+        issued += f"{60 * since}x{times} "
+    of = f'{{instance="{replica}"}}'
+    found = {
+        f"slurm_extender_{what}_expiration_timestamp_seconds{of}": ends,
+        f"slurm_extender_leading{of}": f"{leads}x180",
+    }
+    return found | ({f"slurm_extender_{what}_issued_timestamp_seconds{of}": issued} if told else {})
+
+
+ENDING, LONG = (-2000, 2200), (-2000, 9000)
+"""Of the first one three hours are left."""
+HOURLY = tuple((since, 60) for since in (-30, 25, 80, 135))
+"""Each lives for an hour, and the next one comes after 55 minutes."""
+FORGOTTEN = HOURLY[:2]
+
+
+def _of_lives(what: str, warning: str, page: str) -> Iterable[Case]:
+    yield Case(warning, lifetime(what, (-2000, 2400)), lifetime(what, (-2000, 2700)))
+    yield Case(page, lifetime(what, ENDING), lifetime(what, (-2000, 2400)))
+    yield Case(page, lifetime(what, (-6, 70)), lifetime(what, (-6, 100)), "1h")
+    for alert, minutes in ((page, 57), (warning, 62)):
+        over = f"{FORGOTTEN[-1][0] + minutes}m"
+        yield Case(alert, lifetime(what, *FORGOTTEN), lifetime(what, *HOURLY), over)
+        in_time = f"{HOURLY[2][0] + 54}m"
+        yield Case(alert, lifetime(what, ENDING), lifetime(what, *HOURLY), in_time)
 
 
 CASES = (
@@ -31,17 +62,35 @@ CASES = (
         {"slurm_extender_lease_transitions_total": "1x5 3 5 7 9x60"},
         {"slurm_extender_lease_transitions_total": "1x5 3x60"},
     ),
-    Case("SlurmExtenderTokenNearItsEnd", lifetime("token", 2400), lifetime("token", 36_000), "38m"),
-    Case(
-        "SlurmExtenderTokenNearItsEnd",
-        lifetime("token", 80_000, issued=None),
-        lifetime("token", 180_000, issued=None),
+    *(
+        case
+        for what, alert in (("token", "Token"), ("certificate", "Certificate"))
+        for case in _of_lives(what, f"SlurmExtender{alert}NearItsEnd", f"SlurmExtender{alert}EndsSoon")
     ),
     Case(
-        "SlurmExtenderCertificateNearItsEnd",
-        lifetime("certificate", 2400),
-        lifetime("certificate", 9000),
-        "38m",
+        "SlurmExtenderTokenNearItsEnd",
+        lifetime("token", (0, 1400), told=False),
+        lifetime("token", (0, 3000), told=False),
+    ),
+    Case(  # a standby's kubelet does not bring it the new one
+        "SlurmExtenderTokenEndsSoon",
+        lifetime("token", ENDING),
+        lifetime("token", LONG) | lifetime("token", ENDING, replica="b", leads=0),
+    ),
+    Case(
+        "SlurmExtenderTokenEndsSoon",
+        lifetime("token", ENDING, leads=0) | lifetime("token", ENDING, replica="b", leads=0),
+        lifetime("token", ENDING, leads=0) | lifetime("token", LONG, replica="b", leads=0),
+    ),
+    Case(
+        "SlurmExtenderTokenNearItsEnd",
+        lifetime("token", LONG) | lifetime("token", ENDING, replica="b", leads=0),
+        lifetime("token", LONG) | lifetime("token", LONG, replica="b", leads=0),
+    ),
+    Case(  # webhooks are called of all replicas
+        "SlurmExtenderCertificateEndsSoon",
+        lifetime("certificate", LONG) | lifetime("certificate", ENDING, replica="b", leads=0),
+        lifetime("certificate", LONG) | lifetime("certificate", LONG, replica="b", leads=0),
     ),
     Case(
         "SlurmExtenderFileRejected",
