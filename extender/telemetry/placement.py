@@ -85,6 +85,7 @@ class PlacementTelemetry:
         if handled is not None:
             self._handling.observe(handled)
             self._placement.observe(after.since - after.first_seen)
+            self._states.bound(after)
 
     def throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
         """Notes a change in what the eviction limiter delays. `record`: one more that waits."""

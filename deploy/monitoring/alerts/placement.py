@@ -7,8 +7,9 @@ from deploy.monitoring.rule import Alert, Group, Severity
 
 _FINDINGS: Final = "slurm_extender_audit_findings"
 _AUDITED: Final = "slurm_extender_audit_last_success_timestamp_seconds"
-_WAITING: Final = 'slurm_extender_waiting_pods{waits_for=~"turn|answer|resources|binding"}'
-_BOUND: Final = 'increase(slurm_extender_placeholder_transitions_total{state="Bound"}[15m])'
+_TRANSITIONS: Final = "slurm_extender_placeholder_transitions_total"
+_BOUND: Final = f'increase({_TRANSITIONS}{{state="Bound"}}[15m])'
+_TAKEN: Final = f'increase({_TRANSITIONS}{{state=~"Queued|Allocated"}}[15m])'
 _BINDING: Final = 'slurm_extender_waiting_pods{waits_for="binding"}'
 _SEVERAL: Final = 2
 """One or two Pods may have a Node or a volume that is wrong: the component `Pods that cannot be bound`
@@ -21,13 +22,24 @@ PLACEMENT: Final = Group(
     (
         Alert(
             "SlurmExtenderQueueStalled",
-            f"sum {by()} ({_WAITING}) > 0"
-            f' and sum {by()} (slurm_extender_slurm_nodes{{state="idle"}}) > 0 unless {_MOVES}',
+            f"sum {by('partition')} (slurm_extender_startable_pods) > 0"
+            f" unless sum {by('partition')} (increase(slurm_extender_bound_pods_total[15m])) > 0",
+            "15m",
+            Severity.CRITICAL,
+            "{{ $value }} Pods wait in partition {{ $labels.partition }}, which has idle nodes for them",
+            "No Pod of this partition was bound in half an hour, though whole nodes of it are idle and"
+            " open, and have the CPUs, memory and GRES that these Pods ask for: Slurm does not start"
+            " their jobs.",
+        ),
+        Alert(
+            "SlurmExtenderSubmissionsStalled",
+            f'sum {by()} (slurm_extender_waiting_pods{{waits_for="answer"}}) > 0'
+            f" unless sum {by()} ({_TAKEN}) > 0",
             "15m",
             Severity.WARNING,
-            "{{ $value }} Pods wait, none was bound, and nodes are idle",
-            "No Pod was bound in a quarter of an hour, though Pods wait for resources and whole nodes"
-            " are idle.",
+            "{{ $value }} Pods wait for Slurm to take their jobs, and it takes none",
+            "Slurm has taken no job of a Pod in half an hour: it rejects them for now (a limit,"
+            " MaxJobCount), is slow, or is down. The condition of each such Pod says which.",
         ),
         Alert(
             "SlurmExtenderBindingStalled",

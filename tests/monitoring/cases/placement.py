@@ -7,11 +7,19 @@ from tests.monitoring.cases.case import Case, Series
 _FINDINGS = "slurm_extender_audit_findings"
 
 
-def _queue(idle: int, bound: str = "7x60", waits_for: str = "resources") -> Series:
+def _queue(partition: str, startable: int, bound: str = "7x60") -> Series:
+    of = f'{{partition="{partition}"}}'
     return {
-        f'slurm_extender_waiting_pods{{waits_for="{waits_for}"}}': "3x60",
-        'slurm_extender_placeholder_transitions_total{state="Bound"}': bound,
-        'slurm_extender_slurm_nodes{state="idle"}': f"{idle}x60",
+        f"slurm_extender_startable_pods{of}": f"{startable}x60",
+        f"slurm_extender_bound_pods_total{of}": bound,
+    }
+
+
+def _answers(taken: str) -> Series:
+    return {
+        'slurm_extender_waiting_pods{waits_for="answer"}': "2x60",
+        'slurm_extender_placeholder_transitions_total{state="Queued"}': taken,
+        'slurm_extender_placeholder_transitions_total{state="Allocated"}': "5x60",
     }
 
 
@@ -23,9 +31,21 @@ def _granted(pods: int, bound: str = "7x60") -> Series:
 
 
 CASES = (
-    Case("SlurmExtenderQueueStalled", _queue(idle=1), _queue(idle=0), "40m"),
-    Case("SlurmExtenderQueueStalled", _queue(idle=1, waits_for="binding"), _queue(1, "0+1x60"), "40m"),
-    Case("SlurmExtenderQueueStalled", _queue(idle=9), _queue(idle=9, waits_for="owner"), "40m"),
+    Case("SlurmExtenderQueueStalled", _queue("a", 3), _queue("a", 0), "40m"),
+    Case("SlurmExtenderQueueStalled", _queue("a", 3), _queue("a", 3, "0+1x60"), "40m"),
+    Case(  # another partition is full, or has idle nodes that nobody waits for, or moves
+        "SlurmExtenderQueueStalled",
+        _queue("a", 3) | _queue("b", 0, "0+1x60"),
+        _queue("a", 0) | _queue("b", 3, "0+1x60"),
+        "40m",
+    ),
+    Case(  # an increase from 0, and of the next leader
+        "SlurmExtenderQueueStalled",
+        {'slurm_extender_startable_pods{partition="a"}': "3x60"},
+        _queue("a", 3, "0x33 1x27"),
+        "40m",
+    ),
+    Case("SlurmExtenderSubmissionsStalled", _answers("4x60"), _answers("4x30 5x30"), "40m"),
     Case("SlurmExtenderBindingStalled", _granted(3), _granted(2)),
     Case(
         "SlurmExtenderBindingStalled",
