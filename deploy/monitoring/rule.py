@@ -16,6 +16,8 @@ class Severity(StrEnum):
     """Somebody should look now: Pods do not start, or nobody keeps them apart from jobs."""
     WARNING = "warning"
     """Somebody should look today."""
+    INFO = "info"
+    """Nobody has to look: it says what other alerts cannot see."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def test_an_alert_points_to_its_page() -> None:
         for rule in group["rules"]:
             if "alert" in rule:
                 assert rule["annotations"]["runbook_url"] == f"{RUNBOOKS}{rule['alert']}.md"
-                assert rule["labels"]["severity"] in ("critical", "warning")
+                assert rule["labels"]["severity"] in ("critical", "warning", "info")
 
 
 def test_the_objectives_thresholds_are_buckets() -> None:

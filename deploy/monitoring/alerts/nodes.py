@@ -12,6 +12,8 @@ _LIMITS: Final = "guard|cores of Pods of no job|Slurm's limits of its jobs|other
 """The components of the node agent that keep Pods and jobs apart."""
 _DEGRADED: Final = f'node_agent_component_degraded{{component=~"{_LIMITS}"}}'
 _LOOKED: Final = "node_agent_last_look_timestamp_seconds"
+_WATCHED: Final = f"max {by()} (last_over_time({_LOOKED}[1d]))"
+"""Whether Prometheus reads agents of the release, or did within a day."""
 _AGENTS: Final = f"max {by()} (slurm_extender_agent_nodes)"
 
 NODES: Final = Group(
@@ -30,12 +32,21 @@ NODES: Final = Group(
         ),
         Alert(
             "SlurmExtenderNodeAgentSilent",
-            f"{_AGENTS} - (count {by()} (time() - {_LOOKED} < 180) or 0 * {_AGENTS}) > 0",
+            f"{_AGENTS} - (count {by()} (time() - {_LOOKED} < 180) or 0 * {_AGENTS}) > 0 and {_WATCHED}",
             "10m",
             Severity.WARNING,
             "{{ $value }} node agents are silent",
             "Nodes have an agent's condition, and no agent there answers Prometheus and looks. What"
             " was in force stays so; new Pods get no devices.",
+        ),
+        Alert(
+            "SlurmExtenderNodeAgentsNotWatched",
+            f"{_AGENTS} > 0 unless {_WATCHED}",
+            "1h",
+            Severity.INFO,
+            "{{ $value }} Nodes have a node agent, and Prometheus reads none of them",
+            "Nothing tells where limits are not in force, devices fail, or an agent is silent: these"
+            " alerts go by the agents' own metrics. The chart's monitoring.podMonitor has them read.",
         ),
         Alert(
             "SlurmExtenderLimitsNotApplied",

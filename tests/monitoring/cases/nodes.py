@@ -11,7 +11,7 @@ def _agents(*looks: str) -> Series:
     looked = {
         f'node_agent_last_look_timestamp_seconds{{instance="{n}"}}': v for n, v in enumerate(looks)
     }
-    return {"slurm_extender_agent_nodes": "2x60", **looked}
+    return {"slurm_extender_agent_nodes": "2x120", **looked}
 
 
 CASES = (
@@ -31,7 +31,9 @@ CASES = (
         "67m",
     ),
     Case("SlurmExtenderNodeAgentSilent", _agents("0+60x60", "60x60"), _agents("0+60x60", "0+60x60")),
-    Case("SlurmExtenderNodeAgentSilent", _agents(), {"slurm_extender_agent_nodes": "0x60"}),
+    Case("SlurmExtenderNodeAgentSilent", _agents("0+60x5 _x55"), _agents()),
+    Case("SlurmExtenderNodeAgentsNotWatched", _agents(), _agents("0+60x5 _x115"), "90m"),
+    Case("SlurmExtenderNodeAgentsNotWatched", _agents(), {"slurm_extender_agent_nodes": "0x120"}, "90m"),
     Case(
         "SlurmExtenderLimitsNotApplied",
         agent_degraded("guard", "1x60"),

@@ -8,6 +8,21 @@ https://github.com/slurm-extender/slurm-extender/blob/main/docs/runbooks/
 {{- default (include "slurm-extender.ownRunbooks" .) .Values.monitoring.runbookUrl | trimSuffix "/" }}/
 {{- end -}}
 
+{{/* What the rules cannot see by these values. */}}
+{{- define "slurm-extender.monitoringNotes" -}}
+{{- $monitoring := .Values.monitoring -}}
+{{- if and $monitoring.rules.enabled (not $monitoring.serviceMonitor.enabled) (not .Values.extender.outside.enabled) }}
+
+The alerts go by the extender's metrics, and monitoring.serviceMonitor is off: unless another job of Prometheus reads them
+(port metrics of the Service {{ include "slurm-extender.fullname" . }}), SlurmExtenderNoLeader fires.
+{{- end }}
+{{- if and $monitoring.rules.enabled .Values.nodeAgent.enabled (not .Values.nodeAgent.outside.enabled) (not $monitoring.podMonitor.enabled) }}
+
+Nobody is told where limits are not in force on a Node, or devices have failed: monitoring.podMonitor is off. Set it, or have
+another job of Prometheus read port metrics of the Pods {{ include "slurm-extender.agentName" . }}.
+{{- end }}
+{{- end -}}
+
 {{/* The matchers of this release's metrics in its rules. */}}
 {{- define "slurm-extender.rulesSelector" -}}
 {{- if .Values.monitoring.rules.selector -}}
