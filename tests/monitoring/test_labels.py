@@ -41,12 +41,15 @@ VALUES: dict[str, set[str]] = {
     "error_type": {"no_error"},  # kube-apiserver's: test_real_metrics
     "kind": {*FindingKind},
     "le": {str(each.seconds) for each in OBJECTIVES},
+    "listener": {"admission"},  # these and their like: tests/listeners
     "name": {".+[.]slurm-extender[.]io"},
     "namespace": {"$namespace"},
     "outcome": {"done"},
     "state": {*State, *NodeState, *Share},
-    "status": {"200"},
+    "status": {"200", "5.."},
+    "verb": {"mutate", "validate", "every-pod"},
     "waits_for": {*WaitsFor},
+    "why": {"TLS handshake failed"},
 }
 
 
