@@ -34,6 +34,11 @@ class Alert:
     summary: str
     description: str
 
+    @property
+    def _since(self) -> str:
+        """Says when it began: whoever is called sees when the alert did."""
+        return "" if self.lasts == "0m" else f" It was so for {self.lasts} before the alert began."
+
     def document(self) -> dict[str, Any]:
         """Returns it as it stands in a file of rules."""
         return {
@@ -43,7 +48,7 @@ class Alert:
             "labels": {"severity": self.severity.value},
             "annotations": {
                 "summary": self.summary + WHOSE,
-                "description": self.description,
+                "description": self.description + self._since,
                 "runbook_url": f"{RUNBOOKS}{self.name}.md",
             },
         }
@@ -71,6 +76,11 @@ class Group:
     def document(self) -> dict[str, Any]:
         """Returns it as it stands in a file of rules, and in a PrometheusRule."""
         return {"name": self.name, "rules": [rule.document() for rule in self.rules]}
+
+
+def labelled(expr: str, name: str, value: str) -> str:
+    """Returns an expression whose series have one more label: which of several things it is."""
+    return f'label_replace({expr}, "{name}", "{value}", "", "")'
 
 
 def document(groups: Iterable[Group]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Final
 from deploy.monitoring.lifetimes import DAYS, HOURS, NearItsEnd, left, unless_renewed_so_late
 from deploy.monitoring.releases import by
 from deploy.monitoring.replicas import LEADING, degraded, of_leader_or_all, of_standby_alone
-from deploy.monitoring.rule import Alert, Group, Severity
+from deploy.monitoring.rule import Alert, Group, Severity, labelled
 
 _GONE_WITHIN: Final = "1d"
 """For so long a release that was there is missed."""
@@ -40,8 +40,9 @@ LEADER: Final = Group(
             f" or absent_over_time({LEADING}[{_GONE_WITHIN}])",
             "2m",
             Severity.CRITICAL,
-            "No replica of the extender leads: no Pod is placed",
-            "No replica answers Prometheus, or none holds the Lease and has read both systems.",
+            "No replica of the extender leads: no Pod of Slurm's is placed",
+            "No replica answers Prometheus, or none holds the Lease and has read both systems. What runs"
+            " goes on; where no replica is up at all, Pods that ask for Slurm are rejected.",
         ),
         Alert(
             "SlurmExtenderLeaderFlapping",
@@ -92,12 +93,14 @@ LEADER: Final = Group(
         ),
         Alert(
             "SlurmExtenderFileRejected",
-            f"min {by()} (slurm_extender_policy_good) == 0"
-            f" or min {by()} (slurm_extender_pools_good) == 0",
+            labelled(f"min {by()} (slurm_extender_policy_good) == 0", "file", "policy")
+            + " or "
+            + labelled(f"min {by()} (slurm_extender_pools_good) == 0", "file", "pools"),
             "5m",
             Severity.WARNING,
-            "The file of the policy, or of the pools, is wrong",
-            "What it said last while it was right still counts. The log names the line.",
+            "The file of the {{ $labels.file }} is wrong, and what it says now does not count",
+            "What it said last while it was right still counts. The log names the line. Do not restart"
+            " the extender before it is right.",
         ),
         Alert(
             "SlurmExtenderComponentDegraded",

@@ -35,7 +35,7 @@ NODES: Final = Group(
             f"{_AGENTS} - (count {by()} (time() - {_LOOKED} < 180) or 0 * {_AGENTS}) > 0 and {_WATCHED}",
             "10m",
             Severity.WARNING,
-            "{{ $value }} node agents are silent",
+            "{{ $value }} node agents are silent: Pods with devices do not start there",
             "Nodes have an agent's condition, and no agent there answers Prometheus and looks. What"
             " was in force stays so; new Pods get no devices.",
         ),
@@ -54,7 +54,8 @@ NODES: Final = Group(
             f" or sum {by('node')} (node_agent_pods_with_less_than_their_jobs) > 0",
             "5m",
             Severity.CRITICAL,
-            "On a Node limits are not in force: {{ $labels.node }} {{ $labels.component }}",
+            "Pods and jobs are not kept apart on Node {{ $labels.node }}{{ with $labels.component }}"
+            " ({{ . }}){{ end }}",
             "The kernel or cgroups refuse what the agent tells them, Slurm does not hold its own jobs to"
             " what it granted, or a Pod has less than its job. Pods and jobs may take each other's"
             " devices, cores or memory.",
@@ -64,7 +65,7 @@ NODES: Final = Group(
             f"sum {by('node')} (node_agent_gres_mismatches) > 0",
             "10m",
             Severity.WARNING,
-            "Kubernetes and Slurm count different numbers of devices on {{ $labels.node }}",
+            "Kubernetes and Slurm count different numbers of devices on Node {{ $labels.node }}",
             "slurm.conf's Gres and the kubelet's capacity differ: the node is drained by the agent's"
             " condition.",
         ),
@@ -73,7 +74,7 @@ NODES: Final = Group(
             f"sum {by('node', 'gres')} (node_agent_devices_failed) > 0",
             "5m",
             Severity.WARNING,
-            "{{ $value }} {{ $labels.gres }} of {{ $labels.node }} cannot be used",
+            "{{ $value }} {{ $labels.gres }} of Node {{ $labels.node }} cannot be used",
             "The driver says so, or a device's file is gone. The Node's condition names the device.",
         ),
         Alert(

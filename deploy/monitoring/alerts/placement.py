@@ -3,7 +3,7 @@
 from typing import Final
 
 from deploy.monitoring.releases import by
-from deploy.monitoring.rule import Alert, Group, Severity
+from deploy.monitoring.rule import Alert, Group, Severity, labelled
 
 _FINDINGS: Final = "slurm_extender_audit_findings"
 _AUDITED: Final = "slurm_extender_audit_last_success_timestamp_seconds"
@@ -15,6 +15,8 @@ _SEVERAL: Final = 2
 """One or two Pods may have a Node or a volume that is wrong: the component `Pods that cannot be bound`
 tells of them."""
 _MOVES: Final = f"sum {by()} ({_BOUND}) > 0"
+_REFUSED: Final = 'slurm_extender_drained_nodes{cause="prolog-refused"}'
+_PROLOG_ERRORS: Final = "slurm_extender_prolog_error_nodes"
 _FAILED_GATES: Final = 'increase(slurm_extender_gate_answers_total{answer="failed"}[10m])'
 
 PLACEMENT: Final = Group(
@@ -55,9 +57,8 @@ PLACEMENT: Final = Group(
             f"sum {by()} (slurm_extender_pods_without_job) > 0",
             "5m",
             Severity.WARNING,
-            "{{ $value }} bound Pods have no job in Slurm",
-            "Slurm has lost their jobs and does not start the next ones. It may give their nodes to"
-            " native jobs.",
+            "{{ $value }} Pods run without a job in Slurm, which may give their nodes to others",
+            "Slurm has lost their jobs and does not start the next ones.",
         ),
         Alert(
             "SlurmExtenderJobsWithoutPod",
@@ -73,9 +74,10 @@ PLACEMENT: Final = Group(
             f"sum {by()} (slurm_extender_evictions_throttled) > 0",
             "1m",
             Severity.CRITICAL,
-            "{{ $value }} deletions are held back by the eviction limiter",
-            "So many jobs ended at once that it may be a mistake. They go on as the minute slides on,"
-            " unless somebody stops them.",
+            "So many jobs of Pods ended at once that {{ $value }} Pods' deletions are held back",
+            "It may be a mistake: a partition that was wiped, a Slurm with another state. The eviction"
+            " limiter lets deletions go on at its pace, unless somebody stops them: the runbook has the"
+            " command.",
         ),
         Alert(
             "SlurmExtenderAuditDrift",
@@ -95,13 +97,16 @@ PLACEMENT: Final = Group(
         ),
         Alert(
             "SlurmExtenderPrologGateFailing",
-            f"sum {by()} ({_FAILED_GATES}) > 0"
-            f' or sum {by()} (slurm_extender_drained_nodes{{cause="prolog-refused"}}) > 0'
-            f" or sum {by()} (slurm_extender_prolog_error_nodes) > 0",
+            labelled(f"sum {by()} ({_FAILED_GATES}) > 0", "why", "gates that got no answer")
+            + " or "
+            + labelled(f"sum {by()} ({_REFUSED}) > 0", "why", "nodes that a gate has drained")
+            + " or "
+            + labelled(f"sum {by()} ({_PROLOG_ERRORS}) > 0", "why", "nodes that Slurm has drained"),
             "10m",
             Severity.WARNING,
-            "Nodes' gates get no answer, or have drained nodes",
-            "Native jobs fail in their Prolog, and their nodes are drained.",
+            "Native jobs fail in their Prolog: {{ $value | humanize }} {{ $labels.why }}",
+            "The Prolog's gate asks whether Pods are still on a node. Batch jobs are requeued, srun and"
+            " salloc end, and a node that is drained takes no jobs.",
         ),
     ),
 )

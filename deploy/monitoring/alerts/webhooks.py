@@ -1,4 +1,4 @@
-"""Alerts about the extender's webhooks: by what kube-apiserver tells, and by what it sees itself.
+"""Alerts about the extender's webhooks: by kube-apiserver's metrics, and by the extender's own.
 
 kube-apiserver's metrics are in no namespace of the release: a cluster has one. It alone can tell that it
 reaches no replica.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 Series = dict[str, str]
 
-_BROKEN, WELL = "broken", "well"
+BROKEN, WELL = "broken", "well"
 """Names of clusters."""
 _NAMESPACE = "slurm"
 
@@ -40,14 +40,14 @@ class Case(NamedTuple):
 
     @property
     def _both(self) -> Series:
-        return _of(self.fires, _BROKEN) | _of(self.quiet, WELL)
+        return _of(self.fires, BROKEN) | _of(self.quiet, WELL)
 
     @property
     def _named(self) -> str:
         """kube-apiserver is in no namespace of a release."""
         if all(series.startswith("apiserver_") for series in self.fires):
-            return f'{{cluster="{_BROKEN}"}}'
-        return f'{{cluster="{_BROKEN}",namespace="{_NAMESPACE}"}}'
+            return f'{{cluster="{BROKEN}"}}'
+        return f'{{cluster="{BROKEN}",namespace="{_NAMESPACE}"}}'
 
 
 def _of(series: Series, cluster: str) -> Series:
