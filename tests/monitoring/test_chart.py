@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from deploy.local.chart import NAMESPACE, Rendered, Values, template
+from deploy.local.chart import CHART, NAMESPACE, Rendered, Values, template
 from deploy.local.errors import ClusterError
 from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
@@ -171,3 +172,24 @@ def test_targets_are_what_the_chart_makes() -> None:
     assert {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"} in endpoint[
         "relabelings"
     ]
+
+
+# What is said after an install
+
+
+def notes(**monitoring: Any) -> str:
+    """Helm's notes, as `helm install` would print them."""
+    values = with_needed({"monitoring": monitoring})
+    command = [str(helm(silent)), "install", "a", str(CHART), "--dry-run=client", "--values", "-"]
+    done = subprocess.run(
+        command, input=yaml.safe_dump(values), capture_output=True, text=True, check=True
+    )
+    return done.stdout.partition("\nNOTES:\n")[2]
+
+
+def test_notes_tell_what_alerts_cannot_see() -> None:
+    nobody, agents = "monitoring.serviceMonitor is off", "monitoring.podMonitor is off"
+    assert [words in notes(rules=ON["rules"]) for words in (nobody, agents)] == [True, True]
+    watched = notes(rules=ON["rules"], serviceMonitor=ON["serviceMonitor"], podMonitor=ON["podMonitor"])
+    assert [words in watched for words in (nobody, agents)] == [False, False]
+    assert [words in notes() for words in (nobody, agents)] == [False, False]

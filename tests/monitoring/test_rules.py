@@ -17,6 +17,7 @@ from deploy.monitoring.__main__ import FOLDER, files
 from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.expressions import metrics_in, selected
 from deploy.monitoring.objectives import OBJECTIVES
+from deploy.monitoring.panel import Dashboard
 from deploy.monitoring.rule import RUNBOOKS
 from deploy.monitoring.rules import ALERTS, GROUPS
 from extender.telemetry.catalogue import METRICS
@@ -167,6 +168,16 @@ def test_panels_do_not_overlap_and_have_ids_of_their_own(file: Path) -> None:
         assert max(x for x, _ in cells) < 24
         taken |= cells
         assert panel["title"]
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each.name)
+def test_a_dashboard_is_about_the_releases_that_are_chosen(dashboard: Dashboard) -> None:
+    variables = [each["name"] for each in dashboard.document()["templating"]["list"]]
+    assert variables == ["datasource", "cluster", "namespace"]
+    for expr in dashboard.expressions:
+        ours = [name for name in metrics_in(expr) if name.startswith(("slurm_extender", "node_agent"))]
+        assert expr.count('{cluster=~"$cluster",namespace=~"$namespace"') == len(ours), expr
+        assert expr.count('cluster=~"$cluster"') >= 1, expr
 
 
 # Names of metrics in expressions
