@@ -1,7 +1,7 @@
 """When the life of a token or a certificate is so near its end that somebody has to act.
 
 What was as near its end before, within a day, and was renewed does not count: that is how it is rotated.
-A share of its life alone would call people for what lives for an hour and is renewed every 55 minutes.
+A share of its life alone would call people for what lives for an hour and is renewed every 57 minutes.
 """
 
 from dataclasses import dataclass

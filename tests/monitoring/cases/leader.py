@@ -28,8 +28,8 @@ def lifetime(
 
 ENDING, LONG = (-2000, 2200), (-2000, 9000)
 """Of the first one three hours are left."""
-HOURLY = tuple((since, 60) for since in (-30, 25, 80, 135))
-"""Each lives for an hour, and the next one comes after 55 minutes."""
+HOURLY = tuple((since, 60) for since in (-30, 27, 84, 141))
+"""Each lives for an hour, and the next one comes after 57 minutes."""
 FORGOTTEN = HOURLY[:2]
 
 
@@ -37,10 +37,10 @@ def _of_lives(what: str, warning: str, page: str) -> Iterable[Case]:
     yield Case(warning, lifetime(what, (-2000, 2400)), lifetime(what, (-2000, 2700)))
     yield Case(page, lifetime(what, ENDING), lifetime(what, (-2000, 2400)))
     yield Case(page, lifetime(what, (-6, 70)), lifetime(what, (-6, 100)), "1h")
-    for alert, minutes in ((page, 57), (warning, 62)):
+    for alert, minutes in ((page, 58), (warning, 63)):
         over = f"{FORGOTTEN[-1][0] + minutes}m"
         yield Case(alert, lifetime(what, *FORGOTTEN), lifetime(what, *HOURLY), over)
-        in_time = f"{HOURLY[2][0] + 54}m"
+        in_time = f"{HOURLY[2][0] + 56}m"
         yield Case(alert, lifetime(what, ENDING), lifetime(what, *HOURLY), in_time)
 
 
