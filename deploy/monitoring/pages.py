@@ -17,7 +17,8 @@ def _alerts() -> Iterator[str]:
     yield from table_head("alert", "severity", "after", "what it says")
     for alert in ALERTS:
         link = f"[{alert.name}](runbooks/{alert.name}.md)"
-        yield table_row(link, alert.severity, alert.lasts, alert.summary)
+        summary = alert.summary.replace("|", r"\|")  # else it ends the cell
+        yield table_row(link, alert.severity, alert.lasts, summary)
 
 
 def _objectives() -> Iterator[str]:
