@@ -98,6 +98,12 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "slurm-extender.agentA
 {{- end -}}
 {{- end -}}
 
+{{/* kube-scheduler's image: of the cluster's release, unless the values say otherwise. */}}
+{{- define "slurm-extender.schedulerImage" -}}
+{{- $tag := printf "v%s" (include "slurm-extender.kubernetesVersion" .) -}}
+{{- include "slurm-extender.image" (list . .Values.scheduler.image $tag) -}}
+{{- end -}}
+
 {{/* What restricted Pod Security wants of a container, and a little more. */}}
 {{- define "slurm-extender.restrictedContainer" -}}
 allowPrivilegeEscalation: false
