@@ -10,7 +10,7 @@ from deploy.local.chart import RELEASE, Manifest, Rendered
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
 from extender.settings import Settings
-from tests.chart.matrix import MATRIX, with_needed
+from tests.chart.matrix import MATRIX, UNINSTALL, with_needed
 
 pytestmark = pytest.mark.real  # Helm is built, once
 
@@ -62,3 +62,18 @@ def test_a_probe_by_name_names_a_port_of_its_own_container(case: str) -> None:
         for container in containers(workload).values():
             asked = {container[probe]["httpGet"]["port"] for probe in PROBES}
             assert {port for port in asked if isinstance(port, str)} <= ports(container).keys()
+
+
+def test_pods_go_to_nodes_of_linux_and_to_others_where_a_value_says_so() -> None:
+    values = {"extender": {"nodeSelector": {"kubernetes.io/os": "other", "a": "b"}}}
+    for given, selector in (
+        ({}, {"kubernetes.io/os": "linux"}),
+        (values, values["extender"]["nodeSelector"]),
+    ):
+        chart = Rendered.of(helm(silent), with_needed({**UNINSTALL, **given}))
+        for kind, suffix in (("Deployment", ""), ("Job", "-uninstall"), ("Pod", "-check")):
+            workload = chart.find(kind, f"{RELEASE}{suffix}")
+            spec = workload["spec"] if kind == "Pod" else workload["spec"]["template"]["spec"]
+            assert spec["nodeSelector"] == selector
+        agents = chart.find("DaemonSet", f"{RELEASE}-node-agent")["spec"]["template"]["spec"]
+        assert agents["nodeSelector"] == {"kubernetes.io/os": "linux"}

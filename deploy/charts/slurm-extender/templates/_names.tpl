@@ -125,6 +125,11 @@ seccompProfile: {type: RuntimeDefault}
 {{- printf "%d.%d.%d" $version.Major $version.Minor $version.Patch -}}
 {{- end -}}
 
+{{/* Which Nodes a Pod may go to: those of a value, of Linux unless that says otherwise. */}}
+{{- define "slurm-extender.nodeSelector" -}}
+{{- merge (dict) . (dict "kubernetes.io/os" "linux") | toYaml }}
+{{- end -}}
+
 {{/* The annotations and labels of what is made once the release is gone: [root, weight]. */}}
 {{- define "slurm-extender.uninstallHook" -}}
 annotations:
