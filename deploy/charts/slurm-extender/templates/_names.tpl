@@ -130,6 +130,15 @@ seccompProfile: {type: RuntimeDefault}
 {{- merge (dict) . (dict "kubernetes.io/os" "linux") | toYaml }}
 {{- end -}}
 
+{{/* The annotations and labels of what a `helm test` needs: [root, weight]. */}}
+{{- define "slurm-extender.checkHook" -}}
+annotations:
+  helm.sh/hook: test
+  helm.sh/hook-weight: {{ index . 1 | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+labels: {{- include "slurm-extender.componentLabels" (list (index . 0) "check") | nindent 2 }}
+{{- end -}}
+
 {{/* The annotations and labels of what is made once the release is gone: [root, weight]. */}}
 {{- define "slurm-extender.uninstallHook" -}}
 annotations:
