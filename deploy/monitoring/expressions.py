@@ -1,7 +1,7 @@
-"""The metrics that an expression of PromQL names."""
+"""The metrics that an expression of PromQL names, and the matchers that each of them gets."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 _DROPPED: Final = (
@@ -18,10 +18,30 @@ _GROUPINGS: Final = frozenset({"by", "without", "on", "ignoring", "group_left", 
 
 def metrics_in(expr: str) -> Iterator[str]:
     """Yields the names of metrics in an expression, with _bucket, _count and _sum where they have it."""
+    return (found[0] for found in _metrics(expr))
+
+
+def selected(expr: str, matchers: Callable[[str], str]) -> str:
+    """Returns the expression in which each metric has more matchers, by its name: 'a="b"'; "": none."""
+    at, parts = 0, []
+    for found in _metrics(expr):
+        more = matchers(found[0])
+        has_some = expr.startswith("{", found.end())
+        parts.append(expr[at : found.end()])
+        at = found.end() + has_some
+        if more:
+            parts.append(f"{{{more}," if has_some else f"{{{more}}}")
+        else:
+            parts.append("{" * has_some)
+    return "".join([*parts, expr[at:]])
+
+
+def _metrics(expr: str) -> Iterator[re.Match[str]]:
+    """Yields where the names are."""
     for dropped in _DROPPED:
-        expr = re.sub(dropped, " ", expr)
+        expr = re.sub(dropped, lambda found: " " * len(found[0]), expr)
     for found in _NAME.finditer(expr):
         name, number = found[0], expr[: found.start()][-1:].isdigit()
         called = _CALLED.match(expr, found.end())
         if not (called or number or name.lower() in _WORDS or name in _GROUPINGS):
-            yield name
+            yield found

@@ -8,6 +8,7 @@ chapter 5): the long one shows that it matters, the short one that it goes on.
 from dataclasses import dataclass
 from typing import Final
 
+from deploy.monitoring.releases import by, on
 from deploy.monitoring.rule import Alert, Group, Recording, Severity
 
 WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
@@ -74,16 +75,16 @@ class Objective:
         )
 
     def _slow(self, window: str) -> str:
-        soon = f'sum(rate({self.metric}_bucket{{le="{self.seconds}"}}[{window}]))'
-        return f"1 - {soon} / sum(rate({self.metric}_count[{window}]))"
+        soon = f'sum {by()} (rate({self.metric}_bucket{{le="{self.seconds}"}}[{window}]))'
+        return f"1 - {soon} / sum {by()} (rate({self.metric}_count[{window}]))"
 
     def _burns(self, rates: tuple[tuple[float, str, str], ...], volume: str) -> str:
         pairs = (
             " and ".join(f"{self.ratio(each)} > {rate * self.budget:g}" for each in (long, short))
             for rate, long, short in rates
         )
-        enough = f"sum(increase({self.metric}_count[{volume}])) > {_FEW[volume]}"
-        return f"({' or '.join(f'({pair})' for pair in pairs)}) and on() {enough}"
+        enough = f"sum {by()} (increase({self.metric}_count[{volume}])) > {_FEW[volume]}"
+        return f"({' or '.join(f'({pair})' for pair in pairs)}) and {on()} {enough}"
 
 
 OBJECTIVES: Final = (

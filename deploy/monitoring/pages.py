@@ -17,7 +17,8 @@ def _alerts() -> Iterator[str]:
     yield from table_head("alert", "severity", "after", "what it says")
     for alert in ALERTS:
         link = f"[{alert.name}](runbooks/{alert.name}.md)"
-        yield table_row(link, alert.severity, alert.lasts, alert.summary)
+        summary = alert.summary.replace("|", r"\|")  # else it ends the cell
+        yield table_row(link, alert.severity, alert.lasts, summary)
 
 
 def _objectives() -> Iterator[str]:
@@ -28,7 +29,7 @@ def _objectives() -> Iterator[str]:
 
 _PARTS: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "node_agent/figures.py": _agents_metrics,
-    "deploy/monitoring/alerts.py": _alerts,
+    "deploy/monitoring/alerts": _alerts,
     "deploy/monitoring/objectives.py": _objectives,
 }
 """What each part is made from, and the function that makes its lines."""

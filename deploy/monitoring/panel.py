@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+from deploy.monitoring.releases import SOURCE, of_chosen, variables
+
 _COLUMNS: Final = 24
 _WIDE, _NARROW, _HIGH, _LOW = 8, 4, 8, 4
 _TAG: Final = "slurm-extender"
@@ -47,15 +48,15 @@ class Panel:
             "type": "stat" if self.is_now else "timeseries",
             "title": self.title,
             "description": self.words,
-            "datasource": _SOURCE,
+            "datasource": SOURCE,
             "gridPos": {"x": x, "y": y, "w": width, "h": height},
             "fieldConfig": {"defaults": self._field(), "overrides": []},
             "options": self._options(),
             "targets": [
                 {
                     "refId": chr(ord("A") + index),
-                    "datasource": _SOURCE,
-                    "expr": query.expr,
+                    "datasource": SOURCE,
+                    "expr": of_chosen(query.expr),
                     "legendFormat": query.legend or "__auto",
                     "instant": self.is_now,
                     "range": not self.is_now,
@@ -101,10 +102,10 @@ class Dashboard:
 
     @property
     def expressions(self) -> Iterator[str]:
-        """Yields every expression."""
+        """Yields every expression, for the releases that are chosen."""
         for row in self.rows:
             for panel in row.panels:
-                yield from (query.expr for query in panel.queries)
+                yield from (of_chosen(query.expr) for query in panel.queries)
 
     def document(self) -> dict[str, Any]:
         """Returns it as Grafana imports it."""
@@ -119,7 +120,7 @@ class Dashboard:
             "refresh": "30s",
             "time": {"from": "now-6h", "to": "now"},
             "timezone": "",
-            "templating": {"list": [_datasource()]},
+            "templating": {"list": [_datasource(), *variables()]},
             "annotations": {"list": []},
             "links": [
                 {

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from deploy.monitoring.releases import WHOSE, of_releases
+
 RUNBOOKS: Final = "https://github.com/slurm-extender/slurm-extender/blob/main/docs/runbooks/"
 """Where the runbooks are; the chart's value monitoring.runbookUrl takes its place."""
 
@@ -14,12 +16,15 @@ class Severity(StrEnum):
     """Somebody should look now: Pods do not start, or nobody keeps them apart from jobs."""
     WARNING = "warning"
     """Somebody should look today."""
+    INFO = "info"
+    """Nobody has to look: it says what other alerts cannot see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A rule that fires. Of its words `summary` is one line, and `description` has what is to be known
-    at once; both may use Prometheus' templates."""
+    """A rule that fires, for each release by itself. Of its words `summary` is one line, which the
+    release is added to, and `description` has what is to be known at once; both may use Prometheus'
+    templates."""
 
     name: str
     expr: str
@@ -29,16 +34,21 @@ class Alert:
     summary: str
     description: str
 
+    @property
+    def _since(self) -> str:
+        """Says when it began: whoever is called sees when the alert did."""
+        return "" if self.lasts == "0m" else f" It was so for {self.lasts} before the alert began."
+
     def document(self) -> dict[str, Any]:
         """Returns it as it stands in a file of rules."""
         return {
             "alert": self.name,
-            "expr": self.expr,
+            "expr": of_releases(self.expr),
             "for": self.lasts,
             "labels": {"severity": self.severity.value},
             "annotations": {
-                "summary": self.summary,
-                "description": self.description,
+                "summary": self.summary + WHOSE,
+                "description": self.description + self._since,
                 "runbook_url": f"{RUNBOOKS}{self.name}.md",
             },
         }
@@ -53,7 +63,7 @@ class Recording:
 
     def document(self) -> dict[str, Any]:
         """Returns it as it stands in a file of rules."""
-        return {"record": self.name, "expr": self.expr}
+        return {"record": self.name, "expr": of_releases(self.expr)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +78,11 @@ class Group:
         return {"name": self.name, "rules": [rule.document() for rule in self.rules]}
 
 
+def labelled(expr: str, name: str, value: str) -> str:
+    """Returns an expression whose series have one more label: which of several things it is."""
+    return f'label_replace({expr}, "{name}", "{value}", "", "")'
+
+
 def document(groups: Iterable[Group]) -> dict[str, Any]:
     """Returns a file of rules; the `spec` of a PrometheusRule is the same."""
     return {"groups": [group.document() for group in groups]}
-
-
-def degraded(component: str) -> str:
-    """Returns the expression that holds for each component in trouble whose name matches a regular
-    expression (RE2, of the whole name), whichever replica says so."""
-    return f'max by (component) (slurm_extender_component_degraded{{component=~"{component}"}}) == 1'

@@ -7,7 +7,8 @@ cd "$(dirname "$0")"
 begin
 idle_node "$PARTITION"
 ! scontrol show reservation a-reservation >/dev/null 2>&1 ||
-    fail "there is a reservation a-reservation already"
+    fail "there is a reservation a-reservation already: of a run before this?" \
+        "scontrol delete ReservationName=a-reservation"
 
 say "For whom the node is to be reserved: whose a Pod's job is, one that has just been made says."
 apply without.yaml

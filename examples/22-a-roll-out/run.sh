@@ -6,6 +6,8 @@ cd "$(dirname "$0")"
 
 begin
 [ -n "${ROLL_OUT:-}" ] && [ -n "${ROLL_BACK:-}" ] || skip "ROLL_OUT and ROLL_BACK are no commands"
+pool=${POOL:-}
+[ -n "$pool" ] || skip "POOL names no pool: all of its slurmd Pods are replaced, so you choose it"
 POOL_NAMESPACE=${POOL_NAMESPACE:-slurm-nodes}
 
 roll_back() {
@@ -22,18 +24,14 @@ revision_of() {
     revisions | sed -n "s/^$1 //p"
 }
 
-pool=$(kubectl get pods -n "$POOL_NAMESPACE" -l slurm-extender.io/pool \
-    -o 'jsonpath={.items[0].metadata.labels.slurm-extender\.io/pool}' 2>/dev/null) || pool=""
-[ -n "$pool" ] || skip "no slurmd Pods in namespace $POOL_NAMESPACE"
-POOL=${POOL:-$pool}
-idle_node "$POOL"
-nodes=$(revisions | grep -c .)
+nodes=$(revisions | grep -c .) || skip "no slurmd Pods of pool $pool run in namespace $POOL_NAMESPACE"
 [ "$nodes" -gt 1 ] || skip "pool $pool has one Node only"
+idle_node "$PARTITION"
 old=$(revision_of "$of_kubernetes")
-[ -n "$old" ] || skip "node $NODE of partition $POOL is not in pool $pool"
+[ -n "$old" ] || skip "node $NODE of partition $PARTITION is not in pool $pool: set PARTITION"
 
 say "A native job runs on $NODE, and the pool gets another template."
-native --partition="$POOL" --nodelist="$NODE"
+native --partition="$PARTITION" --nodelist="$NODE"
 run kubectl get pods -n "$POOL_NAMESPACE" -L slurm-extender.io/revision
 run sh -c "$ROLL_OUT"
 later roll_back

@@ -102,7 +102,7 @@ def shared_ids(findings: Iterable[Finding], ids: JobIdRange) -> str | None:
         f"jobs of other Kubernetes clusters have ids of this one's range ({ids.first} to {ids.end - 1}),"
         " and a leader that begins reads them one by one: give each cluster a part of the ids"
         " (SLURM_EXTENDER_JOB_ID_FIRST, SLURM_EXTENDER_JOB_ID_END); of a cluster that is no more end the"
-        " jobs (slurm-extender-audit names them)"
+        " jobs (`slurm-extender audit` names them)"
     )
 
 

@@ -3,13 +3,12 @@
 It has two sources. The configuration of the kube-scheduler that asks this replica, where its file is
 known: whether it would evict so. And kube-scheduler's own Events: each Pod that it evicts has one
 (`Preempted`), which names the Pod that it was evicted for by its uid. For a managed Pod /preempt offers
-no victims (`preempt.route`), so one such Event proves that /preempt was not asked. Source of the
-Event's words, 1.31 and 1.37: k8s.io/kubernetes pkg/scheduler/framework/preemption. (`related` is empty
-there in 1.37. For a PodGroup nobody asks /preempt, and /filter has let it in.)
+no victims (`preempt.route`), so one such Event proves that /preempt was not asked. (`related` is empty
+there in 1.37. For a PodGroup nobody asks /preempt, and /filter has let it in.) Others may write such
+Events, too: how often kube-apiserver is asked for the Pod that one names does not grow with them.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ import structlog
 
 from extender.kube_scheduler import file as scheduler_file
 from extender.kube_scheduler.configuration import unsafe_preemption
+from extender.kube_scheduler.evictions import Eviction, Preemptor, Turns
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
@@ -27,21 +27,24 @@ from kubernetes_client.watch import ResourceWatch
 from service.health import Health
 from service.periodic import periodically
 from service.watched_file import Stamp, stamp
-from wellknown.log_fields import PodName, about
+from wellknown.log_fields import about
 
 PART: Final = "preemption"
 """The part of health for it."""
 _WATCH: Final = "watch of Events"
+_LOOKS: Final = "Events of evictions"
 _LOOK_S: Final = 5.0
 _RETRY_S: Final = 5.0
+_PAUSE_S: Final = 1.0
+"""Between two preemptors that are looked for, by two lists at most."""
+_MOST: Final = 500
+"""How many preemptors of one namespace's Pods wait to be looked for, and victims of each."""
 _LASTS_S: Final = 600.0
 """How long an eviction is trouble: a person corrects kube-scheduler, and no Event says so."""
 _CURE: Final = (
     "; disable DefaultPreemption in kube-scheduler's profile, or give slurm-extender's entry in its"
     " `extenders` `preemptVerb: preempt`"
 )
-
-_BY: Final = re.compile(r"Preempted by pod (?P<uid>\S+) on node (?P<node>\S+)")
 
 log = structlog.get_logger()
 
@@ -69,7 +72,8 @@ class PreemptionCheck:
         selector = f"reason=Preempted,reportingComponent={translation.scheduler_name}"
         self._watch = ResourceWatch(kubernetes, "events", selector, partial(health.says, _WATCH))
         self._known: set[str] = set()
-        """The uids of the Events that have been looked at."""
+        """The uids of the Events that were heard of."""
+        self._turns = Turns(_MOST)
         self._stamp: Stamp | None = None
         self._configured: str | None = None
         self._seen: str | None = None
@@ -80,6 +84,7 @@ class PreemptionCheck:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(periodically(self.look, _LOOK_S))
             tasks.create_task(self._follow())
+            tasks.create_task(self._look_for_preemptors())
 
     def look(self) -> None:
         """Looks at the file, if it has changed, and says what is wrong now."""
@@ -89,39 +94,62 @@ class PreemptionCheck:
         words = self._configured or self._seen
         self._health.says(PART, words and words + _CURE, alarm=True)
 
-    async def judge(self, event: Manifest) -> None:
-        """Notes the eviction that an Event tells, where it was for a managed Pod. Raises
-        KubernetesError."""
-        by = _BY.match(event.get("message") or "")
-        if by is None or event["metadata"]["uid"] in self._known:
+    def hears(self, event: Manifest) -> None:
+        """Notes the eviction that an Event tells, once; it is looked at in its turn."""
+        uid, eviction = event["metadata"]["uid"], Eviction.of(event)
+        if eviction is None or uid in self._known:
             return
-        preemptor = await self._preemptor(by["uid"], by["node"])
-        self._known.add(event["metadata"]["uid"])
-        victim, everything = PodName.of(event["involvedObject"]), self._translation.scope.everything
-        if preemptor is None and everything:  # no Pod of this profile is another's
-            self._note(victim, f"the Pod with uid {by['uid']}")
-        if preemptor is not None and self._translation.manages(preemptor):
-            metadata = preemptor["metadata"]
-            self._note(victim, f"{metadata['namespace']}/{metadata['name']}")
+        self._known.add(uid)
+        if not self._turns.add(eviction):
+            namespace = eviction.victim.namespace
+            words = f"namespace {namespace} has more of them than are looked at: who writes them?"
+            self._health.says(_LOOKS, words)
 
-    async def _preemptor(self, uid: str, node: str) -> Manifest | None:
+    async def _look_for_preemptors(self) -> None:
+        """Looks for one after the other, and again after an outage."""
+        while True:
+            named = await self._turns.next()
+            try:
+                manifest = await self._preemptor(named)
+            except KubernetesError as error:
+                self._health.says(_LOOKS, error)
+            else:
+                self._turns.over(named)
+                self._judge(named, manifest)
+                if not self._turns:
+                    self._health.says(_LOOKS, None)
+            await asyncio.sleep(_PAUSE_S)
+
+    def _judge(self, named: Preemptor, manifest: Manifest | None) -> None:
+        """Notes the Pods that went for a managed one."""
+        if manifest is None:
+            if self._translation.scope.everything:  # no Pod of this profile is another's
+                self._note(named, f"the Pod with uid {named.uid}")
+        elif self._translation.manages(manifest):
+            metadata = manifest["metadata"]
+            self._note(named, f"{metadata['namespace']}/{metadata['name']}")
+
+    async def _preemptor(self, named: Preemptor) -> Manifest | None:
         """Returns a Pod that kube-scheduler has nominated for a Node, or bound there since; None where
         it has gone on, or is gone."""
         name = self._translation.scheduler_name
         for field in ("status.nominatedNodeName", "spec.nodeName"):
-            listed = await self._kubernetes.list("pods", f"{field}={node},spec.schedulerName={name}")
+            selector = f"{field}={named.node},spec.schedulerName={name}"
+            listed = await self._kubernetes.list("pods", selector)
             found: Sequence[Manifest] = listed.get("items") or ()
             for manifest in found:
-                if manifest["metadata"]["uid"] == uid:
+                if manifest["metadata"]["uid"] == named.uid:
                     return manifest
         return None
 
-    def _note(self, victim: PodName, preemptor: str) -> None:
+    def _note(self, named: Preemptor, preemptor: str) -> None:
         """There may be hundreds at once: the first of them is trouble, and the metric counts all."""
-        self._counted()
-        log.warning("evicted by kube-scheduler", **about(victim), preemptor=preemptor)
+        for victim in named.victims:
+            self._counted()
+            log.warning("evicted by kube-scheduler", **about(victim), preemptor=preemptor)
         self._seen_at = self._clock()
         if self._seen is None:
+            victim = named.victims[0]
             self._seen = (
                 f"kube-scheduler has evicted {victim.namespace}/{victim.name} for {preemptor}, which is"
                 " Slurm's to place, and has not asked /preempt"
@@ -154,8 +182,5 @@ class PreemptionCheck:
         async for change in self._watch.changes():
             if change.gone:
                 self._known.discard(change.manifest["metadata"]["uid"])
-                continue
-            try:
-                await self.judge(change.manifest)
-            except KubernetesError as error:
-                self._health.says(_WATCH, error)
+            else:
+                self.hears(change.manifest)

@@ -121,6 +121,7 @@ class Leader:
                     *(lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally),
                     *(lambda: pools.states, lambda: demand.demand),
                     CapacityNow(lambda: replica.slurm_nodes.newest, replica.view),
+                    replica.view,
                 )
             ),
             replica.cluster.telling(lambda view: dispatcher.feed(ClusterObserved(view))),

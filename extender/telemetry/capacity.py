@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from extender.cluster.slurm_nodes import Reading
 from extender.cluster.view import ClusterView
+from extender.telemetry.partitions import IdleNodes, idle_nodes
 from slurm_client import gres
 from slurm_client.model import Node
 from wellknown.resources import MEBIBYTE
@@ -47,10 +48,12 @@ class Capacity:
     """How many nodes Slurm itself has drained since their Prolog failed."""
     agents: int = 0
     """On how many Nodes a node agent is at work."""
+    idle: IdleNodes = field(default_factory=dict)
 
     @classmethod
     def of(cls, nodes: Iterable[Node], view: ClusterView) -> "Capacity":
         """Returns that of all of Slurm's nodes."""
+        nodes = tuple(nodes)
         states: Counter[NodeState] = Counter()
         cpus: Counter[Share] = Counter()
         gpus: Counter[Share] = Counter()
@@ -67,7 +70,7 @@ class Capacity:
             _divide(memory, left, *(MEBIBYTE * amount for amount in memory_mb))
             errors += node.reason.startswith(_PROLOG_ERROR)
         agents = sum(node.has_agent for node in view.nodes.values())
-        return cls(states, cpus, gpus, memory, errors, agents)
+        return cls(states, cpus, gpus, memory, errors, agents, idle_nodes(nodes, view))
 
 
 def _state(node: Node) -> NodeState:

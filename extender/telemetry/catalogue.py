@@ -239,6 +239,20 @@ OLDEST: Final = Metric(
     "For how long has the Pod waited that has waited longest?",
     ("waits_for",),
 )
+STARTABLE: Final = Metric(
+    "slurm_extender_startable_pods",
+    "gauge",
+    "Pods in Slurm's queue that would fit on a node of their partition that is idle as a whole.",
+    "Does Slurm leave nodes idle that Pods wait for? In which partition?",
+    ("partition",),
+)
+BOUND_PODS: Final = Metric(
+    "slurm_extender_bound_pods_total",
+    "counter",
+    "Pods that were bound, by the partitions that they had asked for: one of several in each of them.",
+    "Does the queue of a partition move?",
+    ("partition",),
+)
 KEPT_BACK: Final = Metric(
     "slurm_extender_kept_back",
     "gauge",

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from extender.cluster.view import ClusterView
 from extender.node_sync.drain_decision import Tally, Why
 from extender.placement.kept_back import REASONS
 from extender.pools.demand import Demand
@@ -17,6 +18,7 @@ from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.telemetry import catalogue
 from extender.telemetry.capacity import Capacity, NodeState, Share
+from extender.telemetry.partitions import Wanted, partitions_of, startable
 from extender.telemetry.waiting import WaitsFor, waits_for
 from extender.unmanaged.adoption import Stage
 from service.metrics import Metric
@@ -37,6 +39,7 @@ class Sources:
     pools: Callable[[], Mapping[str, PoolState]] = dict
     demand: Callable[[], Mapping[str, Demand]] = dict
     capacity: Callable[[], Capacity] = _nothing
+    view: Callable[[], ClusterView] = ClusterView
 
 
 class LeaderStates(Collector):
@@ -44,19 +47,39 @@ class LeaderStates(Collector):
 
     def __init__(self) -> None:
         self._sources = Sources()
+        self._bound: Counter[str | None] = Counter()
+        """How many Pods were bound while this replica led, by the partition that they asked for."""
 
     def count(self, sources: Sources = Sources()) -> None:
         """From now on these are counted; by default nothing."""
         self._sources = sources
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def bound(self, record: Placeholder) -> None:
+        """Counts a Pod that was bound now."""
+        self._bound[record.request.job.partition] += 1
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         sources = self._sources
+        capacity, view = sources.capacity(), sources.view()
         yield from _pods(sources.placeholders())
+        yield _startable(sources.placeholders(), capacity, view)
+        yield self._bound_pods(view)
         yield _counted(catalogue.ADOPTED, Stage, sources.adopted_pods())
         yield from _drains(sources.nodes())
-        yield from _capacity(sources.capacity())
+        yield from _capacity(capacity)
         yield from _pools(sources.pools())
         yield from _demand(sources.demand())
+
+    def _bound_pods(self, view: ClusterView) -> CounterMetricFamily:
+        """From 0 on: the first Pod of a partition is an increase, too."""
+        counts = Counter(dict.fromkeys(view.partitions, 0))
+        for asked, count in self._bound.items():
+            for partition in partitions_of(asked, view):
+                counts[partition] += count
+        family = catalogue.BOUND_PODS.read_counter(None)
+        for partition, count in counts.items():
+            family.add_metric([partition], count)
+        return family
 
 
 def _pods(placeholders: Iterable[Placeholder]) -> Iterator[GaugeMetricFamily]:
@@ -82,6 +105,13 @@ def _pods(placeholders: Iterable[Placeholder]) -> Iterator[GaugeMetricFamily]:
     yield _oldest(oldest)
     yield _counted(catalogue.KEPT_BACK, sorted(REASONS), kept)
     yield catalogue.WITHOUT_JOB.told(lost)
+
+
+def _startable(
+    placeholders: Iterable[Placeholder], capacity: Capacity, view: ClusterView
+) -> GaugeMetricFamily:
+    wanted = Counter(each for record in placeholders if (each := Wanted.of(record)) is not None)
+    return _counted(catalogue.STARTABLE, view.partitions, startable(wanted, capacity.idle, view))
 
 
 def _oldest(created: Mapping[tuple[State, str], str]) -> GaugeMetricFamily:

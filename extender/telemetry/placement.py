@@ -49,6 +49,8 @@ class PlacementTelemetry:
         self._audited = catalogue.AUDITED.gauge(registry)
         self._leads = catalogue.LEADING.gauge(registry)
         self._set_findings(())
+        for state in State:  # from 0 on: the first one is an increase, too
+            child(self._transitions, state)
         self._states = LeaderStates()
         registry.register(self._states)
 
@@ -83,6 +85,7 @@ class PlacementTelemetry:
         if handled is not None:
             self._handling.observe(handled)
             self._placement.observe(after.since - after.first_seen)
+            self._states.bound(after)
 
     def throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
         """Notes a change in what the eviction limiter delays. `record`: one more that waits."""

@@ -7,6 +7,21 @@ from typing import Any
 
 from deploy.local.chart import Values
 
+
+def merged(below: Values, above: Values) -> Values:
+    """Returns both, as Helm merges files: `above` counts."""
+
+    def parts() -> Iterator[tuple[str, Any]]:
+        for key in below.keys() | above.keys():
+            one, other = below.get(key), above.get(key)
+            if isinstance(one, dict) and isinstance(other, dict):
+                yield key, merged(one, other)
+            else:
+                yield key, above.get(key, one)
+
+    return dict(parts())
+
+
 NEEDED: Values = {
     "slurm": {
         "restUrl": "http://slurmrestd.slurm:6820",
@@ -64,11 +79,21 @@ MATRIX: dict[str, Values] = {
         }
     },
     "an existing kube-scheduler": EXISTING,
+    "an existing kube-scheduler by IPv6": merged(
+        EXISTING, {"scheduler": {"existing": {"url": "https://[fd00::20]:8888/scheduler"}}}
+    ),
     "cert-manager": {"webhooks": {"certificates": {"mode": "certManager"}}},
     "cert-manager for an existing kube-scheduler": {
         **EXISTING,
         "webhooks": {"certificates": {"mode": "certManager"}},
     },
+    "cert-manager for an existing kube-scheduler by IPv6": merged(
+        EXISTING,
+        {
+            "scheduler": {"existing": {"url": "https://[fd00::20]:8888/scheduler"}},
+            "webhooks": {"certificates": {"mode": "certManager"}},
+        },
+    ),
     "cert-manager with an issuer": {
         "webhooks": {
             "certificates": {
@@ -248,6 +273,46 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {"nodeAgent": {"enabled": False}, "extender": {"settings": {"sharedGpus": "node-agent"}}},
         "at '/extender/settings/sharedGpus'",
     ),
+    "agents outside, and none": (
+        {"nodeAgent": {"enabled": False, "outside": {"enabled": True}}},
+        "nodeAgent.outside.enabled: there are no node agents, since nodeAgent.enabled is false",
+    ),
+    "figures of agents that are not there": (
+        {"nodeAgent": {"enabled": False}, "monitoring": {"podMonitor": {"enabled": True}}},
+        "monitoring.podMonitor.enabled: there are no Pods of node agents",
+    ),
+    "figures of an extender that has no Service": (
+        merged(OUTSIDE, {"monitoring": {"serviceMonitor": {"enabled": True}}}),
+        "monitoring.serviceMonitor.enabled: an extender outside of the cluster has no Service",
+    ),
+    "an address of an extender that is not outside": (
+        {"extender": {"outside": {"url": "https://10.0.0.11:8443"}}},
+        "extender.outside.url: the extender runs in Pods",
+    ),
+    "an uninstall of an extender outside": (
+        merged(OUTSIDE, UNINSTALL),
+        "uninstall: an extender outside of the cluster has no Job for it; run `slurm-extender",
+    ),
+    "pushes to an extender outside": (
+        merged(OUTSIDE, {"hooks": {"enabled": True, "tokenSecret": {"name": "hooks-token"}}}),
+        "hooks.enabled: an extender outside of the cluster has this in its environment",
+    ),
+    "a token of pushes that are off": (
+        {"hooks": {"tokenSecret": {"name": "hooks-token"}}},
+        "hooks.tokenSecret.name: nothing is pushed, since hooks.enabled is false",
+    ),
+    "a Service of pushes that are off": (
+        {"hooks": {"service": {"type": "NodePort"}}},
+        "hooks.service: there is none, since hooks.enabled is false",
+    ),
+    "feature gates of an existing kube-scheduler": (
+        merged(EXISTING, {"scheduler": {"featureGates": {"GenericWorkload": True}}}),
+        "scheduler.featureGates: the kube-scheduler of scheduler.mode `existing` has its own",
+    ),
+    "an authority of a slurmrestd without TLS": (
+        {"slurm": {"caSecret": {"name": "slurm-ca"}}},
+        "slurm.caSecret.name: slurmrestd has no certificate, since slurm.restUrl is not https",
+    ),
     "a check out of scope": (
         {
             "scheduler": {"scope": {"type": "namespace", "namespaces": ["team-a"]}},
@@ -278,17 +343,3 @@ REFUSED: dict[str, tuple[Values, str]] = {
 def with_needed(values: Values) -> Values:
     """The values with what has no default."""
     return merged(NEEDED, values)
-
-
-def merged(below: Values, above: Values) -> Values:
-    """Returns both, as Helm merges files: `above` counts."""
-
-    def parts() -> Iterator[tuple[str, Any]]:
-        for key in below.keys() | above.keys():
-            one, other = below.get(key), above.get(key)
-            if isinstance(one, dict) and isinstance(other, dict):
-                yield key, merged(one, other)
-            else:
-                yield key, above.get(key, one)
-
-    return dict(parts())

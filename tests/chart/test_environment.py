@@ -49,7 +49,8 @@ def test_the_extender_takes_its_settings(case: str, monkeypatch: pytest.MonkeyPa
     chart = rendered(MATRIX[case])
     told(monkeypatch, chart.find("Deployment", name), "extender")
     settings = ExtenderSettings()
-    called = ("10.96.0.20",) if "existing" in case else ()
+    at = "fd00::20" if "IPv6" in case else "10.96.0.20"
+    called = (at,) if "existing" in case else ()
     assert settings.webhook_names == (f"{name}.kube-system.svc", *called)
     assert settings.webhook_configuration == name
     assert (settings.tls_secret is None) == (settings.tls_cert_file is not None)

@@ -1,13 +1,13 @@
-"""The way to slurmrestd is open at the ports that are asked for, and at no other."""
+"""Each Pod has a NetworkPolicy, and the way to slurmrestd is open at the ports that are asked for."""
 
 from __future__ import annotations
 
 import pytest
 
-from deploy.local.chart import RELEASE, Rendered, Values
+from deploy.local.chart import AGENT_NAME, RELEASE, Manifest, Rendered, Values
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
-from tests.chart.matrix import with_needed
+from tests.chart.matrix import UNINSTALL, with_needed
 
 pytestmark = pytest.mark.real  # Helm is built, once
 
@@ -37,3 +37,40 @@ def test_and_at_the_ports_of_the_pods_behind_a_service() -> None:
         "networkPolicy": {"slurm": {"ports": [6820]}},
     }
     assert ports_out(values) == {80, 6820}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("Deployment", RELEASE),
+        ("DaemonSet", AGENT_NAME),
+        ("Job", f"{RELEASE}-uninstall"),
+        ("Pod", f"{RELEASE}-check"),
+    ],
+)
+def test_each_pod_has_one_policy_that_is_there_as_long_as_the_pod(kind: str, name: str) -> None:
+    chart = Rendered.of(helm(silent), with_needed(UNINSTALL))
+    workload = chart.find(kind, name)
+    pod = workload if kind == "Pod" else workload["spec"]["template"]
+    labels = pod["metadata"]["labels"]
+    (policy,) = (
+        each
+        for each in chart.manifests
+        if each["kind"] == "NetworkPolicy"
+        and each["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    )
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert made_for(policy) == made_for(workload)
+
+
+def made_for(manifest: Manifest) -> str:
+    """When Helm makes an object: "" with the release."""
+    return str((manifest["metadata"].get("annotations") or {}).get("helm.sh/hook", ""))
+
+
+@pytest.mark.parametrize(("jobs", "asks"), [("keep", False), ("end", True)])
+def test_an_uninstall_reaches_slurm_where_it_ends_jobs(jobs: str, asks: bool) -> None:
+    values: Values = {"uninstall": {"gates": "lift", "jobs": jobs}}
+    chart = Rendered.of(helm(silent), with_needed(values))
+    rules = chart.find("NetworkPolicy", f"{RELEASE}-uninstall")["spec"]["egress"]
+    assert (6820 in {each["port"] for rule in rules for each in rule["ports"]}) is asks

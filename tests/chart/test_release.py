@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
 from deploy.local.chart import CHART, Values
 from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
-from tests.chart.matrix import POOLS, merged, with_needed
+from tests.chart.matrix import POOLS, UNINSTALL, merged, with_needed
 from tests.end_to_end.actors import eventually_not
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # a cluster, and four calls of Helm
@@ -28,15 +31,22 @@ KINDS = (
 )
 
 
-def run(cluster: Cluster, *command: str, values: Values | None = None) -> str:
-    """What Helm prints; fails with its words."""
+def asked(
+    cluster: Cluster, *command: str, values: Values | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Asks Helm, in the release's namespace."""
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     given = ["--values", "-"] if values is not None else []
     whole = [str(helm(silent)), *command, "--namespace", NAMESPACE, *given]
     text = json.dumps(values or {})
-    done = subprocess.run(
+    return subprocess.run(
         whole, input=text, env=environment, capture_output=True, text=True, check=False
     )
+
+
+def run(cluster: Cluster, *command: str, values: Values | None = None) -> str:
+    """What Helm prints; fails with its words."""
+    done = asked(cluster, *command, values=values)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -80,3 +90,102 @@ def generation(cluster: Cluster, name: str) -> int:
     """How often what the Deployment is to be has changed."""
     shown = cluster.kubectl("get", "deployment", name, "-n", NAMESPACE, "-o", "json").stdout
     return int(json.loads(shown)["metadata"]["generation"])
+
+
+@contextmanager
+def released(cluster: Cluster, values: Values) -> Iterator[None]:
+    run(cluster, "install", "placer", str(CHART), "--create-namespace", values=with_needed(values))
+    try:
+        yield
+    finally:
+        run(cluster, "uninstall", "placer", "--wait")
+        eventually_not(lambda: of_the_release(cluster), "what is left of the release")
+
+
+def test_the_service_of_pushes_may_become_another(release_cluster: Cluster) -> None:
+    """None becomes of a headless one, and kube-apiserver says so."""
+
+    def pushes(kind: str) -> Values:
+        return {
+            "hooks": {"enabled": True, "tokenSecret": {"name": "t"}, "service": {"type": kind}},
+            "nodeAgent": {"enabled": False},
+        }
+
+    with released(release_cluster, pushes("ClusterIP")):
+        for kind, name in (
+            ("NodePort", "hooks-external"),
+            ("LoadBalancer", "hooks-external"),
+            ("ClusterIP", "hooks"),
+        ):
+            values = with_needed(pushes(kind))
+            run(release_cluster, "upgrade", "placer", str(CHART), values=values)
+            services = of_the_release(release_cluster, ["services"])
+            assert services == {
+                ("Service", "placer-slurm-extender"),
+                ("Service", f"placer-slurm-extender-{name}"),
+            }
+
+
+def test_pods_of_the_system_need_no_extender_whoever_labels_their_namespaces(
+    release_cluster: Cluster,
+) -> None:
+    """None answers here."""
+    label = "slurm-extender.io/every-pod"
+    created = ("run", "p", "--image=i", "--dry-run=server", "-n")
+    namespaces = ("kube-system", NAMESPACE, "team-a")
+    with released(release_cluster, {}):
+        release_cluster.kubectl("label", "namespace", *namespaces, f"{label}=true")
+        try:
+            for namespace in ("kube-system", NAMESPACE):
+                release_cluster.kubectl(*created, namespace)
+            with pytest.raises(ClusterError, match=r"failed calling webhook .every-pod\."):
+                release_cluster.kubectl(*created, "team-a")
+        finally:
+            release_cluster.kubectl("label", "namespace", *namespaces, f"{label}-")
+
+
+@contextmanager
+def ended(cluster: Cluster, component: str, status: int) -> Iterator[None]:
+    """kwok ends the Pods of a component as soon as they run, with this exit status."""
+    over = threading.Event()
+    label = f"app.kubernetes.io/component={component}"
+    local = "local.slurm-extender.io"
+    ends = (f"{local}/run-for=0", f"{local}/exit-code={status}")
+
+    def end() -> None:
+        while not over.wait(0.5):
+            with suppress(ClusterError):  # there is none yet
+                cluster.kubectl("annotate", "pods", "-n", NAMESPACE, "-l", label, *ends, "--overwrite")
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_what_a_check_and_an_uninstall_need_goes_with_them(release_cluster: Cluster) -> None:
+    """Also where they fail: what has spoken stays, and no rights do."""
+    values = with_needed(merged(UNINSTALL, {"nodeAgent": {"enabled": False}}))
+    chart = ("placer", str(CHART), "--create-namespace")
+    run(release_cluster, "install", *chart, values=values)
+    installed = standing(release_cluster)
+    assert not [name for _, name in installed if name.endswith(("-check", "-uninstall"))]
+    for status in (0, 1):
+        with ended(release_cluster, "check", status):
+            tested = asked(release_cluster, "test", "placer", "--timeout", "1m")
+        assert (tested.returncode == 0) is (status == 0), tested.stderr
+        assert standing(release_cluster) == installed
+    with ended(release_cluster, "uninstall", 1):
+        gone = asked(release_cluster, "uninstall", "placer", "--wait", "--timeout", "2m")
+    assert gone.returncode != 0
+    assert standing(release_cluster) == {("Job", "placer-slurm-extender-uninstall")}
+    release_cluster.kubectl("delete", "job,pod", "--all", "-n", NAMESPACE)
+
+
+def standing(cluster: Cluster) -> set[tuple[str, str]]:
+    """What there is of the release but for Pods."""
+    kinds = [kind for kind in KINDS if kind != "pods"]
+    return of_the_release(cluster, [*kinds, "jobs"])

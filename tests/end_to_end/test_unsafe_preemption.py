@@ -107,6 +107,9 @@ def test_an_eviction_for_a_pod_that_slurm_has_not_let_in_is_trouble(
             words = eventually(lambda: actors.trouble(PART), "told")
             assert f"for default/{actors.full('ours')}, which is Slurm's to place" in words
             assert degraded(actors)
-            assert counted(actors) == len(low) - len(staying(actors) & low) > 0
+            # Those that went meanwhile are looked at a second later.
+            eventually(
+                lambda: counted(actors) == len(low) - len(staying(actors) & low) > 0, "all are counted"
+            )
     finally:
         cluster.restart("extender")

@@ -126,6 +126,17 @@ def test_what_cannot_be_deleted_is_told(demo: Reader) -> None:
     )
 
 
+def test_a_reservation_of_a_run_before_is_named_with_its_cure(demo: Reader) -> None:
+    reservation = "ReservationName=a-reservation"
+    at = ("StartTime=now", "Duration=5", "Nodes=node-1", "Users=root")
+    demo.cluster.run_slurm("scontrol", "create", "reservation", reservation, *at)
+    try:
+        told = demo.runs("16-a-reservation")
+    finally:
+        demo.cluster.run_slurm("scontrol", "delete", reservation)
+    fails(told, f"a-reservation already: of a run before this[?] scontrol delete {reservation}")
+
+
 def test_a_person_who_interrupts_it_finds_nothing_left(demo: Reader) -> None:
     before = demo.what_there_is()
     running = demo.begins("12-a-stateful-set")

@@ -129,6 +129,21 @@ class Installation:
         argv = ("exec", "-n", NAMESPACE, name, "--", "python3", "-c", program)
         return self.cluster.kubectl(*argv).stdout
 
+    def state_of(self, container: str) -> Manifest:
+        """How a container of the extender's Pod is, by its kubelet."""
+        (pod,) = self.pods("extender")
+        states = {each["name"]: each for each in pod["status"]["containerStatuses"]}
+        return dict(states[container])
+
+    def holder(self, lease: str) -> str:
+        """Who holds a Lease, "" where nobody does."""
+        asks = ("get", "lease", lease, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
+        return self.cluster.kubectl(*asks).stdout
+
+    def signal(self, name: str) -> None:
+        """Sends a signal to the extender's process, from outside of its container."""
+        self._guest.run(f"pkill -{name} -f 'slurm-extender [s]erve'")
+
     def until(self, see: Callable[[], Any], what: str) -> Any:
         """The first true answer; where there is none, what the Pods say is part of the error."""
         try:

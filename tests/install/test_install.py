@@ -84,6 +84,31 @@ def test_the_charts_own_check_passes(installation: Installation) -> None:
     assert "Succeeded" in installation.test()
 
 
+def test_kube_scheduler_gives_its_lease_up_where_the_extender_beside_it_hangs(
+    installation: Installation,
+) -> None:
+    """The kubelet asks the extender, at the Pod's address, whether kube-scheduler is to live."""
+    lease = "slurm-extender-kube-scheduler"
+    before = installation.holder(lease)
+    assert before
+    assert installation.state_of("kube-scheduler")["started"]
+    installation.signal("STOP")
+    try:
+        installation.until(
+            lambda: installation.state_of("kube-scheduler")["restartCount"] == 1,
+            "kube-scheduler is ended",
+        )
+        last = installation.state_of("kube-scheduler")["lastState"]["terminated"]
+        assert last["exitCode"] == 0  # it was asked to end, and gave its Lease up
+    finally:
+        installation.signal("CONT")
+    installation.until(
+        lambda: all(installation.state_of(name)["ready"] for name in ("extender", "kube-scheduler")),
+        "both are ready again",
+    )
+    installation.until(lambda: installation.holder(lease) not in ("", before), "another holds its Lease")
+
+
 @contextmanager
 def pods_all_the_while(actors: Actors) -> Iterator[list[str]]:
     """Creates a Pod every ten seconds, and deletes it once it is bound. Yields their names; whatever is

@@ -21,17 +21,34 @@ from tests.builders import TRANSLATION, Manifest, pod_manifest
 from tests.kube_scheduler.test_configuration import ENTRY, OURS, WITHOUT_VERB
 
 WATCH = "watch of Events"
+LOOKS = "Events of evictions"
 
 
-def preempted(name: str, preemptor: Manifest, scheduler: str = OURS, by: str = "pod") -> Manifest:
-    """The Event of kube-scheduler about a Pod that it has evicted for another."""
+def told(name: str, message: str, namespace: str = "default", scheduler: str = OURS) -> Manifest:
+    """An Event about a Pod that is evicted, with these words."""
     return {
-        "metadata": {"name": f"{name}.1", "namespace": "default", "uid": f"event-{name}"},
-        "involvedObject": {"kind": "Pod", "namespace": "default", "name": name, "uid": f"uid-{name}"},
+        "metadata": {"name": f"{name}.1", "namespace": namespace, "uid": f"event-{namespace}-{name}"},
+        "involvedObject": {"kind": "Pod", "namespace": namespace, "name": name, "uid": f"uid-{name}"},
         "reason": "Preempted",
         "reportingComponent": scheduler,
-        "message": f"Preempted by {by} {preemptor['metadata']['uid']} on node n1",
+        "message": message,
     }
+
+
+def preempted(name: str, preemptor: Manifest, by: str = "pod", **given: str) -> Manifest:
+    """The Event of kube-scheduler about a Pod that it has evicted for another."""
+    return told(name, f"Preempted by {by} {preemptor['metadata']['uid']} on node n1", **given)
+
+
+def forged(number: int, namespace: str = "tenant") -> Manifest:
+    """What anybody may write who may write Events: each names another Pod, which there is not."""
+    return told(f"p{number}", f"Preempted by pod nobody-{number} on node n1", namespace)
+
+
+@pytest.fixture(autouse=True)
+def pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None between two preemptors that are looked for."""
+    monkeypatch.setattr("extender.kube_scheduler.preemption_check._PAUSE_S", 0.0)
 
 
 def nominated(name: str, node: str = "n1", **given: Any) -> Manifest:
@@ -70,9 +87,17 @@ class World:
 
     async def happens(self, event: Manifest) -> None:
         self.kubernetes.put("events", event)
+        await self.settles()
+
+    async def settles(self) -> None:
+        """What was told has been looked at, where nothing holds it up."""
         await self.kubernetes.all_told()
-        for _ in range(5):
+        for _ in range(100):
             await asyncio.sleep(0)
+
+    def lists(self) -> int:
+        """How many lists of Pods kube-apiserver was asked for."""
+        return self.kubernetes.calls.count("list pods")
 
 
 async def test_an_eviction_for_a_managed_pod_is_trouble_for_a_while() -> None:
@@ -100,8 +125,12 @@ async def test_an_eviction_for_a_managed_pod_is_trouble_for_a_while() -> None:
         preempted("a", nominated("urgent")) | {"reason": "Evicted"},
         preempted("a", nominated("urgent")) | {"message": "Preempted by a pod on node n1"},
         preempted("a", nominated("urgent")) | {"message": None},
+        preempted("a", nominated("urgent"))
+        | {"metadata": {"name": "e", "namespace": "tenant", "uid": "e"}},
+        preempted("a", nominated("urgent")) | {"involvedObject": {"namespace": "default"}},
+        told("a", "Preempted by pod urgent-uid on node n1,metadata.namespace=default"),
     ],
-    ids=["scheduler", "group", "reason", "nobody", "silent"],
+    ids=["scheduler", "group", "reason", "nobody", "silent", "namespace", "nameless", "selector"],
 )
 async def test_other_evictions_are_none_of_its_business(event: Manifest) -> None:
     world = World()
@@ -161,14 +190,72 @@ async def test_events_that_may_not_be_read_are_trouble_of_their_own(
     running.cancel()
 
 
-async def test_an_outage_while_an_eviction_is_looked_at_loses_no_later_one() -> None:
+async def test_an_outage_while_a_preemptor_is_looked_for_loses_nothing() -> None:
     world = World()
     async with world.running():
         world.kubernetes.outage(Unavailable(503, "busy"), "list pods")
-        await world.happens(preempted("a", world.urgent))
+        for name in ("a", "b"):
+            await world.happens(preempted(name, world.urgent))
+        assert (world.trouble(), world.counted) == ("", 0)
         world.kubernetes.outage(None)
-        await world.happens(preempted("b", world.urgent))
-        assert "default/b" in world.trouble()
+        await world.settles()
+        assert world.counted == 2
+        assert world.health.troubles().keys() == {PART}
+
+
+async def test_the_victims_of_one_pod_take_one_look() -> None:
+    """A kube-scheduler that evicts wrongly evicted 200 in 3 s."""
+    world = World()
+    async with world.running():
+        world.kubernetes.hold("list pods")
+        for number in range(200):
+            world.kubernetes.put("events", preempted(f"p{number}", world.urgent))
+        await world.settles()
+        world.kubernetes.release()
+        await world.settles()
+        assert world.counted == 200
+        assert world.lists() <= 2
+
+
+async def test_forged_events_of_one_namespace_hold_up_no_other() -> None:
+    world = World(translation=TranslationConfig(scope=Scope.of(["default"])))
+    async with world.running():
+        world.kubernetes.hold("list pods")
+        for number in range(300):
+            world.kubernetes.put("events", forged(number))
+        await world.happens(preempted("a", world.urgent))
+        world.kubernetes.release()
+        while not world.trouble():  # noqa: ASYNC110 -- it tells nobody
+            await asyncio.sleep(0)
+        assert world.lists() <= 2 * 3  # the one that was held, at most one of the tenant's, and this one
+        assert "has evicted default/a for default/urgent" in world.trouble()
+
+
+async def test_how_often_kube_apiserver_is_asked_does_not_grow_with_the_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.kube_scheduler.preemption_check._PAUSE_S", 3600.0)
+    world = World()
+    async with world.running():
+        for number in range(300):
+            await world.happens(forged(number))
+        assert world.lists() == 2
+
+
+async def test_more_events_than_are_looked_at_are_trouble_with_their_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.kube_scheduler.preemption_check._MOST", 10)
+    world = World()
+    async with world.running():
+        world.kubernetes.hold("list pods")
+        for number in range(20):
+            await world.happens(forged(number))
+        assert "namespace tenant has more of them than are looked at" in world.health.troubles()[LOOKS]
+        world.kubernetes.release()
+        await world.settles()
+        assert LOOKS not in world.health.troubles()
+        assert world.counted == 10
 
 
 Write = Callable[[Manifest], None]

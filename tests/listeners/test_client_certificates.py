@@ -210,6 +210,17 @@ async def test_what_is_no_tls_is_refused(tmp_path: Path) -> None:
         assert there.rejected == ["TLS handshake failed"]
 
 
+async def test_a_caller_that_does_not_trust_the_certificate_is_told_of(tmp_path: Path) -> None:
+    """As a kube-apiserver with another authority in the webhook's configuration."""
+    own, serves = tls(tmp_path)
+    own.servers = trustme.CA()
+    async with site(tls=serves) as there:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await there.opens(own.caller(None))
+        await until(lambda: there.rejected)
+        assert there.rejected == ["TLS handshake failed"]
+
+
 async def test_handshakes_that_do_not_go_on_are_in_nobodys_way(tmp_path: Path) -> None:
     own, serves = tls(tmp_path)
     async with site(tls=serves, connections=10, owes_s=30.0) as there:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from deploy.local.chart import Rendered, Values, template
+from deploy.local.chart import CHART, NAMESPACE, Rendered, Values, template
+from deploy.local.errors import ClusterError
 from deploy.local.helm_binary import helm
+from deploy.local.layout import CHECKOUT
 from deploy.local.progress import silent
 from deploy.local.prometheus import Prometheus
+from deploy.monitoring.__main__ import FOLDER
 from deploy.monitoring.dashboards import DASHBOARDS
+from deploy.monitoring.releases import ANY_CLUSTER, ANY_RELEASE
 from deploy.monitoring.rule import RUNBOOKS, document
 from deploy.monitoring.rules import GROUPS
 from tests.chart.matrix import with_needed
+from tests.monitoring.cases import CASES
+from tests.monitoring.cases.case import WELL
+from tests.monitoring.promtool import only, results
 
 pytestmark = pytest.mark.real
 
@@ -59,20 +67,80 @@ def test_each_part_is_made_by_its_own_value_and_has_its_labels(name: str, kinds:
     assert all(each["metadata"]["labels"]["release"] == name for each in made)
 
 
+def rules_by(objects: Rendered) -> dict[str, Any]:
+    (rule,) = of_monitoring(objects)
+    spec: dict[str, Any] = rule["spec"]
+    return spec
+
+
+def expected(*replaced: tuple[str, str]) -> Any:
+    """The code's rules, with other texts in some places."""
+    text = json.dumps(document(GROUPS))
+    for pair in replaced:
+        old, new = (json.dumps(each)[1:-1] for each in pair)
+        assert old in text
+        text = text.replace(old, new)
+    return json.loads(text)
+
+
+OF_THE_RELEASE = (ANY_RELEASE, f'namespace="{NAMESPACE}"')
+
+
 def test_the_rules_are_those_of_the_code(tools: Prometheus, tmp_path: Path) -> None:
-    (rule,) = of_monitoring(rendered(rules=ON["rules"]))
-    assert rule["spec"] == document(GROUPS)
+    spec = rules_by(rendered(rules=ON["rules"]))
+    assert spec == expected(OF_THE_RELEASE)
     file = tmp_path / "rules.yaml"
-    file.write_text(yaml.safe_dump(rule["spec"]))
+    file.write_text(yaml.safe_dump(spec))
     assert tools.promtool("check", "rules", str(file)).returncode == 0
 
 
 @pytest.mark.parametrize("url", ["https://wiki.example.com/run", "https://wiki.example.com/run/"])
 def test_runbooks_may_be_elsewhere(url: str) -> None:
-    (rule,) = of_monitoring(rendered(rules=ON["rules"], runbookUrl=url))
-    expected = json.dumps(document(GROUPS)).replace(RUNBOOKS, "https://wiki.example.com/run/")
-    assert rule["spec"] == json.loads(expected)
-    assert RUNBOOKS not in json.dumps(rule)
+    spec = rules_by(rendered(rules=ON["rules"], runbookUrl=url))
+    assert spec == expected(OF_THE_RELEASE, (RUNBOOKS, "https://wiki.example.com/run/"))
+    assert RUNBOOKS not in json.dumps(spec)
+
+
+# Which release they are about
+
+OUTSIDE: Values = {"outside": {"enabled": True, "url": "https://10.0.0.11:8443"}}
+
+
+def test_rules_of_an_extender_outside_are_about_all() -> None:
+    """Nobody gives its metrics a namespace."""
+    objects = template(helm(silent), {"extender": OUTSIDE, "monitoring": {"rules": ON["rules"]}})
+    assert rules_by(Rendered.parsed(objects)) == document(GROUPS)
+
+
+def test_rules_are_about_what_is_selected(tools: Prometheus, tmp_path: Path) -> None:
+    """Another cluster's release in the same Prometheus is not theirs, whatever is wrong there."""
+    by_cluster = f'cluster="{WELL}"'
+    chosen = {"selector": f'{by_cluster},namespace=~"s.+"', "kubeApiServerSelector": by_cluster}
+    spec = rules_by(rendered(rules=ON["rules"] | chosen))
+    assert spec == expected((ANY_RELEASE, chosen["selector"]), (ANY_CLUSTER, by_cluster))
+    for alert in (
+        "SlurmUnreachable",
+        "WebhookFailing",
+        "WebhooksNotWatched",
+        "PlacementBudgetBurnsFast",
+    ):
+        name = f"SlurmExtender{alert}"
+        cases = [case for case in CASES if case.alert == name]
+        tests = [case.passed_over() for case in cases]
+        status, said = results(tools, only(name, spec), tests, tmp_path)
+        assert status == 0, said
+        for_all = yaml.safe_load((CHECKOUT / FOLDER / "rules.yaml").read_text())
+        assert results(tools, only(name, for_all), tests, tmp_path)[0] == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["slurm-extender", '{cluster="a"}', 'cluster="a" , b="c"', "cluster='a'", 'a="b\'"', 'a="b",'],
+)
+@pytest.mark.parametrize("value", ["selector", "kubeApiServerSelector"])
+def test_what_is_no_matcher_is_refused(value: str, wrong: str) -> None:
+    with pytest.raises(ClusterError, match=f"at '/monitoring/rules/{value}'"):
+        rendered(rules=ON["rules"] | {value: wrong})
 
 
 def test_the_dashboards_are_those_of_the_code() -> None:
@@ -104,3 +172,24 @@ def test_targets_are_what_the_chart_makes() -> None:
     assert {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"} in endpoint[
         "relabelings"
     ]
+
+
+# What is said after an install
+
+
+def notes(**monitoring: Any) -> str:
+    """Helm's notes, as `helm install` would print them."""
+    values = with_needed({"monitoring": monitoring})
+    command = [str(helm(silent)), "install", "a", str(CHART), "--dry-run=client", "--values", "-"]
+    done = subprocess.run(
+        command, input=yaml.safe_dump(values), capture_output=True, text=True, check=True
+    )
+    return done.stdout.partition("\nNOTES:\n")[2]
+
+
+def test_notes_tell_what_alerts_cannot_see() -> None:
+    nobody, agents = "monitoring.serviceMonitor is off", "monitoring.podMonitor is off"
+    assert [words in notes(rules=ON["rules"]) for words in (nobody, agents)] == [True, True]
+    watched = notes(rules=ON["rules"], serviceMonitor=ON["serviceMonitor"], podMonitor=ON["podMonitor"])
+    assert [words in watched for words in (nobody, agents)] == [False, False]
+    assert [words in notes() for words in (nobody, agents)] == [False, False]

@@ -36,15 +36,20 @@ _COMPONENTS = {
 VALUES: dict[str, set[str]] = {
     "answer": {*GateAnswer},
     "cause": {*Why},
+    "cluster": {"$cluster"},
     "component": _COMPONENTS,
     "error_type": {"no_error"},  # kube-apiserver's: test_real_metrics
     "kind": {*FindingKind},
     "le": {str(each.seconds) for each in OBJECTIVES},
+    "listener": {"admission"},  # these and their like: tests/listeners
     "name": {".+[.]slurm-extender[.]io"},
+    "namespace": {"$namespace"},
     "outcome": {"done"},
     "state": {*State, *NodeState, *Share},
-    "status": {"200"},
+    "status": {"200", "5.."},
+    "verb": {"mutate", "validate", "every-pod"},
     "waits_for": {*WaitsFor},
+    "why": {"TLS handshake failed"},
 }
 
 

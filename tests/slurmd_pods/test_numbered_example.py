@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.examples.reader import Reader, Told
 from tests.slurmd_pods.world import World, pools
@@ -21,7 +22,9 @@ def rolled_out(world: World, folder: Path, image: str, **given: str) -> Told:
     for name, text in files.items():
         (folder / name).write_text(text)
         commands[name] = f"cp {folder / name} {world.cluster.pools_file}"
-    return Reader(world.cluster).runs(EXAMPLE, POOL="dynamic", **commands, **given)
+    (pool,) = yaml.safe_load(pools())["pools"]
+    chosen = {"POOL": pool["name"], "PARTITION": "dynamic"}
+    return Reader(world.cluster).runs(EXAMPLE, **{**chosen, **commands, **given})
 
 
 def test_it_passes(world: World, tmp_path: Path) -> None:
@@ -34,3 +37,9 @@ def test_a_template_that_changes_nothing_is_no_roll_out(world: World, tmp_path: 
     told = rolled_out(world, tmp_path, "slurmd:1", WITHIN="5")
     assert told.verdict == "FAIL", told
     assert "the slurmd Pods of the 3 other Nodes are replaced: not within 10 s" in told.why
+
+
+def test_nobodys_pool_is_chosen_by_chance(world: World, tmp_path: Path) -> None:
+    told = rolled_out(world, tmp_path, "slurmd:2", POOL="")
+    assert told.verdict == "SKIPPED", told
+    assert "POOL names no pool" in told.why

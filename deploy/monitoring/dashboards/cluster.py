@@ -5,6 +5,13 @@ from typing import Final
 from deploy.monitoring.panel import Dashboard, Panel, Query, Row
 from deploy.monitoring.queries import RATE, now, per_second, quantiles, summed
 
+
+def _of_replicas(expr: str) -> Query:
+    """Returns what every process tells, of the replicas alone."""
+    replicas = "on (job, instance) slurm_extender_build_info"
+    return Query(f"sum by (instance) ({expr} and {replicas})", "{{instance}}")
+
+
 CLUSTER: Final = Dashboard(
     "cluster",
     "Cluster",
@@ -101,8 +108,16 @@ CLUSTER: Final = Dashboard(
                     "ops",
                 ),
                 Panel("Effects", quantiles("slurm_extender_effect_seconds", "effect"), "s"),
-                Panel("CPU", (per_second("process_cpu_seconds_total", "instance"),), "short"),
-                Panel("Memory", (summed("process_resident_memory_bytes", "instance"),), "bytes"),
+                Panel(
+                    "CPU of the extender",
+                    (_of_replicas(f"rate(process_cpu_seconds_total[{RATE}])"),),
+                    "short",
+                ),
+                Panel(
+                    "Memory of the extender",
+                    (_of_replicas("process_resident_memory_bytes"),),
+                    "bytes",
+                ),
             ),
         ),
         Row(

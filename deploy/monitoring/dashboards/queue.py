@@ -27,6 +27,11 @@ QUEUE: Final = Dashboard(
                     ),
                     "s",
                 ),
+                Panel(
+                    "Could start on idle nodes",
+                    (summed("slurm_extender_startable_pods", "partition"),),
+                    words="Pods in Slurm's queue that fit on nodes of their partition that are idle.",
+                ),
                 Panel("Kept back in Kubernetes", (summed("slurm_extender_kept_back", "reason"),)),
             ),
         ),
@@ -38,6 +43,7 @@ QUEUE: Final = Dashboard(
                     (per_second("slurm_extender_placeholder_transitions_total", "state"),),
                     "ops",
                 ),
+                Panel("Bound", (per_second("slurm_extender_bound_pods_total", "partition"),), "ops"),
                 Panel("From first seen to bound", quantiles("slurm_extender_placement_seconds"), "s"),
                 Panel(
                     "The same without waits",

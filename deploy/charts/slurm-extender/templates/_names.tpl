@@ -98,6 +98,12 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "slurm-extender.agentA
 {{- end -}}
 {{- end -}}
 
+{{/* kube-scheduler's image: of the cluster's release, unless the values say otherwise. */}}
+{{- define "slurm-extender.schedulerImage" -}}
+{{- $tag := printf "v%s" (include "slurm-extender.kubernetesVersion" .) -}}
+{{- include "slurm-extender.image" (list . .Values.scheduler.image $tag) -}}
+{{- end -}}
+
 {{/* What restricted Pod Security wants of a container, and a little more. */}}
 {{- define "slurm-extender.restrictedContainer" -}}
 allowPrivilegeEscalation: false
@@ -117,6 +123,20 @@ seccompProfile: {type: RuntimeDefault}
 {{- define "slurm-extender.kubernetesVersion" -}}
 {{- $version := semver (default .Capabilities.KubeVersion.Version .Values.scheduler.kubernetesVersion) -}}
 {{- printf "%d.%d.%d" $version.Major $version.Minor $version.Patch -}}
+{{- end -}}
+
+{{/* Which Nodes a Pod may go to: those of a value, of Linux unless that says otherwise. */}}
+{{- define "slurm-extender.nodeSelector" -}}
+{{- merge (dict) . (dict "kubernetes.io/os" "linux") | toYaml }}
+{{- end -}}
+
+{{/* The annotations and labels of what a `helm test` needs: [root, weight]. */}}
+{{- define "slurm-extender.checkHook" -}}
+annotations:
+  helm.sh/hook: test
+  helm.sh/hook-weight: {{ index . 1 | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+labels: {{- include "slurm-extender.componentLabels" (list (index . 0) "check") | nindent 2 }}
 {{- end -}}
 
 {{/* The annotations and labels of what is made once the release is gone: [root, weight]. */}}

@@ -41,9 +41,10 @@ namespaceSelector:
   {{- with $everyPod }}
   - {key: slurm-extender.io/every-pod, operator: {{ . }}, values: ["true"]}
   {{- end }}
-  {{- if and (eq $everyPod "In") (not $root.Values.extender.outside.enabled) }}
-  # Without an extender there would be no extender's Pod.
-  - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ $root.Release.Namespace }}]}
+  {{- if eq $everyPod "In" }}
+  {{- $own := $root.Values.extender.outside.enabled | ternary (list) (list $root.Release.Namespace) }}
+  # Whoever may label it: the cluster's own Pods need no Slurm, and without an extender there would be no extender's.
+  - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ prepend $own "kube-system" | uniq | join ", " }}]}
   {{- end }}
 {{- end }}
 {{- if and $pods $root.Values.scheduler.podSelector }}

@@ -6,7 +6,7 @@
 {{- define "slurm-extender.tlsNames" -}}
 {{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc
 {{- if .Values.scheduler.existing.url }}
-{{ (urlParse .Values.scheduler.existing.url).host | splitList ":" | first }}
+{{ (urlParse .Values.scheduler.existing.url).hostname }}
 {{- end }}
 {{- end -}}
 

@@ -1,0 +1,89 @@
+"""Alerts about Nodes, their node agents, and pools of slurmd Pods."""
+
+from typing import Final
+
+from deploy.monitoring.releases import by
+from deploy.monitoring.rule import Alert, Group, Severity
+
+_OLDEST_DRAIN: Final = "slurm_extender_drained_oldest_timestamp_seconds"
+_PEOPLES: Final = "cordoned|tainted"
+"""The causes of drains that people make."""
+_LIMITS: Final = "guard|cores of Pods of no job|Slurm's limits of its jobs|other device programs"
+"""The components of the node agent that keep Pods and jobs apart."""
+_DEGRADED: Final = f'node_agent_component_degraded{{component=~"{_LIMITS}"}}'
+_LOOKED: Final = "node_agent_last_look_timestamp_seconds"
+_WATCHED: Final = f"max {by()} (last_over_time({_LOOKED}[1d]))"
+"""Whether Prometheus reads agents of the release, or did within a day."""
+_AGENTS: Final = f"max {by()} (slurm_extender_agent_nodes)"
+
+NODES: Final = Group(
+    "slurm-extender-nodes",
+    (
+        Alert(
+            "SlurmExtenderNodesDrainedLong",
+            f'time() - min {by("cause")} ({_OLDEST_DRAIN}{{cause!~"{_PEOPLES}"}}) > 3600'
+            f' or time() - min {by("cause")} ({_OLDEST_DRAIN}{{cause=~"{_PEOPLES}"}}) > 259200',
+            "5m",
+            Severity.WARNING,
+            "A node is drained by the extender for {{ $value | humanizeDuration }} ({{ $labels.cause"
+            " }})",
+            "An hour is long for what ends by itself, three days for what people did (cordoned,"
+            " tainted).",
+        ),
+        Alert(
+            "SlurmExtenderNodeAgentSilent",
+            f"{_AGENTS} - (count {by()} (time() - {_LOOKED} < 180) or 0 * {_AGENTS}) > 0 and {_WATCHED}",
+            "10m",
+            Severity.WARNING,
+            "{{ $value }} node agents are silent: Pods with devices do not start there",
+            "Nodes have an agent's condition, and no agent there answers Prometheus and looks. What"
+            " was in force stays so; new Pods get no devices.",
+        ),
+        Alert(
+            "SlurmExtenderNodeAgentsNotWatched",
+            f"{_AGENTS} > 0 unless {_WATCHED}",
+            "1h",
+            Severity.INFO,
+            "{{ $value }} Nodes have a node agent, and Prometheus reads none of them",
+            "Nothing tells where limits are not in force, devices fail, or an agent is silent: these"
+            " alerts go by the agents' own metrics. The chart's monitoring.podMonitor has them read.",
+        ),
+        Alert(
+            "SlurmExtenderLimitsNotApplied",
+            f"max {by('component', 'node')} ({_DEGRADED}) == 1"
+            f" or sum {by('node')} (node_agent_pods_with_less_than_their_jobs) > 0",
+            "5m",
+            Severity.CRITICAL,
+            "Pods and jobs are not kept apart on Node {{ $labels.node }}{{ with $labels.component }}"
+            " ({{ . }}){{ end }}",
+            "The kernel or cgroups refuse what the agent tells them, Slurm does not hold its own jobs to"
+            " what it granted, or a Pod has less than its job. Pods and jobs may take each other's"
+            " devices, cores or memory.",
+        ),
+        Alert(
+            "SlurmExtenderGresMismatch",
+            f"sum {by('node')} (node_agent_gres_mismatches) > 0",
+            "10m",
+            Severity.WARNING,
+            "Kubernetes and Slurm count different numbers of devices on Node {{ $labels.node }}",
+            "slurm.conf's Gres and the kubelet's capacity differ: the node is drained by the agent's"
+            " condition.",
+        ),
+        Alert(
+            "SlurmExtenderDevicesFailed",
+            f"sum {by('node', 'gres')} (node_agent_devices_failed) > 0",
+            "5m",
+            Severity.WARNING,
+            "{{ $value }} {{ $labels.gres }} of Node {{ $labels.node }} cannot be used",
+            "The driver says so, or a device's file is gone. The Node's condition names the device.",
+        ),
+        Alert(
+            "SlurmExtenderPoolRollOutStopped",
+            f"max {by('pool')} (slurm_extender_pool_stopped) == 1",
+            "1m",
+            Severity.WARNING,
+            "The roll-out of pool {{ $labels.pool }} has stopped",
+            "slurmd Pods of the newest revision fail. No other Node gets that revision.",
+        ),
+    ),
+)

@@ -1,0 +1,127 @@
+"""Which Pods Slurm could start now, by partition: Pods in its queue that wait for nodes, and that fit on
+a node which is idle as a whole. By what the extender has read already; Slurm is asked nothing.
+
+Where it is not certain that a node would do (other constraints than a list of features, required nodes,
+a reservation) the Pod does not count.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple, Self
+
+from extender.cluster.view import ClusterView
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
+from slurm_client import gres, hostlist
+from slurm_client.model import Node
+
+_FOR_NODES = frozenset({"", "None", "Resources", "Priority"})
+"""Slurm's reasons of jobs that wait for nodes, and for nothing else."""
+_PLANNED = frozenset({"PLANNED", "RESERVED"})
+"""States of nodes that Slurm keeps for other jobs."""
+_FEATURES = re.compile(r"(?:[\w.:-]+(?:&[\w.:-]+)*)?", re.ASCII)
+
+_counts = lru_cache(4096)(gres.counts)
+
+
+@lru_cache(64)
+def _names(nodes: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(hostlist.names(nodes))
+
+
+class Wanted(NamedTuple):
+    """What a Pod in Slurm's queue asks for: the same for many Pods."""
+
+    partition: str | None
+    cpus: int
+    memory_mb: int
+    gres: tuple[tuple[str, int], ...]
+    features: str
+    """All of them: "a&b"."""
+    excluded: tuple[str, ...]
+    """As `Exclusion.nodes` has them."""
+
+    @classmethod
+    def of(cls, record: Placeholder) -> Self | None:
+        """Returns it; None where the Pod is not in Slurm's queue, or waits for more than a node."""
+        if record.state is not State.QUEUED or _reason(record) not in _FOR_NODES:
+            return None
+        job, features = record.request.job, record.request.job.constraints or ""
+        if job.required_nodes or job.reservation or job.nodes > 1 or not _FEATURES.fullmatch(features):
+            return None
+        return cls(job.partition, job.cpus, job.memory_mb, job.gres, features, record.job.excluded)
+
+    def fits(self, has: "KindOfNode") -> bool:
+        """Tells whether a node with this, of which nothing is in use, has what is asked for."""
+        return (
+            self.cpus <= has.cpus
+            and self.memory_mb <= has.memory_mb
+            and has.features.issuperset(filter(None, self.features.split("&")))
+            and all(count <= _counts(has.gres)[name] for name, count in self.gres)
+        )
+
+
+def _reason(record: Placeholder) -> str:
+    return record.cause.reason if record.cause is not None else ""
+
+
+class KindOfNode(NamedTuple):
+    """What a node has for jobs."""
+
+    cpus: int
+    memory_mb: int
+    gres: str
+    features: frozenset[str]
+
+    @classmethod
+    def of(cls, node: Node) -> Self:
+        """Returns that of one of Slurm's nodes."""
+        return cls(
+            node.cpus - node.cpus_reserved,
+            node.memory_mb - node.memory_reserved_mb,
+            node.gres,
+            frozenset(node.features),
+        )
+
+
+IdleNodes = Mapping[str, Mapping[KindOfNode, frozenset[str]]]
+"""Names of nodes that are idle as a whole, by partition and kind. Only of partitions that start jobs."""
+
+
+def idle_nodes(nodes: Iterable[Node], view: ClusterView) -> IdleNodes:
+    """Returns those of the nodes for which a Node stands."""
+    found: defaultdict[str, defaultdict[KindOfNode, set[str]]] = defaultdict(lambda: defaultdict(set))
+    up = {name for name, partition in view.partitions.items() if partition.up}
+    for node in nodes:
+        idle = node.schedulable and not node.cpus_allocated and not node.states & _PLANNED
+        if idle and view.node_of(node.name) is not None:
+            for partition in up.intersection(node.partitions):
+                found[partition][KindOfNode.of(node)].add(node.name)
+    return {
+        partition: {has: frozenset(names) for has, names in by_kind.items()}
+        for partition, by_kind in found.items()
+    }
+
+
+def startable(wanted: Mapping[Wanted, int], idle: IdleNodes, view: ClusterView) -> Counter[str]:
+    """Returns how many Pods could start in each partition. `wanted`: how many Pods ask for each."""
+    found: Counter[str] = Counter()
+    for each, count in wanted.items():
+        for partition in partitions_of(each.partition, view):
+            if _has_node(each, idle.get(partition, {})):
+                found[partition] += count
+    return found
+
+
+def _has_node(wanted: Wanted, idle: Mapping[KindOfNode, frozenset[str]]) -> bool:
+    return any(wanted.fits(has) and not names <= _names(wanted.excluded) for has, names in idle.items())
+
+
+def partitions_of(asked: str | None, view: ClusterView) -> Iterator[str]:
+    """Yields the partitions that a job may run in which asks for this one, or a list of them, as far as
+    Slurm has them: a label of metrics has no other values."""
+    for name in dict.fromkeys(view.partition_name(asked).split(",")):
+        if name in view.partitions:
+            yield name

@@ -1,0 +1,79 @@
+"""What kubelets ask the containers, and what they do by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deploy.local.chart import RELEASE, Manifest, Rendered
+from deploy.local.helm_binary import helm
+from deploy.local.progress import silent
+from extender.settings import Settings
+from tests.chart.matrix import MATRIX, UNINSTALL, with_needed
+
+pytestmark = pytest.mark.real  # Helm is built, once
+
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+def containers(workload: Manifest) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in workload["spec"]["template"]["spec"]["containers"]}
+
+
+def ports(container: dict[str, Any]) -> dict[str, int]:
+    return {each["name"]: each["containerPort"] for each in container.get("ports", [])}
+
+
+def patience_s(probe: dict[str, Any]) -> int:
+    """How long it takes at least until the container is ended."""
+    return int(probe["periodSeconds"] * probe["failureThreshold"])
+
+
+def test_kube_scheduler_is_ended_where_the_extender_beside_it_does_not_answer() -> None:
+    """A kubelet asks the Pod's address; there the extender answers by its default."""
+    chart = Rendered.of(helm(silent), with_needed({}))
+    found = containers(chart.find("Deployment", RELEASE))
+    extender, scheduler = found["extender"], found["kube-scheduler"]
+    for probe in ("startupProbe", "livenessProbe"):
+        asked = {"path": "/healthz", "port": ports(extender)["health"]}
+        assert scheduler[probe]["httpGet"] == asked
+        assert extender[probe]["httpGet"]["path"] == asked["path"]
+    assert Settings.model_fields["listen_address"].default == "0.0.0.0"
+    assert "SLURM_EXTENDER_LISTEN_ADDRESS" not in {each["name"] for each in extender["env"]}
+    assert patience_s(scheduler["startupProbe"]) == patience_s(extender["startupProbe"])
+    # Its Lease goes to the other replica before this one's extender is even ended.
+    assert patience_s(scheduler["livenessProbe"]) < patience_s(extender["livenessProbe"])
+
+
+def test_kube_scheduler_says_itself_whether_it_is_ready() -> None:
+    chart = Rendered.of(helm(silent), with_needed({}))
+    scheduler = containers(chart.find("Deployment", RELEASE))["kube-scheduler"]
+    asked = scheduler["readinessProbe"]["httpGet"]
+    assert asked == {"path": "/readyz", "port": "kube-scheduler", "scheme": "HTTPS"}
+
+
+@pytest.mark.parametrize("case", [case for case in MATRIX if not case.startswith("outside")])
+def test_a_probe_by_name_names_a_port_of_its_own_container(case: str) -> None:
+    """A kubelet looks there alone, and throws the answer of another name away."""
+    for workload in Rendered.of(helm(silent), with_needed(MATRIX[case])).manifests:
+        if workload["kind"] not in ("Deployment", "DaemonSet"):
+            continue
+        for container in containers(workload).values():
+            asked = {container[probe]["httpGet"]["port"] for probe in PROBES}
+            assert {port for port in asked if isinstance(port, str)} <= ports(container).keys()
+
+
+def test_pods_go_to_nodes_of_linux_and_to_others_where_a_value_says_so() -> None:
+    values = {"extender": {"nodeSelector": {"kubernetes.io/os": "other", "a": "b"}}}
+    for given, selector in (
+        ({}, {"kubernetes.io/os": "linux"}),
+        (values, values["extender"]["nodeSelector"]),
+    ):
+        chart = Rendered.of(helm(silent), with_needed({**UNINSTALL, **given}))
+        for kind, suffix in (("Deployment", ""), ("Job", "-uninstall"), ("Pod", "-check")):
+            workload = chart.find(kind, f"{RELEASE}{suffix}")
+            spec = workload["spec"] if kind == "Pod" else workload["spec"]["template"]["spec"]
+            assert spec["nodeSelector"] == selector
+        agents = chart.find("DaemonSet", f"{RELEASE}-node-agent")["spec"]["template"]["spec"]
+        assert agents["nodeSelector"] == {"kubernetes.io/os": "linux"}

@@ -1,0 +1,62 @@
+"""Alerts about Nodes, node agents and pools."""
+
+from __future__ import annotations
+
+from tests.monitoring.cases.case import Case, Series, agent_degraded
+
+_OLDEST_DRAIN = "slurm_extender_drained_oldest_timestamp_seconds"
+
+
+def _agents(*looks: str) -> Series:
+    looked = {
+        f'node_agent_last_look_timestamp_seconds{{instance="{n}"}}': v for n, v in enumerate(looks)
+    }
+    return {"slurm_extender_agent_nodes": "2x120", **looked}
+
+
+CASES = (
+    Case(
+        "SlurmExtenderNodesDrainedLong",
+        {f'{_OLDEST_DRAIN}{{cause="outstayed"}}': "60x90"},
+        {f'{_OLDEST_DRAIN}{{cause="cordoned"}}': "60x90"},
+        "75m",
+    ),
+    Case(
+        "SlurmExtenderNodesDrainedLong",  # of two leaders one after the other
+        {
+            f'{_OLDEST_DRAIN}{{cause="outstayed",instance="a"}}': "60x61 _x30",
+            f'{_OLDEST_DRAIN}{{cause="outstayed",instance="b"}}': "_x61 60x30",
+        },
+        {f'{_OLDEST_DRAIN}{{cause="outstayed",instance="b"}}': "_x20 1260x70"},
+        "67m",
+    ),
+    Case("SlurmExtenderNodeAgentSilent", _agents("0+60x60", "60x60"), _agents("0+60x60", "0+60x60")),
+    Case("SlurmExtenderNodeAgentSilent", _agents("0+60x5 _x55"), _agents()),
+    Case("SlurmExtenderNodeAgentsNotWatched", _agents(), _agents("0+60x5 _x115"), "90m"),
+    Case("SlurmExtenderNodeAgentsNotWatched", _agents(), {"slurm_extender_agent_nodes": "0x120"}, "90m"),
+    Case(
+        "SlurmExtenderLimitsNotApplied",
+        agent_degraded("guard", "1x60"),
+        agent_degraded("watch of Pods", "1x60"),
+    ),
+    Case(
+        "SlurmExtenderLimitsNotApplied",
+        {'node_agent_pods_with_less_than_their_jobs{node="n1"}': "1x60"},
+        {'node_agent_pods_with_less_than_their_jobs{node="n1"}': "0x60"},
+    ),
+    Case(
+        "SlurmExtenderGresMismatch",
+        {'node_agent_gres_mismatches{node="n1"}': "1x60"},
+        {'node_agent_gres_mismatches{node="n1"}': "1x5 0x60"},
+    ),
+    Case(
+        "SlurmExtenderDevicesFailed",
+        {'node_agent_devices_failed{node="n1",gres="gpu",type="h100"}': "1x60"},
+        {'node_agent_devices_failed{node="n1",gres="gpu",type="h100"}': "0x60"},
+    ),
+    Case(
+        "SlurmExtenderPoolRollOutStopped",
+        {'slurm_extender_pool_stopped{pool="gpus"}': "1x60"},
+        {'slurm_extender_pool_stopped{pool="gpus"}': "0x60"},
+    ),
+)

@@ -1,0 +1,136 @@
+"""Which Pods Slurm could start now, by partition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.cluster.slurm_nodes import Reading
+from extender.record.condition_reason import ConditionReason
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
+from extender.telemetry import Telemetry
+from extender.telemetry.capacity import CapacityNow
+from extender.telemetry.leader_states import Sources
+from slurm_client.model import Node, Partition
+from tests.builders import kube_node, placeholder_of, pod, view
+
+MAIN = Partition("main", ("n1", "n2"), default=True)
+OTHER = Partition("other", ("n3",))
+
+
+def node(name: str, partition: str = "main", *states: str, **given: Any) -> Node:
+    has: dict[str, Any] = {"cpus": 8, "memory_mb": 16_000, "gres": "gpu:h100:4", "features": ("a", "b")}
+    return Node(name, frozenset(states or {"IDLE"}), partitions=(partition,), **(has | given))
+
+
+def queued(reason: str = "Resources", *, excluded: tuple[str, ...] = (), **asked: Any) -> Placeholder:
+    """A Pod in Slurm's queue, whose job asks for this beside a CPU and a GiB."""
+    cause = ConditionReason(reason, "") if reason else None
+    record = placeholder_of(pod(), State.QUEUED, cause=cause).with_job(excluded=excluded)
+    return record._replace(request=replace(record.request, job=replace(record.request.job, **asked)))
+
+
+def startable(
+    record: Placeholder, *nodes: Node, partitions: tuple[Partition, ...] = (MAIN, OTHER)
+) -> dict[str, float]:
+    """What is told of one Pod and these nodes, for each of all of which a Node stands."""
+    telemetry = Telemetry()
+    known = view(*(kube_node(each.name) for each in nodes), partitions=partitions)
+    newest = Reading(nodes, 0.0, 0.0)
+    sources = Sources(
+        lambda: iter((record,)), capacity=CapacityNow(lambda: newest, lambda: known), view=lambda: known
+    )
+    with telemetry.placement.leading(sources):
+        return told(telemetry, "slurm_extender_startable_pods")
+
+
+def told(telemetry: Telemetry, name: str) -> dict[str, float]:
+    """The values of a metric, by partition."""
+    return {
+        sample.labels["partition"]: sample.value
+        for family in telemetry.registry.collect()
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_a_pod_counts_where_a_node_of_its_partition_is_idle() -> None:
+    assert startable(queued(), node("n1"), node("n3", "other")) == {"main": 1, "other": 0}
+    assert startable(queued(partition="other"), node("n1")) == {"main": 0, "other": 0}
+    both = queued(partition="other,main,nowhere")
+    assert startable(both, node("n1"), node("n3", "other")) == {"main": 1, "other": 1}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cpus": 9},
+        {"memory_mb": 16_001},
+        {"gres": (("gpu", 5),)},
+        {"gres": (("gpu:a100", 1),)},
+        {"constraints": "a&c"},
+        {"constraints": "a|b"},
+        {"required_nodes": ("n1",)},
+        {"reservation": "r"},
+        {"nodes": 2},
+        {"excluded": ("n[1-2]",)},
+    ],
+    ids=str,
+)
+def test_one_that_does_not_fit_or_may_not_does_not_count(asked: dict[str, Any]) -> None:
+    assert startable(queued(**asked), node("n1"))["main"] == 0
+
+
+def test_one_that_fits_exactly_counts() -> None:
+    most: dict[str, Any] = {
+        "cpus": 7,
+        "memory_mb": 15_000,
+        "gres": (("gpu:h100", 4),),
+        "constraints": "a&b",
+    }
+    has = node("n1", cpus_reserved=1, memory_reserved_mb=1000)
+    assert startable(queued(**most), has)["main"] == 1
+    assert startable(queued(excluded=("n1",)), node("n1"), node("n2"))["main"] == 1
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [
+        node("n1", "main", "IDLE", "DRAIN"),
+        node("n1", "main", "IDLE", "PLANNED"),
+        node("n1", "main", "IDLE", "RESERVED"),
+        node("n1", "main", "MIXED", cpus_allocated=1),
+    ],
+    ids=lambda each: "+".join(sorted(each.states)),
+)
+def test_a_node_that_is_not_idle_and_open_does_not_count(closed: Node) -> None:
+    assert startable(queued(), closed)["main"] == 0
+
+
+def test_a_partition_that_starts_no_jobs_does_not_count() -> None:
+    assert startable(queued(), node("n1"), partitions=(replace(MAIN, up=False),)) == {"main": 0}
+
+
+@pytest.mark.parametrize(
+    ("reason", "count"),
+    [("", 1), ("Priority", 1), ("QOSMaxJobsPerUserLimit", 0), ("Licenses", 0), ("BeginTime", 0)],
+)
+def test_a_pod_that_waits_for_something_else_does_not_count(reason: str, count: int) -> None:
+    assert startable(queued(reason), node("n1"))["main"] == count
+
+
+def test_pods_that_are_bound_are_counted_by_the_partitions_that_they_asked_for() -> None:
+    telemetry, known = Telemetry(), view(kube_node("n1"), partitions=(MAIN, OTHER))
+    name = "slurm_extender_bound_pods_total"
+    with telemetry.placement.leading(Sources(view=lambda: known)):
+        assert told(telemetry, name) == {"main": 0, "other": 0}
+        for partition in (None, "main", "other,main", "nowhere"):
+            before = queued(partition=partition)._replace(state=State.ALLOCATED)
+            telemetry.placement.observe(before, before._replace(state=State.BOUND))
+        found = queued()._replace(state=State.BOUND)
+        telemetry.placement.observe(None, found)  # bound before this leader saw it
+        assert told(telemetry, name) == {"main": 3, "other": 1}
+    assert told(telemetry, name) == {}
