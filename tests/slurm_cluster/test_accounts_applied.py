@@ -41,7 +41,8 @@ accounts:
     qos: [normal, high]
     defaultQos: normal
     fairshare: 5
-  - {name: research, limits: {GrpTRES: "mem=1T,gres/gpu=32", MaxJobs: 50, GrpSubmitJobs: 200, MaxWall: 60}}
+  - name: research
+    limits: {GrpTRES: "mem=1T,gres/gpu=32", MaxJobs: 50, GrpSubmitJobs: 200, MaxWall: 60}
   - {name: teaching}
 users:
   - name: alice

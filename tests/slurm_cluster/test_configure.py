@@ -1,5 +1,5 @@
-"""slurm-cluster configure beside a real slurmctld that runs jobs: what is right arrives, what is wrong does
-not, and no job is lost by either."""
+"""slurm-cluster configure beside a real slurmctld that runs jobs: what is right arrives, what is wrong
+does not, and no job is lost by either."""
 
 from __future__ import annotations
 

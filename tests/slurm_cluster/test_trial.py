@@ -119,7 +119,7 @@ def configurer(tmp_path: Path, conf: str, others: Mapping[str, bytes]) -> Config
     return Configurer(places, Controller(1.0))
 
 
-def problems(tmp_path: Path, conf: str, others: Mapping[str, bytes] = {}) -> list[str]:  # noqa: B006
+def problems(tmp_path: Path, conf: str, others: Mapping[str, bytes] = {}) -> list[str]:
     return configurer(tmp_path, conf, others).plan()[1]
 
 
