@@ -58,7 +58,7 @@ IMAGES: Final = (
     Image("slurmd", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
-    Image("slurm-cluster", "python.Dockerfile", _WHEEL, of_slurm=True),
+    Image("slurm-cluster", "python.Dockerfile", (*_WHEEL, "deploy/slurm"), of_slurm=True),
     Image("login", "slurm.Dockerfile", (), of_slurm=True),
 )
 

@@ -27,7 +27,7 @@ from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, 
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File
 from tests.local_cluster.test_cluster import wait_until
-from tests.slurm_cluster.slurm import on_path, put_slurmctld, tree_of
+from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
 
@@ -92,6 +92,7 @@ def slurm(
     with Cluster.up(spec, tmp_path_factory.mktemp("slurm")) as cluster:
         programs = tmp_path_factory.mktemp("programs")
         put_slurmctld(programs, tree_of(request.param), cluster.directory / "slurm/etc")
+        put_scontrol(programs, cluster)
         with on_path(programs, cluster.directory / "bin"):
             yield cluster, programs
 
