@@ -218,7 +218,7 @@ def test_a_slurmctld_that_ends_at_its_reconfiguration_gets_back_what_it_had(
     blind.mkdir()
     (blind / "slurmctld").write_text(BLIND)
     (blind / "slurmctld").chmod(0o755)
-    bench.want(bench.conf.replace("KillWait=40", "KilWait=40"))
+    bench.want(bench.conf + "PriorityType=priority/mine\n")
     configurer = Configurer(bench.places, Controller(5.0))
     with on_path(blind), kubelet(bench.cluster):
         outcome = configurer.look(0.0, waited=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -43,6 +44,7 @@ NodeName=n[1-4] CPUs=4 RealMemory=1000 Gres=gpu:2
 PartitionName=main Nodes=ALL Default=YES
 """
 OTHERS = {"cgroup.conf": b"CgroupPlugin=disabled\n"}
+FAIRSHARE = "PriorityType=priority/multifactor\nPriorityWeightFairshare=100\n"
 WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     "a key that there is not": ("KillWait=30", "KilWait=30", {}, "KilWait"),
     "a number that is none": ("KillWait=30", "KillWait=soon", {}, "KillWait"),
@@ -79,7 +81,7 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     "no topology.conf": ("KillWait=30", "TopologyPlugin=topology/tree", {}, "topology"),
     "a weight that needs slurmdbd": (
         "KillWait=30",
-        "PriorityType=priority/multifactor\nPriorityWeightFairshare=100",
+        FAIRSHARE,
         {},
         "can only be used with SlurmDBD",
     ),
@@ -162,8 +164,7 @@ def test_a_wrong_configuration_is_refused_in_slurmctlds_words(
         (" Default=YES", ""),
         (
             "KillWait=30",
-            "PriorityType=priority/multifactor\nPriorityWeightFairshare=100\n"
-            "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageEnforce=qos",
+            f"{FAIRSHARE}AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageEnforce=qos",
         ),
         (
             "KillWait=30",
@@ -181,10 +182,12 @@ def test_right_ones_of_many_kinds_are_right(
     assert problems(tmp_path, BASE.replace(before, after, 1)) == []
 
 
-def test_nothing_is_left_of_a_trial(programs: Path, tmp_path: Path) -> None:
-    before = set(Path("/tmp").glob("slurm-trial-*"))
+def test_nothing_is_left_of_a_trial(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", os.fspath(tmp_path))
     assert problems(tmp_path, BASE) == []
-    assert set(Path("/tmp").glob("slurm-trial-*")) <= before
+    assert not list(tmp_path.glob("slurm-trial-*"))
     assert running(os.fspath(tmp_path)) == ""
 
 
