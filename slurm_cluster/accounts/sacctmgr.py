@@ -19,7 +19,7 @@ _AWAY: Final = (
 """What sacctmgr says, in lower case, where slurmdbd or its database does not answer."""
 _QOS: Final = ("Priority", "Flags", "Preempt", "GraceTime", "UsageFactor", *values.OF_QOS)
 _ASSOCIATION: Final = ("Fairshare", "QOS", "DefaultQOS", *values.OF_ASSOCIATION)
-_OWN_VALUES: Final = ("WithoutParentLimits", "WithRawQOS")
+_OWN_VALUES: Final = ("WOPLimits", "WithRawQOSLevel")
 """Without what an association has from the accounts above."""
 
 
