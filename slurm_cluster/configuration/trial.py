@@ -35,16 +35,10 @@ _LOUD: Final = re.compile(r"(?:^|[\s\]])(?:error|fatal): (?P<words>.*)")
 OF_THE_PLACE: Final = (
     r"High latency for 1000 calls to gettimeofday\(\).*",  # a busy machine
     r"read_slurm_conf: default partition not set\.",  # which may be meant
-    r"Could not open .* state file .*: No such file or directory",
-    r"NOTE: Trying backup .*",
-    r"No .* state file .* to recover",
-    r"Can't recover .*",
     r"Association database appears down, reading from state files\.",
-    r"(Sending|slurm_persist_conn_open).*",
-    r".*slurmdbd.*Connection refused.*",
+    r"\w*persist_conn\w*: failed to open persistent connection to host:127\.0\.0\.1:.*",
 )
-"""Errors that are not of the configuration: state without jobs, a slurmdbd that is away, or the machine
-makes them."""
+"""Errors that are not of the configuration: of the machine, or of a slurmdbd that is away."""
 _WITHOUT_DATABASE: Final = (r".* can only be used with SlurmDBD.*",)
 """Errors of a trial that leaves out the slurmdbd of the configuration."""
 FROM_STATE: Final = ("assoc_mgr_state", "clustername", "last_tres")

@@ -8,8 +8,9 @@ import pytest
 
 from service.yaml_file import WrongFile
 from slurm_cluster.accounts import values
+from slurm_cluster.accounts.apply import read
 from slurm_cluster.accounts.difference import Action, Step, others, steps
-from slurm_cluster.accounts.document import Document, read
+from slurm_cluster.accounts.document import Document
 from slurm_cluster.accounts.entities import Entity, Kind, State, WrongAccounts, wanted
 
 FILE = """\
