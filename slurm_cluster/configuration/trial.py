@@ -35,10 +35,14 @@ _LOUD: Final = re.compile(r"(?:^|[\s\]])(?:error|fatal): (?P<words>.*)")
 OF_THE_PLACE: Final = (
     r"High latency for 1000 calls to gettimeofday\(\).*",  # a busy machine
     r"read_slurm_conf: default partition not set\.",  # which may be meant
+    r"Could not open \w+ state file .*: No such file or directory",  # 24.11, where there are no jobs yet
+    r"No fed_mgr state file .* to recover",
+    r"NOTE: Trying backup state save file\..*",
+    r"Sending PersistInit msg: Connection refused",  # slurmdbd is away, on purpose
     r"Association database appears down, reading from state files\.",
     r"\w*persist_conn\w*: failed to open persistent connection to host:127\.0\.0\.1:.*",
 )
-"""Errors that are not of the configuration: of the machine, or of a slurmdbd that is away."""
+"""Errors that are not of the configuration: of the machine, of new state, of a slurmdbd that is away."""
 _WITHOUT_DATABASE: Final = (r".* can only be used with SlurmDBD.*",)
 """Errors of a trial that leaves out the slurmdbd of the configuration."""
 FROM_STATE: Final = ("assoc_mgr_state", "clustername", "last_tres")
