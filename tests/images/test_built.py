@@ -24,7 +24,7 @@ AT_MOST_MB = {
     "slurmd": 50,
     "slurmctld": 40,
     "slurmrestd": 30,
-    "slurm-cluster": 90,
+    "slurm-cluster": 80,
     "login": 50,
 }
 """Compressed, as it is pulled: a tenth more than there is, or a little more."""
