@@ -17,10 +17,13 @@ PACKAGES: Final = (
     "node_agent",
     "service",
     "slurm_client",
+    "slurm_cluster",
     "wellknown",
 )
 """The folders of the project's wheel."""
 _WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
+_PROGRAM: Final = (*_WHEEL, "deploy/slurm/slurm-extender-hook")
+"""Of each target of the Dockerfile of programs."""
 _PYTHON_SUITE: Final = "trixie"
 
 
@@ -52,11 +55,12 @@ _SCRIPTS: Final = {
 SCHEDULER: Final = Image("kube-scheduler", "scheduler.Dockerfile", ())
 """For the tests alone: elsewhere it is Kubernetes' own."""
 IMAGES: Final = (
-    Image("extender", "python.Dockerfile", _WHEEL),
-    Image("node-agent", "python.Dockerfile", _WHEEL),
+    Image("extender", "python.Dockerfile", _PROGRAM),
+    Image("node-agent", "python.Dockerfile", _PROGRAM),
     Image("slurmd", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
+    Image("slurm-cluster", "python.Dockerfile", _PROGRAM, of_slurm=True),
     Image("login", "slurm.Dockerfile", (), of_slurm=True),
 )
 

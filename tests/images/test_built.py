@@ -24,6 +24,7 @@ AT_MOST_MB = {
     "slurmd": 50,
     "slurmctld": 40,
     "slurmrestd": 30,
+    "slurm-cluster": 80,
     "login": 50,
 }
 """Compressed, as it is pulled: a tenth more than there is, or a little more."""
@@ -33,6 +34,7 @@ SAY = {
     "slurmd": (["slurmd", "-V"], "slurm-wlm 26.05."),
     "slurmctld": (["slurmctld", "-V"], "slurm-wlm 26.05."),
     "slurmrestd": (["slurmrestd", "-V"], "slurm-wlm 26.05."),
+    "slurm-cluster": (["slurm-cluster", "--help"], "slurm-cluster"),
     "login": (["bash", "-c", "command -v sbatch"], "/usr/bin/sbatch"),
 }
 """A command in each image, and what it says."""
