@@ -18,7 +18,7 @@ from kubernetes_client.trust import trusting
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _KINDS: Final = {
-    "v1": ("events", "namespaces", "nodes", "pods", "secrets"),
+    "v1": ("configmaps", "events", "namespaces", "nodes", "pods", "secrets"),
     "admissionregistration.k8s.io/v1": (*_CONFIGURATIONS, "validatingadmissionpolicies"),
     "apps/v1": ("controllerrevisions",),
 }

@@ -11,7 +11,7 @@ import orjson
 import yaml
 
 from slurm_client.hostlist import compress, expand
-from slurm_cluster.topology.model import Kind, Topology, Unit
+from slurm_cluster.topology.model import Kind, Topology, Unit, in_order
 
 YAML: Final = "topology.yaml"
 """Slurm 25.05 and later read this one, and then not the other."""
@@ -138,5 +138,5 @@ def _pairs(line: str) -> dict[str, str]:
 
 
 def _unit(fields: Mapping[str, Any], name: str, children: str, nodes: str) -> Unit:
-    listed = (expand(str(fields.get(key) or "")) for key in (nodes, children))
+    listed = (in_order(expand(str(fields.get(key) or ""))) for key in (nodes, children))
     return Unit(str(fields[name]), *listed)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from slurm_client.hostlist import expand
-from slurm_cluster.topology.model import Kind, Topology, Unit
+from slurm_cluster.topology.model import Kind, Topology, Unit, in_order
 
 _TIMEOUT_S: Final = 30.0
 
@@ -34,7 +34,7 @@ def topology_of(shown: str) -> Topology:
     blocks = [each for each in fields if "BlockName" in each]
     if not blocks:
         raise SlurmFailed(f"Slurm has no tree and no blocks: {shown.strip() or 'nothing'}")
-    units = (Unit(each["BlockName"], expand(each.get("Nodes", ""))) for each in blocks)
+    units = (Unit(each["BlockName"], in_order(expand(each.get("Nodes", "")))) for each in blocks)
     sizes = sorted({int(each["BlockSize"]) for each in fields if "BlockSize" in each})
     return Topology(Kind.BLOCK, tuple(units), tuple(sizes))
 
@@ -42,8 +42,8 @@ def topology_of(shown: str) -> Topology:
 def _switches(switches: Iterable[Mapping[str, str]]) -> Iterator[Unit]:
     """Yields switches. Slurm shows of each all nodes below it; a node is a leaf's here."""
     for each in switches:
-        children = expand(each.get("Switches", ""))
-        yield Unit(each["SwitchName"], () if children else expand(each.get("Nodes", "")), children)
+        nodes, children = (in_order(expand(each.get(key, ""))) for key in ("Nodes", "Switches"))
+        yield Unit(each["SwitchName"], () if children else nodes, children)
 
 
 def _pairs(line: str) -> Iterator[tuple[str, str]]:
