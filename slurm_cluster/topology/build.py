@@ -61,7 +61,7 @@ def build(rules: Rules, places: Iterable[Place], before: Topology | None = None)
         topology = _blocks(rules, found, before)
     small = _too_small(topology, rules)
     if rules.members is Members.TOLD:
-        topology = topology.without_nodes()
+        topology = topology.without_nodes(but=rules.unlabelled)
     troubles = (Trouble(what, in_order(nodes)) for what, nodes in sorted(found.troubles.items()))
     return Built(topology, (*troubles, *small))
 

@@ -23,9 +23,9 @@ from slurm_cluster.topology import drawing, files, running
 from slurm_cluster.topology.build import Trouble, build
 from slurm_cluster.topology.files import CONF, YAML, WrongTopology
 from slurm_cluster.topology.model import Kind
-from slurm_cluster.topology.places import Reader, standing
+from slurm_cluster.topology.places import Place, Reader, standing
 from slurm_cluster.topology.rules import Members, Names, Preset, Rules, WrongRules, tiers_of
-from slurm_cluster.topology.watch import Follower, Pace, Target, before_of, text_of
+from slurm_cluster.topology.watch import Follower, Known, Pace, Target, among, before_of, text_of
 from slurm_cluster.topology.words import in_words
 from wellknown.names import NODE_NAME_LABEL
 
@@ -64,6 +64,9 @@ _SelectorOption = Annotated[
     list[str] | None, typer.Option(help="Nodes have this label, or KEY=VALUE.", metavar="KEY")
 ]
 _NameLabelOption = Annotated[str, typer.Option(help="The label that names Slurm's node.")]
+_AmongSlurmOption = Annotated[
+    bool, typer.Option("--among-slurm", help="Nodes that sinfo knows alone.", show_default=False)
+]
 _FormatOption = Annotated[Format, typer.Option(help="yaml: Slurm 25.05 and later; conf: before.")]
 _KubeconfigOption = Annotated[
     Path | None, typer.Option(help="Of kube-apiserver; absent: this Pod's account.", envvar="KUBECONFIG")
@@ -81,6 +84,7 @@ def render(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     root: _RootOption = "cluster",
     selector: _SelectorOption = None,
     name_label: _NameLabelOption = NODE_NAME_LABEL,
+    among_slurm: _AmongSlurmOption = False,
     output: _FormatOption = Format.YAML,
     nodes: Annotated[
         Path | None, typer.Option(help="What `kubectl get nodes -o json` printed; absent: ask.")
@@ -96,9 +100,8 @@ def render(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
         reader = Reader(rules.tiers, _selector(selector), name_label)
         manifests = _from_file(nodes) if nodes else asyncio.run(_asked(kubeconfig))
         earlier = before_of(before.read_text(encoding="utf-8")) if before else None
-    places = {each["metadata"]["name"]: reader.place_of(each) for each in manifests}
-    taken = {name: place for name, place in places.items() if place is not None}
-    built = build(rules, standing(taken), earlier)
+        has = asyncio.run(running.nodes()) if among_slurm else None
+    built = build(rules, among(_places(manifests, reader), has), earlier)
     text = text_of(built.topology, _FILES[output])
     sys.stdout.write(text)
     troubles = [*built.troubles]
@@ -122,6 +125,7 @@ def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     root: _RootOption = "cluster",
     selector: _SelectorOption = None,
     name_label: _NameLabelOption = NODE_NAME_LABEL,
+    among_slurm: _AmongSlurmOption = False,
     output: _FormatOption = Format.YAML,
     settle: Annotated[
         float, typer.Option(help="How many seconds labels must be quiet.", metavar="SECONDS")
@@ -140,7 +144,8 @@ def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
         rules = _rules(kind, preset, tier, block_size, names, members, root)
         reader = Reader(rules.tiers, _selector(selector), name_label)
         target = Target(namespace, name, _FILES[output])
-        asyncio.run(_follow(kubeconfig, rules, reader, target, Pace(settle, longest)))
+        known = running.nodes if among_slurm else None
+        asyncio.run(_follow(kubeconfig, rules, reader, target, Pace(settle, longest), known))
 
 
 @app.command()
@@ -200,6 +205,11 @@ def _selector(given: list[str] | None) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
+def _places(nodes: Sequence[Manifest], reader: Reader) -> tuple[Place, ...]:
+    read = {node["metadata"]["name"]: reader.place_of(node) for node in nodes}
+    return standing({name: place for name, place in read.items() if place is not None})
+
+
 def _from_file(path: Path) -> Sequence[Manifest]:
     """Raises WrongRules."""
     try:
@@ -220,11 +230,16 @@ async def _asked(kubeconfig: Path | None) -> Sequence[Manifest]:
 
 
 async def _follow(
-    kubeconfig: Path | None, rules: Rules, reader: Reader, target: Target, pace: Pace
+    kubeconfig: Path | None,
+    rules: Rules,
+    reader: Reader,
+    target: Target,
+    pace: Pace,
+    known: Known | None,
 ) -> None:
     """Runs until SIGTERM or SIGINT."""
     kubernetes = await KubernetesRest.connect(kubeconfig)
-    follower = asyncio.ensure_future(Follower(kubernetes, rules, reader, target, pace).run())
+    follower = asyncio.ensure_future(Follower(kubernetes, rules, reader, target, pace, known).run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, follower.cancel)
     try:

@@ -56,9 +56,11 @@ class Topology:
         """Returns the parent of each switch that has one."""
         return {child: unit.name for unit in self.units for child in unit.children}
 
-    def without_nodes(self) -> Self:
-        """Returns the same units without their nodes: the nodes tell Slurm themselves where they are."""
-        return replace(self, units=tuple(replace(unit, nodes=()) for unit in self.units))
+    def without_nodes(self, but: str) -> Self:
+        """Returns the same units without their nodes, which tell Slurm themselves where they are. Those
+        of one unit tell nothing."""
+        units = (unit if unit.name == but else replace(unit, nodes=()) for unit in self.units)
+        return replace(self, units=tuple(units))
 
 
 def problem_of_name(name: str) -> str | None:

@@ -49,7 +49,7 @@ class Members(StrEnum):
     """The file names them."""
     TOLD = "told"
     """Each slurmd tells by its Topology= (Slurm 25.05 and later). The file has the switches alone, and
-    stays as it is when Nodes come and go."""
+    stays as it is when Nodes come and go. It names Nodes without labels all the same."""
 
 
 class WrongRules(ValueError):

@@ -25,6 +25,11 @@ async def states() -> Mapping[str, str]:
     return dict(line.split(maxsplit=1) for line in listed.splitlines() if line.strip())
 
 
+async def nodes() -> frozenset[str]:
+    """Returns the names of all nodes. Raises SlurmFailed."""
+    return frozenset(await states())
+
+
 def topology_of(shown: str) -> Topology:
     """Returns what `scontrol show topology` shows. Raises SlurmFailed where that is no tree and no
     blocks."""

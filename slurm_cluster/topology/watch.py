@@ -6,7 +6,7 @@ ConfigMap (`slurm-cluster configure`) tries the text before slurmctld has it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,12 +16,14 @@ from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import Change, ResourceWatch
 from service.health import Health
+from service.periodic import periodically
 from slurm_cluster.topology import files
 from slurm_cluster.topology.build import Built, build
 from slurm_cluster.topology.files import CONF, WrongTopology
 from slurm_cluster.topology.model import Topology
 from slurm_cluster.topology.places import Place, Reader, standing
 from slurm_cluster.topology.rules import Rules
+from slurm_cluster.topology.running import SlurmFailed
 from slurm_cluster.topology.words import in_words
 
 _LABELS: Final = {"app.kubernetes.io/managed-by": "slurm-cluster"}
@@ -41,18 +43,31 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds: how long labels must be quiet, and the longest that a first change waits."""
+    """Seconds: how long labels must be quiet, the longest that a first change waits, and how often Slurm
+    is asked for its nodes."""
 
     settle: float = 5.0
     longest: float = 60.0
+    poll: float = 30.0
+
+
+Known = Callable[[], Awaitable[frozenset[str]]]
+"""Asks Slurm for the names of its nodes. Raises SlurmFailed."""
 
 
 class Follower:
     """Follows the Nodes, and writes what they say."""
 
     def __init__(
-        self, kubernetes: Kubernetes, rules: Rules, reader: Reader, target: Target, pace: Pace
+        self,
+        kubernetes: Kubernetes,
+        rules: Rules,
+        reader: Reader,
+        target: Target,
+        pace: Pace,
+        known: Known | None = None,
     ) -> None:
+        """With `known` the file has those nodes alone that Slurm has: a node that joins is a change."""
         self.health = Health()
         """Ready once the ConfigMap is as the Nodes are."""
         self.writes = 0
@@ -62,6 +77,9 @@ class Follower:
         self._reader = reader
         self._target = target
         self._pace = pace
+        self._known = known
+        self._has: frozenset[str] | None = None
+        """The nodes that Slurm has; None: all."""
         self._places: dict[str, Place] = {}
         self._changed = asyncio.Event()
         self._told: tuple[str, ...] = ()
@@ -69,8 +87,20 @@ class Follower:
     async def run(self) -> None:
         """Runs for ever."""
         async with asyncio.TaskGroup() as tasks:
+            if self._known is not None:
+                tasks.create_task(self._ask_for_ever(self._known))
             tasks.create_task(self._follow())
             tasks.create_task(self._write_for_ever())
+
+    async def _ask_for_ever(self, known: Known) -> None:
+        async def ask() -> None:
+            has = await known()
+            if has != self._has:
+                self._has = has
+                self._changed.set()
+
+        says = self._says("Slurm's nodes")
+        await periodically(ask, self._pace.poll, outlives=SlurmFailed, report=says)
 
     async def _follow(self) -> None:
         watch = ResourceWatch(self._kubernetes, "nodes", on_trouble=self._says("the watch of Nodes"))
@@ -115,7 +145,7 @@ class Follower:
                 await asyncio.sleep(_RETRY_S)
             else:
                 says(None)
-                self.health.ready = True
+                self.health.ready = self._known is None or self._has is not None
 
     async def _quiet(self) -> None:
         """Returns when labels have been quiet, or have changed for too long."""
@@ -136,7 +166,10 @@ class Follower:
         target = self._target
         there = await self._kubernetes.read_config_map(target.namespace, target.name)
         text = ((there or {}).get("data") or {}).get(target.file, "")
-        built = build(self._rules, standing(self._places), before_of(text))
+        if self._known is not None and self._has is None:
+            return  # Slurm has not told yet
+        places = among(standing(self._places), self._has)
+        built = build(self._rules, places, before_of(text))
         new = text_of(built.topology, target.file)
         self._tell(built)
         if not new or new == text:
@@ -144,7 +177,7 @@ class Follower:
         await self._kubernetes.write_config_map(self._with(there, new))
         self.writes += 1
         units = len(built.topology.units)
-        log.info("topology written", config_map=target.name, units=units, nodes=len(self._places))
+        log.info("topology written", config_map=target.name, units=units, nodes=len(places))
 
     def _with(self, there: Manifest | None, text: str) -> Manifest:
         target = self._target
@@ -162,6 +195,11 @@ class Follower:
 
     def _says(self, part: str) -> Callable[[Exception | None], object]:
         return lambda error: self.health.says(part, error)
+
+
+def among(places: Iterable[Place], names: Container[str] | None) -> tuple[Place, ...]:
+    """Returns the places of these nodes of Slurm; None: of all."""
+    return tuple(place for place in places if names is None or place.node in names)
 
 
 def before_of(text: str) -> Topology | None:

@@ -130,8 +130,9 @@ def test_a_block_of_too_few_nodes_is_told() -> None:
 
 
 def test_told_nodes_are_in_no_file() -> None:
-    tree = made(replace(TREE, members=Members.TOLD), places("n1 s1 l1"))
-    assert tree == {"cluster": "s1", "s1": "l1", "l1": ""}
+    told = replace(TREE, members=Members.TOLD)
+    assert made(told, places("n1 s1 l1")) == {"cluster": "s1", "s1": "l1", "l1": ""}
+    assert made(told, places("n1 s1 l1", "n2 - -"))["unlabelled"] == "n2"
 
 
 def test_a_node_that_goes_changes_one_line() -> None:
