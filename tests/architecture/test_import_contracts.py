@@ -22,6 +22,7 @@ ROOTS, CLIENT = (
 )
 PURE = "what decides does nothing else"
 AGENT = "the node agent's packages"
+TOPOLOGY = "the modules of slurm-cluster's topology"
 
 # Contract, importing module, what it imports.
 VIOLATIONS = [
@@ -58,6 +59,11 @@ VIOLATIONS = [
     (PURE, "extender/kube_scheduler/configuration.py", "yaml"),
     (PURE, "wellknown/names.py", "structlog"),
     (PURE, "node_agent/decision.py", "time"),
+    (PURE, "slurm_cluster/topology/build.py", "yaml"),
+    (PACKAGES, "slurm_cluster/topology/watch.py", "extender.policy.rules"),
+    (ROOTS, "slurm_cluster/topology/watch.py", "kubernetes_client.rest"),
+    (CLIENT, "slurm_cluster/topology/watch.py", "aiohttp"),
+    (TOPOLOGY, "slurm_cluster/topology/build.py", "slurm_cluster.topology.watch"),
 ]
 
 

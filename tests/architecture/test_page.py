@@ -19,7 +19,14 @@ def layers(name: str) -> list[str]:
 
 
 def test_the_packages_are_named_from_the_top_to_the_bottom() -> None:
-    programs = (layers(name) for name in ("the extender's packages", "the node agent's packages"))
+    programs = map(
+        layers,
+        (
+            "the extender's packages",
+            "the node agent's packages",
+            "the modules of slurm-cluster's topology",
+        ),
+    )
     inside = [package for program in programs for package in program if package != "__main__"]
     assert [*layers("programs, clients, services"), *inside] == NAMED
 
