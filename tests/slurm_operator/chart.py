@@ -57,7 +57,8 @@ def rendered(work: Path, given: Mapping[str, Any]) -> list[Manifest]:
         (chart / "templates" / "_left_out.tpl").write_text(LEFT_OUT)
     file = work / "values.yaml"
     file.write_text(yaml.safe_dump(dict(given)))
-    command = [helm(silent), "template", "slurm", chart, "--namespace", "slurm", "--values", file]
+    options = ("--namespace", "slurm", "--values", str(file))
+    command = [str(helm(silent)), "template", "slurm", str(chart), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]

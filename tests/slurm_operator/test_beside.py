@@ -93,7 +93,8 @@ def test_slurm_extenders_values_name_the_operators_service_and_the_token(
     assert own["slurm"]["restUrl"] == f"http://{service}.slurm:6820"
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(with_needed(dict(own))))
-    command = [helm(silent), "template", "x", CHECKOUT / "deploy/charts/slurm-extender", "-f", file]
+    chart = CHECKOUT / "deploy" / "charts" / "slurm-extender"
+    command = [str(helm(silent)), "template", "x", str(chart), "-f", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
