@@ -73,7 +73,7 @@ def test_a_node_without_the_narrowest_label_is_in_no_block() -> None:
 
 def test_a_wider_label_that_one_node_lacks_is_known_from_the_others() -> None:
     built = build(TREE, places("n1 s1 l1", "n2 - l1"))
-    assert shown(built.topology)["l1"] == "n1 n2"
+    assert shown(built.topology) == {"cluster": "s1", "l1": "n1 n2", "s1": "l1"}
     assert not built.troubles
 
 

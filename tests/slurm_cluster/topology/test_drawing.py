@@ -65,8 +65,9 @@ def test_few_nodes_have_their_names_in_the_picture() -> None:
     assert "leaf-0 (4)" in texts(picture)
 
 
-def test_a_thousand_nodes_are_squares_of_which_none_lies_over_another() -> None:
-    topology = build(TREE, racks(32, 32, spines=4)).topology
+@pytest.mark.parametrize(("leaves", "size"), [(32, 32), (8, 128)])
+def test_a_thousand_nodes_are_squares_of_which_none_lies_over_another(leaves: int, size: int) -> None:
+    topology = build(TREE, racks(leaves, size, spines=4)).topology
     picture = draw(topology, {f"node-{index}": "allocated" for index in range(1024)})
     cells = boxes(picture)
     assert len(cells) == 1024

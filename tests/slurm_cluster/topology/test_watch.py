@@ -88,6 +88,25 @@ async def test_heartbeats_and_labels_that_do_not_count_write_nothing() -> None:
         assert kubernetes.calls.count("read_config_map") == 1
 
 
+async def test_labels_that_change_nothing_write_nothing() -> None:
+    kubernetes = cluster()
+    async with following(kubernetes) as follower:
+        await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
+        kubernetes.edit("nodes", "node-0", {"metadata": {"labels": {SPINE: None}}})
+        await soon(lambda: kubernetes.calls.count("read_config_map") == 2)
+        await asyncio.sleep(3 * QUICK.settle)
+        assert follower.writes == 1
+        assert (
+            "write_config_map" not in kubernetes.calls[kubernetes.calls.index("write_config_map") + 1 :]
+        )
+
+
+async def test_nothing_waits_longer_than_the_longest() -> None:
+    kubernetes = cluster()
+    async with following(kubernetes, Pace(settle=600, longest=0.05)):
+        await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
+
+
 async def test_many_nodes_at_once_are_one_write() -> None:
     kubernetes = cluster()
     async with following(kubernetes) as follower:
