@@ -6,8 +6,8 @@ Exit status: 0 where all is well, 1 where labels or Slurm are wrong, 2 where the
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -16,8 +16,11 @@ import orjson
 import typer
 
 from kubernetes_client.errors import KubernetesError, NoCredentials
-from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.rest import KubernetesRest
+from service import probes
+from service.connections import Limits
+from service.listener import Server
 from service.logging import configure_logging
 from slurm_cluster.topology import drawing, files, running
 from slurm_cluster.topology.build import Trouble, build
@@ -25,7 +28,7 @@ from slurm_cluster.topology.files import CONF, YAML, WrongTopology
 from slurm_cluster.topology.model import Kind
 from slurm_cluster.topology.places import Place, Reader, standing
 from slurm_cluster.topology.rules import Members, Names, Preset, Rules, WrongRules, tiers_of
-from slurm_cluster.topology.watch import Follower, Known, Pace, Target, among, before_of, text_of
+from slurm_cluster.topology.watch import Follower, Pace, Target, among, before_of, text_of
 from slurm_cluster.topology.words import in_words
 from wellknown.names import NODE_NAME_LABEL
 
@@ -47,6 +50,7 @@ class Format(StrEnum):
 
 _FILES: Final = {Format.YAML: YAML, Format.CONF: CONF}
 _NO_ROOT: Final = "none"
+_BODY: Final = 4096
 _PACE: Final = Pace()
 
 _KindOption = Annotated[Kind, typer.Option(help="The plugin: topology/tree or topology/block.")]
@@ -133,6 +137,10 @@ def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     longest: Annotated[
         float, typer.Option(help="The longest that a change waits for quiet.", metavar="SECONDS")
     ] = _PACE.longest,
+    probes_port: Annotated[
+        int, typer.Option(help="Where /healthz and /readyz are answered; 0: nowhere.")
+    ] = 0,
+    listen_address: Annotated[str, typer.Option(help="The address of that port.")] = "0.0.0.0",  # noqa: S104
     kubeconfig: _KubeconfigOption = None,
 ) -> None:
     """Keep a ConfigMap's topology as the labels of Nodes are, until SIGTERM."""
@@ -145,7 +153,12 @@ def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
         reader = Reader(rules.tiers, _selector(selector), name_label)
         target = Target(namespace, name, _FILES[output])
         known = running.nodes if among_slurm else None
-        asyncio.run(_follow(kubeconfig, rules, reader, target, Pace(settle, longest), known))
+        pace = Pace(settle, longest)
+
+        def follower(kubernetes: Kubernetes) -> Follower:
+            return Follower(kubernetes, rules, reader, target, pace, known)
+
+        asyncio.run(_follow(kubeconfig, follower, (listen_address, probes_port)))
 
 
 @app.command()
@@ -230,21 +243,25 @@ async def _asked(kubeconfig: Path | None) -> Sequence[Manifest]:
 
 
 async def _follow(
-    kubeconfig: Path | None,
-    rules: Rules,
-    reader: Reader,
-    target: Target,
-    pace: Pace,
-    known: Known | None,
+    kubeconfig: Path | None, make: Callable[[Kubernetes], Follower], address: tuple[str, int]
 ) -> None:
-    """Runs until SIGTERM or SIGINT."""
+    """Runs until SIGTERM or SIGINT. Raises NoCredentials."""
     kubernetes = await KubernetesRest.connect(kubeconfig)
-    follower = asyncio.ensure_future(Follower(kubernetes, rules, reader, target, pace, known).run())
+    follower = make(kubernetes)
+    parts = [asyncio.ensure_future(follower.run())]
+    if address[1]:
+        limits = Limits(connections=64, body=lambda: _BODY)
+        application = probes.application(follower.health)
+        server = Server(application, address, limits, lambda _why: None, None)
+        parts.append(asyncio.ensure_future(server.serve()))
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, follower.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, parts[0].cancel)
     try:
-        await follower
-    except asyncio.CancelledError:
-        return
+        await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        with suppress(asyncio.CancelledError):
+            parts[0].result()
     finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
         await kubernetes.aclose()

@@ -15,7 +15,9 @@ from contextlib import suppress
 import pytest
 
 from deploy.local.cluster import Cluster
+from deploy.local.components import answers
 from deploy.local.errors import ClusterError
+from deploy.local.ports import lease_ports
 from slurm_cluster.topology import files
 from slurm_cluster.topology.model import Topology
 from tests.slurm_cluster.topology.slurms import RealSlurm
@@ -62,10 +64,14 @@ def nodes_of(cluster: Cluster, rack: str) -> tuple[str, ...] | None:
 
 def test_the_config_map_follows_labels_and_slurm_takes_it(labelled: Cluster) -> None:
     environment = {**os.environ, "KUBECONFIG": str(labelled.kubeconfig)}
-    command = [sys.executable, "-c", PROGRAM, "watch", *OPTIONS]
+    lease = lease_ports(["probes"])
+    port = lease.ports["probes"]
+    probes = ("--probes-port", str(port), "--listen-address", "127.0.0.1")
+    command = [sys.executable, "-c", PROGRAM, "watch", *OPTIONS, *probes]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as program:
         try:
             soon(lambda: nodes_of(labelled, "a") == ("node-1", "node-3"))
+            soon(lambda: answers(f"http://127.0.0.1:{port}/readyz"))
             slurm = RealSlurm(labelled)
             found = topology(labelled)
             assert found is not None
@@ -82,3 +88,4 @@ def test_the_config_map_follows_labels_and_slurm_takes_it(labelled: Cluster) -> 
         _, told = program.communicate(timeout=20)
         assert program.returncode == 0
         assert f"no label {LABEL}: 1 nodes: node-4" in told
+    lease.close()
