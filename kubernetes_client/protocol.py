@@ -127,6 +127,17 @@ class Kubernetes(Protocol):
         """Create a Secret or, where it carries a `resourceVersion`, replace that version of it.
         Conflict: there is one already, or that version is not current. NotFound: it is gone."""
 
+    # ConfigMaps
+
+    async def read_config_map(self, namespace: str, name: str) -> Manifest | None:
+        """A ConfigMap as it is now, None where there is none."""
+
+    async def write_config_map(self, config_map: Manifest) -> None:
+        """Create a ConfigMap or, where it carries a `resourceVersion`, replace that version of it.
+        Conflict: there is one already, or that version is not current. NotFound: it is gone."""
+
+    # Trust
+
     async def trust(self, configuration: str, authority: bytes) -> None:
         """Have kube-apiserver trust an authority (one certificate, PEM) in every webhook of the
         configurations of a name, mutating and validating, and the previous authority as well, since

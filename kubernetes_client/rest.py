@@ -174,17 +174,33 @@ class KubernetesRest:
     # The webhooks' certificate
 
     async def read_secret(self, namespace: str, name: str) -> Manifest | None:
-        with suppress(NotFound):
-            return await self._ask("GET", _core("namespaces", namespace, "secrets", name))
-        return None
+        return await self._read_of("secrets", namespace, name)
 
     async def write_secret(self, secret: Manifest) -> None:
-        metadata = secret["metadata"]
-        path = _core("namespaces", metadata["namespace"], "secrets")
+        await self._write_of("secrets", secret)
+
+    # ConfigMaps
+
+    async def read_config_map(self, namespace: str, name: str) -> Manifest | None:
+        return await self._read_of("configmaps", namespace, name)
+
+    async def write_config_map(self, config_map: Manifest) -> None:
+        await self._write_of("configmaps", config_map)
+
+    async def _read_of(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        with suppress(NotFound):
+            return await self._ask("GET", _core("namespaces", namespace, kind, name))
+        return None
+
+    async def _write_of(self, kind: str, manifest: Manifest) -> None:
+        metadata = manifest["metadata"]
+        path = _core("namespaces", metadata["namespace"], kind)
         if "resourceVersion" in metadata:
-            await self._ask("PUT", f"{path}/{metadata['name']}", body=secret)
+            await self._ask("PUT", f"{path}/{metadata['name']}", body=manifest)
         else:
-            await self._ask("POST", path, body=secret)
+            await self._ask("POST", path, body=manifest)
+
+    # Trust
 
     async def trust(self, configuration: str, authority: bytes) -> None:
         for path in _CONFIGURATIONS:

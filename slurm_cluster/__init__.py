@@ -1,1 +1,1 @@
-"""The program `slurm-cluster`: the configuration, the accounts and the keys of a Slurm in Kubernetes."""
+"""The programs of a Slurm that runs in Kubernetes: the command `slurm-cluster`."""

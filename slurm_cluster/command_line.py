@@ -16,6 +16,7 @@ from slurm_cluster.configure import Options, print_plan, serve
 from slurm_cluster.keys import command as keys_command
 from slurm_cluster.keys.secrets import Names
 from slurm_cluster.programs import ProgramFailed
+from slurm_cluster.topology.commands import app as topology
 
 app = typer.Typer(
     name="slurm-cluster",
@@ -28,6 +29,7 @@ accounts = typer.Typer(no_args_is_help=True, help="QOS, accounts and users, from
 keys = typer.Typer(no_args_is_help=True, help="The keys of auth/slurm and auth/jwt, in Secrets.")
 app.add_typer(accounts, name="accounts")
 app.add_typer(keys, name="keys")
+app.add_typer(topology, name="topology")
 
 _ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT = Options()

@@ -15,7 +15,7 @@ from kubernetes_client.protocol import Manifest, Right
 
 _NAMESPACED: Final = frozenset(
     {
-        *("pods", "events", "leases", "secrets", "controllerrevisions"),
+        *("pods", "events", "leases", "secrets", "configmaps", "controllerrevisions"),
         *("persistentvolumeclaims", "resourceclaims"),
     }
 )

@@ -18,7 +18,7 @@ from kubernetes_client.trust import trusting
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _KINDS: Final = {
-    "v1": ("events", "namespaces", "nodes", "pods", "secrets"),
+    "v1": ("configmaps", "events", "namespaces", "nodes", "pods", "secrets"),
     "admissionregistration.k8s.io/v1": (*_CONFIGURATIONS, "validatingadmissionpolicies"),
     "apps/v1": ("controllerrevisions",),
 }
@@ -158,11 +158,26 @@ class InMemoryKubernetes(Controls):
 
     async def write_secret(self, secret: Manifest) -> None:
         async with self._call("write_secret"):
-            metadata = secret["metadata"]
-            if "resourceVersion" in metadata:
-                self._replace("secrets", metadata["namespace"], metadata["name"], secret)
-            else:
-                self._create("secrets", metadata["namespace"], secret)
+            self._write_of("secrets", secret)
+
+    # ConfigMaps
+
+    async def read_config_map(self, namespace: str, name: str) -> Manifest | None:
+        async with self._call("read_config_map"):
+            return self._store.find("configmaps", namespace, name)
+
+    async def write_config_map(self, config_map: Manifest) -> None:
+        async with self._call("write_config_map"):
+            self._write_of("configmaps", config_map)
+
+    def _write_of(self, kind: str, manifest: Manifest) -> None:
+        metadata = manifest["metadata"]
+        if "resourceVersion" in metadata:
+            self._replace(kind, metadata["namespace"], metadata["name"], manifest)
+        else:
+            self._create(kind, metadata["namespace"], manifest)
+
+    # Trust
 
     async def trust(self, configuration: str, authority: bytes) -> None:
         async with self._call("trust"):

@@ -23,6 +23,7 @@ ROOTS, CLIENT = (
 PURE = "what decides does nothing else"
 AGENT = "the node agent's packages"
 CLUSTER = "the packages of slurm-cluster"
+TOPOLOGY = "the modules of slurm-cluster's topology"
 
 # Contract, importing module, what it imports.
 VIOLATIONS = [
@@ -64,6 +65,11 @@ VIOLATIONS = [
     (PURE, "node_agent/decision.py", "time"),
     (PURE, "slurm_cluster/configuration/plan.py", "time"),
     (ROOTS, "slurm_cluster/keys/secrets.py", "kubernetes_client.rest"),
+    (PURE, "slurm_cluster/topology/build.py", "yaml"),
+    (PACKAGES, "slurm_cluster/topology/watch.py", "extender.policy.rules"),
+    (ROOTS, "slurm_cluster/topology/watch.py", "kubernetes_client.rest"),
+    (CLIENT, "slurm_cluster/topology/watch.py", "aiohttp"),
+    (TOPOLOGY, "slurm_cluster/topology/build.py", "slurm_cluster.topology.watch"),
 ]
 
 

@@ -19,7 +19,12 @@ def layers(name: str) -> list[str]:
 
 
 def test_the_packages_are_named_from_the_top_to_the_bottom() -> None:
-    names = ("the extender's packages", "the node agent's packages", "the packages of slurm-cluster")
+    names = (
+        "the extender's packages",
+        "the node agent's packages",
+        "the packages of slurm-cluster",
+        "the modules of slurm-cluster's topology",
+    )
     programs = (layers(name) for name in names)
     inside = [package for program in programs for package in program if package != "__main__"]
     assert [*layers("programs, clients, services"), *inside] == NAMED

@@ -59,6 +59,14 @@ AGENTS: Calls = {
     "delete_pod": [(POOLS_NAMESPACE, "p", {}, 0)],
     "read_revision": [(POOLS_NAMESPACE, "r")],
 }
+CLUSTERS: Calls = {
+    "read_config_map": [("slurm", "slurm-topology")],
+    "write_config_map": [
+        ({"metadata": {"namespace": "slurm", "name": "slurm-topology"}},),
+        ({"metadata": {"namespace": "slurm", "name": "slurm-topology", "resourceVersion": "1"}},),
+    ],
+}
+"""How `slurm-cluster` calls each method that no other program calls."""
 EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
 AGENT_KINDS = ("pods", "nodes")
 CHECKS_CALLS = {"create_pod"}

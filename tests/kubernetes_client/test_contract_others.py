@@ -268,6 +268,33 @@ async def test_a_secret_is_created_once_and_replaced_in_its_version(bench: Bench
         await kubernetes.write_secret(secret(name, "4", resourceVersion=version(second)))
 
 
+# -- ConfigMaps
+
+
+def config_map(name: str, value: str, **metadata: str) -> Manifest:
+    return {"metadata": {"name": name, "namespace": "default"} | metadata, "data": {"x": value}}
+
+
+async def test_a_config_map_is_created_once_and_replaced_in_its_version(bench: Bench) -> None:
+    kubernetes, name = bench.kubernetes, bench.name()
+    assert await kubernetes.read_config_map("default", name) is None
+    await kubernetes.write_config_map(config_map(name, "1"))
+    with pytest.raises(Conflict):
+        await kubernetes.write_config_map(config_map(name, "2"))
+    first = await kubernetes.read_config_map("default", name)
+    assert first is not None
+    assert first["data"] == {"x": "1"}
+    await kubernetes.write_config_map(config_map(name, "2", resourceVersion=version(first)))
+    with pytest.raises(Conflict):
+        await kubernetes.write_config_map(config_map(name, "3", resourceVersion=version(first)))
+    second = await kubernetes.read_config_map("default", name)
+    assert second is not None
+    assert second["data"] == {"x": "2"}
+    bench.remove("configmaps", name)
+    with pytest.raises(NotFound):
+        await kubernetes.write_config_map(config_map(name, "4", resourceVersion=version(second)))
+
+
 # -- webhooks
 
 

@@ -1,0 +1,1 @@
+"""Slurm's topology, made from the labels of Nodes, kept current and drawn."""

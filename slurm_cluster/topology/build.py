@@ -1,0 +1,222 @@
+"""The topology that the labels of Nodes describe: pure, and the same for the same Nodes in any order.
+
+Labels may be missing or contradict each other, and one wrong label must not cost the cluster its
+topology. What no topology can have is left out and told as a `Trouble`. What an earlier file had stays,
+without nodes: a Node that is away for an hour moves nothing, and slurmctld does not start where a node
+names a block or a switch that is in no file.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from slurm_cluster.topology.model import Kind, Topology, Unit, in_order, problem_of_name
+from slurm_cluster.topology.places import Place
+from slurm_cluster.topology.rules import Members, Names, Rules
+
+_ROOT_TIER = -1
+
+
+class Trouble(NamedTuple):
+    """What is wrong, and the nodes of Slurm that it concerns."""
+
+    what: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A topology, and what is wrong with the labels that it was made of."""
+
+    topology: Topology
+    troubles: tuple[Trouble, ...]
+
+
+class _Claim(NamedTuple):
+    """What one Node says of a switch: its tier, and the narrowest wider switch that the Node is in."""
+
+    tier: int
+    parent_tier: int
+    parent: str
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """Which Nodes' labels can be believed."""
+
+    names: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    """The names of a node's switches, one for each tier."""
+    troubles: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The nodes whose labels make no switch, by what is wrong."""
+
+
+def build(rules: Rules, places: Iterable[Place], before: Topology | None = None) -> Built:
+    """Returns the topology of these places. `before` is the one that is to change little."""
+    found = _named(rules, places)
+    parents = _believed(found)
+    if rules.kind is Kind.TREE:
+        topology = _tree(rules, found, parents, before)
+    else:
+        topology = _blocks(rules, found, before)
+    small = _too_small(topology, rules)
+    if rules.members is Members.TOLD:
+        topology = topology.without_nodes(but=rules.unlabelled)
+    troubles = (Trouble(what, in_order(nodes)) for what, nodes in sorted(found.troubles.items()))
+    return Built(topology, (*troubles, *small))
+
+
+def _named(rules: Rules, places: Iterable[Place]) -> _Sorted:
+    found = _Sorted()
+    for place in places:
+        names = tuple(_names_of(rules, place))
+        if wrong := _wrong(rules, place, names):
+            found.troubles[wrong].append(place.node)
+        else:
+            found.names[place.node] = names
+    return found
+
+
+def _names_of(rules: Rules, place: Place) -> Iterator[str | None]:
+    for tier, value in enumerate(place.path):
+        wider = filter(None, place.path[:tier])
+        as_path = value is not None and rules.names is Names.PATH
+        yield ".".join([*wider, value]) if as_path and value is not None else value
+
+
+def _wrong(rules: Rules, place: Place, names: tuple[str | None, ...]) -> str | None:
+    """Returns why a Node's labels make no switch or block."""
+    if names[-1] is None:
+        return f"no label {rules.tiers[-1]}"
+    if rules.names is Names.PATH and None in place.path and any(place.path[: place.path.index(None)]):
+        return "a label between two others is missing: its switch has no path"
+    for name in filter(None, names):
+        if problem := problem_of_name(name):
+            return f"the name {name!r} {problem}"
+        if name in rules.own_names:
+            return f"the name {name!r} is that of a switch of ours"
+    return None
+
+
+def _believed(found: _Sorted) -> dict[str, str]:
+    """Takes out the nodes whose labels contradict those of most, and returns the parent of each switch,
+    "" where it is the root. What is left is a tree: a parent is of a wider tier, and each switch has
+    one."""
+    while True:
+        claims = _claims(found.names)
+        most = {name: _most(votes) for name, votes in claims.items()}
+        losers = [node for node in found.names if _contradicts(found.names[node], most)]
+        if not losers:
+            return {name: claim.parent for name, claim in most.items()}
+        for node in losers:
+            del found.names[node]
+        found.troubles["the labels contradict those of other Nodes"] += losers
+
+
+def _claims(named: Mapping[str, tuple[str | None, ...]]) -> dict[str, Counter[_Claim]]:
+    claims: dict[str, Counter[_Claim]] = defaultdict(Counter)
+    for names in named.values():
+        for name, claim in _claimed(names):
+            claims[name][claim] += 1
+    return claims
+
+
+def _claimed(names: tuple[str | None, ...]) -> Iterator[tuple[str, _Claim]]:
+    parent_tier, parent = _ROOT_TIER, ""
+    for tier, name in enumerate(names):
+        if name is not None:
+            yield name, _Claim(tier, parent_tier, parent)
+            parent_tier, parent = tier, name
+
+
+def _most(votes: Counter[_Claim]) -> _Claim:
+    """Returns what most Nodes say. The tier comes first; then those count that know the narrowest
+    parent, since the others lack a label and contradict nothing."""
+    tiers = Counter[int]()
+    for claim, count in votes.items():
+        tiers[claim.tier] += count
+    tier = min(tiers, key=lambda each: (-tiers[each], each))
+    here = [claim for claim in votes if claim.tier == tier]
+    nearest = max(claim.parent_tier for claim in here)
+    known = [claim for claim in here if claim.parent_tier == nearest]
+    return min(known, key=lambda claim: (-votes[claim], claim.parent))
+
+
+def _contradicts(names: tuple[str | None, ...], most: Mapping[str, _Claim]) -> bool:
+    return any(
+        claim.tier != most[name].tier
+        or (claim.parent_tier == most[name].parent_tier and claim.parent != most[name].parent)
+        for name, claim in _claimed(names)
+    )
+
+
+def _members(found: _Sorted) -> dict[str, list[str]]:
+    """Returns the nodes of each narrowest switch or block."""
+    members: dict[str, list[str]] = defaultdict(list)
+    for node, names in found.names.items():
+        assert names[-1] is not None  # _wrong has taken the others out
+        members[names[-1]].append(node)
+    return members
+
+
+def _tree(rules: Rules, found: _Sorted, parents: dict[str, str], before: Topology | None) -> Topology:
+    members = _members(found)
+    known = {name: parent or rules.root for name, parent in parents.items()}
+    lost = [node for nodes in found.troubles.values() for node in nodes]
+    if lost:
+        members[rules.unlabelled] = lost
+        known[rules.unlabelled] = rules.root
+    known |= _kept(known, members, rules, before)
+    children: dict[str, list[str]] = defaultdict(list)
+    for name, parent in known.items():
+        if parent is not None:
+            children[parent].append(name)
+    root = (rules.root,) if rules.root is not None else ()
+    units = (
+        Unit(name, in_order(members.get(name, ())), in_order(children.get(name, ())))
+        for name in (*root, *in_order(known))
+    )
+    return Topology(Kind.TREE, tuple(units))
+
+
+def _kept(
+    known: Mapping[str, str | None],
+    members: Mapping[str, list[str]],
+    rules: Rules,
+    before: Topology | None,
+) -> dict[str, str | None]:
+    """Returns the parents of switches that no Node names any more. They stay where they were; below the
+    root where that cannot be."""
+    if before is None or before.kind is not Kind.TREE:
+        return {}
+    gone = before.by_name.keys() - known.keys() - {rules.root, rules.unlabelled}
+    may_have_children = (known.keys() - members.keys()) | gone
+    were = before.parents
+    return {name: were[name] if were.get(name) in may_have_children else rules.root for name in gone}
+
+
+def _blocks(rules: Rules, found: _Sorted, before: Topology | None) -> Topology:
+    """The blocks of an earlier file keep their places, since Slurm joins neighbours to larger blocks."""
+    members = _members(found)
+    paths = {names[-1]: names for names in found.names.values()}
+    old = before.by_name if before is not None and before.kind is Kind.BLOCK else {}
+    ranks = {name: rank for rank, name in enumerate(in_order(_all_names(paths.values())))}
+    new = sorted(members.keys() - old.keys(), key=lambda name: _rank(paths[name], ranks))
+    units = (Unit(name, in_order(members.get(name, ()))) for name in (*old, *new))
+    return Topology(Kind.BLOCK, tuple(units), rules.block_sizes)
+
+
+def _all_names(paths: Iterable[tuple[str | None, ...]]) -> set[str]:
+    return {name for path in paths for name in path if name is not None}
+
+
+def _rank(path: tuple[str | None, ...], ranks: Mapping[str, int]) -> tuple[int, ...]:
+    """Orders blocks by the wider tiers first, so that those of one spine are neighbours."""
+    return tuple(-1 if name is None else ranks[name] for name in path)
+
+
+def _too_small(topology: Topology, rules: Rules) -> Iterator[Trouble]:
+    for unit in topology.units if topology.kind is Kind.BLOCK else ():
+        if 0 < len(unit.nodes) < rules.block_sizes[0]:
+            what = f"block {unit.name} has fewer nodes than a base block's {rules.block_sizes[0]}"
+            yield Trouble(what, unit.nodes)

@@ -1,0 +1,267 @@
+"""`slurm-cluster topology`: its subcommands and their options.
+
+Exit status: 0 where all is well, 1 where labels or Slurm are wrong, 2 where the command or a file is.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import orjson
+import typer
+
+from kubernetes_client.errors import KubernetesError, NoCredentials
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.rest import KubernetesRest
+from service import probes
+from service.connections import Limits
+from service.listener import Server
+from service.logging import configure_logging
+from slurm_cluster.topology import drawing, files, running
+from slurm_cluster.topology.build import Trouble, build
+from slurm_cluster.topology.files import CONF, YAML, WrongTopology
+from slurm_cluster.topology.model import Kind
+from slurm_cluster.topology.places import Place, Reader, standing
+from slurm_cluster.topology.rules import Members, Names, Preset, Rules, WrongRules, tiers_of
+from slurm_cluster.topology.watch import Follower, Pace, Target, among, before_of, text_of
+from slurm_cluster.topology.words import in_words
+from wellknown.names import NODE_NAME_LABEL
+
+app = typer.Typer(
+    name="topology",
+    help="Slurm's topology from the labels of Nodes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Format(StrEnum):
+    """The file that is made."""
+
+    YAML = "yaml"
+    CONF = "conf"
+
+
+_FILES: Final = {Format.YAML: YAML, Format.CONF: CONF}
+_NO_ROOT: Final = "none"
+_BODY: Final = 4096
+_PACE: Final = Pace()
+
+_KindOption = Annotated[Kind, typer.Option(help="The plugin: topology/tree or topology/block.")]
+_PresetOption = Annotated[Preset | None, typer.Option(help="Whose labels the tiers are.")]
+_TierOption = Annotated[
+    list[str] | None, typer.Option(help="A label's key; the widest tier first.", metavar="LABEL")
+]
+_SizeOption = Annotated[list[int] | None, typer.Option(help="BlockSizes: the base block first.")]
+_NamesOption = Annotated[Names, typer.Option(help="What switches and blocks are called.")]
+_MembersOption = Annotated[
+    Members, typer.Option(help="listed: the file has the nodes; told: each slurmd tells (Topology=).")
+]
+_RootOption = Annotated[str, typer.Option(help="The switch above all others, or none.")]
+_SelectorOption = Annotated[
+    list[str] | None, typer.Option(help="Nodes have this label, or KEY=VALUE.", metavar="KEY")
+]
+_NameLabelOption = Annotated[str, typer.Option(help="The label that names Slurm's node.")]
+_AmongSlurmOption = Annotated[
+    bool, typer.Option("--among-slurm", help="Nodes that sinfo knows alone.", show_default=False)
+]
+_FormatOption = Annotated[Format, typer.Option(help="yaml: Slurm 25.05 and later; conf: before.")]
+_KubeconfigOption = Annotated[
+    Path | None, typer.Option(help="Of kube-apiserver; absent: this Pod's account.", envvar="KUBECONFIG")
+]
+
+
+@app.command()
+def render(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
+    kind: _KindOption,
+    preset: _PresetOption = None,
+    tier: _TierOption = None,
+    block_size: _SizeOption = None,
+    names: _NamesOption = Names.VALUE,
+    members: _MembersOption = Members.LISTED,
+    root: _RootOption = "cluster",
+    selector: _SelectorOption = None,
+    name_label: _NameLabelOption = NODE_NAME_LABEL,
+    among_slurm: _AmongSlurmOption = False,
+    output: _FormatOption = Format.YAML,
+    nodes: Annotated[
+        Path | None, typer.Option(help="What `kubectl get nodes -o json` printed; absent: ask.")
+    ] = None,
+    before: Annotated[
+        Path | None, typer.Option(help="The file as it is now: its names and their order stay.")
+    ] = None,
+    kubeconfig: _KubeconfigOption = None,
+) -> None:
+    """Print the topology of the Nodes. It changes nothing."""
+    with _told():
+        rules = _rules(kind, preset, tier, block_size, names, members, root)
+        reader = Reader(rules.tiers, _selector(selector), name_label)
+        manifests = _from_file(nodes) if nodes else asyncio.run(_asked(kubeconfig))
+        earlier = before_of(before.read_text(encoding="utf-8")) if before else None
+        has = asyncio.run(running.nodes()) if among_slurm else None
+    built = build(rules, among(_places(manifests, reader), has), earlier)
+    text = text_of(built.topology, _FILES[output])
+    sys.stdout.write(text)
+    troubles = [*built.troubles]
+    if output is Format.CONF and (left_out := files.to_conf(built.topology).left_out):
+        troubles.append(Trouble("Slurm 24.11 takes no such switches or blocks, left out", left_out))
+    _say([in_words(trouble) for trouble in troubles])
+    if not text:
+        _say(["no Node has such labels: Slurm would end at such a file, and none is made"])
+    raise typer.Exit(1 if troubles or not text else 0)
+
+
+@app.command()
+def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
+    kind: _KindOption,
+    config_map: Annotated[str, typer.Option(help="What is written.", metavar="NAMESPACE/NAME")],
+    preset: _PresetOption = None,
+    tier: _TierOption = None,
+    block_size: _SizeOption = None,
+    names: _NamesOption = Names.VALUE,
+    members: _MembersOption = Members.LISTED,
+    root: _RootOption = "cluster",
+    selector: _SelectorOption = None,
+    name_label: _NameLabelOption = NODE_NAME_LABEL,
+    among_slurm: _AmongSlurmOption = False,
+    output: _FormatOption = Format.YAML,
+    settle: Annotated[
+        float, typer.Option(help="How many seconds labels must be quiet.", metavar="SECONDS")
+    ] = _PACE.settle,
+    longest: Annotated[
+        float, typer.Option(help="The longest that a change waits for quiet.", metavar="SECONDS")
+    ] = _PACE.longest,
+    probes_port: Annotated[
+        int, typer.Option(help="Where /healthz and /readyz are answered; 0: nowhere.")
+    ] = 0,
+    listen_address: Annotated[str, typer.Option(help="The address of that port.")] = "0.0.0.0",  # noqa: S104
+    kubeconfig: _KubeconfigOption = None,
+) -> None:
+    """Keep a ConfigMap's topology as the labels of Nodes are, until SIGTERM."""
+    namespace, slash, name = config_map.partition("/")
+    if not (namespace and slash and name):
+        raise typer.BadParameter(f"{config_map!r} is not NAMESPACE/NAME", param_hint="--config-map")
+    configure_logging("INFO")
+    with _told():
+        rules = _rules(kind, preset, tier, block_size, names, members, root)
+        reader = Reader(rules.tiers, _selector(selector), name_label)
+        target = Target(namespace, name, _FILES[output])
+        known = running.nodes if among_slurm else None
+        pace = Pace(settle, longest)
+
+        def follower(kubernetes: Kubernetes) -> Follower:
+            return Follower(kubernetes, rules, reader, target, pace, known)
+
+        asyncio.run(_follow(kubeconfig, follower, (listen_address, probes_port)))
+
+
+@app.command()
+def draw(
+    file: Annotated[
+        Path | None, typer.Argument(help="topology.yaml or topology.conf; absent: the Slurm that runs.")
+    ] = None,
+    states: Annotated[
+        bool | None, typer.Option(help="Ask sinfo for the nodes' states; absent: where Slurm is asked.")
+    ] = None,
+) -> None:
+    """Print a picture (SVG) of a topology."""
+    with _told():
+        topology = (
+            files.read(file.read_text(encoding="utf-8")) if file else asyncio.run(running.topology())
+        )
+        asks = file is None if states is None else states
+        found = asyncio.run(running.states()) if asks else None
+    sys.stdout.write(drawing.draw(topology, found))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Ends the command, with words, where something is wrong."""
+    try:
+        yield
+    except (WrongRules, WrongTopology, NoCredentials, OSError, UnicodeDecodeError) as error:
+        _say([str(error)])
+        raise typer.Exit(2) from error
+    except (KubernetesError, running.SlurmFailed) as error:
+        _say([str(error)])
+        raise typer.Exit(1) from error
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        sys.stderr.write(f"{line}\n")
+
+
+def _rules(  # noqa: PLR0917 -- as the commands have them
+    kind: Kind,
+    preset: Preset | None,
+    tiers: list[str] | None,
+    sizes: list[int] | None,
+    names: Names,
+    members: Members,
+    root: str,
+) -> Rules:
+    """Raises WrongRules."""
+    chosen = tiers_of(kind, preset, tuple(tiers or ()))
+    above = None if root == _NO_ROOT else root
+    return Rules(kind, chosen, tuple(sizes or ()), names, members, above)
+
+
+def _selector(given: list[str] | None) -> dict[str, str]:
+    pairs = (each.partition("=") for each in given or ())
+    return {key: value for key, _, value in pairs}
+
+
+def _places(nodes: Sequence[Manifest], reader: Reader) -> tuple[Place, ...]:
+    read = {node["metadata"]["name"]: reader.place_of(node) for node in nodes}
+    return standing({name: place for name, place in read.items() if place is not None})
+
+
+def _from_file(path: Path) -> Sequence[Manifest]:
+    """Raises WrongRules."""
+    try:
+        listed: Sequence[Manifest] = orjson.loads(path.read_bytes())["items"]
+    except (orjson.JSONDecodeError, LookupError, TypeError) as error:
+        raise WrongRules(f"{path} is not what `kubectl get nodes -o json` prints: {error}") from error
+    return listed
+
+
+async def _asked(kubeconfig: Path | None) -> Sequence[Manifest]:
+    """Raises KubernetesError, NoCredentials."""
+    kubernetes = await KubernetesRest.connect(kubeconfig)
+    try:
+        pages = [page async for page in kubernetes.pages("nodes", None)]
+    finally:
+        await kubernetes.aclose()
+    return [node for page in pages for node in page.get("items") or ()]
+
+
+async def _follow(
+    kubeconfig: Path | None, make: Callable[[Kubernetes], Follower], address: tuple[str, int]
+) -> None:
+    """Runs until SIGTERM or SIGINT. Raises NoCredentials."""
+    kubernetes = await KubernetesRest.connect(kubeconfig)
+    follower = make(kubernetes)
+    parts = [asyncio.ensure_future(follower.run())]
+    if address[1]:
+        limits = Limits(connections=64, body=lambda: _BODY)
+        application = probes.application(follower.health)
+        server = Server(application, address, limits, lambda _why: None, None)
+        parts.append(asyncio.ensure_future(server.serve()))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, parts[0].cancel)
+    try:
+        await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        with suppress(asyncio.CancelledError):
+            parts[0].result()
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+        await kubernetes.aclose()

@@ -1,0 +1,104 @@
+"""A topology of Slurm, as topology.yaml(5) and topology.conf(5) describe it, as values.
+
+This module knows nothing of Nodes and their labels (`build` does), nor of files (`files` does).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final, Self
+
+DEFAULT_NAME: Final = "default"
+"""The name of a topology. The topology of topology.conf has no other: slurmd's Topology=default:UNIT is
+right with both files."""
+LONGEST_NAME: Final = 64
+_MOST_LEVELS: Final = 15
+_LONGEST_NUMBER: Final = 18
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_NUMBER: Final = re.compile(r"(\d+)", re.ASCII)
+
+
+class Kind(StrEnum):
+    """The plugins that this package writes for: topology/tree and topology/block."""
+
+    TREE = "tree"
+    BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A switch or a block. A switch has nodes or child switches; either may be missing."""
+
+    name: str
+    nodes: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Switches, or blocks in their order: Slurm joins neighbours to larger blocks."""
+
+    kind: Kind
+    units: tuple[Unit, ...]
+    block_sizes: tuple[int, ...] = ()
+    """Of blocks: how many nodes a base block has, and those of larger blocks."""
+    name: str = DEFAULT_NAME
+
+    @property
+    def by_name(self) -> Mapping[str, Unit]:
+        """Returns the units by their names."""
+        return {unit.name: unit for unit in self.units}
+
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """Returns the parent of each switch that has one."""
+        return {child: unit.name for unit in self.units for child in unit.children}
+
+    def without_nodes(self, but: str) -> Self:
+        """Returns the same units without their nodes, which tell Slurm themselves where they are. Those
+        of one unit tell nothing."""
+        units = (unit if unit.name == but else replace(unit, nodes=()) for unit in self.units)
+        return replace(self, units=tuple(units))
+
+
+def problem_of_name(name: str) -> str | None:
+    """Returns why Slurm would not take a switch or a block of this name, None where it takes it.
+
+    A number at the end of a name goes through a C integer where names are compressed (hostlist.c): a
+    longer number is another one afterwards, and slurmctld ends with "invalid child".
+    """
+    if len(name) > LONGEST_NAME:
+        return f"is longer than {LONGEST_NAME} characters"
+    if not _NAME.fullmatch(name):
+        return "has characters that are not letters, digits, dots, dashes or underscores"
+    if len(name) - len(name.rstrip("0123456789")) > _LONGEST_NUMBER:
+        return f"ends with a number of more than {_LONGEST_NUMBER} digits"
+    return None
+
+
+def problem_of_sizes(sizes: Iterable[int]) -> str | None:
+    """Returns why Slurm would not take these BlockSizes, None where it takes them: each is the first
+    one, times a power of two, and larger than the one before (topology.conf(5))."""
+    given = tuple(sizes)
+    if not given or given[0] < 1:
+        return "a base block needs a size of 1 node or more"
+    if any(after <= before for before, after in pairwise(given)):
+        return "each must be larger than the one before"
+    powers = [divmod(size, given[0]) for size in given]
+    if any(rest or power.bit_count() != 1 for power, rest in powers):
+        return f"each must be {given[0]} times a power of two"
+    if powers[-1][0].bit_length() > _MOST_LEVELS + 1:
+        return f"the largest is more than {given[0]} times 2 to the {_MOST_LEVELS}"
+    return None
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns names in the order of people: b2 comes before b10."""
+    return tuple(sorted(names, key=_numbers_as_numbers))
+
+
+def _numbers_as_numbers(name: str) -> tuple[list[tuple[int, int, str]], str]:
+    parts = _NUMBER.split(name)
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts if part], name

@@ -1,0 +1,215 @@
+"""Keeps a ConfigMap's topology as the labels of Nodes are.
+
+It writes when labels that count have changed and have then been quiet for a while, and only where the
+text is another one: a rack that boots is one write, and a kubelet's heartbeat is none. Who reads the
+ConfigMap (`slurm-cluster configure`) tries the text before slurmctld has it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.watch import Change, ResourceWatch
+from service.health import Health
+from service.periodic import periodically
+from slurm_cluster.topology import files
+from slurm_cluster.topology.build import Built, build
+from slurm_cluster.topology.files import CONF, WrongTopology
+from slurm_cluster.topology.model import Topology
+from slurm_cluster.topology.places import Place, Reader, standing
+from slurm_cluster.topology.rules import Rules
+from slurm_cluster.topology.running import SlurmFailed
+from slurm_cluster.topology.words import in_words
+
+_LABELS: Final = {"app.kubernetes.io/managed-by": "slurm-cluster"}
+_RETRY_S: Final = 5.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The ConfigMap, and which file is in it (`files.YAML` or `files.CONF`)."""
+
+    namespace: str
+    name: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds: how long labels must be quiet, the longest that a first change waits, and how often Slurm
+    is asked for its nodes."""
+
+    settle: float = 5.0
+    longest: float = 60.0
+    poll: float = 30.0
+
+
+Known = Callable[[], Awaitable[frozenset[str]]]
+"""Asks Slurm for the names of its nodes. Raises SlurmFailed."""
+
+
+class Follower:
+    """Follows the Nodes, and writes what they say."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        rules: Rules,
+        reader: Reader,
+        target: Target,
+        pace: Pace,
+        known: Known | None = None,
+    ) -> None:
+        """With `known` the file has those nodes alone that Slurm has: a node that joins is a change."""
+        self.health = Health()
+        """Ready once the ConfigMap is as the Nodes are."""
+        self.writes = 0
+        """How often the ConfigMap was written."""
+        self._kubernetes = kubernetes
+        self._rules = rules
+        self._reader = reader
+        self._target = target
+        self._pace = pace
+        self._known = known
+        self._has: frozenset[str] | None = None
+        """The nodes that Slurm has; None: all."""
+        self._places: dict[str, Place] = {}
+        self._changed = asyncio.Event()
+        self._told: tuple[str, ...] = ()
+
+    async def run(self) -> None:
+        """Runs for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            if self._known is not None:
+                tasks.create_task(self._ask_for_ever(self._known))
+            tasks.create_task(self._follow())
+            tasks.create_task(self._write_for_ever())
+
+    async def _ask_for_ever(self, known: Known) -> None:
+        async def ask() -> None:
+            has = await known()
+            if has != self._has:
+                self._has = has
+                self._changed.set()
+
+        says = self._says("Slurm's nodes")
+        await periodically(ask, self._pace.poll, outlives=SlurmFailed, report=says)
+
+    async def _follow(self) -> None:
+        watch = ResourceWatch(self._kubernetes, "nodes", on_trouble=self._says("the watch of Nodes"))
+        says = self._says("the list of Nodes")
+        while True:
+            try:
+                listed = await watch.list_as(self._read)
+                break
+            except KubernetesError as error:
+                says(error)
+                await asyncio.sleep(_RETRY_S)
+        says(None)
+        self._places = {name: place for name, place in listed if place is not None}
+        self._changed.set()
+        async for change in watch.changes():
+            self._note(change)
+
+    def _read(self, node: Manifest) -> tuple[str, Place | None]:
+        return node["metadata"]["name"], self._reader.place_of(node)
+
+    def _note(self, change: Change) -> None:
+        name = change.manifest["metadata"]["name"]
+        place = None if change.gone else self._reader.place_of(change.manifest)
+        if place == self._places.get(name):
+            return
+        if place is None:
+            del self._places[name]
+        else:
+            self._places[name] = place
+        self._changed.set()
+
+    async def _write_for_ever(self) -> None:
+        says = self._says("the ConfigMap")
+        while True:
+            await self._changed.wait()
+            await self._quiet()
+            try:
+                await self._write()
+            except (KubernetesError, WrongTopology) as error:
+                says(error)
+                self._changed.set()
+                await asyncio.sleep(_RETRY_S)
+            else:
+                says(None)
+                self.health.ready = self._known is None or self._has is not None
+
+    async def _quiet(self) -> None:
+        """Returns when labels have been quiet, or have changed for too long."""
+        clock = asyncio.get_running_loop().time
+        latest = clock() + self._pace.longest
+        while self._changed.is_set() and (left := latest - clock()) > 0:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(min(self._pace.settle, left)):
+                    await self._changed.wait()
+            except TimeoutError:
+                break
+        self._changed.clear()
+
+    async def _write(self) -> None:
+        """Raises KubernetesError, and WrongTopology where the ConfigMap has something else: that is a
+        person's, and stays."""
+        target = self._target
+        there = await self._kubernetes.read_config_map(target.namespace, target.name)
+        text = ((there or {}).get("data") or {}).get(target.file, "")
+        if self._known is not None and self._has is None:
+            return  # Slurm has not told yet
+        places = among(standing(self._places), self._has)
+        built = build(self._rules, places, before_of(text))
+        new = text_of(built.topology, target.file)
+        self._tell(built)
+        if not new or new == text:
+            return
+        await self._kubernetes.write_config_map(self._with(there, new))
+        self.writes += 1
+        units = len(built.topology.units)
+        log.info("topology written", config_map=target.name, units=units, nodes=len(places))
+
+    def _with(self, there: Manifest | None, text: str) -> Manifest:
+        target = self._target
+        if there is None:
+            metadata = {"namespace": target.namespace, "name": target.name, "labels": _LABELS}
+            return {"metadata": metadata, "data": {target.file: text}}
+        return {**there, "data": {**(there.get("data") or {}), target.file: text}}
+
+    def _tell(self, built: Built) -> None:
+        """Logs what is wrong with labels, once for each change of it."""
+        words = tuple(in_words(trouble) for trouble in built.troubles)
+        for line in words if words != self._told else ():
+            log.warning("labels of Nodes", trouble=line)
+        self._told = words
+
+    def _says(self, part: str) -> Callable[[Exception | None], object]:
+        return lambda error: self.health.says(part, error)
+
+
+def among(places: Iterable[Place], names: Container[str] | None) -> tuple[Place, ...]:
+    """Returns the places of these nodes of Slurm; None: of all."""
+    return tuple(place for place in places if names is None or place.node in names)
+
+
+def before_of(text: str) -> Topology | None:
+    """Returns the topology of an earlier text, None where there is none. Raises WrongTopology."""
+    return files.read(text) if text.strip() else None
+
+
+def text_of(topology: Topology, file: str) -> str:
+    """Returns the text of a file, "" where Slurm would end at it: a topology without switches or
+    blocks."""
+    if not topology.units:
+        return ""
+    return files.to_conf(topology).text if file == CONF else files.to_yaml(topology)

@@ -1,0 +1,15 @@
+"""Words for people about labels that make no topology."""
+
+from typing import Final
+
+from slurm_client.hostlist import compress
+from slurm_cluster.topology.build import Trouble
+
+_LONGEST: Final = 200
+
+
+def in_words(trouble: Trouble) -> str:
+    """Returns one line: what is wrong, how many nodes, and which."""
+    nodes = compress(trouble.nodes)
+    shown = nodes if len(nodes) <= _LONGEST else f"{nodes[:_LONGEST]}..."
+    return f"{trouble.what}: {len(trouble.nodes)} nodes: {shown}"

@@ -1,0 +1,209 @@
+"""What becomes of labels: a tree or blocks, the same for the same Nodes, and what is wrong is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_cluster.topology import files
+from slurm_cluster.topology.build import build
+from slurm_cluster.topology.model import Kind, Topology, Unit
+from slurm_cluster.topology.places import Place, Reader, standing
+from slurm_cluster.topology.rules import Members, Names, Rules
+from tests.slurm_cluster.topology.labels import (
+    BLOCKS,
+    LEAF,
+    SPINE,
+    TREE,
+    ZONE,
+    made,
+    node,
+    places,
+    racks,
+    shown,
+    told,
+)
+
+VALUES = st.sampled_from(["a", "b", "c", "1", "2", "", "cluster", "unlabelled", "x" * 63, "9" * 30])
+PLACES = st.lists(st.tuples(VALUES, VALUES, VALUES), max_size=12).map(
+    lambda paths: [
+        Place(f"n{index}", tuple(value or None for value in path)) for index, path in enumerate(paths)
+    ]
+)
+
+
+def test_a_tree_has_a_root_and_each_tier() -> None:
+    found = places("n1 s1 l1", "n2 s1 l2", "n3 s2 l3", "n4 s2 l3")
+    assert made(TREE, found) == {
+        "cluster": "s1 s2",
+        "l1": "n1",
+        "l2": "n2",
+        "l3": "n3 n4",
+        "s1": "l1 l2",
+        "s2": "l3",
+    }
+
+
+def test_without_a_root_no_job_spans_two_spines() -> None:
+    tree = made(replace(TREE, root=None), places("n1 s1 l1", "n2 s2 l2"))
+    assert tree == {"l1": "n1", "l2": "n2", "s1": "l1", "s2": "l2"}
+
+
+def test_blocks_have_nodes_and_neighbours_of_one_spine() -> None:
+    found = places("n1 s2 b1", "n2 s1 b2", "n3 s2 b3", "n4 s1 b10")
+    blocks = build(Rules(Kind.BLOCK, (SPINE, LEAF), (1,)), found).topology
+    assert [*shown(blocks).items()] == [("b2", "n2"), ("b10", "n4"), ("b1", "n1"), ("b3", "n3")]
+
+
+def test_a_node_without_the_narrowest_label_is_at_a_switch_of_its_own() -> None:
+    built = build(TREE, places("n1 s1 l1", "n2 s1 -", "n3 - -"))
+    assert shown(built.topology)["unlabelled"] == "n2 n3"
+    assert "unlabelled" in shown(built.topology)["cluster"].split()
+    assert told(built) == {f"no label {LEAF}": "n2 n3"}
+
+
+def test_a_node_without_the_narrowest_label_is_in_no_block() -> None:
+    built = build(replace(BLOCKS, block_sizes=(1,)), places("n1 b1", "n2 -"))
+    assert shown(built.topology) == {"b1": "n1"}
+    assert told(built) == {f"no label {LEAF}": "n2"}
+
+
+def test_a_wider_label_that_one_node_lacks_is_known_from_the_others() -> None:
+    built = build(TREE, places("n1 s1 l1", "n2 - l1"))
+    assert shown(built.topology) == {"cluster": "s1", "l1": "n1 n2", "s1": "l1"}
+    assert not built.troubles
+
+
+def test_a_leaf_whose_spine_nobody_names_is_below_the_root() -> None:
+    assert made(TREE, places("n1 - l1", "n2 s1 l2"))["cluster"] == "l1 s1"
+
+
+def test_a_label_that_no_node_has_makes_no_tier() -> None:
+    rules = Rules(Kind.TREE, (ZONE, SPINE, LEAF))
+    assert made(rules, places("n1 z1 - l1", "n2 z1 - l2")) == {
+        "cluster": "z1",
+        "l1": "n1",
+        "l2": "n2",
+        "z1": "l1 l2",
+    }
+
+
+def test_the_labels_of_most_are_believed() -> None:
+    built = build(TREE, places("n1 s1 l1", "n2 s1 l1", "n3 s2 l1", "n4 s2 l2"))
+    assert shown(built.topology)["l1"] == "n1 n2"
+    assert shown(built.topology)["unlabelled"] == "n3"
+    assert told(built) == {"the labels contradict those of other Nodes": "n3"}
+
+
+def test_a_name_of_two_tiers_is_one_switch() -> None:
+    """A switch that is its own child would end slurmctld."""
+    built = build(TREE, places("n1 a a", "n2 s1 a", "n3 s1 a", "n4 a b"))
+    assert shown(built.topology)["a"] == "n2 n3"
+    assert told(built) == {"the labels contradict those of other Nodes": "n1 n4"}
+
+
+def test_racks_of_several_rooms_have_the_same_numbers() -> None:
+    rules = replace(TREE, names=Names.PATH)
+    tree = made(rules, places("n1 a 1", "n2 a 2", "n3 b 1"))
+    assert tree == {"cluster": "a b", "a": "a.1 a.2", "a.1": "n1", "a.2": "n2", "b": "b.1", "b.1": "n3"}
+
+
+@pytest.mark.parametrize("value", ["cluster", "unlabelled", "7" * 19])
+def test_a_value_that_can_be_no_name_is_told(value: str) -> None:
+    built = build(TREE, places("n1 s1 l1", f"n2 s1 {value}"))
+    assert shown(built.topology)["unlabelled"] == "n2"
+    assert [*told(built).values()] == ["n2"]
+
+
+def test_a_path_may_be_too_long() -> None:
+    built = build(replace(TREE, names=Names.PATH), places(f"n1 {'s' * 40} {'l' * 40}"))
+    assert "longer than 64" in next(iter(told(built)))
+
+
+def test_a_block_of_too_few_nodes_is_told() -> None:
+    built = build(BLOCKS, places(*(f"n{index} b1" for index in range(4)), "n8 b2"))
+    assert shown(built.topology) == {"b1": "n0 n1 n2 n3", "b2": "n8"}
+    assert told(built) == {"block b2 has fewer nodes than a base block's 4": "n8"}
+
+
+def test_told_nodes_are_in_no_file() -> None:
+    told = replace(TREE, members=Members.TOLD)
+    assert made(told, places("n1 s1 l1")) == {"cluster": "s1", "s1": "l1", "l1": ""}
+    assert made(told, places("n1 s1 l1", "n2 - -"))["unlabelled"] == "n2"
+
+
+def test_a_node_that_goes_changes_one_line() -> None:
+    found = racks(6, 4, spines=2)
+    before = build(TREE, found).topology
+    after = build(TREE, found[1:], before).topology
+    lines = [set(files.to_yaml(each).splitlines()) for each in (before, after)]
+    assert len(lines[0] - lines[1]) == 1
+
+
+def test_a_switch_whose_nodes_are_all_away_stays_where_it_was() -> None:
+    before = build(TREE, racks(4, 2, spines=2)).topology
+    after = build(TREE, racks(1, 2), before).topology
+    assert after.parents == before.parents
+    assert [unit.name for unit in after.units] == [unit.name for unit in before.units]
+
+
+def test_a_block_that_comes_moves_no_other() -> None:
+    """Slurm joins neighbours: a block in the middle would break up all larger blocks after it."""
+    before = build(BLOCKS, places("n1 b1", "n3 b3")).topology
+    after = build(BLOCKS, places("n2 b2", "n3 b3"), before).topology
+    assert [*shown(after).items()] == [("b1", ""), ("b3", "n3"), ("b2", "n2")]
+
+
+def test_a_switch_that_stays_is_no_child_of_one_with_nodes() -> None:
+    """Other tiers than before: Slurm takes no switch with nodes and switches."""
+    before = Topology(Kind.TREE, (Unit("l1", children=("old",)), Unit("old", ("n9",))))
+    assert made(TREE, places("n1 s1 l1"), before)["cluster"] == "old s1"
+
+
+@given(PLACES, PLACES, st.sampled_from(list(Names)), st.randoms())
+def test_whatever_the_labels_are_it_is_a_tree_and_always_the_same(
+    found: list[Place], earlier: list[Place], names: Names, order: object
+) -> None:
+    rules = Rules(Kind.TREE, (ZONE, SPINE, LEAF), names=names)
+    before = build(rules, earlier).topology
+    built = build(rules, found, before)
+    is_a_tree(built.topology)
+    assert sorted(node for unit in built.topology.units for node in unit.nodes) == sorted(
+        place.node for place in found
+    )
+    assert {unit.name for unit in before.units} - {"unlabelled"} <= built.topology.by_name.keys()
+    again = [*found]
+    order.shuffle(again)  # type: ignore[attr-defined]
+    assert build(rules, again, before) == built
+    assert build(rules, found, built.topology) == built
+    assert files.read(files.to_yaml(built.topology)) == built.topology
+
+
+def is_a_tree(topology: Topology) -> None:
+    """Each name is one switch, each child is there and has one parent, and only leaves have nodes."""
+    names = [unit.name for unit in topology.units]
+    children = [child for unit in topology.units for child in unit.children]
+    assert len(names) == len({*names})
+    assert len(children) == len({*children})
+    assert {*children} == {*names} - {"cluster"}
+    assert not [unit for unit in topology.units if unit.nodes and unit.children]
+    for name in names:
+        while name != "cluster":
+            name = topology.parents[name]  # noqa: PLW2901 -- up to the root
+
+
+def test_nodes_are_read_by_the_selector_and_slurms_name() -> None:
+    reader = Reader((SPINE, LEAF), {"example.io/gpu": "", "example.io/pool": "a"}, "example.io/slurm")
+    assert reader.place_of(node("n1", gpu="h100", pool="b", leaf="l1")) is None
+    assert reader.place_of(node("n1", pool="a", leaf="l1")) is None
+    taken = node("n1", gpu="h100", pool="a", leaf="l1", slurm="gpu-01")
+    assert reader.place_of(taken) == Place("gpu-01", (None, "l1"))
+
+
+def test_of_nodes_that_name_one_node_of_slurms_one_counts() -> None:
+    one, other = places("gpu-01 s1 l1", "gpu-01 s1 l2")
+    assert standing({"gpu-01": one, "ip-1": other}) == (one,)
+    assert standing({"ip-1": one, "ip-2": other}) == ()

@@ -1,0 +1,133 @@
+"""`slurm-cluster topology` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from slurm_cluster.topology.commands import app
+from slurm_cluster.topology.model import Kind
+from slurm_cluster.topology.rules import PRESETS, Preset
+from tests.slurm_cluster.topology.labels import LEAF, SPINE, node
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments])
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Path:
+    """What `kubectl get nodes -o json` prints."""
+    items = [node(f"n{index}", spine="s1", leaf=f"l{index // 2}", gpu="yes") for index in range(4)]
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps({"items": [*items, node("control-plane")]}))
+    return path
+
+
+def render(nodes: Path, *options: str) -> Result:
+    return run("render", "--nodes", str(nodes), *options)
+
+
+def tree(nodes: Path, *options: str) -> Result:
+    return render(nodes, "--kind", "tree", "--tier", SPINE, "--tier", LEAF, *options)
+
+
+def test_a_tree_is_printed_and_what_is_wrong_beside_it(nodes: Path) -> None:
+    done = tree(nodes)
+    assert done.exit_code == 1
+    assert '{switch: "l0", nodes: "n[0-1]"}' in done.stdout
+    assert done.stderr == f"no label {LEAF}: 1 nodes: control-plane\n"
+
+
+def test_nodes_of_a_selector_alone(nodes: Path) -> None:
+    done = tree(nodes, "--selector", "example.io/gpu=yes")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "control-plane" not in done.stdout
+
+
+def test_topology_conf(nodes: Path) -> None:
+    done = tree(nodes, "--output", "conf", "--selector", "example.io/gpu", "--root", "none")
+    assert (
+        done.stdout
+        == "SwitchName=l0 Nodes=n[0-1]\nSwitchName=l1 Nodes=n[2-3]\nSwitchName=s1 Switches=l[0-1]\n"
+    )
+
+
+def test_what_24_11_does_not_take_is_left_out_of_topology_conf(nodes: Path) -> None:
+    sizes = ("--block-size", "2", "--selector", "example.io/gpu", "--output", "conf")
+    blocks = render(nodes, "--kind", "block", "--tier", SPINE, *sizes)
+    assert blocks.stdout == "BlockName=s1 Nodes=n[0-3]\nBlockSizes=2\n"
+    told = tree(nodes, "--members", "told", "--output", "conf", "--selector", "example.io/gpu")
+    assert told.exit_code == 1
+    assert "left out" in told.stderr
+
+
+def test_the_names_of_the_file_as_it_is_stay(nodes: Path, tmp_path: Path) -> None:
+    before = tmp_path / "topology.yaml"
+    before.write_text(tree(nodes).stdout)
+    nodes.write_text(json.dumps({"items": [node("n0", spine="s1", leaf="l0")]}))
+    after = tree(nodes, "--before", str(before))
+    assert '{switch: "l1"}' in after.stdout
+
+
+def test_without_labels_there_is_no_file_of_blocks(nodes: Path) -> None:
+    done = render(nodes, "--kind", "block", "--tier", "other", "--block-size", "2")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "none is made" in done.stderr
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_presets(preset: Preset, tmp_path: Path) -> None:
+    labels = {PRESETS[preset, Kind.BLOCK][-1]: "8f1c2d3e-0000-4000-8000-000000000001.32766"}
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps({"items": [{"metadata": {"name": "n1", "labels": labels}}]}))
+    done = render(path, "--kind", "block", "--preset", preset, "--block-size", "1")
+    assert done.exit_code == 0
+    assert '{block: "8f1c2d3e-0000-4000-8000-000000000001.32766", nodes: "n1"}' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--kind", "tree"), "which labels make the tiers"),
+        (("--kind", "block", "--tier", LEAF), "block sizes"),
+        (("--kind", "tree", "--tier", LEAF, "--preset", "topograph"), "has tiers of its own"),
+        (("--kind", "tree", "--tier", LEAF, "--before", "/no/such"), "No such file"),
+    ],
+)
+def test_a_wrong_command_says_why(nodes: Path, options: tuple[str, ...], words: str) -> None:
+    done = render(nodes, *options)
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
+def test_a_wrong_file_of_nodes_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.json"
+    path.write_text("NAME  STATUS\n")
+    done = tree(path)
+    assert done.exit_code == 2
+    assert "kubectl get nodes -o json" in done.stderr
+
+
+def test_a_wrong_target_is_told() -> None:
+    done = run("watch", "--kind", "tree", "--tier", LEAF, "--config-map", "slurm-topology")
+    assert done.exit_code == 2
+
+
+def test_a_file_is_drawn(nodes: Path, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(tree(nodes).stdout)
+    done = run("draw", str(path))
+    assert done.exit_code == 0
+    assert done.stdout.startswith("<svg ")
+    assert "tree default: 5 switches, 5 nodes" in done.stdout
+
+
+def test_a_slurm_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/no/such")
+    done = run("draw")
+    assert done.exit_code == 1
+    assert "scontrol cannot be run" in done.stderr

@@ -1,0 +1,249 @@
+"""A real slurmctld of each release takes what is made of labels, shows the same, and places jobs by it.
+What it refuses, it refuses here too: that is why the files leave it out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from slurm_cluster.topology.build import build
+from slurm_cluster.topology.model import Kind, Topology, Unit
+from slurm_cluster.topology.places import Place
+from slurm_cluster.topology.rules import Members, Rules
+from tests.slurm_cluster.topology.labels import LEAF, TREE, places
+from tests.slurm_cluster.topology.slurms import RealSlurm
+
+pytestmark = pytest.mark.real
+
+ODD = tuple(f"node-{index}" for index in range(1, 8, 2))
+EVEN = tuple(f"node-{index}" for index in range(2, 9, 2))
+BLOCKS = Rules(Kind.BLOCK, (LEAF,), (4, 8))
+
+
+@pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
+def slurm(request: pytest.FixtureRequest) -> Iterator[RealSlurm]:
+    """Eight nodes. Neighbours are in different racks, so that no job gets one rack by chance."""
+    spec = ClusterSpec(nodes=8, kubernetes=False, extender=False, release=str(request.param))
+    with (
+        tempfile.TemporaryDirectory(prefix="topology-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        yield RealSlurm(cluster)
+
+
+def in_racks(*more: str, numbers: tuple[str, str] = ("rack-1", "rack-2")) -> list[Place]:
+    racks = [*((node, numbers[0]) for node in ODD), *((node, numbers[1]) for node in EVEN)]
+    return places(*(f"{node} spine {rack}" for node, rack in racks), *more)
+
+
+def in_blocks(*more: str) -> list[Place]:
+    return [Place(place.node, place.path[1:]) for place in in_racks()] + places(*more)
+
+
+def test_slurm_shows_the_same_tree_and_a_job_is_in_one_rack(slurm: RealSlurm) -> None:
+    tree = build(TREE, in_racks()).topology
+    slurm.takes(slurm.text_of(tree))
+    assert slurm.shown().by_name == tree.by_name
+    assert slurm.nodes_for("--nodes=4") in (ODD, EVEN)
+    assert slurm.nodes_for("--nodes=3", "--nodelist=node-6", "--switches=1") in (
+        ("node-2", "node-4", "node-6"),
+        ("node-2", "node-6", "node-8"),
+        ("node-4", "node-6", "node-8"),
+    )
+    assert len(slurm.nodes_for("--nodes=8")) == 8
+
+
+def test_slurm_shows_the_same_blocks_and_a_job_is_in_one(slurm: RealSlurm) -> None:
+    blocks = build(BLOCKS, in_blocks()).topology
+    slurm.takes(slurm.text_of(blocks), Kind.BLOCK)
+    assert slurm.shown() == blocks
+    assert slurm.nodes_for("--nodes=4") in (ODD, EVEN)
+    assert len(slurm.nodes_for("--nodes=8")) == 8
+
+
+def test_values_of_labels_that_are_numbers_are_names(slurm: RealSlurm) -> None:
+    tree = build(TREE, in_racks(numbers=("007", "12"))).topology
+    slurm.takes(slurm.text_of(tree))
+    assert slurm.shown().by_name == tree.by_name
+
+
+def test_nodes_without_labels_run_jobs_beside_all_others(slurm: RealSlurm) -> None:
+    found = [place for place in in_racks() if place.node not in ("node-7", "node-8")]
+    built = build(TREE, [*found, *places("node-7 - -", "node-8 spine -")])
+    assert [trouble.nodes for trouble in built.troubles] == [("node-7", "node-8")]
+    slurm.takes(slurm.text_of(built.topology))
+    assert slurm.nodes_for("--nodes=1", "--nodelist=node-8") == ("node-8",)
+    assert len(slurm.nodes_for("--nodes=8")) == 8
+
+
+def test_a_node_in_no_switch_is_in_no_job_of_several_nodes(slurm: RealSlurm) -> None:
+    """Which is why Nodes without labels have a switch. 24.11 starts no job at all there."""
+    slurm.takes(slurm.text_of(Topology(Kind.TREE, (Unit("rack-1", ODD),))))
+    assert slurm.nodes_for("--nodes=2", "--nodelist=node-2") == ()
+    alone = slurm.nodes_for("--nodes=1", "--nodelist=node-2")
+    assert alone == (("node-2",) if slurm.has_yaml else ())
+
+
+def test_a_node_in_no_block_is_in_no_job(slurm: RealSlurm) -> None:
+    slurm.takes(slurm.text_of(build(BLOCKS, in_blocks()[:4]).topology), Kind.BLOCK)
+    assert slurm.nodes_for("--nodes=4") == ODD
+    assert slurm.nodes_for("--nodes=5") == ()
+
+
+def test_without_a_root_no_job_has_nodes_of_two_racks(slurm: RealSlurm) -> None:
+    tree = build(Rules(Kind.TREE, (LEAF,), root=None), in_blocks()).topology
+    slurm.takes(slurm.text_of(tree))
+    assert len(slurm.nodes_for("--nodes=4")) == 4
+    assert slurm.nodes_for("--nodes=5") == ()
+
+
+def test_nodes_that_slurm_does_not_know_are_passed_over(slurm: RealSlurm) -> None:
+    slurm.takes(slurm.text_of(build(TREE, in_racks("gone spine rack-1")).topology))
+    assert slurm.nodes_for("--nodes=4") in (ODD, EVEN)
+
+
+@pytest.mark.parametrize(
+    ("units", "says"),
+    [
+        ((Unit("root", children=("a", "b")), Unit("a", ODD)), "has invalid child"),
+        ((Unit("a", ODD), Unit("a", EVEN)), "has already been defined"),
+        ((Unit("r", children=("a" + "9" * 20,)), Unit("a" + "9" * 20, ODD)), "has invalid child"),
+    ],
+)
+def test_slurm_ends_at_a_wrong_tree(slurm: RealSlurm, units: tuple[Unit, ...], says: str) -> None:
+    tree = Topology(Kind.TREE, units)
+    text = slurm.text_of(tree)
+    if not slurm.has_yaml:  # topology.conf would leave the missing child out
+        text = text.replace("Switches=a\n", "Switches=a,b\n")
+    assert says in slurm.refusal_of(text)
+
+
+def test_slurm_ends_at_wrong_block_sizes(slurm: RealSlurm) -> None:
+    blocks = replace(build(BLOCKS, in_blocks()).topology, block_sizes=(4, 12))
+    assert "Invalid BlockSizes" in slurm.refusal_of(slurm.text_of(blocks), Kind.BLOCK)
+
+
+@pytest.mark.parametrize(
+    ("conf", "kind", "says"),
+    [
+        (
+            "SwitchName=r Switches=a,b\nSwitchName=a Nodes=node-[1-8]\nSwitchName=b\n",
+            Kind.TREE,
+            "neither",
+        ),
+        ("BlockName=a Nodes=node-[1-4]\nBlockName=b\nBlockSizes=4\n", Kind.BLOCK, "hasn't got nodes"),
+        ("BlockName=a Nodes=node-[1-4]\nBlockName=b Nodes=node-5\nBlockSizes=4\n", Kind.BLOCK, "lower"),
+        (f"SwitchName={'x' * 65} Nodes=node-[1-8]\n", Kind.TREE, "must be shorter"),
+    ],
+)
+def test_24_11_ends_at_what_topology_conf_leaves_out(
+    slurm: RealSlurm, conf: str, kind: Kind, says: str
+) -> None:
+    if slurm.has_yaml:
+        pytest.skip("this release takes it, or reads topology.yaml")
+    assert says in slurm.refusal_of(conf, kind)
+
+
+def test_what_is_too_small_or_empty_does_no_harm(slurm: RealSlurm) -> None:
+    """26.05 takes it; in topology.conf it is left out."""
+    before = build(BLOCKS, in_blocks("gone-1 rack-9")).topology
+    small = build(BLOCKS, in_blocks()[:-1], before).topology
+    slurm.takes(slurm.text_of(small), Kind.BLOCK)
+    assert slurm.nodes_for("--nodes=4") == ODD
+    tree = build(TREE, in_racks(), build(TREE, in_racks("gone-1 s9 rack-9")).topology).topology
+    slurm.takes(slurm.text_of(tree))
+    assert slurm.nodes_for("--nodes=4") in (ODD, EVEN)
+
+
+def test_told_nodes_are_where_they_say(tmp_path: Path) -> None:
+    """26.05: the file has the switches, and slurmd -Z tells its own. A switch that a node names must
+    stay in the file: else slurmctld does not start again."""
+    spec = ClusterSpec(nodes=1, dynamic_nodes=4, kubernetes=False, extender=False)
+    racks = [Place(f"dynamic-{index}", ("spine", f"rack-{index % 2}")) for index in range(1, 5)]
+    told = replace(TREE, members=Members.TOLD)
+    with Cluster.up(spec, tmp_path) as cluster:
+        slurm = RealSlurm(cluster)
+        tree = build(told, [*racks, *places("node-1 - -")]).topology
+        slurm.takes(slurm.text_of(tree))
+        for place in racks:
+            tells = f"Feature=dynamic CPUs=2 Topology=default:{place.path[-1]}"
+            cluster.register(place.node, tells)
+        slurm.registered(5)
+        assert slurm.shown().by_name["rack-1"].nodes == ("dynamic-1", "dynamic-3")
+        assert slurm.nodes_for("--partition=dynamic", "--nodes=2") in (
+            ("dynamic-1", "dynamic-3"),
+            ("dynamic-2", "dynamic-4"),
+        )
+        # another rack, by hand
+        cluster.run_slurm("scontrol", "update", "NodeName=dynamic-3", "Topology=default:rack-0")
+        assert slurm.shown().by_name["rack-0"].nodes == ("dynamic-2", "dynamic-3", "dynamic-4")
+        # the nodes keep theirs when slurmctld starts again, though no label names rack-1 any more
+        moved = [replace(place, path=("spine", "rack-0")) for place in racks]
+        after = build(told, [*moved, *places("node-1 - -")], tree).topology
+        slurm.takes(slurm.text_of(after))
+        assert slurm.shown().by_name["rack-1"].nodes == ("dynamic-1",)
+        forgotten = build(told, [*moved, *places("node-1 - -")]).topology
+        assert "Invalid node topology" in slurm.refusal_of(slurm.text_of(forgotten))
+        slurm.takes(slurm.text_of(after))
+
+
+def test_a_node_that_names_a_switch_of_no_file_is_invalid_and_then_drained(tmp_path: Path) -> None:
+    """26.05. The path from the root on is safe: Slurm makes the switch."""
+    spec = ClusterSpec(nodes=1, dynamic_nodes=3, kubernetes=False, extender=False)
+    told = replace(TREE, members=Members.TOLD)
+    with Cluster.up(spec, tmp_path) as cluster:
+        slurm = RealSlurm(cluster)
+        first = build(told, places("node-1 - -")).topology
+        slurm.takes(slurm.text_of(first))
+        cluster.register("dynamic-1", "Feature=dynamic CPUs=2 Topology=default:rack-7")
+        slurm.until(lambda: slurm.states().get("dynamic-1") == "inval")
+        for node in ("dynamic-2", "dynamic-3"):
+            cluster.register(node, "Feature=dynamic CPUs=2 Topology=default:cluster:rack-8")
+        slurm.registered(3)
+        assert slurm.shown().by_name["rack-8"].nodes == ("dynamic-2", "dynamic-3")
+        assert slurm.nodes_for("--partition=dynamic", "--nodes=2") == ("dynamic-2", "dynamic-3")
+        # the file without them is no harm, and with them neither
+        slurm.restart()
+        assert slurm.shown().by_name["rack-8"].nodes == ("dynamic-2", "dynamic-3")
+        every = places("node-1 - -", "dynamic-1 s rack-7", "dynamic-2 s rack-8", "dynamic-3 s rack-8")
+        slurm.file.write_text(slurm.text_of(build(told, every, first).topology))
+        cluster.run_slurm("scontrol", "reconfigure")
+        slurm.until(lambda: slurm.states().get("dynamic-1") == "drained")
+        cure = ("NodeName=dynamic-1", "Topology=default:rack-7", "State=RESUME")
+        cluster.run_slurm("scontrol", "update", *cure)
+        slurm.registered(4)
+        assert slurm.shown().by_name["rack-7"].nodes == ("dynamic-1",)
+        assert slurm.shown().parents["rack-8"] == "s"
+
+
+@pytest.mark.parametrize("release", list(DEBIAN_SUITES))
+def test_a_listed_node_that_joins_is_in_its_block_after_a_reconfigure(
+    tmp_path: Path, release: str
+) -> None:
+    """Of both releases. A node that joins is in no block, though the file has it: which is why the file
+    takes the nodes that Slurm has, and changes when one joins."""
+    spec = ClusterSpec(
+        nodes=1,
+        dynamic_nodes=2,
+        kubernetes=False,
+        extender=False,
+        release=release,
+        slurm_conf=("PartitionName=all Nodes=ALL State=UP",),
+    )
+    joined = places("node-1 b1", "dynamic-1 b1", "dynamic-2 b1")
+    one = Rules(Kind.BLOCK, (LEAF,), (1,))
+    with Cluster.up(spec, tmp_path) as cluster:
+        slurm = RealSlurm(cluster)
+        slurm.takes(slurm.text_of(build(one, joined).topology), Kind.BLOCK)
+        for index in (1, 2):
+            cluster.register(f"dynamic-{index}", "Feature=dynamic CPUs=2")
+        slurm.registered(3)
+        assert slurm.nodes_for("--partition=all", "--nodes=2") == ()
+        cluster.run_slurm("scontrol", "reconfigure")
+        slurm.until(lambda: len(slurm.nodes_for("--partition=all", "--nodes=3")) == 3)

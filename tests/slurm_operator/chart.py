@@ -1,0 +1,76 @@
+"""The chart of SchedMD's operator, and what Helm makes of it.
+
+The chart comes from the operator's Go module, by Go's ordinary client. A Go module has no folder of the
+name `vendor`: the chart's templates of that name (DCGM's) are missing, and are turned off here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.local.helm_binary import helm
+from deploy.local.layout import CHECKOUT
+from deploy.local.progress import silent
+
+MODULE = "github.com/SlinkyProject/slurm-operator@v1.1.0"
+SUM = "h1:TT3dGxWQ/z6nrSwNfphXT65LCNTrZDfe+2FgVRZVTa4="
+PAGE = CHECKOUT / "docs" / "slurm-operator.md"
+LEFT_OUT = "".join(
+    f'{{{{- define "vendor.dcgm.{name}" -}}}}{{{{- end -}}}}\n'
+    for name in ("enabled", "prologName", "epilogName", "nodesetHasGPU", "jobMappingDir")
+)
+
+Manifest = Mapping[str, Any]
+
+
+def fetched() -> Path:
+    """Returns the folder of the module. Fails where it is another one than was looked at."""
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", MODULE], capture_output=True, text=True, check=False
+    )
+    told = json.loads(done.stdout)
+    assert told.get("Sum") == SUM, told
+    return Path(told["Dir"])
+
+
+def values() -> list[Mapping[str, Any]]:
+    """Returns the YAML of the page: the operator's values, a Token, slurm-extender's values."""
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return [yaml.safe_load(text) for text in blocks]
+
+
+def rendered(work: Path, given: Mapping[str, Any]) -> list[Manifest]:
+    """Returns the objects of a release `slurm` in the namespace `slurm`."""
+    chart = work / "chart"
+    if not chart.exists():
+        shutil.copytree(fetched() / "helm" / "slurm", chart)
+        for path in [chart, *chart.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        (chart / "templates" / "_left_out.tpl").write_text(LEFT_OUT)
+    file = work / "values.yaml"
+    file.write_text(yaml.safe_dump(dict(given)))
+    options = ("--namespace", "slurm", "--values", str(file))
+    command = [str(helm(silent)), "template", "slurm", str(chart), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def one(manifests: list[Manifest], kind: str) -> Manifest:
+    """Returns the only object of a kind."""
+    (found,) = (each for each in manifests if each["kind"] == kind)
+    return found
+
+
+def slurm_conf(manifests: list[Manifest]) -> list[str]:
+    """Returns the lines that the Controller adds to slurm.conf."""
+    lines = one(manifests, "Controller")["spec"]["extraConf"].splitlines()
+    return [line for line in lines if line.strip()]

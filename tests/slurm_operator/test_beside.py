@@ -1,0 +1,116 @@
+"""docs/slurm-operator.md holds: its values make of SchedMD's chart what the extender needs."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.local.cluster import Cluster
+from deploy.local.helm_binary import helm
+from deploy.local.layout import CHECKOUT
+from deploy.local.progress import silent
+from deploy.local.spec import ClusterSpec
+from tests.chart.matrix import with_needed
+from tests.preflight.test_faults import Preflight, failing, preflight
+from tests.slurm_operator.chart import Manifest, one, rendered, slurm_conf, values
+
+__all__ = ["preflight"]
+
+pytestmark = pytest.mark.real  # Helm is built, once
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("slurm-operator")
+
+
+@pytest.fixture(scope="module")
+def objects(work: Path) -> list[Manifest]:
+    """With the values of the page."""
+    return rendered(work, values()[0])
+
+
+@pytest.fixture(scope="module")
+def cluster(objects: list[Manifest]) -> Iterator[Cluster]:
+    """A Slurm (26.05) whose slurmctld has the lines of the operator's chart."""
+    with (
+        tempfile.TemporaryDirectory(prefix="operator-") as directory,
+        Cluster.up(ClusterSpec(nodes=2), Path(directory)) as running,
+    ):
+        takes(running, slurm_conf(objects))
+        yield running
+
+
+def takes(running: Cluster, lines: list[str]) -> None:
+    """slurmctld starts with these lines in place of its own. slurmds, which have no cgroups of their own
+    here, go on with theirs."""
+    conf = running.directory / "slurm" / "etc" / "slurm.conf"
+    own = {line.partition("=")[0].lower() for line in lines} - {"partitionname"}
+    there = [each for each in conf.read_text().splitlines() if "PartitionName=all" not in each]
+    kept = [line for line in there if line.partition("=")[0].lower() not in own]
+    conf.write_text("\n".join([*kept, *(line.replace("Default=YES", "") for line in lines), ""]))
+    running.stop("slurmctld")
+    running.start("slurmctld")
+
+
+def test_a_node_of_slurms_has_its_nodes_name_and_leaves_everything_to_pods(
+    objects: list[Manifest],
+) -> None:
+    spec = one(objects, "NodeSet")["spec"]
+    assert spec["scalingMode"] == "DaemonSet"
+    assert spec["taintKubeNodes"] is False
+    assert not spec["slurmd"]["resources"]
+    assert not spec["template"]["spec"]["resources"]
+
+
+def test_numbers_of_the_page_stay_numbers(objects: list[Manifest]) -> None:
+    assert {"MaxJobId=33554432", "KillWait=40"} <= {*slurm_conf(objects)}
+
+
+def test_a_number_without_quotes_does_not(work: Path) -> None:
+    """Why the page has quotes."""
+    given = {"controller": {"extraConfMap": {"MaxJobId": 33554432}}}
+    assert "MaxJobId=3.3554432e+07" in slurm_conf(rendered(work, given))
+
+
+def test_the_token_is_signed_with_the_charts_key(objects: list[Manifest]) -> None:
+    token = values()[1]
+    assert token["spec"]["jwtKeyRef"] == one(objects, "Controller")["spec"]["jwtKeyRef"]
+    assert token["spec"]["username"] == "slurm"
+
+
+def test_slurm_extenders_values_name_the_operators_service_and_the_token(
+    objects: list[Manifest], tmp_path: Path
+) -> None:
+    token, own = values()[1:3]
+    assert own["slurm"]["tokenSecret"]["name"] == token["spec"]["secretRef"]["name"]
+    service = f"{one(objects, 'RestApi')['metadata']['name']}-restapi"
+    assert own["slurm"]["restUrl"] == f"http://{service}.slurm:6820"
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(with_needed(dict(own))))
+    chart = CHECKOUT / "deploy" / "charts" / "slurm-extender"
+    command = [str(helm(silent)), "template", "x", str(chart), "-f", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_preflight_passes_on_a_slurmctld_with_the_charts_lines(preflight: Preflight) -> None:
+    status, found = preflight()
+    assert (status, failing(found)) == (0, set())
+    passed = {name for name, each in found.items() if each["verdict"] == "PASS"}
+    assert passed >= {"token", "token-rights", "job-ids", "kill-wait", "partitions"}
+
+
+def test_preflight_warns_without_them(preflight: Preflight, cluster: Cluster, work: Path) -> None:
+    """The chart's default values have neither line, and neither has the operator's own slurm.conf."""
+    lines = slurm_conf(rendered(work, {}))
+    assert not [line for line in lines if line.startswith(("MaxJobId", "KillWait"))]
+    takes(cluster, [*lines, "MaxJobId=67043328", "KillWait=30"])  # slurm.conf(5): the defaults
+    _, found = preflight()
+    assert found["job-ids"]["verdict"] == "WARN"
+    takes(cluster, slurm_conf(rendered(work, values()[0])))
