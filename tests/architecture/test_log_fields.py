@@ -49,6 +49,9 @@ OF_NO_POD = {
     "configuration",
     "no Events are made",
     "an Event was not made",
+    # its topology
+    "labels of Nodes",
+    "topology written",
     "policy",
     "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)",
 }
