@@ -47,10 +47,14 @@ class Image:
 _SCRIPTS: Final = {
     "python.Dockerfile": ("python-program", "requirements.py"),
     "slurm.Dockerfile": (),
+    "database.Dockerfile": ("debian-files",),
     "scheduler.Dockerfile": (),
 }
 SCHEDULER: Final = Image("kube-scheduler", "scheduler.Dockerfile", ())
 """For the tests alone: elsewhere it is Kubernetes' own."""
+_DATABASE: Final = tuple(
+    f"deploy/images/{name}" for name in ("mariadb-start", "database-dump", "database-restore")
+)
 IMAGES: Final = (
     Image("extender", "python.Dockerfile", _WHEEL),
     Image("node-agent", "python.Dockerfile", _WHEEL),
@@ -58,6 +62,8 @@ IMAGES: Final = (
     Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
     Image("login", "slurm.Dockerfile", (), of_slurm=True),
+    Image("slurmdbd", "database.Dockerfile", (), of_slurm=True),
+    Image("mariadb", "database.Dockerfile", _DATABASE, of_slurm=True),
 )
 
 

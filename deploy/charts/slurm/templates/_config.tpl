@@ -73,8 +73,9 @@ to slurmds.
 {{- toJson $made -}}
 {{- end -}}
 
+{{/* topology.yaml says it itself. */}}
 {{- define "slurm.topologyPlugin" -}}
-{{- if ne .Values.topology.kind "none" }}topology/{{ .Values.topology.kind }}{{ end -}}
+{{- if and (ne .Values.topology.kind "none") (eq .Values.slurmRelease "24.11") }}topology/{{ .Values.topology.kind }}{{ end -}}
 {{- end -}}
 
 {{/* What slurm.conf has besides, where no value says otherwise. */}}
