@@ -29,7 +29,9 @@ def page() -> str:
 
 def copies() -> dict[Path, str]:
     """Returns the files of the chart that are others' copies, and what they should be."""
-    return {CHART / "files" / script.name: script.read_text() for script in SCRIPTS.glob("slurm-extender-*")}
+    return {
+        CHART / "files" / script.name: script.read_text() for script in SCRIPTS.glob("slurm-extender-*")
+    }
 
 
 def main() -> None:

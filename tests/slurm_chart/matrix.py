@@ -114,7 +114,9 @@ MATRIX: dict[str, Values] = {
     },
     "a storage class": {
         "slurmctld": {"persistence": {"storageClass": "fast", "size": "1Gi"}},
-        "accounting": {"mariadb": {"persistence": {"storageClass": "fast"}, "backup": {"enabled": False}}},
+        "accounting": {
+            "mariadb": {"persistence": {"storageClass": "fast"}, "backup": {"enabled": False}}
+        },
     },
     "no accounting": {"accounting": {"enabled": False}},
     "no accounting, 24.11": {"slurmRelease": "24.11", "accounting": {"enabled": False}},
@@ -191,13 +193,16 @@ REFUSED: dict[str, tuple[Values, str]] = {
     ),
     "a parameter that is none": (
         {"config": {"slurm": {"Kill Wait": 30}}},
-        "at '/config/slurm': invalid propertyName 'Kill Wait'",
+        "'Kill Wait' does not match pattern",
     ),
     "a line in a parameter": (
         {"config": {"slurm": {"MailProg": "/bin/true\nSlurmUser=root"}}},
         "at '/config/slurm/MailProg'",
     ),
-    "a partition without a name": ({"config": {"partitions": [{"Nodes": "ALL"}]}}, "missing property 'name'"),
+    "a partition without a name": (
+        {"config": {"partitions": [{"Nodes": "ALL"}]}},
+        "missing property 'name'",
+    ),
     "a script that is none": (
         {"config": {"scripts": {"prolog": {"a": "exit 0"}}}},
         "at '/config/scripts/prolog/a'",
@@ -258,3 +263,12 @@ REFUSED: dict[str, tuple[Values, str]] = {
     ),
 }
 """Values that cannot be, and words by which they are refused."""
+
+
+def merged(below: Values, above: Values) -> Values:
+    """Returns both, as Helm merges files: `above` counts."""
+    both = dict(below) | dict(above)
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            both[key] = merged(below[key], above[key])
+    return both

@@ -37,7 +37,10 @@ def test_kube_apiserver_takes_each_object_and_knows_each_field(
 
 def test_an_object_that_is_wrong_would_be_noticed(release_cluster: Cluster) -> None:
     objects = text({})
-    for right, wrong in (("serviceName: slurmctld", "servicName: slurmctld"), ("port: 6819", "port: 70000")):
+    for right, wrong in (
+        ("serviceName: slurmctld", "servicName: slurmctld"),
+        ("port: 6819", "port: 70000"),
+    ):
         assert right in objects
         with pytest.raises(ClusterError):
             release_cluster.kubectl(*_DRY_RUN, stdin=objects.replace(right, wrong))
