@@ -21,7 +21,9 @@ PACKAGES: Final = (
 )
 """The folders of the project's wheel."""
 _WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
-_PYTHON_SUITE: Final = "trixie"
+STABLE_SUITE: Final = "trixie"
+"""The Debian suite of what is not Slurm's. sssd is from there, too, and parts of it are in images of Slurm:
+forky has none in November 2026."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Image:
 
     def suite(self, slurm: str) -> str:
         """Returns the Debian suite whose packages it has. `slurm` is a release: "26.05"."""
-        return DEBIAN_SUITES[slurm] if self.of_slurm else _PYTHON_SUITE
+        return DEBIAN_SUITES[slurm] if self.of_slurm else STABLE_SUITE
 
     def files(self) -> list[Path]:
         """Returns every file that it is made from, in a fixed order."""
@@ -61,7 +63,8 @@ IMAGES: Final = (
     Image("slurmd", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
-    Image("login", "slurm.Dockerfile", (), of_slurm=True),
+    Image("login", "slurm.Dockerfile", ("deploy/login",), of_slurm=True),
+    Image("sssd", "slurm.Dockerfile", ("deploy/login",)),
     Image("slurmdbd", "database.Dockerfile", (), of_slurm=True),
     Image("mariadb", "database.Dockerfile", _DATABASE, of_slurm=True),
 )
