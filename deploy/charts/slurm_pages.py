@@ -1,4 +1,4 @@
-"""`python -m deploy.charts.slurm_pages` writes what the chart `slurm` has of others: docs/slurm-values.md from its
+"""`python -m deploy.charts.slurm_pages` writes what is made for the chart slurm: docs/slurm-values.md of its
 values.yaml, and in its folder `files` the scripts of deploy/slurm, which Helm reads nowhere else.
 
 `make docs` runs this; a test fails where it was not run.
@@ -16,7 +16,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs/slurm-values.md"
 SCRIPTS: Final = Path(__file__).parents[1] / "slurm"
 _HEAD: Final = """# Values of the chart slurm
 
-Made by `make docs` from the chart's values.yaml. What the chart is, and what to do with it: [slurm-chart.md](slurm-chart.md).
+Made by `make docs` from the chart's values.yaml. What to do with it: [slurm-chart.md](slurm-chart.md).
 
 Unknown values, and values that contradict each other, are refused by Helm before anything is installed.
 """

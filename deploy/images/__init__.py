@@ -2,7 +2,7 @@
 
 python.Dockerfile     the extender and the node agent
 slurm.Dockerfile      slurmd, slurmctld, slurmrestd, and where people log in
-database.Dockerfile   slurmdbd, and MariaDB with its three programs: mariadb-start, database-dump, database-restore
+database.Dockerfile   slurmdbd, and MariaDB, with mariadb-start, database-dump and database-restore
 scheduler.Dockerfile  kube-scheduler, for the tests: elsewhere Kubernetes' own image is used
 debian-packages       what the images have Debian's packages by
 debian-files          the same for some files of a package

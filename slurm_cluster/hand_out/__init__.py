@@ -1,1 +1,1 @@
-"""What others need of this Slurm, in Secrets: a token of SlurmUser, the key of auth/slurm, a password."""
+"""What others need of this Slurm, in Secrets: a token of SlurmUser, auth/slurm's key, a password."""

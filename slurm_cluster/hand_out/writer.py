@@ -1,5 +1,5 @@
-"""Contents, and the Secrets that they are written into. These are there already: so the account may change
-them, and no others.
+"""Contents, and the Secrets that they are written into. These are there already: so the account may
+change them, and no others.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Clusters of the oldest and the newest Kubernetes, with the namespaces that the chart's objects need."""
+"""Clusters of the oldest and the newest Kubernetes, with the namespaces that objects need."""
 
 from __future__ import annotations
 

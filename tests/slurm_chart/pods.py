@@ -1,9 +1,9 @@
-"""The chart's Pods as processes of this machine: a container's command, environment, volumes and user are
-those that the chart says.
+"""The chart's Pods as processes of this machine: a container's command, environment, volumes and user
+are those that the chart says.
 
-All are in one network namespace, each with an address of loopback and a host's name of its own, and in one
-PID namespace, so that nothing outlives a test. Images are Debian's Slurm, unpacked. What the kubelet makes of
-volumes is made here: an emptyDir is a folder, a Secret one that the Pod's group may read.
+All are in one network namespace, each with an address of loopback and a host's name of its own, and in
+one PID namespace, so that nothing outlives a test. Images are Debian's Slurm, unpacked. What the kubelet
+makes of volumes is made here: an emptyDir is a folder, a Secret one that the Pod's group may read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _ENTER = """
 hostname {host}
 mount -t tmpfs tmpfs {scratch}
 mkdir {scratch}/upper {scratch}/work {scratch}/root
-mount -t overlay overlay -o lowerdir={tree},upperdir={scratch}/upper,workdir={scratch}/work {scratch}/root
+writable=upperdir={scratch}/upper,workdir={scratch}/work
+mount -t overlay overlay -o lowerdir={tree},$writable {scratch}/root
 mount --rbind /dev {scratch}/root/dev
 mount -t proc proc {scratch}/root/proc
 cp {hosts} {scratch}/root/etc/hosts
@@ -93,7 +94,7 @@ def machine(folder: Path, tree: Path) -> Iterator[Machine]:
 
 @dataclass
 class Pod:
-    """One Pod of a workload of the chart, with the volumes that the test has made; the others are empty."""
+    """One Pod of a workload of the chart. Volumes that the test has not made are empty."""
 
     machine: Machine
     host: str

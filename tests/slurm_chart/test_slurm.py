@@ -1,4 +1,4 @@
-"""Debian's Slurm of both releases takes what the chart renders, and slurm-extender finds nothing wrong with it."""
+"""Slurm of both releases takes what the chart renders, and slurm-extender finds nothing wrong with it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def where(release: str, tmp_path: Path) -> Iterator[Machine]:
 
 
 def loud(said: str) -> list[str]:
-    """What slurmctld takes for wrong in its configuration; that there is no state yet is no such thing."""
+    """What slurmctld says is wrong, but for state that is not there yet."""
     known = ("state file", "Could not open", "No last", "Trying backup", "recover", "last_config_lite")
     lines = [line for line in said.splitlines() if "error:" in line or "fatal:" in line]
     return [line for line in lines if not any(word in line for word in known)]

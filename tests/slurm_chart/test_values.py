@@ -1,4 +1,4 @@
-"""Each value is documented where it stands, the schema knows it, and copies are what they are copies of."""
+"""Each value is documented where it stands, the schema knows it, and copies are still copies."""
 
 from __future__ import annotations
 
