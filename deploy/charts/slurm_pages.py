@@ -1,5 +1,5 @@
-"""`python -m deploy.charts.slurm_pages` writes what is made for the chart slurm: docs/slurm-values.md of its
-values.yaml, and in its folder `files` the scripts of deploy/slurm, which Helm reads nowhere else.
+"""`python -m deploy.charts.slurm_pages` writes what is made for the chart slurm: docs/slurm-values.md of
+its values.yaml, and in its folder `files` the scripts of deploy/slurm, which Helm reads nowhere else.
 
 `make docs` runs this; a test fails where it was not run.
 """
