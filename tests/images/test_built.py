@@ -25,6 +25,8 @@ AT_MOST_MB = {
     "slurmctld": 40,
     "slurmrestd": 30,
     "login": 50,
+    "slurmdbd": 40,
+    "mariadb": 45,
 }
 """Compressed, as it is pulled: a tenth more than there is, or a little more."""
 SAY = {
@@ -34,6 +36,8 @@ SAY = {
     "slurmctld": (["slurmctld", "-V"], "slurm-wlm 26.05."),
     "slurmrestd": (["slurmrestd", "-V"], "slurm-wlm 26.05."),
     "login": (["bash", "-c", "command -v sbatch"], "/usr/bin/sbatch"),
+    "slurmdbd": (["sh", "-c", "command -v slurmdbd"], "/usr/sbin/slurmdbd"),
+    "mariadb": (["mariadbd", "--version"], "-MariaDB"),
 }
 """A command in each image, and what it says."""
 
