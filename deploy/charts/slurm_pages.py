@@ -1,13 +1,16 @@
 """`python -m deploy.charts.slurm_pages` writes what is made for the chart slurm: docs/slurm-values.md of
-its values.yaml, and in its folder `files` the scripts of deploy/slurm, which Helm reads nowhere else.
+its values.yaml, the accounts in its schema of the program that takes them, and in its folder `files` the
+scripts of deploy/slurm, which Helm reads nowhere else.
 
 `make docs` runs this; a test fails where it was not run.
 """
 
+import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from deploy.charts.pages import sections
+from slurm_cluster.accounts.document import Document
 
 CHART: Final = Path(__file__).with_name("slurm")
 VALUES: Final = CHART / "values.yaml"
@@ -27,6 +30,15 @@ def page() -> str:
     return _HEAD + "\n".join((*sections(VALUES.read_text()), ""))
 
 
+def renewed_schema(text: str) -> str:
+    """Returns the schema with the accounts that `slurm-cluster accounts` takes."""
+    schema: dict[str, Any] = json.loads(text)
+    made = Document.model_json_schema(ref_template="#/definitions/{model}")
+    schema["definitions"] |= made.pop("$defs", {})
+    schema["properties"]["accounts"] = made
+    return json.dumps(schema, indent=2) + "\n"
+
+
 def copies() -> dict[Path, str]:
     """Returns the files of the chart that are others' copies, and what they should be."""
     return {
@@ -37,6 +49,7 @@ def copies() -> dict[Path, str]:
 def main() -> None:
     """Writes all of them."""
     PAGE.write_text(page())
+    SCHEMA.write_text(renewed_schema(SCHEMA.read_text()))
     for path, text in copies().items():
         path.write_text(text)
 

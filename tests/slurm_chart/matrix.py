@@ -244,6 +244,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
         "config.topology, topology.kind: it is one or the other",
     ),
     "a topology of nothing": ({"topology": {"kind": "tree"}}, "topology.kind: tree needs"),
+    "a QOS with a flag that sacctmgr forgets": (
+        {"accounts": {"qos": [{"name": "high", "flags": ["Fast"]}]}},
+        "at '/accounts/qos/0/flags/0'",
+    ),
     "a volume of two kinds": (
         {"volumes": [{"name": "a", "mountPath": "/a", "size": "1Gi", "existingClaim": "b"}]},
         "at '/volumes/0': 'oneOf' failed",

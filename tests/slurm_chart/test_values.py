@@ -35,6 +35,8 @@ def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, .
 def test_the_page_and_the_copies_are_made_from_what_is_there() -> None:
     """Where they are not: `make docs`."""
     assert slurm_pages.PAGE.read_text() == slurm_pages.page()
+    schema = slurm_pages.SCHEMA.read_text()
+    assert slurm_pages.renewed_schema(schema) == schema
     for path, text in slurm_pages.copies().items():
         assert path.read_text() == text
     assert len(slurm_pages.copies()) == 2
