@@ -8,9 +8,11 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_binaries import needs_build
+from deploy.local.layout import CHECKOUT
 from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
 from tests.slurm_chart.rendering import NAMESPACE
 
+KINDS = CHECKOUT / "tests/chart/prometheus_operator.yaml"
 NAMESPACES = (NAMESPACE, "slurm-extender", "slurm-nodes")
 
 
@@ -27,4 +29,6 @@ def release_cluster(
     with Cluster.up(spec, tmp_path_factory.mktemp("slurm-chart")) as cluster:
         for name in NAMESPACES:
             cluster.kubectl("create", "namespace", name)
+        cluster.kubectl("create", "-f", str(KINDS))
+        cluster.kubectl("wait", "--for=condition=Established", "-f", str(KINDS), "--timeout=30s")
         yield cluster

@@ -161,6 +161,8 @@ MATRIX: dict[str, Values] = {
     },
     "no NetworkPolicy": {"networkPolicy": {"enabled": False}},
     "a quota of critical Pods": {"criticalPodsQuota": {"enabled": True}},
+    "metrics": {"monitoring": {"serviceMonitor": {"enabled": True, "labels": {"release": "p"}}}},
+    "no check": {"check": {"enabled": False}},
     "no priority": {"priorityClassName": ""},
     "images, and two slurmctlds": WHOLE,
     "more of each Pod": {
@@ -242,6 +244,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "two topologies": (
         {**TREE, "config": {"topology": TOPOLOGY_YAML}},
         "config.topology, topology.kind: it is one or the other",
+    ),
+    "metrics of an old release": (
+        {"slurmRelease": "25.05", "monitoring": {"serviceMonitor": {"enabled": True}}},
+        "monitoring.serviceMonitor: Slurm has metrics since 25.11",
     ),
     "a topology of nothing": ({"topology": {"kind": "tree"}}, "topology.kind: tree needs"),
     "a QOS with a flag that sacctmgr forgets": (

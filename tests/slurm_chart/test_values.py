@@ -9,7 +9,7 @@ from deploy.charts import slurm_pages
 from deploy.charts.pages import documented, found_below, words_of
 
 OF_HELM = {("global",)}
-FREE = {("config", "slurm"), ("config", "cgroup"), ("accounting", "slurmdbd", "config")} | {
+FREE = {("monitoring", "serviceMonitor", "labels"), ("config", "slurm"), ("config", "cgroup"), ("accounting", "slurmdbd", "config")} | {
     ("accounting", "mariadb", "config")
 }
 """Their parts are parameters of other files."""

@@ -68,6 +68,7 @@ to slurmds.
 {{- with list (ternary "/etc/slurm/slurm-extender-hook" "" (gt (len $extender.hooks.urls) 0)) $epilog | compact -}}
 {{- $_ := set $made "EpilogSlurmctld" . -}}
 {{- end -}}
+{{- if .Values.monitoring.serviceMonitor.enabled }}{{ $_ := set $made "MetricsType" "metrics/openmetrics" }}{{ end -}}
 {{- if $config.jobSubmitLua }}{{ $_ := set $made "JobSubmitPlugins" "lua" }}{{ end -}}
 {{- if include "slurm.topologyPlugin" . }}{{ $_ := set $made "TopologyPlugin" (include "slurm.topologyPlugin" .) }}{{ end -}}
 {{- toJson $made -}}
