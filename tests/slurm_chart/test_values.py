@@ -9,9 +9,12 @@ from deploy.charts import slurm_pages
 from deploy.charts.pages import documented, found_below, words_of
 
 OF_HELM = {("global",)}
-FREE = {("monitoring", "serviceMonitor", "labels"), ("config", "slurm"), ("config", "cgroup"), ("accounting", "slurmdbd", "config")} | {
-    ("accounting", "mariadb", "config")
-}
+FREE = {
+    ("monitoring", "serviceMonitor", "labels"),
+    ("config", "slurm"),
+    ("config", "cgroup"),
+    ("accounting", "slurmdbd", "config"),
+} | {("accounting", "mariadb", "config")}
 """Their parts are parameters of other files."""
 OPTIONAL = ("limits", "requests", "claims")
 ITEMS = {("images", "references")}
