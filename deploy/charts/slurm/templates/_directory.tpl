@@ -16,9 +16,9 @@ active-directory:
   ldap_account_expire_policy: ad
 okta:
   ldap_schema: rfc2307bis
-  ldap_user_search_base: ou=users,{{ .Values.directory.baseDn }}
+  ldap_user_search_base: {{ printf "ou=users,%s" .Values.directory.baseDn | toJson }}
   ldap_user_object_class: inetOrgPerson
-  ldap_group_search_base: ou=groups,{{ .Values.directory.baseDn }}
+  ldap_group_search_base: {{ printf "ou=groups,%s" .Values.directory.baseDn | toJson }}
   ldap_group_object_class: groupOfUniqueNames
   ldap_group_member: uniqueMember
   auto_private_groups: true
@@ -26,7 +26,7 @@ okta:
   access_provider: permit
 authentik:
   ldap_schema: rfc2307bis
-  ldap_user_search_base: ou=users,{{ .Values.directory.baseDn }}
+  ldap_user_search_base: {{ printf "ou=users,%s" .Values.directory.baseDn | toJson }}
   ldap_user_object_class: user
   ldap_user_name: cn
   ldap_group_object_class: group
@@ -46,13 +46,13 @@ google:
 id_provider: ldap
 auth_provider: ldap
 chpass_provider: ldap
-ldap_uri: {{ join ", " $directory.uris }}
-ldap_search_base: {{ $directory.baseDn }}
+ldap_uri: {{ join ", " $directory.uris | toJson }}
+ldap_search_base: {{ $directory.baseDn | toJson }}
 ldap_id_use_start_tls: {{ not (hasPrefix "ldaps:" (first $directory.uris)) }}
 ldap_tls_reqcert: demand
 ldap_tls_cacert: {{ ternary "/etc/directory-ca/ca.crt" "/etc/ssl/certs/ca-certificates.crt" (ne $directory.caSecret.name "") }}
 {{- with $directory.bindDn }}
-ldap_default_bind_dn: {{ . }}
+ldap_default_bind_dn: {{ toJson . }}
 ldap_default_authtok_type: password
 {{- end }}
 {{- if $directory.clientCertificateSecret }}
@@ -62,8 +62,8 @@ ldap_tls_key: /etc/directory-client/tls.key
 enumerate: false
 cache_credentials: {{ $directory.cache.passwords }}
 entry_cache_timeout: {{ $directory.cache.seconds }}
-fallback_homedir: {{ $directory.home | quote }}
-default_shell: {{ $directory.shell }}
+fallback_homedir: {{ $directory.home | toJson }}
+default_shell: {{ $directory.shell | toJson }}
 {{- end -}}
 
 {{/* Helm has whole numbers as float64, and writes large ones with an exponent. */}}

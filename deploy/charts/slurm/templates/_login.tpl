@@ -51,5 +51,7 @@ Match {{ .criteria }}
 
 {{/* What is read at the start alone: a change makes new Pods. Users and their keys are read anew each time. */}}
 {{- define "slurm.loginChecksums" -}}
-checksum/login: {{ list (include "slurm.sshdConfig" .) (ne .Values.directory.preset "none" | ternary (include "slurm.sssdConfig" .) "") .Values.login.motd | toJson | sha256sum }}
+{{- $read := list (include "slurm.sshdConfig" .) .Values.login.motd -}}
+{{- if ne .Values.directory.preset "none" }}{{ $read = append $read (include "slurm.sssdConfig" .) }}{{ end -}}
+checksum/login: {{ $read | toJson | sha256sum }}
 {{- end -}}
