@@ -17,7 +17,7 @@ _CONTROLLER = "slurmctld-0.default.svc:6817"
 
 
 def template(values: dict[str, Any], *options: str) -> str:
-    """The objects of a release called slurm, as Helm writes them. Raises ClusterError with Helm's words."""
+    """What Helm writes of a release called slurm. Raises ClusterError with Helm's words."""
     command = [str(helm(silent)), "template", "slurm", str(CHART), "--values", "-", *options]
     done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
     if done.returncode != 0:

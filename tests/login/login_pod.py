@@ -51,7 +51,7 @@ class LoginPod:
         capabilities: Sequence[str] | None = None,
         containers: Sequence[str] = CONTAINERS,
     ) -> Iterator[Self]:
-        """Returns when sshd serves. `values` are the chart's, beside those that it takes here; `authority`
+        """Returns when sshd serves. `values` are the chart's, and more; `authority`
         is whom sssd trusts, if not the directory's own; `capabilities` are the container login's, if not
         the chart's."""
         folder.mkdir(parents=True)
@@ -91,11 +91,13 @@ class LoginPod:
         assert self.pod.is_running(container), self.pod.log(container)
 
     def _serves(self, container: str) -> bool:
-        sockets = {
-            "sssd": self.pod.volume("sss") / "pipes/ssh",
-            "sackd": self.pod.volume("slurm") / "sack.socket",
-        }
-        return sockets[container].exists() if container in sockets else accepts_connections(self.port)
+        match container:
+            case "sssd":
+                return (self.pod.volume("sss") / "pipes/ssh").exists()
+            case "sackd":
+                return (self.pod.volume("slurm") / "sack.socket").exists()
+            case _:
+                return accepts_connections(self.port)
 
 
 def _values(world: World, port: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A Pod of the chart, whose containers run on this machine as kubelet and a container runtime have them."""
+"""A Pod of the chart, whose containers run on this machine as a container runtime has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens when the directory, or a container of the login Pod, is away; what users may not do there."""
+"""When the directory or a container of the login Pod is away; and what users may not do there."""
 
 from __future__ import annotations
 
