@@ -1,7 +1,7 @@
 """The container images of everything that runs in Pods, and what makes them: `python -m deploy.images`.
 
 python.Dockerfile     the extender and the node agent
-slurm.Dockerfile      slurmd, slurmctld, slurmrestd, and where people log in
+slurm.Dockerfile      slurmd, slurmctld, slurmrestd, where people log in, and sssd
 scheduler.Dockerfile  kube-scheduler, for the tests: elsewhere Kubernetes' own image is used
 debian-packages       what the first two have Debian's packages by
 requirements.py       which part of requirements.lock a program needs

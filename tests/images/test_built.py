@@ -25,6 +25,7 @@ AT_MOST_MB = {
     "slurmctld": 40,
     "slurmrestd": 30,
     "login": 50,
+    "sssd": 35,
 }
 """Compressed, as it is pulled: a tenth more than there is, or a little more."""
 SAY = {
@@ -34,6 +35,7 @@ SAY = {
     "slurmctld": (["slurmctld", "-V"], "slurm-wlm 26.05."),
     "slurmrestd": (["slurmrestd", "-V"], "slurm-wlm 26.05."),
     "login": (["bash", "-c", "command -v sbatch"], "/usr/bin/sbatch"),
+    "sssd": (["sssd", "--version"], "2.10."),
 }
 """A command in each image, and what it says."""
 
