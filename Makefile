@@ -25,6 +25,7 @@ test:
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --accounting
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
+	@.venv/bin/python -m deploy.images build login sssd
 	$(call real_tests,tests)
 
 # What needs a real kubelet and a real slurmd: a virtual machine is a Node, with the node agent of this checkout.

@@ -23,8 +23,8 @@ PACKAGES: Final = (
 """The folders of the project's wheel."""
 _WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
 STABLE_SUITE: Final = "trixie"
-"""The Debian suite of what is not Slurm's. sssd is from there, too, and parts of it are in images of Slurm:
-forky has none in November 2026."""
+"""The Debian suite of what is not Slurm's. So is sssd, parts of which are in images of Slurm: forky has
+none in November 2026."""
 
 
 @dataclass(frozen=True, slots=True)

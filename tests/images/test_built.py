@@ -28,6 +28,7 @@ AT_MOST_MB = {
     "login": 50,
     "slurmdbd": 40,
     "mariadb": 45,
+    "sssd": 35,
 }
 """Compressed, as it is pulled: a tenth more than there is, or a little more."""
 SAY = {
@@ -40,6 +41,7 @@ SAY = {
     "login": (["bash", "-c", "command -v sbatch"], "/usr/bin/sbatch"),
     "slurmdbd": (["sh", "-c", "command -v slurmdbd"], "/usr/sbin/slurmdbd"),
     "mariadb": (["mariadbd", "--version"], "-MariaDB"),
+    "sssd": (["sssd", "--version"], "2.10."),
 }
 """A command in each image, and what it says."""
 

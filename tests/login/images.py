@@ -1,0 +1,34 @@
+"""The files of the images, as a container runtime would have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.images.archive import Archive
+from deploy.images.builder import Builder, Choice
+from deploy.images.image import image
+from deploy.local.cache import build_once, trees_folder
+from deploy.local.progress import silent
+
+# A container runtime makes these for each container. Here all are on loopback.
+_OF_THE_RUNTIME = {
+    "etc/hosts": "127.0.0.1 localhost\n",
+    "etc/hostname": "login\n",
+    "etc/resolv.conf": "",
+}
+
+
+def files_of(name: str, release: str) -> Path:
+    """A folder with the files of an image, which is built first if the cache lacks it. `release` is
+    Slurm's. Nobody writes there."""
+    with Builder(silent) as builder:
+        built = builder.built(image(name), Choice(slurm=release))
+
+    def unpack(place: Path) -> None:
+        place.mkdir()
+        Archive(built.archive).unpack(place)
+        for path, text in _OF_THE_RUNTIME.items():
+            (place / path).write_text(text)
+
+    digest = built.digest.removeprefix("sha256:")[:12]
+    return build_once(trees_folder() / f"files-{name}-{release}-{digest}", unpack, silent)
