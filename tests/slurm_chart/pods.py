@@ -1,7 +1,7 @@
 """The chart's Pods as processes of this machine: a container's command, environment, volumes and user
 are those that the chart says.
 
-All are in one network namespace, each with an address of loopback and a host's name of its own, and in
+All are in one network namespace, each with an address and a host's name of its own, and in
 one PID namespace, so that nothing outlives a test. Images are Debian's Slurm, unpacked. What the kubelet
 makes of volumes is made here: an emptyDir is a folder, a Secret one that the Pod's group may read.
 """
@@ -23,9 +23,18 @@ from deploy.local.chart import Manifest, Rendered
 from tests.slurm_chart.rendering import NAMESPACE
 
 ADDRESSES = {
-    name: f"127.0.1.{number}"
+    name: f"10.99.0.{number}"
     for number, name in enumerate(("slurmctld-0", "slurmctld-1", "slurmdbd", "mariadb", "slurmrestd"), 1)
 }
+_INIT = " && ".join(
+    [
+        "ip link set lo up",
+        # Not of 127.0.0.0/8: where there are no others glibc looks for none (AI_ADDRCONFIG).
+        *(f"ip address add {address}/24 dev lo" for address in ADDRESSES.values()),
+        "echo up",
+        "exec sleep infinity",
+    ]
+)
 _ENTER = """
 hostname {host}
 mount -t tmpfs tmpfs {scratch}
@@ -55,6 +64,7 @@ class Machine:
 
     def __init__(self, folder: Path, tree: Path) -> None:
         self.folder, self.tree = folder, tree
+        self.opened: list[subprocess.Popen[bytes]] = []
         lines = [f"127.0.0.1 localhost {os.uname().nodename}"]
         lines += [f"{address} {name} {name}.{NAMESPACE}.svc" for name, address in ADDRESSES.items()]
         self.hosts = folder / "hosts"
@@ -75,12 +85,12 @@ class Machine:
 
     def close(self) -> None:
         self._init.kill()
-        self._init.wait()
+        for each in (self._init, *self.opened):
+            each.wait()
         assert self._init.stdout is not None
         self._init.stdout.close()
 
 
-_INIT = "ip link set lo up && echo up && exec sleep infinity"
 
 
 @contextmanager
@@ -119,7 +129,9 @@ class Pod:
 
     def start(self, container: str) -> None:
         """Starts a container, as the kubelet does: what it says is in the log."""
-        self.running = self._open(self._container(container), (), self.log.open("ab"))
+        with self.log.open("ab") as log:
+            self.running = self._open(self._container(container), (), log)
+            self.machine.opened.append(self.running)
 
     def init(self, container: str) -> None:
         """Runs an init container to its end."""

@@ -18,7 +18,7 @@ from deploy.local.layout import CHECKOUT
 from deploy.local.slurm_tree import tree_place
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.slurm_chart.matrix import BACKUP, CONFIG, SCRIPTS, merged
-from tests.slurm_chart.pods import Machine, Pod, eventually, machine, secret
+from tests.slurm_chart.pods import ADDRESSES, Machine, Pod, eventually, machine, secret
 from tests.slurm_chart.rendering import files, rendered
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -161,7 +161,7 @@ def preflight(slurm: Slurm, token: Path) -> dict[str, dict[str, Any]]:
     token.write_text(slurm.token())
     environment = {
         **os.environ,
-        "SLURM_EXTENDER_SLURMRESTD_URL": "http://127.0.1.5:6820",
+        "SLURM_EXTENDER_SLURMRESTD_URL": f"http://{ADDRESSES['slurmrestd']}:6820",
         "SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token),
         "SLURM_EXTENDER_KUBECONFIG": "/dev/null",
         "PYTHONPATH": str(CHECKOUT),
