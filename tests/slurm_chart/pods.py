@@ -91,8 +91,6 @@ class Machine:
         self._init.stdout.close()
 
 
-
-
 @contextmanager
 def machine(folder: Path, tree: Path) -> Iterator[Machine]:
     made = Machine(folder, tree)

@@ -163,7 +163,7 @@ def preflight(slurm: Slurm, token: Path) -> dict[str, dict[str, Any]]:
         **os.environ,
         "SLURM_EXTENDER_SLURMRESTD_URL": f"http://{ADDRESSES['slurmrestd']}:6820",
         "SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token),
-        "SLURM_EXTENDER_KUBECONFIG": "/dev/null",
+        "SLURM_EXTENDER_KUBECONFIG": str(token.with_name("none")),
         "PYTHONPATH": str(CHECKOUT),
     }
 
@@ -173,7 +173,7 @@ def preflight(slurm: Slurm, token: Path) -> dict[str, dict[str, Any]]:
             slurm.machine.enter(*command), env=environment, capture_output=True, text=True, check=False
         )
         told = json.loads(done.stdout) if done.stdout else pytest.fail(done.stderr)
-        found = {each["check"]: each for each in told["checks"]}
+        found = {each["check"]: each for each in told["results"]}
         return found if found["slurm-api"]["verdict"] != "FAIL" else {}
 
     found: dict[str, dict[str, Any]] = eventually(see, "slurmrestd answers")
