@@ -3,7 +3,7 @@ are those that the chart says.
 
 All are in one network namespace, each with an address and a host's name of its own, and in
 one PID namespace, so that nothing outlives a test. Images are Debian's Slurm, unpacked. What the kubelet
-makes of volumes is made here: an emptyDir is a folder, a Secret one that the Pod's group may read.
+makes of volumes is made here: an emptyDir is root's, and open to all, a Secret open to the Pod's group.
 """
 
 from __future__ import annotations
@@ -203,7 +203,8 @@ class Pod:
         if name not in self.volumes:
             path = self.machine.folder / "volumes" / self.host / name
             path.mkdir(parents=True, exist_ok=True)
-            os.chown(path, self.uid, self.uid)
+            os.chown(path, 0, self.uid)
+            path.chmod(0o2777)
             self.volumes[name] = path
         return self.volumes[name]
 

@@ -60,6 +60,13 @@ class Slurm:
             each.start("slurmctld")
         eventually(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld serves")
 
+    def start_rest(self) -> None:
+        """slurmrestd, after its sackd."""
+        self.rest.start("sackd")
+        conf = self.rest.volumes["slurm"] / "conf/slurm.conf"
+        eventually(conf.exists, "sackd has the configuration")
+        self.rest.start("slurmrestd")
+
     def ask(self, *command: str) -> str:
         """What a program of Slurm's says in the first slurmctld's container; "" where it fails."""
         try:
@@ -147,7 +154,7 @@ def test_slurm_extenders_preflight_finds_nothing_wrong(
 ) -> None:
     slurm = Slurm(where, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
     slurm.start()
-    slurm.rest.start("slurmrestd")
+    slurm.start_rest()
     found = preflight(slurm, tmp_path / "token.jwt")
     assert not OF_SLURM - found.keys()
     verdicts = {name: each["verdict"] for name, each in found.items() if name in OF_SLURM}
