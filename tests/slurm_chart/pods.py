@@ -44,7 +44,6 @@ mount -t overlay overlay -o lowerdir={tree},$writable {scratch}/root
 mount --rbind /dev {scratch}/root/dev
 mount -t proc proc {scratch}/root/proc
 cp {hosts} {scratch}/root/etc/hosts
-printf 'mysql:x:64032:64032::/nonexistent:/usr/sbin/nologin\\n' >>{scratch}/root/etc/passwd
 {binds}
 exec chroot --userspec={uid}:{uid} --groups={uid} {scratch}/root {command}
 """
@@ -109,12 +108,15 @@ class Pod:
     spec: Manifest
     volumes: dict[str, Path] = field(default_factory=dict)
     running: subprocess.Popen[bytes] | None = None
+    tree: Path | None = None
+    """The files of its image; None: the machine's."""
 
     @classmethod
     def of(
         cls, machine: Machine, chart: Rendered, workload: tuple[str, str], host: str, **volumes: Path
     ) -> Pod:
-        spec = chart.find(*workload)["spec"]["template"]["spec"]
+        found = chart.find(*workload)["spec"]
+        spec = found.get("jobTemplate", {}).get("spec", found)["template"]["spec"]
         return cls(machine, host, spec, dict(volumes))
 
     @property
@@ -180,13 +182,13 @@ class Pod:
         argv = command or [*container["command"], *container.get("args", ())]
         binds = [
             f"mkdir -p {scratch}/root{each['mountPath']} && "
-            f"mount --bind {self._volume(each['name'])} {scratch}/root{each['mountPath']}"
+            f"mount --bind {self.volume(each['name'])} {scratch}/root{each['mountPath']}"
             for each in container["volumeMounts"]
         ]
         script = _ENTER.format(
             host=self.host,
             scratch=scratch,
-            tree=self.machine.tree,
+            tree=self.tree or self.machine.tree,
             hosts=self.machine.hosts,
             binds="\n".join(binds),
             uid=self.uid,
@@ -199,7 +201,8 @@ class Pod:
             self.machine.enter(*own), env=environment, stdout=output, stderr=subprocess.STDOUT
         )
 
-    def _volume(self, name: str) -> Path:
+    def volume(self, name: str) -> Path:
+        """The folder of a volume."""
         if name not in self.volumes:
             path = self.machine.folder / "volumes" / self.host / name
             path.mkdir(parents=True, exist_ok=True)
