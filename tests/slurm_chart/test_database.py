@@ -58,14 +58,14 @@ ASK = ("sacctmgr", "--noheader", "--parsable2", "show", "account", "format=Accou
 
 
 @pytest.fixture(scope="module")
-def trees(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     with Builder(silent) as builder:
         for name in ("slurmdbd", "mariadb"):
             found[name] = tmp_path_factory.mktemp("images") / name
             found[name].mkdir()
             Archive(builder.built(image(name), Choice()).archive).unpack(found[name])
-    yield found
+    return found
 
 
 @pytest.fixture
