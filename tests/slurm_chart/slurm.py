@@ -1,4 +1,4 @@
-"""A Slurm as the chart has it, without what `slurm-cluster configure` does: the files are there already."""
+"""A Slurm as the chart has it, but for `slurm-cluster configure`: the files are there already."""
 
 from __future__ import annotations
 
