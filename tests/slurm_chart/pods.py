@@ -84,7 +84,8 @@ class Machine:
 
     def close(self) -> None:
         self._init.kill()
-        for each in (self._init, *self.opened):
+        self._init.wait()
+        for each in self.opened:
             each.wait()
         assert self._init.stdout is not None
         self._init.stdout.close()
@@ -171,8 +172,8 @@ class Pod:
 
     def _container(self, name: str) -> Manifest:
         containers = [*self.spec.get("initContainers", ()), *self.spec["containers"]]
-        (found,) = [each for each in containers if each["name"] == name]
-        return found
+        found: list[Manifest] = [each for each in containers if each["name"] == name]
+        return found[0]
 
     def _open(
         self, container: Manifest, command: Sequence[str], output: int | IO[bytes]
