@@ -120,6 +120,7 @@ docs:
 	.venv/bin/python -m extender.pages
 	.venv/bin/python -m deploy.monitoring
 	.venv/bin/python -m deploy.charts.pages
+	.venv/bin/python -m deploy.charts.slurm_pages
 	.venv/bin/python -m deploy.settings_page
 
 # How many of Slurm's pending reasons there are, and how many are explained: build/words.json.

@@ -2,8 +2,10 @@
 
 python.Dockerfile     the extender and the node agent
 slurm.Dockerfile      slurmd, slurmctld, slurmrestd, where people log in, and sssd
+database.Dockerfile   slurmdbd, and MariaDB, with mariadb-start, database-dump and database-restore
 scheduler.Dockerfile  kube-scheduler, for the tests: elsewhere Kubernetes' own image is used
-debian-packages       what the first two have Debian's packages by
+debian-packages       what the images have Debian's packages by
+debian-files          the same for some files of a package
 requirements.py       which part of requirements.lock a program needs
 
 image.py      the images that there are

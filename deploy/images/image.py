@@ -49,10 +49,14 @@ class Image:
 _SCRIPTS: Final = {
     "python.Dockerfile": ("python-program", "requirements.py"),
     "slurm.Dockerfile": (),
+    "database.Dockerfile": ("debian-files",),
     "scheduler.Dockerfile": (),
 }
 SCHEDULER: Final = Image("kube-scheduler", "scheduler.Dockerfile", ())
 """For the tests alone: elsewhere it is Kubernetes' own."""
+_DATABASE: Final = tuple(
+    f"deploy/images/{name}" for name in ("mariadb-start", "database-dump", "database-restore")
+)
 IMAGES: Final = (
     Image("extender", "python.Dockerfile", _WHEEL),
     Image("node-agent", "python.Dockerfile", _WHEEL),
@@ -61,6 +65,8 @@ IMAGES: Final = (
     Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
     Image("login", "slurm.Dockerfile", ("deploy/login",), of_slurm=True),
     Image("sssd", "slurm.Dockerfile", ("deploy/login",)),
+    Image("slurmdbd", "database.Dockerfile", (), of_slurm=True),
+    Image("mariadb", "database.Dockerfile", _DATABASE, of_slurm=True),
 )
 
 

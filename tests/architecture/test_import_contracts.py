@@ -22,6 +22,7 @@ ROOTS, CLIENT = (
 )
 PURE = "what decides does nothing else"
 AGENT = "the node agent's packages"
+CLUSTER = "the packages of slurm-cluster"
 
 # Contract, importing module, what it imports.
 VIOLATIONS = [
@@ -35,6 +36,9 @@ VIOLATIONS = [
     (PACKAGES, "extender/request/pod.py", "node_agent.claims"),
     (AGENT, "node_agent/machine/cpus.py", "node_agent.keeper"),
     (AGENT, "node_agent/kernel/bpf.py", "node_agent.machine.devices"),
+    (PACKAGES, "slurm_cluster/programs.py", "node_agent.claims"),
+    (CLUSTER, "slurm_cluster/configuration/configurer.py", "slurm_cluster.accounts"),
+    (CLUSTER, "slurm_cluster/programs.py", "slurm_cluster.configure"),
     (INSIDE, "extender/control/dispatcher.py", "extender.telemetry"),
     (INSIDE, "extender/placement/ledger.py", "extender.control.pod_patches"),
     (INSIDE, "extender/bind/route.py", "extender.filter.route"),
@@ -58,6 +62,8 @@ VIOLATIONS = [
     (PURE, "extender/kube_scheduler/configuration.py", "yaml"),
     (PURE, "wellknown/names.py", "structlog"),
     (PURE, "node_agent/decision.py", "time"),
+    (PURE, "slurm_cluster/configuration/plan.py", "time"),
+    (ROOTS, "slurm_cluster/keys/secrets.py", "kubernetes_client.rest"),
 ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import extender
 import kubernetes_client
 import service
+import slurm_cluster
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 OF_NO_POD = {
@@ -43,6 +44,11 @@ OF_NO_POD = {
     "drained",
     "drain taken back",
     "waits for the end of a reservation",
+    # slurmctld's configuration
+    "plan",
+    "configuration",
+    "no Events are made",
+    "an Event was not made",
     "policy",
     "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)",
 }
@@ -54,7 +60,8 @@ policy.current tells, which is no line of the log."""
 def logged() -> Iterator[tuple[str, ast.Call]]:
     """Every call that logs: its text, and the call."""
     packages = (
-        Path(package.__file__ or "").parent for package in (extender, kubernetes_client, service)
+        Path(package.__file__ or "").parent
+        for package in (extender, kubernetes_client, service, slurm_cluster)
     )
     for file in sorted(file for package in packages for file in package.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):

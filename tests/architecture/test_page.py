@@ -19,7 +19,8 @@ def layers(name: str) -> list[str]:
 
 
 def test_the_packages_are_named_from_the_top_to_the_bottom() -> None:
-    programs = (layers(name) for name in ("the extender's packages", "the node agent's packages"))
+    names = ("the extender's packages", "the node agent's packages", "the packages of slurm-cluster")
+    programs = (layers(name) for name in names)
     inside = [package for program in programs for package in program if package != "__main__"]
     assert [*layers("programs, clients, services"), *inside] == NAMED
 

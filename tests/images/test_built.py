@@ -26,6 +26,8 @@ AT_MOST_MB = {
     "slurmrestd": 30,
     "login": 50,
     "sssd": 35,
+    "slurmdbd": 40,
+    "mariadb": 45,
 }
 """Compressed, as it is pulled: a tenth more than there is, or a little more."""
 SAY = {
@@ -36,6 +38,8 @@ SAY = {
     "slurmrestd": (["slurmrestd", "-V"], "slurm-wlm 26.05."),
     "login": (["bash", "-c", "command -v sbatch"], "/usr/bin/sbatch"),
     "sssd": (["sssd", "--version"], "2.10."),
+    "slurmdbd": (["sh", "-c", "command -v slurmdbd"], "/usr/sbin/slurmdbd"),
+    "mariadb": (["mariadbd", "--version"], "-MariaDB"),
 }
 """A command in each image, and what it says."""
 

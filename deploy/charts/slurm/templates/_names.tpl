@@ -60,7 +60,7 @@ labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 2)) | nin
 {{- end -}}
 
 {{- define "slurm.jwtKeySecret" -}}
-{{- default (include "slurm.object" (list . "slurm-jwt")) .Values.keys.jwtKeySecret -}}
+{{- default (include "slurm.object" (list . "slurm-jwt-key")) .Values.keys.jwtKeySecret -}}
 {{- end -}}
 
 {{- define "slurm.databaseSecret" -}}

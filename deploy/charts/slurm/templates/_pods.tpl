@@ -192,3 +192,14 @@ labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 3)) | nin
 - {name: shared-{{ .name }}, mountPath: {{ .mountPath }}}
 {{- end }}
 {{- end -}}
+
+{{/* A container that makes Secrets: [root, name]. Its command is below. */}}
+{{- define "slurm.secretContainer" -}}
+{{ include "slurm.container" (list (index . 0) (index . 1) "slurm-cluster") }}
+  resources:
+    requests: {cpu: 20m, memory: 64Mi}
+    limits: {memory: 256Mi}
+  volumeMounts:
+  {{- include "slurm.accountMount" . | nindent 2 }}
+  - {name: tmp, mountPath: /tmp}
+{{- end -}}

@@ -1,0 +1,1 @@
+"""The program `slurm-cluster`: the configuration, the accounts and the keys of a Slurm in Kubernetes."""

@@ -1,0 +1,1 @@
+"""QOS, accounts and users as a file wants them: compared with what slurmdbd has, and made so."""

@@ -1,0 +1,129 @@
+"""`slurm-cluster accounts plan|apply FILE`: prints the diff, and makes it so.
+
+Exit status: 0 where slurmdbd has what the file wants, or has it now; 1 where `plan` finds a difference,
+or slurmdbd does not take what it is given; 2 where the file is wrong, of which nothing is applied then;
+3 where slurmdbd did not answer in time.
+"""
+
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, TypeVar
+
+from service.yaml_file import WrongFile
+from slurm_cluster.accounts import sacctmgr
+from slurm_cluster.accounts.difference import Step, others, steps
+from slurm_cluster.accounts.document import Document, read
+from slurm_cluster.accounts.entities import State, WrongAccounts, wanted
+from slurm_cluster.accounts.sacctmgr import DatabaseAway
+from slurm_cluster.programs import ProgramFailed
+
+_AGAIN_S: Final = 3.0
+_ROUNDS: Final = 3
+"""A step that meets a slurmdbd that goes away may have been carried out: what is left is read again."""
+_Result = TypeVar("_Result")
+Say = Callable[[str], object]
+
+
+class Status(IntEnum):
+    """The exit status."""
+
+    DONE = 0
+    DIFFERS = 1
+    WRONG = 2
+    AWAY = 3
+
+
+def plan(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
+    """Prints what `apply` would do."""
+    return _with_words(lambda: _plan(read(file), cluster, patience_s, say), say)
+
+
+def apply(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
+    """Prints what it does, does it, and reads what came of it."""
+    return _with_words(lambda: _apply(read(file), cluster, patience_s, say), say)
+
+
+def _with_words(act: Callable[[], Status], say: Say) -> Status:
+    try:
+        return act()
+    except WrongFile as wrong:
+        problems = wrong.lines
+    except WrongAccounts as wrong:
+        problems = wrong.problems
+    except DatabaseAway as away:
+        say(f"slurmdbd does not answer: {away}")
+        return Status.AWAY
+    except ProgramFailed as failed:
+        say(f"slurmdbd does not take it: {failed}")
+        return Status.DIFFERS
+    for problem in problems:
+        say(f"wrong: {problem}")
+    say("nothing was changed")
+    return Status.WRONG
+
+
+def _plan(document: Document, cluster: str, patience_s: float, say: Say) -> Status:
+    _, todo = _difference(document, cluster, patience_s, say)
+    for step in todo:
+        _show(step, say)
+    return Status.DIFFERS if todo else Status.DONE
+
+
+def _apply(document: Document, cluster: str, patience_s: float, say: Say) -> Status:
+    for _ in range(_ROUNDS):
+        cluster, todo = _difference(document, cluster, patience_s, say)
+        if not todo:
+            return Status.DONE
+        try:
+            for step in todo:
+                _show(step, say)
+                sacctmgr.carry_out(step, cluster)
+        except DatabaseAway as away:
+            say(f"slurmdbd went away: {away}; what is left is read again")
+    _, todo = _difference(document, cluster, patience_s, say)
+    for step in todo:
+        say(f"not taken: {'; '.join(step.lines())}")
+    return Status.DIFFERS if todo else Status.DONE
+
+
+def _difference(document: Document, cluster: str, patience_s: float, say: Say) -> tuple[str, list[Step]]:
+    """Returns the cluster's name, and the steps. Raises WrongAccounts, DatabaseAway, ProgramFailed."""
+    name, has = _patiently(lambda: _read(cluster), patience_s, say)
+    wants = wanted(document, has)
+    todo = steps(has, wants, prune=document.prune)
+    if not todo:
+        say("slurmdbd has what the file wants")
+    if not document.prune and (left := others(has, wants)):
+        say(f"not in the file, and left alone: {', '.join(str(entity) for entity in left)}")
+    return name, todo
+
+
+def _read(cluster: str) -> tuple[str, State]:
+    known = sacctmgr.clusters()
+    name = cluster or (known[0] if len(known) == 1 else "")
+    if not known:
+        raise DatabaseAway("it knows no cluster yet: slurmctld has not registered")
+    if name not in known:
+        raise WrongAccounts([f"slurmdbd has the clusters {', '.join(known)}: say which, by --cluster"])
+    return name, sacctmgr.read(name)
+
+
+def _patiently(act: Callable[[], _Result], patience_s: float, say: Say) -> _Result:
+    """Does what needs slurmdbd, and says how long it waits. Raises DatabaseAway after `patience_s`."""
+    began = time.monotonic()
+    while True:
+        try:
+            return act()
+        except DatabaseAway as away:
+            waited = time.monotonic() - began
+            if waited >= patience_s:
+                raise
+            say(f"slurmdbd does not answer ({waited:.0f} of {patience_s:.0f} s): {away}")
+            time.sleep(_AGAIN_S)
+
+
+def _show(step: Step, say: Say) -> None:
+    for line in step.lines():
+        say(line)

@@ -1,0 +1,121 @@
+"""What has to change so that slurmdbd has what a file wants, in an order that works.
+
+A pure function. QOS come first, since everything names them; then accounts, each after the one above;
+then associations, of which a user's first makes the user, and what is said of users. What is removed
+goes the other way round.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from slurm_cluster.accounts import values
+from slurm_cluster.accounts.document import NORMAL, ROOT
+from slurm_cluster.accounts.entities import Entity, Fields, Key, Kind, State
+
+_STAYS: Final = {
+    (Kind.QOS, (NORMAL,)),
+    (Kind.ACCOUNT, (ROOT,)),
+    (Kind.USER, (ROOT,)),
+    (Kind.ASSOCIATION, (ROOT, ROOT, "")),
+}
+"""What Slurm makes itself."""
+_LATER: Final = {"Preempt": values.UNSET}
+"""Fields that name other objects of the same kind: set when all of them are there."""
+
+
+class Action(StrEnum):
+    """What happens to an object, as a diff shows it."""
+
+    ADD = "+"
+    CHANGE = "~"
+    REMOVE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change of one object: the fields that it gets, and what they were."""
+
+    action: Action
+    kind: Kind
+    key: Key
+    fields: Fields
+    before: Fields
+
+    def lines(self) -> list[str]:
+        """Returns the step as a diff shows it."""
+        lines = [f"{self.action} {Entity(self.kind, self.key, {})}"]
+        for name, value in sorted(self.fields.items()):
+            before = self.before.get(name, values.UNSET)
+            old = f"{before or 'not set'} -> " if self.action is Action.CHANGE else ""
+            lines.append(f"    {name}: {old}{value or 'not set'}")
+        return lines
+
+
+def steps(has: State, wants: State, *, prune: bool) -> list[Step]:
+    """Returns the changes in the order in which they work."""
+    made = list(_made(has, wants))
+    return [*made, *(_removed(has, wants) if prune else ())]
+
+
+def others(has: State, wants: State) -> list[Entity]:
+    """Returns the objects that the file does not have, apart from Slurm's own."""
+    return [entity for name, entity in has.items() if name not in wants and name not in _STAYS]
+
+
+def _made(has: State, wants: State) -> Iterator[Step]:
+    for kind in Kind:
+        entities = [entity for entity in wants.values() if entity.kind is kind]
+        if kind is Kind.ACCOUNT:
+            entities = list(_parents_first(entities))
+        first, then = list[Step](), list[Step]()
+        for entity in entities:
+            old = has.get((kind, entity.key))
+            first += _new(entity) if old is None else _changed(entity, old, entity.fields.keys())
+            if old is None:
+                then += _changed(entity, Entity(kind, entity.key, _LATER), _LATER.keys() & entity.fields)
+        yield from (*first, *then)
+
+
+def _new(entity: Entity) -> list[Step]:
+    given = {
+        name: value
+        for name, value in entity.fields.items()
+        if value != values.UNSET and name not in _LATER
+    }
+    return [Step(Action.ADD, entity.kind, entity.key, given, {})]
+
+
+def _changed(entity: Entity, old: Entity, names: Iterable[str]) -> list[Step]:
+    given = {
+        name: entity.fields[name]
+        for name in names
+        if entity.fields[name] != old.fields.get(name, values.UNSET)
+    }
+    return [Step(Action.CHANGE, entity.kind, entity.key, given, old.fields)] if given else []
+
+
+def _parents_first(accounts: Sequence[Entity]) -> Iterator[Entity]:
+    by_name = {entity.key[0]: entity for entity in accounts}
+    return iter(sorted(accounts, key=lambda entity: _depth(entity, by_name)))
+
+
+def _depth(entity: Entity, by_name: Mapping[str, Entity]) -> int:
+    depth, above = 0, entity.fields["Parent"]
+    while above in by_name:
+        depth, above = depth + 1, by_name[above].fields["Parent"]
+    return depth
+
+
+def _removed(has: State, wants: State) -> Iterator[Step]:
+    gone = others(has, wants)
+    users = {entity.key[0] for entity in gone if entity.kind is Kind.USER}
+    for kind in reversed(Kind):
+        entities = [entity for entity in gone if entity.kind is kind]
+        if kind is Kind.ACCOUNT:
+            entities = list(_parents_first(entities))[::-1]
+        for entity in entities:
+            if kind is Kind.ASSOCIATION and entity.key[0] in users:
+                continue  # it goes with its user
+            yield Step(Action.REMOVE, kind, entity.key, {}, entity.fields)

@@ -1,0 +1,167 @@
+"""What slurmdbd has, or is to have: objects with fields, each field's value in its one form."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from slurm_cluster.accounts import values
+from slurm_cluster.accounts.document import NORMAL, ROOT, Account, Document, Limits, Membership, Qos
+
+
+class Kind(StrEnum):
+    """sacctmgr's entities, in the order in which one may need another."""
+
+    QOS = "qos"
+    ACCOUNT = "account"
+    ASSOCIATION = "association"
+    USER = "user"
+
+
+Key = tuple[str, ...]
+"""A name; of an association the user, the account and the partition ("" for all)."""
+Fields = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """One object."""
+
+    kind: Kind
+    key: Key
+    fields: Fields
+
+    def __str__(self) -> str:
+        if self.kind is Kind.ASSOCIATION:
+            user, account, partition = self.key
+            return f"user {user} in account {account}" + (
+                f", partition {partition}" if partition else ""
+            )
+        return f"{self.kind} {self.key[0]}"
+
+
+State = Mapping[tuple[Kind, Key], Entity]
+
+
+class WrongAccounts(Exception):
+    """The file asks for what cannot be; `problems` has all of it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+def wanted(document: Document, has: State) -> dict[tuple[Kind, Key], Entity]:
+    """Returns the objects of a file. Raises WrongAccounts: nothing of a wrong list is applied."""
+    problems = list(_problems(document, has))
+    entities: dict[tuple[Kind, Key], Entity] = {}
+    for entity in _entities(document, problems):
+        if (entity.kind, entity.key) in entities:
+            problems.append(f"{entity} is there twice")
+        entities[entity.kind, entity.key] = entity
+    if problems:
+        raise WrongAccounts(problems)
+    return entities
+
+
+def _entities(document: Document, problems: list[str]) -> Iterator[Entity]:
+    for qos in document.qos:
+        yield Entity(Kind.QOS, (qos.name,), _qos_fields(qos, problems))
+    for account in document.accounts:
+        yield Entity(Kind.ACCOUNT, (account.name,), _account_fields(account, problems))
+    for user in document.users:
+        default = user.default_account or user.accounts[0].name
+        yield Entity(
+            Kind.USER, (user.name,), {"AdminLevel": user.admin_level, "DefaultAccount": default}
+        )
+        for each in user.accounts:
+            about = f"user {user.name} in account {each.name}"
+            key = (user.name, each.name, each.partition)
+            yield Entity(Kind.ASSOCIATION, key, _association_fields(about, each, problems))
+
+
+def _qos_fields(qos: Qos, problems: list[str]) -> Fields:
+    return {
+        "Priority": str(qos.priority),
+        "Flags": values.names(",".join(qos.flags)),
+        "Preempt": values.names(",".join(qos.preempt)),
+        "GraceTime": str(qos.grace_time),
+        "UsageFactor": f"{qos.usage_factor:.6f}",
+        **_limits(f"qos {qos.name}", qos.limits, values.OF_QOS, problems),
+    }
+
+
+def _account_fields(account: Account, problems: list[str]) -> Fields:
+    return {
+        "Parent": account.parent,
+        "Description": (account.description or account.name).lower(),
+        "Organization": (account.organization or account.parent).lower(),
+        **_association_fields(f"account {account.name}", account, problems),
+    }
+
+
+def _association_fields(about: str, given: Account | Membership, problems: list[str]) -> Fields:
+    return {
+        "Fairshare": str(given.fairshare),
+        "QOS": values.names(",".join(given.qos)),
+        "DefaultQOS": given.default_qos or values.UNSET,
+        **_limits(about, given.limits, values.OF_ASSOCIATION, problems),
+    }
+
+
+def _limits(
+    about: str, given: Limits, known: Mapping[str, values.Form], problems: list[str]
+) -> dict[str, str]:
+    limits = dict.fromkeys(known, values.UNSET)
+    for name, value in given.items():
+        if name not in known:
+            problems.append(f"{about}: {name} is no limit here; there are {', '.join(known)}")
+            continue
+        try:
+            limits[name] = known[name](str(value))
+        except ValueError as error:
+            problems.append(f"{about}: {name}: {error}")
+    return limits
+
+
+def _problems(document: Document, has: State) -> Iterator[str]:
+    """Yields every name that nothing has."""
+    kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.QOS)
+    qos = {NORMAL, *kept, *(each.name for each in document.qos)}
+    kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.ACCOUNT)
+    accounts = {ROOT, *kept, *(each.name for each in document.accounts)}
+    for each in document.qos:
+        yield from _unknown(f"qos {each.name}", "preempts the QOS", each.preempt, qos)
+    for account in document.accounts:
+        about = f"account {account.name}"
+        yield from _unknown(about, "has the parent", [account.parent], accounts)
+        yield from _of_qos(about, account, qos)
+    yield from _cycles({each.name: each.parent for each in document.accounts})
+    for user in document.users:
+        about, own = f"user {user.name}", {each.name for each in user.accounts}
+        yield from _unknown(about, "is in the account", sorted(own), accounts)
+        yield from _unknown(about, "has the default account", [user.default_account or ""], {*own, ""})
+        for membership in user.accounts:
+            yield from _of_qos(f"{about} in account {membership.name}", membership, qos)
+
+
+def _of_qos(about: str, given: Account | Membership, known: set[str]) -> Iterator[str]:
+    yield from _unknown(about, "may use the QOS", given.qos, known)
+    default = given.default_qos
+    if default is not None:
+        yield from _unknown(about, "has the default QOS", [default], set(given.qos) or known)
+
+
+def _unknown(about: str, what: str, given: Sequence[str], known: set[str]) -> Iterator[str]:
+    for name in given:
+        if name not in known:
+            yield f"{about} {what} {name}, which there is not"
+
+
+def _cycles(parents: Mapping[str, str]) -> Iterator[str]:
+    for name in parents:
+        seen, above = {name}, parents[name]
+        while above in parents and above not in seen:
+            seen.add(above)
+            above = parents[above]
+        if above == name:
+            yield f"account {name} is below itself"

@@ -1,0 +1,141 @@
+"""slurmdbd's objects, read and changed by sacctmgr(1)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from slurm_cluster.accounts import values
+from slurm_cluster.accounts.difference import Action, Step
+from slurm_cluster.accounts.document import NORMAL
+from slurm_cluster.accounts.entities import Entity, Key, Kind, State
+from slurm_cluster.programs import ProgramFailed, run
+
+_AWAY: Final = (
+    "connect",
+    "slurmdbd",
+    "database",
+    "unspecified error",
+    "timed out",
+)
+"""What sacctmgr says, in lower case, where slurmdbd or its database does not answer."""
+_QOS: Final = ("Priority", "Flags", "Preempt", "GraceTime", "UsageFactor", *values.OF_QOS)
+_ASSOCIATION: Final = ("Fairshare", "QOS", "DefaultQOS", *values.OF_ASSOCIATION)
+_OWN_VALUES: Final = ("WithoutParentLimits", "WithRawQOS")
+"""Without what an association has from the accounts above."""
+
+
+class DatabaseAway(Exception):
+    """slurmdbd, or its database, does not answer."""
+
+
+def read(cluster: str) -> State:
+    """Returns what slurmdbd has of a cluster. Raises DatabaseAway, ProgramFailed."""
+    entities = [*_qos(), *_accounts(cluster), *_users(cluster)]
+    state = {(entity.kind, entity.key): entity for entity in entities}
+    if (Kind.QOS, (NORMAL,)) not in state:  # there is always one: nothing was read
+        raise DatabaseAway("slurmdbd told of no QOS at all")
+    return state
+
+
+def clusters() -> list[str]:
+    """Returns the names of the clusters that slurmdbd knows. Raises DatabaseAway, ProgramFailed."""
+    return [cluster for cluster, *_ in _show("cluster", ("Cluster",))]
+
+
+def carry_out(step: Step, cluster: str) -> None:
+    """Makes one change. Raises DatabaseAway, ProgramFailed."""
+    _ask("-i", *_command(step, cluster))
+
+
+def _command(step: Step, cluster: str) -> list[str]:
+    which = _which(step.kind, step.key, cluster)
+    if step.action is Action.REMOVE:
+        return ["delete", _entity(step.kind), "where", *which]
+    given = [f"{name}={_value(name, value, step)}" for name, value in sorted(step.fields.items())]
+    if step.action is Action.CHANGE or step.kind is Kind.USER:
+        return ["modify", _entity(step.kind), "where", *which, "set", *given]
+    return ["add", _entity(step.kind), *which, *given]
+
+
+def _entity(kind: Kind) -> str:
+    return "user" if kind is Kind.ASSOCIATION else kind.value
+
+
+def _which(kind: Kind, key: Key, cluster: str) -> list[str]:
+    if kind is Kind.ASSOCIATION:
+        user, account, partition = key
+        where = [f"name={user}", f"account={account}", f"cluster={cluster}"]
+        return [*where, f"partition={partition}"] if partition else where
+    return [f"name={key[0]}", *([f"cluster={cluster}"] if kind is Kind.ACCOUNT else [])]
+
+
+def _value(name: str, value: str, step: Step) -> str:
+    if value == values.UNSET:
+        return values.cleared(name, step.before.get(name, ""))
+    return value
+
+
+def _qos() -> Iterator[Entity]:
+    for name, *found in _show("qos", ("Name", *_QOS)):
+        fields = dict(zip(_QOS, found, strict=True))
+        fields |= {each: values.names(fields[each]) for each in ("Flags", "Preempt")}
+        fields["GraceTime"] = _seconds(fields["GraceTime"])
+        yield Entity(Kind.QOS, (name,), fields | _limits(fields, values.OF_QOS))
+
+
+def _accounts(cluster: str) -> Iterator[Entity]:
+    about = {
+        name: {"Description": description, "Organization": organization}
+        for name, description, organization in _show("account", ("Account", "Descr", "Org"))
+    }
+    for name, user, _, parent, *found in _associations(cluster):
+        if not user:
+            fields = _association_fields(found) | {"Parent": parent}
+            yield Entity(Kind.ACCOUNT, (name,), fields | about.get(name, {}))
+
+
+def _users(cluster: str) -> Iterator[Entity]:
+    here = set[str]()
+    for account, user, partition, _, *found in _associations(cluster):
+        if user:
+            here.add(user)
+            yield Entity(Kind.ASSOCIATION, (user, account, partition), _association_fields(found))
+    for name, account, level in _show("user", ("User", "DefaultAccount", "AdminLevel")):
+        if name in here:
+            yield Entity(Kind.USER, (name,), {"DefaultAccount": account, "AdminLevel": level})
+
+
+def _associations(cluster: str) -> list[list[str]]:
+    columns = ("Account", "User", "Partition", "ParentName", *_ASSOCIATION)
+    return _show("association", columns, *_OWN_VALUES, f"cluster={cluster}")
+
+
+def _association_fields(found: Sequence[str]) -> dict[str, str]:
+    fields = dict(zip(_ASSOCIATION, found, strict=True))
+    fields["QOS"] = values.names(fields["QOS"])
+    return fields | _limits(fields, values.OF_ASSOCIATION)
+
+
+def _limits(fields: Mapping[str, str], known: Mapping[str, values.Form]) -> dict[str, str]:
+    return {name: form(fields[name]) if fields[name] else values.UNSET for name, form in known.items()}
+
+
+def _seconds(text: str) -> str:
+    """sacctmgr prints a grace time as HH:MM:SS."""
+    parts = [int(part) for part in text.replace("-", ":").split(":") if part]
+    scales = (1, 60, 3600, 86400)
+    return str(sum(part * scale for part, scale in zip(reversed(parts), scales, strict=False)))
+
+
+def _show(entity: str, columns: Sequence[str], *options: str) -> list[list[str]]:
+    shown = _ask("-nP", "show", entity, *options, f"format={','.join(columns)}")
+    return [line.split("|") for line in shown.splitlines() if line.count("|") == len(columns) - 1]
+
+
+def _ask(*arguments: str) -> str:
+    try:
+        return run("sacctmgr", *arguments)
+    except ProgramFailed as failed:
+        said = failed.said.lower()
+        if any(each in said for each in _AWAY):
+            raise DatabaseAway(failed.said) from failed
+        raise

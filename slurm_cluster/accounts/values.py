@@ -1,0 +1,107 @@
+"""The values of sacctmgr in one form each, so that two of them can be compared.
+
+What sacctmgr prints is not what it was given: "mem=16384M" comes back as "mem=16G", 90 minutes as
+"01:30:00", and the order of TRES changes.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+UNSET: Final = ""
+_UNITS: Final = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+"""Of memory, in MB; and, by 1024 as sacctmgr does, of counts that it shortens."""
+_COUNT_UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
+_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.IGNORECASE | re.ASCII)
+_TIME: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
+_TRES_NAME: Final = re.compile(
+    r"billing|cpu|energy|mem|node|pages|vmem|(?:bb|fs|gres|ic|license)/[\w:.+-]+",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def count(text: str) -> str:
+    """Returns a plain number. Raises ValueError."""
+    if not re.fullmatch(r"\d+", text, re.ASCII):
+        raise ValueError(f"{text!r} is no number")
+    return str(int(text))
+
+
+def tres(text: str) -> str:
+    """Returns TRES sorted, memory in MB: "gres/gpu=8,mem=1024". Raises ValueError."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, sign, value = part.strip().partition("=")
+        number = _NUMBER.fullmatch(value)
+        if not sign or not _TRES_NAME.fullmatch(name) or number is None:
+            raise ValueError(f"{part!r} is not TRES=NUMBER, like gres/gpu=8")
+        name = name.lower()
+        units = _UNITS if name == "mem" else _COUNT_UNITS
+        if name in found:
+            raise ValueError(f"{name} is there twice")
+        found[name] = str(round(float(number[1]) * units[number[2].upper()]))
+    return ",".join(f"{name}={value}" for name, value in sorted(found.items()))
+
+
+def minutes(text: str) -> str:
+    """Returns a time as minutes, in each form of Slurm's: 90, 90:00, 1:30:00, 1-0, 1-01:30:00. Raises
+    ValueError."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time, like 90 (minutes) or 1-12:00:00")
+    days, first, second, third = found.groups()
+    if days is not None:
+        hours, left, seconds = int(first), int(second or 0), int(third or 0)
+        return str(int(days) * 1440 + hours * 60 + left + -(-seconds // 60))
+    if third is not None:
+        return str(int(first) * 60 + int(second) + -(-int(third) // 60))
+    return str(int(first) + -(-int(second or 0) // 60))
+
+
+Form = Callable[[str], str]
+_ANYWHERE: Final[Mapping[str, Form]] = {
+    "GrpJobs": count,
+    "GrpJobsAccrue": count,
+    "GrpSubmitJobs": count,
+    "GrpTRES": tres,
+    "GrpTRESMins": tres,
+    "GrpTRESRunMins": tres,
+    "GrpWall": minutes,
+    "MaxTRESMinsPerJob": tres,
+    "MaxTRESPerJob": tres,
+    "MaxTRESPerNode": tres,
+    "MaxWall": minutes,
+}
+OF_QOS: Final[Mapping[str, Form]] = {
+    **_ANYWHERE,
+    "MaxJobsAccruePerAccount": count,
+    "MaxJobsAccruePerUser": count,
+    "MaxJobsPerAccount": count,
+    "MaxJobsPerUser": count,
+    "MaxSubmitJobsPerAccount": count,
+    "MaxSubmitJobsPerUser": count,
+    "MaxTRESPerAccount": tres,
+    "MaxTRESPerUser": tres,
+    "MinTRESPerJob": tres,
+}
+"""The limits of a QOS by sacctmgr's name."""
+OF_ASSOCIATION: Final[Mapping[str, Form]] = {
+    **_ANYWHERE,
+    "MaxJobs": count,
+    "MaxJobsAccrue": count,
+    "MaxSubmitJobs": count,
+}
+"""The limits of an account or a user."""
+
+
+def names(given: str) -> str:
+    """Returns names with commas, sorted."""
+    return ",".join(sorted(filter(None, (each.strip() for each in given.split(",")))))
+
+
+def cleared(name: str, before: str) -> str:
+    """Returns how sacctmgr takes a limit away: -1, each TRES by its name."""
+    form = {**OF_QOS, **OF_ASSOCIATION}.get(name)
+    if form is tres:
+        return ",".join(f"{part.partition('=')[0]}=-1" for part in before.split(","))
+    return "-1" if form is not None else ""

@@ -1,0 +1,182 @@
+"""The command line of `slurm-cluster`: its subcommands and their options."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.logging import configure_logging
+from slurm_cluster.accounts import apply as accounts_command
+from slurm_cluster.configuration.configurer import Places
+from slurm_cluster.configuration.notices import PodName
+from slurm_cluster.configure import Options, print_plan, serve
+from slurm_cluster.hand_out import command as hand_out_command
+from slurm_cluster.hand_out.places import Copy, Place
+from slurm_cluster.hand_out.writer import Wanted
+from slurm_cluster.keys import command as keys_command
+from slurm_cluster.keys.secrets import Names
+from slurm_cluster.programs import ProgramFailed
+
+app = typer.Typer(
+    name="slurm-cluster",
+    help="The configuration, the accounts and the keys of a Slurm in Kubernetes.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+accounts = typer.Typer(no_args_is_help=True, help="QOS, accounts and users, from a file.")
+keys = typer.Typer(no_args_is_help=True, help="The keys of auth/slurm and auth/jwt, in Secrets.")
+app.add_typer(accounts, name="accounts")
+app.add_typer(keys, name="keys")
+
+_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_DEFAULT = Options()
+_File = Annotated[Path, typer.Argument(help="YAML: qos, accounts, users (docs/slurm-configuration.md).")]
+_Cluster = Annotated[str, typer.Option(help="ClusterName; else the only one that slurmdbd has.")]
+_Patience = Annotated[
+    float, typer.Option(help="How long slurmdbd may be away.", metavar="SECONDS", min=0)
+]
+_Namespace = Annotated[str, typer.Option(help="Of the Secrets; else the service account's.")]
+_SlurmKey = Annotated[str, typer.Option(help="The Secret of slurm.key and slurm.jwks.")]
+_JwtKey = Annotated[str, typer.Option(help="The Secret of jwt_hs256.key.")]
+_Kubeconfig = Annotated[Path | None, typer.Option(help="Else the service account.")]
+
+
+@app.callback()
+def program() -> None:
+    """The configuration, the accounts and the keys of a Slurm in Kubernetes."""
+    configure_logging(os.environ.get("SLURM_CLUSTER_LOG_LEVEL", "INFO"))
+
+
+@app.command()
+def configure(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
+    wanted: Annotated[Path, typer.Option(help="The folder of the configuration that you want.")],
+    kept: Annotated[Path, typer.Option(help="Where the last good one is kept: on slurmctld's volume.")],
+    running: Annotated[Path, typer.Option(help="The folder that slurmctld reads.")] = Path("/etc/slurm"),
+    key: Annotated[list[Path] | None, typer.Option(help="A folder of keys; may be repeated.")] = None,
+    state: Annotated[Path | None, typer.Option(help="Else StateSaveLocation.")] = None,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(help="A regular expression of errors that are to count for nothing."),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print what would happen, and end.")] = False,
+    within: Annotated[
+        float, typer.Option(help="In which slurmctld has to serve again.", metavar="SECONDS", min=1)
+    ] = _DEFAULT.within_s,
+    retry: Annotated[
+        float,
+        typer.Option(help="After which what was refused is tried again.", metavar="SECONDS", min=1),
+    ] = 60.0,
+    port: Annotated[int, typer.Option(help="Of /metrics, /healthz, /readyz.")] = _DEFAULT.port,
+) -> None:
+    """Try the wanted configuration, and bring it to slurmctld where it is right; until SIGTERM."""
+    places = Places(wanted, running, kept, tuple(key or ()), state, tuple(accept or ()), retry)
+    if plan:
+        raise typer.Exit(_print_plan(places))
+    pod = PodName(
+        os.environ.get("POD_NAMESPACE", ""),
+        os.environ.get("POD_NAME", socket.gethostname()),
+        os.environ.get("POD_UID", ""),
+    )
+    raise typer.Exit(serve(places, Options(within_s=within, port=port, pod=pod)))
+
+
+def _print_plan(places: Places) -> int:
+    try:
+        lines, status = print_plan(places)
+    except (OSError, ProgramFailed) as error:
+        print(f"cannot be read: {error}", file=sys.stderr)
+        return 2
+    for line in lines:
+        print(line)
+    return status
+
+
+@accounts.command("plan")
+def accounts_plan(file: _File, cluster: _Cluster = "", patience: _Patience = 300.0) -> None:
+    """Print what slurmdbd lacks of the file. It changes nothing."""
+    raise typer.Exit(accounts_command.plan(file, cluster, patience, print))
+
+
+@accounts.command("apply")
+def accounts_apply(file: _File, cluster: _Cluster = "", patience: _Patience = 300.0) -> None:
+    """Give slurmdbd what the file wants, and print each change."""
+    raise typer.Exit(accounts_command.apply(file, cluster, patience, print))
+
+
+@keys.command("ensure")
+def keys_ensure(
+    slurm_key: _SlurmKey = "slurm-key",
+    jwt_key: _JwtKey = "slurm-jwt-key",
+    namespace: _Namespace = "",
+    kubeconfig: _Kubeconfig = None,
+) -> None:
+    """Make the Secrets of keys that do not exist. It overwrites none."""
+    names = Names(_namespace(namespace), slurm_key, jwt_key)
+    raise typer.Exit(keys_command.ensure(names, kubeconfig))
+
+
+@keys.command("rotate")
+def keys_rotate(
+    slurm_key: _SlurmKey = "slurm-key",
+    jwt_key: _JwtKey = "slurm-jwt-key",
+    namespace: _Namespace = "",
+    kubeconfig: _Kubeconfig = None,
+    jwt: Annotated[bool, typer.Option("--jwt", help="Replace auth/jwt's key instead.")] = False,
+    pause: Annotated[
+        float, typer.Option(help="That must lie between two steps.", metavar="SECONDS", min=0)
+    ] = 300.0,
+) -> None:
+    """Make the next step of a rotation of auth/slurm's key: add, use, drop."""
+    names = Names(_namespace(namespace), slurm_key, jwt_key)
+    raise typer.Exit(keys_command.rotate(names, kubeconfig, jwt=jwt, pause_s=pause))
+
+
+@app.command("hand-out")
+def hand_out(
+    token: Annotated[
+        Place | None,
+        typer.Option(help="Where a token goes.", metavar="NAMESPACE/SECRET/KEY", parser=Place.parse),
+    ] = None,
+    lifespan: Annotated[
+        int, typer.Option(help="How long the token is good.", metavar="SECONDS", min=60)
+    ] = 2592000,
+    file: Annotated[
+        list[Copy] | None,
+        typer.Option(
+            help="A file, and where it goes.", metavar="NAMESPACE/SECRET/KEY=PATH", parser=Copy.parse
+        ),
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(help="How long slurmctld may be away.", metavar="SECONDS", min=0)
+    ] = 300.0,
+    kubeconfig: _Kubeconfig = None,
+) -> None:
+    """Write a token of SlurmUser, and files, into Secrets that are there."""
+    wanted = Wanted(token, lifespan, tuple(file or ()), patience)
+    raise typer.Exit(hand_out_command.hand_out(wanted, kubeconfig))
+
+
+@app.command()
+def password(
+    place: Annotated[
+        Place, typer.Argument(help="Where it is.", metavar="NAMESPACE/SECRET/KEY", parser=Place.parse)
+    ],
+    kubeconfig: _Kubeconfig = None,
+) -> None:
+    """Make a Secret with a password, where it does not exist."""
+    raise typer.Exit(hand_out_command.ensure_password(place, kubeconfig))
+
+
+def _namespace(given: str) -> str:
+    if given:
+        return given
+    try:
+        return _ACCOUNT_NAMESPACE.read_text().strip()
+    except OSError:
+        raise typer.BadParameter(
+            "there is no service account: say which", param_hint="--namespace"
+        ) from None

@@ -1,0 +1,111 @@
+"""Configurations in folders: read whole, written so that nobody reads half of a file, kept for later."""
+
+import os
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+SLURM_CONF: Final = "slurm.conf"
+_DATA: Final = "..data"
+"""By this link a ConfigMap's files change all at once (Kubernetes, AtomicWriter)."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file."""
+
+    content: bytes
+    executable: bool = False
+    secret: bool = False
+    """Whether its owner alone may read it."""
+
+    @property
+    def mode(self) -> int:
+        """Its permissions."""
+        return 0o600 if self.secret else 0o755 if self.executable else 0o644
+
+
+Files = Mapping[str, File]
+"""By the path in the folder."""
+
+
+def read(folder: Path, *, secret: bool = False) -> dict[str, File]:
+    """Returns the files of a folder, and of the folders in it. None: the folder is not there. Raises
+    OSError."""
+    at_once = folder / _DATA
+    root = at_once.resolve() if at_once.exists() else folder
+    paths = (path for path in sorted(root.rglob("*")) if path.is_file())
+    names = {path: path.relative_to(root) for path in paths}
+    return {
+        str(name): File(path.read_bytes(), os.access(path, os.X_OK), secret)
+        for path, name in names.items()
+        if not any(part.startswith("..") for part in name.parts)
+    }
+
+
+def read_keys(folders: Iterable[Path]) -> dict[str, File]:
+    """Returns the files of several folders of keys. Raises OSError."""
+    return {name: file for folder in folders for name, file in read(folder, secret=True).items()}
+
+
+def write(folder: Path, files: Files) -> None:
+    """Writes files, slurm.conf last. Raises OSError."""
+    for name in sorted(files, key=lambda each: (each == SLURM_CONF, each)):
+        _replace(folder / name, files[name])
+
+
+def remove(folder: Path, names: Collection[str]) -> None:
+    """Removes files that are no longer wanted."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+
+def digest(files: Files) -> str:
+    """Returns what is the same for the same files."""
+    whole = sha256()
+    for name, file in sorted(files.items()):
+        whole.update(f"{name}\0{file.mode}\0{len(file.content)}\0".encode() + file.content)
+    return whole.hexdigest()
+
+
+class Kept:
+    """The last configuration that slurmctld took, in a folder that outlives the Pod."""
+
+    def __init__(self, folder: Path) -> None:
+        self._good = folder / "good"
+        self._new = folder / "new"
+        self._before = folder / "before"
+
+    def read(self) -> dict[str, File]:
+        """Returns its files; none where there was no such configuration yet."""
+        for folder in (self._good, self._before):
+            if (folder / SLURM_CONF).is_file():
+                return read(folder)
+        return {}
+
+    def keep(self, files: Files) -> None:
+        """Replaces it. Whatever ends the program meanwhile, one of both is there."""
+        shutil.rmtree(self._new, ignore_errors=True)
+        self._new.mkdir(parents=True)
+        write(self._new, files)
+        shutil.rmtree(self._before, ignore_errors=True)
+        if self._good.exists():
+            self._good.rename(self._before)
+        self._new.rename(self._good)
+
+
+def _replace(path: Path, file: File) -> None:
+    """A file that is the same keeps its time: slurmctld reads job_submit.lua again by that."""
+    if path.is_file() and path.read_bytes() == file.content:
+        path.chmod(file.mode)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.mode), "wb") as written:
+        written.write(file.content)
+    new.chmod(file.mode)
+    new.rename(path)

@@ -1,0 +1,185 @@
+"""What a wanted configuration changes in the one that runs, and which jobs that would end.
+
+A pure function of two configurations and of the jobs that there are.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from slurm_client.hostlist import compress
+from slurm_cluster.configuration import needs
+from slurm_cluster.configuration.needs import Need, Row
+from slurm_cluster.configuration.slurm_conf import SlurmConf
+
+SLURM_CONF: Final = "slurm.conf"
+Attributes = Mapping[str, str]
+_SHOWN: Final = 20
+_SIZE: Final = (
+    "boards",
+    "corespersocket",
+    "cpus",
+    "procs",
+    "sockets",
+    "socketsperboard",
+    "threadspercore",
+)
+"""Attributes of a node with whose change slurmctld aborts its jobs ("change in socket/core
+configuration of allocated nodes")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """slurm.conf, and the other files by name."""
+
+    slurm_conf: SlurmConf
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that waits or runs."""
+
+    id: str
+    partitions: frozenset[str]
+    nodes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that changes; `partition` and `nodes` name what jobs lose."""
+
+    what: str
+    row: Row
+    words: str
+    partition: str = ""
+    nodes: frozenset[str] = frozenset()
+
+    def touches(self, job: Job) -> bool:
+        """Whether slurmctld would end the job, or leave it without a partition."""
+        return self.partition in job.partitions or not self.nodes.isdisjoint(job.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All changes, and the jobs that would end."""
+
+    changes: tuple[Change, ...]
+    jobs: tuple[str, ...] = ()
+
+    @property
+    def need(self) -> Need:
+        """What all of it needs."""
+        return max((change.row.need for change in self.changes), default=Need.NOTHING)
+
+    @property
+    def by_hand(self) -> tuple[Change, ...]:
+        """The changes that the program leaves alone."""
+        return tuple(change for change in self.changes if change.row.need is Need.BY_HAND)
+
+    def lines(self) -> list[str]:
+        """Returns the plan for people, a line each."""
+        if not self.changes:
+            return ["nothing changes"]
+        lines = [_told(change) for change in self.changes]
+        if self.jobs:
+            lines.append(f"would end jobs: {_listed(self.jobs)}")
+        return [*lines, f"needs: {_NEEDS[self.need]}"]
+
+
+_NEEDS: Final = {
+    Need.NOTHING: "nothing",
+    Need.RECONFIGURE: "scontrol reconfigure",
+    Need.RESTART: "a restart of slurmctld, then scontrol reconfigure",
+    Need.RESTART_ALL: "a restart of slurmctld, then one of every slurmd, which is yours to do",
+    Need.BY_HAND: "a person",
+}
+
+
+def plan(running: Configuration, wanted: Configuration, jobs: Iterable[Job]) -> Plan:
+    """Returns what changes, in a fixed order."""
+    changes = (
+        *_settings(running.slurm_conf, wanted.slurm_conf),
+        *_nodes(running.slurm_conf.nodes(), wanted.slurm_conf.nodes()),
+        *_partitions(running.slurm_conf.partitions(), wanted.slurm_conf.partitions()),
+        *_others(running.slurm_conf.others(), wanted.slurm_conf.others()),
+        *_files(running.files, wanted.files),
+    )
+    touched = (job.id for job in jobs if any(change.touches(job) for change in changes))
+    return Plan(tuple(changes), tuple(touched))
+
+
+def _told(change: Change) -> str:
+    need = change.row.need
+    return f"{change.what}: {change.words}" + (
+        f" ({change.row.why})" if need > Need.RECONFIGURE and change.row.why else ""
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _settings(running: SlurmConf, wanted: SlurmConf) -> Iterator[Change]:
+    before, after = running.settings(), wanted.settings()
+    spelt = {key.lower(): key for conf in (running, wanted) for key in _keys(conf)}
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key, ()), after.get(key, ())
+        if old != new:
+            words = f"{','.join(old) or 'not set'} -> {','.join(new) or 'not set'}"
+            yield Change(spelt[key], needs.of_setting(key), words)
+
+
+def _keys(conf: SlurmConf) -> Iterator[str]:
+    return (key for line in conf.lines for key, _ in line.pairs)
+
+
+def _nodes(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:
+    """Nodes of which the same changes are one change."""
+    alike: dict[tuple[str, bool, bool], list[str]] = {}
+    for name in sorted(running.keys() | wanted.keys()):
+        old, new = running.get(name), wanted.get(name)
+        if old != new:
+            loses = old is not None and (new is None or _size(old) != _size(new))
+            moves = old is not None and new is not None and old.get("port") != new.get("port")
+            alike.setdefault((_difference(old, new), loses, moves), []).append(name)
+    for (words, loses, moves), names in alike.items():
+        row = needs.of_setting("slurmdport") if moves else needs.PLAIN
+        yield Change(f"node {compress(names)}", row, words, nodes=frozenset(names if loses else ()))
+
+
+def _size(attributes: Attributes) -> list[str | None]:
+    return [attributes.get(each) for each in _SIZE]
+
+
+def _partitions(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:
+    for name in sorted(running.keys() | wanted.keys()):
+        old, new = running.get(name), wanted.get(name)
+        if old != new:
+            lost = name if new is None else ""
+            yield Change(f"partition {name}", needs.PLAIN, _difference(old, new), partition=lost)
+
+
+def _others(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:
+    for name in sorted(running.keys() | wanted.keys()):
+        if running.get(name) != wanted.get(name):
+            yield Change(name, needs.PLAIN, _difference(running.get(name), wanted.get(name)))
+
+
+def _files(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[Change]:
+    for name in sorted((running.keys() | wanted.keys()) - {SLURM_CONF}):
+        old, new = running.get(name), wanted.get(name)
+        if old != new:
+            words = "is new" if old is None else "is removed" if new is None else "has other content"
+            row = needs.PLAIN if old is None else needs.of_file(name)
+            yield Change(name, row, words)
+
+
+def _difference(old: Attributes | None, new: Attributes | None) -> str:
+    if old is None:
+        return "is new"
+    if new is None:
+        return "is removed"
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return ", ".join(f"{key} {old.get(key, 'not set')} -> {new.get(key, 'not set')}" for key in keys)

@@ -1,0 +1,169 @@
+"""A throw-away slurmctld that tries a configuration, and what it says against it.
+
+slurmctld has no option for that (there is no `-t`): many wrong values are no more to it than a line of
+its log, and it goes on without them; others end it. So it is started with the wanted files as
+`trial_conf` changes them, until it serves or ends, and every error that it logs counts.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from slurm_cluster.configuration.folders import File, write
+from slurm_cluster.configuration.slurm_conf import SlurmConf
+from slurm_cluster.configuration.trial_conf import LOOPBACK, Place, trial_text, untried
+
+_SERVES: Final = "Running as primary controller"
+_SETTLES_S: Final = 0.5
+"""Time in which errors may follow, once it serves."""
+_WITHIN_S: Final = 60.0
+_MOST: Final = 20
+_LOUD: Final = re.compile(r"(?:^|[\s\]])(?:error|fatal): (?P<words>.*)")
+OF_NEW_STATE: Final = (
+    r"Could not open .* state file .*: No such file or directory",
+    r"NOTE: Trying backup .*",
+    r"No .* state file .* to recover",
+    r"Can't recover .*",
+    r"Association database appears down, reading from state files\.",
+    r"(Sending|slurm_persist_conn_open).*",
+    r".*slurmdbd.*Connection refused.*",
+)
+"""Errors that state without jobs, and a slurmdbd that is away, make in any configuration."""
+FROM_STATE: Final = ("assoc_mgr_state", "clustername", "last_tres")
+"""Files of the running state that the trial gets a copy of: slurmdbd's QOS, accounts and TRES as
+slurmctld knows them, and the cluster's name."""
+_KEYS: Final = ("*.key", "*.jwks")
+_NEEDED_FROM_STATE: Final = frozenset(FROM_STATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How configurations are tried."""
+
+    running: Path
+    """The folder that slurmctld reads its configuration from."""
+    state: Path
+    """The running slurmctld's StateSaveLocation."""
+    accepted: Sequence[str] = ()
+    """Regular expressions of errors that count for nothing here."""
+    program: str = "slurmctld"
+
+    def problems(
+        self, files: Mapping[str, File], conf: SlurmConf, known_tres: frozenset[str]
+    ) -> list[str]:
+        """Returns what is wrong with a configuration, in slurmctld's words; nothing if it is right."""
+        host = socket.gethostname()
+        if wrong := untried(conf, host):
+            return wrong
+        with TemporaryDirectory(prefix="slurm-trial-") as folder, _ports() as (port, closed):
+            state = [name for name in FROM_STATE if (self.state / name).is_file()]
+            place = Place(
+                folder=Path(folder),
+                host=host.partition(".")[0],
+                port=port,
+                closed_port=closed,
+                running=self.running,
+                with_database=set(state) >= _NEEDED_FROM_STATE and _has_database(conf),
+                known_tres=known_tres,
+                slurm_user="root" if os.geteuid() == 0 else "",
+            )
+            self._prepare(place, files, conf, state)
+            return self._said(place)
+
+    def _prepare(
+        self, place: Place, files: Mapping[str, File], conf: SlurmConf, state: Sequence[str]
+    ) -> None:
+        place.etc.mkdir()
+        place.state.mkdir(mode=0o700)
+        for name in state:
+            shutil.copy(self.state / name, place.state / name)
+        write(place.etc, {**self._keys(), **files})
+        text = trial_text(conf, place)
+        write(place.etc, {"slurm.conf": File(text.encode())})
+
+    def _keys(self) -> dict[str, File]:
+        """Returns keys that are beside the running configuration, and in no folder of keys."""
+        found = (path for pattern in _KEYS for path in self.running.glob(pattern))
+        return {path.name: File(path.read_bytes(), secret=True) for path in found}
+
+    def _said(self, place: Place) -> list[str]:
+        command = [self.program, "-D", "-f", str(place.etc / "slurm.conf")]
+        environment = {**os.environ, "SLURM_CONF": str(place.etc / "slurm.conf")}
+        process = subprocess.Popen(  # noqa: S603 -- slurmctld, without a shell
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            return list(dict.fromkeys(_Verdict(process, self.accepted).problems()))[:_MOST]
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class _Verdict:
+    """What one slurmctld says until it serves or ends."""
+
+    def __init__(self, process: subprocess.Popen[bytes], accepted: Sequence[str]) -> None:
+        self._process = process
+        self._accepted = [re.compile(each) for each in (*OF_NEW_STATE, *accepted)]
+        self._serves = False
+
+    def problems(self) -> Iterator[str]:
+        last = ""
+        for line in self._lines():
+            last = line or last
+            self._serves = self._serves or _SERVES in line
+            found = _LOUD.search(line)
+            if found and not any(each.fullmatch(found["words"]) for each in self._accepted):
+                yield found["words"]
+        if not self._serves:
+            ended = self._process.poll() is not None
+            yield f"it {'ended' if ended else 'does not serve'}, and last said: {last}"
+
+    def _lines(self) -> Iterator[str]:
+        """Yields lines until it has served for a moment, ends, or takes too long."""
+        deadline, rest = time.monotonic() + _WITHIN_S, b""
+        settled = False
+        assert self._process.stderr is not None
+        with DefaultSelector() as selector:
+            selector.register(self._process.stderr, EVENT_READ)
+            while (left := deadline - time.monotonic()) > 0 and selector.select(left):
+                piece = os.read(self._process.stderr.fileno(), 1 << 16)
+                if not piece:
+                    break
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from (line.decode(errors="replace") for line in lines)
+                if self._serves and not settled:
+                    settled, deadline = True, time.monotonic() + _SETTLES_S
+        yield rest.decode(errors="replace")
+
+
+def _has_database(conf: SlurmConf) -> bool:
+    return "accountingstoragetype" in conf.settings()
+
+
+@contextmanager
+def _ports() -> Iterator[tuple[int, int]]:
+    """Yields a port of loopback to listen on, and one that is taken and on which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        with socket.socket() as free:
+            free.bind((LOOPBACK, 0))
+            port = free.getsockname()[1]
+        yield port, taken.getsockname()[1]

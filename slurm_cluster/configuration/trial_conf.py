@@ -1,0 +1,200 @@
+"""The slurm.conf of a throw-away slurmctld: the wanted one, apart from all by which it could touch
+anything of the running one.
+
+It listens on loopback, on ports of its own; it has state of its own; it finds no node, no slurmdbd and
+no other slurmctld, and runs no program that acts on machines. What is replaced for that is not tried, and
+`untried` checks of it what can be checked without slurmctld.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slurm_cluster.configuration.slurm_conf import Line, Pairs, SlurmConf, render
+
+LOOPBACK: Final = "127.0.0.1"
+_NOTHING: Final = "/bin/true"
+_DROPPED: Final = frozenset(
+    {
+        "accountingstoragebackuphost",
+        "accountingstorageexternalhost",
+        "accountingstoragehost",
+        "accountingstoragepass",
+        "accountingstorageport",
+        "authinfo",
+        "backupaddr",
+        "backupcontroller",
+        "communicationparameters",
+        "controladdr",
+        "controlmachine",
+        "mailprog",
+        "resumefailprogram",
+        "resumeprogram",
+        "slurmctldaddr",
+        "slurmctlddebug",
+        "slurmctldhost",
+        "slurmctldlogfile",
+        "slurmctldparameters",
+        "slurmctldpidfile",
+        "slurmctldport",
+        "slurmctldprimaryoffprog",
+        "slurmctldprimaryonprog",
+        "slurmctldsyslogdebug",
+        "slurmschedlogfile",
+        "statesavelocation",
+        "suspendprogram",
+    }
+)
+_PROGRAMS: Final = ("resumefailprogram", "resumeprogram", "suspendprogram")
+"""Without one of these power saving is off, and its other keys are not tried."""
+_NODE: Final = frozenset({"bcastaddr", "nodeaddr", "nodehostname", "port"})
+_OF_DATABASE: Final = frozenset(
+    {"accountingstorageenforce", "accountingstoragetres", "accountingstoragetype"}
+)
+_OF_DATABASE_IN_PARTITION: Final = frozenset(
+    {"allowaccounts", "allowqos", "denyaccounts", "denyqos", "qos"}
+)
+_SENDS_AT_START: Final = "reconfig_on_restart"
+"""By this option a starting slurmctld tells all slurmds to start anew."""
+_ELSEWHERE: Final = ("jobcomp/kafka", "jobcomp/mysql")
+"""Plugins that write to another server as soon as they are loaded."""
+_TRES: Final = re.compile(
+    r"billing|cpu|energy|mem|node|pages|vmem|(bb|fs|gres|ic|license)/[\w:.+-]+", re.IGNORECASE | re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the throw-away slurmctld is."""
+
+    folder: Path
+    """It has `etc`, the wanted files, and `state`."""
+    host: str
+    port: int
+    closed_port: int
+    """Of loopback, where nobody listens: of nodes and of slurmdbd."""
+    running: Path
+    """The folder that paths in slurm.conf are of; in the trial they are of `etc`."""
+    with_database: bool
+    """Whether the state has what the running slurmctld knows of slurmdbd's QOS, accounts and TRES."""
+    known_tres: frozenset[str] = frozenset()
+    """The TRES that slurmdbd knows, in lower case."""
+    slurm_user: str = ""
+    """Whom slurmctld runs as; "": as slurm.conf says."""
+
+    @property
+    def etc(self) -> Path:
+        """The folder of the configuration."""
+        return self.folder / "etc"
+
+    @property
+    def state(self) -> Path:
+        """StateSaveLocation."""
+        return self.folder / "state"
+
+
+def trial_text(conf: SlurmConf, place: Place) -> str:
+    """Returns the text of slurm.conf for a trial."""
+    kept = "".join(_line(line, place) for line in conf.lines)
+    text = kept + render((pair,) for pair in _own(conf.settings(), place))
+    return re.sub(rf"{re.escape(str(place.running))}(?=/)", str(place.etc), text)
+
+
+def untried(conf: SlurmConf, host: str) -> list[str]:
+    """Returns what is wrong with the keys that the trial replaces."""
+    settings = conf.settings()
+    hosts = [each.partition("(")[0] for each in settings.get("slurmctldhost", ())]
+    names = {host, host.partition(".")[0]}
+    wrong = [] if names & set(hosts) else [f"SlurmctldHost names {hosts or 'nobody'}, and not {host}"]
+    port = _last(settings, "slurmctldport") or "6817"
+    if not re.fullmatch(r"\d{1,5}(-\d{1,5})?", port) or not all(
+        0 < int(each) < 65536 for each in port.split("-")
+    ):
+        wrong.append(f"SlurmctldPort={port} is no port")
+    storage = _last(settings, "accountingstoragetype")
+    if storage and storage.lower() != "accounting_storage/slurmdbd":
+        wrong.append(f"AccountingStorageType={storage}: there is accounting_storage/slurmdbd")
+    wrong += [
+        f"AccountingStorageTRES={each} is no TRES"
+        for each in _listed(settings, "accountingstoragetres")
+        if not _TRES.fullmatch(each)
+    ]
+    return wrong
+
+
+def _line(line: Line, place: Place) -> str:
+    """Returns a line as the trial has it. A line that slurmctld cannot read stays as it is."""
+    if line.kind == "nodename":
+        own = [("NodeAddr", LOOPBACK), ("Port", str(place.closed_port))]
+        return render([(*_without(line.pairs, _NODE), *own)])
+    if line.kind == "partitionname":
+        dropped = frozenset() if place.with_database else _OF_DATABASE_IN_PARTITION
+        return render([_without(line.pairs, dropped)])
+    dropped = _DROPPED | _OF_DATABASE
+    if place.slurm_user:
+        dropped |= {"slurmuser"}
+    pairs = tuple(_elsewhere(key, value) for key, value in _without(line.pairs, dropped))
+    if pairs == line.pairs:
+        return f"{line.text}\n"
+    return render([pairs]) if pairs else ""
+
+
+def _without(pairs: Pairs, keys: frozenset[str]) -> Pairs:
+    return tuple((key, value) for key, value in pairs if key.lower() not in keys)
+
+
+def _elsewhere(key: str, value: str) -> tuple[str, str]:
+    if key.lower() == "jobcomptype" and value.lower() in _ELSEWHERE:
+        return key, "jobcomp/none"
+    return key, value
+
+
+def _own(settings: dict[str, tuple[str, ...]], place: Place) -> Iterator[tuple[str, str]]:
+    yield "SlurmctldHost", f"{place.host}({LOOPBACK})"
+    yield "SlurmctldPort", str(place.port)
+    yield "StateSaveLocation", str(place.state)
+    yield "SlurmctldPidFile", str(place.folder / "slurmctld.pid")
+    yield "SlurmctldDebug", "info"
+    yield "MailProg", _NOTHING
+    yield "AuthInfo", _options(settings, "authinfo", "disable_sack")
+    yield "CommunicationParameters", _options(settings, "communicationparameters", "NoCtldInAddrAny")
+    parameters = [
+        each for each in _listed(settings, "slurmctldparameters") if each.lower() != _SENDS_AT_START
+    ]
+    if parameters:
+        yield "SlurmctldParameters", ",".join(parameters)
+    if place.slurm_user:
+        yield "SlurmUser", place.slurm_user
+    yield from ((key, _NOTHING) for key in _PROGRAMS if key in settings)
+    if place.with_database:
+        yield from _of_database(settings, place)
+
+
+def _of_database(settings: dict[str, tuple[str, ...]], place: Place) -> Iterator[tuple[str, str]]:
+    """A slurmdbd that is away, so that slurmctld goes by what its state has of it."""
+    yield "AccountingStorageType", "accounting_storage/slurmdbd"
+    yield "AccountingStorageHost", LOOPBACK
+    yield "AccountingStoragePort", str(place.closed_port)
+    if enforce := _last(settings, "accountingstorageenforce"):
+        yield "AccountingStorageEnforce", enforce
+    known = [
+        each
+        for each in _listed(settings, "accountingstoragetres")
+        if each.lower() in place.known_tres or not _TRES.fullmatch(each)
+    ]
+    if known:
+        yield "AccountingStorageTRES", ",".join(known)
+
+
+def _options(settings: dict[str, tuple[str, ...]], key: str, more: str) -> str:
+    return ",".join([*_listed(settings, key), more])
+
+
+def _listed(settings: dict[str, tuple[str, ...]], key: str) -> list[str]:
+    return [each for each in _last(settings, key).split(",") if each]
+
+
+def _last(settings: dict[str, tuple[str, ...]], key: str) -> str:
+    return settings.get(key, ("",))[-1]

@@ -1,0 +1,128 @@
+"""`slurm-cluster configure`: the sidecar of slurmctld, put together and run until SIGTERM."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+
+from kubernetes_client.errors import NoCredentials
+from kubernetes_client.rest import KubernetesRest
+from service import metrics, probes
+from service.connections import Limits
+from service.health import Health
+from service.listener import Server
+from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, Verdict
+from slurm_cluster.configuration.controller import Controller
+from slurm_cluster.configuration.notices import NO_POD, Notices, PodName, make_event
+from slurm_cluster.configuration.plan import Plan
+from slurm_cluster.programs import ProgramFailed
+
+log = structlog.get_logger()
+
+_BODY: Final = 4096
+_PATIENCE_S: Final = 120.0
+"""After this time a slurmctld that does not serve is not asked for its jobs any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the program looks, and where it tells."""
+
+    look_s: float = 5.0
+    within_s: float = 60.0
+    """The time in which slurmctld has to serve again."""
+    port: int = 8080
+    pod: PodName = NO_POD
+
+
+def print_plan(places: Places) -> tuple[list[str], int]:
+    """Returns the lines of the plan, and the exit status: 0 where it would be carried out, 1 where not.
+    Raises OSError, ProgramFailed."""
+    planned, problems = Configurer(places, Controller(0.0)).plan()
+    if problems:
+        return [f"refused: {each}" for each in problems], 1
+    return planned.lines(), 1 if planned.by_hand or planned.jobs else 0
+
+
+def serve(places: Places, options: Options) -> int:
+    """Looks after slurmctld's configuration until SIGTERM. Returns the exit status."""
+    asyncio.run(_Sidecar(places, options).run())
+    return 0
+
+
+class _Sidecar:
+    def __init__(self, places: Places, options: Options) -> None:
+        self._options = options
+        self._health = Health()
+        self._registry = CollectorRegistry()
+        self._notices = Notices(self._registry)
+        self._configurer = Configurer(places, Controller(options.within_s), self._tell)
+        self._kubernetes: KubernetesRest | None = None
+        self._began = time.monotonic()
+        self._ended = asyncio.Event()
+
+    async def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._ended.set)
+        async with self._events(), self._listening():
+            await self._tell_outcome(await asyncio.to_thread(self._configurer.begin))
+            while not self._ended.is_set():
+                self._health.ready = self._configurer.ready
+                await self._look()
+                await self._pause()
+
+    async def _look(self) -> None:
+        now = time.monotonic()
+        waited = now - self._began > _PATIENCE_S
+        try:
+            outcome = await asyncio.to_thread(lambda: self._configurer.look(now, waited=waited))
+        except (OSError, ProgramFailed) as error:
+            outcome = Outcome(Verdict.HELD, f"cannot be read or written: {error}")
+        await self._tell_outcome(outcome)
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), self._options.look_s)
+
+    async def _tell_outcome(self, outcome: Outcome) -> None:
+        refused = outcome.verdict is Verdict.REFUSED
+        self._health.says("configuration", outcome.words if refused else None, alarm=True)
+        pod = self._options.pod
+        if self._notices.outcome(outcome) and self._kubernetes is not None and pod.name:
+            await make_event(self._kubernetes, pod, outcome)
+
+    def _tell(self, planned: Plan) -> None:
+        self._notices.plan(planned)
+
+    @asynccontextmanager
+    async def _events(self) -> AsyncIterator[None]:
+        """Without a service account there are no Events, and all else is the same."""
+        try:
+            self._kubernetes = await KubernetesRest.connect(None)
+        except NoCredentials as error:
+            log.warning("no Events are made", error=str(error))
+        try:
+            yield
+        finally:
+            if self._kubernetes is not None:
+                await self._kubernetes.aclose()
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        routes = [*probes.application(self._health).routes, *metrics.application(self._registry).routes]
+        limits = Limits(connections=64, body=lambda: _BODY)
+        address = ("", self._options.port)
+        server = Server(Starlette(routes=routes), address, limits, lambda _why: None, None)
+        serving = asyncio.create_task(server.serve())
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await serving

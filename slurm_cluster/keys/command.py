@@ -1,0 +1,58 @@
+"""`slurm-cluster keys ensure|rotate`, put together with a client of kube-apiserver.
+
+Exit status: 0; 1 where a step of a rotation is too early; 2 where kube-apiserver cannot be asked, or
+refuses.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from kubernetes_client.errors import KubernetesError, NoCredentials
+from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.rest import KubernetesRest
+from slurm_cluster.keys import secrets
+from slurm_cluster.keys.jwks import WrongKeys
+from slurm_cluster.keys.secrets import Names, NotNow
+
+Act = Callable[[Kubernetes], Awaitable[list[str]]]
+
+
+def ensure(names: Names, kubeconfig: Path | None) -> int:
+    """Makes the Secrets that do not exist."""
+    return _run(lambda kubernetes: secrets.ensure(kubernetes, names), kubeconfig)
+
+
+def rotate(names: Names, kubeconfig: Path | None, *, jwt: bool, pause_s: float) -> int:
+    """Makes the next step of a rotation of auth/slurm's key; with `jwt` replaces auth/jwt's."""
+
+    def act(kubernetes: Kubernetes) -> Awaitable[list[str]]:
+        now = datetime.now(UTC)
+        if jwt:
+            return secrets.rotate_jwt_key(kubernetes, names, now)
+        return secrets.rotate_slurm_key(kubernetes, names, now, timedelta(seconds=pause_s))
+
+    return _run(act, kubeconfig)
+
+
+def _run(act: Act, kubeconfig: Path | None) -> int:
+    try:
+        for line in asyncio.run(_ask(act, kubeconfig)):
+            print(line)
+    except NotNow as early:
+        print(early, file=sys.stderr)
+        return 1
+    except (KubernetesError, NoCredentials, WrongKeys) as error:
+        print(f"not done: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def _ask(act: Act, kubeconfig: Path | None) -> list[str]:
+    kubernetes = await KubernetesRest.connect(kubeconfig)
+    try:
+        return await act(kubernetes)
+    finally:
+        await kubernetes.aclose()

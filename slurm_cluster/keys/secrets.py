@@ -1,0 +1,154 @@
+"""The Secrets of keys, by way of kube-apiserver: made where there are none, and never overwritten but by
+a rotation, which is bound to the version that was read."""
+
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from kubernetes_client.errors import Conflict
+from kubernetes_client.protocol import Kubernetes, Manifest
+from slurm_cluster.keys import jwks
+from slurm_cluster.keys.jwks import Key, Stage
+
+SLURM_KEY: Final = "slurm.key"
+SLURM_JWKS: Final = "slurm.jwks"
+JWT_KEY: Final = "jwt_hs256.key"
+_BYTES: Final = 64
+_STAGED: Final = "slurm-cluster/key-stage"
+"""Annotation: when the last step of a rotation was made, and which."""
+_NEXT: Final = {
+    Stage.ADD: "once every daemon has read the new key, rotate again: it will sign then",
+    Stage.USE: "once what the old key has signed is no longer used, rotate again: the old key goes then",
+    Stage.DROP: "the rotation is over",
+}
+_OLD_TOKENS: Final = (
+    "every token that the old key has signed is refused once slurmctld and slurmdbd have read the new key: "
+    "make new tokens"
+)
+Data = Mapping[str, bytes]
+
+
+class NotNow(Exception):
+    """The next step of a rotation is too early, or there is nothing to rotate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The Secrets' names, in one namespace."""
+
+    namespace: str
+    slurm_key: str
+    jwt_key: str
+
+
+def new_slurm_key(now: datetime) -> Key:
+    """Returns a new key of auth/slurm."""
+    return Key(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}", secrets.token_bytes(_BYTES), signs=True)
+
+
+async def ensure(kubernetes: Kubernetes, names: Names) -> list[str]:
+    """Makes the Secrets that do not exist. Returns what was done, a line each. Raises
+    KubernetesError."""
+
+    def of_slurm() -> Data:
+        key = new_slurm_key(datetime.now(UTC))
+        return {SLURM_KEY: key.value, SLURM_JWKS: jwks.render([key])}
+
+    return [
+        await _ensure(kubernetes, names.namespace, names.slurm_key, of_slurm),
+        await _ensure(
+            kubernetes, names.namespace, names.jwt_key, lambda: {JWT_KEY: secrets.token_bytes(_BYTES)}
+        ),
+    ]
+
+
+async def rotate_slurm_key(
+    kubernetes: Kubernetes, names: Names, now: datetime, pause: timedelta
+) -> list[str]:
+    """Makes the next step of a rotation. Returns what was done. Raises NotNow where the last step was
+    made less than `pause` ago; WrongKeys, KubernetesError."""
+    secret = await _read(kubernetes, names.namespace, names.slurm_key)
+    keys = _keys(secret)
+    step = jwks.stage(keys)
+    if step is not Stage.ADD:
+        _require_pause(secret, now, pause)
+    after = jwks.rotated(keys, new_slurm_key(now))
+    data = {SLURM_JWKS: jwks.render(after), SLURM_KEY: jwks.signing(after).value}
+    await kubernetes.write_secret(_changed(secret, data, {_STAGED: f"{now.isoformat()} {step}"}))
+    return [f"{step}: {', '.join(_told(key) for key in after)}", _NEXT[step]]
+
+
+async def rotate_jwt_key(kubernetes: Kubernetes, names: Names, now: datetime) -> list[str]:
+    """Replaces the key of auth/jwt. Returns what was done. Raises NotNow, KubernetesError."""
+    secret = await _read(kubernetes, names.namespace, names.jwt_key)
+    data = {JWT_KEY: secrets.token_bytes(_BYTES)}
+    await kubernetes.write_secret(_changed(secret, data, {_STAGED: f"{now.isoformat()} replaced"}))
+    return [
+        f"Secret {names.jwt_key}: another key",
+        _OLD_TOKENS,
+    ]
+
+
+async def _ensure(kubernetes: Kubernetes, namespace: str, name: str, make: Callable[[], Data]) -> str:
+    if await kubernetes.read_secret(namespace, name) is not None:
+        return f"Secret {name} is there already"
+    try:
+        await kubernetes.write_secret(_secret({"namespace": namespace, "name": name}, make()))
+    except Conflict:  # somebody else made it at the same moment
+        return f"Secret {name} is there already"
+    return f"Secret {name} is made"
+
+
+async def _read(kubernetes: Kubernetes, namespace: str, name: str) -> Manifest:
+    secret = await kubernetes.read_secret(namespace, name)
+    if secret is None:
+        raise NotNow(f"there is no Secret {name} in {namespace}: keys ensure makes it")
+    return secret
+
+
+def _keys(secret: Manifest) -> jwks.Keys:
+    """Returns the keys of a Secret. One with slurm.key alone has that key: what it has signed has no id,
+    and counts as the signing key's."""
+    data = secret.get("data") or {}
+    if SLURM_JWKS in data:
+        return jwks.parse(b64decode(data[SLURM_JWKS]))
+    if SLURM_KEY in data:
+        return (Key("first", b64decode(data[SLURM_KEY]), signs=True),)
+    raise NotNow(f"Secret {secret['metadata']['name']} has neither {SLURM_JWKS} nor {SLURM_KEY}")
+
+
+def _require_pause(secret: Manifest, now: datetime, pause: timedelta) -> None:
+    staged = (secret["metadata"].get("annotations") or {}).get(_STAGED, "").partition(" ")[0]
+    since = now - datetime.fromisoformat(staged) if staged else pause
+    if since < pause:
+        left = (pause - since).total_seconds()
+        raise NotNow(f"the last step was {since.total_seconds():.0f} s ago: wait another {left:.0f} s")
+
+
+def _told(key: Key) -> str:
+    return f"{key.id} (signs)" if key.signs else key.id
+
+
+def _secret(metadata: Mapping[str, Any], data: Data) -> dict[str, Any]:
+    encoded = {name: b64encode(value).decode() for name, value in data.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": metadata,
+        "data": encoded,
+    }
+
+
+def _changed(secret: Manifest, data: Data, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the Secret with other data, in the version that was read."""
+    metadata = dict(secret["metadata"])
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+    changed = dict(secret) | _secret(metadata, data)
+    return changed | {
+        "type": secret.get("type", "Opaque"),
+        "data": {**secret["data"], **changed["data"]},
+    }

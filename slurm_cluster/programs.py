@@ -1,0 +1,29 @@
+"""Slurm's own programs (scontrol, squeue, sacctmgr), run once each for what they print."""
+
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+_TIMEOUT_S: Final = 60.0
+
+
+class ProgramFailed(Exception):
+    """A program of Slurm's ended with an error, or did not end; the text is the program's own."""
+
+    def __init__(self, command: Sequence[str], said: str) -> None:
+        super().__init__(f"{' '.join(command)}: {said}")
+        self.said = said
+
+
+def run(*command: str, timeout_s: float = _TIMEOUT_S) -> str:
+    """Returns what a program prints on standard output. Raises ProgramFailed."""
+    try:
+        done = subprocess.run(  # noqa: S603 -- a program of Slurm's, and arguments without a shell
+            command, capture_output=True, text=True, check=False, timeout=timeout_s
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ProgramFailed(command, str(error)) from error
+    if done.returncode != 0:
+        said = " ".join(f"{done.stderr}\n{done.stdout}".split())
+        raise ProgramFailed(command, said or f"exit status {done.returncode}")
+    return done.stdout
