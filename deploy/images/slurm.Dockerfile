@@ -128,6 +128,7 @@ RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bas
 COPY --from=sssd-client /client /image
 COPY deploy/login /image/usr/libexec/slurm-login
 RUN mv /image/usr/libexec/slurm-login/pam.sshd /image/etc/pam.d/sshd && \
+    printf '%s required pam_deny.so\n' auth account password session >/image/etc/pam.d/other && \
     rm /image/usr/libexec/slurm-login/start-sssd && \
     debian-packages users /image && debian-packages finish /image
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from deploy.local.components import accepts_connections
 from deploy.local.progress import silent
 from tests.login.pod import eventually
 
+HOST = "ldap.example.com"
+"""Of 127.0.0.1. libldap takes localhost for this machine's own name."""
 BASE = "dc=example,dc=com"
 READER = f"cn=reader,{BASE}"
 READER_PASSWORD = 'reads # all "of" it'
@@ -88,11 +91,11 @@ class Person:
 
 
 class DirectoryServer:
-    """slapd, and what it knows. It listens on 127.0.0.1, and its certificate is localhost's."""
+    """slapd, and what it knows. It listens on 127.0.0.1, and its certificate is HOST's."""
 
     def __init__(self, folder: Path, port: int, authority: trustme.CA) -> None:
         """`folder` is empty."""
-        self.uri = f"ldap://localhost:{port}"
+        self.uri = f"ldap://{HOST}:{port}"
         """With StartTLS."""
         self._port = port
         self._folder = folder
@@ -102,7 +105,7 @@ class DirectoryServer:
         (folder / "key.schema").write_text(_KEY_SCHEMA)
         (folder / "slapd.conf").write_text(_CONFIGURATION)
         authority.cert_pem.write_to_path(folder / "ca.pem")
-        certificate = authority.issue_cert("localhost")
+        certificate = authority.issue_cert(HOST, common_name=HOST)
         certificate.cert_chain_pems[0].write_to_path(folder / "server.pem")
         certificate.private_key_pem.write_to_path(folder / "server.key")
         self._run("/usr/sbin/slapadd", "-f", "/srv/slapd.conf", stdin=_ROOT)
@@ -146,13 +149,17 @@ class DirectoryServer:
         return (self._folder / "slapd.log").read_text(errors="replace")
 
     def _change(self, program: str, ldif: str) -> None:
-        trust = ("/usr/bin/env", "LDAPTLS_CACERT=/srv/ca.pem")
         bind = ("-x", "-ZZ", "-H", self.uri, "-D", _ADMIN, "-w", _ADMIN_PASSWORD)
-        self._run(*trust, f"/usr/bin/{program}", *bind, stdin=ldif)
+        self._run(f"/usr/bin/{program}", *bind, stdin=ldif)
 
     def _run(self, *command: str, stdin: str) -> None:
         done = subprocess.run(
-            self._inside(*command), input=stdin, capture_output=True, text=True, check=False
+            self._inside(*command),
+            env={**os.environ, "LDAPTLS_CACERT": "/srv/ca.pem"},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
 
@@ -176,10 +183,11 @@ def serving(folder: Path, port: int, authority: trustme.CA) -> Iterator[Director
 def _tree() -> Path:
     def build(place: Path) -> None:
         debian.unpack(_SUITE, _PACKAGES, place)
+        (place / "srv").mkdir()
         (place / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
-        (place / "etc/hosts").write_text("127.0.0.1 localhost\n")
+        (place / "etc/hosts").write_text(f"127.0.0.1 localhost {HOST}\n")
 
-    key = recipe_hash(Path(__file__).read_bytes(), Path(debian.__file__).read_bytes())
+    key = recipe_hash(repr(_PACKAGES).encode(), Path(debian.__file__).read_bytes())
     return build_once(trees_folder() / f"slapd-{_SUITE}-{key}", build, silent)
 
 

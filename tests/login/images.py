@@ -12,7 +12,7 @@ from deploy.local.progress import silent
 
 # A container runtime makes these for each container. Here all are on loopback.
 _OF_THE_RUNTIME = {
-    "etc/hosts": "127.0.0.1 localhost\n",
+    "etc/hosts": "127.0.0.1 localhost ldap.example.com\n",
     "etc/hostname": "login\n",
     "etc/resolv.conf": "",
 }

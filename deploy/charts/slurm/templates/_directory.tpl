@@ -142,7 +142,7 @@ offline_credentials_expiration = {{ $directory.cache.days }}
 - name: sssd-tmp
   emptyDir: {medium: Memory, sizeLimit: 16Mi}
 - name: directory
-  configMap: {name: {{ include "slurm.object" (list . "directory") }}}
+  configMap: {name: {{ include "slurm.object" (list . "slurm-directory") }}}
 {{- if $directory.bindPasswordSecret.name }}
 - name: directory-password
   secret:
