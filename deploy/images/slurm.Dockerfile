@@ -114,7 +114,7 @@ ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
 ARG MORE=
 RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash coreutils curl dash findutils \
-        gawk grep gzip hostname less libnss-extrausers libpam-modules ncurses-base openssh-client \
+        gawk grep gzip hostname less libc-bin libnss-extrausers libpam-modules ncurses-base openssh-client \
         openssh-server procps sackd sed slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin tar \
         util-linux vim-tiny $MORE && \
     cat passwd >>/image/etc/passwd && cat group >>/image/etc/group && \

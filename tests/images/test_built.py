@@ -24,7 +24,7 @@ AT_MOST_MB = {
     "slurmd": 50,
     "slurmctld": 40,
     "slurmrestd": 30,
-    "login": 50,
+    "login": 63,
     "sssd": 35,
     "slurmdbd": 40,
     "mariadb": 45,

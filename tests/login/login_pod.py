@@ -15,11 +15,13 @@ from deploy.local.components import accepts_connections
 from deploy.local.ports import lease_ports
 from tests.login.chart import pod_of, rendered
 from tests.login.client import Client, host_keys
-from tests.login.directory_server import BASE, READER, READER_PASSWORD, DirectoryServer
+from tests.login.directory_server import BASE, HOST, READER, READER_PASSWORD, DirectoryServer
 from tests.login.images import files_of
 from tests.login.pod import Given, Pod, ended, eventually
 
 CONTAINERS = ("sssd", "sackd", "login")
+# Here everybody comes from one address: it must not be closed after a wrong password.
+_SSHD = {"ListenAddress": "127.0.0.1", "PerSourcePenalties": False}
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class LoginPod:
             images={name: files_of(name, world.slurm.spec.release) for name in ("login", "sssd")},
             secrets=_secrets(world, authority or world.authority, keys),
             claims={"homes": world.slurm.directory / "home"},
+            hosts=[HOST],
         )
         try:
             with ended(Pod(pod_of(chart, "Deployment", "login"), given, folder)) as pod:
@@ -102,7 +105,7 @@ class LoginPod:
 
 def _values(world: World, port: int) -> dict[str, Any]:
     return {
-        "login": {"port": port, "sshd": {"options": {"ListenAddress": "127.0.0.1"}}},
+        "login": {"port": port, "sshd": {"options": _SSHD}},
         "directory": {
             "preset": "openldap",
             "uris": [world.directory.uri],
