@@ -40,7 +40,7 @@ class Pod:
     """The containers of a Pod, by name."""
 
     def __init__(self, spec: Manifest, given: Given, folder: Path) -> None:
-        """`folder` is empty: volumes and logs are there."""
+        """Volumes and logs are in `folder`."""
         self._given = given
         self._folder = folder
         self._containers = {each["name"]: each for each in spec.get("initContainers", [])}
@@ -48,6 +48,7 @@ class Pod:
         self._user = spec.get("securityContext", {}).get("runAsUser", 0)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._volumes = {each["name"]: each for each in spec.get("volumes", [])}
+        folder.mkdir(parents=True, exist_ok=True)
         hosts = f"127.0.0.1 localhost {socket.gethostname()} {' '.join(given.hosts)}\n"
         (folder / "hosts").write_text(hosts)
         for name, volume in self._volumes.items():
