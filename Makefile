@@ -40,7 +40,7 @@ test-node:
 test-install:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --guest
-	.venv/bin/pytest -m install tests/images tests/install --durations 10
+	.venv/bin/pytest -m install tests/images tests/install tests/slurm_chart --durations 10
 
 # Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. What is found is
 # left in build/pools.json. It needs 8 GB of memory and 40 minutes.

@@ -17,6 +17,7 @@ PACKAGES: Final = (
     "node_agent",
     "service",
     "slurm_client",
+    "slurm_cluster",
     "wellknown",
 )
 """The folders of the project's wheel."""
@@ -63,6 +64,7 @@ IMAGES: Final = (
     Image("slurmd", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
+    Image("slurm-cluster", "python.Dockerfile", _WHEEL, of_slurm=True),
     Image("login", "slurm.Dockerfile", ("deploy/login",), of_slurm=True),
     Image("sssd", "slurm.Dockerfile", ("deploy/login",)),
     Image("slurmdbd", "database.Dockerfile", (), of_slurm=True),

@@ -1,4 +1,4 @@
-# The images of the project's two programs, targets `extender` and `node-agent`: docs/images.md.
+# The images of the project's programs, targets `extender`, `node-agent` and `slurm-cluster`: docs/images.md.
 
 ARG BASE=docker.io/library/debian:trixie-slim
 
@@ -12,7 +12,7 @@ COPY requirements.lock deploy/images/requirements.py ./
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt \
     python3 -m venv tools && python3 requirements.py wheel <requirements.lock >wheel.txt && \
     tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement wheel.txt
-# What both have.
+# What all of them have.
 RUN --mount=type=secret,id=apt.conf \
     debian-packages unpack /image base-files libpython3-stdlib python3-minimal
 
@@ -23,6 +23,7 @@ COPY kubernetes_client kubernetes_client
 COPY node_agent node_agent
 COPY service service
 COPY slurm_client slurm_client
+COPY slurm_cluster slurm_cluster
 COPY wellknown wellknown
 ARG VERSION=
 RUN [ -z "$VERSION" ] || sed -i "s/^version = .*/version = \"$VERSION\"/" pyproject.toml && \
@@ -32,7 +33,7 @@ FROM tools AS extender-files
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt python-program packages extender
 COPY --from=wheel /build/dist dist
 ARG SOURCE_DATE_EPOCH=0
-RUN python-program into /image && rm /image/opt/slurm-extender/bin/node-agent && \
+RUN python-program into /image && rm /image/opt/slurm-extender/bin/node-agent /image/opt/slurm-extender/bin/slurm-cluster && \
     echo 'slurm-extender:x:65532:65532::/nonexistent:/usr/sbin/nologin' >>/image/etc/passwd && \
     echo 'slurm-extender:x:65532:' >>/image/etc/group && \
     debian-packages finish /image
@@ -50,7 +51,7 @@ FROM tools AS node-agent-files
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt python-program packages node-agent
 COPY --from=wheel /build/dist dist
 ARG SOURCE_DATE_EPOCH=0
-RUN python-program into /image && rm /image/opt/slurm-extender/bin/slurm-extender* && \
+RUN python-program into /image && rm /image/opt/slurm-extender/bin/slurm-* && \
     debian-packages finish /image
 
 # As root: it loads programs into the kernel, and writes the cgroups of Pods.
@@ -63,3 +64,25 @@ ENV PATH=/opt/slurm-extender/bin:/usr/bin PYTHONUNBUFFERED=1
 USER 0:0
 ENTRYPOINT ["node-agent"]
 CMD ["run"]
+
+# With Slurm's programs of the base's Debian: it tries configurations with this slurmctld.
+FROM tools AS slurm-cluster-files
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt python-program packages slurm-cluster
+RUN --mount=type=secret,id=apt.conf \
+    debian-packages unpack /image bash coreutils dash hostname slurm-client slurm-wlm-basic-plugins \
+        slurm-wlm-jwt-plugin slurmctld
+COPY --from=wheel /build/dist dist
+ARG SOURCE_DATE_EPOCH=0
+RUN python-program into /image && rm /image/opt/slurm-extender/bin/node-agent /image/opt/slurm-extender/bin/slurm-extender* && \
+    echo 'slurm:x:64030:64030::/nonexistent:/usr/sbin/nologin' >>/image/etc/passwd && \
+    echo 'slurm:x:64030:' >>/image/etc/group && \
+    mkdir -p /image/etc/slurm /image/var/spool/slurmctld && debian-packages finish /image
+
+FROM scratch AS slurm-cluster
+COPY --from=slurm-cluster-files /image /
+ARG VERSION=
+LABEL org.opencontainers.image.title=slurm-cluster org.opencontainers.image.version=$VERSION \
+    org.opencontainers.image.licenses=Apache-2.0
+ENV PATH=/opt/slurm-extender/bin:/usr/sbin:/usr/bin PYTHONUNBUFFERED=1
+USER 64030:64030
+ENTRYPOINT ["slurm-cluster"]

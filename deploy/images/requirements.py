@@ -28,6 +28,7 @@ _BOTH: Final = frozenset(
 IMPORTED: Final[Mapping[str, frozenset[str]]] = {
     "extender": _BOTH
     | {"cryptography", "fastapi", "prometheus-fastapi-instrumentator", "typer", "uvloop"},
+    "slurm-cluster": (_BOTH - {"rich"}) | {"typer"},
     "node-agent": _BOTH | {"grpclib", "nvidia-ml-py", "protobuf"},
     "wheel": frozenset({"hatchling"}),
 }

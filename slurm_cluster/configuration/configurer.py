@@ -120,7 +120,7 @@ class Configurer:
         return outcome
 
     def _look(self, wanted: Files, kept: Files, *, waited: bool) -> Outcome:
-        if not kept:
+        if not kept or not self.ready:
             return self.begin()
         if self._is_current(wanted, kept):
             return Outcome(Verdict.CURRENT)
@@ -172,8 +172,10 @@ class Configurer:
         return folders.read_keys(self._places.keys)
 
     def _placed_keys(self) -> dict[str, File]:
-        placed = folders.read(self._places.running, secret=True)
-        return {name: file for name, file in placed.items() if name in self._keys()}
+        placed = {name: self._places.running / name for name in self._keys()}
+        return {
+            name: File(path.read_bytes(), secret=True) for name, path in placed.items() if path.is_file()
+        }
 
     def _place(self, files: Files, before: Files, keys: Files | None = None) -> None:
         folders.write(self._places.running, {**files, **(self._keys() if keys is None else keys)})

@@ -15,6 +15,8 @@ from slurm_cluster.programs import ProgramFailed, run
 
 _LOOK_S: Final = 0.2
 _ASK_S: Final = 15.0
+_WHOLE_S: Final = 1.0
+"""Times of start have whole seconds: within one of them a new start would look like the one before."""
 _STARTED: Final = "BOOT_TIME"
 
 
@@ -44,6 +46,7 @@ class Controller:
         """Has slurmctld, and by it all slurmds, read the files. Returns the seconds in which nobody
         answered. Raises ProgramFailed, NotServing."""
         before = self._started()
+        time.sleep(_WHOLE_S)
         run("scontrol", "reconfigure")
         return self._await(before)
 
@@ -51,6 +54,7 @@ class Controller:
         """Ends slurmctld, which whoever runs its container starts again. Returns the seconds in which
         nobody answered. Raises ProgramFailed, NotServing."""
         before = self._started()
+        time.sleep(_WHOLE_S)
         run("scontrol", "shutdown", "slurmctld")
         return self._await(before)
 

@@ -2,7 +2,7 @@
 anything of the running one.
 
 It listens on loopback, on ports of its own; it has state of its own; it finds no node, no slurmdbd and
-no other slurmctld, and runs no program that acts on machines. What is replaced for that is not tried, and
+no other slurmctld, and runs no program that acts on machines. What is replaced for that is not tried:
 `untried` checks of it what can be checked without slurmctld.
 """
 

@@ -25,8 +25,8 @@ _NEXT: Final = {
     Stage.DROP: "the rotation is over",
 }
 _OLD_TOKENS: Final = (
-    "every token that the old key has signed is refused once slurmctld and slurmdbd have read the new key: "
-    "make new tokens"
+    "every token that the old key has signed is refused once slurmctld and slurmdbd have read the new"
+    " key: make new tokens"
 )
 Data = Mapping[str, bytes]
 

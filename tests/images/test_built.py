@@ -28,6 +28,7 @@ AT_MOST_MB = {
     "sssd": 35,
     "slurmdbd": 40,
     "mariadb": 45,
+    "slurm-cluster": 90,
 }
 """Compressed, as it is pulled: a tenth more than there is, or a little more."""
 SAY = {
@@ -36,6 +37,7 @@ SAY = {
     "slurmd": (["slurmd", "-V"], "slurm-wlm 26.05."),
     "slurmctld": (["slurmctld", "-V"], "slurm-wlm 26.05."),
     "slurmrestd": (["slurmrestd", "-V"], "slurm-wlm 26.05."),
+    "slurm-cluster": (["slurm-cluster", "--help"], "slurm-cluster"),
     "login": (["bash", "-c", "command -v sbatch"], "/usr/bin/sbatch"),
     "sssd": (["sssd", "--version"], "2.10."),
     "slurmdbd": (["sh", "-c", "command -v slurmdbd"], "/usr/sbin/slurmdbd"),

@@ -16,9 +16,14 @@ from deploy.images.requirements import IMPORTED, locked
 from deploy.local.layout import CHECKOUT
 
 LOCK = (CHECKOUT / "requirements.lock").read_text()
+PROGRAMS = {"extender", "node_agent", "slurm_cluster"}
 SOURCES = {
-    "extender": tuple(package for package in PACKAGES if package != "node_agent"),
-    "node-agent": tuple(package for package in PACKAGES if package != "extender"),
+    program: tuple(package for package in PACKAGES if package not in PROGRAMS - {own})
+    for program, own in (
+        ("extender", "extender"),
+        ("node-agent", "node_agent"),
+        ("slurm-cluster", "slurm_cluster"),
+    )
 }
 
 

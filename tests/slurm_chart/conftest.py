@@ -14,6 +14,7 @@ from tests.slurm_chart.rendering import NAMESPACE
 
 KINDS = CHECKOUT / "tests/chart/prometheus_operator.yaml"
 NAMESPACES = (NAMESPACE, "slurm-extender", "slurm-nodes")
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 
 
 @pytest.fixture(scope="session", params=KUBERNETES_RELEASES)
@@ -29,6 +30,8 @@ def release_cluster(
     with Cluster.up(spec, tmp_path_factory.mktemp("slurm-chart")) as cluster:
         for name in NAMESPACES:
             cluster.kubectl("create", "namespace", name)
+        cluster.kubectl("create", "namespace", "restricted")
+        cluster.kubectl("label", "namespace", "restricted", RESTRICTED)
         cluster.kubectl("create", "-f", str(KINDS))
         cluster.kubectl("wait", "--for=condition=Established", "-f", str(KINDS), "--timeout=30s")
         yield cluster

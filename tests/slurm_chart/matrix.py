@@ -56,7 +56,15 @@ CONFIG: Values = {
         },
         "cgroup": {"ConstrainSwapSpace": False},
         "gres": ["NodeName=gpu-[001-004] Name=gpu Type=h100 File=/dev/nvidia[0-7]"],
-        "nodes": [{"name": "gpu-[001-004]", "CPUs": 8, "RealMemory": 16000, "Gres": "gpu:h100:8"}],
+        "nodes": [
+            {
+                "name": "gpu-[001-004]",
+                "NodeAddr": "10.99.0.9",
+                "CPUs": 8,
+                "RealMemory": 16000,
+                "Gres": "gpu:h100:8",
+            }
+        ],
         "nodeSets": [{"name": "fast", "Feature": "fast"}],
         "partitions": [
             {"name": "gpu", "Nodes": ["gpu-[001-004]", "fast"], "Default": True, "MaxTime": "1-0"},

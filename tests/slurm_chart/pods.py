@@ -1,9 +1,9 @@
 """The chart's Pods as processes of this machine: a container's command, environment, volumes and user
 are those that the chart says.
 
-All are in one network namespace, each with an address of loopback and a host's name of its own, and in
+All are in one network namespace, each with an address and a host's name of its own, and in
 one PID namespace, so that nothing outlives a test. Images are Debian's Slurm, unpacked. What the kubelet
-makes of volumes is made here: an emptyDir is a folder, a Secret one that the Pod's group may read.
+makes of volumes is made here: an emptyDir is root's, and open to all, a Secret open to the Pod's group.
 """
 
 from __future__ import annotations
@@ -23,9 +23,18 @@ from deploy.local.chart import Manifest, Rendered
 from tests.slurm_chart.rendering import NAMESPACE
 
 ADDRESSES = {
-    name: f"127.0.1.{number}"
+    name: f"10.99.0.{number}"
     for number, name in enumerate(("slurmctld-0", "slurmctld-1", "slurmdbd", "mariadb", "slurmrestd"), 1)
 }
+_INIT = " && ".join(
+    [
+        "ip link set lo up",
+        # Not of 127.0.0.0/8: where there are no others glibc looks for none (AI_ADDRCONFIG).
+        *(f"ip address add {address}/24 dev lo" for address in ADDRESSES.values()),
+        "echo up",
+        "exec sleep infinity",
+    ]
+)
 _ENTER = """
 hostname {host}
 mount -t tmpfs tmpfs {scratch}
@@ -35,7 +44,6 @@ mount -t overlay overlay -o lowerdir={tree},$writable {scratch}/root
 mount --rbind /dev {scratch}/root/dev
 mount -t proc proc {scratch}/root/proc
 cp {hosts} {scratch}/root/etc/hosts
-printf 'mysql:x:64032:64032::/nonexistent:/usr/sbin/nologin\\n' >>{scratch}/root/etc/passwd
 {binds}
 exec chroot --userspec={uid}:{uid} --groups={uid} {scratch}/root {command}
 """
@@ -55,6 +63,7 @@ class Machine:
 
     def __init__(self, folder: Path, tree: Path) -> None:
         self.folder, self.tree = folder, tree
+        self.opened: list[subprocess.Popen[bytes]] = []
         lines = [f"127.0.0.1 localhost {os.uname().nodename}"]
         lines += [f"{address} {name} {name}.{NAMESPACE}.svc" for name, address in ADDRESSES.items()]
         self.hosts = folder / "hosts"
@@ -75,12 +84,10 @@ class Machine:
 
     def close(self) -> None:
         self._init.kill()
-        self._init.wait()
+        for each in (self._init, *self.opened):
+            each.wait()
         assert self._init.stdout is not None
         self._init.stdout.close()
-
-
-_INIT = "ip link set lo up && echo up && exec sleep infinity"
 
 
 @contextmanager
@@ -101,12 +108,15 @@ class Pod:
     spec: Manifest
     volumes: dict[str, Path] = field(default_factory=dict)
     running: subprocess.Popen[bytes] | None = None
+    tree: Path | None = None
+    """The files of its image; None: the machine's."""
 
     @classmethod
     def of(
         cls, machine: Machine, chart: Rendered, workload: tuple[str, str], host: str, **volumes: Path
     ) -> Pod:
-        spec = chart.find(*workload)["spec"]["template"]["spec"]
+        found = chart.find(*workload)["spec"]
+        spec = found.get("jobTemplate", {}).get("spec", found)["template"]["spec"]
         return cls(machine, host, spec, dict(volumes))
 
     @property
@@ -119,7 +129,9 @@ class Pod:
 
     def start(self, container: str) -> None:
         """Starts a container, as the kubelet does: what it says is in the log."""
-        self.running = self._open(self._container(container), (), self.log.open("ab"))
+        with self.log.open("ab") as log:
+            self.running = self._open(self._container(container), (), log)
+            self.machine.opened.append(self.running)
 
     def init(self, container: str) -> None:
         """Runs an init container to its end."""
@@ -170,13 +182,13 @@ class Pod:
         argv = command or [*container["command"], *container.get("args", ())]
         binds = [
             f"mkdir -p {scratch}/root{each['mountPath']} && "
-            f"mount --bind {self._volume(each['name'])} {scratch}/root{each['mountPath']}"
+            f"mount --bind {self.volume(each['name'])} {scratch}/root{each['mountPath']}"
             for each in container["volumeMounts"]
         ]
         script = _ENTER.format(
             host=self.host,
             scratch=scratch,
-            tree=self.machine.tree,
+            tree=self.tree or self.machine.tree,
             hosts=self.machine.hosts,
             binds="\n".join(binds),
             uid=self.uid,
@@ -189,11 +201,13 @@ class Pod:
             self.machine.enter(*own), env=environment, stdout=output, stderr=subprocess.STDOUT
         )
 
-    def _volume(self, name: str) -> Path:
+    def volume(self, name: str) -> Path:
+        """The folder of a volume."""
         if name not in self.volumes:
             path = self.machine.folder / "volumes" / self.host / name
             path.mkdir(parents=True, exist_ok=True)
-            os.chown(path, self.uid, self.uid)
+            os.chown(path, 0, self.uid)
+            path.chmod(0o2777)
             self.volumes[name] = path
         return self.volumes[name]
 

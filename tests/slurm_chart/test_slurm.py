@@ -18,7 +18,7 @@ from deploy.local.layout import CHECKOUT
 from deploy.local.slurm_tree import tree_place
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.slurm_chart.matrix import BACKUP, CONFIG, SCRIPTS, merged
-from tests.slurm_chart.pods import Machine, Pod, eventually, machine, secret
+from tests.slurm_chart.pods import ADDRESSES, Machine, Pod, eventually, machine, secret
 from tests.slurm_chart.rendering import files, rendered
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -59,6 +59,13 @@ class Slurm:
         for each in self.controllers:
             each.start("slurmctld")
         eventually(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld serves")
+
+    def start_rest(self) -> None:
+        """slurmrestd, after its sackd."""
+        self.rest.start("sackd")
+        conf = self.rest.volumes["slurm"] / "conf/slurm.conf"
+        eventually(conf.exists, "sackd has the configuration")
+        self.rest.start("slurmrestd")
 
     def ask(self, *command: str) -> str:
         """What a program of Slurm's says in the first slurmctld's container; "" where it fails."""
@@ -147,7 +154,7 @@ def test_slurm_extenders_preflight_finds_nothing_wrong(
 ) -> None:
     slurm = Slurm(where, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
     slurm.start()
-    slurm.rest.start("slurmrestd")
+    slurm.start_rest()
     found = preflight(slurm, tmp_path / "token.jwt")
     assert not OF_SLURM - found.keys()
     verdicts = {name: each["verdict"] for name, each in found.items() if name in OF_SLURM}
@@ -161,9 +168,9 @@ def preflight(slurm: Slurm, token: Path) -> dict[str, dict[str, Any]]:
     token.write_text(slurm.token())
     environment = {
         **os.environ,
-        "SLURM_EXTENDER_SLURMRESTD_URL": "http://127.0.1.5:6820",
+        "SLURM_EXTENDER_SLURMRESTD_URL": f"http://{ADDRESSES['slurmrestd']}:6820",
         "SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token),
-        "SLURM_EXTENDER_KUBECONFIG": "/dev/null",
+        "SLURM_EXTENDER_KUBECONFIG": str(token.with_name("none")),
         "PYTHONPATH": str(CHECKOUT),
     }
 
@@ -173,7 +180,7 @@ def preflight(slurm: Slurm, token: Path) -> dict[str, dict[str, Any]]:
             slurm.machine.enter(*command), env=environment, capture_output=True, text=True, check=False
         )
         told = json.loads(done.stdout) if done.stdout else pytest.fail(done.stderr)
-        found = {each["check"]: each for each in told["checks"]}
+        found = {each["check"]: each for each in told["results"]}
         return found if found["slurm-api"]["verdict"] != "FAIL" else {}
 
     found: dict[str, dict[str, Any]] = eventually(see, "slurmrestd answers")

@@ -27,8 +27,9 @@ def schema() -> dict[str, Any]:
 
 def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     """The paths of the values that the schema names."""
-    if part.get("$ref") == "#/definitions/resources":
-        part = schema()["definitions"]["resources"]
+    reference = part.get("$ref", "").removeprefix("#/definitions/")
+    if reference in ("resources", "secretKey"):
+        part = schema()["definitions"][reference]
     paths = {above} if above else set()
     for name, below in part.get("properties", {}).items():
         paths |= known(below, (*above, name))

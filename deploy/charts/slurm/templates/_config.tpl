@@ -85,6 +85,7 @@ to slurmds.
 {{- if .Values.accounting.enabled -}}
 {{- $_ := set $usual "AccountingStorageTRES" "gres/gpu" -}}
 {{- $_ := set $usual "AccountingStoreFlags" "job_comment" -}}
+{{- $_ := set $usual "JobAcctGatherType" "jobacct_gather/cgroup" -}}{{/* an error where it is not stored */}}
 {{- if .Values.accounts.accounts }}{{ $_ := set $usual "AccountingStorageEnforce" "associations,limits,qos" }}{{ end -}}
 {{- end -}}
 {{- toJson $usual -}}

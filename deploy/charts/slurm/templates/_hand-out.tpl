@@ -22,6 +22,8 @@ template:
     {{- include "slurm.pod" (list . 64030) | nindent 4 }}
     serviceAccountName: {{ include "slurm.object" (list . "slurm-hand-out") }}
     restartPolicy: Never
+    initContainers:
+    {{- include "slurm.sackdContainer" . | nindent 4 }}
     containers:
     {{- include "slurm.container" (list . "hand-out" "slurm-cluster") | nindent 4 }}
       command: [slurm-cluster, hand-out]
@@ -37,7 +39,6 @@ template:
       - --file={{ . }}/slurmd/slurm-extender-hook.token=/etc/slurm-hooks/token
       {{- end }}
       {{- end }}
-      env: {{- include "slurm.clientEnvironment" . | nindent 6 }}
       resources:
         requests: {cpu: 20m, memory: 64Mi}
         limits: {memory: 256Mi}
@@ -47,10 +48,9 @@ template:
       - {name: hooks, mountPath: /etc/slurm-hooks, readOnly: true}
       {{- end }}
       {{- include "slurm.accountMount" . | nindent 6 }}
-      - {name: run, mountPath: /run}
-      - {name: tmp, mountPath: /tmp}
+      {{- include "slurm.clientMounts" . | nindent 6 }}
     volumes:
-    {{- include "slurm.keyVolume" (list . false) | nindent 4 }}
+    {{- include "slurm.clientVolumes" . | nindent 4 }}
     {{- if $hooks }}
     - name: hooks
       secret:
@@ -59,8 +59,4 @@ template:
         defaultMode: 0400
     {{- end }}
     {{- include "slurm.accountVolume" . | nindent 4 }}
-    - name: run
-      emptyDir: {medium: Memory, sizeLimit: 16Mi}
-    - name: tmp
-      emptyDir: {medium: Memory, sizeLimit: 16Mi}
 {{- end -}}

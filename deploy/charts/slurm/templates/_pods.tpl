@@ -79,10 +79,39 @@ annotations:
 - {name: SLURM_SACK_JWKS, value: /etc/slurm-keys/slurm.jwks}
 {{- end -}}
 
-{{/* By what Slurm's programs without a slurm.conf have slurmctld's. */}}
-{{- define "slurm.clientEnvironment" -}}
-- {name: SLURM_CONF_SERVER, value: {{ include "slurm.controllers" . | quote }}}
-{{ include "slurm.keyEnvironment" . }}
+{{/* An init container that stays: Slurm's commands have their configuration and their credentials of it. */}}
+{{- define "slurm.sackdContainer" -}}
+{{ include "slurm.container" (list . "sackd" "login") }}
+  restartPolicy: Always
+  command: [sackd, -D, --conf-server, {{ include "slurm.controllers" . | quote }}]
+  env: {{- include "slurm.keyEnvironment" . | nindent 2 }}
+  startupProbe:
+    exec: {command: [test, -e, /run/slurm/conf/slurm.conf]}
+    periodSeconds: 1
+    failureThreshold: 300
+  resources:
+    requests: {cpu: 10m, memory: 32Mi}
+    limits: {memory: 256Mi}
+  volumeMounts:
+  - {name: keys, mountPath: /etc/slurm-keys, readOnly: true}
+  - {name: run, mountPath: /run}
+  - {name: slurm, mountPath: /run/slurm}
+  - {name: tmp, mountPath: /tmp}
+{{- end -}}
+
+{{- define "slurm.clientMounts" -}}
+- {name: slurm, mountPath: /run/slurm, readOnly: true}
+- {name: tmp, mountPath: /tmp}
+{{- end -}}
+
+{{- define "slurm.clientVolumes" -}}
+{{ include "slurm.keyVolume" (list . false) }}
+- name: run
+  emptyDir: {medium: Memory, sizeLimit: 16Mi}
+- name: slurm
+  emptyDir: {medium: Memory, sizeLimit: 16Mi}
+- name: tmp
+  emptyDir: {medium: Memory, sizeLimit: 64Mi}
 {{- end -}}
 
 {{/* The keys as files: [root, whether auth/jwt's is among them]. fsGroup lets the group read them, and no others. */}}
@@ -164,15 +193,12 @@ labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 3)) | nin
 {{- define "slurm.accountsContainer" -}}
 {{ include "slurm.container" (list (index . 0) (index . 1) "slurm-cluster") }}
   command: [slurm-cluster, accounts, {{ index . 1 }}, /etc/slurm-accounts/accounts.yaml]
-  env: {{- include "slurm.clientEnvironment" (index . 0) | nindent 2 }}
   resources:
     requests: {cpu: 20m, memory: 64Mi}
     limits: {memory: 256Mi}
   volumeMounts:
   - {name: accounts, mountPath: /etc/slurm-accounts, readOnly: true}
-  - {name: keys, mountPath: /etc/slurm-keys, readOnly: true}
-  - {name: run, mountPath: /run}
-  - {name: tmp, mountPath: /tmp}
+  {{- include "slurm.clientMounts" . | nindent 2 }}
 {{- end -}}
 
 {{/* The volumes in common, as a Pod has them, and where its containers find them. */}}

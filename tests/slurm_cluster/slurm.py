@@ -1,0 +1,48 @@
+"""Slurm's programs of a release for the tests: slurmctld alone, and those of a cluster, on a PATH."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+
+_SLURMCTLD = """\
+#!/bin/sh
+# slurmctld of an unpacked release, which sees /tmp as this machine does.
+exec unshare --mount --propagation=private sh -c '
+    mount --rbind /dev "$0/dev" && mount --bind /tmp "$0/tmp" && mount --bind "$1" "$0/etc/hosts" &&
+    {{ [ -z "$2" ] || mount --bind "$2" "$0/etc/slurm"; }} && shift 2 && exec chroot "$0" "$@"
+' '{tree}' '{hosts}' '{etc}' /usr/sbin/slurmctld "$@"
+"""
+
+
+def tree_of(release: str) -> Path:
+    """The unpacked release, with slurmdbd's libraries."""
+    spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release=release)
+    return Cluster.prepare(spec)[0]
+
+
+def put_slurmctld(folder: Path, tree: Path, etc: Path | str = "") -> Path:
+    """Puts a program slurmctld into a folder; `etc` is its /etc/slurm."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hosts = folder / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
+    program = folder / "slurmctld"
+    program.write_text(_SLURMCTLD.format(tree=tree, hosts=hosts, etc=etc))
+    program.chmod(0o755)
+    return program
+
+
+@contextmanager
+def on_path(*folders: Path) -> Iterator[None]:
+    """The programs of these folders come first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.pathsep.join([*map(str, folders), os.environ["PATH"]]))
+        yield

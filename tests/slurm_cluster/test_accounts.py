@@ -1,0 +1,181 @@
+"""The file of accounts, compared with what slurmdbd has: fast, without Slurm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.yaml_file import WrongFile
+from slurm_cluster.accounts import values
+from slurm_cluster.accounts.difference import Action, Step, others, steps
+from slurm_cluster.accounts.document import Document, read
+from slurm_cluster.accounts.entities import Entity, Kind, State, WrongAccounts, wanted
+
+FILE = """\
+qos:
+  - {name: low}
+  - name: high
+    priority: 100
+    flags: [DenyOnLimit]
+    preempt: [low, normal]
+    limits: {MaxJobsPerUser: 4, MaxTRESPerUser: "mem=16G,gres/gpu=8", MaxWall: 2-00:00:00}
+accounts:
+  - {name: vision, parent: research, qos: [normal, high], defaultQos: normal}
+  - {name: research, limits: {GrpTRES: gres/gpu=32}}
+users:
+  - name: alice
+    accounts: [{name: vision, fairshare: 10}, {name: research, partition: main}]
+"""
+NORMAL: State = {(Kind.QOS, ("normal",)): Entity(Kind.QOS, ("normal",), {})}
+
+
+def document(tmp_path: Path, text: str) -> Document:
+    file = tmp_path / "accounts.yaml"
+    file.write_text(text)
+    return read(file)
+
+
+@pytest.fixture
+def wants(tmp_path: Path) -> State:
+    return wanted(document(tmp_path, FILE), NORMAL)
+
+
+def named(made: list[Step]) -> list[str]:
+    return [f"{step.action} {Entity(step.kind, step.key, {})}" for step in made]
+
+
+def test_all_is_made_in_an_order_in_which_each_finds_what_it_names(wants: State) -> None:
+    assert named(steps(NORMAL, wants, prune=False)) == [
+        "+ qos low",
+        "+ qos high",
+        "~ qos high",  # what it preempts is there now
+        "+ account research",
+        "+ account vision",
+        "+ user alice in account vision",
+        "+ user alice in account research, partition main",
+        "+ user alice",
+    ]
+
+
+def test_what_is_there_needs_nothing(wants: State) -> None:
+    assert steps({**NORMAL, **wants}, wants, prune=True) == []
+
+
+def test_a_field_that_differs_is_changed_alone(wants: State) -> None:
+    key = (Kind.QOS, ("high",))
+    old = Entity(*key, {**wants[key].fields, "MaxJobsPerUser": "9", "GrpJobs": "3"})
+    (step,) = steps({**NORMAL, **wants, key: old}, wants, prune=False)
+    assert (step.action, step.fields) == (Action.CHANGE, {"MaxJobsPerUser": "4", "GrpJobs": ""})
+    assert step.lines() == [
+        "~ qos high",
+        "    GrpJobs: 3 -> not set",
+        "    MaxJobsPerUser: 9 -> 4",
+    ]
+
+
+def has_more(wants: State) -> State:
+    old = [
+        Entity(Kind.QOS, ("old",), {}),
+        Entity(Kind.ACCOUNT, ("past",), {"Parent": "root"}),
+        Entity(Kind.ACCOUNT, ("below",), {"Parent": "past"}),
+        Entity(Kind.ASSOCIATION, ("bob", "past", ""), {}),
+        Entity(Kind.ASSOCIATION, ("alice", "past", ""), {}),
+        Entity(Kind.USER, ("bob",), {}),
+        Entity(Kind.ACCOUNT, ("root",), {}),
+        Entity(Kind.ASSOCIATION, ("root", "root", ""), {}),
+        Entity(Kind.USER, ("root",), {}),
+    ]
+    return {**NORMAL, **wants, **{(entity.kind, entity.key): entity for entity in old}}
+
+
+def test_nothing_is_removed_unless_the_file_says_so(wants: State) -> None:
+    has = has_more(wants)
+    assert steps(has, wants, prune=False) == []
+    assert len(others(has, wants)) == 6
+
+
+def test_what_is_removed_goes_before_what_it_needs_and_slurms_own_stays(wants: State) -> None:
+    assert named(steps(has_more(wants), wants, prune=True)) == [
+        "- user bob",
+        "- user alice in account past",
+        "- account below",
+        "- account past",
+        "- qos old",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("high], default", "hihg], default", "account vision may use the QOS hihg, which there is not"),
+        ("[low, normal]", "[lowest]", "qos high preempts the QOS lowest, which there is not"),
+        ("parent: research", "parent: lab", "account vision has the parent lab, which there is not"),
+        (
+            "{name: research, limits",
+            "{name: research, parent: vision, limits",
+            "account vision is below itself",
+        ),
+        ("name: vision, fairshare", "name: lab, fairshare", "user alice is in the account lab"),
+        ("MaxJobsPerUser", "MaxJobs", "qos high: MaxJobs is no limit here"),
+        ("gres/gpu=32", "gpu=32", "account research: GrpTRES: 'gpu=32' is not TRES=NUMBER"),
+        ("2-00:00:00", "two days", "qos high: MaxWall: 'two days' is no time"),
+        ("{name: low}", "{name: high}", "qos high is there twice"),
+        ("defaultQos: normal", "defaultQos: low", "account vision has the default QOS low"),
+        ("- name: alice", "- name: alice\n    defaultAccount: lab", "the default account lab"),
+    ],
+)
+def test_a_wrong_name_or_limit_is_told(tmp_path: Path, before: str, after: str, words: str) -> None:
+    assert before in FILE
+    with pytest.raises(WrongAccounts) as wrong:
+        wanted(document(tmp_path, FILE.replace(before, after)), NORMAL)
+    assert any(words in problem for problem in wrong.value.problems)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    text = FILE.replace("[low, normal]", "[lowest]").replace("parent: research", "parent: lab")
+    with pytest.raises(WrongAccounts) as wrong:
+        wanted(document(tmp_path, text), NORMAL)
+    assert len(wrong.value.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("priority: 100", "priorty: 100", "priorty: is no field here"),
+        ("DenyOnLimit", "DenyLimit", "must be DenyOnLimit"),
+        ("{name: low}", "{name: Low}", "'Low' does not match"),
+        ("fairshare: 10", "fairshare: ten", "fairshare"),
+    ],
+)
+def test_a_wrong_form_is_told_with_its_line(tmp_path: Path, before: str, after: str, words: str) -> None:
+    with pytest.raises(WrongFile, match=words):
+        document(tmp_path, FILE.replace(before, after))
+
+
+def test_names_that_slurmdbd_has_may_be_used_unless_they_are_removed(tmp_path: Path) -> None:
+    text = "accounts: [{name: a, qos: [old]}]\n"
+    has = {**NORMAL, (Kind.QOS, ("old",)): Entity(Kind.QOS, ("old",), {})}
+    assert wanted(document(tmp_path, text), has)
+    with pytest.raises(WrongAccounts, match="old"):
+        wanted(document(tmp_path, f"prune: true\n{text}"), has)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("mem=16G,cpu=4", "cpu=4,mem=16384"),
+        ("MEM=16384M", "mem=16384"),
+        ("gres/gpu=2K", "gres/gpu=2048"),
+    ],
+)
+def test_tres_have_one_form(given: str, told: str) -> None:
+    assert values.tres(given) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [("90", "90"), ("90:30", "91"), ("01:30:00", "90"), ("1-0", "1440"), ("1-01:30:00", "1530")],
+)
+def test_times_have_one_form(given: str, told: str) -> None:
+    assert values.minutes(given) == told

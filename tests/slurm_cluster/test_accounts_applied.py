@@ -1,0 +1,230 @@
+"""slurm-cluster accounts with a real slurmdbd and its MariaDB, of each release."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from slurm_cluster.accounts.apply import Status, apply, plan
+from tests.local_cluster.test_cluster import wait_until
+from tests.slurm_cluster.slurm import on_path
+
+pytestmark = pytest.mark.real
+
+FILE = """\
+qos:
+  - {name: low, graceTime: 90}
+  - name: high
+    priority: 100
+    flags: [DenyOnLimit, NoReserve]
+    preempt: [low, normal]
+    usageFactor: 1.5
+    limits:
+      MaxJobsPerUser: 4
+      MaxSubmitJobsPerAccount: 100
+      MaxTRESPerUser: "mem=16G,gres/gpu=8"
+      MaxTRESPerJob: "node=2,cpu=2048"
+      MinTRESPerJob: cpu=1
+      GrpTRES: cpu=64
+      GrpWall: 90
+      MaxWall: 2-00:00:00
+accounts:
+  - name: vision
+    parent: research
+    description: Computer Vision
+    organization: The Lab
+    qos: [normal, high]
+    defaultQos: normal
+    fairshare: 5
+  - name: research
+    limits: {GrpTRES: "mem=1T,gres/gpu=32", MaxJobs: 50, GrpSubmitJobs: 200, MaxWall: 60}
+  - {name: teaching}
+users:
+  - name: alice
+    adminLevel: Operator
+    accounts:
+      - {name: vision, fairshare: 10, qos: [high, low], defaultQos: low, limits: {MaxTRESPerJob: cpu=4}}
+      - {name: research, partition: main}
+  - name: bob
+    defaultAccount: teaching
+    accounts: [{name: research}, {name: teaching}]
+"""
+
+
+@pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
+def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release=request.param)
+    with (
+        Cluster.up(spec, tmp_path_factory.mktemp("slurm")) as cluster,
+        on_path(cluster.directory / "bin"),
+    ):
+        yield cluster
+
+
+class Accounts:
+    """A file, and what the commands say about it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.said: list[str] = []
+
+    def _write(self, text: str) -> None:
+        self._file.write_text(text)
+        self.said.clear()
+
+    def plan(self, text: str) -> Status:
+        self._write(text)
+        return plan(self._file, "", 0.0, self.said.append)
+
+    def apply(self, text: str, patience_s: float = 0.0) -> Status:
+        self._write(text)
+        return apply(self._file, "", patience_s, self.said.append)
+
+
+@pytest.fixture
+def accounts(slurm: Cluster, tmp_path: Path) -> Iterator[Accounts]:
+    commands = Accounts(tmp_path / "accounts.yaml")
+    yield commands
+    assert commands.apply("prune: true\n", 30.0) is Status.DONE, commands.said
+
+
+def show(cluster: Cluster, *arguments: str) -> str:
+    return cluster.run_slurm("sacctmgr", "-nP", "show", *arguments).stdout
+
+
+def test_what_the_plan_shows_is_what_apply_does_and_then_there_is_nothing_to_do(
+    slurm: Cluster, accounts: Accounts
+) -> None:
+    assert accounts.plan(FILE) is Status.DIFFERS
+    planned = list(accounts.said)
+    assert "+ qos high" in planned
+    assert show(slurm, "qos", "format=name").split() == ["normal"]
+    assert accounts.apply(FILE) is Status.DONE, accounts.said
+    assert accounts.said == [*planned, "slurmdbd has what the file wants"]
+    for _ in range(2):
+        assert accounts.apply(FILE) is Status.DONE
+        assert accounts.said == ["slurmdbd has what the file wants"]
+    assert accounts.plan(FILE) is Status.DONE
+
+
+def test_slurm_has_what_the_file_says(slurm: Cluster, accounts: Accounts) -> None:
+    assert accounts.apply(FILE) is Status.DONE, accounts.said
+    limits = "format=priority,maxjobspu,maxtrespu,maxwall,grpwall,flags,usagefactor"
+    qos = dict(
+        zip(
+            ("", *limits.split("=")[1].split(",")),
+            ["", *show(slurm, "qos", "name=high", limits).strip().split("|")],
+            strict=True,
+        )
+    )
+    assert (qos["priority"], qos["maxjobspu"], qos["maxwall"]) == ("100", "4", "2-00:00:00")
+    assert set(qos["maxtrespu"].split(",")) == {"gres/gpu=8", "mem=16G"}
+    assert set(qos["flags"].split(",")) == {"DenyOnLimit", "NoReserve"}
+    users = show(slurm, "user", "format=user,defaultaccount,admin").splitlines()
+    assert set(users) >= {"alice|vision|Operator", "bob|teaching|None"}
+    tree = show(slurm, "association", "format=account,user,partition,parentname,share").splitlines()
+    assert set(tree) >= {
+        "research|||root|1",
+        "vision|||research|5",
+        "vision|alice|||10",
+        "research|alice|main||1",
+    }
+
+
+def test_a_change_made_by_hand_is_shown_and_taken_back(slurm: Cluster, accounts: Accounts) -> None:
+    assert accounts.apply(FILE) is Status.DONE
+    slurm.run_slurm("sacctmgr", "-i", "modify", "qos", "high", "set", "MaxJobsPerUser=9", "GrpJobs=3")
+    slurm.run_slurm(
+        "sacctmgr", "-i", "modify", "account", "teaching", "set", "fairshare=7", "parent=vision"
+    )
+    assert accounts.plan(FILE) is Status.DIFFERS
+    assert accounts.said == [
+        "~ qos high",
+        "    GrpJobs: 3 -> not set",
+        "    MaxJobsPerUser: 9 -> 4",
+        "~ account teaching",
+        "    Fairshare: 7 -> 1",
+        "    Parent: vision -> root",
+    ]
+    assert accounts.apply(FILE) is Status.DONE
+    assert accounts.plan(FILE) is Status.DONE
+
+
+def test_every_field_can_be_taken_away_again(accounts: Accounts) -> None:
+    assert accounts.apply(FILE) is Status.DONE
+    bare = (
+        "qos: [{name: low}, {name: high}]\n"
+        "accounts: [{name: vision, parent: research}, {name: research}, {name: teaching}]\n"
+        "users:\n"
+        "  - {name: alice, accounts: [{name: vision}, {name: research, partition: main}]}\n"
+        "  - {name: bob, accounts: [{name: research}, {name: teaching}]}\n"
+    )
+    assert accounts.apply(bare) is Status.DONE, accounts.said
+    assert accounts.plan(bare) is Status.DONE, accounts.said
+
+
+def test_what_is_not_in_the_file_stays_unless_it_says_prune(slurm: Cluster, accounts: Accounts) -> None:
+    assert accounts.apply(FILE) is Status.DONE
+    less = "accounts: [{name: teaching}]\nusers: [{name: bob, accounts: [{name: teaching}]}]\n"
+    assert accounts.apply(less) is Status.DONE
+    (_, left) = accounts.said
+    assert left.startswith("not in the file, and left alone: ")
+    assert "account vision" in left
+    assert "alice" in show(slurm, "user", "format=user")
+    assert accounts.apply(f"prune: true\n{less}") is Status.DONE, accounts.said
+    assert show(slurm, "qos", "format=name").split() == ["normal"]
+    assert set(show(slurm, "account", "format=account").split()) == {"root", "teaching"}
+    assert set(show(slurm, "user", "format=user").split()) == {"root", "bob"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("qos: [high, low]", "qos: [hihg, low]", "may use the QOS hihg, which there is not"),
+        ("parent: research", "parent: lab", "has the parent lab, which there is not"),
+        ("MaxJobsPerUser", "MaxJobs", "MaxJobs is no limit here"),
+        ("DenyOnLimit", "DenyLimits", "must be DenyOnLimit"),
+    ],
+)
+def test_a_wrong_list_is_refused_before_anything_changes(
+    slurm: Cluster, accounts: Accounts, before: str, after: str, words: str
+) -> None:
+    all_of_it = [show(slurm, what) for what in ("qos", "association", "user")]
+    assert accounts.apply(FILE.replace(before, after)) is Status.WRONG
+    assert any(words in line for line in accounts.said)
+    assert accounts.said[-1] == "nothing was changed"
+    assert [show(slurm, what) for what in ("qos", "association", "user")] == all_of_it
+
+
+@pytest.mark.parametrize("component", ["slurmdbd", "mariadbd"])
+def test_a_database_that_is_away_is_waited_for_with_words(
+    slurm: Cluster, accounts: Accounts, component: str
+) -> None:
+    slurm.kill(component)
+    assert accounts.apply(FILE, 0.0) is Status.AWAY
+    assert accounts.said[-1].startswith("slurmdbd does not answer: ")
+    back = threading.Timer(5.0, lambda: slurm.start(component))
+    back.start()
+    try:
+        assert accounts.apply(FILE, 60.0) is Status.DONE, accounts.said
+    finally:
+        back.join()
+    assert any(
+        "s): " in line and line.startswith("slurmdbd does not answer (") for line in accounts.said
+    )
+    assert accounts.plan(FILE) is Status.DONE
+
+
+def test_users_may_do_what_the_file_says(slurm: Cluster, accounts: Accounts) -> None:
+    assert accounts.apply(FILE) is Status.DONE
+    job = slurm.run_slurm(
+        "sbatch", "--parsable", "--account=research", user="bob", stdin="#!/bin/sh\nsleep 60\n"
+    ).stdout.strip()
+    wait_until(lambda: "RUNNING" in slurm.run_slurm("squeue", "--noheader", "--format=%T").stdout)
+    slurm.run_slurm("scancel", job)
+    wait_until(lambda: not slurm.run_slurm("squeue", "--noheader").stdout)

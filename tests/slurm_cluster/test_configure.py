@@ -1,0 +1,300 @@
+"""slurm-cluster configure beside a real slurmctld that runs jobs: what is right arrives, what is wrong
+does not, and no job is lost by either."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.layout import CHECKOUT
+from deploy.local.ports import lease_ports
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from slurm_cluster.configuration import folders
+from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, Verdict
+from slurm_cluster.configuration.controller import Controller
+from slurm_cluster.configuration.folders import File
+from tests.local_cluster.test_cluster import wait_until
+from tests.slurm_cluster.slurm import on_path, put_slurmctld, tree_of
+
+pytestmark = pytest.mark.real
+
+WITHIN_S = 30.0
+BATCH = "PartitionName=batch Nodes=node-1 MaxTime=INFINITE State=UP\n"
+BLIND = '#!/bin/sh\necho "slurmctld: Running as primary controller" >&2\nexec sleep 60\n'
+"""A trial that finds nothing wrong."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A Slurm, its programs on the PATH, and the sidecar's folders."""
+
+    cluster: Cluster
+    places: Places
+    programs: Path
+    conf: str
+    """slurm.conf as it was at first."""
+
+    def configurer(self) -> Configurer:
+        return Configurer(self.places, Controller(WITHIN_S))
+
+    def want(self, conf: str, **others: bytes) -> None:
+        """Replaces the wanted configuration; files that are not named are as at first."""
+        files = {**self.others(), "slurm.conf": conf.encode(), **others}
+        folders.write(self.places.wanted, {name: File(content) for name, content in files.items()})
+
+    def others(self) -> Mapping[str, bytes]:
+        running = self.places.running
+        return {name: (running / name).read_bytes() for name in ("gres.conf", "cgroup.conf")}
+
+    def look(self) -> Outcome:
+        return self.configurer().look(0.0, waited=False)
+
+    def submit(self, *options: str) -> str:
+        script = "#!/bin/sh\nsleep 600\n"
+        said = self.cluster.run_slurm("sbatch", "--parsable", "--mem=10", *options, stdin=script).stdout
+        job = said.strip()
+        wait_until(lambda: self.state_of(job) == "RUNNING")
+        return job
+
+    def state_of(self, job: str) -> str:
+        return self.cluster.run_slurm(
+            "squeue", "--noheader", f"--jobs={job}", "--format=%T"
+        ).stdout.strip()
+
+    def shows(self, key: str) -> str:
+        lines = self.cluster.run_slurm("scontrol", "show", "config").stdout.splitlines()
+        return next(
+            line.partition("=")[2].strip() for line in lines if line.split("=")[0].strip() == key
+        )
+
+    def running(self) -> str:
+        return (self.places.running / "slurm.conf").read_text()
+
+
+@pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
+def slurm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Cluster, Path]]:
+    spec = ClusterSpec(nodes=2, kubernetes=False, extender=False, release=request.param)
+    with Cluster.up(spec, tmp_path_factory.mktemp("slurm")) as cluster:
+        programs = tmp_path_factory.mktemp("programs")
+        put_slurmctld(programs, tree_of(request.param), cluster.directory / "slurm/etc")
+        with on_path(programs, cluster.directory / "bin"):
+            yield cluster, programs
+
+
+@pytest.fixture
+def bench(slurm: tuple[Cluster, Path], tmp_path: Path) -> Iterator[Bench]:
+    cluster, programs = slurm
+    running = cluster.directory / "slurm/etc"
+    state = cluster.directory / "slurm/var/state"
+    places = Places(tmp_path / "wanted", running, tmp_path / "kept", (), state)
+    conf = (running / "slurm.conf").read_text().replace("localhost(127", f"{socket.gethostname()}(127")
+    bench = Bench(cluster, places, programs, conf)
+    bench.want(conf)
+    assert bench.configurer().begin().verdict is Verdict.APPLIED
+    cluster.run_slurm("scontrol", "reconfigure")
+    wait_until(lambda: Controller(WITHIN_S).serves())
+    yield bench
+    cluster.run_slurm("scancel", "--user=root")
+    with kubelet(cluster):
+        bench.want(conf)
+        wait_until(lambda: bench.look().verdict is Verdict.CURRENT, 60.0)
+    wait_until(lambda: not cluster.run_slurm("squeue", "--noheader").stdout)
+
+
+@contextmanager
+def kubelet(cluster: Cluster) -> Iterator[None]:
+    """Starts slurmctld again whenever it ends, as a container's."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(0.1):
+            if not cluster.is_running("slurmctld"):
+                cluster.start("slurmctld", wait=False)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_what_a_reconfiguration_is_enough_for_arrives_and_jobs_run_on(bench: Bench) -> None:
+    job, pid = bench.submit(), bench.cluster.pid("slurmctld")
+    bench.want(bench.conf.replace("KillWait=40", "KillWait=41") + BATCH)
+    outcome = bench.look()
+    assert outcome.verdict is Verdict.APPLIED
+    assert "KillWait: 40 -> 41" in outcome.words
+    assert "partition batch: is new" in outcome.words
+    assert bench.shows("KillWait") == "41 sec"
+    assert (bench.state_of(job), bench.cluster.pid("slurmctld")) == ("RUNNING", pid)
+    assert outcome.unserved_s < WITHIN_S
+    assert bench.look().verdict is Verdict.CURRENT
+
+
+def test_another_port_takes_a_restart_and_jobs_run_on(bench: Bench) -> None:
+    job, pid = bench.submit(), bench.cluster.pid("slurmctld")
+    old = bench.cluster.ports["slurmctld"]
+    lease = lease_ports(["new"])
+    lease.close()
+    bench.want(bench.conf.replace(f"SlurmctldPort={old}", f"SlurmctldPort={lease.ports['new']}"))
+    with kubelet(bench.cluster):
+        outcome = bench.look()
+    assert outcome.verdict is Verdict.APPLIED, outcome.words
+    assert "a restart of slurmctld" in outcome.words
+    assert bench.shows("SlurmctldPort") == str(lease.ports["new"])
+    assert bench.state_of(job) == "RUNNING"
+    assert bench.cluster.pid("slurmctld") != pid
+
+
+def test_a_wrong_configuration_leaves_everything_as_it_is(bench: Bench) -> None:
+    job, pid, started = bench.submit(), bench.cluster.pid("slurmctld"), bench.shows("BOOT_TIME")
+    bench.want(bench.conf.replace("KillWait=40", "KilWait=40"))
+    outcome = bench.look()
+    assert outcome.verdict is Verdict.REFUSED
+    assert "KilWait" in outcome.words
+    assert (bench.running(), bench.shows("BOOT_TIME")) == (bench.conf, started)
+    assert (bench.state_of(job), bench.cluster.pid("slurmctld")) == ("RUNNING", pid)
+
+
+def test_what_was_refused_is_tried_again_later_and_at_once_when_it_changes(bench: Bench) -> None:
+    looks = bench.configurer()
+    bench.want(bench.conf + "Include later.conf\n")
+    assert looks.look(0.0, waited=False).verdict is Verdict.REFUSED
+    with on_path(Path("/nowhere")):
+        first = looks.look(1.0, waited=False)
+    assert first is looks.look(2.0, waited=False)
+    bench.want(bench.conf)
+    assert looks.look(3.0, waited=False).verdict is Verdict.CURRENT
+
+
+def test_jobs_hold_up_what_would_end_them(bench: Bench) -> None:
+    bench.want(bench.conf + BATCH)
+    assert bench.look().verdict is Verdict.APPLIED
+    job = bench.submit("--partition=batch")
+    bench.want(bench.conf)
+    outcome = bench.look()
+    assert (outcome.verdict, f"would end jobs: {job}" in outcome.words) == (Verdict.HELD, True)
+    assert bench.running() == bench.conf + BATCH
+    bench.cluster.run_slurm("scancel", job)
+    wait_until(lambda: not bench.state_of(job))
+    assert bench.look().verdict is Verdict.APPLIED
+    assert bench.running() == bench.conf
+
+
+def test_what_would_lose_all_jobs_is_left_to_a_person(bench: Bench) -> None:
+    bench.want(
+        bench.conf.replace("StateSaveLocation=/var/lib/slurm/state", "StateSaveLocation=/tmp/state")
+    )
+    outcome = bench.look()
+    assert outcome.verdict is Verdict.REFUSED
+    assert "all jobs would be lost" in outcome.words
+    assert bench.running() == bench.conf
+
+
+def test_a_slurmctld_that_ends_at_its_reconfiguration_gets_back_what_it_had(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The second line: a trial that found nothing wrong, and files that slurmctld cannot start with."""
+    job = bench.submit()
+    blind = tmp_path / "blind"
+    blind.mkdir()
+    (blind / "slurmctld").write_text(BLIND)
+    (blind / "slurmctld").chmod(0o755)
+    bench.want(bench.conf.replace("KillWait=40", "KilWait=40"))
+    configurer = Configurer(bench.places, Controller(5.0))
+    with on_path(blind), kubelet(bench.cluster):
+        outcome = configurer.look(0.0, waited=False)
+        wait_until(lambda: Controller(WITHIN_S).serves(), WITHIN_S)
+    assert outcome.verdict is Verdict.REFUSED
+    assert "did not serve within 5 s: the configuration before is placed again" in outcome.words
+    assert bench.running() == bench.conf
+    assert bench.state_of(job) == "RUNNING"
+
+
+def test_a_start_with_a_wrong_configuration_begins_with_the_last_good_one(bench: Bench) -> None:
+    bench.want("NoSuchKey=1\n")
+    (bench.places.running / "slurm.conf").unlink()
+    try:
+        begun = bench.configurer().begin()
+    finally:
+        (bench.places.running / "slurm.conf").write_text(bench.conf)
+    assert begun == Outcome(Verdict.CURRENT, "slurmctld starts with the configuration that was kept")
+
+
+def command(bench: Bench, *more: str) -> list[str]:
+    places = bench.places
+    folders_of = (
+        f"--wanted={places.wanted}",
+        f"--running={places.running}",
+        f"--kept={places.kept}",
+        f"--state={places.state}",
+    )
+    return [sys.executable, "-m", "slurm_cluster", "configure", *folders_of, *more]
+
+
+def test_the_plan_is_printed_and_nothing_changes(bench: Bench) -> None:
+    def plan() -> tuple[int, list[str]]:
+        done = subprocess.run(
+            command(bench, "--plan"), cwd=CHECKOUT, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout.splitlines()
+
+    assert plan() == (0, ["nothing changes"])
+    bench.want(bench.conf.replace("KillWait=40", "KillWait=41"))
+    assert plan() == (0, ["KillWait: 40 -> 41", "needs: scontrol reconfigure"])
+    bench.want(bench.conf.replace("KillWait=40", "KilWait=41"))
+    status, lines = plan()
+    assert status == 1
+    assert all(line.startswith("refused: ") for line in lines)
+    assert bench.running() == bench.conf
+
+
+def fetch(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def test_the_sidecar_tells_what_it_does_and_ends_with_its_pod(bench: Bench, tmp_path: Path) -> None:
+    lease = lease_ports(["sidecar"])
+    lease.close()
+    port = lease.ports["sidecar"]
+    with (tmp_path / "log").open("w") as log:
+        sidecar = subprocess.Popen(command(bench, f"--port={port}"), cwd=CHECKOUT, stderr=log)
+    try:
+        wait_until(lambda: fetch(port, "/readyz")[0] == 200, 30.0)
+        wait_until(lambda: "slurm_cluster_configuration_current 1.0" in fetch(port, "/metrics")[1])
+        bench.want(bench.conf.replace("KillWait=40", "KilWait=41"))
+        wait_until(lambda: "slurm_cluster_configuration_current 0.0" in fetch(port, "/metrics")[1])
+        assert json.loads(fetch(port, "/readyz")[1]) == {"ready": True, "troubles": ["configuration"]}
+        bench.want(bench.conf.replace("KillWait=40", "KillWait=41"))
+        wait_until(lambda: 'verdict="Applied"' in fetch(port, "/metrics")[1], 30.0)
+        assert bench.shows("KillWait") == "41 sec"
+    finally:
+        sidecar.send_signal(signal.SIGTERM)
+        assert sidecar.wait(15) == 0
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    told = [line["verdict"] for line in lines if line["event"] == "configuration"]
+    assert told == ["Refused", "Applied"]
+    assert [line["lines"][0] for line in lines if line["event"] == "plan"] == ["KillWait: 40 -> 41"]

@@ -1,0 +1,125 @@
+"""The keys' Secrets: made once, rotated in three steps, never overwritten."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from kubernetes_client.errors import Conflict
+from kubernetes_client.in_memory.kubernetes import InMemoryKubernetes
+from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.rest import KubernetesRest
+from slurm_cluster.keys import jwks, secrets
+from slurm_cluster.keys.jwks import Key, Stage, WrongKeys
+from slurm_cluster.keys.secrets import JWT_KEY, SLURM_JWKS, SLURM_KEY, Names, NotNow
+
+NAMES = Names("default", "slurm-key", "slurm-jwt-key")
+NOW = datetime(2026, 11, 27, tzinfo=UTC)
+PAUSE = timedelta(minutes=5)
+
+
+@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.real)])
+async def kubernetes(
+    request: pytest.FixtureRequest, shared_cluster_if_needed: Callable[[], Cluster]
+) -> AsyncIterator[Kubernetes]:
+    if request.param == "memory":
+        yield InMemoryKubernetes()
+        return
+    cluster = shared_cluster_if_needed()
+    client = await KubernetesRest.connect(cluster.kubeconfig)
+    yield client
+    await client.aclose()
+    await asyncio.sleep(0.05)  # TLS connections end when both sides have said so: nothing tells when
+    for name in (NAMES.slurm_key, NAMES.jwt_key):
+        cluster.kubectl("delete", "secret", name, "--ignore-not-found", "--namespace=default")
+
+
+async def data(kubernetes: Kubernetes, name: str) -> dict[str, bytes]:
+    secret = await kubernetes.read_secret(NAMES.namespace, name)
+    assert secret is not None
+    return {key: b64decode(value) for key, value in secret["data"].items()}
+
+
+async def test_missing_secrets_are_made_and_others_left_as_they_are(kubernetes: Kubernetes) -> None:
+    assert await secrets.ensure(kubernetes, NAMES) == [
+        "Secret slurm-key is made",
+        "Secret slurm-jwt-key is made",
+    ]
+    first = [await data(kubernetes, name) for name in (NAMES.slurm_key, NAMES.jwt_key)]
+    assert await secrets.ensure(kubernetes, NAMES) == [
+        "Secret slurm-key is there already",
+        "Secret slurm-jwt-key is there already",
+    ]
+    assert [await data(kubernetes, name) for name in (NAMES.slurm_key, NAMES.jwt_key)] == first
+    (key,) = jwks.parse(first[0][SLURM_JWKS])
+    assert (key.value, key.signs) == (first[0][SLURM_KEY], True)
+    assert len(first[0][SLURM_KEY]) == len(first[1][JWT_KEY]) == 64
+
+
+async def test_a_rotation_has_three_steps_and_a_pause_between_them(kubernetes: Kubernetes) -> None:
+    await secrets.ensure(kubernetes, NAMES)
+    old = (await data(kubernetes, NAMES.slurm_key))[SLURM_KEY]
+    now, signing, known = NOW, [], []
+    for _ in Stage:
+        await secrets.rotate_slurm_key(kubernetes, NAMES, now, PAUSE)
+        found = await data(kubernetes, NAMES.slurm_key)
+        keys = jwks.parse(found[SLURM_JWKS])
+        assert found[SLURM_KEY] == jwks.signing(keys).value
+        signing.append(found[SLURM_KEY] == old)
+        known.append(len(keys))
+        if jwks.stage(keys) is not Stage.ADD:
+            with pytest.raises(NotNow, match="wait another 60 s"):
+                await secrets.rotate_slurm_key(kubernetes, NAMES, now + timedelta(minutes=4), PAUSE)
+        now += PAUSE
+    assert (signing, known) == ([True, False, False], [2, 2, 1])
+
+
+async def test_a_secret_of_one_key_alone_is_rotated_too(kubernetes: Kubernetes) -> None:
+    await kubernetes.write_secret(
+        secrets._secret({"namespace": "default", "name": NAMES.slurm_key}, {SLURM_KEY: b"x" * 64})
+    )
+    await secrets.rotate_slurm_key(kubernetes, NAMES, NOW, PAUSE)
+    keys = jwks.parse((await data(kubernetes, NAMES.slurm_key))[SLURM_JWKS])
+    assert [(key.value == b"x" * 64, key.signs) for key in keys] == [(True, True), (False, False)]
+
+
+async def test_a_rotation_loses_no_other_one(kubernetes: Kubernetes) -> None:
+    await secrets.ensure(kubernetes, NAMES)
+    stale = await kubernetes.read_secret("default", NAMES.slurm_key)
+    assert stale is not None
+    await secrets.rotate_slurm_key(kubernetes, NAMES, NOW, PAUSE)
+    with pytest.raises(Conflict):
+        await kubernetes.write_secret(secrets._changed(stale, {SLURM_KEY: b""}, {}))
+
+
+async def test_the_key_of_jwt_is_replaced_and_what_that_ends_is_told(kubernetes: Kubernetes) -> None:
+    await secrets.ensure(kubernetes, NAMES)
+    old = await data(kubernetes, NAMES.jwt_key)
+    _, ends = await secrets.rotate_jwt_key(kubernetes, NAMES, NOW)
+    assert "every token" in ends
+    assert await data(kubernetes, NAMES.jwt_key) != old
+
+
+async def test_what_is_not_there_is_not_rotated(kubernetes: Kubernetes) -> None:
+    for rotation in (
+        secrets.rotate_slurm_key(kubernetes, NAMES, NOW, PAUSE),
+        secrets.rotate_jwt_key(kubernetes, NAMES, NOW),
+    ):
+        with pytest.raises(NotNow, match="keys ensure"):
+            await rotation
+
+
+def test_keys_are_read_as_they_were_written() -> None:
+    keys = (Key("a", bytes(range(64)), signs=True), Key("b", b"\xff" * 63))
+    assert jwks.parse(jwks.render(keys)) == keys
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"keys": [{}]}', b'{"keys": 1}', b"[]"])
+def test_what_is_no_jwks_is_refused(text: bytes) -> None:
+    with pytest.raises(WrongKeys):
+        jwks.parse(text)

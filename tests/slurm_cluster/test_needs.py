@@ -1,0 +1,57 @@
+"""The table of needs, held to slurm.conf(5) of each release where its manual is installed."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import pytest
+
+from deploy.local.spec import DEBIAN_SUITES
+from slurm_cluster.configuration.needs import TABLE, Need, of_setting
+from tests.slurm_cluster.slurm import tree_of
+
+pytestmark = pytest.mark.real
+
+ENOUGH = {"SwitchType"}
+"""Of these the manual says that a reconfiguration is enough, too; the table asks for more."""
+RESTART = re.compile(r"\brestart(ed|ing)?\b", re.IGNORECASE)
+
+
+@pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
+def manual(request: pytest.FixtureRequest) -> str:
+    packed = tree_of(request.param) / "usr/share/man/man5/slurm.conf.5.gz"
+    return gzip.decompress(packed.read_bytes()).decode()
+
+
+def entries(manual: str) -> dict[str, str]:
+    """The text of each parameter of the first part: before nodes and partitions."""
+    part = manual.partition('.SH "PARAMETERS"')[2].partition('.SH "NODE CONFIGURATION"')[0]
+    heads = list(re.finditer(r"^\.TP\n\\fB([A-Z]\w+)\\fR$", part, re.MULTILINE))
+    ends = [*(head.start() for head in heads[1:]), len(part)]
+    return {head[1]: part[head.end() : end] for head, end in zip(heads, ends, strict=True)}
+
+
+def test_listening_needs_a_restart_and_all_else_does_not_unless_it_is_said(manual: str) -> None:
+    assert "Changes to TCP listening settings will require a daemon restart" in manual
+    assert "unless otherwise noted" in manual
+    for key in ("SlurmctldPort", "SlurmctldHost", "SlurmdPort", "CommunicationParameters"):
+        assert key in entries(manual)
+        assert of_setting(key).need >= Need.RESTART
+
+
+def test_what_the_manual_wants_daemons_to_be_restarted_for_is_in_the_table(manual: str) -> None:
+    told = {
+        key
+        for key, text in entries(manual).items()
+        if re.search(
+            r"daemons(?: and commands)?[^.]*\b(?:terminated|restarted)", text.replace("\n", " ")
+        )
+    }
+    assert told >= {"AuthType", "SwitchType"}
+    assert {key for key in told if of_setting(key).need < Need.RESTART} == set()
+
+
+def test_the_table_has_only_keys_that_there_are(manual: str) -> None:
+    known = {key.lower() for key in entries(manual)}
+    assert {key for key in TABLE if key not in known} <= {"slurmctldaddr"}

@@ -1,0 +1,90 @@
+"""What a change needs, which jobs it would end, and how that is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_cluster.configuration.needs import TABLE, Need
+from slurm_cluster.configuration.plan import Configuration, Job, Plan, plan
+from slurm_cluster.configuration.slurm_conf import parse
+
+BASE = (
+    "ClusterName=c\nSlurmctldPort=6817\nSlurmctldDebug=info\nNodeName=n[1-3] CPUs=4\n"
+    "PartitionName=main Nodes=ALL\nPartitionName=batch Nodes=n1\n"
+)
+
+
+def configuration(text: str, **files: bytes) -> Configuration:
+    return Configuration(parse(text, lambda path: path), {"slurm.conf": text.encode(), **files})
+
+
+def planned(wanted: str, *jobs: Job) -> Plan:
+    return plan(configuration(BASE), configuration(wanted), jobs)
+
+
+def test_the_same_configuration_in_other_words_changes_nothing() -> None:
+    same = planned(BASE.replace("SlurmctldDebug=info", "slurmctlddebug = info # as before"))
+    assert (same.need, same.lines()) == (Need.NOTHING, ["nothing changes"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "need", "line"),
+    [
+        ("Debug=info", "Debug=debug", Need.RECONFIGURE, "SlurmctldDebug: info -> debug"),
+        (
+            "6817",
+            "6818",
+            Need.RESTART,
+            "SlurmctldPort: 6817 -> 6818 (slurmctld keeps the ports that it listens on)",
+        ),
+        ("CPUs=4", "CPUs=4 Feature=a", Need.RECONFIGURE, "node n[1-3]: feature not set -> a"),
+        ("CPUs=4", "CPUs=4 Port=7", Need.RESTART_ALL, ""),
+        ("Name=c\n", "Name=d\n", Need.BY_HAND, ""),
+        ("Nodes=n1", "Nodes=n2", Need.RECONFIGURE, "partition batch: nodes n1 -> n2"),
+    ],
+)
+def test_each_change_has_its_need_and_its_words(before: str, after: str, need: Need, line: str) -> None:
+    made = planned(BASE.replace(before, after))
+    assert made.need is need
+    assert line in made.lines() or not line
+
+
+def test_the_greatest_need_counts() -> None:
+    made = planned(BASE.replace("6817", "6818").replace("info", "debug"))
+    assert made.need is Need.RESTART
+    assert made.lines()[-1] == "needs: a restart of slurmctld, then scontrol reconfigure"
+
+
+def test_jobs_of_a_partition_or_a_node_that_goes_are_told() -> None:
+    jobs = (
+        Job("1", frozenset({"batch"})),
+        Job("2", frozenset({"main"}), frozenset({"n3"})),
+        Job("3", frozenset({"main"}), frozenset({"n2"})),
+        Job("4", frozenset({"main", "batch"})),
+    )
+    without = BASE.replace("n[1-3]", "n[1-2]").replace("PartitionName=batch Nodes=n1\n", "")
+    assert planned(without, *jobs).jobs == ("1", "2", "4")
+    assert "would end jobs: 1, 2, 4" in planned(without, *jobs).lines()
+
+
+def test_another_size_of_a_node_ends_its_jobs_and_another_feature_does_not() -> None:
+    job = Job("1", frozenset({"main"}), frozenset({"n1"}))
+    assert planned(BASE.replace("CPUs=4", "CPUs=8"), job).jobs == ("1",)
+    assert planned(BASE.replace("CPUs=4", "CPUs=4 Feature=x"), job).jobs == ()
+
+
+def test_files_beside_slurm_conf_count() -> None:
+    before = configuration(BASE, **{"gres.conf": b"a", "old.lua": b"", "slurm.key": b"1"})
+    after = configuration(BASE, **{"gres.conf": b"b", "new.yaml": b"", "slurm.key": b"1"})
+    assert plan(before, after, ()).lines()[:3] == [
+        "gres.conf: has other content",
+        "new.yaml: is new",
+        "old.lua: is removed",
+    ]
+    other = configuration(BASE, **{"slurm.key": b"2"})
+    assert plan(configuration(BASE, **{"slurm.key": b"1"}), other, ()).need is Need.BY_HAND
+    assert plan(configuration(BASE), other, ()).need is Need.RECONFIGURE
+
+
+def test_every_row_names_its_source() -> None:
+    assert all(row.source and row.why and key == key.lower() for key, row in TABLE.items())

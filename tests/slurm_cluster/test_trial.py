@@ -1,0 +1,185 @@
+"""Wrong configurations, tried by the slurmctld of each release: none of them counts as right.
+
+How slurmctld takes each (`ends` or goes on) is measured here too, as docs/slurm-configuration.md has it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from deploy.local.spec import DEBIAN_SUITES
+from slurm_cluster.configuration.configurer import Configurer, Places
+from slurm_cluster.configuration.controller import Controller
+from slurm_cluster.configuration.folders import File, write
+from tests.slurm_cluster.slurm import on_path, put_slurmctld, tree_of
+
+pytestmark = pytest.mark.real
+
+BASE = f"""\
+ClusterName=c
+SlurmctldHost={socket.gethostname()}
+SlurmUser=slurm
+AuthType=auth/slurm
+AuthInfo=use_client_ids
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key=/etc/slurm/jwt_hs256.key
+CredType=cred/slurm
+StateSaveLocation=/var/spool/slurmctld
+SlurmdSpoolDir=/var/spool/slurmd
+ProctrackType=proctrack/linuxproc
+SelectType=select/cons_tres
+GresTypes=gpu
+SlurmctldParameters=enable_configless
+MaxNodeCount=1000
+KillWait=30
+NodeSet=dynamic Feature=dynamic
+NodeName=n[1-4] CPUs=4 RealMemory=1000 Gres=gpu:2
+PartitionName=main Nodes=ALL Default=YES
+"""
+OTHERS = {"cgroup.conf": b"CgroupPlugin=disabled\n"}
+WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
+    "a key that there is not": ("KillWait=30", "KilWait=30", {}, "KilWait"),
+    "a number that is none": ("KillWait=30", "KillWait=soon", {}, "KillWait"),
+    "a line of no form": ("KillWait=30", "Kill Wait 30", {}, "Kill"),
+    "a plugin that there is not": ("select/cons_tres", "select/cons", {}, "select/cons"),
+    "an option that there is not": ("KillWait=30", "PreemptMode=SOMETIMES", {}, "PreemptMode"),
+    "a node that there is not": ("Nodes=ALL", "Nodes=n1,gone", {}, "gone"),
+    "a key of a partition": ("Default=YES", "Defalut=YES", {}, "Defalut"),
+    "a value of a partition": ("Default=YES", "Default=YES State=BROKEN", {}, "BROKEN"),
+    "a time of a partition": ("Default=YES", "Default=YES MaxTime=longish", {}, "MaxTime"),
+    "a partition twice": (
+        "PartitionName=main",
+        "PartitionName=main Nodes=n1\nPartitionName=main",
+        {},
+        "main",
+    ),
+    "a node twice": ("NodeName=n[1-4]", "NodeName=n2 CPUs=1\nNodeName=n[1-4]", {}, "n2"),
+    "a key of a node": ("CPUs=4", "CPU=4", {}, "CPU"),
+    "a GRES without its type": ("GresTypes=gpu\n", "", {}, "gpu"),
+    "a scheduler's parameter": (
+        "KillWait=30",
+        "SchedulerParameters=bf_interval=often",
+        {},
+        "bf_interval",
+    ),
+    "an included file that there is not": ("KillWait=30", "Include nodes.conf", {}, "nodes.conf"),
+    "a key of cgroup.conf": ("", "", {"cgroup.conf": b"CgroupPlugins=disabled\n"}, "CgroupPlugins"),
+    "a node of topology.conf": (
+        "KillWait=30",
+        "TopologyPlugin=topology/tree",
+        {"topology.conf": b"SwitchName=s Nodes=n[1-9]\n"},
+        "n",
+    ),
+    "no topology.conf": ("KillWait=30", "TopologyPlugin=topology/tree", {}, "topology"),
+    "Lua that is none": (
+        "KillWait=30",
+        "JobSubmitPlugins=lua",
+        {"job_submit.lua": b"function (\n"},
+        "lua",
+    ),
+    "Lua without its functions": (
+        "KillWait=30",
+        "JobSubmitPlugins=lua",
+        {"job_submit.lua": b"x = 1\n"},
+        "lua",
+    ),
+    "keys that are none": ("", "", {"slurm.jwks": b"{"}, "jwks"),
+    "no key of JWT": ("jwt_hs256.key", "other.key", {}, "other.key"),
+    "memory twice enforced": ("KillWait=30", "KillWait=-30", {}, "KillWait"),
+}
+
+
+@pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
+def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("programs")
+    put_slurmctld(folder, tree_of(request.param))
+    with on_path(folder):
+        yield folder
+
+
+def configurer(tmp_path: Path, conf: str, others: Mapping[str, bytes]) -> Configurer:
+    """One that looks for these files, and has run none yet."""
+    places = Places(
+        tmp_path / "wanted",
+        Path("/etc/slurm"),
+        tmp_path / "kept",
+        (tmp_path / "keys",),
+        tmp_path / "state",
+    )
+    files = {"slurm.conf": conf.encode(), **OTHERS, **others}
+    write(places.wanted, {name: File(content) for name, content in files.items()})
+    keys = {"slurm.key": File(b"k" * 64, secret=True), "jwt_hs256.key": File(b"j" * 64, secret=True)}
+    write(tmp_path / "keys", keys)
+    return Configurer(places, Controller(1.0))
+
+
+def problems(tmp_path: Path, conf: str, others: Mapping[str, bytes] = {}) -> list[str]:
+    return configurer(tmp_path, conf, others).plan()[1]
+
+
+def test_a_right_configuration_is_right(programs: Path, tmp_path: Path) -> None:
+    assert problems(tmp_path, BASE) == []
+
+
+@pytest.mark.parametrize("name", list(WRONG))
+def test_a_wrong_configuration_is_refused_in_slurmctlds_words(
+    programs: Path, tmp_path: Path, name: str
+) -> None:
+    before, after, others, words = WRONG[name]
+    assert before in BASE
+    found = problems(tmp_path, BASE.replace(before, after, 1) if before else BASE, others)
+    assert any(words.lower() in problem.lower() for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("NodeName=n[1-4] CPUs=4 RealMemory=1000 Gres=gpu:2\n", ""),
+        (" Default=YES", ""),
+        ("KillWait=30", "PriorityType=priority/multifactor\nPriorityWeightFairshare=100"),
+        (
+            "KillWait=30",
+            "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageEnforce=qos",
+        ),
+        (
+            "KillWait=30",
+            "SuspendTime=60\nSuspendProgram=/usr/bin/suspend\nResumeProgram=/usr/bin/resume",
+        ),
+        ("KillWait=30", "PrologSlurmctld=/etc/slurm/prolog.sh\nMailProg=/usr/bin/mail"),
+        ("KillWait=30", "SlurmctldLogFile=/var/log/slurm/slurmctld.log\nSlurmctldDebug=debug3"),
+        ("NodeName=n[1-4]", "NodeName=n[1-4] NodeAddr=10.255.0.[1-4] NodeHostname=h[1-4] Port=6818"),
+        ("KillWait=30", "TopologyPlugin=topology/flat"),
+    ],
+)
+def test_right_ones_of_many_kinds_are_right(
+    programs: Path, tmp_path: Path, before: str, after: str
+) -> None:
+    assert before in BASE
+    assert problems(tmp_path, BASE.replace(before, after, 1)) == []
+
+
+def test_nothing_is_left_of_a_trial(programs: Path, tmp_path: Path) -> None:
+    before = set(Path("/tmp").glob("slurm-trial-*"))
+    assert problems(tmp_path, BASE) == []
+    assert set(Path("/tmp").glob("slurm-trial-*")) <= before
+    assert running(os.fspath(tmp_path)) == ""
+
+
+def running(argument: str) -> str:
+    """The processes whose arguments name that."""
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return "".join(
+        line for line in shown.stdout.splitlines() if argument in line and "slurmctld" in line
+    )
+
+
+def test_a_configuration_without_slurm_conf_is_refused(tmp_path: Path) -> None:
+    looks = configurer(tmp_path, BASE, {})
+    (tmp_path / "wanted/slurm.conf").unlink()
+    assert looks.plan()[1] == [f"there is no slurm.conf in {tmp_path}/wanted"]

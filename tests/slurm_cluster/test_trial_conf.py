@@ -1,0 +1,127 @@
+"""The throw-away slurmctld's slurm.conf: nothing in it leads to what runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_cluster.configuration.slurm_conf import SlurmConf, parse
+from slurm_cluster.configuration.trial_conf import Place, trial_text, untried
+
+TEXT = """\
+ClusterName=c
+SlurmctldHost=ctl-0(10.0.0.5)
+SlurmctldHost=ctl-1
+SlurmctldPort=6817
+SlurmUser=slurm
+StateSaveLocation=/var/spool/slurmctld
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmctldParameters=enable_configless,reconfig_on_restart,idle_on_node_suspend
+SlurmctldPrimaryOnProg=/usr/bin/move-address
+SuspendProgram=/usr/bin/suspend
+MailProg=/usr/bin/mail
+AuthInfo=use_client_ids
+AuthAltParameters=jwt_key=/etc/slurm/jwt_hs256.key
+CommunicationParameters=block_null_hash
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=slurmdbd
+AccountingStoragePort=6819
+AccountingStorageEnforce=qos
+AccountingStorageTRES=gres/gpu,gres/new
+JobCompType=jobcomp/mysql
+KillWait=30
+NodeName=n[1-9] NodeAddr=10.1.0.[1-9] NodeHostname=h[1-9] Port=6818 CPUs=4
+PartitionName=main Nodes=ALL QOS=part AllowAccounts=a
+Kill Wait=30
+"""
+
+
+def place(tmp_path: Path, *, with_database: bool, user: str = "") -> Place:
+    return Place(
+        tmp_path, "ctl-0", 4001, 4002, Path("/etc/slurm"), with_database, frozenset({"gres/gpu"}), user
+    )
+
+
+def conf(text: str = TEXT) -> SlurmConf:
+    return parse(text, lambda path: path)
+
+
+def reread(text: str) -> SlurmConf:
+    return parse(text, lambda path: path)
+
+
+def test_it_has_its_own_addresses_ports_state_and_files(tmp_path: Path) -> None:
+    settings = reread(trial_text(conf(), place(tmp_path, with_database=False))).settings()
+    own = {
+        "slurmctldhost": ("ctl-0(127.0.0.1)",),
+        "slurmctldport": ("4001",),
+        "statesavelocation": (f"{tmp_path}/state",),
+        "slurmctldpidfile": (f"{tmp_path}/slurmctld.pid",),
+        "authinfo": ("use_client_ids,disable_sack",),
+        "communicationparameters": ("block_null_hash,NoCtldInAddrAny",),
+        "authaltparameters": (f"jwt_key={tmp_path}/etc/jwt_hs256.key",),
+        "slurmctldparameters": ("enable_configless,idle_on_node_suspend",),
+        "clustername": ("c",),
+    }
+    assert settings.items() >= own.items()
+
+
+def test_it_runs_no_program_and_writes_to_no_other_server(tmp_path: Path) -> None:
+    settings = reread(trial_text(conf(), place(tmp_path, with_database=True))).settings()
+    assert "slurmctldprimaryonprog" not in settings
+    assert settings["suspendprogram"] == settings["mailprog"] == ("/bin/true",)
+    assert settings["jobcomptype"] == ("jobcomp/none",)
+    assert (settings["accountingstoragehost"], settings["accountingstorageport"]) == (
+        ("127.0.0.1",),
+        ("4002",),
+    )
+
+
+def test_it_reaches_no_node(tmp_path: Path) -> None:
+    nodes = reread(trial_text(conf(), place(tmp_path, with_database=True))).nodes()
+    assert nodes["n1"] == {"cpus": "4", "nodeaddr": "127.0.0.1", "port": "4002"}
+    assert len(nodes) == 9
+
+
+def test_with_what_is_known_of_slurmdbd_its_names_are_tried(tmp_path: Path) -> None:
+    text = reread(trial_text(conf(), place(tmp_path, with_database=True)))
+    assert text.partitions()["main"] == {"nodes": "ALL", "qos": "part", "allowaccounts": "a"}
+    assert text.settings()["accountingstorageenforce"] == ("qos",)
+    assert text.settings()["accountingstoragetres"] == ("gres/gpu",)
+
+
+def test_without_it_slurmdbd_is_left_out(tmp_path: Path) -> None:
+    text = reread(trial_text(conf(), place(tmp_path, with_database=False)))
+    assert text.partitions()["main"] == {"nodes": "ALL"}
+    assert not [key for key in text.settings() if key.startswith("accountingstorage")]
+
+
+def test_a_line_that_cannot_be_read_is_left_to_slurmctld(tmp_path: Path) -> None:
+    assert "\nKill Wait=30\n" in trial_text(conf(), place(tmp_path, with_database=False))
+
+
+def test_slurm_user_is_replaced_for_root_alone(tmp_path: Path) -> None:
+    as_root = reread(trial_text(conf(), place(tmp_path, with_database=False, user="root")))
+    assert as_root.settings()["slurmuser"] == ("root",)
+    as_itself = reread(trial_text(conf(), place(tmp_path, with_database=False)))
+    assert as_itself.settings()["slurmuser"] == ("slurm",)
+
+
+def test_what_is_replaced_is_looked_at_without_slurmctld() -> None:
+    assert untried(conf(), "ctl-0") == []
+    assert untried(conf(), "ctl-1.slurm.svc") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("ctl-", "other-", "SlurmctldHost"),
+        ("SlurmctldPort=6817", "SlurmctldPort=68170", "SlurmctldPort=68170 is no port"),
+        ("accounting_storage/slurmdbd", "accounting_storage/mysql", "accounting_storage/slurmdbd"),
+        ("gres/new", "gers/new", "AccountingStorageTRES=gers/new is no TRES"),
+    ],
+)
+def test_each_of_it_is_refused_by_its_name(before: str, after: str, words: str) -> None:
+    (problem,) = untried(conf(TEXT.replace(before, after)), "ctl-0")
+    assert words in problem
