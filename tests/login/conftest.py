@@ -14,7 +14,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.ports import lease_ports
 from deploy.local.spec import ClusterSpec
 from tests.login.client import KeyPair, key_pair
-from tests.login.directory_server import DirectoryServer, Person, serving
+from tests.login.directory_server import PORTS, DirectoryServer, Person, serving
 from tests.login.login_pod import LoginPod, World
 
 RELEASE = "26.05"
@@ -44,10 +44,10 @@ def directory(
     tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA, carol: Person
 ) -> Iterator[DirectoryServer]:
     """slapd, with carol, who is in the group science."""
-    lease = lease_ports(["slapd"])
+    lease = lease_ports(PORTS)
     try:
         folder = tmp_path_factory.mktemp("slapd")
-        with serving(folder, lease.ports["slapd"], authority) as server:
+        with serving(folder, lease.ports, authority) as server:
             server.add(carol)
             server.add_group("science", 6001, "carol")
             yield server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from tests.login.pod import eventually
 HOST = "ldap.example.com"
 """Of 127.0.0.1. libldap takes localhost for this machine's own name."""
 BASE = "dc=example,dc=com"
+PORTS = ("ldap", "ldaps")
+"""What the server listens at."""
 READER = f"cn=reader,{BASE}"
 READER_PASSWORD = 'reads # all "of" it'
 _ADMIN = f"cn=admin,{BASE}"
@@ -93,11 +95,12 @@ class Person:
 class DirectoryServer:
     """slapd, and what it knows. It listens on 127.0.0.1, and its certificate is HOST's."""
 
-    def __init__(self, folder: Path, port: int, authority: trustme.CA) -> None:
-        """`folder` is empty."""
-        self.uri = f"ldap://{HOST}:{port}"
+    def __init__(self, folder: Path, ports: Mapping[str, int], authority: trustme.CA) -> None:
+        """`folder` is empty. `ports` are of PORTS."""
+        self.uri = f"ldap://{HOST}:{ports['ldap']}"
         """With StartTLS."""
-        self._port = port
+        self.tls_uri = f"ldaps://{HOST}:{ports['ldaps']}"
+        self._ports = ports
         self._folder = folder
         self._tree = _tree()
         self._process: subprocess.Popen[bytes] | None = None
@@ -112,12 +115,13 @@ class DirectoryServer:
 
     def start(self) -> None:
         """Returns when it serves."""
-        command = ["/usr/sbin/slapd", "-f", "/srv/slapd.conf", "-h", f"ldap://127.0.0.1:{self._port}/"]
+        listeners = " ".join(f"{scheme}://127.0.0.1:{self._ports[scheme]}/" for scheme in PORTS)
+        command = ["/usr/sbin/slapd", "-f", "/srv/slapd.conf", "-h", listeners]
         with (self._folder / "slapd.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._inside(*command, "-d", "stats"), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        eventually(lambda: accepts_connections(self._port), "slapd does not serve")
+        eventually(lambda: accepts_connections(self._ports["ldap"]), "slapd does not serve")
 
     def stop(self) -> None:
         """By kill -9."""
@@ -170,9 +174,9 @@ class DirectoryServer:
 
 
 @contextmanager
-def serving(folder: Path, port: int, authority: trustme.CA) -> Iterator[DirectoryServer]:
+def serving(folder: Path, ports: Mapping[str, int], authority: trustme.CA) -> Iterator[DirectoryServer]:
     """A server, which ends with the block."""
-    server = DirectoryServer(folder, port, authority)
+    server = DirectoryServer(folder, ports, authority)
     server.start()
     try:
         yield server

@@ -57,6 +57,7 @@ class LoginPod:
         is whom sssd trusts, if not the directory's own; `capabilities` are the container login's, if not
         the chart's."""
         folder.mkdir(parents=True)
+        trusted = authority or world.authority
         lease = lease_ports(["ssh"])
         port = lease.ports["ssh"]
         keys = host_keys(folder / "host-keys")
@@ -65,7 +66,10 @@ class LoginPod:
         given = Given(
             chart=chart,
             images={name: files_of(name, world.slurm.spec.release) for name in ("login", "sssd")},
-            secrets=_secrets(world, authority or world.authority, keys),
+            secrets={
+                **secrets_of(World(world.directory, trusted, world.slurm)),
+                "login-host-keys": keys,
+            },
             claims={"homes": world.slurm.directory / "home"},
             hosts=[HOST],
         )
@@ -118,15 +122,14 @@ def _values(world: World, port: int) -> dict[str, Any]:
     }
 
 
-def _secrets(
-    world: World, authority: trustme.CA, keys: Mapping[str, bytes]
-) -> dict[str, Mapping[str, bytes]]:
-    key = world.slurm.directory / "slurm/etc/slurm.key"
+def secrets_of(world: World) -> dict[str, Mapping[str, bytes]]:
+    """The Secrets that Pods of Slurm need."""
+    etc = world.slurm.directory / "slurm/etc"
     return {
-        "slurm-key": {"slurm.key": key.read_bytes()},
-        "login-host-keys": keys,
+        "slurm-key": {"slurm.key": (etc / "slurm.key").read_bytes()},
+        "slurm-jwt": {"jwt_hs256.key": (etc / "jwt_hs256.key").read_bytes()},
         "ldap-reader": {"password": READER_PASSWORD.encode()},
-        "ldap-ca": {"ca.crt": authority.cert_pem.bytes()},
+        "ldap-ca": {"ca.crt": world.authority.cert_pem.bytes()},
     }
 
 
