@@ -15,6 +15,7 @@ from deploy.local import debian
 from deploy.local.cache import build_once, recipe_hash, trees_folder
 from deploy.local.components import accepts_connections
 from deploy.local.progress import silent
+from tests.login.client import KeyPair
 from tests.login.pod import eventually
 
 HOST = "ldap.example.com"
@@ -90,6 +91,12 @@ class Person:
     password: str
     key: str = ""
     """A line of authorized_keys."""
+
+
+def one_of_each(name: str, uid: int, release: str, key: KeyPair) -> Person:
+    """A user for the tests of a release of Slurm: the directory is one for all of them."""
+    number = int(release[:2])
+    return Person(name=f"{name}-{number}", uid=uid + number, password=f"{name}'s", key=key.public)
 
 
 class DirectoryServer:

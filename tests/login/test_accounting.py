@@ -10,19 +10,27 @@ import trustme
 
 from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.login.client import KeyPair, key_pair
-from tests.login.conftest import CONFIGLESS, RELEASE
-from tests.login.directory_server import DirectoryServer, Person
+from tests.login.conftest import CONFIGLESS
+from tests.login.directory_server import DirectoryServer, one_of_each
 from tests.login.login_pod import LoginPod, World
 from tests.login.pod import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 
+@pytest.fixture(scope="module", params=DEBIAN_SUITES)
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
 def login(
-    directory: DirectoryServer, authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+    release: str,
+    directory: DirectoryServer,
+    authority: trustme.CA,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[LoginPod]:
     """Before a Slurm that lets in nobody without an association; carol has one."""
     spec = ClusterSpec(
@@ -30,7 +38,7 @@ def login(
         kubernetes=False,
         extender=False,
         accounting=True,
-        release=RELEASE,
+        release=release,
         slurm_conf=(CONFIGLESS,),
     )
     with Cluster.up(spec, tmp_path_factory.mktemp("slurm")) as slurm:
@@ -54,9 +62,10 @@ def test_a_user_with_an_association_runs_jobs_and_sees_their_records(
 
 
 def test_a_user_without_an_association_runs_none(
-    login: LoginPod, directory: DirectoryServer, tmp_path: Path
+    login: LoginPod, directory: DirectoryServer, release: str, tmp_path: Path
 ) -> None:
     key = key_pair(tmp_path, "quentin")
-    directory.add(Person(name="quentin", uid=5060, password="quentin's", key=key.public))
-    done = login.client.by_key("quentin", key, "sbatch --parsable --wrap=true")
+    quentin = one_of_each("quentin", 5200, release, key)
+    directory.add(quentin)
+    done = login.client.by_key(quentin.name, key, "sbatch --parsable --wrap=true")
     assert "Invalid account or account/partition combination" in done.stderr
