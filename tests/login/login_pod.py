@@ -127,7 +127,7 @@ def secrets_of(world: World) -> dict[str, Mapping[str, bytes]]:
     etc = world.slurm.directory / "slurm/etc"
     return {
         "slurm-key": {"slurm.key": (etc / "slurm.key").read_bytes()},
-        "slurm-jwt": {"jwt_hs256.key": (etc / "jwt_hs256.key").read_bytes()},
+        "slurm-jwt-key": {"jwt_hs256.key": (etc / "jwt_hs256.key").read_bytes()},
         "ldap-reader": {"password": READER_PASSWORD.encode()},
         "ldap-ca": {"ca.crt": world.authority.cert_pem.bytes()},
     }
