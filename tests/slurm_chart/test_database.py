@@ -13,18 +13,20 @@ from deploy.images.archive import Archive
 from deploy.images.builder import Builder, Choice
 from deploy.images.image import image
 from deploy.local.progress import silent
-from tests.slurm_chart.pods import Machine, Pod, eventually, machine, secret
+from deploy.local.spec import DEFAULT_RELEASE
+from tests.slurm_chart.pods import Pod, eventually, machine, secret
 from tests.slurm_chart.rendering import rendered
+from tests.slurm_chart.slurm import SLURM_UID, Slurm, tree
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
-MYSQL_UID, SLURM_UID = 64032, 64030
+MYSQL_UID = 64032
 
 
 @dataclass
 class Database:
-    """MariaDB, the CronJob that dumps it, and slurmdbd."""
+    """MariaDB, the CronJob that dumps it, slurmdbd, and a slurmctld."""
 
-    machine: Machine
+    slurm: Slurm
     mariadb: Pod
     backup: Pod
     slurmdbd: Pod
@@ -35,8 +37,13 @@ class Database:
             lambda: "ready for connections" in self.mariadb.log.read_text(), "MariaDB serves", 120
         )
         self.slurmdbd.init("configure")
+        self.start_slurmdbd()
+
+    def start_slurmdbd(self) -> None:
         self.slurmdbd.start("slurmdbd")
-        eventually(lambda: "cluster" in self.accounts(), "slurmdbd serves", 120)
+        if self.slurm.controllers[0].running is None:
+            self.slurm.start()
+        eventually(lambda: "root" in self.accounts(), "slurmdbd serves", 120)
 
     def stop(self) -> None:
         self.slurmdbd.kill("slurmdbd")
@@ -44,14 +51,11 @@ class Database:
         self.mariadb.log.unlink()
 
     def accounts(self) -> str:
-        """What sacctmgr says, asked where slurmdbd is."""
-        try:
-            return "cluster: " + self.slurmdbd.run("slurmdbd", *ASK)
-        except AssertionError:
-            return ""
+        """What sacctmgr says, asked where slurmctld is."""
+        return self.slurm.ask(*ASK)
 
     def add(self, account: str) -> None:
-        self.slurmdbd.run("slurmdbd", "sacctmgr", "-i", "add", "account", account)
+        assert account in self.slurm.ask("sacctmgr", "-i", "add", "account", account)
 
 
 ASK = ("sacctmgr", "--noheader", "--parsable2", "show", "account", "format=Account")
@@ -72,12 +76,12 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def database(trees: dict[str, Path], tmp_path: Path) -> Iterator[Database]:
     chart = rendered({})
     password = secrets.token_hex(32).encode()
-    keys = {name: secrets.token_bytes(64) for name in ("slurm.key", "jwt_hs256.key")}
     config = tmp_path / "config"
     config.mkdir()
     for name, kind in (("slurmdbd.conf", "slurmdbd-config"), ("mariadb.cnf", "mariadb")):
         (config / name).write_text(chart.find("ConfigMap", kind)["data"][name])
-    with machine(tmp_path, trees["slurmdbd"]) as where:
+    with machine(tmp_path, tree(DEFAULT_RELEASE)) as where:
+        slurm = Slurm(where, chart)
         of_mysql = secret(tmp_path / "mysql-password", MYSQL_UID, {"password": password})
         mariadb = Pod.of(
             where, chart, ("StatefulSet", "mariadb"), "mariadb", options=config, database=of_mysql
@@ -91,9 +95,10 @@ def database(trees: dict[str, Path], tmp_path: Path) -> Iterator[Database]:
             "slurmdbd",
             wanted=config,
             database=secret(tmp_path / "slurm-password", SLURM_UID, {"password": password}),
-            keys=secret(tmp_path / "keys", SLURM_UID, keys),
+            keys=secret(tmp_path / "keys", SLURM_UID, slurm.keys),
         )
-        yield Database(where, mariadb, backup, slurmdbd)
+        slurmdbd.tree = trees["slurmdbd"]
+        yield Database(slurm, mariadb, backup, slurmdbd)
 
 
 def test_what_is_recorded_outlives_both_and_comes_back_of_a_dump(database: Database) -> None:
@@ -108,8 +113,7 @@ def test_what_is_recorded_outlives_both_and_comes_back_of_a_dump(database: Datab
     database.slurmdbd.kill("slurmdbd")
     said = database.backup.run("mariadb-backup", "database-restore", *_arguments(database))
     assert "restored" in said
-    database.slurmdbd.start("slurmdbd")
-    eventually(lambda: "cluster" in database.accounts(), "slurmdbd serves again", 120)
+    database.start_slurmdbd()
     assert "before" in database.accounts()
     assert "after" not in database.accounts()
 

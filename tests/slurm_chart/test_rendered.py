@@ -54,7 +54,7 @@ def test_the_pods_are_let_into_a_restricted_namespace(release_cluster: Cluster, 
             continue
         metadata = {"name": "p", "namespace": "restricted"}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        spec.pop("serviceAccountName", None)
+        spec["serviceAccountName"] = "default"
         try:
             release_cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
         except ClusterError as error:
