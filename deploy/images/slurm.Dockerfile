@@ -114,7 +114,7 @@ ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
 ARG MORE=
 RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash coreutils curl dash findutils \
-        gawk grep gzip hostname less libnss-extrausers libpam-modules ncurses-base openssh-client \
+        gawk grep gzip hostname less libc-bin libnss-extrausers libpam-modules ncurses-base openssh-client \
         openssh-server procps sackd sed slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin tar \
         util-linux vim-tiny $MORE && \
     cat passwd >>/image/etc/passwd && cat group >>/image/etc/group && \
@@ -128,6 +128,7 @@ RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bas
 COPY --from=sssd-client /client /image
 COPY deploy/login /image/usr/libexec/slurm-login
 RUN mv /image/usr/libexec/slurm-login/pam.sshd /image/etc/pam.d/sshd && \
+    printf '%s required pam_deny.so\n' auth account password session >/image/etc/pam.d/other && \
     rm /image/usr/libexec/slurm-login/start-sssd && \
     debian-packages users /image && debian-packages finish /image
 

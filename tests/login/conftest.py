@@ -12,12 +12,11 @@ import trustme
 
 from deploy.local.cluster import Cluster
 from deploy.local.ports import lease_ports
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
 from tests.login.client import KeyPair, key_pair
-from tests.login.directory_server import DirectoryServer, Person, serving
+from tests.login.directory_server import PORTS, DirectoryServer, Person, serving
 from tests.login.login_pod import LoginPod, World
 
-RELEASE = "26.05"
 CONFIGLESS = "SlurmctldParameters=conmgr_threads=2,enable_configless"
 
 StartLogin = Callable[..., LoginPod]
@@ -44,10 +43,10 @@ def directory(
     tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA, carol: Person
 ) -> Iterator[DirectoryServer]:
     """slapd, with carol, who is in the group science."""
-    lease = lease_ports(["slapd"])
+    lease = lease_ports(PORTS)
     try:
         folder = tmp_path_factory.mktemp("slapd")
-        with serving(folder, lease.ports["slapd"], authority) as server:
+        with serving(folder, lease.ports, authority) as server:
             server.add(carol)
             server.add_group("science", 6001, "carol")
             yield server
@@ -55,17 +54,23 @@ def directory(
         lease.close()
 
 
-@pytest.fixture(scope="session")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def release() -> str:
+    """Of Slurm, and of the image login."""
+    return DEFAULT_RELEASE
+
+
+@pytest.fixture(scope="module")
+def slurm(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One node. Neither slurmctld nor slurmd knows a user of the directory."""
     spec = ClusterSpec(
-        nodes=1, kubernetes=False, extender=False, release=RELEASE, slurm_conf=(CONFIGLESS,)
+        nodes=1, kubernetes=False, extender=False, release=release, slurm_conf=(CONFIGLESS,)
     )
     with Cluster.up(spec, tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def world(directory: DirectoryServer, authority: trustme.CA, slurm: Cluster) -> World:
     return World(directory, authority, slurm)
 

@@ -17,9 +17,6 @@ from pathlib import Path
 
 CAPABILITIES = {
     "CHOWN": 0,
-    "DAC_OVERRIDE": 1,
-    "FOWNER": 3,
-    "KILL": 5,
     "SETGID": 6,
     "SETUID": 7,
     "SYS_CHROOT": 18,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,14 @@ from deploy.local import debian
 from deploy.local.cache import build_once, recipe_hash, trees_folder
 from deploy.local.components import accepts_connections
 from deploy.local.progress import silent
+from tests.login.client import KeyPair
 from tests.login.pod import eventually
 
+HOST = "ldap.example.com"
+"""Of 127.0.0.1. libldap takes localhost for this machine's own name."""
 BASE = "dc=example,dc=com"
+PORTS = ("ldap", "ldaps")
+"""What the server listens at."""
 READER = f"cn=reader,{BASE}"
 READER_PASSWORD = 'reads # all "of" it'
 _ADMIN = f"cn=admin,{BASE}"
@@ -87,14 +93,21 @@ class Person:
     """A line of authorized_keys."""
 
 
-class DirectoryServer:
-    """slapd, and what it knows. It listens on 127.0.0.1, and its certificate is localhost's."""
+def one_of_each(name: str, uid: int, release: str, key: KeyPair) -> Person:
+    """A user for the tests of a release of Slurm: the directory is one for all of them."""
+    number = int(release[:2])
+    return Person(name=f"{name}-{number}", uid=uid + number, password=f"{name}'s", key=key.public)
 
-    def __init__(self, folder: Path, port: int, authority: trustme.CA) -> None:
-        """`folder` is empty."""
-        self.uri = f"ldap://localhost:{port}"
+
+class DirectoryServer:
+    """slapd, and what it knows. It listens on 127.0.0.1, and its certificate is HOST's."""
+
+    def __init__(self, folder: Path, ports: Mapping[str, int], authority: trustme.CA) -> None:
+        """`folder` is empty. `ports` are of PORTS."""
+        self.uri = f"ldap://{HOST}:{ports['ldap']}"
         """With StartTLS."""
-        self._port = port
+        self.tls_uri = f"ldaps://{HOST}:{ports['ldaps']}"
+        self._ports = ports
         self._folder = folder
         self._tree = _tree()
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,19 +115,20 @@ class DirectoryServer:
         (folder / "key.schema").write_text(_KEY_SCHEMA)
         (folder / "slapd.conf").write_text(_CONFIGURATION)
         authority.cert_pem.write_to_path(folder / "ca.pem")
-        certificate = authority.issue_cert("localhost")
+        certificate = authority.issue_cert(HOST, common_name=HOST)
         certificate.cert_chain_pems[0].write_to_path(folder / "server.pem")
         certificate.private_key_pem.write_to_path(folder / "server.key")
         self._run("/usr/sbin/slapadd", "-f", "/srv/slapd.conf", stdin=_ROOT)
 
     def start(self) -> None:
         """Returns when it serves."""
-        command = ["/usr/sbin/slapd", "-f", "/srv/slapd.conf", "-h", f"ldap://127.0.0.1:{self._port}/"]
+        listeners = " ".join(f"{scheme}://127.0.0.1:{self._ports[scheme]}/" for scheme in PORTS)
+        command = ["/usr/sbin/slapd", "-f", "/srv/slapd.conf", "-h", listeners]
         with (self._folder / "slapd.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._inside(*command, "-d", "stats"), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        eventually(lambda: accepts_connections(self._port), "slapd does not serve")
+        eventually(lambda: accepts_connections(self._ports["ldap"]), "slapd does not serve")
 
     def stop(self) -> None:
         """By kill -9."""
@@ -146,13 +160,17 @@ class DirectoryServer:
         return (self._folder / "slapd.log").read_text(errors="replace")
 
     def _change(self, program: str, ldif: str) -> None:
-        trust = ("/usr/bin/env", "LDAPTLS_CACERT=/srv/ca.pem")
         bind = ("-x", "-ZZ", "-H", self.uri, "-D", _ADMIN, "-w", _ADMIN_PASSWORD)
-        self._run(*trust, f"/usr/bin/{program}", *bind, stdin=ldif)
+        self._run(f"/usr/bin/{program}", *bind, stdin=ldif)
 
     def _run(self, *command: str, stdin: str) -> None:
         done = subprocess.run(
-            self._inside(*command), input=stdin, capture_output=True, text=True, check=False
+            self._inside(*command),
+            env={**os.environ, "LDAPTLS_CACERT": "/srv/ca.pem"},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
 
@@ -163,9 +181,9 @@ class DirectoryServer:
 
 
 @contextmanager
-def serving(folder: Path, port: int, authority: trustme.CA) -> Iterator[DirectoryServer]:
+def serving(folder: Path, ports: Mapping[str, int], authority: trustme.CA) -> Iterator[DirectoryServer]:
     """A server, which ends with the block."""
-    server = DirectoryServer(folder, port, authority)
+    server = DirectoryServer(folder, ports, authority)
     server.start()
     try:
         yield server
@@ -176,10 +194,11 @@ def serving(folder: Path, port: int, authority: trustme.CA) -> Iterator[Director
 def _tree() -> Path:
     def build(place: Path) -> None:
         debian.unpack(_SUITE, _PACKAGES, place)
+        (place / "srv").mkdir()
         (place / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
-        (place / "etc/hosts").write_text("127.0.0.1 localhost\n")
+        (place / "etc/hosts").write_text(f"127.0.0.1 localhost {HOST}\n")
 
-    key = recipe_hash(Path(__file__).read_bytes(), Path(debian.__file__).read_bytes())
+    key = recipe_hash(repr(_PACKAGES).encode(), Path(debian.__file__).read_bytes())
     return build_once(trees_folder() / f"slapd-{_SUITE}-{key}", build, silent)
 
 

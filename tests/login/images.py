@@ -10,12 +10,8 @@ from deploy.images.image import image
 from deploy.local.cache import build_once, trees_folder
 from deploy.local.progress import silent
 
-# A container runtime makes these for each container. Here all are on loopback.
-_OF_THE_RUNTIME = {
-    "etc/hosts": "127.0.0.1 localhost\n",
-    "etc/hostname": "login\n",
-    "etc/resolv.conf": "",
-}
+# Kubelet gives each container its own.
+_OF_KUBELET = ("etc/hosts", "etc/resolv.conf")
 
 
 def files_of(name: str, release: str) -> Path:
@@ -27,8 +23,8 @@ def files_of(name: str, release: str) -> Path:
     def unpack(place: Path) -> None:
         place.mkdir()
         Archive(built.archive).unpack(place)
-        for path, text in _OF_THE_RUNTIME.items():
-            (place / path).write_text(text)
+        for path in _OF_KUBELET:
+            (place / path).touch()
 
     digest = built.digest.removeprefix("sha256:")[:12]
     return build_once(trees_folder() / f"files-{name}-{release}-{digest}", unpack, silent)

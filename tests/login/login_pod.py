@@ -15,11 +15,13 @@ from deploy.local.components import accepts_connections
 from deploy.local.ports import lease_ports
 from tests.login.chart import pod_of, rendered
 from tests.login.client import Client, host_keys
-from tests.login.directory_server import BASE, READER, READER_PASSWORD, DirectoryServer
+from tests.login.directory_server import BASE, HOST, READER, READER_PASSWORD, DirectoryServer
 from tests.login.images import files_of
 from tests.login.pod import Given, Pod, ended, eventually
 
 CONTAINERS = ("sssd", "sackd", "login")
+# Here everybody comes from one address: it must not be closed after a wrong password.
+_SSHD = {"ListenAddress": "127.0.0.1", "PerSourcePenalties": False}
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class LoginPod:
         is whom sssd trusts, if not the directory's own; `capabilities` are the container login's, if not
         the chart's."""
         folder.mkdir(parents=True)
+        trusted = authority or world.authority
         lease = lease_ports(["ssh"])
         port = lease.ports["ssh"]
         keys = host_keys(folder / "host-keys")
@@ -63,8 +66,12 @@ class LoginPod:
         given = Given(
             chart=chart,
             images={name: files_of(name, world.slurm.spec.release) for name in ("login", "sssd")},
-            secrets=_secrets(world, authority or world.authority, keys),
+            secrets={
+                **secrets_of(World(world.directory, trusted, world.slurm)),
+                "login-host-keys": keys,
+            },
             claims={"homes": world.slurm.directory / "home"},
+            hosts=[HOST],
         )
         try:
             with ended(Pod(pod_of(chart, "Deployment", "login"), given, folder)) as pod:
@@ -102,7 +109,7 @@ class LoginPod:
 
 def _values(world: World, port: int) -> dict[str, Any]:
     return {
-        "login": {"port": port, "sshd": {"options": {"ListenAddress": "127.0.0.1"}}},
+        "login": {"port": port, "sshd": {"options": _SSHD}},
         "directory": {
             "preset": "openldap",
             "uris": [world.directory.uri],
@@ -115,15 +122,14 @@ def _values(world: World, port: int) -> dict[str, Any]:
     }
 
 
-def _secrets(
-    world: World, authority: trustme.CA, keys: Mapping[str, bytes]
-) -> dict[str, Mapping[str, bytes]]:
-    key = world.slurm.directory / "slurm/etc/slurm.key"
+def secrets_of(world: World) -> dict[str, Mapping[str, bytes]]:
+    """The Secrets that Pods of Slurm need."""
+    etc = world.slurm.directory / "slurm/etc"
     return {
-        "slurm-key": {"slurm.key": key.read_bytes()},
-        "login-host-keys": keys,
+        "slurm-key": {"slurm.key": (etc / "slurm.key").read_bytes()},
+        "slurm-jwt-key": {"jwt_hs256.key": (etc / "jwt_hs256.key").read_bytes()},
         "ldap-reader": {"password": READER_PASSWORD.encode()},
-        "ldap-ca": {"ca.crt": authority.cert_pem.bytes()},
+        "ldap-ca": {"ca.crt": world.authority.cert_pem.bytes()},
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,13 +32,15 @@ class Given:
     secrets: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     claims: Mapping[str, Path] = field(default_factory=dict)
     """The folders of volumes, by their claims."""
+    hosts: Sequence[str] = ()
+    """Names of 127.0.0.1."""
 
 
 class Pod:
     """The containers of a Pod, by name."""
 
     def __init__(self, spec: Manifest, given: Given, folder: Path) -> None:
-        """`folder` is empty: volumes and logs are there."""
+        """Volumes and logs are in `folder`."""
         self._given = given
         self._folder = folder
         self._containers = {each["name"]: each for each in spec.get("initContainers", [])}
@@ -45,6 +48,9 @@ class Pod:
         self._user = spec.get("securityContext", {}).get("runAsUser", 0)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._volumes = {each["name"]: each for each in spec.get("volumes", [])}
+        folder.mkdir(parents=True, exist_ok=True)
+        hosts = f"127.0.0.1 localhost {socket.gethostname()} {' '.join(given.hosts)}\n"
+        (folder / "hosts").write_text(hosts)
         for name, volume in self._volumes.items():
             if "persistentVolumeClaim" not in volume:
                 self.volume(name).mkdir(parents=True)
@@ -68,7 +74,10 @@ class Pod:
             root=str(self._given.images[image]),
             argv=[*said["command"], *said.get("args", [])],
             env=_PATH | {each["name"]: each["value"] for each in said.get("env", [])},
-            mounts=[self._mount(each) for each in said["volumeMounts"]],
+            mounts=[
+                (str(self._folder / "hosts"), "/etc/hosts", False),
+                *(self._mount(each) for each in said["volumeMounts"]),
+            ],
             user=security.get("runAsUser", self._user),
             capabilities=security["capabilities"].get("add", []),
             read_only=security["readOnlyRootFilesystem"],

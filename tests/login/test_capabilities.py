@@ -14,7 +14,7 @@ from tests.login.login_pod import LoginPod
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
-GIVEN = ("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_CHROOT")
+GIVEN = ("AUDIT_WRITE", "CHOWN", "SETGID", "SETUID", "SYS_CHROOT")
 """As the chart has them."""
 
 

@@ -11,9 +11,8 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
 from tests.login.chart import pod_of, rendered, template
-from tests.login.conftest import RELEASE
 from tests.login.images import files_of
 from tests.login.pod import Given, Pod, decoded, ended
 
@@ -122,7 +121,7 @@ def test_the_host_keys_are_made_once_by_who_may_do_no_more(kubernetes: Cluster, 
     kubernetes.kubectl(
         "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": rights})
     )
-    given = Given(chart=chart, images={"login": files_of("login", RELEASE)})
+    given = Given(chart=chart, images={"login": files_of("login", DEFAULT_RELEASE)})
     made = [run_hook(kubernetes, given, tmp_path / str(number)) for number in (1, 2)]
     assert "made the Secret" in made[0][1]
     assert "is there, and stays" in made[1][1]

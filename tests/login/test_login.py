@@ -105,6 +105,14 @@ def test_a_directory_with_a_certificate_of_another_authority_is_not_believed(
     assert "BIND dn=" not in directory.said()[before:]  # no password was sent
 
 
+def test_a_directory_is_asked_over_ldaps_too(
+    start_login: StartLogin, directory: DirectoryServer, carol: Person
+) -> None:
+    login = start_login({"directory": {"uris": [directory.tls_uri]}})
+    done = login.client.by_password("carol", carol.password, "id -un")
+    assert done.stdout == "carol\n", login.pod.log("sssd")
+
+
 def test_only_the_allowed_groups_get_in(
     start_login: StartLogin, directory: DirectoryServer, carols_key: KeyPair, tmp_path: Path
 ) -> None:

@@ -142,7 +142,7 @@ offline_credentials_expiration = {{ $directory.cache.days }}
 - name: sssd-tmp
   emptyDir: {medium: Memory, sizeLimit: 16Mi}
 - name: directory
-  configMap: {name: {{ include "slurm.object" (list . "directory") }}}
+  configMap: {name: {{ include "slurm.object" (list . "slurm-directory") }}}
 {{- if $directory.bindPasswordSecret.name }}
 - name: directory-password
   secret:
@@ -179,7 +179,8 @@ runAsNonRoot: false
 {{ include "slurm.restrictedContainer" . }}
 {{- end -}}
 
-{{/* sssd, an init container that stays: the Pod's programs find it in the volume sss. */}}
+{{/* sssd, an init container that stays: the Pod's programs find it in the volume sss. They do not wait for it: what is
+wrong with the directory must not keep slurmctld from its jobs, nor users of the values from their login. */}}
 {{- define "slurm.directoryContainer" -}}
 {{- $directory := .Values.directory -}}
 {{- if ne $directory.preset "none" -}}
@@ -189,10 +190,6 @@ runAsNonRoot: false
   restartPolicy: Always
   command: [/usr/libexec/slurm-login/start-sssd]
   terminationMessagePolicy: FallbackToLogsOnError
-  startupProbe:
-    exec: {command: [test, -S, /var/lib/sss/pipes/nss]}
-    periodSeconds: 1
-    failureThreshold: 60
   resources: {{- toYaml $directory.resources | nindent 4 }}
   securityContext: {{- include "slurm.powerlessRoot" . | nindent 4 }}
   volumeMounts:
