@@ -1,7 +1,9 @@
 """Slurm's own programs (scontrol, squeue, sacctmgr), run once each for what they print."""
 
+import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 _TIMEOUT_S: Final = 60.0
@@ -15,11 +17,13 @@ class ProgramFailed(Exception):
         self.said = said
 
 
-def run(*command: str, timeout_s: float = _TIMEOUT_S) -> str:
-    """Returns what a program prints on standard output. Raises ProgramFailed."""
+def run(*command: str, timeout_s: float = _TIMEOUT_S, conf: Path | None = None) -> str:
+    """Returns what a program prints on standard output. `conf` is another slurm.conf than its own.
+    Raises ProgramFailed."""
+    environment = os.environ if conf is None else {**os.environ, "SLURM_CONF": str(conf)}
     try:
         done = subprocess.run(  # noqa: S603 -- a program of Slurm's, and arguments without a shell
-            command, capture_output=True, text=True, check=False, timeout=timeout_s
+            command, env=environment, capture_output=True, text=True, check=False, timeout=timeout_s
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ProgramFailed(command, str(error)) from error

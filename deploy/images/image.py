@@ -22,6 +22,8 @@ PACKAGES: Final = (
 )
 """The folders of the project's wheel."""
 _WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
+_PROGRAM: Final = (*_WHEEL, "deploy/slurm/slurm-extender-hook")
+"""Of each target of the Dockerfile of programs."""
 STABLE_SUITE: Final = "trixie"
 """The Debian suite of what is not Slurm's. So is sssd, parts of which are in images of Slurm: forky has
 none in November 2026."""
@@ -59,12 +61,12 @@ _DATABASE: Final = tuple(
     f"deploy/images/{name}" for name in ("mariadb-start", "database-dump", "database-restore")
 )
 IMAGES: Final = (
-    Image("extender", "python.Dockerfile", _WHEEL),
-    Image("node-agent", "python.Dockerfile", _WHEEL),
+    Image("extender", "python.Dockerfile", _PROGRAM),
+    Image("node-agent", "python.Dockerfile", _PROGRAM),
     Image("slurmd", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
-    Image("slurm-cluster", "python.Dockerfile", _WHEEL, of_slurm=True),
+    Image("slurm-cluster", "python.Dockerfile", _PROGRAM, of_slurm=True),
     Image("login", "slurm.Dockerfile", ("deploy/login",), of_slurm=True),
     Image("sssd", "slurm.Dockerfile", ("deploy/login",)),
     Image("slurmdbd", "database.Dockerfile", (), of_slurm=True),

@@ -72,6 +72,8 @@ RUN --mount=type=secret,id=apt.conf \
     debian-packages unpack /image bash coreutils dash hostname slurm-client slurm-wlm-basic-plugins \
         slurm-wlm-jwt-plugin slurmctld
 COPY --from=wheel /build/dist dist
+# As in slurmctld's image: slurm.conf may name it.
+COPY deploy/slurm/slurm-extender-hook /image/usr/libexec/
 ARG SOURCE_DATE_EPOCH=0
 RUN python-program into /image && rm /image/opt/slurm-extender/bin/node-agent /image/opt/slurm-extender/bin/slurm-extender* && \
     echo 'slurm:x:64030:64030::/nonexistent:/usr/sbin/nologin' >>/image/etc/passwd && \

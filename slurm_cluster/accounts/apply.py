@@ -11,10 +11,11 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
+from service import yaml_file
 from service.yaml_file import WrongFile
 from slurm_cluster.accounts import sacctmgr
 from slurm_cluster.accounts.difference import Step, others, steps
-from slurm_cluster.accounts.document import Document, read
+from slurm_cluster.accounts.document import LEAST, Document
 from slurm_cluster.accounts.entities import State, WrongAccounts, wanted
 from slurm_cluster.accounts.sacctmgr import DatabaseAway
 from slurm_cluster.programs import ProgramFailed
@@ -43,6 +44,11 @@ def plan(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
 def apply(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
     """Prints what it does, does it, and reads what came of it."""
     return _with_words(lambda: _apply(read(file), cluster, patience_s, say), say)
+
+
+def read(file: Path) -> Document:
+    """Returns what a file says. Raises WrongFile with everything that is wrong with its form."""
+    return yaml_file.read(file, Document, LEAST)
 
 
 def _with_words(act: Callable[[], Status], say: Say) -> Status:

@@ -20,16 +20,14 @@ Names and limits are sacctmgr(1)'s. What the file says of an object is all of it
 there is none.
 """
 
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service import yaml_file
-
 NORMAL: Final = "normal"
 ROOT: Final = "root"
-_LEAST: Final = "accounts: []"
+LEAST: Final = "accounts: []"
+"""The shortest file that says anything."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_][a-z0-9_.-]*$", max_length=64)]
 """slurmdbd keeps names in lower case."""
 Limits = dict[str, str | int]
@@ -110,8 +108,3 @@ class Document(_Model):
     qos: list[Qos] = []
     accounts: list[Account] = []
     users: list[User] = []
-
-
-def read(path: Path) -> Document:
-    """Returns what a file says. Raises service.yaml_file.WrongFile with everything that is wrong."""
-    return yaml_file.read(path, Document, _LEAST)

@@ -19,7 +19,7 @@ _AWAY: Final = (
 """What sacctmgr says, in lower case, where slurmdbd or its database does not answer."""
 _QOS: Final = ("Priority", "Flags", "Preempt", "GraceTime", "UsageFactor", *values.OF_QOS)
 _ASSOCIATION: Final = ("Fairshare", "QOS", "DefaultQOS", *values.OF_ASSOCIATION)
-_OWN_VALUES: Final = ("WithoutParentLimits", "WithRawQOS")
+_OWN_VALUES: Final = ("WOPLimits", "WithRawQOSLevel")
 """Without what an association has from the accounts above."""
 
 
@@ -50,7 +50,10 @@ def _command(step: Step, cluster: str) -> list[str]:
     which = _which(step.kind, step.key, cluster)
     if step.action is Action.REMOVE:
         return ["delete", _entity(step.kind), "where", *which]
-    given = [f"{name}={_value(name, value, step)}" for name, value in sorted(step.fields.items())]
+    given = [
+        f"{name}={values.argument(name, value, step.before.get(name, values.UNSET))}"
+        for name, value in sorted(step.fields.items())
+    ]
     if step.action is Action.CHANGE or step.kind is Kind.USER:
         return ["modify", _entity(step.kind), "where", *which, "set", *given]
     return ["add", _entity(step.kind), *which, *given]
@@ -65,13 +68,7 @@ def _which(kind: Kind, key: Key, cluster: str) -> list[str]:
         user, account, partition = key
         where = [f"name={user}", f"account={account}", f"cluster={cluster}"]
         return [*where, f"partition={partition}"] if partition else where
-    return [f"name={key[0]}", *([f"cluster={cluster}"] if kind is Kind.ACCOUNT else [])]
-
-
-def _value(name: str, value: str, step: Step) -> str:
-    if value == values.UNSET:
-        return values.cleared(name, step.before.get(name, ""))
-    return value
+    return [f"name={key[0]}", *([] if kind is Kind.QOS else [f"cluster={cluster}"])]
 
 
 def _qos() -> Iterator[Entity]:

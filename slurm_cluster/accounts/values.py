@@ -99,9 +99,19 @@ def names(given: str) -> str:
     return ",".join(sorted(filter(None, (each.strip() for each in given.split(",")))))
 
 
-def cleared(name: str, before: str) -> str:
-    """Returns how sacctmgr takes a limit away: -1, each TRES by its name."""
-    form = {**OF_QOS, **OF_ASSOCIATION}.get(name)
-    if form is tres:
-        return ",".join(f"{part.partition('=')[0]}=-1" for part in before.split(","))
-    return "-1" if form is not None else ""
+_CLEARED_BY_NUMBER: Final = frozenset({"DefaultQOS", "Flags"})
+
+
+def argument(name: str, value: str, before: str) -> str:
+    """Returns what sacctmgr is given for a field that was `before`. It takes a limit away by -1, some
+    other fields too, and lists by nothing. Of TRES it changes those that it is given: each that goes is
+    given by its name."""
+    if {**OF_QOS, **OF_ASSOCIATION}.get(name) is tres:
+        kept = {part.partition("=")[0] for part in value.split(",")}
+        gone = [
+            each for part in before.split(",") if (each := part.partition("=")[0]) not in {*kept, ""}
+        ]
+        return ",".join([*([value] if value else []), *(f"{each}=-1" for each in gone)])
+    if value != UNSET:
+        return value
+    return "-1" if name in {**OF_QOS, **OF_ASSOCIATION} or name in _CLEARED_BY_NUMBER else ""

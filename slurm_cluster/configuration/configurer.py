@@ -159,7 +159,7 @@ class Configurer:
     def _carry_out(self, need: Need) -> float:
         if need < Need.RESTART:
             return self._controller.reconfigure()
-        return self._controller.restart() + self._controller.reconfigure()
+        return self._controller.restart(self._kept.slurm_conf) + self._controller.reconfigure()
 
     def _await_start(self) -> float:
         self._controller.await_serving()

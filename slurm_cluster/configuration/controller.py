@@ -7,6 +7,7 @@ nothing here counts as done before slurmctld serves with another time of start.
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from slurm_client import hostlist
@@ -50,12 +51,13 @@ class Controller:
         run("scontrol", "reconfigure")
         return self._await(before)
 
-    def restart(self) -> float:
-        """Ends slurmctld, which whoever runs its container starts again. Returns the seconds in which
-        nobody answered. Raises ProgramFailed, NotServing."""
-        before = self._started()
+    def restart(self, before_conf: Path) -> float:
+        """Ends slurmctld, which whoever runs its container starts again. `before_conf` is the slurm.conf
+        by which the one that runs is found: the new one may have another port. Returns the seconds in
+        which nobody answered. Raises ProgramFailed, NotServing."""
+        before = self._started(before_conf)
         time.sleep(_WHOLE_S)
-        run("scontrol", "shutdown", "slurmctld")
+        run("scontrol", "shutdown", "slurmctld", conf=before_conf)
         return self._await(before)
 
     def await_serving(self) -> None:
@@ -74,10 +76,10 @@ class Controller:
                 raise NotServing(f"slurmctld did not serve within {self._within_s:.0f} s")
             time.sleep(_LOOK_S)
 
-    def _started(self) -> str:
+    def _started(self, conf: Path | None = None) -> str:
         """Returns when the slurmctld that answers was started; "" where none answers."""
         try:
-            shown = run("scontrol", "show", "config", timeout_s=_ASK_S)
+            shown = run("scontrol", "show", "config", timeout_s=_ASK_S, conf=conf)
         except ProgramFailed:
             return ""
         values = (line.partition("=") for line in shown.splitlines())

@@ -79,12 +79,15 @@ class Kept:
         self._new = folder / "new"
         self._before = folder / "before"
 
+    @property
+    def slurm_conf(self) -> Path:
+        """Its slurm.conf; it need not be there."""
+        folder = self._good if (self._good / SLURM_CONF).is_file() else self._before
+        return folder / SLURM_CONF
+
     def read(self) -> dict[str, File]:
         """Returns its files; none where there was no such configuration yet."""
-        for folder in (self._good, self._before):
-            if (folder / SLURM_CONF).is_file():
-                return read(folder)
-        return {}
+        return read(self.slurm_conf.parent) if self.slurm_conf.is_file() else {}
 
     def keep(self, files: Files) -> None:
         """Replaces it. Whatever ends the program meanwhile, one of both is there."""

@@ -27,19 +27,24 @@ from slurm_cluster.configuration.trial_conf import LOOPBACK, Place, trial_text, 
 _SERVES: Final = "Running as primary controller"
 _SETTLES_S: Final = 0.5
 """Time in which errors may follow, once it serves."""
+_AFTER_ERROR_S: Final = 2.0
+"""Time in which more may follow an error: for a file that there is not slurmctld looks for a minute."""
 _WITHIN_S: Final = 60.0
 _MOST: Final = 20
 _LOUD: Final = re.compile(r"(?:^|[\s\]])(?:error|fatal): (?P<words>.*)")
-OF_NEW_STATE: Final = (
-    r"Could not open .* state file .*: No such file or directory",
-    r"NOTE: Trying backup .*",
-    r"No .* state file .* to recover",
-    r"Can't recover .*",
+OF_THE_PLACE: Final = (
+    r"High latency for 1000 calls to gettimeofday\(\).*",  # a busy machine
+    r"read_slurm_conf: default partition not set\.",  # which may be meant
+    r"Could not open \w+ state file .*: No such file or directory",  # 24.11, where there are no jobs yet
+    r"No fed_mgr state file .* to recover",
+    r"NOTE: Trying backup state save file\..*",
+    r"Sending PersistInit msg: Connection refused",  # slurmdbd is away, on purpose
     r"Association database appears down, reading from state files\.",
-    r"(Sending|slurm_persist_conn_open).*",
-    r".*slurmdbd.*Connection refused.*",
+    r"\w*persist_conn\w*: failed to open persistent connection to host:127\.0\.0\.1:.*",
 )
-"""Errors that state without jobs, and a slurmdbd that is away, make in any configuration."""
+"""Errors that are not of the configuration: of the machine, of new state, of a slurmdbd that is away."""
+_WITHOUT_DATABASE: Final = (r".* can only be used with SlurmDBD.*",)
+"""Errors of a trial that leaves out the slurmdbd of the configuration."""
 FROM_STATE: Final = ("assoc_mgr_state", "clustername", "last_tres")
 """Files of the running state that the trial gets a copy of: slurmdbd's QOS, accounts and TRES as
 slurmctld knows them, and the cluster's name."""
@@ -79,7 +84,8 @@ class Trial:
                 slurm_user="root" if os.geteuid() == 0 else "",
             )
             self._prepare(place, files, conf, state)
-            return self._said(place)
+            apart = _WITHOUT_DATABASE if _has_database(conf) and not place.with_database else ()
+            return [_of_wanted(words, place) for words in self._said(place, apart)]
 
     def _prepare(
         self, place: Place, files: Mapping[str, File], conf: SlurmConf, state: Sequence[str]
@@ -97,7 +103,7 @@ class Trial:
         found = (path for pattern in _KEYS for path in self.running.glob(pattern))
         return {path.name: File(path.read_bytes(), secret=True) for path in found}
 
-    def _said(self, place: Place) -> list[str]:
+    def _said(self, place: Place, apart: Sequence[str]) -> list[str]:
         command = [self.program, "-D", "-f", str(place.etc / "slurm.conf")]
         environment = {**os.environ, "SLURM_CONF": str(place.etc / "slurm.conf")}
         process = subprocess.Popen(  # noqa: S603 -- slurmctld, without a shell
@@ -109,11 +115,11 @@ class Trial:
             start_new_session=True,
         )
         try:
-            return list(dict.fromkeys(_Verdict(process, self.accepted).problems()))[:_MOST]
+            return list(dict.fromkeys(_Verdict(process, (*self.accepted, *apart)).problems()))[:_MOST]
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.communicate()
 
 
 class _Verdict:
@@ -121,37 +127,50 @@ class _Verdict:
 
     def __init__(self, process: subprocess.Popen[bytes], accepted: Sequence[str]) -> None:
         self._process = process
-        self._accepted = [re.compile(each) for each in (*OF_NEW_STATE, *accepted)]
+        self._accepted = [re.compile(each) for each in (*OF_THE_PLACE, *accepted)]
         self._serves = False
+        self._deadline = time.monotonic() + _WITHIN_S
 
     def problems(self) -> Iterator[str]:
-        last = ""
+        last, told = "", False
         for line in self._lines():
             last = line or last
             self._serves = self._serves or _SERVES in line
             found = _LOUD.search(line)
             if found and not any(each.fullmatch(found["words"]) for each in self._accepted):
+                if not told:
+                    told = True
+                    self._hurry(_AFTER_ERROR_S)
                 yield found["words"]
-        if not self._serves:
+        if not self._serves and not told:
             ended = self._process.poll() is not None
             yield f"it {'ended' if ended else 'does not serve'}, and last said: {last}"
 
     def _lines(self) -> Iterator[str]:
         """Yields lines until it has served for a moment, ends, or takes too long."""
-        deadline, rest = time.monotonic() + _WITHIN_S, b""
-        settled = False
+        rest, settled = b"", False
         assert self._process.stderr is not None
         with DefaultSelector() as selector:
             selector.register(self._process.stderr, EVENT_READ)
-            while (left := deadline - time.monotonic()) > 0 and selector.select(left):
+            while (left := self._deadline - time.monotonic()) > 0 and selector.select(left):
                 piece = os.read(self._process.stderr.fileno(), 1 << 16)
                 if not piece:
                     break
                 *lines, rest = (rest + piece).split(b"\n")
                 yield from (line.decode(errors="replace") for line in lines)
                 if self._serves and not settled:
-                    settled, deadline = True, time.monotonic() + _SETTLES_S
+                    settled = True
+                    self._hurry(_SETTLES_S)
         yield rest.decode(errors="replace")
+
+    def _hurry(self, seconds: float) -> None:
+        self._deadline = min(self._deadline, time.monotonic() + seconds)
+
+
+def _of_wanted(words: str, place: Place) -> str:
+    """Returns words about the trial's files as they are about the wanted ones. Lines have other numbers
+    there."""
+    return re.sub(r"(?<=slurm\.conf) line \d+", "", words.replace(str(place.etc), str(place.running)))
 
 
 def _has_database(conf: SlurmConf) -> bool:

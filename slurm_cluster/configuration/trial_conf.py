@@ -121,7 +121,22 @@ def untried(conf: SlurmConf, host: str) -> list[str]:
         for each in _listed(settings, "accountingstoragetres")
         if not _TRES.fullmatch(each)
     ]
-    return wrong
+    return wrong + _gres_of_no_type(conf)
+
+
+def _gres_of_no_type(conf: SlurmConf) -> list[str]:
+    """slurmctld counts none of it, and says nothing."""
+    types = {each.lower() for each in _listed(conf.settings(), "grestypes")}
+    given = {
+        each.partition(":")[0]
+        for attributes in conf.nodes().values()
+        for each in attributes.get("gres", "").split(",")
+    }
+    return [
+        f"Gres={name} of a node is not in GresTypes"
+        for name in sorted(given - {""})
+        if name.lower() not in types
+    ]
 
 
 def _line(line: Line, place: Place) -> str:

@@ -84,7 +84,8 @@ class Machine:
 
     def close(self) -> None:
         self._init.kill()
-        for each in (self._init, *self.opened):
+        self._init.wait()
+        for each in self.opened:
             each.wait()
         assert self._init.stdout is not None
         self._init.stdout.close()
@@ -110,6 +111,8 @@ class Pod:
     running: subprocess.Popen[bytes] | None = None
     tree: Path | None = None
     """The files of its image; None: the machine's."""
+    trees: dict[str, Path] = field(default_factory=dict)
+    """Those of containers that have another image."""
 
     @classmethod
     def of(
@@ -151,8 +154,7 @@ class Pod:
         found = self.pids(program)
         for pid in found:
             os.kill(pid, number)
-        assert self.running is not None
-        self.running.wait(60)
+        eventually(lambda: not self.pids(program), f"{program} has ended")
         self.running = None
         assert found, f"{program} does not run"
 
@@ -171,8 +173,8 @@ class Pod:
 
     def _container(self, name: str) -> Manifest:
         containers = [*self.spec.get("initContainers", ()), *self.spec["containers"]]
-        (found,) = [each for each in containers if each["name"] == name]
-        return found
+        found: list[Manifest] = [each for each in containers if each["name"] == name]
+        return found[0]
 
     def _open(
         self, container: Manifest, command: Sequence[str], output: int | IO[bytes]
@@ -188,7 +190,7 @@ class Pod:
         script = _ENTER.format(
             host=self.host,
             scratch=scratch,
-            tree=self.tree or self.machine.tree,
+            tree=self.trees.get(container["name"], self.tree or self.machine.tree),
             hosts=self.machine.hosts,
             binds="\n".join(binds),
             uid=self.uid,
@@ -196,7 +198,11 @@ class Pod:
         )
         shell = ("sh", "-euc", script)
         own = ("unshare", "--mount", "--uts", "--propagation=private", *shell)
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", **_environment(container)}
+        environment = {
+            "PATH": "/opt/slurm-extender/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/",
+            **_environment(container),
+        }
         return subprocess.Popen(
             self.machine.enter(*own), env=environment, stdout=output, stderr=subprocess.STDOUT
         )

@@ -23,6 +23,17 @@ exec unshare --mount --propagation=private sh -c '
 """
 
 
+_SCONTROL = """\
+#!/bin/sh
+# The tree has another root: a file of this machine is seen in its /tmp.
+[ -z "$SLURM_CONF" ] && exec {directory}/bin/scontrol "$@"
+cp "$SLURM_CONF" {directory}/slurm/tmp/slurm.conf
+read -r pid _ < {directory}/init
+exec nsenter --target "$pid" --mount --pid -- chroot {directory}/root \
+    /usr/bin/env -i PATH=/usr/bin SLURM_CONF=/tmp/slurm.conf scontrol "$@"
+"""
+
+
 def tree_of(release: str) -> Path:
     """The unpacked release, with slurmdbd's libraries."""
     spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release=release)
@@ -38,6 +49,13 @@ def put_slurmctld(folder: Path, tree: Path, etc: Path | str = "") -> Path:
     program.write_text(_SLURMCTLD.format(tree=tree, hosts=hosts, etc=etc))
     program.chmod(0o755)
     return program
+
+
+def put_scontrol(folder: Path, cluster: Cluster) -> None:
+    """Puts a program scontrol into a folder: the cluster's, which SLURM_CONF may tell another file."""
+    program = folder / "scontrol"
+    program.write_text(_SCONTROL.format(directory=cluster.directory))
+    program.chmod(0o755)
 
 
 @contextmanager

@@ -8,8 +8,9 @@ import pytest
 
 from service.yaml_file import WrongFile
 from slurm_cluster.accounts import values
+from slurm_cluster.accounts.apply import read
 from slurm_cluster.accounts.difference import Action, Step, others, steps
-from slurm_cluster.accounts.document import Document, read
+from slurm_cluster.accounts.document import Document
 from slurm_cluster.accounts.entities import Entity, Kind, State, WrongAccounts, wanted
 
 FILE = """\
@@ -179,3 +180,19 @@ def test_tres_have_one_form(given: str, told: str) -> None:
 )
 def test_times_have_one_form(given: str, told: str) -> None:
     assert values.minutes(given) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "before", "given"),
+    [
+        ("MaxJobs", "4", "", "4"),
+        ("MaxJobs", "", "4", "-1"),
+        ("GrpTRES", "gres/gpu=8", "gres/gpu=4,mem=1", "gres/gpu=8,mem=-1"),
+        ("GrpTRES", "", "cpu=1,mem=1", "cpu=-1,mem=-1"),
+        ("QOS", "", "high", ""),
+        ("DefaultQOS", "", "high", "-1"),
+        ("Flags", "", "DenyOnLimit", "-1"),
+    ],
+)
+def test_what_goes_is_said_as_sacctmgr_wants_it(name: str, value: str, before: str, given: str) -> None:
+    assert values.argument(name, value, before) == given

@@ -27,7 +27,7 @@ from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, 
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File
 from tests.local_cluster.test_cluster import wait_until
-from tests.slurm_cluster.slurm import on_path, put_slurmctld, tree_of
+from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
 
@@ -92,6 +92,7 @@ def slurm(
     with Cluster.up(spec, tmp_path_factory.mktemp("slurm")) as cluster:
         programs = tmp_path_factory.mktemp("programs")
         put_slurmctld(programs, tree_of(request.param), cluster.directory / "slurm/etc")
+        put_scontrol(programs, cluster)
         with on_path(programs, cluster.directory / "bin"):
             yield cluster, programs
 
@@ -217,7 +218,7 @@ def test_a_slurmctld_that_ends_at_its_reconfiguration_gets_back_what_it_had(
     blind.mkdir()
     (blind / "slurmctld").write_text(BLIND)
     (blind / "slurmctld").chmod(0o755)
-    bench.want(bench.conf.replace("KillWait=40", "KilWait=40"))
+    bench.want(bench.conf + "PriorityType=priority/mine\n")
     configurer = Configurer(bench.places, Controller(5.0))
     with on_path(blind), kubelet(bench.cluster):
         outcome = configurer.look(0.0, waited=False)

@@ -103,8 +103,11 @@ async def test_a_secret_that_another_writes_meanwhile_is_read_again(
 
 
 def test_a_slurmctld_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer.time, "sleep", lambda _: None)
-    answers = [ProgramFailed(("scontrol",), "no slurmctld"), "SLURM_JWT=a.b.c\n"]
+    monkeypatch.setattr(writer, "_EACH_S", 0.01)
+    answers: list[str | ProgramFailed] = [
+        ProgramFailed(("scontrol",), "no slurmctld"),
+        "SLURM_JWT=a.b.c\n",
+    ]
 
     def scontrol(*_: str) -> str:
         answer = answers.pop(0)
