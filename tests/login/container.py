@@ -39,6 +39,8 @@ class Plan:
     mounts: list[tuple[str, str, bool]] = field(default_factory=list)
     """Each: a path of this machine, where the container has it, and whether it is read-only there."""
     user: int = 0
+    group: int = 0
+    """The group of the Pod's volumes, of which its processes are."""
     capabilities: list[str] = field(default_factory=list)
     read_only: bool = True
 
@@ -56,8 +58,8 @@ def main() -> None:
     os.chroot(plan.root)
     os.chdir("/")
     _give_up(plan.capabilities)
+    os.setgroups([plan.group])
     if plan.user:
-        os.setgroups([])
         os.setgid(plan.user)
         os.setuid(plan.user)
     os.execve(plan.argv[0], plan.argv, plan.env)

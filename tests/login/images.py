@@ -17,8 +17,9 @@ _OF_KUBELET = ("etc/hosts", "etc/resolv.conf")
 def files_of(name: str, release: str) -> Path:
     """A folder with the files of an image, which is built first if the cache lacks it. `release` is
     Slurm's. Nobody writes there."""
+    wanted = image(name)
     with Builder(silent) as builder:
-        built = builder.built(image(name), Choice(slurm=release))
+        built = builder.built(wanted, Choice(slurm=release) if wanted.of_slurm else Choice())
 
     def unpack(place: Path) -> None:
         place.mkdir()

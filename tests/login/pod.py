@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
@@ -45,7 +46,9 @@ class Pod:
         self._folder = folder
         self._containers = {each["name"]: each for each in spec.get("initContainers", [])}
         self._containers |= {each["name"]: each for each in spec["containers"]}
-        self._user = spec.get("securityContext", {}).get("runAsUser", 0)
+        security = spec.get("securityContext", {})
+        self._user = security.get("runAsUser", 0)
+        self._group = security.get("fsGroup", 0)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._volumes = {each["name"]: each for each in spec.get("volumes", [])}
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,6 +82,7 @@ class Pod:
                 *(self._mount(each) for each in said["volumeMounts"]),
             ],
             user=security.get("runAsUser", self._user),
+            group=self._group,
             capabilities=security["capabilities"].get("add", []),
             read_only=security["readOnlyRootFilesystem"],
         )
@@ -123,10 +127,12 @@ class Pod:
         for name, content in files.items():
             path = self.volume(volume) / name
             path.write_bytes(content)
-            path.chmod(mode)
+            os.chown(path, 0, self._group)
+            path.chmod(mode | 0o440 if self._group else mode)
 
     def _fill(self, name: str, volume: Manifest) -> None:
-        self.volume(name).chmod(0o777)  # as kubelet makes all of these
+        os.chown(self.volume(name), 0, self._group)
+        self.volume(name).chmod(0o2777 if self._group else 0o777)  # as kubelet makes all of these
         if "configMap" in volume:
             found = self._given.chart.find("ConfigMap", volume["configMap"]["name"])
             self.write(name, {key: text.encode() for key, text in (found["data"] or {}).items()})
