@@ -1,4 +1,4 @@
-"""The accounts of the chart's Pods may do what their programs do with kube-apiserver, and nothing else."""
+"""Accounts of the chart's Pods may do what their programs ask of kube-apiserver, and nothing else."""
 
 from __future__ import annotations
 

@@ -22,6 +22,8 @@ from tests.slurm_chart.slurm import Slurm, tree
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 NO_ACCOUNTING: Values = {"accounting": {"enabled": False}}
+NAMES = ("slurm-extender-gate", "10-mounts", "10-clean", "20-health", "on-start", "on-end")
+NAME = "written-down"
 OF_SLURM = {
     *("slurm-api", "token", "token-rights", "job-ids", "kill-wait", "preempt-type"),
     *("scheduler-parameters", "timeouts", "partitions", "cgroups", "hooks", "prolog"),
@@ -71,7 +73,8 @@ def test_slurmctld_takes_the_configuration(release: str, where: Machine, values:
     assert told["StateSaveLocation"] == "/var/spool/slurmctld/state"
     assert told["KillWait"] == ("44 sec" if values is CONFIG else "40 sec")
     if values is SCRIPTS:
-        assert "10-mounts" in slurm.ask("scontrol", "show", "config")
+        shown = slurm.ask("scontrol", "show", "config")
+        assert [name for name in NAMES if name not in shown] == []
     assert "main" in slurm.ask("sinfo", "-h") or values is CONFIG
     assert slurm.ask("scontrol", "reconfigure") == ""
     eventually(lambda: "is UP" in slurm.ask("scontrol", "ping"), "slurmctld serves again")
@@ -119,18 +122,20 @@ def test_state_outlives_slurmctld(release: str, where: Machine) -> None:
     slurm = Slurm(where, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
     slurm.start()
     first = slurm.controllers[0]
-    submitted = first.run("slurmctld", "sbatch", "--parsable", "--hold", "-n1", "--wrap=true").strip()
-    eventually(lambda: submitted in saved(where), "the job is in the state")
+    submitted = held_job(slurm)
     for _ in range(3):
         first.kill("slurmctld")
         slurm.start()
         assert submitted in slurm.ask("squeue", "-h", "-o", "%i")
 
 
-def saved(where: Machine) -> str:
-    """What the file of jobs has in it, as far as one can read it."""
-    file = where.folder / "state/state/job_state"
-    return file.read_bytes().decode(errors="replace") if file.exists() else ""
+def held_job(slurm: Slurm) -> str:
+    """The id of a job that slurmctld has written down: what it was told in the last 5 s it may forget."""
+    job = ("sbatch", "--parsable", "--hold", "-n1", f"--job-name={NAME}", "--wrap=true")
+    submitted = slurm.controllers[0].run("slurmctld", *job).strip()
+    state = slurm.machine.folder / "state/state/job_state"
+    eventually(lambda: state.exists() and NAME.encode() in state.read_bytes(), "the job is in the state")
+    return submitted
 
 
 def test_a_backup_takes_over_and_the_first_slurmctld_takes_it_back(release: str, where: Machine) -> None:
@@ -139,7 +144,7 @@ def test_a_backup_takes_over_and_the_first_slurmctld_takes_it_back(release: str,
     slurm = Slurm(where, rendered(values))
     slurm.start()
     first, second = slurm.controllers
-    job = first.run("slurmctld", "sbatch", "--parsable", "--hold", "-n1", "--wrap=true").strip()
+    job = held_job(slurm)
     eventually(lambda: "background mode" in second.log.read_text(), "the second one waits")
     first.kill("slurmctld")
     eventually(

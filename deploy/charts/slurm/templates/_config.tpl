@@ -7,10 +7,14 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Lines KEY=value. */}}
+{{/* Lines KEY=value. Several scripts have a line each. */}}
 {{- define "slurm.parameters" -}}
 {{- range $key, $value := . }}
-{{- if ne $value nil }}
+{{- if and (kindIs "slice" $value) (regexMatch "^(Prolog|Epilog)(Slurmctld)?$" $key) }}
+{{- range $value }}
+{{ $key }}={{ . }}
+{{- end }}
+{{- else if ne $value nil }}
 {{ $key }}={{ include "slurm.value" $value }}
 {{- end }}
 {{- end }}
@@ -24,11 +28,11 @@
 {{- end }}
 {{- end -}}
 
-{{/* Names of the scripts of one kind, with commas: [scripts, what is before each]. */}}
+{{/* Names of the scripts of one kind, as JSON: [one that is before all, scripts, what is before each]. */}}
 {{- define "slurm.scripts" -}}
-{{- $found := list -}}
-{{- range $name, $_ := index . 0 }}{{ $found = append $found (printf "%s%s" (index $ 1) $name) }}{{ end -}}
-{{- join "," $found -}}
+{{- $found := list (index . 0) | compact -}}
+{{- range $name, $_ := index . 1 }}{{ $found = append $found (printf "%s%s" (index $ 2) $name) }}{{ end -}}
+{{- toJson $found -}}
 {{- end -}}
 
 {{/*
@@ -56,18 +60,18 @@ to slurmds.
 {{- $_ := set $made "AccountingStorageHost" (include "slurm.host" (list . "slurmdbd")) -}}
 {{- $_ := set $made "AccountingStoragePort" 6819 -}}
 {{- end -}}
-{{- $prolog := include "slurm.scripts" (list $scripts.prolog "") -}}
-{{- with list (ternary "slurm-extender-gate" "" $extender.gate) $prolog | compact -}}
-{{- $_ := set $made "Prolog" . -}}
+{{- $gate := ternary "slurm-extender-gate" "" $extender.gate -}}
+{{- $hook := ternary "/etc/slurm/slurm-extender-hook" "" (gt (len $extender.hooks.urls) 0) -}}
+{{- range $key, $given := dict
+  "Prolog" (list $gate $scripts.prolog "")
+  "Epilog" (list "" $scripts.epilog "")
+  "PrologSlurmctld" (list "" $scripts.prologSlurmctld "/etc/slurm/")
+  "EpilogSlurmctld" (list $hook $scripts.epilogSlurmctld "/etc/slurm/")
+-}}
+{{- with include "slurm.scripts" $given | fromJsonArray }}{{ $_ := set $made $key . }}{{ end -}}
 {{- end -}}
-{{- with include "slurm.scripts" (list $scripts.epilog "") }}{{ $_ := set $made "Epilog" . }}{{ end -}}
-{{- with include "slurm.scripts" (list $scripts.taskProlog "") }}{{ $_ := set $made "TaskProlog" . }}{{ end -}}
-{{- with include "slurm.scripts" (list $scripts.taskEpilog "") }}{{ $_ := set $made "TaskEpilog" . }}{{ end -}}
-{{- with include "slurm.scripts" (list $scripts.prologSlurmctld "/etc/slurm/") }}{{ $_ := set $made "PrologSlurmctld" . }}{{ end -}}
-{{- $epilog := include "slurm.scripts" (list $scripts.epilogSlurmctld "/etc/slurm/") -}}
-{{- with list (ternary "/etc/slurm/slurm-extender-hook" "" (gt (len $extender.hooks.urls) 0)) $epilog | compact -}}
-{{- $_ := set $made "EpilogSlurmctld" . -}}
-{{- end -}}
+{{- range $name, $_ := $scripts.taskProlog }}{{ $_ := set $made "TaskProlog" $name }}{{ end -}}
+{{- range $name, $_ := $scripts.taskEpilog }}{{ $_ := set $made "TaskEpilog" $name }}{{ end -}}
 {{- if .Values.monitoring.serviceMonitor.enabled }}{{ $_ := set $made "MetricsType" "metrics/openmetrics" }}{{ end -}}
 {{- if $config.jobSubmitLua }}{{ $_ := set $made "JobSubmitPlugins" "lua" }}{{ end -}}
 {{- if include "slurm.topologyPlugin" . }}{{ $_ := set $made "TopologyPlugin" (include "slurm.topologyPlugin" .) }}{{ end -}}
