@@ -130,7 +130,7 @@ def test_state_outlives_slurmctld(release: str, where: Machine) -> None:
 
 
 def held_job(slurm: Slurm) -> str:
-    """The id of a job that slurmctld has written down: what it was told in the last 5 s it may forget."""
+    """The id of a job that slurmctld has written down, as it does within 5 s."""
     job = ("sbatch", "--parsable", "--hold", "-n1", f"--job-name={NAME}", "--wrap=true")
     submitted = slurm.controllers[0].run("slurmctld", *job).strip()
     state = slurm.machine.folder / "state/state/job_state"
