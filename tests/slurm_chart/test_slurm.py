@@ -49,7 +49,15 @@ def where(release: str, tmp_path: Path) -> Iterator[Machine]:
 
 def loud(said: str) -> list[str]:
     """What slurmctld says is wrong, but for state that is not there yet."""
-    known = ("state file", "Could not open", "No last", "Trying backup", "recover", "last_config_lite")
+    known = (
+        "High latency",
+        "state file",
+        "Could not open",
+        "No last",
+        "Trying backup",
+        "recover",
+        "last_config_lite",
+    )
     lines = [line for line in said.splitlines() if "error:" in line or "fatal:" in line]
     return [line for line in lines if not any(word in line for word in known)]
 
