@@ -25,6 +25,7 @@ test:
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --accounting
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
+	@.venv/bin/python -m deploy.images build login sssd
 	$(call real_tests,tests)
 
 # What needs a real kubelet and a real slurmd: a virtual machine is a Node, with the node agent of this checkout.
@@ -39,7 +40,7 @@ test-node:
 test-install:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --guest
-	.venv/bin/pytest -m install tests/images tests/install --durations 10
+	.venv/bin/pytest -m install tests/images tests/install tests/slurm_chart --durations 10
 
 # Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. What is found is
 # left in build/pools.json. It needs 8 GB of memory and 40 minutes.
@@ -119,6 +120,7 @@ docs:
 	.venv/bin/python -m extender.pages
 	.venv/bin/python -m deploy.monitoring
 	.venv/bin/python -m deploy.charts.pages
+	.venv/bin/python -m deploy.charts.slurm_pages
 	.venv/bin/python -m deploy.settings_page
 
 # How many of Slurm's pending reasons there are, and how many are explained: build/words.json.

@@ -13,6 +13,9 @@ from slurm_cluster.accounts import apply as accounts_command
 from slurm_cluster.configuration.configurer import Places
 from slurm_cluster.configuration.notices import PodName
 from slurm_cluster.configure import Options, print_plan, serve
+from slurm_cluster.hand_out import command as hand_out_command
+from slurm_cluster.hand_out.places import Copy, Place
+from slurm_cluster.hand_out.writer import Wanted
 from slurm_cluster.keys import command as keys_command
 from slurm_cluster.keys.secrets import Names
 from slurm_cluster.programs import ProgramFailed
@@ -132,6 +135,42 @@ def keys_rotate(
     """Make the next step of a rotation of auth/slurm's key: add, use, drop."""
     names = Names(_namespace(namespace), slurm_key, jwt_key)
     raise typer.Exit(keys_command.rotate(names, kubeconfig, jwt=jwt, pause_s=pause))
+
+
+@app.command("hand-out")
+def hand_out(
+    token: Annotated[
+        Place | None,
+        typer.Option(help="Where a token goes.", metavar="NAMESPACE/SECRET/KEY", parser=Place.parse),
+    ] = None,
+    lifespan: Annotated[
+        int, typer.Option(help="How long the token is good.", metavar="SECONDS", min=60)
+    ] = 2592000,
+    file: Annotated[
+        list[Copy] | None,
+        typer.Option(
+            help="A file, and where it goes.", metavar="NAMESPACE/SECRET/KEY=PATH", parser=Copy.parse
+        ),
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(help="How long slurmctld may be away.", metavar="SECONDS", min=0)
+    ] = 300.0,
+    kubeconfig: _Kubeconfig = None,
+) -> None:
+    """Write a token of SlurmUser, and files, into Secrets that are there."""
+    wanted = Wanted(token, lifespan, tuple(file or ()), patience)
+    raise typer.Exit(hand_out_command.hand_out(wanted, kubeconfig))
+
+
+@app.command()
+def password(
+    place: Annotated[
+        Place, typer.Argument(help="Where it is.", metavar="NAMESPACE/SECRET/KEY", parser=Place.parse)
+    ],
+    kubeconfig: _Kubeconfig = None,
+) -> None:
+    """Make a Secret with a password, where it does not exist."""
+    raise typer.Exit(hand_out_command.ensure_password(place, kubeconfig))
 
 
 def _namespace(given: str) -> str:

@@ -33,6 +33,7 @@ _BY_NAME: Final = {
     "podAnnotations": "More annotations of the Pods.",
     "podLabels": "More labels of the Pods.",
     "priorityClassName": "As in a Pod.",
+    "port": "Its port.",
     "pullPolicy": "As in a container.",
     "registry": "Of the image.",
     "repository": "Of the image.",
@@ -40,6 +41,13 @@ _BY_NAME: Final = {
     "tolerations": "As in a Pod.",
 }
 """What is said of values whose names are Kubernetes' own."""
+_OF_FILES: Final = {
+    ("config", "slurm"): "As in slurm.conf(5).",
+    ("config", "cgroup"): "As in cgroup.conf(5).",
+    ("accounting", "slurmdbd", "config"): "As in slurmdbd.conf(5).",
+    ("accounting", "mariadb", "config"): "As of mariadbd.",
+}
+"""What is said of parameters of other files, by the value that they are in."""
 _HEAD: Final = """# Values of the chart
 
 Made by `make docs` from the chart's values.yaml, its values.schema.json and the programs' settings.
@@ -63,7 +71,7 @@ def renewed_schema(text: str) -> str:
 
 def page() -> str:
     """Returns the page of all values."""
-    return _HEAD + "\n".join((*_values(), *_settings()))
+    return _HEAD + "\n".join((*sections(VALUES.read_text()), *_settings()))
 
 
 def documented(text: str) -> Mapping[tuple[str, ...], tuple[str, object]]:
@@ -96,8 +104,9 @@ def _comment(lines: Sequence[str], line: int) -> str:
     return " ".join(each.strip().removeprefix("#").strip() for each in lines[first:line])
 
 
-def _values() -> Iterator[str]:
-    found = documented(VALUES.read_text())
+def sections(text: str) -> Iterator[str]:
+    """Yields the lines of a page of a values file: a table for each value at the top that has parts."""
+    found = documented(text)
     parts = {path[0]: None for path in found if found_below(found, path)}
     yield from (
         "",
@@ -131,7 +140,7 @@ def _table(
 
 def words_of(found: Mapping[tuple[str, ...], tuple[str, object]], path: tuple[str, ...]) -> str:
     """Returns what is said of a value: its comment, or what its name says."""
-    return found[path][0] or _BY_NAME.get(path[-1], "")
+    return found[path][0] or _BY_NAME.get(path[-1]) or _OF_FILES.get(path[:-1], "")
 
 
 def _settings() -> Iterator[str]:

@@ -1,9 +1,11 @@
 """The container images of everything that runs in Pods, and what makes them: `python -m deploy.images`.
 
 python.Dockerfile     the extender and the node agent
-slurm.Dockerfile      slurmd, slurmctld, slurmrestd, and where people log in
+slurm.Dockerfile      slurmd, slurmctld, slurmrestd, where people log in, and sssd
+database.Dockerfile   slurmdbd, and MariaDB, with mariadb-start, database-dump and database-restore
 scheduler.Dockerfile  kube-scheduler, for the tests: elsewhere Kubernetes' own image is used
-debian-packages       what the first two have Debian's packages by
+debian-packages       what the images have Debian's packages by
+debian-files          the same for some files of a package
 requirements.py       which part of requirements.lock a program needs
 
 image.py      the images that there are

@@ -12,7 +12,7 @@ from typing import Self
 from deploy.images.archive import Archive
 from deploy.images.base import base_archive
 from deploy.images.buildah import Buildah, Given
-from deploy.images.image import REGISTRY, SCHEDULER, Image
+from deploy.images.image import REGISTRY, SCHEDULER, STABLE_SUITE, Image
 from deploy.local.cache import build_once, cache_folder, recipe_hash
 from deploy.local.kubernetes_binaries import kubernetes_binaries
 from deploy.local.layout import CHECKOUT
@@ -113,6 +113,8 @@ class Builder:
         arguments, contexts = dict(choice.arguments), {}
         if (program := self._program(image)) is not None:
             arguments["PROGRAM"], contexts["programs"] = program.name, program.parent
+        if image.dockerfile == "slurm.Dockerfile" and not choice.base:
+            arguments["SSSD_BASE"] = self._made_base(STABLE_SUITE, buildah)
         return Given(base, choice.version, arguments=arguments, contexts=contexts)
 
     def _made_base(self, suite: str, buildah: Buildah) -> str:

@@ -24,7 +24,9 @@ PACKAGES: Final = (
 _WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
 _PROGRAM: Final = (*_WHEEL, "deploy/slurm/slurm-extender-hook")
 """Of each target of the Dockerfile of programs."""
-_PYTHON_SUITE: Final = "trixie"
+STABLE_SUITE: Final = "trixie"
+"""The Debian suite of what is not Slurm's. So is sssd, parts of which are in images of Slurm: forky has
+none in November 2026."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Image:
 
     def suite(self, slurm: str) -> str:
         """Returns the Debian suite whose packages it has. `slurm` is a release: "26.05"."""
-        return DEBIAN_SUITES[slurm] if self.of_slurm else _PYTHON_SUITE
+        return DEBIAN_SUITES[slurm] if self.of_slurm else STABLE_SUITE
 
     def files(self) -> list[Path]:
         """Returns every file that it is made from, in a fixed order."""
@@ -50,10 +52,14 @@ class Image:
 _SCRIPTS: Final = {
     "python.Dockerfile": ("python-program", "requirements.py"),
     "slurm.Dockerfile": (),
+    "database.Dockerfile": ("debian-files",),
     "scheduler.Dockerfile": (),
 }
 SCHEDULER: Final = Image("kube-scheduler", "scheduler.Dockerfile", ())
 """For the tests alone: elsewhere it is Kubernetes' own."""
+_DATABASE: Final = tuple(
+    f"deploy/images/{name}" for name in ("mariadb-start", "database-dump", "database-restore")
+)
 IMAGES: Final = (
     Image("extender", "python.Dockerfile", _PROGRAM),
     Image("node-agent", "python.Dockerfile", _PROGRAM),
@@ -61,7 +67,10 @@ IMAGES: Final = (
     Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
     Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
     Image("slurm-cluster", "python.Dockerfile", _PROGRAM, of_slurm=True),
-    Image("login", "slurm.Dockerfile", (), of_slurm=True),
+    Image("login", "slurm.Dockerfile", ("deploy/login",), of_slurm=True),
+    Image("sssd", "slurm.Dockerfile", ("deploy/login",)),
+    Image("slurmdbd", "database.Dockerfile", (), of_slurm=True),
+    Image("mariadb", "database.Dockerfile", _DATABASE, of_slurm=True),
 )
 
 

@@ -1,7 +1,37 @@
-# The images of Slurm's programs, targets `slurmd`, `slurmctld`, `slurmrestd` and `login`: docs/images.md. The
-# base chooses Slurm's release: Debian forky has 26.05, trixie 24.11.
+# The images of Slurm's programs, targets `slurmd`, `slurmctld`, `slurmrestd` and `login`, and of `sssd`, by which
+# they know a directory's users: docs/images.md. The base chooses Slurm's release: Debian forky has 26.05, trixie
+# 24.11. Not every release of Debian has sssd, so that it has a base of its own.
 
 ARG BASE=docker.io/library/debian:forky-slim
+ARG SSSD_BASE=docker.io/library/debian:trixie-slim
+
+FROM ${SSSD_BASE} AS sssd-unpacked
+ARG SNAPSHOT=
+ARG SOURCE_DATE_EPOCH=0
+COPY deploy/images/debian-packages /usr/local/bin/
+RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates
+RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files coreutils dash libnss-sss \
+        libpam-sss sssd-common sssd-ldap && \
+    mkdir -p /image/etc/directory /image/etc/directory-ca /image/etc/directory-client \
+        /image/etc/directory-password /image/etc/sssd /image/var/lib/sss
+
+# What programs load to know the users of sssd, which needs nothing but libc; and the program by which sshd knows
+# their keys, with its own libraries and loader, since the image that it goes to may have others.
+FROM sssd-unpacked AS sssd-client
+RUN debian-packages client /image /client
+
+FROM sssd-unpacked AS sssd-files
+COPY deploy/login/start-sssd /image/usr/libexec/slurm-login/
+RUN debian-packages finish /image
+
+# As root, without any capability: pam_sss and libnss_sss trust root's sockets alone.
+FROM scratch AS sssd
+COPY --from=sssd-files /image /
+ARG VERSION=
+LABEL org.opencontainers.image.title=sssd org.opencontainers.image.version=$VERSION
+ENV PATH=/usr/sbin:/usr/bin
+USER 0:0
+ENTRYPOINT ["/usr/libexec/slurm-login/start-sssd"]
 
 FROM ${BASE} AS tools
 ARG SNAPSHOT=
@@ -19,12 +49,14 @@ ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
 ARG MORE=
 RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash coreutils curl \
-        dash findutils gawk grep gzip hostname mount procps sed slurm-client slurm-wlm-basic-plugins \
-        slurm-wlm-jwt-plugin slurmd tar util-linux $MORE && \
+        dash findutils gawk grep gzip hostname libnss-extrausers mount procps sed slurm-client \
+        slurm-wlm-basic-plugins slurm-wlm-jwt-plugin slurmd tar util-linux $MORE && \
     cat passwd >>/image/etc/passwd && cat group >>/image/etc/group && \
-    mkdir -p /image/etc/slurm /image/home /image/root /image/var/spool/slurmd
+    mkdir -p /image/etc/slurm /image/home /image/root /image/var/lib/extrausers /image/var/lib/sss \
+        /image/var/spool/slurmd
+COPY --from=sssd-client /client/usr/lib /image/usr/lib
 COPY deploy/slurm/slurm-extender-gate /image/usr/libexec/
-RUN debian-packages finish /image
+RUN debian-packages users /image && debian-packages finish /image
 
 # As root: it makes cgroups, and starts each job as the job's user.
 FROM scratch AS slurmd
@@ -40,12 +72,14 @@ FROM tools AS slurmctld-files
 ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
 RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash coreutils dash hostname \
-        slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin slurmctld && \
+        libnss-extrausers slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin slurmctld && \
     cat passwd >>/image/etc/passwd && cat group >>/image/etc/group && \
-    mkdir -p /image/etc/slurm /image/var/lib/slurm /image/var/spool/slurmctld && \
+    mkdir -p /image/etc/slurm /image/var/lib/extrausers /image/var/lib/slurm /image/var/lib/sss \
+        /image/var/spool/slurmctld && \
     chown 64030:64030 /image/var/lib/slurm /image/var/spool/slurmctld
+COPY --from=sssd-client /client/usr/lib /image/usr/lib
 COPY deploy/slurm/slurm-extender-hook /image/usr/libexec/
-RUN debian-packages finish /image
+RUN debian-packages users /image && debian-packages finish /image
 
 FROM scratch AS slurmctld
 COPY --from=slurmctld-files /image /
@@ -73,25 +107,36 @@ USER 64031:64031
 ENTRYPOINT ["slurmrestd"]
 CMD ["-a", "rest_auth/jwt", "0.0.0.0:6820"]
 
-# Slurm's commands, and what people use beside them.
+# sshd, Slurm's commands, and what people use beside them; sackd, which signs what those send. The passwords and keys
+# of people are asked of sssd, in a container of its own.
 FROM tools AS login-files
 ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
 ARG MORE=
-RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash coreutils curl \
-        dash findutils gawk grep gzip hostname less procps sed slurm-client slurm-wlm-basic-plugins \
-        slurm-wlm-jwt-plugin tar util-linux vim-tiny $MORE && \
+RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files bash coreutils curl dash findutils \
+        gawk grep gzip hostname less libc-bin libnss-extrausers libpam-modules ncurses-base openssh-client \
+        openssh-server procps sackd sed slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin tar \
+        util-linux vim-tiny $MORE && \
     cat passwd >>/image/etc/passwd && cat group >>/image/etc/group && \
-    echo 'login:x:65532:65532::/home/login:/bin/bash' >>/image/etc/passwd && \
-    echo 'login:x:65532:' >>/image/etc/group && \
-    mkdir -p /image/etc/slurm /image/home/login && chown 65532:65532 /image/home/login && \
-    debian-packages finish /image
+    printf '%s\n' 'sshd:x:100:65534::/run/sshd:/usr/sbin/nologin' \
+        'nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin' \
+        'login:x:65532:65532::/nonexistent:/usr/sbin/nologin' >>/image/etc/passwd && \
+    printf '%s\n' 'tty:x:5:' 'nogroup:x:65534:' 'login:x:65532:' >>/image/etc/group && \
+    mkdir -p /image/etc/skel /image/etc/slurm /image/etc/slurm-keys /image/etc/slurm-login \
+        /image/etc/slurm-login-host-keys /image/etc/slurm-login-user-keys /image/home \
+        /image/run/slurm /image/var/lib/extrausers /image/var/lib/sss && touch /image/etc/motd
+COPY --from=sssd-client /client /image
+COPY deploy/login /image/usr/libexec/slurm-login
+RUN mv /image/usr/libexec/slurm-login/pam.sshd /image/etc/pam.d/sshd && \
+    printf '%s required pam_deny.so\n' auth account password session >/image/etc/pam.d/other && \
+    rm /image/usr/libexec/slurm-login/start-sssd && \
+    debian-packages users /image && debian-packages finish /image
 
+# As root: sshd starts each session as its user. The hook that makes the host keys runs as 65532.
 FROM scratch AS login
 COPY --from=login-files /image /
 ARG VERSION=
 LABEL org.opencontainers.image.title=login org.opencontainers.image.version=$VERSION
-ENV PATH=/usr/sbin:/usr/bin HOME=/home/login
-WORKDIR /home/login
-USER 65532:65532
-CMD ["sleep", "infinity"]
+ENV PATH=/usr/sbin:/usr/bin
+USER 0:0
+ENTRYPOINT ["/usr/libexec/slurm-login/start-sshd"]

@@ -28,6 +28,7 @@ _PACKAGES: Final = (
     "coreutils",
     "dash",
     "hostname",
+    "sackd",
     "slurm-client",
     "slurm-wlm-basic-plugins",
     "slurm-wlm-jwt-plugin",

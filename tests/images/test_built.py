@@ -24,8 +24,11 @@ AT_MOST_MB = {
     "slurmd": 50,
     "slurmctld": 40,
     "slurmrestd": 30,
+    "login": 63,
+    "sssd": 35,
+    "slurmdbd": 37,
+    "mariadb": 41,
     "slurm-cluster": 80,
-    "login": 50,
 }
 """Compressed, as it is pulled: a tenth more than there is, or a little more."""
 SAY = {
@@ -36,6 +39,9 @@ SAY = {
     "slurmrestd": (["slurmrestd", "-V"], "slurm-wlm 26.05."),
     "slurm-cluster": (["slurm-cluster", "--help"], "slurm-cluster"),
     "login": (["bash", "-c", "command -v sbatch"], "/usr/bin/sbatch"),
+    "sssd": (["sssd", "--version"], "2.10."),
+    "slurmdbd": (["sh", "-c", "command -v slurmdbd"], "/usr/sbin/slurmdbd"),
+    "mariadb": (["mariadbd", "--version"], "-MariaDB"),
 }
 """A command in each image, and what it says."""
 

@@ -11,7 +11,7 @@ from deploy.images.image import HERE, IMAGES, SCHEDULER, Image
 from deploy.local.layout import CHECKOUT
 
 FILES = sorted(HERE.glob("*.Dockerfile"))
-AS_ROOT = ("node-agent", "slurmd")
+AS_ROOT = ("login", "node-agent", "slurmd", "sssd")
 
 
 def stage(image: Image) -> str:
@@ -29,11 +29,14 @@ def test_an_image_begins_with_nothing_and_has_a_user(image: Image) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_no_registry_is_named_but_that_of_the_base(file: Path) -> None:
+def test_no_registry_is_named_but_that_of_the_bases(file: Path) -> None:
     text = file.read_text()
-    (base,) = re.findall(r"^ARG BASE=(\S+)$", text, re.MULTILINE)
-    assert re.fullmatch(r"docker\.io/library/debian:\w+-slim", base)
-    assert re.findall(r"\b[\w-]+\.(?:io|org|com)/\S*", text.replace(base, "")) == []
+    bases = re.findall(r"^ARG (?:SSSD_)?BASE=(\S+)$", text, re.MULTILINE)
+    assert bases
+    for base in bases:
+        assert re.fullmatch(r"docker\.io/library/debian:\w+-slim", base)
+        text = text.replace(base, "")
+    assert re.findall(r"\b[\w-]+\.(?:io|org|com)/\S*", text) == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

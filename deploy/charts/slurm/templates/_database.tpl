@@ -1,0 +1,41 @@
+{{- define "slurm.slurmdbdConf" -}}
+{{- $database := .Values.accounting.database -}}
+# Made by the chart {{ .Chart.Name }} of the values of the release {{ .Release.Name }}. StoragePass comes from a Secret.
+{{- include "slurm.parameters" (dict
+  "SlurmUser" "slurm"
+  "DbdHost" "slurmdbd"
+  "DbdPort" 6819
+  "PidFile" "/run/slurmdbd.pid"
+  "AuthType" "auth/slurm"
+  "AuthInfo" "use_client_ids"
+  "AuthAltTypes" "auth/jwt"
+  "AuthAltParameters" "jwt_key=/etc/slurm-keys/jwt_hs256.key"
+  "StorageType" "accounting_storage/mysql"
+  "StorageHost" (default (include "slurm.host" (list . "mariadb")) $database.host)
+  "StoragePort" $database.port
+  "StorageLoc" $database.name
+  "StorageUser" $database.user
+) }}
+{{- include "slurm.parameters" .Values.accounting.slurmdbd.config }}
+{{ end -}}
+
+{{/* The password of the database's user, as the file `password`. */}}
+{{- define "slurm.databaseVolume" -}}
+- name: database
+  secret:
+    secretName: {{ include "slurm.databaseSecret" . }}
+    items: [{key: {{ .Values.accounting.database.passwordSecret.key }}, path: password}]
+    defaultMode: 0400
+{{- end -}}
+
+{{/* What the programs of the image mariadb are told. */}}
+{{- define "slurm.databaseEnvironment" -}}
+- {name: DATABASE, value: {{ .Values.accounting.database.name | quote }}}
+- {name: DATABASE_USER, value: {{ .Values.accounting.database.user | quote }}}
+- {name: DATABASE_PASSWORD_FILE, value: /etc/slurm-database/password}
+{{- end -}}
+
+{{- define "slurm.mariadbConf" -}}
+[mariadbd]
+{{- include "slurm.parameters" .Values.accounting.mariadb.config }}
+{{ end -}}

@@ -1,0 +1,211 @@
+{{/* What a kind of directory needs of sssd, in the names of sssd-ldap(5): docs/users.md says where that is from. */}}
+{{- define "slurm.directoryPresets" -}}
+openldap:
+  ldap_schema: rfc2307
+  access_provider: ldap
+  ldap_access_order: expire
+  ldap_account_expire_policy: shadow
+active-directory:
+  ldap_schema: ad
+  ldap_id_mapping: true
+  ldap_referrals: false
+  ldap_user_ssh_public_key: altSecurityIdentities
+  case_sensitive: false
+  access_provider: ldap
+  ldap_access_order: expire
+  ldap_account_expire_policy: ad
+okta:
+  ldap_schema: rfc2307bis
+  ldap_user_search_base: {{ printf "ou=users,%s" .Values.directory.baseDn | toJson }}
+  ldap_user_object_class: inetOrgPerson
+  ldap_group_search_base: {{ printf "ou=groups,%s" .Values.directory.baseDn | toJson }}
+  ldap_group_object_class: groupOfUniqueNames
+  ldap_group_member: uniqueMember
+  auto_private_groups: true
+  re_expression: (?P<name>.+)
+  access_provider: permit
+authentik:
+  ldap_schema: rfc2307bis
+  ldap_user_search_base: {{ printf "ou=users,%s" .Values.directory.baseDn | toJson }}
+  ldap_user_object_class: user
+  ldap_user_name: cn
+  ldap_group_object_class: group
+  ldap_group_name: cn
+  access_provider: ldap
+  ldap_access_order: filter
+  ldap_access_filter: (ak-active=TRUE)
+google:
+  ldap_schema: rfc2307bis
+  ldap_user_uuid: entryUUID
+  access_provider: permit
+{{- end -}}
+
+{{/* What is the same for all kinds. */}}
+{{- define "slurm.directoryCommon" -}}
+{{- $directory := .Values.directory -}}
+id_provider: ldap
+auth_provider: ldap
+chpass_provider: ldap
+ldap_uri: {{ join ", " $directory.uris | toJson }}
+ldap_search_base: {{ $directory.baseDn | toJson }}
+ldap_id_use_start_tls: {{ not (hasPrefix "ldaps:" (first $directory.uris)) }}
+ldap_tls_reqcert: demand
+ldap_tls_cacert: {{ ternary "/etc/directory-ca/ca.crt" "/etc/ssl/certs/ca-certificates.crt" (ne $directory.caSecret.name "") }}
+{{- with $directory.bindDn }}
+ldap_default_bind_dn: {{ toJson . }}
+ldap_default_authtok_type: password
+{{- end }}
+{{- if $directory.clientCertificateSecret }}
+ldap_tls_cert: /etc/directory-client/tls.crt
+ldap_tls_key: /etc/directory-client/tls.key
+{{- end }}
+enumerate: false
+cache_credentials: {{ $directory.cache.passwords }}
+entry_cache_timeout: {{ $directory.cache.seconds }}
+fallback_homedir: {{ $directory.home | toJson }}
+default_shell: {{ $directory.shell | toJson }}
+{{- end -}}
+
+{{/* Helm has whole numbers as float64, and writes large ones with an exponent. */}}
+{{- define "slurm.plain" -}}
+{{- if kindIs "float64" . -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
+{{- end -}}
+
+{{/* sssd.conf(5), without the password: start-sssd has that from the Secret. */}}
+{{- define "slurm.sssdConfig" -}}
+{{- $directory := .Values.directory -}}
+{{- $preset := get (include "slurm.directoryPresets" . | fromYaml) $directory.preset -}}
+{{- $common := include "slurm.directoryCommon" . | fromYaml -}}
+[sssd]
+services = nss, pam, ssh
+domains = directory
+
+[nss]
+filter_users = root, slurm
+filter_groups = root, slurm
+
+[pam]
+offline_credentials_expiration = {{ $directory.cache.days }}
+
+[domain/directory]
+{{- $options := merge $preset $common }}
+{{- range $name, $value := $directory.options }}
+{{- $options = kindIs "invalid" $value | ternary (omit $options $name) (set $options $name $value) }}
+{{- end }}
+{{- range $name, $value := $options }}
+{{ $name }} = {{ include "slurm.plain" $value }}
+{{- end }}
+{{- end -}}
+
+{{/* The users of the values as passwd(5) has them. */}}
+{{- define "slurm.staticPasswd" -}}
+{{- $directory := .Values.directory -}}
+{{- range $directory.users -}}
+{{- $group := include "slurm.plain" (default .uid .gid) -}}
+{{- $home := default (replace "%u" .name $directory.home) .home -}}
+{{ .name }}:x:{{ include "slurm.plain" .uid }}:{{ $group }}:{{ default "" .fullName }}:{{ $home }}:{{ default $directory.shell .shell }}
+{{ end }}
+{{- end -}}
+
+{{/* Their groups as group(5) has them. A user without a gid has a group of its own. */}}
+{{- define "slurm.staticGroup" -}}
+{{- range .Values.directory.users -}}
+{{- if not .gid -}}
+{{ .name }}:x:{{ include "slurm.plain" .uid }}:
+{{ end }}
+{{- end }}
+{{- range .Values.directory.groups -}}
+{{ .name }}:x:{{ include "slurm.plain" .gid }}:{{ join "," .members }}
+{{ end }}
+{{- end -}}
+
+{{- define "slurm.usersConfigMap" -}}
+{{- default (include "slurm.object" (list . "slurm-users")) .Values.directory.usersConfigMap -}}
+{{- end -}}
+
+{{- define "slurm.userKeysConfigMap" -}}
+{{- default (include "slurm.object" (list . "slurm-user-keys")) .Values.directory.userKeysConfigMap -}}
+{{- end -}}
+
+{{/* For each Pod that is to know the users: its volumes, and what of them each of its containers mounts. */}}
+{{- define "slurm.directoryVolumes" -}}
+{{- $directory := .Values.directory -}}
+- name: users
+  configMap: {name: {{ include "slurm.usersConfigMap" . }}}
+{{- if ne $directory.preset "none" }}
+- name: sss
+  emptyDir: {sizeLimit: 1Gi}
+- name: sssd-etc
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+- name: sssd-run
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+- name: sssd-tmp
+  emptyDir: {medium: Memory, sizeLimit: 16Mi}
+- name: directory
+  configMap: {name: {{ include "slurm.object" (list . "slurm-directory") }}}
+{{- if $directory.bindPasswordSecret.name }}
+- name: directory-password
+  secret:
+    secretName: {{ $directory.bindPasswordSecret.name }}
+    defaultMode: 0400
+    items: [{key: {{ $directory.bindPasswordSecret.key | quote }}, path: password}]
+{{- end }}
+{{- if $directory.caSecret.name }}
+- name: directory-ca
+  secret:
+    secretName: {{ $directory.caSecret.name }}
+    items: [{key: {{ $directory.caSecret.key | quote }}, path: ca.crt}]
+{{- end }}
+{{- if $directory.clientCertificateSecret }}
+- name: directory-client
+  secret: {secretName: {{ $directory.clientCertificateSecret }}, defaultMode: 0400}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Read-only: whoever can write there is asked for passwords. */}}
+{{- define "slurm.directoryMounts" -}}
+- {name: users, mountPath: /var/lib/extrausers, readOnly: true}
+{{- if ne .Values.directory.preset "none" }}
+- {name: sss, mountPath: /var/lib/sss, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* Of a container that is root, and may do nothing but what the owner of its files may. */}}
+{{- define "slurm.powerlessRoot" -}}
+runAsUser: 0
+runAsGroup: 0
+runAsNonRoot: false
+{{ include "slurm.restrictedContainer" . }}
+{{- end -}}
+
+{{/* sssd, an init container that stays: the Pod's programs find it in the volume sss. They do not wait for it: what is
+wrong with the directory must not keep slurmctld from its jobs, nor users of the values from their login. */}}
+{{- define "slurm.directoryContainer" -}}
+{{- $directory := .Values.directory -}}
+{{- if ne $directory.preset "none" -}}
+- name: sssd
+  image: {{ include "slurm.image" (list . "sssd") }}
+  imagePullPolicy: {{ .Values.images.pullPolicy }}
+  restartPolicy: Always
+  command: [/usr/libexec/slurm-login/start-sssd]
+  terminationMessagePolicy: FallbackToLogsOnError
+  resources: {{- toYaml $directory.resources | nindent 4 }}
+  securityContext: {{- include "slurm.powerlessRoot" . | nindent 4 }}
+  volumeMounts:
+  - {name: sss, mountPath: /var/lib/sss}
+  - {name: sssd-etc, mountPath: /etc/sssd}
+  - {name: sssd-run, mountPath: /run}
+  - {name: sssd-tmp, mountPath: /tmp}
+  - {name: directory, mountPath: /etc/directory, readOnly: true}
+  {{- if $directory.bindPasswordSecret.name }}
+  - {name: directory-password, mountPath: /etc/directory-password, readOnly: true}
+  {{- end }}
+  {{- if $directory.caSecret.name }}
+  - {name: directory-ca, mountPath: /etc/directory-ca, readOnly: true}
+  {{- end }}
+  {{- if $directory.clientCertificateSecret }}
+  - {name: directory-client, mountPath: /etc/directory-client, readOnly: true}
+  {{- end }}
+{{- end -}}
+{{- end -}}

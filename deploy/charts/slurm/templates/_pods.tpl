@@ -1,0 +1,231 @@
+{{/* What restricted Pod Security wants of a container, and a little more. */}}
+{{- define "slurm.restrictedContainer" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* The same of a Pod, as a user: its number. */}}
+{{- define "slurm.restrictedPod" -}}
+runAsNonRoot: true
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* What all Pods have: [root, user]. */}}
+{{- define "slurm.pod" -}}
+{{- $root := index . 0 -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with $root.Values.images.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
+{{- end }}
+securityContext: {{- include "slurm.restrictedPod" (index . 1) | nindent 2 }}
+{{- end -}}
+
+{{/* The same of what runs all the time. */}}
+{{- define "slurm.daemonPod" -}}
+{{ include "slurm.pod" . }}
+{{- with (index . 0).Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Where a component's Pods may run, by its values. */}}
+{{- define "slurm.place" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels and annotations of a component's Pods: [root, component, its values, annotations]. */}}
+{{- define "slurm.podMetadata" -}}
+labels:
+  {{- include "slurm.componentLabels" (list (index . 0) (index . 1)) | nindent 2 }}
+  {{- with (index . 2).podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+annotations:
+  kubectl.kubernetes.io/default-container: {{ index . 1 }}
+  {{- with index . 3 }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- with (index . 2).podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* One container of a Pod: [root, name, image]. What else it has is below. */}}
+{{- define "slurm.container" -}}
+{{- $root := index . 0 -}}
+- name: {{ index . 1 }}
+  image: {{ include "slurm.image" (list $root (index . 2)) }}
+  imagePullPolicy: {{ $root.Values.images.pullPolicy }}
+  securityContext: {{- include "slurm.restrictedContainer" $root | nindent 4 }}
+{{- end -}}
+
+{{/* By what Slurm's programs find the keys. */}}
+{{- define "slurm.keyEnvironment" -}}
+- {name: SLURM_SACK_KEY, value: /etc/slurm-keys/slurm.key}
+- {name: SLURM_SACK_JWKS, value: /etc/slurm-keys/slurm.jwks}
+{{- end -}}
+
+{{/* An init container that stays: Slurm's commands have their configuration and their credentials of it. */}}
+{{- define "slurm.sackdContainer" -}}
+{{ include "slurm.container" (list . "sackd" "login") }}
+  restartPolicy: Always
+  command: [sackd, -D, --conf-server, {{ include "slurm.controllers" . | quote }}]
+  env: {{- include "slurm.keyEnvironment" . | nindent 2 }}
+  startupProbe:
+    exec: {command: [test, -e, /run/slurm/conf/slurm.conf]}
+    periodSeconds: 1
+    failureThreshold: 300
+  resources:
+    requests: {cpu: 10m, memory: 32Mi}
+    limits: {memory: 256Mi}
+  volumeMounts:
+  - {name: keys, mountPath: /etc/slurm-keys, readOnly: true}
+  - {name: run, mountPath: /run}
+  - {name: slurm, mountPath: /run/slurm}
+  - {name: tmp, mountPath: /tmp}
+{{- end -}}
+
+{{- define "slurm.clientMounts" -}}
+- {name: slurm, mountPath: /run/slurm, readOnly: true}
+- {name: tmp, mountPath: /tmp}
+{{- end -}}
+
+{{- define "slurm.clientVolumes" -}}
+{{ include "slurm.keyVolume" (list . false) }}
+- name: run
+  emptyDir: {medium: Memory, sizeLimit: 16Mi}
+- name: slurm
+  emptyDir: {medium: Memory, sizeLimit: 16Mi}
+- name: tmp
+  emptyDir: {medium: Memory, sizeLimit: 64Mi}
+{{- end -}}
+
+{{/* The keys as files: [root, whether auth/jwt's is among them]. fsGroup lets the group read them, and no others. */}}
+{{- define "slurm.keyVolume" -}}
+- name: keys
+  projected:
+    defaultMode: 0400
+    sources:
+    - secret:
+        name: {{ include "slurm.slurmKeySecret" (index . 0) }}
+    {{- if index . 1 }}
+    - secret:
+        name: {{ include "slurm.jwtKeySecret" (index . 0) }}
+    {{- end }}
+{{- end -}}
+
+{{/* A token of the Pod's account, for one container alone. */}}
+{{- define "slurm.accountVolume" -}}
+- name: account
+  projected:
+    defaultMode: 0440
+    sources:
+    - serviceAccountToken: {path: token, expirationSeconds: 3607}
+    - configMap:
+        name: kube-root-ca.crt
+        items: [{key: ca.crt, path: ca.crt}]
+    - downwardAPI:
+        items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]
+{{- end -}}
+
+{{- define "slurm.accountMount" -}}
+- {name: account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+{{- end -}}
+
+{{/* A listener's probes: [port, what it may take to start in seconds]. */}}
+{{- define "slurm.probes" -}}
+startupProbe:
+  tcpSocket: {port: {{ index . 0 }}}
+  periodSeconds: 2
+  failureThreshold: {{ div (index . 1) 2 }}
+livenessProbe:
+  tcpSocket: {port: {{ index . 0 }}}
+  periodSeconds: 20
+  timeoutSeconds: 10
+  failureThreshold: 6
+readinessProbe:
+  tcpSocket: {port: {{ index . 0 }}}
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 3
+{{- end -}}
+
+{{/* A claim that stays when the release goes: [root, name, component, size, storageClass, accessModes]. */}}
+{{- define "slurm.claim" -}}
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  {{- include "slurm.metadata" (list (index . 0) (index . 1) (index . 2)) | nindent 2 }}
+  annotations:
+    helm.sh/resource-policy: keep
+spec:
+  accessModes: {{- toYaml (index . 5) | nindent 2 }}
+  {{- with index . 4 }}
+  storageClassName: {{ . }}
+  {{- end }}
+  resources: {requests: {storage: {{ index . 3 }}}}
+{{- end -}}
+
+{{/* The annotations and labels of what is made for a hook: [root, hook, weight, component]. */}}
+{{- define "slurm.hook" -}}
+annotations:
+  helm.sh/hook: {{ index . 1 }}
+  helm.sh/hook-weight: {{ index . 2 | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 3)) | nindent 2 }}
+{{- end -}}
+
+{{/* `slurm-cluster accounts plan` or `apply`: [root, which]. */}}
+{{- define "slurm.accountsContainer" -}}
+{{ include "slurm.container" (list (index . 0) (index . 1) "slurm-cluster") }}
+  command: [slurm-cluster, accounts, {{ index . 1 }}, /etc/slurm-accounts/accounts.yaml]
+  resources:
+    requests: {cpu: 20m, memory: 64Mi}
+    limits: {memory: 256Mi}
+  volumeMounts:
+  - {name: accounts, mountPath: /etc/slurm-accounts, readOnly: true}
+  {{- include "slurm.clientMounts" . | nindent 2 }}
+{{- end -}}
+
+{{/* The volumes in common, as a Pod has them, and where its containers find them. */}}
+{{- define "slurm.sharedVolumes" -}}
+{{- range .Values.volumes }}
+- name: shared-{{ .name }}
+  {{- if .source }}
+  {{- toYaml .source | nindent 2 }}
+  {{- else }}
+  persistentVolumeClaim: {claimName: {{ default (include "slurm.object" (list $ (printf "slurm-%s" .name))) .existingClaim }}}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "slurm.sharedMounts" -}}
+{{- range .Values.volumes }}
+- {name: shared-{{ .name }}, mountPath: {{ .mountPath }}}
+{{- end }}
+{{- end -}}
+
+{{/* A container that makes Secrets: [root, name]. Its command is below. */}}
+{{- define "slurm.secretContainer" -}}
+{{ include "slurm.container" (list (index . 0) (index . 1) "slurm-cluster") }}
+  resources:
+    requests: {cpu: 20m, memory: 64Mi}
+    limits: {memory: 256Mi}
+  volumeMounts:
+  {{- include "slurm.accountMount" . | nindent 2 }}
+  - {name: tmp, mountPath: /tmp}
+{{- end -}}

@@ -1,0 +1,54 @@
+"""`slurm-cluster hand-out` and `slurm-cluster password`, put together with a client of kube-apiserver.
+
+Exit status: 0; 1 where slurmctld gives no token; 2 where kube-apiserver cannot be asked, or refuses.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from kubernetes_client.errors import KubernetesError, NoCredentials
+from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.rest import KubernetesRest
+from slurm_cluster.hand_out import password, writer
+from slurm_cluster.hand_out.places import Place
+from slurm_cluster.hand_out.writer import Missing, Wanted
+from slurm_cluster.programs import ProgramFailed
+
+Act = Callable[[Kubernetes], Awaitable[list[str]]]
+
+
+def hand_out(wanted: Wanted, kubeconfig: Path | None) -> int:
+    """Fills the Secrets."""
+    return _run(lambda kubernetes: writer.hand_out(kubernetes, wanted), kubeconfig)
+
+
+def ensure_password(place: Place, kubeconfig: Path | None) -> int:
+    """Makes the Secret with a password, where it does not exist."""
+
+    async def act(kubernetes: Kubernetes) -> list[str]:
+        return [await password.ensure(kubernetes, place)]
+
+    return _run(act, kubeconfig)
+
+
+def _run(act: Act, kubeconfig: Path | None) -> int:
+    try:
+        for line in asyncio.run(_ask(act, kubeconfig)):
+            print(line)
+    except ProgramFailed as failed:
+        print(f"no token: {failed}", file=sys.stderr)
+        return 1
+    except (KubernetesError, NoCredentials, Missing, OSError) as error:
+        print(f"not done: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def _ask(act: Act, kubeconfig: Path | None) -> list[str]:
+    kubernetes = await KubernetesRest.connect(kubeconfig)
+    try:
+        return await act(kubernetes)
+    finally:
+        await kubernetes.aclose()

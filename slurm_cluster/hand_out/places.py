@@ -1,0 +1,35 @@
+"""Where contents go: keys of Secrets, as the command line has them."""
+
+from pathlib import Path
+from typing import NamedTuple, Self
+
+
+class Place(NamedTuple):
+    """A key of a Secret."""
+
+    namespace: str
+    secret: str
+    key: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads NAMESPACE/SECRET/KEY. Raises ValueError."""
+        parts = text.split("/")
+        if len(parts) != len(cls._fields) or not all(parts):
+            raise ValueError(f"{text!r} is not NAMESPACE/SECRET/KEY")
+        return cls(*parts)
+
+
+class Copy(NamedTuple):
+    """A file, and where it goes. A file that is not there is none in the Secret either."""
+
+    place: Place
+    file: Path
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads NAMESPACE/SECRET/KEY=PATH. Raises ValueError."""
+        place, _, file = text.partition("=")
+        if not file:
+            raise ValueError(f"{text!r} is not NAMESPACE/SECRET/KEY=PATH")
+        return cls(Place.parse(place), Path(file))

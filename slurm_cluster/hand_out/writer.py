@@ -1,0 +1,105 @@
+"""Contents, and the Secrets that they are written into. These are there already: so the account may
+change them, and no others.
+"""
+
+import asyncio
+import re
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kubernetes_client.errors import Conflict
+from kubernetes_client.protocol import Kubernetes, Manifest
+from slurm_cluster.hand_out.places import Copy, Place
+from slurm_cluster.programs import ProgramFailed, run
+
+_TOKEN: Final = re.compile(r"^SLURM_JWT=(?P<token>\S+)$", re.MULTILINE)
+_USER: Final = "slurm"
+_EACH_S: Final = 5.0
+"""Between two questions of a slurmctld that does not answer."""
+_TRIES: Final = 5
+"""How often a Secret is written that others write, too."""
+Contents = Mapping[str, bytes | None]
+"""By the key; None: it is not to be there."""
+
+
+class Missing(Exception):
+    """A Secret that should be there is not; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be handed out."""
+
+    token: Place | None = None
+    lifespan_s: int = 0
+    """Of the token."""
+    copies: Sequence[Copy] = ()
+    within_s: float = 300.0
+    """How long slurmctld may be away."""
+
+
+def mint(lifespan_s: int, within_s: float, program: Callable[..., str] = run) -> str:
+    """Returns a new token of SlurmUser, by scontrol. A slurmctld that does not answer is asked again.
+    Raises ProgramFailed."""
+    deadline = time.monotonic() + within_s
+    command = ("scontrol", "token", f"username={_USER}", f"lifespan={lifespan_s}")
+    while True:
+        try:
+            said = program(*command)
+            break
+        except ProgramFailed:
+            if time.monotonic() + _EACH_S > deadline:
+                raise
+            time.sleep(_EACH_S)
+    if found := _TOKEN.search(said):
+        return found["token"]
+    raise ProgramFailed(command, "there is no token in what it prints")
+
+
+async def hand_out(kubernetes: Kubernetes, wanted: Wanted) -> list[str]:
+    """Writes each Secret once. Returns what was done, a line each. Raises Missing, ProgramFailed,
+    KubernetesError, OSError."""
+    secrets = dict[tuple[str, str], dict[str, bytes | None]]()
+    for (namespace, name, key), file in wanted.copies:
+        secrets.setdefault((namespace, name), {})[key] = file.read_bytes() if file.exists() else None
+    if wanted.token is not None:
+        namespace, name, key = wanted.token
+        token = await asyncio.to_thread(mint, wanted.lifespan_s, wanted.within_s)
+        secrets.setdefault((namespace, name), {})[key] = token.encode()
+    return [
+        await _write(kubernetes, namespace, name, contents)
+        for (namespace, name), contents in secrets.items()
+    ]
+
+
+async def _write(kubernetes: Kubernetes, namespace: str, name: str, contents: Contents) -> str:
+    for left in reversed(range(_TRIES)):
+        secret = await kubernetes.read_secret(namespace, name)
+        if secret is None:
+            raise Missing(f"there is no Secret {namespace}/{name}: the chart makes it")
+        if not differs(secret, contents):
+            break
+        try:
+            await kubernetes.write_secret(filled(secret, contents))
+        except Conflict:
+            if not left:
+                raise
+        else:
+            return f"Secret {namespace}/{name} is written: {', '.join(sorted(contents))}"
+    return f"Secret {namespace}/{name} is as it should be"
+
+
+def differs(secret: Manifest, contents: Contents) -> bool:
+    """Tells whether a Secret has not these contents."""
+    data = secret.get("data") or {}
+    return any((b64decode(data[key]) if key in data else None) != contents[key] for key in contents)
+
+
+def filled(secret: Manifest, contents: Contents) -> Manifest:
+    """Returns the Secret with these contents besides those that it has of other keys."""
+    data = {key: text for key, text in (secret.get("data") or {}).items() if key not in contents}
+    data |= {key: b64encode(text).decode() for key, text in contents.items() if text is not None}
+    return {**secret, "data": data}

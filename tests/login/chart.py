@@ -1,0 +1,36 @@
+"""What Helm makes of the chart slurm, and the login Pod in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from deploy.local.chart import Manifest, Rendered
+from deploy.local.errors import ClusterError
+from deploy.local.helm_binary import helm
+from deploy.local.layout import CHECKOUT
+from deploy.local.progress import silent
+
+CHART = CHECKOUT / "deploy/charts/slurm"
+_CONTROLLER = "slurmctld-0.default.svc:6817"
+
+
+def template(values: dict[str, Any], *options: str) -> str:
+    """What Helm writes of a release called slurm. Raises ClusterError with Helm's words."""
+    command = [str(helm(silent)), "template", "slurm", str(CHART), "--values", "-", *options]
+    done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ClusterError(f"the chart was not rendered: {done.stderr.strip()}")
+    return done.stdout
+
+
+def rendered(values: dict[str, Any], slurmctld: str = _CONTROLLER) -> Rendered:
+    """The same as objects. `slurmctld` is where it is: HOST:PORT."""
+    return Rendered.parsed(template(values).replace(_CONTROLLER, slurmctld))
+
+
+def pod_of(chart: Rendered, kind: str, name: str) -> Manifest:
+    """The Pod of a workload."""
+    spec: Manifest = chart.find(kind, name)["spec"]["template"]["spec"]
+    return spec

@@ -1,0 +1,94 @@
+"""A directory with a few users, a Slurm that knows none of them, and login Pods between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from deploy.local.cluster import Cluster
+from deploy.local.ports import lease_ports
+from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
+from tests.login.client import KeyPair, key_pair
+from tests.login.directory_server import PORTS, DirectoryServer, Person, serving
+from tests.login.login_pod import LoginPod, World
+
+CONFIGLESS = "SlurmctldParameters=conmgr_threads=2,enable_configless"
+
+StartLogin = Callable[..., LoginPod]
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """Of the directory's certificate."""
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def carols_key(tmp_path_factory: pytest.TempPathFactory) -> KeyPair:
+    return key_pair(tmp_path_factory.mktemp("keys"), "carol")
+
+
+@pytest.fixture(scope="session")
+def carol(carols_key: KeyPair) -> Person:
+    return Person(name="carol", uid=5001, password="carol's own", key=carols_key.public)
+
+
+@pytest.fixture(scope="session")
+def directory(
+    tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA, carol: Person
+) -> Iterator[DirectoryServer]:
+    """slapd, with carol, who is in the group science."""
+    lease = lease_ports(PORTS)
+    try:
+        folder = tmp_path_factory.mktemp("slapd")
+        with serving(folder, lease.ports, authority) as server:
+            server.add(carol)
+            server.add_group("science", 6001, "carol")
+            yield server
+    finally:
+        lease.close()
+
+
+@pytest.fixture(scope="module")
+def release() -> str:
+    """Of Slurm, and of the image login."""
+    return DEFAULT_RELEASE
+
+
+@pytest.fixture(scope="module")
+def slurm(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One node. Neither slurmctld nor slurmd knows a user of the directory."""
+    spec = ClusterSpec(
+        nodes=1, kubernetes=False, extender=False, release=release, slurm_conf=(CONFIGLESS,)
+    )
+    with Cluster.up(spec, tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def world(directory: DirectoryServer, authority: trustme.CA, slurm: Cluster) -> World:
+    return World(directory, authority, slurm)
+
+
+@pytest.fixture
+def start_login(world: World, tmp_path: Path) -> Iterator[StartLogin]:
+    """Starts login Pods, which end with the test. It takes values beside those that every Pod has."""
+    with ExitStack() as pods:
+
+        def start(values: dict[str, Any] | None = None, **more: Any) -> LoginPod:
+            folder = tmp_path / f"login-{len(list(tmp_path.glob('login-*')))}"
+            return pods.enter_context(LoginPod.started(world, folder, values or {}, **more))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def login(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginPod]:
+    """A login Pod that the tests of a module share. Leave it as it was."""
+    with LoginPod.started(world, tmp_path_factory.mktemp("pod") / "login", {}) as pod:
+        yield pod

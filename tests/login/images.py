@@ -1,0 +1,31 @@
+"""The files of the images, as a container runtime would have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.images.archive import Archive
+from deploy.images.builder import Builder, Choice
+from deploy.images.image import image
+from deploy.local.cache import build_once, trees_folder
+from deploy.local.progress import silent
+
+# Kubelet gives each container its own.
+_OF_KUBELET = ("etc/hosts", "etc/resolv.conf")
+
+
+def files_of(name: str, release: str) -> Path:
+    """A folder with the files of an image, which is built first if the cache lacks it. `release` is
+    Slurm's. Nobody writes there."""
+    wanted = image(name)
+    with Builder(silent) as builder:
+        built = builder.built(wanted, Choice(slurm=release) if wanted.of_slurm else Choice())
+
+    def unpack(place: Path) -> None:
+        place.mkdir()
+        Archive(built.archive).unpack(place)
+        for path in _OF_KUBELET:
+            (place / path).touch()
+
+    digest = built.digest.removeprefix("sha256:")[:12]
+    return build_once(trees_folder() / f"files-{name}-{release}-{digest}", unpack, silent)

@@ -1,0 +1,144 @@
+"""The login Pod of the chart, before a directory and a Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import trustme
+
+from deploy.local.cluster import Cluster
+from deploy.local.components import accepts_connections
+from deploy.local.ports import lease_ports
+from tests.login.chart import pod_of, rendered
+from tests.login.client import Client, host_keys
+from tests.login.directory_server import BASE, HOST, READER, READER_PASSWORD, DirectoryServer
+from tests.login.images import files_of
+from tests.login.pod import Given, Pod, ended, eventually
+
+CONTAINERS = ("sssd", "sackd", "login")
+# Here everybody comes from one address: it must not be closed after a wrong password.
+_SSHD = {"ListenAddress": "127.0.0.1", "PerSourcePenalties": False}
+
+
+@dataclass(frozen=True)
+class World:
+    """What a login Pod is between."""
+
+    directory: DirectoryServer
+    authority: trustme.CA
+    slurm: Cluster
+
+
+@dataclass(frozen=True)
+class LoginPod:
+    """A Pod that runs, and a person's way to it."""
+
+    pod: Pod
+    client: Client
+    port: int
+
+    @classmethod
+    @contextmanager
+    def started(
+        cls,
+        world: World,
+        folder: Path,
+        values: Mapping[str, Any],
+        *,
+        authority: trustme.CA | None = None,
+        capabilities: Sequence[str] | None = None,
+        containers: Sequence[str] = CONTAINERS,
+    ) -> Iterator[Self]:
+        """Returns when sshd serves. `values` are the chart's, and more; `authority`
+        is whom sssd trusts, if not the directory's own; `capabilities` are the container login's, if not
+        the chart's."""
+        folder.mkdir(parents=True)
+        trusted = authority or world.authority
+        lease = lease_ports(["ssh"])
+        port = lease.ports["ssh"]
+        keys = host_keys(folder / "host-keys")
+        slurmctld = f"127.0.0.1:{world.slurm.ports['slurmctld']}"
+        chart = rendered(_merged(_values(world, port), values), slurmctld)
+        given = Given(
+            chart=chart,
+            images={name: files_of(name, world.slurm.spec.release) for name in ("login", "sssd")},
+            secrets={
+                **secrets_of(World(world.directory, trusted, world.slurm)),
+                "login-host-keys": keys,
+            },
+            claims={"homes": world.slurm.directory / "home"},
+            hosts=[HOST],
+        )
+        try:
+            with ended(Pod(pod_of(chart, "Deployment", "login"), given, folder)) as pod:
+                login = cls(pod, Client(folder, port, keys["ssh_host_ed25519_key.pub"].decode()), port)
+                login.start(containers, capabilities)
+                yield login
+        finally:
+            lease.close()
+
+    def start(
+        self, containers: Sequence[str] = CONTAINERS, capabilities: Sequence[str] | None = None
+    ) -> None:
+        """Starts containers in their order, each when the one before it serves."""
+        for name in containers:
+            more = {"capabilities": capabilities} if name == "login" and capabilities is not None else {}
+            self.pod.start(name, **more)
+            self._await(name)
+
+    def _await(self, container: str) -> None:
+        def settled() -> bool:
+            return self._serves(container) or not self.pod.is_running(container)
+
+        eventually(settled, f"{container} does not serve")
+        assert self.pod.is_running(container), self.pod.log(container)
+
+    def _serves(self, container: str) -> bool:
+        match container:
+            case "sssd":
+                return (self.pod.volume("sss") / "pipes/ssh").exists()
+            case "sackd":
+                return (self.pod.volume("slurm") / "sack.socket").exists()
+            case _:
+                return accepts_connections(self.port)
+
+
+def _values(world: World, port: int) -> dict[str, Any]:
+    return {
+        "login": {"port": port, "sshd": {"options": _SSHD}},
+        "directory": {
+            "preset": "openldap",
+            "uris": [world.directory.uri],
+            "baseDn": BASE,
+            "bindDn": READER,
+            "bindPasswordSecret": {"name": "ldap-reader"},
+            "caSecret": {"name": "ldap-ca"},
+        },
+        "volumes": [{"name": "home", "mountPath": "/home", "existingClaim": "homes"}],
+    }
+
+
+def secrets_of(world: World) -> dict[str, Mapping[str, bytes]]:
+    """The Secrets that Pods of Slurm need."""
+    etc = world.slurm.directory / "slurm/etc"
+    return {
+        "slurm-key": {"slurm.key": (etc / "slurm.key").read_bytes()},
+        "slurm-jwt-key": {"jwt_hs256.key": (etc / "jwt_hs256.key").read_bytes()},
+        "ldap-reader": {"password": READER_PASSWORD.encode()},
+        "ldap-ca": {"ca.crt": world.authority.cert_pem.bytes()},
+    }
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """As Helm merges values."""
+    merged = dict(below)
+    for name, value in above.items():
+        old = merged.get(name)
+        merged[name] = (
+            _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
+    return merged

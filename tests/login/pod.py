@@ -1,0 +1,187 @@
+"""A Pod of the chart, whose containers run on this machine as a container runtime has them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from deploy.local.chart import Manifest, Rendered
+from deploy.local.layout import CHECKOUT
+from tests.login.container import Plan
+
+_PATH = {"PATH": "/usr/sbin:/usr/bin"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a Pod finds in its cluster."""
+
+    chart: Rendered
+    """Has the ConfigMaps."""
+    images: Mapping[str, Path]
+    """The files of each image, by its name."""
+    secrets: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    claims: Mapping[str, Path] = field(default_factory=dict)
+    """The folders of volumes, by their claims."""
+    hosts: Sequence[str] = ()
+    """Names of 127.0.0.1."""
+
+
+class Pod:
+    """The containers of a Pod, by name."""
+
+    def __init__(self, spec: Manifest, given: Given, folder: Path) -> None:
+        """Volumes and logs are in `folder`."""
+        self._given = given
+        self._folder = folder
+        self._containers = {each["name"]: each for each in spec.get("initContainers", [])}
+        self._containers |= {each["name"]: each for each in spec["containers"]}
+        security = spec.get("securityContext", {})
+        self._user = security.get("runAsUser", 0)
+        self._group = security.get("fsGroup", 0)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._volumes = {each["name"]: each for each in spec.get("volumes", [])}
+        folder.mkdir(parents=True, exist_ok=True)
+        hosts = f"127.0.0.1 localhost {socket.gethostname()} {' '.join(given.hosts)}\n"
+        (folder / "hosts").write_text(hosts)
+        for name, volume in self._volumes.items():
+            if "persistentVolumeClaim" not in volume:
+                self.volume(name).mkdir(parents=True)
+                self._fill(name, volume)
+
+    def volume(self, name: str) -> Path:
+        """Where a volume is on this machine."""
+        claim = self._volumes[name].get("persistentVolumeClaim")
+        return self._given.claims[claim["claimName"]] if claim else self._folder / "volumes" / name
+
+    def log(self, container: str) -> str:
+        """What a container has said."""
+        return self._log(container).read_text(errors="replace")
+
+    def plan(self, container: str) -> Plan:
+        """How a container is run."""
+        said: dict[str, Any] = self._containers[container]
+        security = said.get("securityContext", {})
+        image = said["image"].rpartition("/")[2].partition(":")[0]
+        return Plan(
+            root=str(self._given.images[image]),
+            argv=[*said["command"], *said.get("args", [])],
+            env=_PATH | {each["name"]: each["value"] for each in said.get("env", [])},
+            mounts=[
+                (str(self._folder / "hosts"), "/etc/hosts", False),
+                *(self._mount(each) for each in said["volumeMounts"]),
+            ],
+            user=security.get("runAsUser", self._user),
+            group=self._group,
+            capabilities=security["capabilities"].get("add", []),
+            read_only=security["readOnlyRootFilesystem"],
+        )
+
+    def start(self, container: str, **instead: Any) -> None:
+        """Starts a container that does not run; `instead` are fields of its Plan."""
+        plan = replace(self.plan(container), **instead)
+        with self._log(container).open("ab") as log:
+            self._running[container] = subprocess.Popen(
+                plan.command(), cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def wait(self, container: str, within_s: float = 60.0) -> int:
+        """The exit status of a container that ends by itself."""
+        return self._running[container].wait(within_s)
+
+    def kill(self, container: str) -> None:
+        """Ends a container, and all of its processes, if it runs."""
+        process = self._running.pop(container, None)
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def is_running(self, container: str) -> bool:
+        return container in self._running and self._running[container].poll() is None
+
+    def execute(self, container: str, *command: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command in a container, as `kubectl exec` does."""
+        (first,) = psutil.Process(self._running[container].pid).children()
+        enter = ["nsenter", "--target", str(first.pid), "--mount", "--pid", "--root", "--wd"]
+        return subprocess.run(
+            [*enter, *command], env=_PATH, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def end(self) -> None:
+        """Ends all containers."""
+        for container in list(self._running):
+            self.kill(container)
+
+    def write(self, volume: str, files: Mapping[str, bytes], mode: int = 0o644) -> None:
+        """Gives a volume its files, as kubelet does with a ConfigMap that has changed."""
+        for name, content in files.items():
+            path = self.volume(volume) / name
+            path.write_bytes(content)
+            os.chown(path, 0, self._group)
+            path.chmod(mode | 0o440 if self._group else mode)
+
+    def _fill(self, name: str, volume: Manifest) -> None:
+        os.chown(self.volume(name), 0, self._group)
+        self.volume(name).chmod(0o2777 if self._group else 0o777)  # as kubelet makes all of these
+        if "configMap" in volume:
+            found = self._given.chart.find("ConfigMap", volume["configMap"]["name"])
+            self.write(name, {key: text.encode() for key, text in (found["data"] or {}).items()})
+        for secret in _secrets(volume):
+            content = self._given.secrets[secret.get("secretName") or secret["name"]]
+            items = {each["key"]: each["path"] for each in secret.get("items", [])}
+            files = {
+                items.get(key, key): value for key, value in content.items() if not items or key in items
+            }
+            self.write(name, files, _mode(volume))
+
+    def _mount(self, said: Manifest) -> tuple[str, str, bool]:
+        source = self.volume(said["name"]) / said.get("subPath", "")
+        return str(source), said["mountPath"], said.get("readOnly", False)
+
+    def _log(self, container: str) -> Path:
+        return self._folder / f"{container}.log"
+
+
+def _secrets(volume: Manifest) -> Iterator[Manifest]:
+    if "secret" in volume:
+        yield volume["secret"]
+    for source in volume.get("projected", {}).get("sources", []):
+        if "secret" in source:
+            yield source["secret"]
+
+
+def _mode(volume: Manifest) -> int:
+    mode: int = (volume.get("secret") or volume["projected"]).get("defaultMode", 0o644)
+    return mode
+
+
+def decoded(secret: Manifest) -> dict[str, bytes]:
+    """The content of a Secret of kube-apiserver's."""
+    return {key: b64decode(value) for key, value in secret["data"].items()}
+
+
+def eventually(condition: Callable[[], bool], what: str, within_s: float = 30.0) -> None:
+    """Returns when the condition has come true."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@contextmanager
+def ended(pod: Pod) -> Iterator[Pod]:
+    """The Pod, which ends with the block."""
+    try:
+        yield pod
+    finally:
+        pod.end()

@@ -1,0 +1,53 @@
+"""sshd's capabilities: with those of the chart all works, and without any of them something does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.login.chart import pod_of, rendered
+from tests.login.client import KeyPair, key_pair, run
+from tests.login.conftest import StartLogin
+from tests.login.directory_server import DirectoryServer, Person
+from tests.login.login_pod import LoginPod
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+GIVEN = ("AUDIT_WRITE", "CHOWN", "SETGID", "SETUID", "SYS_CHROOT")
+"""As the chart has them."""
+
+
+def works(login: LoginPod, user: Person, key: KeyPair) -> dict[str, bool]:
+    """What a user who logs in for the first time finds to work."""
+    terminal = [*login.client.session(user.name, key, "-tt"), "stat -c %U $(tty)"]
+    home = login.client.by_key(user.name, key, "touch mine && stat -c %a .")
+    return {
+        "key": home.returncode == 0,
+        "home": home.stdout == "700\n",
+        "password": login.client.by_password(user.name, user.password, "true").returncode == 0,
+        "terminal": run(terminal).stdout.split() == [user.name],
+    }
+
+
+def test_these_are_the_charts() -> None:
+    pod = pod_of(rendered({}), "Deployment", "login")
+    (login,) = pod["containers"]
+    assert tuple(login["securityContext"]["capabilities"]["add"]) == GIVEN
+    directory = {"preset": "openldap", "uris": ["ldaps://a"], "baseDn": "dc=a"}
+    for container in pod_of(rendered({"directory": directory}), "Deployment", "login")["initContainers"]:
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize("without", ["", *GIVEN])
+def test_without_any_of_them_something_does_not_work(
+    start_login: StartLogin, directory: DirectoryServer, tmp_path: Path, without: str
+) -> None:
+    name = f"peggy-{without.lower()}"  # whose home nobody has made
+    key = key_pair(tmp_path, name)
+    uid = 5040 + GIVEN.index(without) if without else 5039
+    user = Person(name=name, uid=uid, password="peggy's", key=key.public)
+    directory.add(user)
+    login = start_login(capabilities=[name for name in GIVEN if name != without])
+    found = works(login, user, key)
+    assert all(found.values()) == (not without), (found, login.pod.log("login"))

@@ -1,0 +1,76 @@
+"""The values of docs/users.md are values that the chart takes; and what the presets make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.layout import CHECKOUT
+from tests.documentation.pages import Block, blocks
+from tests.login.chart import rendered
+
+pytestmark = pytest.mark.real
+
+OURS = {"directory", "login", "volumes"}
+SHOWN = [
+    block
+    for block in blocks(CHECKOUT / "docs/users.md")
+    if block.language == "yaml" and OURS.issuperset(yaml.safe_load(block.text))
+]
+PRESETS = ("openldap", "active-directory", "okta", "authentik", "google")
+
+
+def options_of(values: dict[str, Any]) -> dict[str, str]:
+    """The options of the domain in sssd.conf."""
+    text: str = rendered(values).find("ConfigMap", "slurm-directory")["data"]["sssd.conf"]
+    _, _, domain = text.partition("[domain/directory]\n")
+    return dict(line.split(" = ", 1) for line in domain.splitlines() if line)
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=str)
+def test_the_chart_takes_the_values_of_the_page(block: Block) -> None:
+    assert rendered(yaml.safe_load(block.text)).find("Deployment", "login")
+
+
+def test_the_page_has_an_example_of_each_preset() -> None:
+    values = [yaml.safe_load(block.text) for block in SHOWN]
+    presets = [each["directory"]["preset"] for each in values if "preset" in each.get("directory", {})]
+    assert presets == list(PRESETS)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_each_preset_asks_for_a_good_certificate(preset: str) -> None:
+    directory = {
+        "preset": preset,
+        "uris": ["ldap://a"],
+        "baseDn": "dc=a",
+        "clientCertificateSecret": "c",
+    }
+    options = options_of({"directory": directory})
+    assert options["ldap_tls_reqcert"] == "demand"
+    assert options["ldap_id_use_start_tls"] == "true"
+    assert options["ldap_tls_cert"] == "/etc/directory-client/tls.crt"
+
+
+def test_options_of_the_values_come_before_the_presets_and_null_takes_one_away() -> None:
+    options = {
+        "ldap_schema": "rfc2307bis",
+        "ldap_account_expire_policy": None,
+        "offline_timeout": 1000000,
+    }
+    found = options_of(
+        {
+            "directory": {
+                "preset": "openldap",
+                "uris": ["ldaps://a"],
+                "baseDn": "dc=a",
+                "options": options,
+            }
+        }
+    )
+    assert found["ldap_schema"] == "rfc2307bis"
+    assert "ldap_account_expire_policy" not in found
+    assert found["offline_timeout"] == "1000000"
+    assert found["ldap_id_use_start_tls"] == "false"

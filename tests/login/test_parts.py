@@ -1,0 +1,163 @@
+"""When the directory or a container of the login Pod is away; and what users may not do there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.login.client import KeyPair, key_pair
+from tests.login.conftest import StartLogin
+from tests.login.directory_server import DirectoryServer, Person
+from tests.login.login_pod import LoginPod
+from tests.login.pod import eventually
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+REFUSED = 255
+# sssd asks a server that was away again after so many seconds, instead of a minute.
+SOON = {"directory": {"options": {"offline_timeout": 1, "offline_timeout_random_offset": 0}}}
+
+
+@contextmanager
+def away(directory: DirectoryServer) -> Iterator[None]:
+    """The directory's server does not run in the block."""
+    directory.stop()
+    try:
+        yield
+    finally:
+        directory.start()
+
+
+@contextmanager
+def logged_in(login: LoginPod, key: KeyPair) -> Iterator[subprocess.Popen[str]]:
+    """A session of carol's whose shell reads commands."""
+    command = [*login.client.session("carol", key), "bash"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    ) as session:
+        try:
+            assert answer(session, "echo there") == "there", login.pod.log("login")
+            yield session
+        finally:
+            session.kill()
+
+
+def answer(session: subprocess.Popen[str], command: str) -> str:
+    """The first line that a command says in a session."""
+    assert session.stdin is not None
+    assert session.stdout is not None
+    print(command, file=session.stdin, flush=True)
+    return session.stdout.readline().strip()
+
+
+def test_whoever_has_logged_in_can_again_while_the_directory_is_away(
+    start_login: StartLogin,
+    directory: DirectoryServer,
+    carol: Person,
+    carols_key: KeyPair,
+    tmp_path: Path,
+) -> None:
+    key = key_pair(tmp_path, "mallory")
+    directory.add(Person(name="mallory", uid=5020, password="mallory's", key=key.public))
+    login = start_login(SOON)
+    assert login.client.by_password("carol", carol.password, "true").returncode == 0, login.pod.log(
+        "sssd"
+    )
+    with away(directory):
+        assert login.client.by_password("carol", carol.password, "true").returncode == 0, login.pod.log(
+            "sssd"
+        )
+        assert login.client.by_key("carol", carols_key, "true").returncode == 0, login.pod.log("login")
+        assert login.client.by_password("carol", "a guess", "true").returncode == REFUSED
+        assert login.client.by_key("mallory", key, "true").returncode == REFUSED
+        assert login.client.by_password("mallory", "mallory's", "true").returncode == REFUSED
+    eventually(
+        lambda: login.client.by_password("mallory", "mallory's", "true").returncode == 0,
+        "the directory is not asked again",
+    )
+
+
+def test_without_the_cache_a_password_is_refused_while_the_directory_is_away(
+    start_login: StartLogin, directory: DirectoryServer, carol: Person
+) -> None:
+    login = start_login({"directory": {"cache": {"passwords": False}}})
+    assert login.client.by_password("carol", carol.password, "true").returncode == 0, login.pod.log(
+        "sssd"
+    )
+    with away(directory):
+        assert login.client.by_password("carol", carol.password, "true").returncode == REFUSED
+
+
+@pytest.mark.parametrize("container", ["sssd", "sackd"])
+def test_a_session_goes_on_when_another_container_is_killed_and_starts_again(
+    start_login: StartLogin, carols_key: KeyPair, container: str
+) -> None:
+    login = start_login()
+    with logged_in(login, carols_key) as session:
+        login.pod.kill(container)
+        assert answer(session, "echo still") == "still"
+        login.start([container])
+        assert answer(session, "id -un") == "carol"
+        eventually(lambda: answer(session, "squeue -h -o %i && echo answers") == "answers", "no squeue")
+    eventually(
+        lambda: login.client.by_key("carol", carols_key, "true").returncode == 0,
+        "carol is let in no more",
+    )
+
+
+def test_a_pod_that_is_to_go_waits_for_those_who_are_logged_in(
+    start_login: StartLogin, carols_key: KeyPair
+) -> None:
+    login = start_login()
+    waits = "timeout", "3", "/usr/libexec/slurm-login/wait-for-sessions"
+    with logged_in(login, carols_key):
+        assert login.pod.execute("login", *waits).returncode == 124
+    eventually(lambda: login.pod.execute("login", *waits).returncode == 0, "it waits for nobody")
+
+
+def test_sshd_ends_when_it_is_told_to(start_login: StartLogin) -> None:
+    login = start_login()
+    login.pod.execute("login", "/usr/bin/kill", f"-{signal.SIGTERM.name}", "1")
+    login.pod.wait("login", 10)
+
+
+def test_a_wrong_configuration_of_sshd_is_told(start_login: StartLogin) -> None:
+    with pytest.raises(AssertionError, match="Bad configuration option: Nonsense"):
+        start_login({"login": {"sshd": {"options": {"Nonsense": True}}}}, containers=["login"])
+
+
+VOLUMES = "/etc /run /run/slurm /tmp /var/lib/extrausers /var/lib/sss"
+WRITABLE = f"find / {VOLUMES} -xdev -writable -not -type l -not -type s 2>/dev/null"
+
+
+def test_users_can_write_their_homes_and_tmp_alone(login: LoginPod, carols_key: KeyPair) -> None:
+    assert login.client.by_key("carol", carols_key, "rm -rf /tmp/*").returncode == 0
+    found = login.client.by_key("carol", carols_key, WRITABLE).stdout.split()
+    assert [path for path in found if not path.startswith("/home/carol")] == ["/tmp", "/tmp"]
+
+
+def test_users_cannot_read_keys_and_passwords(login: LoginPod, carols_key: KeyPair) -> None:
+    places = (
+        "/etc/slurm-keys /etc/slurm-login-host-keys /etc/sssd /etc/directory-password /var/lib/sss/db"
+    )
+    read = f"find {places} -type f -readable 2>/dev/null; ls /var/lib/sss/pipes/private"
+    done = login.client.by_key("carol", carols_key, read)
+    # The public halves are readable for root alone, too.
+    assert done.stdout == ""
+    assert "Permission denied" in done.stderr
+
+
+def test_nobody_may_log_in_while_there_is_a_nologin(
+    start_login: StartLogin, carols_key: KeyPair
+) -> None:
+    login = start_login()
+    login.pod.execute("login", "/usr/bin/touch", "/run/nologin")
+    assert login.client.by_key("carol", carols_key, "true").returncode == REFUSED
+    login.pod.execute("login", "/usr/bin/rm", "/run/nologin")
+    assert login.client.by_key("carol", carols_key, "true").returncode == 0, login.pod.log("login")

@@ -1,0 +1,37 @@
+"""Clusters of the oldest and the newest Kubernetes, with the namespaces that objects need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.kubernetes_binaries import needs_build
+from deploy.local.layout import CHECKOUT
+from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
+from tests.slurm_chart.rendering import NAMESPACE
+
+KINDS = CHECKOUT / "tests/chart/prometheus_operator.yaml"
+NAMESPACES = (NAMESPACE, "slurm-extender", "slurm-nodes")
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+
+
+@pytest.fixture(scope="session", params=KUBERNETES_RELEASES)
+def release_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """One of each release; the oldest only where it has been built, as `make test-oldest` does."""
+    release: str = request.param
+    if release != KUBERNETES_RELEASES[0] and needs_build(release):
+        how = f"python -m deploy.local prepare --kubernetes-release {release}"
+        pytest.skip(f"Kubernetes {release} is not built here: {how}")
+    spec = ClusterSpec(nodes=1, extender=False, kubernetes_release=release)
+    with Cluster.up(spec, tmp_path_factory.mktemp("slurm-chart")) as cluster:
+        for name in NAMESPACES:
+            cluster.kubectl("create", "namespace", name)
+        cluster.kubectl("create", "namespace", "restricted")
+        cluster.kubectl("label", "namespace", "restricted", RESTRICTED)
+        cluster.kubectl("create", "-f", str(KINDS))
+        cluster.kubectl("wait", "--for=condition=Established", "-f", str(KINDS), "--timeout=30s")
+        yield cluster

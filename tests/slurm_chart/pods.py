@@ -1,0 +1,232 @@
+"""The chart's Pods as processes of this machine: a container's command, environment, volumes and user
+are those that the chart says.
+
+All are in one network namespace, each with an address and a host's name of its own, and in
+one PID namespace, so that nothing outlives a test. Images are Debian's Slurm, unpacked. What the kubelet
+makes of volumes is made here: an emptyDir is root's, and open to all, a Secret open to the Pod's group.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from deploy.local.chart import Manifest, Rendered
+from tests.slurm_chart.rendering import NAMESPACE
+
+ADDRESSES = {
+    name: f"10.99.0.{number}"
+    for number, name in enumerate(("slurmctld-0", "slurmctld-1", "slurmdbd", "mariadb", "slurmrestd"), 1)
+}
+_INIT = " && ".join(
+    [
+        "ip link set lo up",
+        # Not of 127.0.0.0/8: where there are no others glibc looks for none (AI_ADDRCONFIG).
+        *(f"ip address add {address}/24 dev lo" for address in ADDRESSES.values()),
+        "echo up",
+        "exec sleep infinity",
+    ]
+)
+_ENTER = """
+hostname {host}
+mount -t tmpfs tmpfs {scratch}
+mkdir {scratch}/upper {scratch}/work {scratch}/root
+writable=upperdir={scratch}/upper,workdir={scratch}/work
+mount -t overlay overlay -o lowerdir={tree},$writable {scratch}/root
+mount --rbind /dev {scratch}/root/dev
+mount -t proc proc {scratch}/root/proc
+cp {hosts} {scratch}/root/etc/hosts
+{binds}
+exec chroot --userspec={uid}:{uid} --groups={uid} {scratch}/root {command}
+"""
+
+
+def eventually(see: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + within_s
+    while not (seen := see()):
+        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}"
+        time.sleep(0.1)
+    return seen
+
+
+class Machine:
+    """Where Pods are. Ends with everything that runs in it."""
+
+    def __init__(self, folder: Path, tree: Path) -> None:
+        self.folder, self.tree = folder, tree
+        self.opened: list[subprocess.Popen[bytes]] = []
+        lines = [f"127.0.0.1 localhost {os.uname().nodename}"]
+        lines += [f"{address} {name} {name}.{NAMESPACE}.svc" for name, address in ADDRESSES.items()]
+        self.hosts = folder / "hosts"
+        self.hosts.write_text("\n".join([*lines, ""]))
+        self._init = subprocess.Popen(
+            ["unshare", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", _INIT],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._init.stdout is not None
+        assert self._init.stdout.readline() == "up\n"
+        children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children").read_text()
+        self.pid = int(children.split()[0])
+
+    def enter(self, *command: str) -> list[str]:
+        """A command that runs in the machine's namespaces."""
+        return ["nsenter", f"--target={self.pid}", "--net", "--pid", "--", *command]
+
+    def close(self) -> None:
+        self._init.kill()
+        self._init.wait()
+        for each in self.opened:
+            each.wait()
+        assert self._init.stdout is not None
+        self._init.stdout.close()
+
+
+@contextmanager
+def machine(folder: Path, tree: Path) -> Iterator[Machine]:
+    made = Machine(folder, tree)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@dataclass
+class Pod:
+    """One Pod of a workload of the chart. Volumes that the test has not made are empty."""
+
+    machine: Machine
+    host: str
+    spec: Manifest
+    volumes: dict[str, Path] = field(default_factory=dict)
+    running: subprocess.Popen[bytes] | None = None
+    tree: Path | None = None
+    """The files of its image; None: the machine's."""
+    trees: dict[str, Path] = field(default_factory=dict)
+    """Those of containers that have another image."""
+
+    @classmethod
+    def of(
+        cls, machine: Machine, chart: Rendered, workload: tuple[str, str], host: str, **volumes: Path
+    ) -> Pod:
+        found = chart.find(*workload)["spec"]
+        spec = found.get("jobTemplate", {}).get("spec", found)["template"]["spec"]
+        return cls(machine, host, spec, dict(volumes))
+
+    @property
+    def uid(self) -> int:
+        return int(self.spec["securityContext"]["runAsUser"])
+
+    @property
+    def log(self) -> Path:
+        return self.machine.folder / f"{self.host}.log"
+
+    def start(self, container: str) -> None:
+        """Starts a container, as the kubelet does: what it says is in the log."""
+        with self.log.open("ab") as log:
+            self.running = self._open(self._container(container), (), log)
+            self.machine.opened.append(self.running)
+
+    def init(self, container: str) -> None:
+        """Runs an init container to its end."""
+        with self.log.open("ab") as log:
+            assert self._open(self._container(container), (), log).wait(60) == 0, self.log.read_text()
+
+    def run(self, container: str, *command: str) -> str:
+        """What a command says in a container, as `kubectl exec` has it."""
+        running = self._open(self._container(container), command, subprocess.PIPE)
+        said, _ = running.communicate(timeout=120)
+        if running.returncode != 0:
+            raise AssertionError(f"{shlex.join(command)}: {said.decode()}")
+        return said.decode()
+
+    def kill(self, program: str, number: int = signal.SIGKILL) -> None:
+        """Ends the container's program."""
+        found = self.pids(program)
+        for pid in found:
+            os.kill(pid, number)
+        eventually(lambda: not self.pids(program), f"{program} has ended")
+        self.running = None
+        assert found, f"{program} does not run"
+
+    def pids(self, program: str) -> list[int]:
+        """The ids of a program that runs with this Pod's name, on this machine."""
+        return [int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is(path, program)]
+
+    def _is(self, path: Path, program: str) -> bool:
+        try:
+            wanted = f"{self.machine.folder / self.host}"
+            return (path / "comm").read_text().strip() == program and wanted in (
+                path / "mounts"
+            ).read_text()
+        except OSError:
+            return False
+
+    def _container(self, name: str) -> Manifest:
+        containers = [*self.spec.get("initContainers", ()), *self.spec["containers"]]
+        found: list[Manifest] = [each for each in containers if each["name"] == name]
+        return found[0]
+
+    def _open(
+        self, container: Manifest, command: Sequence[str], output: int | IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        scratch = self.machine.folder / self.host / f"{container['name']}-{time.monotonic_ns()}"
+        scratch.mkdir(parents=True)
+        argv = command or [*container["command"], *container.get("args", ())]
+        binds = [
+            f"mkdir -p {scratch}/root{each['mountPath']} && "
+            f"mount --bind {self.volume(each['name'])} {scratch}/root{each['mountPath']}"
+            for each in container["volumeMounts"]
+        ]
+        script = _ENTER.format(
+            host=self.host,
+            scratch=scratch,
+            tree=self.trees.get(container["name"], self.tree or self.machine.tree),
+            hosts=self.machine.hosts,
+            binds="\n".join(binds),
+            uid=self.uid,
+            command=shlex.join(argv),
+        )
+        shell = ("sh", "-euc", script)
+        own = ("unshare", "--mount", "--uts", "--propagation=private", *shell)
+        environment = {
+            "PATH": "/opt/slurm-extender/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/",
+            **_environment(container),
+        }
+        return subprocess.Popen(
+            self.machine.enter(*own), env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+
+    def volume(self, name: str) -> Path:
+        """The folder of a volume."""
+        if name not in self.volumes:
+            path = self.machine.folder / "volumes" / self.host / name
+            path.mkdir(parents=True, exist_ok=True)
+            os.chown(path, 0, self.uid)
+            path.chmod(0o2777)
+            self.volumes[name] = path
+        return self.volumes[name]
+
+
+def secret(folder: Path, uid: int, files: Mapping[str, bytes | Path]) -> Path:
+    """A folder as the kubelet makes one of a Secret for a Pod with this fsGroup."""
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content.read_bytes() if isinstance(content, Path) else content)
+        (folder / name).chmod(0o440)
+        os.chown(folder / name, 0, uid)
+    return folder
+
+
+def _environment(container: Manifest) -> dict[str, str]:
+    return {each["name"]: each.get("value", "") for each in container.get("env", ())}

@@ -1,0 +1,69 @@
+"""What Helm makes of the chart slurm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from deploy.charts.slurm_pages import CHART
+from deploy.local.chart import Manifest, Rendered, Values
+from deploy.local.errors import ClusterError
+from deploy.local.helm_binary import helm
+from deploy.local.progress import silent
+
+NAMESPACE = "slurm"
+
+
+def run_helm(*command: str, values: Values | None = None) -> str:
+    """What Helm prints. Raises ClusterError with its words."""
+    given = ["--values", "-"] if values is not None else []
+    done = subprocess.run(
+        [str(helm(silent)), *command, *given],
+        input=json.dumps(values or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ClusterError(done.stdout + done.stderr)
+    return done.stdout
+
+
+def text(values: Values, *options: str, release: str = "slurm") -> str:
+    """The objects as Helm writes them. Raises ClusterError."""
+    return run_helm("template", release, str(CHART), "--namespace", NAMESPACE, *options, values=values)
+
+
+def rendered(values: Values, release: str = "slurm") -> Rendered:
+    """The objects. Raises ClusterError."""
+    return Rendered.parsed(text(values, release=release))
+
+
+def files(chart: Rendered) -> dict[str, str]:
+    """The files of /etc/slurm by their names."""
+    found: dict[str, str] = chart.find("ConfigMap", "slurm-config")["data"]
+    return found
+
+
+def pod_specs(chart: Rendered) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each Pod that the chart makes: kind and name of what makes it, and its spec."""
+    for each in chart.manifests:
+        template = _template(each)
+        if template is not None:
+            yield f"{each['kind']} {each['metadata']['name']}", template["spec"]
+
+
+def _template(manifest: Manifest) -> Any:
+    spec = manifest.get("spec") or {}
+    return spec.get("jobTemplate", {}).get("spec", spec).get("template")
+
+
+def write(folder: Path, found: dict[str, str]) -> None:
+    """Writes files, all of them executable, as the volume has them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in found.items():
+        (folder / name).write_text(content)
+        (folder / name).chmod(0o755)

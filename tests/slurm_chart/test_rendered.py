@@ -1,0 +1,75 @@
+"""What is rendered is what a real kube-apiserver takes, with strict validation of each field."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from deploy.charts.slurm_pages import CHART
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from tests.slurm_chart.matrix import MATRIX
+from tests.slurm_chart.rendering import pod_specs, rendered, run_helm, text
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
+
+_DRY_RUN = (
+    *("apply", "--server-side", "--force-conflicts", "--field-manager=helm"),
+    *("--dry-run=server", "--validate=strict", "-f", "-"),
+)
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_helm_lint_finds_nothing(case: str) -> None:
+    said = run_helm("lint", "--strict", str(CHART), values=MATRIX[case])
+    assert "0 chart(s) failed" in said
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_kube_apiserver_takes_each_object_and_knows_each_field(
+    release_cluster: Cluster, case: str
+) -> None:
+    release = release_cluster.spec.kubernetes_release
+    objects = text(MATRIX[case], "--kube-version", f"{release}.0")
+    release_cluster.kubectl(*_DRY_RUN, stdin=objects)
+
+
+def test_an_object_that_is_wrong_would_be_noticed(release_cluster: Cluster) -> None:
+    objects = text({})
+    for right, wrong in (
+        ("serviceName: slurmctld", "servicName: slurmctld"),
+        ("port: 6819", "port: 70000"),
+    ):
+        assert right in objects
+        with pytest.raises(ClusterError):
+            release_cluster.kubectl(*_DRY_RUN, stdin=objects.replace(right, wrong))
+
+
+@pytest.mark.parametrize("case", [case for case in MATRIX if case != "more of each Pod"])
+def test_the_pods_are_let_into_a_restricted_namespace(release_cluster: Cluster, case: str) -> None:
+    """All but login's: sshd is root. Those of people's own containers are theirs to make so."""
+    for what, spec in pod_specs(rendered(MATRIX[case])):
+        if what.startswith("Deployment") and what.endswith("login"):
+            continue
+        metadata = {"name": "p", "namespace": "restricted"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        spec["serviceAccountName"] = "default"
+        try:
+            release_cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+        except ClusterError as error:
+            raise AssertionError(f"{what}: {error}") from error
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_containers_mount_what_there_is_and_all_there_is(case: str) -> None:
+    for what, spec in pod_specs(rendered(MATRIX[case])):
+        containers = [*spec.get("initContainers", ()), *spec["containers"]]
+        mounted = {each["name"] for one in containers for each in one.get("volumeMounts", ())}
+        assert mounted == {each["name"] for each in spec["volumes"]}, what
+        own = [one for one in containers if one["name"] not in ("logs", "before")]
+        for one in own:
+            assert one["securityContext"]["readOnlyRootFilesystem"] is True, (what, one["name"])
+            assert one["resources"]["requests"], (what, one["name"])
+            assert "memory" in one["resources"]["limits"], (what, one["name"])
+        assert spec["automountServiceAccountToken"] is False

@@ -1,0 +1,169 @@
+"""Slurm of both releases takes what the chart renders, and slurm-extender finds nothing wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.chart import Values
+from deploy.local.layout import CHECKOUT
+from deploy.local.spec import DEBIAN_SUITES
+from tests.slurm_chart.matrix import BACKUP, CONFIG, SCRIPTS, merged
+from tests.slurm_chart.pods import ADDRESSES, Machine, eventually, machine
+from tests.slurm_chart.rendering import rendered
+from tests.slurm_chart.slurm import Slurm, tree
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+NO_ACCOUNTING: Values = {"accounting": {"enabled": False}}
+NAMES = ("slurm-extender-gate", "10-mounts", "10-clean", "20-health", "on-start", "on-end")
+NAME = "written-down"
+OF_SLURM = {
+    *("slurm-api", "token", "token-rights", "job-ids", "kill-wait", "preempt-type"),
+    *("scheduler-parameters", "timeouts", "partitions", "cgroups", "hooks", "prolog"),
+}
+SEEN = {
+    "26.05": OF_SLURM - {"cgroups", "hooks"},
+    "24.11": {"token", "token-rights"},
+}
+"""What slurmrestd tells enough of: of cgroup.conf never, and of slurm.conf since 26.05. 24.11 has no
+external jobs either, nor does it tell of a default partition."""
+
+
+@pytest.fixture(params=DEBIAN_SUITES)
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def where(release: str, tmp_path: Path) -> Iterator[Machine]:
+    with machine(tmp_path, tree(release)) as made:
+        yield made
+
+
+def loud(said: str) -> list[str]:
+    """What slurmctld says is wrong, but for state that is not there yet."""
+    known = (
+        "High latency",
+        "state file",
+        "Could not open",
+        "No last",
+        "Trying backup",
+        "recover",
+        "last_config_lite",
+    )
+    lines = [line for line in said.splitlines() if "error:" in line or "fatal:" in line]
+    return [line for line in lines if not any(word in line for word in known)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, CONFIG, SCRIPTS],
+    ids=["defaults", "a configuration", "scripts"],
+)
+def test_slurmctld_takes_the_configuration(release: str, where: Machine, values: Values) -> None:
+    chart = rendered(merged(merged(values, NO_ACCOUNTING), {"slurmRelease": release}))
+    slurm = Slurm(where, chart)
+    slurm.start()
+    assert loud(slurm.said()) == []
+    told = dict(
+        line.split("=", 1)
+        for line in slurm.ask("scontrol", "show", "config").splitlines()
+        if "=" in line
+    )
+    told = {key.strip().rstrip("[0]"): value.strip() for key, value in told.items()}
+    assert told["StateSaveLocation"] == "/var/spool/slurmctld/state"
+    assert told["KillWait"] == ("44 sec" if values is CONFIG else "40 sec")
+    if values is SCRIPTS:
+        shown = slurm.ask("scontrol", "show", "config")
+        assert [name for name in NAMES if name not in shown] == []
+    assert "main" in slurm.ask("sinfo", "-h") or values is CONFIG
+    assert slurm.ask("scontrol", "reconfigure") == ""
+    eventually(lambda: "is UP" in slurm.ask("scontrol", "ping"), "slurmctld serves again")
+
+
+def test_slurm_extenders_preflight_finds_nothing_wrong(
+    release: str, where: Machine, tmp_path: Path
+) -> None:
+    slurm = Slurm(where, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
+    slurm.start()
+    slurm.start_rest()
+    found = preflight(slurm, tmp_path / "token.jwt")
+    assert not OF_SLURM - found.keys()
+    verdicts = {name: each["verdict"] for name, each in found.items() if name in OF_SLURM}
+    allowed = {"PASS", "SKIPPED"} if release == "26.05" else {"PASS", "SKIPPED", "WARN"}
+    assert set(verdicts.values()) <= allowed, {name: found[name] for name in OF_SLURM}
+    assert {name for name in SEEN[release] if verdicts[name] != "PASS"} == set(), found
+
+
+def preflight(slurm: Slurm, token: Path) -> dict[str, dict[str, Any]]:
+    """What `slurm-extender preflight` says, by check."""
+    token.write_text(slurm.token())
+    environment = {
+        **os.environ,
+        "SLURM_EXTENDER_SLURMRESTD_URL": f"http://{ADDRESSES['slurmrestd']}:6820",
+        "SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token),
+        "SLURM_EXTENDER_KUBECONFIG": str(token.with_name("none")),
+        "PYTHONPATH": str(CHECKOUT),
+    }
+
+    def see() -> dict[str, dict[str, Any]]:
+        command = (sys.executable, "-m", "extender", "preflight", "--output", "json")
+        done = subprocess.run(
+            slurm.machine.enter(*command), env=environment, capture_output=True, text=True, check=False
+        )
+        told = json.loads(done.stdout) if done.stdout else pytest.fail(done.stderr)
+        found = {each["check"]: each for each in told["results"]}
+        return found if found["slurm-api"]["verdict"] != "FAIL" else {}
+
+    found: dict[str, dict[str, Any]] = eventually(see, "slurmrestd answers")
+    return found
+
+
+def test_state_outlives_slurmctld(release: str, where: Machine) -> None:
+    slurm = Slurm(where, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
+    slurm.start()
+    first = slurm.controllers[0]
+    submitted = held_job(slurm)
+    for _ in range(3):
+        first.kill("slurmctld")
+        slurm.start()
+        assert submitted in slurm.ask("squeue", "-h", "-o", "%i")
+
+
+def held_job(slurm: Slurm) -> str:
+    """The id of a job that slurmctld has written down, as it does within 5 s."""
+    job = ("sbatch", "--parsable", "--hold", "-n1", f"--job-name={NAME}", "--wrap=true")
+    submitted = slurm.controllers[0].run("slurmctld", *job).strip()
+    state = slurm.machine.folder / "state/state/job_state"
+    eventually(lambda: state.exists() and NAME.encode() in state.read_bytes(), "the job is in the state")
+    return submitted
+
+
+def test_a_backup_takes_over_and_the_first_slurmctld_takes_it_back(release: str, where: Machine) -> None:
+    own = {"CommunicationParameters": ["NoCtldInAddrAny"], "SlurmctldTimeout": 10}
+    values = merged(merged(BACKUP, NO_ACCOUNTING), {"slurmRelease": release, "config": {"slurm": own}})
+    slurm = Slurm(where, rendered(values))
+    slurm.start()
+    first, second = slurm.controllers
+    job = held_job(slurm)
+    eventually(lambda: "background mode" in second.log.read_text(), "the second one waits")
+    first.kill("slurmctld")
+    eventually(
+        lambda: "Running as primary controller" in second.log.read_text(), "the second one leads", 90
+    )
+    assert job in second.run("slurmctld", "squeue", "-h", "-o", "%i")
+    slurm.start()
+    eventually(lambda: "slurmctld-0 is UP" in up(slurm), "the first one leads again", 90)
+    assert job in first.run("slurmctld", "squeue", "-h", "-o", "%i")
+
+
+def up(slurm: Slurm) -> str:
+    """`scontrol ping`: (primary) at slurmctld-0 is UP."""
+    return slurm.ask("scontrol", "ping")

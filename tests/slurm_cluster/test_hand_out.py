@@ -1,0 +1,141 @@
+"""Secrets of other namespaces get a token and files, and keep what else they have."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubernetes_client.errors import Conflict
+from kubernetes_client.in_memory import InMemoryKubernetes
+from slurm_cluster.hand_out import password, writer
+from slurm_cluster.hand_out.places import Copy, Place
+from slurm_cluster.hand_out.writer import Missing, Wanted, hand_out, mint
+from slurm_cluster.programs import ProgramFailed
+
+TOKEN = Place("slurm-extender", "slurm-token", "token")
+
+
+@pytest.fixture
+def kubernetes() -> InMemoryKubernetes:
+    made = InMemoryKubernetes()
+    for namespace, name in (("slurm-extender", "slurm-token"), ("slurm-nodes", "slurmd")):
+        data = {"other": b64encode(b"kept").decode()}
+        made.put("secrets", {"metadata": {"namespace": namespace, "name": name}, "data": data})
+    return made
+
+
+@pytest.fixture(autouse=True)
+def slurm(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """A scontrol that says a token, and what it was asked."""
+    asked: list[tuple[str, ...]] = []
+
+    def mint_one(lifespan_s: int, within_s: float) -> str:
+        def scontrol(*command: str) -> str:
+            asked.append(command)
+            return "SLURM_JWT=e30.e30.x\n"
+
+        return mint(lifespan_s, within_s, scontrol)
+
+    monkeypatch.setattr(writer, "mint", mint_one)
+    return asked
+
+
+async def contents(kubernetes: InMemoryKubernetes, namespace: str, name: str) -> dict[str, bytes]:
+    secret = await kubernetes.read_secret(namespace, name)
+    assert secret is not None
+    return {key: b64decode(text) for key, text in secret["data"].items()}
+
+
+async def test_a_token_is_written_and_what_else_is_there_stays(
+    kubernetes: InMemoryKubernetes, slurm: list[tuple[str, ...]]
+) -> None:
+    said = await hand_out(kubernetes, Wanted(token=TOKEN, lifespan_s=3600))
+    assert said == ["Secret slurm-extender/slurm-token is written: token"]
+    found = await contents(kubernetes, "slurm-extender", "slurm-token")
+    assert found == {"other": b"kept", "token": b"e30.e30.x"}
+    assert slurm == [("scontrol", "token", "username=slurm", "lifespan=3600")]
+
+
+async def test_files_are_copied_and_go_when_they_are_gone(
+    kubernetes: InMemoryKubernetes, tmp_path: Path
+) -> None:
+    key, jwks = tmp_path / "slurm.key", tmp_path / "slurm.jwks"
+    key.write_bytes(b"\0key")
+    copies = [
+        Copy.parse(f"slurm-nodes/slurmd/slurm.key={key}"),
+        Copy.parse(f"slurm-nodes/slurmd/slurm.jwks={jwks}"),
+    ]
+    await hand_out(kubernetes, Wanted(copies=copies))
+    assert await contents(kubernetes, "slurm-nodes", "slurmd") == {
+        "other": b"kept",
+        "slurm.key": b"\0key",
+    }
+    jwks.write_text("{}")
+    key.unlink()
+    await hand_out(kubernetes, Wanted(copies=copies))
+    assert await contents(kubernetes, "slurm-nodes", "slurmd") == {"other": b"kept", "slurm.jwks": b"{}"}
+    assert await hand_out(kubernetes, Wanted(copies=copies)) == [
+        "Secret slurm-nodes/slurmd is as it should be"
+    ]
+
+
+async def test_a_secret_that_is_not_there_is_named(kubernetes: InMemoryKubernetes) -> None:
+    with pytest.raises(Missing, match="elsewhere/slurm-token"):
+        await hand_out(kubernetes, Wanted(token=TOKEN._replace(namespace="elsewhere")))
+
+
+async def test_a_secret_that_another_writes_meanwhile_is_read_again(
+    kubernetes: InMemoryKubernetes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, failures = kubernetes.write_secret, [Conflict(409, "changed")]
+
+    async def write_later(secret: dict[str, Any]) -> None:
+        if failures:
+            raise failures.pop()
+        await write(secret)
+
+    monkeypatch.setattr(kubernetes, "write_secret", write_later)
+    await hand_out(kubernetes, Wanted(token=TOKEN))
+    assert "token" in await contents(kubernetes, "slurm-extender", "slurm-token")
+
+
+def test_a_slurmctld_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_EACH_S", 0.01)
+    answers: list[str | ProgramFailed] = [
+        ProgramFailed(("scontrol",), "no slurmctld"),
+        "SLURM_JWT=a.b.c\n",
+    ]
+
+    def scontrol(*_: str) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, ProgramFailed):
+            raise answer
+        return answer
+
+    assert mint(60, 60.0, scontrol) == "a.b.c"
+    answers.append(ProgramFailed(("scontrol",), "no slurmctld"))
+    with pytest.raises(ProgramFailed, match="no slurmctld"):
+        mint(60, 0.0, scontrol)
+    answers.append("nothing")
+    with pytest.raises(ProgramFailed, match="no token"):
+        mint(60, 60.0, scontrol)
+
+
+async def test_a_password_is_made_once() -> None:
+    kubernetes, place = InMemoryKubernetes(), Place("slurm", "mariadb", "password")
+    assert await password.ensure(kubernetes, place) == "Secret mariadb is made"
+    first = await contents(kubernetes, "slurm", "mariadb")
+    assert len(first["password"]) == 64
+    assert await password.ensure(kubernetes, place) == "Secret mariadb is there already"
+    assert await contents(kubernetes, "slurm", "mariadb") == first
+
+
+@pytest.mark.parametrize("text", ["a/b", "a/b/c/d", "a//c", ""])
+def test_a_place_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not NAMESPACE/SECRET/KEY"):
+        Place.parse(text)
+    with pytest.raises(ValueError, match="is not NAMESPACE/SECRET/KEY"):
+        Copy.parse(text)
