@@ -45,9 +45,12 @@ class Options:
 def print_plan(places: Places) -> tuple[list[str], int]:
     """Returns the lines of the plan, and the exit status: 0 where it would be carried out, 1 where not.
     Raises OSError, ProgramFailed."""
-    planned, problems = Configurer(places, Controller(0.0)).plan()
+    configurer = Configurer(places, Controller(0.0))
+    planned, problems = configurer.plan()
     if problems:
         return [f"refused: {each}" for each in problems], 1
+    if not configurer.has_run:
+        return ["slurmctld would start with it"], 0
     return planned.lines(), 1 if planned.by_hand or planned.jobs else 0
 
 

@@ -80,6 +80,11 @@ class Configurer:
         """Whether slurmctld can start: there is a configuration for it."""
         return (self._places.running / SLURM_CONF).is_file()
 
+    @property
+    def has_run(self) -> bool:
+        """Whether slurmctld ever took a configuration."""
+        return self._kept.slurm_conf.is_file()
+
     def begin(self) -> Outcome:
         """Places a configuration for slurmctld to start with: the last good one, or else the wanted
         one. Raises OSError."""

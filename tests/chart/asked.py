@@ -63,6 +63,8 @@ EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
 AGENT_KINDS = ("pods", "nodes")
 CHECKS_CALLS = {"create_pod"}
 """What of the extender's package the check calls alone."""
+CLUSTERS_CALLS = {"create_event", "read_secret", "write_secret"}
+"""What slurm-cluster calls: its roles are those of the chart of a whole Slurm."""
 EVERYBODYS = {"version", "kinds", "account", "allows"}
 """What every account may ask (system:basic-user, system:discovery)."""
 ABOUT_ALL = {"serves", "list", "pages", "watch"}

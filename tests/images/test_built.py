@@ -26,9 +26,9 @@ AT_MOST_MB = {
     "slurmrestd": 30,
     "login": 63,
     "sssd": 35,
-    "slurmdbd": 40,
-    "mariadb": 45,
-    "slurm-cluster": 90,
+    "slurmdbd": 37,
+    "mariadb": 41,
+    "slurm-cluster": 80,
 }
 """Compressed, as it is pulled: a tenth more than there is, or a little more."""
 SAY = {

@@ -20,6 +20,7 @@ def test_what_each_program_calls_is_known_here() -> None:
     assert asked.methods() == asked.EXTENDERS.keys() | asked.AGENTS.keys() | others
     assert called_in("extender") - others == asked.EXTENDERS.keys() | asked.CHECKS_CALLS
     assert called_in("node_agent") - others == asked.AGENTS.keys()
+    assert called_in("slurm_cluster") - others == asked.CLUSTERS_CALLS
 
 
 async def test_the_roles_allow_exactly_what_the_clients_may_ask() -> None:

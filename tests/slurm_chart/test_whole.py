@@ -85,7 +85,7 @@ def test_a_right_configuration_comes_and_a_wrong_one_does_not(controller: Pod) -
     eventually(lambda: "44 sec" in kill_wait(controller), "slurmctld has what is new", 120)
     wrong = {"config": {"slurm": {"KillWait": 43, "SelectType": "select/none"}}}
     write(wanted, files(rendered(NO_ACCOUNTING | wrong)))
-    eventually(lambda: "refused" in controller.log.read_text(), "it is refused", 120)
+    eventually(lambda: '"Refused"' in controller.log.read_text(), "it is refused", 120)
     assert "44 sec" in kill_wait(controller)
     assert "is UP" in said(controller, "scontrol", "ping")
 

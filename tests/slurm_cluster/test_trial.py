@@ -18,6 +18,7 @@ from deploy.local.spec import DEBIAN_SUITES
 from slurm_cluster.configuration.configurer import Configurer, Places
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File, write
+from slurm_cluster.configure import print_plan
 from tests.slurm_cluster.slurm import on_path, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
@@ -119,13 +120,6 @@ def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def configurer(tmp_path: Path, conf: str, others: Mapping[str, bytes]) -> Configurer:
     """One that looks for these files, and has run none yet."""
-    places = Places(
-        tmp_path / "wanted",
-        Path("/etc/slurm"),
-        tmp_path / "kept",
-        (tmp_path / "keys",),
-        tmp_path / "state",
-    )
     files = {
         "wanted/slurm.conf": conf.encode(),
         "keys/slurm.key": b"k" * 64,
@@ -136,7 +130,12 @@ def configurer(tmp_path: Path, conf: str, others: Mapping[str, bytes]) -> Config
         },
     }
     write(tmp_path, {name: File(content) for name, content in files.items()})
-    return Configurer(places, Controller(1.0))
+    return Configurer(places_of(tmp_path), Controller(1.0))
+
+
+def places_of(tmp_path: Path) -> Places:
+    wanted, kept, state = (tmp_path / name for name in ("wanted", "kept", "state"))
+    return Places(wanted, Path("/etc/slurm"), kept, (tmp_path / "keys",), state)
 
 
 def problems(tmp_path: Path, conf: str, others: Mapping[str, bytes] = {}) -> list[str]:
@@ -145,6 +144,7 @@ def problems(tmp_path: Path, conf: str, others: Mapping[str, bytes] = {}) -> lis
 
 def test_a_right_configuration_is_right(programs: Path, tmp_path: Path) -> None:
     assert problems(tmp_path, BASE) == []
+    assert print_plan(places_of(tmp_path)) == (["slurmctld would start with it"], 0)
 
 
 @pytest.mark.parametrize("name", list(WRONG))

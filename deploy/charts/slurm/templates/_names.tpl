@@ -79,10 +79,3 @@ labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 2)) | nin
 {{- define "slurm.extenderNamespace" -}}
 {{- default .Release.Namespace .Values.slurmExtender.namespace -}}
 {{- end -}}
-
-{{/* The names of slurmctld's Pods, as a list in YAML. */}}
-{{- define "slurm.controllerPods" -}}
-{{- range $index := until (int .Values.slurmctld.replicas) }}
-- {{ include "slurm.object" (list $ (printf "slurmctld-%d" $index)) }}
-{{- end }}
-{{- end -}}

@@ -1,0 +1,48 @@
+"""The accounts of the chart's Pods may do what their programs do with kube-apiserver, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chart.asked import Calls, Permission, allowed_to, asked_by, missing, unused
+from tests.slurm_chart.rendering import NAMESPACE, rendered
+
+pytestmark = pytest.mark.real  # Helm is built, once
+
+
+def secret(namespace: str, name: str) -> dict[str, dict[str, str]]:
+    return {"metadata": {"namespace": namespace, "name": name, "resourceVersion": "1"}}
+
+
+CALLS: dict[str, Calls] = {
+    "slurmctld": {"create_event": [(NAMESPACE, {})]},
+    "slurm-keys": {
+        "read_secret": [(NAMESPACE, name) for name in ("slurm-key", "slurm-jwt-key", "mariadb")],
+        "write_secret": [({"metadata": {"namespace": NAMESPACE, "name": "slurm-key"}},)],
+    },
+    "slurm-hand-out": {
+        "read_secret": [("slurm-extender", "slurm-token"), ("slurm-nodes", "slurmd")],
+        "write_secret": [
+            (secret("slurm-extender", "slurm-token"),),
+            (secret("slurm-nodes", "slurmd"),),
+        ],
+    },
+}
+"""What the program of each account calls, on one object each time."""
+
+
+@pytest.mark.parametrize("account", CALLS)
+async def test_an_account_may_do_what_its_program_does_and_no_more(account: str) -> None:
+    values = {
+        "slurmExtender": {"namespace": "slurm-extender"},
+        "slurmd": {"namespaces": ["slurm-nodes"]},
+    }
+    allowed = allowed_to(rendered(values), account)
+    asked = await asked_by(CALLS[account], ())
+    assert missing(allowed, asked) == []
+    assert unused(allowed, asked) == []
+
+
+async def test_a_role_that_is_too_wide_would_be_noticed() -> None:
+    allowed = allowed_to(rendered({}), "slurmctld") | {Permission("delete", "", "pods", NAMESPACE)}
+    assert unused(allowed, await asked_by(CALLS["slurmctld"], ())) != []
