@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -75,19 +75,21 @@ class _Sidecar:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._ended.set)
         async with self._events(), self._listening():
-            await self._tell_outcome(await asyncio.to_thread(self._configurer.begin))
+            await self._attempt(self._configurer.begin)
             while not self._ended.is_set():
-                self._health.ready = self._configurer.ready
-                await self._look()
+                await self._attempt(self._look)
                 await self._pause()
 
-    async def _look(self) -> None:
+    def _look(self) -> Outcome:
         now = time.monotonic()
-        waited = now - self._began > _PATIENCE_S
+        return self._configurer.look(now, waited=now - self._began > _PATIENCE_S)
+
+    async def _attempt(self, act: Callable[[], Outcome]) -> None:
         try:
-            outcome = await asyncio.to_thread(lambda: self._configurer.look(now, waited=waited))
+            outcome = await asyncio.to_thread(act)
         except (OSError, ProgramFailed) as error:
             outcome = Outcome(Verdict.HELD, f"cannot be read or written: {error}")
+        self._health.ready = self._configurer.ready
         await self._tell_outcome(outcome)
 
     async def _pause(self) -> None:

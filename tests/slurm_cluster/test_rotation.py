@@ -83,6 +83,6 @@ def test_a_key_that_is_replaced_at_once_is_refused_by_those_who_lag(cluster: Clu
     """Why a rotation has three steps."""
     place(cluster, (Key("second", NEW.value, signs=True),))
     cluster.restart("slurmctld")
-    command = [cluster.directory / "bin/srun", "--mem=10", "--immediate=5", "true"]
+    command = [str(cluster.directory / "bin/srun"), "--mem=10", "--immediate=5", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode != 0
