@@ -39,6 +39,7 @@ class Plan:
     mounts: list[tuple[str, str, bool]] = field(default_factory=list)
     """Each: a path of this machine, where the container has it, and whether it is read-only there."""
     user: int = 0
+    user_group: int = 0
     group: int = 0
     """The group of the Pod's volumes, of which its processes are."""
     capabilities: list[str] = field(default_factory=list)
@@ -60,7 +61,7 @@ def main() -> None:
     _give_up(plan.capabilities)
     os.setgroups([plan.group])
     if plan.user:
-        os.setgid(plan.user)
+        os.setgid(plan.user_group)
         os.setuid(plan.user)
     os.execve(plan.argv[0], plan.argv, plan.env)
 

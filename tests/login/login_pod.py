@@ -40,6 +40,8 @@ class LoginPod:
     pod: Pod
     client: Client
     port: int
+    sackd_port: int
+    """Where slurmctld tells sackd of changes: its default port is other clusters', too."""
 
     @classmethod
     @contextmanager
@@ -58,7 +60,7 @@ class LoginPod:
         the chart's."""
         folder.mkdir(parents=True)
         trusted = authority or world.authority
-        lease = lease_ports(["ssh"])
+        lease = lease_ports(["ssh", "sackd"])
         port = lease.ports["ssh"]
         keys = host_keys(folder / "host-keys")
         slurmctld = f"127.0.0.1:{world.slurm.ports['slurmctld']}"
@@ -75,7 +77,8 @@ class LoginPod:
         )
         try:
             with ended(Pod(pod_of(chart, "Deployment", "login"), given, folder)) as pod:
-                login = cls(pod, Client(folder, port, keys["ssh_host_ed25519_key.pub"].decode()), port)
+                client = Client(folder, port, keys["ssh_host_ed25519_key.pub"].decode())
+                login = cls(pod, client, port, lease.ports["sackd"])
                 login.start(containers, capabilities)
                 yield login
         finally:
@@ -86,7 +89,11 @@ class LoginPod:
     ) -> None:
         """Starts containers in their order, each when the one before it serves."""
         for name in containers:
-            more = {"capabilities": capabilities} if name == "login" and capabilities is not None else {}
+            more: dict[str, Any] = {}
+            if name == "login" and capabilities is not None:
+                more = {"capabilities": capabilities}
+            elif name == "sackd":
+                more = {"env": {**self.pod.plan(name).env, "SACKD_PORT": str(self.sackd_port)}}
             self.pod.start(name, **more)
             self._await(name)
 

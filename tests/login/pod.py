@@ -48,6 +48,7 @@ class Pod:
         self._containers |= {each["name"]: each for each in spec["containers"]}
         security = spec.get("securityContext", {})
         self._user = security.get("runAsUser", 0)
+        self._user_group = security.get("runAsGroup", 0)
         self._group = security.get("fsGroup", 0)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._volumes = {each["name"]: each for each in spec.get("volumes", [])}
@@ -82,6 +83,7 @@ class Pod:
                 *(self._mount(each) for each in said["volumeMounts"]),
             ],
             user=security.get("runAsUser", self._user),
+            user_group=security.get("runAsGroup", self._user_group),
             group=self._group,
             capabilities=security["capabilities"].get("add", []),
             read_only=security["readOnlyRootFilesystem"],

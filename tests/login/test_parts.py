@@ -13,7 +13,7 @@ import pytest
 from tests.login.client import KeyPair, key_pair
 from tests.login.conftest import StartLogin
 from tests.login.directory_server import DirectoryServer, Person
-from tests.login.login_pod import LoginPod
+from tests.login.login_pod import LoginPod, World
 from tests.login.pod import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
@@ -109,6 +109,19 @@ def test_a_session_goes_on_when_another_container_is_killed_and_starts_again(
         lambda: login.client.by_key("carol", carols_key, "true").returncode == 0,
         "carol is let in no more",
     )
+
+
+def test_sackd_takes_a_new_configuration_of_slurm_without_a_restart(
+    start_login: StartLogin, world: World, carols_key: KeyPair
+) -> None:
+    login = start_login()
+    written = login.pod.volume("slurm") / "conf/slurm.conf"
+    before = written.stat().st_mtime_ns
+    world.slurm.run_slurm("scontrol", "reconfigure")
+    eventually(lambda: written.stat().st_mtime_ns > before, "sackd has no new configuration", 10)
+    done = login.client.by_key("carol", carols_key, "squeue -h && echo answers")
+    assert done.stdout == "answers\n", done.stderr + login.pod.log("sackd")
+    assert login.pod.is_running("sackd"), login.pod.log("sackd")
 
 
 def test_a_pod_that_is_to_go_waits_for_those_who_are_logged_in(

@@ -83,7 +83,7 @@ annotations:
 {{- define "slurm.sackdContainer" -}}
 {{ include "slurm.container" (list . "sackd" "login") }}
   restartPolicy: Always
-  command: [sackd, -D, --conf-server, {{ include "slurm.controllers" . | quote }}]
+  command: [/usr/sbin/sackd, -D, --conf-server, {{ include "slurm.controllers" . | quote }}]
   env: {{- include "slurm.keyEnvironment" . | nindent 2 }}
   startupProbe:
     exec: {command: [test, -e, /run/slurm/conf/slurm.conf]}
