@@ -79,6 +79,7 @@ async def test_a_release_comes_changes_and_goes_and_leaves_its_state(
     assert of_the_release(cluster, "pvc") == claims
     helm(cluster, "install", "slurm", str(CHART), values=ELSEWHERE)  # on the same volumes
     helm(cluster, "uninstall", "slurm", "--wait")
+    cluster.kubectl("delete", "pvc", "--all", "-n", NAMESPACE, "--wait=false")  # others make their own
 
 
 async def hand_out_all(cluster: Cluster) -> None:
