@@ -1,8 +1,8 @@
-# Fourteen commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
-# make test-install, make test-pools, make test-gpu, make conformance, make bench, make bench-quick, make bench-restart,
-# make bench-scale, make load, make chaos.
-.PHONY: demo test test-oldest test-node test-install test-pools test-gpu conformance bench bench-quick bench-restart
-.PHONY: bench-scale performance-page load chaos check docs words protocols lock clean
+# Fifteen commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
+# make test-install, make test-slurm-chart, make test-pools, make test-gpu, make conformance, make bench,
+# make bench-quick, make bench-restart, make bench-scale, make load, make chaos.
+.PHONY: demo test test-oldest test-node test-install test-slurm-chart test-pools test-gpu conformance bench bench-quick
+.PHONY: bench-restart bench-scale performance-page load chaos check docs words protocols lock clean
 
 BENCH =
 DURATION = 1500
@@ -40,7 +40,14 @@ test-node:
 test-install:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --guest
-	.venv/bin/pytest -m install tests/images tests/install tests/slurm_chart --durations 10
+	.venv/bin/pytest -m install tests/images tests/install --durations 10
+
+# The chart of a whole Slurm with its images: what of it runs without a kubelet, and Services in a virtual machine.
+test-slurm-chart:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare --accounting
+	@.venv/bin/python -m deploy.local prepare --guest
+	.venv/bin/pytest -m install tests/slurm_chart --durations 10
 
 # Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. What is found is
 # left in build/pools.json. It needs 8 GB of memory and 40 minutes.

@@ -13,7 +13,7 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.guest.oci import BOX
-from deploy.local.progress import Report
+from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.end_to_end.actors import eventually
 from tests.node.boot import brought_up
@@ -31,7 +31,7 @@ _SERVICE = {
 
 
 @pytest.fixture(scope="module")
-def cluster(report: Report) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     spec = ClusterSpec(
         nodes=0,
         guest=True,
@@ -43,8 +43,8 @@ def cluster(report: Report) -> Iterator[Cluster]:
         memory_mb=4000,
     )
     with tempfile.TemporaryDirectory(prefix="install-") as directory:
-        up = partial(Cluster.up, spec, Path(directory), report=report)
-        with brought_up(up, report) as made:
+        up = partial(Cluster.up, spec, Path(directory))
+        with brought_up(up, silent) as made:
             yield made
 
 
