@@ -301,6 +301,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {"hooks": {"tokenSecret": {"name": "hooks-token"}}},
         "hooks.tokenSecret.name: nothing is pushed, since hooks.enabled is false",
     ),
+    "a port of pushes that are off": (
+        {"hooks": {"hostPort": 8000}},
+        "hooks.hostPort: nothing listens there, since hooks.enabled is false",
+    ),
     "a Service of pushes that are off": (
         {"hooks": {"service": {"type": "NodePort"}}},
         "hooks.service: there is none, since hooks.enabled is false",
