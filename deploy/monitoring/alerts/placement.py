@@ -3,10 +3,13 @@
 from typing import Final
 
 from deploy.monitoring.releases import by
+from deploy.monitoring.replicas import LEADING
 from deploy.monitoring.rule import Alert, Group, Severity, labelled
 
 _FINDINGS: Final = "slurm_extender_audit_findings"
 _AUDITED: Final = "slurm_extender_audit_last_success_timestamp_seconds"
+_LED: Final = f"max {by()} ({LEADING} == 1 and {LEADING} offset 31m == 1)"
+"""Whether one replica has led for so long: its first audit is not what is waited for."""
 _TRANSITIONS: Final = "slurm_extender_placeholder_transitions_total"
 _BOUND: Final = f'increase({_TRANSITIONS}{{state="Bound"}}[15m])'
 _TAKEN: Final = f'increase({_TRANSITIONS}{{state=~"Queued|Allocated"}}[15m])'
@@ -89,7 +92,8 @@ PLACEMENT: Final = Group(
         ),
         Alert(
             "SlurmExtenderAuditStale",
-            f"min {by()} (time() - ({_AUDITED} > 0)) > 1800",
+            f"min {by()} (time() - ({_AUDITED} > 0)) > 1800"
+            f" or 1800 * {_LED} and max {by()} ({_AUDITED}) == 0",
             "5m",
             Severity.WARNING,
             "The leader has not compared both systems for {{ $value | humanizeDuration }}",

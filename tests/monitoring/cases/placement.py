@@ -80,6 +80,18 @@ CASES = (
         "50m",
     ),
     Case(
+        "SlurmExtenderAuditStale",  # since the leader began it has not
+        {
+            "slurm_extender_leading": "1x60",
+            "slurm_extender_audit_last_success_timestamp_seconds": "0x60",
+        },
+        {
+            "slurm_extender_leading": "0x20 1x40",
+            "slurm_extender_audit_last_success_timestamp_seconds": "0x60",
+        },
+        "45m",
+    ),
+    Case(
         "SlurmExtenderPrologGateFailing",
         {'slurm_extender_gate_answers_total{answer="failed"}': "0+1x60"},
         {'slurm_extender_gate_answers_total{answer="not-leading"}': "0+5x60"},
