@@ -131,9 +131,10 @@ MATRIX: dict[str, Values] = {
                 "drainTaints": ["example.com/maintenance", "example.com/broken"],
                 "cpuUnit": 2,
                 "pollIntervalS": 0.5,
+                "listenAddress": "::",
             }
         },
-        "nodeAgent": {"settings": {"keepOthersOffCores": True}},
+        "nodeAgent": {"settings": {"keepOthersOffCores": True, "listenAddress": "::"}},
     },
     "no node agent": {"nodeAgent": {"enabled": False}},
     "a quota of critical Pods": {"criticalPodsQuota": {"enabled": True}},
