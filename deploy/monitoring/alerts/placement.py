@@ -17,6 +17,9 @@ _BINDING: Final = 'slurm_extender_waiting_pods{waits_for="binding"}'
 _SEVERAL: Final = 2
 """One or two Pods may have a Node or a volume that is wrong: the component `Pods that cannot be bound`
 tells of them."""
+_LASTS: Final = f"count_over_time((sum {by()} ({_BINDING}) > {_SEVERAL})[15m:30s]) >= 5"
+"""Not a glimpse of Pods that were bound or deleted by the next look; an allocation is given back after
+30 s, and asked for again."""
 _MOVES: Final = f"sum {by()} ({_BOUND}) > 0"
 _REFUSED: Final = 'slurm_extender_drained_nodes{cause="prolog-refused"}'
 _PROLOG_ERRORS: Final = "slurm_extender_prolog_error_nodes"
@@ -48,7 +51,7 @@ PLACEMENT: Final = Group(
         ),
         Alert(
             "SlurmExtenderBindingStalled",
-            f"sum {by()} (max_over_time({_BINDING}[10m])) > {_SEVERAL} unless {_MOVES}",
+            f"sum {by()} (max_over_time({_BINDING}[10m])) > {_SEVERAL} and {_LASTS} unless {_MOVES}",
             "5m",
             Severity.CRITICAL,
             "{{ $value }} Pods have a node from Slurm, and kube-scheduler binds none",

@@ -53,6 +53,11 @@ CASES = (
         _granted(30, bound="0x12 1x48"),
     ),
     Case(
+        "SlurmExtenderBindingStalled",  # Pods that their author has deleted at once
+        _granted(3),
+        {'slurm_extender_waiting_pods{waits_for="binding"}': "0x11 3 0x48"},
+    ),
+    Case(
         "SlurmExtenderPodsWithoutJob",
         {"slurm_extender_pods_without_job": "1x60"},
         {"slurm_extender_pods_without_job": "0x16 1x3 0x60"},
