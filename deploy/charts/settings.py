@@ -31,7 +31,6 @@ EXTENDER_MADE: Final[Mapping[str, str]] = {
     "pools_file": "`pools`",
     "pools_namespace": "`pools.namespace`",
     "replica": "the Pod's name",
-    "listen_address": _FIXED,
     "scheduler_address": "`scheduler.mode`",
     "scheduler_client_ca_file": "`scheduler.existing.clientCASecret`",
     "scheduler_port": _FIXED,
@@ -61,7 +60,6 @@ AGENT_MADE: Final[Mapping[str, str]] = {
     "node_name_label": "`extender.settings.nodeNameLabel`",
     "bpf": _FIXED,
     "socket": _FIXED,
-    "listen_address": _FIXED,
     "metrics_port": _FIXED,
     "health_port": _FIXED,
 }

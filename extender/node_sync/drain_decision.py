@@ -36,8 +36,6 @@ _CORDONED = f"{PREFIX}cordoned in Kubernetes"
 _TAINTED = f"{PREFIX}tainted {{}} in Kubernetes".format
 _NOT_READY = f"{PREFIX}not ready in Kubernetes"
 _CONDITION = f"{PREFIX}condition "
-_AWAY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""The taints that Kubernetes puts on a Node that is not ready."""
 
 _LEFT_ALONE = frozenset({"DOWN", "FUTURE", "UNKNOWN"})
 _OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
@@ -277,7 +275,7 @@ def reason_still_holds(reason: str, node: Node) -> bool:
     return (
         reason.startswith((_OUTSTAYED, _PROLOG_REFUSED, _CONDITION))
         or (reason.startswith(_CORDONED) and node.unschedulable)
-        or (reason.startswith(_NOT_READY) and not keys.isdisjoint(_AWAY))
+        or (reason.startswith(_NOT_READY) and node.away)
         or any(reason.startswith(_TAINTED(key)) for key in keys)
     )
 

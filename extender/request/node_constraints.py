@@ -31,6 +31,8 @@ class Taint(NamedTuple):
 
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_AWAY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""The taints that Kubernetes puts on a Node that is not ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,11 @@ class Node:
         slurm_name = node_mapping.slurm_name(name, labels, name_label)
         has_agent = any(each.get("type") == DEVICE_PROBLEM for each in status.get("conditions") or ())
         return cls(name, slurm_name, labels, taints, cordoned, cpus, allocatable, has_agent)
+
+    @property
+    def away(self) -> bool:
+        """Tells whether Kubernetes takes it for not ready, or hears nothing of it."""
+        return any(taint.key in _AWAY for taint in self.taints)
 
     @property
     def effective_taints(self) -> tuple[Taint, ...]:

@@ -47,7 +47,7 @@ class Capacity:
     prolog_errors: int = 0
     """How many nodes Slurm itself has drained since their Prolog failed."""
     agents: int = 0
-    """On how many Nodes a node agent is at work."""
+    """On how many Nodes that are ready a node agent is at work."""
     idle: IdleNodes = field(default_factory=dict)
 
     @classmethod
@@ -69,7 +69,7 @@ class Capacity:
             memory_mb = node.memory_mb, node.memory_allocated_mb
             _divide(memory, left, *(MEBIBYTE * amount for amount in memory_mb))
             errors += node.reason.startswith(_PROLOG_ERROR)
-        agents = sum(node.has_agent for node in view.nodes.values())
+        agents = sum(node.has_agent and not node.away for node in view.nodes.values())
         return cls(states, cpus, gpus, memory, errors, agents, idle_nodes(nodes, view))
 
 

@@ -310,7 +310,7 @@ PROLOG_ERRORS: Final = Metric(
 AGENTS: Final = Metric(
     "slurm_extender_agent_nodes",
     "gauge",
-    "Nodes on which a node agent has written its condition.",
+    "Nodes that are ready, and on which a node agent has written its condition.",
     "How many node agents should there be?",
 )
 DRAINED: Final = Metric(

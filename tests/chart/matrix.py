@@ -131,9 +131,10 @@ MATRIX: dict[str, Values] = {
                 "drainTaints": ["example.com/maintenance", "example.com/broken"],
                 "cpuUnit": 2,
                 "pollIntervalS": 0.5,
+                "listenAddress": "::",
             }
         },
-        "nodeAgent": {"settings": {"keepOthersOffCores": True}},
+        "nodeAgent": {"settings": {"keepOthersOffCores": True, "listenAddress": "::"}},
     },
     "no node agent": {"nodeAgent": {"enabled": False}},
     "a quota of critical Pods": {"criticalPodsQuota": {"enabled": True}},
@@ -300,6 +301,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a token of pushes that are off": (
         {"hooks": {"tokenSecret": {"name": "hooks-token"}}},
         "hooks.tokenSecret.name: nothing is pushed, since hooks.enabled is false",
+    ),
+    "a port of pushes that are off": (
+        {"hooks": {"hostPort": 8000}},
+        "hooks.hostPort: nothing listens there, since hooks.enabled is false",
     ),
     "a Service of pushes that are off": (
         {"hooks": {"service": {"type": "NodePort"}}},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from extender.record.condition_reason import ConditionReason
 from extender.record.events import EvictPod
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
+from extender.request.node_constraints import Taint
 from extender.telemetry import Telemetry
 from extender.telemetry.capacity import Capacity, CapacityNow, NodeState, Share
 from extender.telemetry.catalogue import METRICS
@@ -257,6 +259,13 @@ def test_nodes_whose_prolog_failed_are_counted() -> None:
     failed = slurm_node("n1", "IDLE", "DRAIN", reason="Prolog error")
     ours = slurm_node("n2", "IDLE", "DRAIN", reason="slurm-extender: cordoned in Kubernetes")
     assert counted(failed, ours).prolog_errors == 1
+
+
+def test_node_agents_are_counted_on_nodes_that_are_ready() -> None:
+    away = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    taints = [(), *((Taint(key, "", "NoSchedule"),) for key in away)]
+    nodes = [replace(kube_node(f"n{n}"), taints=each, has_agent=True) for n, each in enumerate(taints)]
+    assert Capacity.of((), view(*nodes, kube_node("without"))).agents == 1
 
 
 def test_a_reading_is_counted_once() -> None:

@@ -15,6 +15,8 @@ _LOOKED: Final = "node_agent_last_look_timestamp_seconds"
 _WATCHED: Final = f"max {by()} (last_over_time({_LOOKED}[1d]))"
 """Whether Prometheus reads agents of the release, or did within a day."""
 _AGENTS: Final = f"max {by()} (slurm_extender_agent_nodes)"
+_AT_WORK: Final = f"count {by()} (time() - max {by('node')} (last_over_time({_LOOKED}[10m])) < 600)"
+"""On how many Nodes an agent has looked of late: in a rolling update there is always one that begins."""
 
 NODES: Final = Group(
     "slurm-extender-nodes",
@@ -32,12 +34,12 @@ NODES: Final = Group(
         ),
         Alert(
             "SlurmExtenderNodeAgentSilent",
-            f"{_AGENTS} - (count {by()} (time() - {_LOOKED} < 180) or 0 * {_AGENTS}) > 0 and {_WATCHED}",
-            "10m",
+            f"{_AGENTS} - ({_AT_WORK} or 0 * {_AGENTS}) > 0 and {_WATCHED}",
+            "5m",
             Severity.WARNING,
             "{{ $value }} node agents are silent: Pods with devices do not start there",
-            "Nodes have an agent's condition, and no agent there answers Prometheus and looks. What"
-            " was in force stays so; new Pods get no devices.",
+            "Nodes that are ready have an agent's condition, and for ten minutes no agent there has"
+            " answered Prometheus and looked. What was in force stays so; new Pods get no devices.",
         ),
         Alert(
             "SlurmExtenderNodeAgentsNotWatched",

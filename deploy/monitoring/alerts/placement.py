@@ -3,10 +3,13 @@
 from typing import Final
 
 from deploy.monitoring.releases import by
+from deploy.monitoring.replicas import LEADING
 from deploy.monitoring.rule import Alert, Group, Severity, labelled
 
 _FINDINGS: Final = "slurm_extender_audit_findings"
 _AUDITED: Final = "slurm_extender_audit_last_success_timestamp_seconds"
+_LED: Final = f"max {by()} ({LEADING} == 1 and {LEADING} offset 31m == 1)"
+"""Whether one replica has led for so long: its first audit is not what is waited for."""
 _TRANSITIONS: Final = "slurm_extender_placeholder_transitions_total"
 _BOUND: Final = f'increase({_TRANSITIONS}{{state="Bound"}}[15m])'
 _TAKEN: Final = f'increase({_TRANSITIONS}{{state=~"Queued|Allocated"}}[15m])'
@@ -14,6 +17,9 @@ _BINDING: Final = 'slurm_extender_waiting_pods{waits_for="binding"}'
 _SEVERAL: Final = 2
 """One or two Pods may have a Node or a volume that is wrong: the component `Pods that cannot be bound`
 tells of them."""
+_LASTS: Final = f"count_over_time((sum {by()} ({_BINDING}) > {_SEVERAL})[15m:30s]) >= 5"
+"""Not a glimpse of Pods that were bound or deleted by the next look; an allocation is given back after
+30 s, and asked for again."""
 _MOVES: Final = f"sum {by()} ({_BOUND}) > 0"
 _REFUSED: Final = 'slurm_extender_drained_nodes{cause="prolog-refused"}'
 _PROLOG_ERRORS: Final = "slurm_extender_prolog_error_nodes"
@@ -45,7 +51,7 @@ PLACEMENT: Final = Group(
         ),
         Alert(
             "SlurmExtenderBindingStalled",
-            f"sum {by()} (max_over_time({_BINDING}[10m])) > {_SEVERAL} unless {_MOVES}",
+            f"sum {by()} (max_over_time({_BINDING}[10m])) > {_SEVERAL} and {_LASTS} unless {_MOVES}",
             "5m",
             Severity.CRITICAL,
             "{{ $value }} Pods have a node from Slurm, and kube-scheduler binds none",
@@ -89,7 +95,8 @@ PLACEMENT: Final = Group(
         ),
         Alert(
             "SlurmExtenderAuditStale",
-            f"min {by()} (time() - ({_AUDITED} > 0)) > 1800",
+            f"min {by()} (time() - ({_AUDITED} > 0)) > 1800"
+            f" or 1800 * {_LED} and max {by()} ({_AUDITED}) == 0",
             "5m",
             Severity.WARNING,
             "The leader has not compared both systems for {{ $value | humanizeDuration }}",

@@ -9,7 +9,8 @@ _OLDEST_DRAIN = "slurm_extender_drained_oldest_timestamp_seconds"
 
 def _agents(*looks: str) -> Series:
     looked = {
-        f'node_agent_last_look_timestamp_seconds{{instance="{n}"}}': v for n, v in enumerate(looks)
+        f'node_agent_last_look_timestamp_seconds{{node="n{n}",instance="{n}"}}': v
+        for n, v in enumerate(looks)
     }
     return {"slurm_extender_agent_nodes": "2x120", **looked}
 
@@ -31,7 +32,17 @@ CASES = (
         "67m",
     ),
     Case("SlurmExtenderNodeAgentSilent", _agents("0+60x60", "60x60"), _agents("0+60x60", "0+60x60")),
-    Case("SlurmExtenderNodeAgentSilent", _agents("0+60x5 _x55"), _agents()),
+    Case("SlurmExtenderNodeAgentSilent", _agents("0+60x5 _x55"), _agents(), "25m"),
+    Case(
+        "SlurmExtenderNodeAgentSilent",  # a rolling update: one agent after the other has no Pod
+        _agents("0+60x60", "0+60x2 _x58"),
+        _agents("0+60x5 _x55", "0+60x11 _x49")
+        | {
+            'node_agent_last_look_timestamp_seconds{node="n0",instance="new"}': "_x14 840+60x46",
+            'node_agent_last_look_timestamp_seconds{node="n1",instance="new"}': "_x20 1200+60x40",
+        },
+        "19m",
+    ),
     Case("SlurmExtenderNodeAgentsNotWatched", _agents(), _agents("0+60x5 _x115"), "90m"),
     Case("SlurmExtenderNodeAgentsNotWatched", _agents(), {"slurm_extender_agent_nodes": "0x120"}, "90m"),
     Case(

@@ -53,6 +53,11 @@ CASES = (
         _granted(30, bound="0x12 1x48"),
     ),
     Case(
+        "SlurmExtenderBindingStalled",  # Pods that their author has deleted at once
+        _granted(3),
+        {'slurm_extender_waiting_pods{waits_for="binding"}': "0x11 3 0x48"},
+    ),
+    Case(
         "SlurmExtenderPodsWithoutJob",
         {"slurm_extender_pods_without_job": "1x60"},
         {"slurm_extender_pods_without_job": "0x16 1x3 0x60"},
@@ -78,6 +83,18 @@ CASES = (
         {'slurm_extender_audit_last_success_timestamp_seconds{instance="a"}': "0x60"}
         | {'slurm_extender_audit_last_success_timestamp_seconds{instance="b"}': "0+60x60"},
         "50m",
+    ),
+    Case(
+        "SlurmExtenderAuditStale",  # since the leader began it has not
+        {
+            "slurm_extender_leading": "1x60",
+            "slurm_extender_audit_last_success_timestamp_seconds": "0x60",
+        },
+        {
+            "slurm_extender_leading": "0x20 1x40",
+            "slurm_extender_audit_last_success_timestamp_seconds": "0x60",
+        },
+        "45m",
     ),
     Case(
         "SlurmExtenderPrologGateFailing",

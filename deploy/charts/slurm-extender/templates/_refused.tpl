@@ -26,6 +26,8 @@ Helm says them.
     (and $outside.enabled $hooks.enabled)
   "hooks.tokenSecret.name: nothing is pushed, since hooks.enabled is false"
     (and $hooks.tokenSecret.name (not $hooks.enabled))
+  "hooks.hostPort: nothing listens there, since hooks.enabled is false"
+    (and $hooks.hostPort (not $hooks.enabled))
   "hooks.service: there is none, since hooks.enabled is false"
     (and (or (ne $hooks.service.type "ClusterIP") $hooks.service.annotations) (not $hooks.enabled))
   "scheduler.featureGates: the kube-scheduler of scheduler.mode `existing` has its own"
