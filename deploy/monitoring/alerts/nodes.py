@@ -6,7 +6,8 @@ from deploy.monitoring.releases import by
 from deploy.monitoring.rule import Alert, Group, Severity
 
 _OLDEST_DRAIN: Final = "slurm_extender_drained_oldest_timestamp_seconds"
-_PEOPLES: Final = "cordoned|tainted"
+_FOR_DAYS: Final = "cordoned|tainted|not-ready"
+"""Of these people decide, and who looks after the Nodes knows of them."""
 """The causes of drains that people make."""
 _LIMITS: Final = "guard|cores of Pods of no job|Slurm's limits of its jobs|other device programs"
 """The components of the node agent that keep Pods and jobs apart."""
@@ -23,14 +24,14 @@ NODES: Final = Group(
     (
         Alert(
             "SlurmExtenderNodesDrainedLong",
-            f'time() - min {by("cause")} ({_OLDEST_DRAIN}{{cause!~"{_PEOPLES}"}}) > 3600'
-            f' or time() - min {by("cause")} ({_OLDEST_DRAIN}{{cause=~"{_PEOPLES}"}}) > 259200',
+            f'time() - min {by("cause")} ({_OLDEST_DRAIN}{{cause!~"{_FOR_DAYS}"}}) > 3600'
+            f' or time() - min {by("cause")} ({_OLDEST_DRAIN}{{cause=~"{_FOR_DAYS}"}}) > 259200',
             "5m",
             Severity.WARNING,
             "A node is drained by the extender for {{ $value | humanizeDuration }} ({{ $labels.cause"
             " }})",
             "An hour is long for what ends by itself, three days for what people did (cordoned,"
-            " tainted).",
+            " tainted) and for a Node that is not ready.",
         ),
         Alert(
             "SlurmExtenderNodeAgentSilent",

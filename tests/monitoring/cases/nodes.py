@@ -23,6 +23,12 @@ CASES = (
         "75m",
     ),
     Case(
+        "SlurmExtenderNodesDrainedLong",  # of 5,000 Nodes some are not ready
+        {f'{_OLDEST_DRAIN}{{cause="not-ready"}}': "60x4400"},
+        {f'{_OLDEST_DRAIN}{{cause="not-ready"}}': "86400x4400"},
+        "73h",
+    ),
+    Case(
         "SlurmExtenderNodesDrainedLong",  # of two leaders one after the other
         {
             f'{_OLDEST_DRAIN}{{cause="outstayed",instance="a"}}': "60x61 _x30",
