@@ -19,6 +19,8 @@ import httptools
 
 _IDLE_S: Final = 15.0
 """Seconds: a connection that was unused for longer may be dead without notice."""
+_CLOSED_WITHIN_S: Final = 1.0
+"""For how long a server is waited for that does not end its side of a TLS connection."""
 _NOT_IN_A_HEADER: Final = re.compile(r"[^ -~]")
 
 
@@ -127,9 +129,14 @@ class Pool:
             self._free.release()
 
     async def aclose(self) -> None:
-        """Closes the connections that no call is using; later calls open new ones."""
-        while self._idle:
-            self._idle.pop()[0].close()
+        """Closes the connections that no call is using, and returns when they have ended; later calls
+        open new ones."""
+        closing = [connection for connection, _ in self._idle]
+        self._idle.clear()
+        for connection in closing:
+            connection.close()
+        if closing:
+            await asyncio.wait([each.ended for each in closing], timeout=_CLOSED_WITHIN_S)
 
     async def _wait_for_others(self) -> None:
         try:
@@ -177,6 +184,8 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once neither side says anything any more: TLS has a last word, after `close`."""
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
 
@@ -221,6 +230,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if not self.ended.done():
+            self.ended.set_result(None)
         self._fail(Lost(str(exc or "closed by the server")))
 
     def _fail(self, error: Lost | Silent) -> None:

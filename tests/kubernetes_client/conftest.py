@@ -1,6 +1,5 @@
 """The benches of the contract: in memory, and a real kube-apiserver."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -27,4 +26,3 @@ async def bench(
     yield found
     found.clear()
     await kubernetes.aclose()
-    await asyncio.sleep(0.05)  # TLS connections end when both sides have said so: nothing tells when

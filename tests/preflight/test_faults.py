@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from deploy.local.kubernetes_config import kubeconfig_of, scheduler_configuratio
 from deploy.local.layout import Layout
 from extender.commands import preflight as command
 from extender.commands.output import Output
-from kubernetes_client.rest import KubernetesRest
 from wellknown.names import NODE_NAME_LABEL
 
 pytestmark = pytest.mark.real
@@ -30,19 +28,12 @@ TOLD_SINCE_45 = "26.05"
 """The release whose slurmrestd tells slurm.conf."""
 
 
-async def closed_by_both(kubernetes: KubernetesRest, close: Any = KubernetesRest.aclose) -> None:
-    """TLS connections end when both sides have said so, for which a process that ends does not wait."""
-    await close(kubernetes)
-    await asyncio.sleep(0.05)
-
-
 @pytest.fixture
 def preflight(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Preflight:
     """Runs the command, as the administrator of both systems; keywords are other settings."""
     monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # for the whole process
-    monkeypatch.setattr(KubernetesRest, "aclose", closed_by_both)
     administrator = {"SLURM_EXTENDER_KUBECONFIG": str(cluster.kubeconfig)}
 
     def run(scheduler_config: Path | None = None, **changed: str) -> tuple[int, Found]:

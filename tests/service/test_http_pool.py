@@ -136,3 +136,21 @@ def test_what_cannot_be_in_a_header_is_not_sent() -> None:
     assert sent == (
         b"PUT /prefix/x HTTP/1.1\r\nHost: host:1\r\nToken: a??Host: other\r\nContent-Length: 2\r\n\r\n{}"
     )
+
+
+async def test_no_connection_is_left_of_a_pool_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that ends with one half closed would warn of it."""
+    made: list[Connection] = []
+
+    class Noted(Connection):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(http_pool, "Connection", Noted)
+    async with peer(FINE) as served, pool_of(served) as pool:
+        await ask(pool)
+        (connection,) = made
+        assert not connection.ended.done()
+        await pool.aclose()
+        assert connection.ended.done()

@@ -3,7 +3,6 @@ should, and state outlives the release. Hooks are left out: nothing runs Pods th
 
 from __future__ import annotations
 
-import asyncio
 import json
 from base64 import b64decode
 from typing import Any
@@ -91,7 +90,6 @@ async def hand_out_all(cluster: Cluster) -> None:
         await hand_out(kubernetes, Wanted(token=token, lifespan_s=60, copies=copies))
     finally:
         await kubernetes.aclose()
-        await asyncio.sleep(0.05)  # TLS connections end when both sides have said so
 
 
 def generations(cluster: Cluster) -> dict[str, int]:

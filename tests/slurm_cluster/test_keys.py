@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -34,7 +33,6 @@ async def kubernetes(
     client = await KubernetesRest.connect(cluster.kubeconfig)
     yield client
     await client.aclose()
-    await asyncio.sleep(0.05)  # TLS connections end when both sides have said so: nothing tells when
     for name in (NAMES.slurm_key, NAMES.jwt_key):
         cluster.kubectl("delete", "secret", name, "--ignore-not-found", "--namespace=default")
 

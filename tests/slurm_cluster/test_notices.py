@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -48,7 +47,6 @@ async def kubernetes(
     client = await KubernetesRest.connect(shared_cluster_if_needed().kubeconfig)
     yield client
     await client.aclose()
-    await asyncio.sleep(0.05)  # TLS connections end when both sides have said so: nothing tells when
 
 
 @pytest.mark.real

@@ -102,7 +102,6 @@ class Fleet:
         ended = await asyncio.gather(*parts, return_exceptions=True)
         await administrator.aclose()
         await self.slurmrestd.aclose()
-        await asyncio.sleep(0.05)  # TLS connections end when both sides have said so
         for end in ended:
             if isinstance(end, Exception):
                 raise end
