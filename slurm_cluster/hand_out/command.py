@@ -3,14 +3,13 @@
 Exit status: 0; 1 where slurmctld gives no token; 2 where kube-apiserver cannot be asked, or refuses.
 """
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.protocol import Kubernetes
-from kubernetes_client.rest import KubernetesRest
+from slurm_cluster.asking import ask
 from slurm_cluster.hand_out import password, writer
 from slurm_cluster.hand_out.places import Place
 from slurm_cluster.hand_out.writer import Missing, Wanted
@@ -35,7 +34,7 @@ def ensure_password(place: Place, kubeconfig: Path | None) -> int:
 
 def _run(act: Act, kubeconfig: Path | None) -> int:
     try:
-        for line in asyncio.run(_ask(act, kubeconfig)):
+        for line in ask(act, kubeconfig):
             print(line)
     except ProgramFailed as failed:
         print(f"no token: {failed}", file=sys.stderr)
@@ -44,11 +43,3 @@ def _run(act: Act, kubeconfig: Path | None) -> int:
         print(f"not done: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-async def _ask(act: Act, kubeconfig: Path | None) -> list[str]:
-    kubernetes = await KubernetesRest.connect(kubeconfig)
-    try:
-        return await act(kubernetes)
-    finally:
-        await kubernetes.aclose()

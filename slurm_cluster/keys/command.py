@@ -4,7 +4,6 @@ Exit status: 0; 1 where a step of a rotation is too early; 2 where kube-apiserve
 refuses.
 """
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.protocol import Kubernetes
-from kubernetes_client.rest import KubernetesRest
+from slurm_cluster.asking import ask
 from slurm_cluster.keys import secrets
 from slurm_cluster.keys.jwks import WrongKeys
 from slurm_cluster.keys.secrets import Names, NotNow
@@ -39,7 +38,7 @@ def rotate(names: Names, kubeconfig: Path | None, *, jwt: bool, pause_s: float) 
 
 def _run(act: Act, kubeconfig: Path | None) -> int:
     try:
-        for line in asyncio.run(_ask(act, kubeconfig)):
+        for line in ask(act, kubeconfig):
             print(line)
     except NotNow as early:
         print(early, file=sys.stderr)
@@ -48,11 +47,3 @@ def _run(act: Act, kubeconfig: Path | None) -> int:
         print(f"not done: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-async def _ask(act: Act, kubeconfig: Path | None) -> list[str]:
-    kubernetes = await KubernetesRest.connect(kubeconfig)
-    try:
-        return await act(kubernetes)
-    finally:
-        await kubernetes.aclose()

@@ -22,6 +22,7 @@ from service import probes
 from service.connections import Limits
 from service.listener import Server
 from service.logging import configure_logging
+from slurm_cluster.asking import ask
 from slurm_cluster.topology import drawing, files, running
 from slurm_cluster.topology.build import Trouble, build
 from slurm_cluster.topology.files import CONF, YAML, WrongTopology
@@ -102,7 +103,7 @@ def render(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     with _told():
         rules = _rules(kind, preset, tier, block_size, names, members, root)
         reader = Reader(rules.tiers, _selector(selector), name_label)
-        manifests = _from_file(nodes) if nodes else asyncio.run(_asked(kubeconfig))
+        manifests = _from_file(nodes) if nodes else ask(_nodes, kubeconfig)
         earlier = before_of(before.read_text(encoding="utf-8")) if before else None
         has = asyncio.run(running.nodes()) if among_slurm else None
     built = build(rules, among(_places(manifests, reader), has), earlier)
@@ -232,13 +233,9 @@ def _from_file(path: Path) -> Sequence[Manifest]:
     return listed
 
 
-async def _asked(kubeconfig: Path | None) -> Sequence[Manifest]:
-    """Raises KubernetesError, NoCredentials."""
-    kubernetes = await KubernetesRest.connect(kubeconfig)
-    try:
-        pages = [page async for page in kubernetes.pages("nodes", None)]
-    finally:
-        await kubernetes.aclose()
+async def _nodes(kubernetes: Kubernetes) -> Sequence[Manifest]:
+    """Raises KubernetesError."""
+    pages = [page async for page in kubernetes.pages("nodes", None)]
     return [node for page in pages for node in page.get("items") or ()]
 
 
