@@ -1,11 +1,22 @@
 """A whole cluster that all tests of a run may share. Leave it as you found it."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.spec import ClusterSpec
+from deploy.local.kubernetes_binaries import needs_build
+from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
+
+
+def cluster_of_release(release: str, directory: Path) -> Cluster:
+    """One Node, and no extender. Skips a release that has not been built, but for the newest: `make
+    test-oldest` builds the oldest."""
+    if release != KUBERNETES_RELEASES[0] and needs_build(release):
+        how = f"python -m deploy.local prepare --kubernetes-release {release}"
+        pytest.skip(f"Kubernetes {release} is not built here: {how}")
+    return Cluster.up(ClusterSpec(nodes=1, extender=False, kubernetes_release=release), directory)
 
 
 @pytest.fixture(scope="session")

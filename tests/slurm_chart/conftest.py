@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_binaries import needs_build
 from deploy.local.layout import CHECKOUT
-from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
+from deploy.local.spec import KUBERNETES_RELEASES
+from tests.cluster_fixture import cluster_of_release
 from tests.slurm_chart.rendering import NAMESPACE
 
 KINDS = CHECKOUT / "tests/chart/prometheus_operator.yaml"
@@ -22,12 +22,7 @@ def release_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """One of each release; the oldest only where it has been built, as `make test-oldest` does."""
-    release: str = request.param
-    if release != KUBERNETES_RELEASES[0] and needs_build(release):
-        how = f"python -m deploy.local prepare --kubernetes-release {release}"
-        pytest.skip(f"Kubernetes {release} is not built here: {how}")
-    spec = ClusterSpec(nodes=1, extender=False, kubernetes_release=release)
-    with Cluster.up(spec, tmp_path_factory.mktemp("slurm-chart")) as cluster:
+    with cluster_of_release(request.param, tmp_path_factory.mktemp("slurm-chart")) as cluster:
         for name in NAMESPACES:
             cluster.kubectl("create", "namespace", name)
         cluster.kubectl("create", "namespace", "restricted")
