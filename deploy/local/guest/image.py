@@ -2,7 +2,7 @@
 node agent imports. Nobody writes to it: QEMU keeps what the guest writes in a file of its own."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,7 +43,9 @@ def guest_image(
     ClusterError."""
     install(TOOLS)
     tree = guest_tree(release, report)
-    programs = [kubelet(report), *([services_binary(report)] if services else [])]
+    programs = {"kubelet": kubelet(report)}
+    if services:
+        programs |= dict.fromkeys(SERVICES_NAMES, services_binary(report))
     packages = agent.agent_packages(python_of(tree), report)
 
     def build(place: Path) -> None:
@@ -58,14 +60,14 @@ def guest_image(
 
     sources = [Path(__file__), Path(oci.__file__), *sorted(_INSIDE.iterdir())]
     recipe = [path.read_bytes() for path in sources if path.is_file()]
-    made_from = [str(path).encode() for path in (tree, *programs, packages)]
+    made_from = [str(path).encode() for path in (tree, *programs.values(), packages)]
     place = cache_folder() / f"guest-disk-{release}-{recipe_hash(*recipe, *made_from)}"
     build_once(place, build, report)
     store = str(store_disk(tree, list(map(Path, archives)), report)) if archives else ""
     return GuestImage(kernel=str(place / "vmlinuz"), disk=str(place / "disk.img"), store=store)
 
 
-def _add_ours(root: Path, programs: Sequence[Path], packages: Path) -> None:
+def _add_ours(root: Path, programs: Mapping[str, Path], packages: Path) -> None:
     ours = root / OURS.removeprefix("/")
     ours.mkdir()
     for name in ("init", "prepare", "runner.py", "gateway.py"):
@@ -76,10 +78,10 @@ def _add_ours(root: Path, programs: Sequence[Path], packages: Path) -> None:
     (units / "multi-user.target.wants/guest.service").symlink_to("../guest.service")
     (units / "default.target").unlink(missing_ok=True)
     (units / "default.target").symlink_to("/usr/lib/systemd/system/multi-user.target")
-    for program in programs:
+    for name, program in programs.items():
         shutil.copy(program, ours)
-    for name in SERVICES_NAMES:
-        (ours / name).symlink_to("services")
+        if name != program.name:  # one program of several names
+            (ours / name).symlink_to(program.name)
     applets = run(["chroot", str(root), "/usr/bin/busybox", "--list"]).split()
     oci.write_images(ours / "images.tar", root / "usr/bin/busybox", applets)
     shutil.copytree(packages, root / PACKAGES.removeprefix("/"))

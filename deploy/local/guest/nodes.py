@@ -90,19 +90,24 @@ def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
     certificate.write_text("".join(part.read_text() for part in shown))
     kubelet = layout.guest / "kubelet/etc/kubernetes"
     _write(kubelet / "kubelet.yaml", "kubelet.yaml.j2", spec=spec, ports=ports, dns=DNS_SERVICE)
-    shutil.copy(layout.kubernetes / "ca.crt", kubelet)
-    _write(
-        kubelet / "kubelet.kubeconfig",
-        "kubeconfig.yaml.j2",
-        user=NODE_USER,
-        token=user_token(NODE_USER, layout),
-        server=f"https://{HOST}:{ports['kube-apiserver']}",
-        ca="/etc/kubernetes/ca.crt",
-    )
+    write_guest_kubeconfig(kubelet / "kubelet.kubeconfig", NODE_USER, ports, layout)
     account = layout.guest / "node-agent" / _ACCOUNT
     account.mkdir(parents=True)
     shutil.copy(layout.kubernetes / "ca.crt", account)
     (account / "token").write_text(user_token(AGENT_USER, layout))
+
+
+def write_guest_kubeconfig(path: Path, user: str, ports: dict[str, int], layout: Layout) -> None:
+    """A kubeconfig of a user for the guest's /etc/kubernetes, with its authority beside it."""
+    shutil.copy(layout.kubernetes / "ca.crt", path.parent)
+    _write(
+        path,
+        "kubeconfig.yaml.j2",
+        user=user,
+        token=user_token(user, layout),
+        server=f"https://{HOST}:{ports['kube-apiserver']}",
+        ca="/etc/kubernetes/ca.crt",
+    )
 
 
 def guest_slurmd(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:

@@ -3,7 +3,6 @@
 kube-apiserver is on the host and publishes no endpoint of its own (`kubernetes`): it is declared here.
 """
 
-import shutil
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,15 +10,12 @@ from deploy.local.components import Component
 from deploy.local.guest.connection import Connection
 from deploy.local.guest.image import OURS
 from deploy.local.guest.machine import ADDRESS, HOST
-from deploy.local.guest.nodes import guest_program
-from deploy.local.kubernetes_config import COREDNS_USER, DNS_SERVICE, PROXY_USER, user_token
+from deploy.local.guest.nodes import guest_program, write_guest_kubeconfig
+from deploy.local.kubernetes_config import COREDNS_USER, DNS_SERVICE, PROXY_USER
 from deploy.local.layout import Layout
-from deploy.local.rendering import render
 from deploy.local.spec import GUEST
 
 _FOLDER: Final = "/etc/kubernetes"
-_PODS: Final = "10.88.0.0/24"
-"""As templates/cni.json.j2 has it."""
 _PROXY_HEALTH: Final = 10256
 _DNS_READY: Final = 8181
 _COREFILE: Final = f""".:53 {{
@@ -41,16 +37,7 @@ def write_services_files(ports: dict[str, int], layout: Layout) -> None:
     for name, user in (("kube-proxy", PROXY_USER), ("coredns", COREDNS_USER)):
         folder = layout.guest / name / _FOLDER.removeprefix("/")
         folder.mkdir(parents=True)
-        shutil.copy(layout.kubernetes / "ca.crt", folder)
-        (folder / f"{name}.kubeconfig").write_text(
-            render(
-                "kubeconfig.yaml.j2",
-                user=user,
-                token=user_token(user, layout),
-                server=f"https://{HOST}:{ports['kube-apiserver']}",
-                ca=f"{_FOLDER}/ca.crt",
-            )
-        )
+        write_guest_kubeconfig(folder / f"{name}.kubeconfig", user, ports, layout)
     (layout.guest / "coredns" / _FOLDER.removeprefix("/") / "Corefile").write_text(_COREFILE)
 
 
@@ -61,7 +48,6 @@ def services_components(ports: dict[str, int], layout: Layout) -> list[Component
         f"--kubeconfig={_FOLDER}/kube-proxy.kubeconfig",
         "--proxy-mode=nftables",
         f"--hostname-override={GUEST}",
-        f"--cluster-cidr={_PODS}",
         "--masquerade-all",  # QEMU's network knows no addresses of Pods
         "--conntrack-max-per-core=0",
         f"--healthz-bind-address=127.0.0.1:{_PROXY_HEALTH}",
@@ -75,19 +61,16 @@ def services_components(ports: dict[str, int], layout: Layout) -> list[Component
 
 def services_objects(ports: dict[str, int]) -> Iterator[dict[str, Any]]:
     """The Service of CoreDNS, and where it and kube-apiserver are."""
+    dns = [{"name": f"dns-{each.lower()}", "port": 53, "protocol": each} for each in ("UDP", "TCP")]
     yield {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "kube-dns", "namespace": "kube-system"},
         "spec": {
             "clusterIP": DNS_SERVICE,
-            "ports": [
-                {"name": f"dns-{protocol.lower()}", "port": 53, "protocol": protocol}
-                for protocol in ("UDP", "TCP")
-            ],
+            "ports": dns,
         },
     }
-    dns = [{"name": f"dns-{each.lower()}", "port": 53, "protocol": each} for each in ("UDP", "TCP")]
     yield _slice("kube-dns", "kube-system", ADDRESS, dns)
     api = [{"name": "https", "port": ports["kube-apiserver"], "protocol": "TCP"}]
     yield _slice("kubernetes", "default", HOST, api)
