@@ -47,8 +47,8 @@ class LeaderStates(Collector):
 
     def __init__(self) -> None:
         self._sources = Sources()
-        self._bound: Counter[str | None] = Counter()
-        """How many Pods were bound while this replica led, by the partition that they asked for."""
+        self._bound: Counter[str] = Counter()
+        """How many Pods were bound while this replica led, by partition."""
 
     def count(self, sources: Sources = Sources()) -> None:
         """From now on these are counted; by default nothing."""
@@ -56,7 +56,7 @@ class LeaderStates(Collector):
 
     def bound(self, record: Placeholder) -> None:
         """Counts a Pod that was bound now."""
-        self._bound[record.request.job.partition] += 1
+        self._bound.update(partitions_of(record.request.job.partition, self._sources.view()))
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         sources = self._sources
@@ -72,13 +72,9 @@ class LeaderStates(Collector):
 
     def _bound_pods(self, view: ClusterView) -> CounterMetricFamily:
         """From 0 on: the first Pod of a partition is an increase, too."""
-        counts = Counter(dict.fromkeys(view.partitions, 0))
-        for asked, count in self._bound.items():
-            for partition in partitions_of(asked, view):
-                counts[partition] += count
         family = catalogue.BOUND_PODS.read_counter(None)
-        for partition, count in counts.items():
-            family.add_metric([partition], count)
+        for partition in view.partitions:
+            family.add_metric([partition], self._bound[partition])
         return family
 
 

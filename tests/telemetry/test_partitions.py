@@ -134,3 +134,15 @@ def test_pods_that_are_bound_are_counted_by_the_partitions_that_they_asked_for()
         telemetry.placement.observe(None, found)  # bound before this leader saw it
         assert told(telemetry, name) == {"main": 3, "other": 1}
     assert told(telemetry, name) == {}
+
+
+def test_a_pod_that_was_bound_stays_where_it_was_counted() -> None:
+    """A count that went down with another default partition would look like a restart."""
+    telemetry, name = Telemetry(), "slurm_extender_bound_pods_total"
+    views = [view(kube_node("n1"), partitions=(MAIN, OTHER))]
+    with telemetry.placement.leading(Sources(view=lambda: views[-1])):
+        before = queued(partition=None)._replace(state=State.ALLOCATED)
+        telemetry.placement.observe(before, before._replace(state=State.BOUND))
+        other = (replace(MAIN, default=False), replace(OTHER, default=True))
+        views.append(view(kube_node("n1"), partitions=other))
+        assert told(telemetry, name) == {"main": 1, "other": 0}
