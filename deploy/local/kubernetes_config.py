@@ -157,6 +157,7 @@ def _write_kubeconfig(path: Path, user: str, token: str, port: int, layout: Layo
 
 
 def _write_kubectl(layout: Layout, kubectl: Path) -> None:
+    layout.bin.mkdir(exist_ok=True)  # there may be no Slurm, which has programs there, too
     wrapper = layout.bin / "kubectl"
     wrapper.write_text(f"#!/bin/sh\nexec '{kubectl}' --kubeconfig '{layout.kubeconfig}' \"$@\"\n")
     wrapper.chmod(0o755)
