@@ -1,0 +1,122 @@
+"""Native jobs that say of themselves when they run, and what slurmdbd has of them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+
+ENDED: Final = "ended"
+_SAYS: Final = """#!/bin/bash
+until=$((SECONDS + {seconds}))
+while
+    echo "$SLURM_JOB_NAME $SLURM_JOB_ID.$$ $EPOCHREALTIME" >>{file}
+    ((SECONDS < until))
+do sleep 0.3; done
+echo "$SLURM_JOB_NAME $SLURM_JOB_ID.$$ {ended}" >>{file}
+"""
+_FILE: Final = "said"
+_LONG_S: Final = 3600
+_EVERY_S: Final = 0.4
+"""Short jobs come one after the other."""
+
+
+@dataclass
+class Run:
+    """One time that a job ran, by the clock on the wall."""
+
+    first: float
+    last: float
+    ended: bool = False
+
+
+@dataclass
+class Submitted:
+    """A job whose id sbatch has said."""
+
+    name: str
+    id: str
+    at: float
+    """When it was said."""
+    runs: list[Run] = field(default_factory=list)
+
+
+class NativeJobs:
+    """Jobs of root's, long ones and short ones."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self._cluster = cluster
+        self._random = random.Random(seed)
+        self._numbers = itertools.count()
+        self._over = threading.Event()
+        self._said = cluster.directory / "home/root" / _FILE
+        self.submitted: dict[str, Submitted] = {}
+        """By name."""
+        self.unanswered = 0
+        """How often sbatch gave up."""
+
+    def submit(self, seconds: int = _LONG_S) -> str:
+        """Returns the job's name. Raises ClusterError where sbatch gives up."""
+        name = f"native-{next(self._numbers)}"
+        script = _SAYS.format(seconds=seconds, file=f"/home/root/{_FILE}", ended=ENDED)
+        options = ("--parsable", f"--job-name={name}", "--mem=10", "--output=/dev/null", "--chdir=/tmp")
+        job = self._cluster.run_slurm("sbatch", *options, stdin=script).stdout.strip()
+        self.submitted[name] = Submitted(name, job, time.time())
+        return name
+
+    @contextmanager
+    def coming_and_going(self) -> Iterator[None]:
+        """Short ones are submitted while the block runs."""
+        thread = threading.Thread(target=self._come)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def read(self) -> list[Submitted]:
+        """All of them, with the times that they ran."""
+        runs: defaultdict[str, dict[str, Run]] = defaultdict(dict)
+        for line in self._said.read_text().splitlines() if self._said.exists() else ():
+            name, process, word = line.split()
+            if word == ENDED:
+                runs[name][process].ended = True
+            else:
+                run = runs[name].setdefault(process, Run(float(word), float(word)))
+                run.last = float(word)
+        for job in self.submitted.values():
+            job.runs = sorted(runs[job.name].values(), key=lambda run: run.first)
+        return list(self.submitted.values())
+
+    def queue(self) -> dict[str, str]:
+        """The states of those that slurmctld has, by name."""
+        lines = self._cluster.run_slurm("squeue", "--noheader", "--format=%j|%T").stdout.splitlines()
+        return dict(line.split("|", 1) for line in lines if line.startswith("native-"))
+
+    def books(self) -> dict[str, str]:
+        """The states that sacct has, by name."""
+        asked = ("--noheader", "--parsable2", "--allocations", "--duplicates", "--starttime=now-1hours")
+        lines = self._cluster.run_slurm("sacct", *asked, "--format=JobName,State").stdout.splitlines()
+        return dict(line.split("|", 1) for line in lines if line.startswith("native-"))
+
+    def _come(self) -> None:
+        while not self._over.wait(_EVERY_S):
+            try:
+                self.submit(self._random.randint(1, 4))
+            except ClusterError:
+                self.unanswered += 1
+
+
+def at_the_same_time(job: Submitted) -> bool:
+    """Whether a job ran twice at a moment."""
+    return any(one.last > other.first for one, other in itertools.pairwise(job.runs))

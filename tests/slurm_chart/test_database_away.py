@@ -1,0 +1,136 @@
+"""The database is away for a minute while jobs come and go: none of them waits for it. What slurmdbd was
+to be told meanwhile is in slurmctld's memory: told later, and gone where slurmctld is killed."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec
+from tests.end_to_end.actors import eventually, eventually_not
+from tests.slurm_chart.controller import Controller, parameters
+from tests.slurm_chart.figures import record
+from tests.slurm_chart.native_jobs import NativeJobs, Submitted
+
+AWAY_S = 60.0
+STANDS_STILL_S = 10.0
+"""So long no job begins, although there is room: slurmctld looks each second."""
+TOLD_WITHIN_S = 60.0
+
+
+@pytest.fixture
+def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
+    release = str(request.param)
+    spec = ClusterSpec(
+        nodes=2,
+        kubernetes=False,
+        extender=False,
+        accounting=True,
+        release=release,
+        slurm_conf=parameters(release),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="database-away-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        made = Controller(cluster)
+        made.restart()
+        yield made
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("controller", [DEFAULT_RELEASE], indirect=True)
+def test_slurmctld_is_killed_meanwhile(controller: Controller) -> None:
+    record("database_away_and_killed", killed_meanwhile(controller))
+
+
+@pytest.mark.install
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("controller", list(DEBIAN_SUITES), indirect=True)
+@pytest.mark.parametrize("component", ["mariadbd", "slurmdbd"])
+def test_sacct_has_all_of_it_afterwards(controller: Controller, component: str) -> None:
+    native = NativeJobs(controller.cluster, 0)
+    with controller.kubelet(), native.coming_and_going():
+        time.sleep(5)
+        with away(controller.cluster, component):
+            time.sleep(AWAY_S)
+        time.sleep(5)
+    assert nobody_waited(native)
+    eventually_not(lambda: not_told(native), "sacct has all of it", TOLD_WITHIN_S)
+
+
+@pytest.mark.install
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("controller", ["24.11"], indirect=True)
+def test_slurmctld_of_an_older_release_is_killed_meanwhile(controller: Controller) -> None:
+    killed_meanwhile(controller)
+
+
+def killed_meanwhile(controller: Controller) -> dict[str, int]:
+    native = NativeJobs(controller.cluster, 0)
+    with controller.kubelet():
+        long = native.submit()
+        with native.coming_and_going():
+            time.sleep(5)
+            with away(controller.cluster, "mariadbd"):
+                began = time.time()
+                time.sleep(AWAY_S / 2)
+                controller.kill()
+                killed = controller.killed_at[-1]
+                time.sleep(AWAY_S / 2)
+            time.sleep(5)
+        eventually_not(lambda: set(native.queue()) - {long}, "short jobs have ended", 120)
+    assert nobody_waited(native)
+
+    def told_wrong() -> list[str]:
+        return [job.name for job in not_told(native) if not forgotten(job, began, killed)]
+
+    eventually_not(told_wrong, "sacct has what ran after the kill", TOLD_WITHIN_S)
+    assert native.books()[long] == "RUNNING"
+    gone = not_told(native)
+    return {
+        "jobs": len(native.submitted),
+        "jobs_without_entry": len([job for job in gone if job.name not in native.books()]),
+        "jobs_without_end": len([job for job in gone if job.name in native.books()]),
+    }
+
+
+@contextmanager
+def away(cluster: Cluster, component: str) -> Iterator[None]:
+    """slurmdbd is started again if it ends meanwhile, as a Deployment's."""
+    cluster.stop(component, within_s=60)
+    try:
+        yield
+    finally:
+        cluster.start(component)
+        eventually(lambda: cluster.is_running("slurmdbd") or cluster.start("slurmdbd"), "slurmdbd")
+
+
+def nobody_waited(native: NativeJobs) -> bool:
+    """Jobs began all the time."""
+    starts = sorted(run.first for job in native.read() for run in job.runs)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    assert max(pauses) < STANDS_STILL_S
+    return True
+
+
+def not_told(native: NativeJobs) -> list[Submitted]:
+    """Jobs that have ended, of which sacct does not have that."""
+    books = native.books()
+    over = [job for job in native.read() if any(run.ended for run in job.runs)]
+    return [job for job in over if books.get(job.name) != "COMPLETED"]
+
+
+def forgotten(job: Submitted, began: float, killed: float) -> bool:
+    """Whether the job began or ended while slurmctld had nobody to tell, and was killed after that."""
+    return any(
+        began - 1.0 <= moment <= killed + 1.0 for run in job.runs for moment in (run.first, run.last)
+    )
