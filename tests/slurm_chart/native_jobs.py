@@ -7,14 +7,17 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
+from tests.end_to_end.actors import eventually_not
 
+DUPLICATE: Final = "Duplicate jobid"
+"""Why slurmctld drains a node that has a job of an id that it gives to another one."""
 ENDED: Final = "ended"
 _SAYS: Final = """#!/bin/bash
 until=$((SECONDS + {seconds}))
@@ -24,6 +27,10 @@ while
 do sleep 0.3; done
 echo "$SLURM_JOB_NAME $SLURM_JOB_ID.$$ {ended}" >>{file}
 """
+FORGETS_S: Final = 6.0
+"""slurmctld writes its state every 5 s."""
+LAUNCHES_S: Final = 3.0
+"""From Slurm's decision to a job's first word: Prolog runs before."""
 _FILE: Final = "said"
 _LONG_S: Final = 3600
 _EVERY_S: Final = 0.4
@@ -63,6 +70,8 @@ class NativeJobs:
         """By name."""
         self.unanswered = 0
         """How often sbatch gave up."""
+        self.drained = 0
+        """How often nodes had to be resumed."""
 
     def submit(self, seconds: int = _LONG_S) -> str:
         """Returns the job's name. Raises ClusterError where sbatch gives up."""
@@ -98,16 +107,59 @@ class NativeJobs:
             job.runs = sorted(runs[job.name].values(), key=lambda run: run.first)
         return list(self.submitted.values())
 
+    def longest_pause_s(self) -> float:
+        """For how long no job began, at most."""
+        starts = sorted(run.first for job in self.read() for run in job.runs)
+        return max(later - earlier for earlier, later in itertools.pairwise(starts))
+
     def queue(self) -> dict[str, str]:
         """The states of those that slurmctld has, by name."""
         lines = self._cluster.run_slurm("squeue", "--noheader", "--format=%j|%T").stdout.splitlines()
         return dict(line.split("|", 1) for line in lines if line.startswith("native-"))
 
-    def books(self) -> dict[str, str]:
-        """The states that sacct has, by name."""
+    def _hurry(self) -> None:
+        """Those that are to run again need not wait for the 2 minutes that Slurm gives them."""
+        asked = ("--noheader", "--states=PENDING", "--format=%j|%i|%r")
+        lines = self._cluster.run_slurm("squeue", *asked).stdout.splitlines()
+        for _, job, reason in (line.split("|") for line in lines if line.startswith("native-")):
+            if reason == "BeginTime":
+                self._cluster.run_slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
+
+    def books(self) -> dict[str, set[str]]:
+        """The states that sacct has, by name: one for each time that the job ran."""
         asked = ("--noheader", "--parsable2", "--allocations", "--duplicates", "--starttime=now-1hours")
         lines = self._cluster.run_slurm("sacct", *asked, "--format=JobName,State").stdout.splitlines()
-        return dict(line.split("|", 1) for line in lines if line.startswith("native-"))
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for name, state in (line.split("|", 1) for line in lines if line.startswith("native-")):
+            found[name].add(state)
+        return found
+
+    def stale(self) -> set[str]:
+        """Those that have ended, and run according to slurmctld: it forgot their ends."""
+        over = {job.name for job in self.read() if job.runs and job.runs[-1].ended}
+        return {name for name, state in self.queue().items() if state == "RUNNING" and name in over}
+
+    def settle(self, long: Collection[str]) -> None:
+        """What a person does after slurmctld was killed: nodes on which an id was given again are drained,
+        and resumed here. Waits until all but these jobs have ended."""
+
+        def live() -> set[str]:
+            self._resume()
+            self._hurry()
+            return self.queue().keys() - set(long) - self.stale()
+
+        eventually_not(live, "short jobs have ended", 90)
+
+    def end_runaway_jobs(self) -> None:
+        """Ends what slurmdbd takes for running, and slurmctld does not know."""
+        self._cluster.run_slurm("sacctmgr", "--immediate", "show", "runawayjobs")
+
+    def _resume(self) -> None:
+        lines = self._cluster.run_slurm("sinfo", "--noheader", "--list-reasons", "--format=%E|%N").stdout
+        for reason, nodes in (line.split("|") for line in lines.splitlines()):
+            assert reason == DUPLICATE, (reason, nodes)
+            self.drained += 1
+            self._cluster.run_slurm("scontrol", "update", f"NodeName={nodes}", "State=RESUME")
 
     def _come(self) -> None:
         while not self._over.wait(_EVERY_S):
@@ -120,3 +172,13 @@ class NativeJobs:
 def at_the_same_time(job: Submitted) -> bool:
     """Whether a job ran twice at a moment."""
     return any(one.last > other.first for one, other in itertools.pairwise(job.runs))
+
+
+def forgotten(killed: Sequence[float], at: float) -> bool:
+    """Whether slurmctld was killed before it had to have written down what happened at that time."""
+    return any(at - LAUNCHES_S <= each <= at + FORGETS_S for each in killed)
+
+
+def met_by(killed: Sequence[float], job: Submitted) -> bool:
+    """Whether slurmctld was killed when the job began or ended."""
+    return any(forgotten(killed, at) for run in job.runs for at in (run.first, run.last))

@@ -11,7 +11,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
-from tests.end_to_end.actors import Actors, eventually, eventually_not
+from tests.end_to_end.actors import Actors, eventually
 from tests.slurm_chart.controller import Controller, Sidecar, parameters
 from tests.slurm_chart.native_jobs import NativeJobs
 from wellknown.names import JOB_ID
@@ -42,7 +42,7 @@ def test_native_jobs_end_pods_run_on_and_ids_begin_anew(controller: Controller, 
     assert before is not None
     old = [native.submit() for _ in range(JOBS)]
     eventually(lambda: native.queue() == dict.fromkeys(old, "RUNNING"), "they run")
-    eventually(lambda: native.books() == dict.fromkeys(old, "RUNNING"), "sacct has them")
+    eventually(lambda: native.books() == {name: {"RUNNING"} for name in old}, "sacct has them")
     with Sidecar.beside(controller, tmp_path / "first") as sidecar:
         eventually(sidecar.told, "the sidecar has begun")
     with controller.away():
@@ -60,8 +60,10 @@ def test_native_jobs_end_pods_run_on_and_ids_begin_anew(controller: Controller, 
     assert (job.id, job.node) == (int(before["metadata"]["annotations"][JOB_ID]), node)
     new = native.submit(1)
     assert native.submitted[new].id == "1"
-    eventually_not(lambda: native.books().get(new) != "COMPLETED", "sacct has the new one", 60)
-    print("BOOKS", native.books(), job.id)
+    eventually(lambda: "COMPLETED" in native.books()[new], "sacct has the new one", 60)
+    assert {frozenset(native.books()[name]) for name in old} == {frozenset({"RUNNING"})}
+    native.end_runaway_jobs()
+    assert {frozenset(native.books()[name]) for name in old} == {frozenset({"COMPLETED"})}
     actors.close()
 
 
