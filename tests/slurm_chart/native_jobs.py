@@ -84,7 +84,7 @@ class NativeJobs:
 
     @contextmanager
     def coming_and_going(self) -> Iterator[None]:
-        """Short ones are submitted while the block runs."""
+        """Short ones are submitted while the block runs, and a person resumes nodes."""
         thread = threading.Thread(target=self._come)
         thread.start()
         try:
@@ -140,8 +140,7 @@ class NativeJobs:
         return {name for name, state in self.queue().items() if state == "RUNNING" and name in over}
 
     def settle(self, long: Collection[str]) -> None:
-        """What a person does after slurmctld was killed: nodes on which an id was given again are drained,
-        and resumed here. Waits until all but these jobs have ended."""
+        """Waits until all but these jobs have ended."""
 
         def live() -> set[str]:
             self._resume()
@@ -155,6 +154,7 @@ class NativeJobs:
         self._cluster.run_slurm("sacctmgr", "--immediate", "show", "runawayjobs")
 
     def _resume(self) -> None:
+        """As a person does: nodes on which slurmctld gave an id again are drained."""
         lines = self._cluster.run_slurm("sinfo", "--noheader", "--list-reasons", "--format=%E|%N").stdout
         for reason, nodes in (line.split("|") for line in lines.splitlines()):
             assert reason == DUPLICATE, (reason, nodes)
@@ -164,6 +164,7 @@ class NativeJobs:
     def _come(self) -> None:
         while not self._over.wait(_EVERY_S):
             try:
+                self._resume()
                 self.submit(self._random.randint(1, 4))
             except ClusterError:
                 self.unanswered += 1
