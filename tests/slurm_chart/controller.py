@@ -100,7 +100,7 @@ class Controller:
         """kill -9, and returns when it serves again: a kubelet has to start it."""
         began = time.monotonic()
         self.killed_at.append(time.time())
-        self.cluster.kill("slurmctld")
+        self.cluster.stop("slurmctld", signal.SIGKILL, within_s=60)
         eventually(self.serves, "slurmctld serves again", 60)
         self.unserved_s.append(round(time.monotonic() - began, 2))
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,8 +16,11 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from tests.end_to_end.actors import eventually_not
 
-DUPLICATE: Final = "Duplicate jobid"
-"""Why slurmctld drains a node that has a job of an id that it gives to another one."""
+DRAINS: Final = frozenset({"Duplicate jobid", "Prolog error"})
+"""Why nodes are drained after slurmctld was killed: it gave an id again to another job, and that job's
+node has the first one; or the gate found a job forgotten, and could not drain the node by itself."""
+OF_EXTENDER: Final = "slurm-extender: "
+"""How reasons begin that the extender takes back."""
 ENDED: Final = "ended"
 _SAYS: Final = """#!/bin/bash
 until=$((SECONDS + {seconds}))
@@ -154,12 +157,16 @@ class NativeJobs:
         self._cluster.run_slurm("sacctmgr", "--immediate", "show", "runawayjobs")
 
     def _resume(self) -> None:
-        """As a person does: nodes on which slurmctld gave an id again are drained."""
-        lines = self._cluster.run_slurm("sinfo", "--noheader", "--list-reasons", "--format=%E|%N").stdout
-        for reason, nodes in (line.split("|") for line in lines.splitlines()):
-            assert reason == DUPLICATE, (reason, nodes)
-            self.drained += 1
-            self._cluster.run_slurm("scontrol", "update", f"NodeName={nodes}", "State=RESUME")
+        """As a person does: nodes that slurmctld has drained for what it forgot."""
+        asked = ("--noheader", "--Node", "--format=%N|%T|%E")
+        lines = self._cluster.run_slurm("sinfo", *asked).stdout.splitlines()
+        for node, state, reason in (line.split("|", 2) for line in lines):
+            if "drain" not in state or reason.startswith(OF_EXTENDER):
+                continue
+            assert reason in DRAINS, (node, reason)
+            with suppress(ClusterError):  # it is resumed, or asked of a slurmctld that is not there
+                self._cluster.run_slurm("scontrol", "update", f"NodeName={node}", "State=RESUME")
+                self.drained += 1
 
     def _come(self) -> None:
         while not self._over.wait(_EVERY_S):
