@@ -23,11 +23,12 @@ from deploy.local.helm_binary import helm
 from deploy.local.ports import lease_ports
 from deploy.local.progress import Report
 from deploy.local.spec import ClusterSpec
-from tests.install.figures import record, seconds_since
+from tests.install.figures import seconds_since
 from tests.install.images import kubernetes_version
 from tests.login.client import key_pair
 from tests.login.directory_server import PORTS, Person, serving
 from tests.node.boot import brought_up
+from tests.slurm_chart.figures import record
 from tests.slurm_chart.whole_slurm import DIRECTORY, TEAMS_USER, Directory, LoggedIn, WholeSlurm
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(1800)]
@@ -115,7 +116,7 @@ def test_from_an_empty_cluster_to_a_pod_and_a_job_in_sacct(
         assert user.run("cat said").strip() == "from guest"
         by_password = client.by_password("carol", carol.person.password, "squeue -h -o %u,%T,%k")
     assert by_password.stdout.startswith("carol,RUNNING,"), by_password
-    record("from_nothing_to_both_in_sacct_s", took, file="slurm_chart")
+    record("from_nothing_to_both_in_sacct_s", took)
     assert took < _LIMIT_S
 
 
@@ -138,8 +139,8 @@ def test_a_slurmctld_that_is_killed_loses_no_job_and_no_pod(whole: WholeSlurm, a
             whole.delete_slurmctld()
         whole.until(lambda: "UP" in whole.slurm("scontrol", "ping"), "slurmctld is there again")
         outages.append(seconds_since(began))
-    record("kubelet_kills_of_slurmctld", _KILLS, file="slurm_chart")
-    record("kubelet_slurmctld_away_s", outages, file="slurm_chart")
+    record("kubelet_kills_of_slurmctld", _KILLS)
+    record("kubelet_slurmctld_away_s", outages)
     done = dict.fromkeys(short, "COMPLETED")
     whole.until(lambda: done.items() <= at_ssh.records().items(), "all short jobs are done")
     assert at_ssh.records()[long] == "RUNNING"
