@@ -42,7 +42,7 @@ def plan(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
 
 
 def apply(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
-    """Prints what it does, does it, and reads what came of it."""
+    """Prints the whole difference before it changes anything, and reads what came of it."""
     return _with_words(lambda: _apply(read(file), cluster, patience_s, say), say)
 
 
@@ -82,12 +82,18 @@ def _apply(document: Document, cluster: str, patience_s: float, say: Say) -> Sta
         cluster, todo = _difference(document, cluster, patience_s, say)
         if not todo:
             return Status.DONE
+        for step in todo:
+            _show(step, say)
+        done = 0
         try:
             for step in todo:
-                _show(step, say)
                 sacctmgr.carry_out(step, cluster)
+                done += 1
         except DatabaseAway as away:
             say(f"slurmdbd went away: {away}; what is left is read again")
+        except ProgramFailed:
+            say(f"{done} of {len(todo)} changes are made, and not: {'; '.join(todo[done].lines())}")
+            raise
     _, todo = _difference(document, cluster, patience_s, say)
     for step in todo:
         say(f"not taken: {'; '.join(step.lines())}")

@@ -105,7 +105,7 @@ def trial_text(conf: SlurmConf, place: Place) -> str:
 def untried(conf: SlurmConf, host: str) -> list[str]:
     """Returns what is wrong with the keys that the trial replaces."""
     settings = conf.settings()
-    hosts = [each.partition("(")[0] for each in settings.get("slurmctldhost", ())]
+    hosts = list(conf.hosts())
     names = {host, host.partition(".")[0]}
     wrong = [] if names & set(hosts) else [f"SlurmctldHost names {hosts or 'nobody'}, and not {host}"]
     port = _last(settings, "slurmctldport") or "6817"
