@@ -92,7 +92,7 @@ def _apply(document: Document, cluster: str, patience_s: float, say: Say) -> Sta
         except DatabaseAway as away:
             say(f"slurmdbd went away: {away}; what is left is read again")
         except ProgramFailed:
-            say(f"{done} of {len(todo)} changes are made, and not: {'; '.join(todo[done].lines())}")
+            say(f"{done} of {len(todo)} changes are made, and not: {todo[done].lines()[0]}")
             raise
     _, todo = _difference(document, cluster, patience_s, say)
     for step in todo:

@@ -78,7 +78,7 @@ _ANYWHERE: Final[Mapping[str, Form]] = {
     "MaxTRESPerJob": tres,
     "MaxTRESPerNode": tres,
     "MaxWall": minutes,
-    "MinPrioThreshold": count,
+    "MinPrioThresh": count,
 }
 OF_QOS: Final[Mapping[str, Form]] = {
     **_ANYWHERE,

@@ -124,6 +124,7 @@ def test_what_is_removed_goes_before_what_it_needs_and_slurms_own_stays(wants: S
         ("{name: low}", "{name: high}", "qos high is there twice"),
         ("defaultQos: normal", "defaultQos: low", "account vision has the default QOS low"),
         ("- name: alice", "- name: alice\n    defaultAccount: lab", "the default account lab"),
+        ("{name: research, limits", "{name: research, coordinators: [eve], limits", "coordinator eve"),
     ],
 )
 def test_a_wrong_name_or_limit_is_told(tmp_path: Path, before: str, after: str, words: str) -> None:
@@ -168,6 +169,7 @@ def test_names_that_slurmdbd_has_may_be_used_unless_they_are_removed(tmp_path: P
         ("mem=16G,cpu=4", "cpu=4,mem=16384"),
         ("MEM=16384M", "mem=16384"),
         ("gres/gpu=2K", "gres/gpu=2048"),
+        ("cpu=4,mem=-1", "cpu=4"),
     ],
 )
 def test_tres_have_one_form(given: str, told: str) -> None:
@@ -176,7 +178,14 @@ def test_tres_have_one_form(given: str, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [("90", "90"), ("90:30", "91"), ("01:30:00", "90"), ("1-0", "1440"), ("1-01:30:00", "1530")],
+    [
+        ("90", "90"),
+        ("90:30", "91"),
+        ("01:30:00", "90"),
+        ("1-0", "1440"),
+        ("1-01:30:00", "1530"),
+        ("-1", ""),
+    ],
 )
 def test_times_have_one_form(given: str, told: str) -> None:
     assert values.minutes(given) == told
@@ -192,6 +201,8 @@ def test_times_have_one_form(given: str, told: str) -> None:
         ("QOS", "", "high", ""),
         ("DefaultQOS", "", "high", "-1"),
         ("Flags", "", "DenyOnLimit", "-1"),
+        ("PreemptExemptTime", "90", "", "1:30"),
+        ("PreemptExemptTime", "", "90", "-1"),
     ],
 )
 def test_what_goes_is_said_as_sacctmgr_wants_it(name: str, value: str, before: str, given: str) -> None:

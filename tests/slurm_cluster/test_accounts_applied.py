@@ -24,7 +24,13 @@ qos:
     flags: [DenyOnLimit, NoReserve]
     preempt: [low, normal]
     usageFactor: 1.5
+    usageThreshold: 0.25
+    limitFactor: 2
+    preemptMode: requeue
+    preemptExemptTime: 90
     limits:
+      MaxTRESRunMinsPerUser: cpu=1000
+      MinPrioThresh: 7
       MaxJobsPerUser: 4
       MaxSubmitJobsPerAccount: 100
       MaxTRESPerUser: "mem=16G,gres/gpu=8"
@@ -43,6 +49,7 @@ accounts:
     fairshare: 5
   - name: research
     limits: {GrpTRES: "mem=1T,gres/gpu=32", MaxJobs: 50, GrpSubmitJobs: 200, MaxWall: 60}
+    coordinators: [bob]
   - {name: teaching}
 users:
   - name: alice
@@ -52,7 +59,7 @@ users:
       - {name: research, partition: main}
   - name: bob
     defaultAccount: teaching
-    accounts: [{name: research}, {name: teaching}]
+    accounts: [{name: research, fairshare: parent, priority: 3}, {name: teaching}]
 """
 
 
@@ -133,7 +140,60 @@ def test_slurm_has_what_the_file_says(slurm: Cluster, accounts: Accounts) -> Non
         "vision|||research|5",
         "vision|alice|||10",
         "research|alice|main||1",
+        "research|bob|||parent",
     }
+    more = "format=preemptmode,preemptexempttime,limitfactor,usagethres,minpriothres,maxtresrunminspu"
+    assert show(slurm, "qos", "name=high", more).strip() == (
+        "requeue|00:01:30|2.000000|0.250000|7|cpu=1000"
+    )
+
+
+def test_coordinators_are_those_of_the_file_and_of_the_accounts_above(
+    slurm: Cluster, accounts: Accounts
+) -> None:
+    def of(account: str) -> str:
+        return show(
+            slurm, "account", f"name={account}", "withcoordinators", "format=coordinators"
+        ).strip()
+
+    assert accounts.apply(FILE) is Status.DONE, accounts.said
+    assert (of("research"), of("vision"), of("teaching")) == ("bob", "bob", "")
+    slurm.run_slurm("sacctmgr", "-i", "add", "coordinator", "accounts=teaching", "names=alice")
+    assert accounts.plan(FILE) is Status.DIFFERS
+    assert accounts.said == ["- coordinator alice of account teaching"]
+    below = FILE.replace("    coordinators: [bob]\n", "").replace(
+        "    defaultQos: normal\n", "    defaultQos: normal\n    coordinators: [alice]\n"
+    )
+    assert accounts.apply(below) is Status.DONE, accounts.said
+    assert (of("research"), of("vision"), of("teaching")) == ("", "alice", "")
+    assert accounts.plan(below) is Status.DONE
+
+
+def test_a_limit_of_minus_one_is_none(slurm: Cluster, accounts: Accounts) -> None:
+    assert accounts.apply(FILE) is Status.DONE, accounts.said
+    fewer = FILE.replace("MaxJobs: 50", "MaxJobs: -1").replace("gres/gpu=32", "gres/gpu=-1")
+    assert accounts.apply(fewer) is Status.DONE, accounts.said
+    assert accounts.plan(fewer) is Status.DONE, accounts.said
+    assert show(slurm, "association", "account=research", "format=maxjobs,grptres").split() == [
+        "|mem=1T",
+        "|",
+        "|",
+    ]
+
+
+def test_what_slurmdbd_refuses_is_told_with_what_is_made(slurm: Cluster, accounts: Accounts) -> None:
+    """An account in which a job runs cannot go."""
+    assert accounts.apply(FILE) is Status.DONE, accounts.said
+    job = slurm.run_slurm(
+        "sbatch", "--parsable", "--account=teaching", user="bob", stdin="#!/bin/sh\nsleep 60\n"
+    ).stdout.strip()
+    wait_until(lambda: "RUNNING" in slurm.run_slurm("squeue", "--noheader", "--format=%T").stdout)
+    pruned = "prune: true\nqos: [{name: late}]\n"
+    assert accounts.apply(pruned) is Status.DIFFERS
+    assert any(line.endswith("and not: - user bob") for line in accounts.said), accounts.said
+    assert "late" in show(slurm, "qos", "format=name").split()
+    slurm.run_slurm("scancel", job)
+    wait_until(lambda: not slurm.run_slurm("squeue", "--noheader").stdout)
 
 
 def test_a_change_made_by_hand_is_shown_and_taken_back(slurm: Cluster, accounts: Accounts) -> None:

@@ -3,6 +3,7 @@ took, and takes over with it, so that no job is lost whichever of both is killed
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from tests.slurm_cluster.test_configure import kubelet
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 WITHIN_S = 60.0
 NEW = "PartitionName=new Nodes=node-2 MaxTime=INFINITE State=UP\n"
+NAME = "written-down"
 SLURM_CONF = (
     f"SlurmctldHost={socket.gethostname()}(127.0.0.1)",
     f"SlurmctldHost={HOST}({ADDRESS})",
@@ -104,12 +106,15 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Two]:
 
 @contextmanager
 def second_of(cluster: Cluster, tmp_path: Path) -> Iterator[Standby]:
-    (cluster.directory / "slurm/hosts").open("a").write(f"{ADDRESS} {HOST}\n")
+    hosts = cluster.directory / "slurm/hosts"
+    with hosts.open("a") as more:  # it is mounted: another file of its name would not be seen
+        more.write(f"{ADDRESS} {HOST}\n")
     (tmp_path / "second").mkdir()
     second = Standby(cluster, tree_of(cluster.spec.release), tmp_path / "second")
     for key in ("slurm.key", "jwt_hs256.key"):
-        name = cluster.directory / "slurm/etc" / key
-        (second.etc / key).write_bytes(name.read_bytes())
+        of_first = cluster.directory / "slurm/etc" / key
+        shutil.copy2(of_first, second.etc)
+        shutil.chown(second.etc / key, of_first.stat().st_uid)
     try:
         yield second
     finally:
@@ -125,7 +130,9 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     assert (outcome.verdict, "stands by" in outcome.words) == (Verdict.APPLIED, True), outcome
     assert two.second.said().count("background mode") == started + 1
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
-    new = two.submit("--partition=new")
+    new = two.submit("--partition=new", f"--job-name={NAME}")
+    state = two.cluster.directory / "slurm/var/state/job_state"
+    wait_until(lambda: state.exists() and NAME.encode() in state.read_bytes())  # within 5 s
     two.cluster.kill("slurmctld")
     wait_until(lambda: "Running as primary controller" in two.second.said(), 90.0)
     wait_until(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2)
@@ -134,6 +141,7 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     outcome = two.of_second(look)
     assert outcome.verdict is Verdict.APPLIED, outcome
     assert two.kill_wait() == "41 sec"
+    (two.cluster.directory / "slurm/etc/slurm.conf").unlink()  # its Pod is made anew
     assert two.of_first(begin).verdict is Verdict.CURRENT
     two.cluster.start("slurmctld")
     wait_until(lambda: two.second.said().count("background mode") == started + 2, 90.0)
