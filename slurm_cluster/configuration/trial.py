@@ -20,6 +20,7 @@ from selectors import EVENT_READ, DefaultSelector
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from slurm_cluster.configuration import slurmd_files
 from slurm_cluster.configuration.folders import File, write
 from slurm_cluster.configuration.slurm_conf import SlurmConf
 from slurm_cluster.configuration.trial_conf import LOOPBACK, Place, trial_text, untried
@@ -69,7 +70,7 @@ class Trial:
     ) -> list[str]:
         """Returns what is wrong with a configuration, in slurmctld's words; nothing if it is right."""
         host = socket.gethostname()
-        if wrong := untried(conf, host):
+        if wrong := [*untried(conf, host), *slurmd_files.wrong(files)]:
             return wrong
         with TemporaryDirectory(prefix="slurm-trial-") as folder, _ports() as (port, closed):
             state = [name for name in FROM_STATE if (self.state / name).is_file()]

@@ -106,6 +106,11 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     ),
     "keys that are none": ("", "", {"keys/slurm.jwks": b"{"}, "jwks"),
     "no key of JWT": ("jwt_hs256.key", "other.key", {}, "other.key"),
+    "a key of gres.conf": ("", "", {"gres.conf": b"Nam=gpu File=/dev/nvidia0\n"}, "no Nam"),
+    "a count of gres.conf": ("", "", {"gres.conf": b"Name=gpu Count=lots\n"}, "Count=lots"),
+    "a line of gres.conf": ("", "", {"gres.conf": b"Name=gpu File /dev/nvidia0\n"}, "does not begin"),
+    "a plugin of cgroup.conf": ("", "", {"cgroup.conf": b"CgroupPlugin=cgroup/v9\n"}, "cgroup/v9"),
+    "a line of plugstack.conf": ("", "", {"plugstack.conf": b"require /usr/lib/pyxis.so\n"}, "require "),
     "a number below nothing": ("KillWait=30", "KillWait=-30", {}, "KillWait"),
 }
 
@@ -180,6 +185,17 @@ def test_right_ones_of_many_kinds_are_right(
 ) -> None:
     assert before in BASE
     assert problems(tmp_path, BASE.replace(before, after, 1)) == []
+
+
+def test_right_files_of_slurmd_are_right(programs: Path, tmp_path: Path) -> None:
+    files = {
+        "gres.conf": b"# GPUs\nAutoDetect=nvidia\nNodeName=n[1-4] Name=gpu Type=h100 \\\n  File=/dev/n0\n"
+        b"Name=shard Count=16 Flags=CountOnly\nInclude more-gres.conf\n",
+        "more-gres.conf": b"Name=gpu Cores=0-3 Links=-1,16 MultipleFiles=/dev/a,/dev/b\n",
+        "plugstack.conf": b"# none\n\noptional  /usr/lib/a.so x=1\ninclude /etc/slurm/more-plugstack.conf\n",
+        "cgroup.conf": b"CgroupPlugin=cgroup/v2\nConstrainCores=yes\n",
+    }
+    assert problems(tmp_path, BASE, files) == []
 
 
 def test_nothing_is_left_of_a_trial(
