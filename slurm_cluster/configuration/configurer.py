@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from slurm_cluster.configuration import first_start, folders
+from slurm_cluster.configuration import folders
 from slurm_cluster.configuration.controller import Controller, NotServing
 from slurm_cluster.configuration.folders import File, Files, Kept
 from slurm_cluster.configuration.needs import Need
@@ -103,8 +103,6 @@ class Configurer:
         if problems := self._problems(wanted, {}):
             return Outcome(Verdict.REFUSED, _told(problems))
         conf = self._conf(wanted)
-        if lacks := first_start.lacks(conf, self._state(conf)):
-            return Outcome(Verdict.HELD, lacks)
         self._place_at_start(wanted, kept)
         if not kept or conf.hosts()[:1] == (_host(conf),):
             self._kept.keep(wanted)

@@ -25,6 +25,8 @@ _ASK_S: Final = 15.0
 _WHOLE_S: Final = 1.0
 """Times of start have whole seconds: within one of them a new start would look like the one before."""
 _STARTED: Final = "BOOT_TIME"
+_PAUSES_S: Final = 300.0
+"""The kubelet waits so long at most before it starts a container that has ended a few times."""
 _ENDS_S: Final = 10.0
 """In which a slurmctld that stands by has ended: it looks every second whether it should."""
 
@@ -72,7 +74,7 @@ class Controller:
         before = self._started(conf, host)
         time.sleep(_WHOLE_S)
         self._end(conf, host)
-        return self._await(before)
+        return self._await(before, _PAUSES_S)
 
     def restart_standby(self, conf: SlurmConf, host: str) -> None:
         """The same for one that stands by, which has no time of start to tell. One that is down reads
@@ -83,22 +85,23 @@ class Controller:
         ends = time.monotonic() + _ENDS_S
         while self._is_up(host) and time.monotonic() < ends:
             time.sleep(_LOOK_S)
-        self._until(lambda: self._is_up(host))
+        self._until(lambda: self._is_up(host), _PAUSES_S)
 
     def await_serving(self) -> None:
         """Returns once it serves. Raises NotServing."""
         self._until(self.serves)
 
-    def _await(self, before: str) -> float:
+    def _await(self, before: str, more_s: float = 0.0) -> float:
         began = time.monotonic()
-        self._until(lambda: self._started() not in ("", before))
+        self._until(lambda: self._started() not in ("", before), more_s)
         return time.monotonic() - began
 
-    def _until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self._within_s
+    def _until(self, condition: Callable[[], bool], more_s: float = 0.0) -> None:
+        within_s = self._within_s + more_s
+        deadline = time.monotonic() + within_s
         while not condition():
             if time.monotonic() > deadline:
-                raise NotServing(f"slurmctld did not serve within {self._within_s:.0f} s")
+                raise NotServing(f"slurmctld did not serve within {within_s:.0f} s")
             time.sleep(_LOOK_S)
 
     def _end(self, conf: SlurmConf, host: str) -> None:

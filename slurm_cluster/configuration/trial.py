@@ -23,6 +23,7 @@ from typing import Final
 from slurm_cluster.configuration import slurmd_files
 from slurm_cluster.configuration.folders import File, write
 from slurm_cluster.configuration.slurm_conf import SlurmConf
+from slurm_cluster.configuration.topology_nodes import joining
 from slurm_cluster.configuration.trial_conf import LOOPBACK, Place, trial_text, untried
 
 _SERVES: Final = "Running as primary controller"
@@ -82,6 +83,7 @@ class Trial:
                 running=self.running,
                 with_database=set(state) >= _NEEDED_FROM_STATE and _has_database(conf),
                 known_tres=known_tres,
+                joining=joining(files, conf),
                 slurm_user="root" if os.geteuid() == 0 else "",
             )
             self._prepare(place, files, conf, state)
