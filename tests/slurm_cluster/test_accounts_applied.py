@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deploy.local.cluster import Cluster
+from deploy.local.layout import CHECKOUT
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_cluster.accounts.apply import Status, apply, plan
 from tests.local_cluster.test_cluster import wait_until
+from tests.slurm_chart.rendering import rendered
 from tests.slurm_cluster.slurm import on_path
 
 pytestmark = pytest.mark.real
@@ -117,6 +122,36 @@ def test_what_the_plan_shows_is_what_apply_does_and_then_there_is_nothing_to_do(
         assert accounts.apply(FILE) is Status.DONE
         assert accounts.said == ["slurmdbd has what the file wants"]
     assert accounts.plan(FILE) is Status.DONE
+
+
+def test_the_charts_job_applies_what_is_new_and_ends_at_once_with_a_wrong_list(
+    slurm: Cluster, accounts: Accounts, tmp_path: Path
+) -> None:
+    """Its containers as the kubelet runs them: one that fails is the last one."""
+    chart = rendered({"accounts": yaml.safe_load(FILE)})
+    job = chart.find("Job", "slurm-accounts")["spec"]
+    file = tmp_path / "of-the-chart.yaml"
+    file.write_text(chart.find("ConfigMap", "slurm-accounts")["data"]["accounts.yaml"])
+
+    def run() -> int:
+        pod = job["template"]["spec"]
+        before = [each for each in pod["initContainers"] if each.get("restartPolicy") != "Always"]
+        code = 0
+        for each in (*before, *pod["containers"]):
+            own = [str(file) if part.endswith("accounts.yaml") else part for part in each["command"]]
+            code = (
+                code
+                or subprocess.run(
+                    [sys.executable, "-m", "slurm_cluster", *own[1:]], cwd=CHECKOUT, check=False
+                ).returncode
+            )
+        return code
+
+    assert run() == 0
+    assert accounts.plan(FILE) is Status.DONE, accounts.said
+    file.write_text(FILE.replace("parent: research", "parent: lab"))
+    (rule,) = job["podFailurePolicy"]["rules"]
+    assert (rule["action"], run() in rule["onExitCodes"]["values"]) == ("FailJob", True)
 
 
 def test_slurm_has_what_the_file_says(slurm: Cluster, accounts: Accounts) -> None:
