@@ -6,7 +6,7 @@ or slurmdbd does not take what it is given; 2 where the file is wrong, of which 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from service import yaml_file
 from service.yaml_file import WrongFile
 from slurm_cluster.accounts import sacctmgr
-from slurm_cluster.accounts.difference import Step, others, steps
+from slurm_cluster.accounts.difference import Step, batches, others, steps
 from slurm_cluster.accounts.document import LEAST, Document
 from slurm_cluster.accounts.entities import State, WrongAccounts, wanted
 from slurm_cluster.accounts.sacctmgr import DatabaseAway
@@ -85,14 +85,15 @@ def _apply(document: Document, cluster: str, patience_s: float, say: Say) -> Sta
         for step in todo:
             _show(step, say)
         done = 0
+        batch: Sequence[Step] = ()
         try:
-            for step in todo:
-                sacctmgr.carry_out(step, cluster)
-                done += 1
+            for batch in batches(todo):
+                sacctmgr.carry_out(batch, cluster)
+                done += len(batch)
         except DatabaseAway as away:
             say(f"slurmdbd went away: {away}; what is left is read again")
         except ProgramFailed:
-            say(f"{done} of {len(todo)} changes are made, and not: {todo[done].lines()[0]}")
+            say(f"{done} of {len(todo)} changes are made, and not: {batch[0].lines()[0]}")
             raise
     _, todo = _difference(document, cluster, patience_s, say)
     for step in todo:

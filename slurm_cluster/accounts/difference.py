@@ -21,6 +21,9 @@ _STAYS: Final = {
     (Kind.ASSOCIATION, (ROOT, ROOT, "")),
 }
 """What Slurm makes itself."""
+_OF_USERS: Final = (Kind.ASSOCIATION, Kind.USER)
+_MOST: Final = 100
+"""Users in one command."""
 _OF_A_USER: Final = (Kind.ASSOCIATION, Kind.COORDINATOR)
 _LATER: Final = {"Preempt": values.UNSET}
 """Fields that name other objects of the same kind: set when all of them are there."""
@@ -58,6 +61,24 @@ def steps(has: State, wants: State, *, prune: bool) -> list[Step]:
     """Returns the changes in the order in which they work."""
     gone = [*_taken_back(has, wants), *(others(has, wants) if prune else ())]
     return [*_made(has, wants), *_removed(gone)]
+
+
+def batches(todo: Iterable[Step]) -> Iterator[Sequence[Step]]:
+    """Yields the steps in groups of which sacctmgr makes each by one command: the same change of users.
+    Kinds stay in their order, and a user's associations need none: its default account is set later."""
+    alike: dict[object, list[Step]] = {}
+    for step in todo:
+        alike.setdefault(_command(step), []).append(step)
+    for group in alike.values():
+        for first in range(0, len(group), _MOST):
+            yield group[first : first + _MOST]
+
+
+def _command(step: Step) -> object:
+    """Returns what is the same for steps that differ in the user alone."""
+    where = step.key[1:] if step.kind in _OF_USERS else step.key
+    fields = (tuple(sorted(each.items())) for each in (step.fields, step.before))
+    return (step.action, step.kind, where, *fields)
 
 
 def others(has: State, wants: State) -> list[Entity]:

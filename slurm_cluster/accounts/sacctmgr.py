@@ -46,17 +46,17 @@ def clusters() -> list[str]:
     return [cluster for cluster, *_ in _show("cluster", ("Cluster",))]
 
 
-def carry_out(step: Step, cluster: str) -> None:
-    """Makes one change. Raises DatabaseAway, ProgramFailed."""
-    _ask("-i", *_command(step, cluster))
+def carry_out(batch: Sequence[Step], cluster: str) -> None:
+    """Makes the changes of one of `difference.batches`. Raises DatabaseAway, ProgramFailed."""
+    _ask("-i", *_command(batch[0], ",".join(step.key[0] for step in batch), cluster))
 
 
-def _command(step: Step, cluster: str) -> list[str]:
+def _command(step: Step, names: str, cluster: str) -> list[str]:
     if step.kind is Kind.COORDINATOR:
         user, account = step.key
         action = "delete" if step.action is Action.REMOVE else "add"
         return [action, "coordinator", f"accounts={account}", f"names={user}"]
-    which = _which(step.kind, step.key, cluster)
+    which = _which(step.kind, names, step.key, cluster)
     if step.action is Action.REMOVE:
         return ["delete", _entity(step.kind), "where", *which]
     given = [
@@ -72,12 +72,12 @@ def _entity(kind: Kind) -> str:
     return "user" if kind is Kind.ASSOCIATION else kind.value
 
 
-def _which(kind: Kind, key: Key, cluster: str) -> list[str]:
+def _which(kind: Kind, names: str, key: Key, cluster: str) -> list[str]:
     if kind is Kind.ASSOCIATION:
-        user, account, partition = key
-        where = [f"name={user}", f"account={account}", f"cluster={cluster}"]
+        _, account, partition = key
+        where = [f"name={names}", f"account={account}", f"cluster={cluster}"]
         return [*where, f"partition={partition}"] if partition else where
-    return [f"name={key[0]}", *([] if kind is Kind.QOS else [f"cluster={cluster}"])]
+    return [f"name={names}", *([] if kind is Kind.QOS else [f"cluster={cluster}"])]
 
 
 def _qos() -> Iterator[Entity]:

@@ -21,7 +21,8 @@ from slurm_cluster.configuration.slurm_conf import SlurmConf
 from slurm_cluster.programs import ProgramFailed, run
 
 _LOOK_S: Final = 0.2
-_ASK_S: Final = 15.0
+_ASK_S: Final = 45.0
+"""More than MessageTimeout (10 s) for each of two slurmctlds: one that has just started answers late."""
 _WHOLE_S: Final = 1.0
 """Times of start have whole seconds: within one of them a new start would look like the one before."""
 _STARTED: Final = "BOOT_TIME"

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from deploy.charts.slurm_pages import CHART
+from deploy.local.chart import Rendered
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from tests.slurm_chart.matrix import MATRIX
+from tests.slurm_chart.matrix import MATRIX, TREE
 from tests.slurm_chart.rendering import pod_specs, rendered, run_helm, text
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
@@ -81,6 +82,25 @@ def test_each_claim_has_a_pod_that_wants_it_at_once(case: str) -> None:
     ]
     wanted = {each[_CLAIM]["claimName"] for each in volumes if _CLAIM in each}
     assert {each["metadata"]["name"] for each in claims} <= wanted
+
+
+def names(chart: Rendered) -> set[tuple[str, str, str]]:
+    """Kind, namespace and name of each object."""
+    found = ((each["kind"], each["metadata"]) for each in chart.manifests)
+    return {(kind, one.get("namespace", ""), one["name"]) for kind, one in found}
+
+
+def test_names_are_short_enough_whatever_the_release_is_called() -> None:
+    for kind, _, name in names(rendered(TREE, release="r" * 53)):
+        assert len(name) <= (52 if kind in ("CronJob", "StatefulSet") else 63), (kind, name)
+
+
+def test_two_releases_may_be_in_one_namespace_and_in_any_cluster() -> None:
+    second = {**TREE, "slurmExtender": {"token": {"secretName": "second-token"}}}
+    assert not names(rendered(TREE)) & names(rendered(second, release="second"))
+    said = text(second, release="second")
+    assert "SlurmctldHost=second-slurmctld-0(second-slurmctld-0.slurm.svc)" in said
+    assert "cluster.local" not in said
 
 
 @pytest.mark.parametrize("case", MATRIX)

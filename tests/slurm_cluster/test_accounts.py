@@ -9,7 +9,7 @@ import pytest
 from service.yaml_file import WrongFile
 from slurm_cluster.accounts import values
 from slurm_cluster.accounts.apply import read
-from slurm_cluster.accounts.difference import Action, Step, others, steps
+from slurm_cluster.accounts.difference import Action, Step, batches, others, steps
 from slurm_cluster.accounts.document import Document
 from slurm_cluster.accounts.entities import Entity, Kind, State, WrongAccounts, wanted
 
@@ -57,6 +57,18 @@ def test_all_is_made_in_an_order_in_which_each_finds_what_it_names(wants: State)
         "+ user alice in account research, partition main",
         "+ user alice",
     ]
+
+
+def test_the_same_change_of_many_users_is_one_command(tmp_path: Path) -> None:
+    users = "".join(
+        f"  - {{name: u{each}, accounts: [{{name: a}}, {{name: b, fairshare: 2}}]}}\n"
+        for each in range(150)
+    )
+    wants = wanted(document(tmp_path, f"accounts: [{{name: a}}, {{name: b}}]\nusers:\n{users}"), NORMAL)
+    todo = steps(NORMAL, wants, prune=False)
+    grouped = list(batches(todo))
+    assert [len(each) for each in grouped] == [1, 1, 100, 50, 100, 50, 100, 50]
+    assert sorted(map(str, (step for group in grouped for step in group))) == sorted(map(str, todo))
 
 
 def test_what_is_there_needs_nothing(wants: State) -> None:

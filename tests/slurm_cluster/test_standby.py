@@ -17,7 +17,7 @@ from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_cluster.configuration import folders
 from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, Verdict
 from slurm_cluster.configuration.controller import Controller
-from slurm_cluster.configuration.folders import File
+from slurm_cluster.configuration.folders import File, Kept
 from tests.local_cluster.test_cluster import wait_until
 from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
 from tests.slurm_cluster.standby import ADDRESS, HOST, Standby
@@ -43,6 +43,11 @@ class Two:
     wanted: Path
     conf: str
     looks: tuple[Configurer, Configurer]
+
+    @property
+    def kept(self) -> Path:
+        """The last good configuration."""
+        return self.wanted.parent / "kept/good"
 
     def want(self, conf: str) -> None:
         folders.write(self.wanted, {"slurm.conf": File(conf.encode())})
@@ -146,8 +151,28 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     two.cluster.start("slurmctld")
     wait_until(lambda: two.second.said().count("background mode") == started + 2, 90.0)
     assert two.kill_wait() == "41 sec"
-    assert two.states(f"{old},{new}").split() == ["RUNNING"] * 2
+    wait_until(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2)
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
+
+
+def test_a_second_one_waits_until_the_first_one_knows_of_it(two: Two) -> None:
+    """`slurmctld.replicas` was 1."""
+    alone = "".join(line for line in two.conf.splitlines(keepends=True) if f"={HOST}(" not in line)
+    files = folders.read(two.kept)
+    Kept(two.kept.parent).keep({**files, "slurm.conf": File(alone.encode())})
+    (two.second.etc / "slurm.conf").unlink()
+    begun = two.of_second(begin)
+    assert (begun.verdict, begun.words) == (
+        Verdict.APPLIED,
+        "slurmctld starts with the wanted configuration",
+    )
+    assert (two.kept / "slurm.conf").read_text() == alone
+    assert two.of_second(look).words == "the slurmctld that serves does not know of this one yet"
+    with kubelet(two.cluster):
+        outcome = two.of_first(look)
+    assert "SlurmctldHost: " in outcome.words
+    assert outcome.verdict is Verdict.APPLIED, outcome
+    assert two.of_second(look).verdict is Verdict.CURRENT
 
 
 def test_a_restart_ends_one_of_both_at_a_time(two: Two) -> None:
