@@ -36,7 +36,7 @@ class Options:
     """How the program looks, and where it tells."""
 
     look_s: float = 5.0
-    within_s: float = 60.0
+    within_s: float = 120.0
     """The time in which slurmctld has to serve again."""
     port: int = 8080
     pod: PodName = NO_POD

@@ -1,12 +1,12 @@
 """`slurm-cluster accounts plan|apply FILE`: prints the diff, and makes it so.
 
-Exit status: 0 where slurmdbd has what the file wants, or has it now; 1 where `plan` finds a difference
-(with `--exit-zero` that is 0), or slurmdbd does not take what it is given; 2 where the file is wrong, of
-which nothing is applied then; 3 where slurmdbd did not answer in time.
+Exit status: 0 where slurmdbd has what the file wants, or has it now; 1 where `plan` finds a difference,
+or slurmdbd does not take what it is given; 2 where the file is wrong, of which nothing is applied then;
+3 where slurmdbd did not answer in time.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from service import yaml_file
 from service.yaml_file import WrongFile
 from slurm_cluster.accounts import sacctmgr
-from slurm_cluster.accounts.difference import Step, others, steps
+from slurm_cluster.accounts.difference import Step, batches, others, steps
 from slurm_cluster.accounts.document import LEAST, Document
 from slurm_cluster.accounts.entities import State, WrongAccounts, wanted
 from slurm_cluster.accounts.sacctmgr import DatabaseAway
@@ -36,19 +36,13 @@ class Status(IntEnum):
     AWAY = 3
 
 
-def plan(
-    file: Path, cluster: str, patience_s: float, say: Say, differs: Status = Status.DIFFERS
-) -> Status:
-    """Prints what `apply` would do. `differs` is what it returns where that is anything."""
-
-    def act() -> Status:
-        return differs if _plan(read(file), cluster, patience_s, say) else Status.DONE
-
-    return _with_words(act, say)
+def plan(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
+    """Prints what `apply` would do."""
+    return _with_words(lambda: _plan(read(file), cluster, patience_s, say), say)
 
 
 def apply(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
-    """Prints what it does, does it, and reads what came of it."""
+    """Prints the whole difference before it changes anything, and reads what came of it."""
     return _with_words(lambda: _apply(read(file), cluster, patience_s, say), say)
 
 
@@ -76,12 +70,11 @@ def _with_words(act: Callable[[], Status], say: Say) -> Status:
     return Status.WRONG
 
 
-def _plan(document: Document, cluster: str, patience_s: float, say: Say) -> bool:
-    """Returns whether there is a difference."""
+def _plan(document: Document, cluster: str, patience_s: float, say: Say) -> Status:
     _, todo = _difference(document, cluster, patience_s, say)
     for step in todo:
         _show(step, say)
-    return bool(todo)
+    return Status.DIFFERS if todo else Status.DONE
 
 
 def _apply(document: Document, cluster: str, patience_s: float, say: Say) -> Status:
@@ -89,12 +82,19 @@ def _apply(document: Document, cluster: str, patience_s: float, say: Say) -> Sta
         cluster, todo = _difference(document, cluster, patience_s, say)
         if not todo:
             return Status.DONE
+        for step in todo:
+            _show(step, say)
+        done = 0
+        batch: Sequence[Step] = ()
         try:
-            for step in todo:
-                _show(step, say)
-                sacctmgr.carry_out(step, cluster)
+            for batch in batches(todo):
+                sacctmgr.carry_out(batch, cluster)
+                done += len(batch)
         except DatabaseAway as away:
             say(f"slurmdbd went away: {away}; what is left is read again")
+        except ProgramFailed:
+            say(f"{done} of {len(todo)} changes are made, and not: {batch[0].lines()[0]}")
+            raise
     _, todo = _difference(document, cluster, patience_s, say)
     for step in todo:
         say(f"not taken: {'; '.join(step.lines())}")

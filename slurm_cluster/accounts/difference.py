@@ -1,8 +1,8 @@
 """What has to change so that slurmdbd has what a file wants, in an order that works.
 
 A pure function. QOS come first, since everything names them; then accounts, each after the one above;
-then associations, of which a user's first makes the user, and what is said of users. What is removed
-goes the other way round.
+then associations, of which a user's first makes the user, what is said of users, and who coordinates
+accounts. What is removed goes the other way round.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +21,10 @@ _STAYS: Final = {
     (Kind.ASSOCIATION, (ROOT, ROOT, "")),
 }
 """What Slurm makes itself."""
+_OF_USERS: Final = (Kind.ASSOCIATION, Kind.USER)
+_MOST: Final = 100
+"""Users in one command."""
+_OF_A_USER: Final = (Kind.ASSOCIATION, Kind.COORDINATOR)
 _LATER: Final = {"Preempt": values.UNSET}
 """Fields that name other objects of the same kind: set when all of them are there."""
 
@@ -55,13 +59,47 @@ class Step:
 
 def steps(has: State, wants: State, *, prune: bool) -> list[Step]:
     """Returns the changes in the order in which they work."""
-    made = list(_made(has, wants))
-    return [*made, *(_removed(has, wants) if prune else ())]
+    gone = [*_taken_back(has, wants), *(others(has, wants) if prune else ())]
+    return [*_made(has, wants), *_removed(gone)]
+
+
+def batches(todo: Iterable[Step]) -> Iterator[Sequence[Step]]:
+    """Yields the steps in groups of which sacctmgr makes each by one command: the same change of users.
+    Kinds stay in their order, and a user's associations need none: its default account is set later."""
+    alike: dict[object, list[Step]] = {}
+    for step in todo:
+        alike.setdefault(_command(step), []).append(step)
+    for group in alike.values():
+        for first in range(0, len(group), _MOST):
+            yield group[first : first + _MOST]
+
+
+def _command(step: Step) -> object:
+    """Returns what is the same for steps that differ in the user alone."""
+    where = step.key[1:] if step.kind in _OF_USERS else step.key
+    fields = (tuple(sorted(each.items())) for each in (step.fields, step.before))
+    return (step.action, step.kind, where, *fields)
 
 
 def others(has: State, wants: State) -> list[Entity]:
-    """Returns the objects that the file does not have, apart from Slurm's own."""
-    return [entity for name, entity in has.items() if name not in wants and name not in _STAYS]
+    """Returns the objects that the file does not have, apart from Slurm's own, and from coordinators of
+    accounts that it does have: what it says of an account is all of it."""
+    back = _taken_back(has, wants)
+    return [
+        entity
+        for name, entity in has.items()
+        if name not in wants and name not in _STAYS and entity not in back
+    ]
+
+
+def _taken_back(has: State, wants: State) -> list[Entity]:
+    """Returns coordinators that the file's accounts are not to have."""
+    found = (entity for name, entity in has.items() if name not in wants)
+    return [
+        entity
+        for entity in found
+        if entity.kind is Kind.COORDINATOR and (Kind.ACCOUNT, entity.key[1:]) in wants
+    ]
 
 
 def _made(has: State, wants: State) -> Iterator[Step]:
@@ -108,14 +146,13 @@ def _depth(entity: Entity, by_name: Mapping[str, Entity]) -> int:
     return depth
 
 
-def _removed(has: State, wants: State) -> Iterator[Step]:
-    gone = others(has, wants)
+def _removed(gone: Sequence[Entity]) -> Iterator[Step]:
     users = {entity.key[0] for entity in gone if entity.kind is Kind.USER}
     for kind in reversed(Kind):
         entities = [entity for entity in gone if entity.kind is kind]
         if kind is Kind.ACCOUNT:
             entities = list(_parents_first(entities))[::-1]
         for entity in entities:
-            if kind is Kind.ASSOCIATION and entity.key[0] in users:
+            if kind in _OF_A_USER and entity.key[0] in users:
                 continue  # it goes with its user
             yield Step(Action.REMOVE, kind, entity.key, {}, entity.fields)

@@ -10,6 +10,7 @@
       - name: research
         qos: [normal, high]
         limits: {GrpTRES: gres/gpu=32}
+        coordinators: [alice]
       - name: vision
         parent: research
     users:
@@ -60,14 +61,24 @@ class Qos(_Model):
     preempt: list[Name] = []
     grace_time: int = Field(default=0, ge=0, alias="graceTime")
     """Seconds."""
+    preempt_mode: Literal["cluster", "cancel", "requeue", "suspend"] = Field(
+        "cluster", alias="preemptMode"
+    )
+    """How jobs of this QOS make room; "cluster": by slurm.conf's PreemptMode."""
+    preempt_exempt_time: int | None = Field(default=None, ge=0, alias="preemptExemptTime")
+    """Seconds; None: slurm.conf's."""
     usage_factor: float = Field(default=1.0, ge=0, alias="usageFactor", strict=False)
+    usage_threshold: float | None = Field(default=None, ge=0, alias="usageThreshold", strict=False)
+    limit_factor: float | None = Field(default=None, ge=0, alias="limitFactor", strict=False)
     limits: Limits = {}
 
 
 class _Association(_Model):
     """What a user or an account has in Slurm's tree."""
 
-    fairshare: int = Field(default=1, ge=0)
+    fairshare: Annotated[int, Field(ge=0)] | Literal["parent"] = 1
+    """"parent": the account above shares for all below it."""
+    priority: int | None = Field(default=None, ge=0)
     qos: list[Name] = []
     """None: those of the account above."""
     default_qos: Name | None = Field(default=None, alias="defaultQos")
@@ -81,6 +92,8 @@ class Account(_Association):
     parent: Name = ROOT
     description: str | None = None
     organization: str | None = None
+    coordinators: list[Name] = []
+    """Users who may change the account, those below it, and their users."""
 
 
 class Membership(_Association):

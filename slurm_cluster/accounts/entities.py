@@ -15,10 +15,12 @@ class Kind(StrEnum):
     ACCOUNT = "account"
     ASSOCIATION = "association"
     USER = "user"
+    COORDINATOR = "coordinator"
 
 
 Key = tuple[str, ...]
-"""A name; of an association the user, the account and the partition ("" for all)."""
+"""A name; of an association the user, the account and the partition ("" for all); of a coordinator the
+user and the account."""
 Fields = Mapping[str, str]
 
 
@@ -36,6 +38,8 @@ class Entity:
             return f"user {user} in account {account}" + (
                 f", partition {partition}" if partition else ""
             )
+        if self.kind is Kind.COORDINATOR:
+            return f"coordinator {self.key[0]} of account {self.key[1]}"
         return f"{self.kind} {self.key[0]}"
 
 
@@ -54,7 +58,7 @@ def wanted(document: Document, has: State) -> dict[tuple[Kind, Key], Entity]:
     """Returns the objects of a file. Raises WrongAccounts: nothing of a wrong list is applied."""
     problems = list(_problems(document, has))
     entities: dict[tuple[Kind, Key], Entity] = {}
-    for entity in _entities(document, problems):
+    for entity in (*_entities(document, problems), *_coordinators(document, has)):
         if (entity.kind, entity.key) in entities:
             problems.append(f"{entity} is there twice")
         entities[entity.kind, entity.key] = entity
@@ -79,15 +83,63 @@ def _entities(document: Document, problems: list[str]) -> Iterator[Entity]:
             yield Entity(Kind.ASSOCIATION, key, _association_fields(about, each, problems))
 
 
+def _coordinators(document: Document, has: State) -> Iterator[Entity]:
+    """Yields those of the file's accounts, which may be below others that slurmdbd has."""
+    own = {each.name: frozenset(each.coordinators) for each in document.accounts}
+    parents = {
+        key[0]: each.fields.get("Parent", "")
+        for (kind, key), each in has.items()
+        if kind is Kind.ACCOUNT
+    }
+    parents |= {each.name: each.parent for each in document.accounts}
+    old: dict[str, frozenset[str]] = {}
+    for user, account in (key for kind, key in has if kind is Kind.COORDINATOR):
+        old[account] = old.get(account, frozenset()) | {user}
+    for each in coordinators(parents, old | own):
+        if each.key[1] in own:
+            yield each
+
+
+def coordinators(parents: Mapping[str, str], named: Mapping[str, frozenset[str]]) -> Iterator[Entity]:
+    """Yields the coordinators of each account, without those of the accounts above: these are its
+    coordinators too, and sacctmgr shows both alike."""
+    for account, names in named.items():
+        for name in sorted(names - _above(account, parents, named)):
+            yield Entity(Kind.COORDINATOR, (name, account), {})
+
+
+def _above(
+    account: str, parents: Mapping[str, str], named: Mapping[str, frozenset[str]]
+) -> frozenset[str]:
+    found, seen = frozenset[str](), {account}
+    while (account := parents.get(account, "")) and account not in seen:
+        seen.add(account)
+        found |= named.get(account, frozenset())
+    return found
+
+
 def _qos_fields(qos: Qos, problems: list[str]) -> Fields:
     return {
         "Priority": str(qos.priority),
         "Flags": values.names(",".join(qos.flags)),
         "Preempt": values.names(",".join(qos.preempt)),
         "GraceTime": str(qos.grace_time),
-        "UsageFactor": f"{qos.usage_factor:.6f}",
+        "PreemptMode": qos.preempt_mode,
+        "PreemptExemptTime": _given(qos.preempt_exempt_time),
+        "UsageFactor": _factor(qos.usage_factor),
+        "UsageThreshold": _factor(qos.usage_threshold),
+        "LimitFactor": _factor(qos.limit_factor),
         **_limits(f"qos {qos.name}", qos.limits, values.OF_QOS, problems),
     }
+
+
+def _given(number: int | None) -> str:
+    return values.UNSET if number is None else str(number)
+
+
+def _factor(number: float | None) -> str:
+    """As sacctmgr prints it."""
+    return values.UNSET if number is None else f"{number:.6f}"
 
 
 def _account_fields(account: Account, problems: list[str]) -> Fields:
@@ -102,6 +154,7 @@ def _account_fields(account: Account, problems: list[str]) -> Fields:
 def _association_fields(about: str, given: Account | Membership, problems: list[str]) -> Fields:
     return {
         "Fairshare": str(given.fairshare),
+        "Priority": _given(given.priority),
         "QOS": values.names(",".join(given.qos)),
         "DefaultQOS": given.default_qos or values.UNSET,
         **_limits(about, given.limits, values.OF_ASSOCIATION, problems),
@@ -129,12 +182,15 @@ def _problems(document: Document, has: State) -> Iterator[str]:
     qos = {NORMAL, *kept, *(each.name for each in document.qos)}
     kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.ACCOUNT)
     accounts = {ROOT, *kept, *(each.name for each in document.accounts)}
+    kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.USER)
+    users = {ROOT, *kept, *(each.name for each in document.users)}
     for each in document.qos:
         yield from _unknown(f"qos {each.name}", "preempts the QOS", each.preempt, qos)
     for account in document.accounts:
         about = f"account {account.name}"
         yield from _unknown(about, "has the parent", [account.parent], accounts)
         yield from _of_qos(about, account, qos)
+        yield from _unknown(about, "has the coordinator", account.coordinators, users)
     yield from _cycles({each.name: each.parent for each in document.accounts})
     for user in document.users:
         about, own = f"user {user.name}", {each.name for each in user.accounts}

@@ -1,12 +1,12 @@
 """slurmdbd's objects, read and changed by sacctmgr(1)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from slurm_cluster.accounts import values
 from slurm_cluster.accounts.difference import Action, Step
 from slurm_cluster.accounts.document import NORMAL
-from slurm_cluster.accounts.entities import Entity, Key, Kind, State
+from slurm_cluster.accounts.entities import Entity, Key, Kind, State, coordinators
 from slurm_cluster.programs import ProgramFailed, run
 
 _AWAY: Final = (
@@ -17,8 +17,12 @@ _AWAY: Final = (
     "timed out",
 )
 """What sacctmgr says, in lower case, where slurmdbd or its database does not answer."""
-_QOS: Final = ("Priority", "Flags", "Preempt", "GraceTime", "UsageFactor", *values.OF_QOS)
-_ASSOCIATION: Final = ("Fairshare", "QOS", "DefaultQOS", *values.OF_ASSOCIATION)
+_QOS: Final = (
+    *("Priority", "Flags", "Preempt", "GraceTime", "PreemptMode", "PreemptExemptTime"),
+    *("UsageFactor", "UsageThreshold", "LimitFactor"),
+    *values.OF_QOS,
+)
+_ASSOCIATION: Final = ("Fairshare", "Priority", "QOS", "DefaultQOS", *values.OF_ASSOCIATION)
 _OWN_VALUES: Final = ("WOPLimits", "WithRawQOSLevel")
 """Without what an association has from the accounts above."""
 
@@ -29,7 +33,8 @@ class DatabaseAway(Exception):
 
 def read(cluster: str) -> State:
     """Returns what slurmdbd has of a cluster. Raises DatabaseAway, ProgramFailed."""
-    entities = [*_qos(), *_accounts(cluster), *_users(cluster)]
+    accounts = list(_accounts(cluster))
+    entities = [*_qos(), *accounts, *_users(cluster), *_coordinators(accounts)]
     state = {(entity.kind, entity.key): entity for entity in entities}
     if (Kind.QOS, (NORMAL,)) not in state:  # there is always one: nothing was read
         raise DatabaseAway("slurmdbd told of no QOS at all")
@@ -41,13 +46,17 @@ def clusters() -> list[str]:
     return [cluster for cluster, *_ in _show("cluster", ("Cluster",))]
 
 
-def carry_out(step: Step, cluster: str) -> None:
-    """Makes one change. Raises DatabaseAway, ProgramFailed."""
-    _ask("-i", *_command(step, cluster))
+def carry_out(batch: Sequence[Step], cluster: str) -> None:
+    """Makes the changes of one of `difference.batches`. Raises DatabaseAway, ProgramFailed."""
+    _ask("-i", *_command(batch[0], ",".join(step.key[0] for step in batch), cluster))
 
 
-def _command(step: Step, cluster: str) -> list[str]:
-    which = _which(step.kind, step.key, cluster)
+def _command(step: Step, names: str, cluster: str) -> list[str]:
+    if step.kind is Kind.COORDINATOR:
+        user, account = step.key
+        action = "delete" if step.action is Action.REMOVE else "add"
+        return [action, "coordinator", f"accounts={account}", f"names={user}"]
+    which = _which(step.kind, names, step.key, cluster)
     if step.action is Action.REMOVE:
         return ["delete", _entity(step.kind), "where", *which]
     given = [
@@ -63,12 +72,12 @@ def _entity(kind: Kind) -> str:
     return "user" if kind is Kind.ASSOCIATION else kind.value
 
 
-def _which(kind: Kind, key: Key, cluster: str) -> list[str]:
+def _which(kind: Kind, names: str, key: Key, cluster: str) -> list[str]:
     if kind is Kind.ASSOCIATION:
-        user, account, partition = key
-        where = [f"name={user}", f"account={account}", f"cluster={cluster}"]
+        _, account, partition = key
+        where = [f"name={names}", f"account={account}", f"cluster={cluster}"]
         return [*where, f"partition={partition}"] if partition else where
-    return [f"name={key[0]}", *([] if kind is Kind.QOS else [f"cluster={cluster}"])]
+    return [f"name={names}", *([] if kind is Kind.QOS else [f"cluster={cluster}"])]
 
 
 def _qos() -> Iterator[Entity]:
@@ -76,6 +85,9 @@ def _qos() -> Iterator[Entity]:
         fields = dict(zip(_QOS, found, strict=True))
         fields |= {each: values.names(fields[each]) for each in ("Flags", "Preempt")}
         fields["GraceTime"] = _seconds(fields["GraceTime"])
+        fields["PreemptMode"] = fields["PreemptMode"].lower()
+        if exempt := fields["PreemptExemptTime"]:
+            fields["PreemptExemptTime"] = _seconds(exempt)
         yield Entity(Kind.QOS, (name,), fields | _limits(fields, values.OF_QOS))
 
 
@@ -88,6 +100,13 @@ def _accounts(cluster: str) -> Iterator[Entity]:
         if not user:
             fields = _association_fields(found) | {"Parent": parent}
             yield Entity(Kind.ACCOUNT, (name,), fields | about.get(name, {}))
+
+
+def _coordinators(accounts: Iterable[Entity]) -> Iterator[Entity]:
+    parents = {entity.key[0]: entity.fields["Parent"] for entity in accounts}
+    shown = _show("account", ("Account", "Coordinators"), "WithCoordinators")
+    named = {name: frozenset(filter(None, found.split(","))) for name, found in shown}
+    return coordinators(parents, {name: named.get(name, frozenset()) for name in parents})
 
 
 def _users(cluster: str) -> Iterator[Entity]:
@@ -117,7 +136,7 @@ def _limits(fields: Mapping[str, str], known: Mapping[str, values.Form]) -> dict
 
 
 def _seconds(text: str) -> str:
-    """sacctmgr prints a grace time as HH:MM:SS."""
+    """sacctmgr prints such times as HH:MM:SS."""
     parts = [int(part) for part in text.replace("-", ":").split(":") if part]
     scales = (1, 60, 3600, 86400)
     return str(sum(part * scale for part, scale in zip(reversed(parts), scales, strict=False)))

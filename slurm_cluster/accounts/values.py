@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 UNSET: Final = ""
+_NONE: Final = "-1"
+"""By this sacctmgr takes a limit away."""
 _UNITS: Final = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 """Of memory, in MB; and, by 1024 as sacctmgr does, of counts that it shortens."""
 _COUNT_UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
-_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.IGNORECASE | re.ASCII)
+_NUMBER: Final = re.compile(r"(-1|\d+(?:\.\d+)?)([KMGTP]?)", re.IGNORECASE | re.ASCII)
 _TIME: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _TRES_NAME: Final = re.compile(
     r"billing|cpu|energy|mem|node|pages|vmem|(?:bb|fs|gres|ic|license)/[\w:.+-]+",
@@ -21,14 +23,17 @@ _TRES_NAME: Final = re.compile(
 
 
 def count(text: str) -> str:
-    """Returns a plain number. Raises ValueError."""
+    """Returns a plain number, UNSET for -1. Raises ValueError."""
+    if text == _NONE:
+        return UNSET
     if not re.fullmatch(r"\d+", text, re.ASCII):
         raise ValueError(f"{text!r} is no number")
     return str(int(text))
 
 
 def tres(text: str) -> str:
-    """Returns TRES sorted, memory in MB: "gres/gpu=8,mem=1024". Raises ValueError."""
+    """Returns TRES sorted, memory in MB, without those of which -1 is given: "gres/gpu=8,mem=1024".
+    Raises ValueError."""
     found: dict[str, str] = {}
     for part in text.split(","):
         name, sign, value = part.strip().partition("=")
@@ -40,12 +45,14 @@ def tres(text: str) -> str:
         if name in found:
             raise ValueError(f"{name} is there twice")
         found[name] = str(round(float(number[1]) * units[number[2].upper()]))
-    return ",".join(f"{name}={value}" for name, value in sorted(found.items()))
+    return ",".join(f"{name}={value}" for name, value in sorted(found.items()) if value != _NONE)
 
 
 def minutes(text: str) -> str:
-    """Returns a time as minutes, in each form of Slurm's: 90, 90:00, 1:30:00, 1-0, 1-01:30:00. Raises
-    ValueError."""
+    """Returns a time as minutes, in each form of Slurm's: 90, 90:00, 1:30:00, 1-0, 1-01:30:00; UNSET for
+    -1. Raises ValueError."""
+    if text == _NONE:
+        return UNSET
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no time, like 90 (minutes) or 1-12:00:00")
@@ -71,6 +78,7 @@ _ANYWHERE: Final[Mapping[str, Form]] = {
     "MaxTRESPerJob": tres,
     "MaxTRESPerNode": tres,
     "MaxWall": minutes,
+    "MinPrioThresh": count,
 }
 OF_QOS: Final[Mapping[str, Form]] = {
     **_ANYWHERE,
@@ -82,6 +90,8 @@ OF_QOS: Final[Mapping[str, Form]] = {
     "MaxSubmitJobsPerUser": count,
     "MaxTRESPerAccount": tres,
     "MaxTRESPerUser": tres,
+    "MaxTRESRunMinsPerAccount": tres,
+    "MaxTRESRunMinsPerUser": tres,
     "MinTRESPerJob": tres,
 }
 """The limits of a QOS by sacctmgr's name."""
@@ -99,7 +109,11 @@ def names(given: str) -> str:
     return ",".join(sorted(filter(None, (each.strip() for each in given.split(",")))))
 
 
-_CLEARED_BY_NUMBER: Final = frozenset({"DefaultQOS", "Flags"})
+_CLEARED_BY_NUMBER: Final = frozenset(
+    {"DefaultQOS", "Flags", "LimitFactor", "PreemptExemptTime", "Priority", "UsageThreshold"}
+)
+_EXEMPT: Final = "PreemptExemptTime"
+"""In seconds here; of a number alone sacctmgr makes minutes."""
 
 
 def argument(name: str, value: str, before: str) -> str:
@@ -113,5 +127,5 @@ def argument(name: str, value: str, before: str) -> str:
         ]
         return ",".join([*([value] if value else []), *(f"{each}=-1" for each in gone)])
     if value != UNSET:
-        return value
-    return "-1" if name in {**OF_QOS, **OF_ASSOCIATION} or name in _CLEARED_BY_NUMBER else ""
+        return f"{int(value) // 60}:{int(value) % 60:02}" if name == _EXEMPT else value
+    return _NONE if name in {**OF_QOS, **OF_ASSOCIATION} or name in _CLEARED_BY_NUMBER else ""

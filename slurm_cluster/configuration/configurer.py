@@ -4,8 +4,13 @@
 
 A step that fails ends it: before the files are placed nothing has changed, and after that what was kept
 is placed again.
+
+Where there are two slurmctlds each has a program like this one beside it. The one that serves gets a
+wanted configuration as above; the one that stands by has what that one took, and is started anew with
+it. What was kept is common to both.
 """
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -74,6 +79,8 @@ class Configurer:
         self._kept = Kept(places.kept)
         self._refused: tuple[str, float, Outcome] | None = None
         """What was refused last: its digest, when, and the outcome."""
+        self._read: str | None = None
+        """The digest of the files that slurmctld has read; None: of those that are placed."""
 
     @property
     def ready(self) -> bool:
@@ -90,13 +97,15 @@ class Configurer:
         one. Raises OSError."""
         kept = self._kept.read()
         if kept and not self._problems(kept, {}):
-            self._place(kept, {})
+            self._place_at_start(kept, {})
             return Outcome(Verdict.CURRENT, "slurmctld starts with the configuration that was kept")
         wanted = folders.read(self._places.wanted)
         if problems := self._problems(wanted, {}):
             return Outcome(Verdict.REFUSED, _told(problems))
-        self._place(wanted, kept)
-        self._kept.keep(wanted)
+        conf = self._conf(wanted)
+        self._place_at_start(wanted, kept)
+        if not kept or conf.hosts()[:1] == (_host(conf),):
+            self._kept.keep(wanted)
         return Outcome(Verdict.APPLIED, "slurmctld starts with the wanted configuration")
 
     def plan(self) -> tuple[Plan, list[str]]:
@@ -127,11 +136,14 @@ class Configurer:
     def _look(self, wanted: Files, kept: Files, *, waited: bool) -> Outcome:
         if not kept or not self.ready:
             return self.begin()
-        if self._is_current(wanted, kept):
+        conf = self._conf(folders.read(self._places.running))
+        if self._controller.stands_by(conf, _host(conf)):
+            return self._follow(kept, conf)
+        if wanted == kept and self._has_read(kept):
             return Outcome(Verdict.CURRENT)
         if problems := self._problems(wanted, kept):
             return Outcome(Verdict.REFUSED, _told(problems))
-        serves = self._controller.serves()
+        serves = self._controller.leads(conf, _host(conf))
         if not serves and not waited:
             return Outcome(Verdict.HELD, "slurmctld does not serve yet")
         try:
@@ -139,6 +151,22 @@ class Configurer:
         except ProgramFailed as failed:
             return Outcome(Verdict.HELD, f"the jobs are not known: {failed}")
         return self._left(planned) or self._apply(planned, kept, wanted, serves=serves)
+
+    def _follow(self, kept: Files, conf: SlurmConf) -> Outcome:
+        """Gives a slurmctld that stands by, and runs with `conf`, what the one that serves took."""
+        if self._has_read(kept):
+            return Outcome(Verdict.CURRENT)
+        if _host(conf) not in self._conf(kept).hosts():
+            return Outcome(Verdict.HELD, "the slurmctld that serves does not know of this one yet")
+        self._read = ""
+        self._place(kept, {})
+        try:
+            self._controller.restart_standby(conf, _host(conf))
+        except (ProgramFailed, NotServing) as failed:
+            return Outcome(Verdict.HELD, f"slurmctld stands by, and is not started anew: {failed}")
+        self._read = self._digest(kept)
+        words = "slurmctld stands by, and is started anew with what the other one has taken"
+        return Outcome(Verdict.APPLIED, words)
 
     def _left(self, planned: Plan) -> Outcome | None:
         """Returns why a plan is not carried out; None where it is."""
@@ -154,24 +182,32 @@ class Configurer:
         keys_before = self._placed_keys()
         self._place(wanted, kept)
         try:
-            unserved = self._carry_out(planned.need) if serves else self._await_start()
+            unserved = self._carry_out(planned.need, kept) if serves else self._await_start()
         except (ProgramFailed, NotServing) as failed:
             self._place(kept, wanted, keys_before)
+            self._read = None
             return Outcome(Verdict.REFUSED, f"{failed}: the configuration before is placed again")
+        self._read = self._digest(wanted)
         self._kept.keep(wanted)
         return Outcome(Verdict.APPLIED, "; ".join(planned.lines()), unserved)
 
-    def _carry_out(self, need: Need) -> float:
+    def _carry_out(self, need: Need, kept: Files) -> float:
         if need < Need.RESTART:
             return self._controller.reconfigure()
-        return self._controller.restart(self._kept.slurm_conf) + self._controller.reconfigure()
+        before = self._conf(kept)
+        return self._controller.restart(before, _host(before)) + self._controller.reconfigure()
 
     def _await_start(self) -> float:
         self._controller.await_serving()
         return 0.0
 
-    def _is_current(self, wanted: Files, kept: Files) -> bool:
-        return wanted == kept and self._placed_keys() == self._keys()
+    def _has_read(self, files: Files) -> bool:
+        if self._read is None:
+            return folders.has(self._places.running, {**files, **self._keys()})
+        return self._read == self._digest(files)
+
+    def _digest(self, files: Files) -> str:
+        return folders.digest({**files, **self._keys()})
 
     def _keys(self) -> dict[str, File]:
         return folders.read_keys(self._places.keys)
@@ -181,6 +217,12 @@ class Configurer:
         return {
             name: File(path.read_bytes(), secret=True) for name, path in placed.items() if path.is_file()
         }
+
+    def _place_at_start(self, files: Files, before: Files) -> None:
+        """Where this program alone has ended, slurmctld runs on with what was placed until now."""
+        has_read = not self.ready or self._has_read(files)
+        self._place(files, before)
+        self._read = self._digest(files) if has_read else ""
 
     def _place(self, files: Files, before: Files, keys: Files | None = None) -> None:
         folders.write(self._places.running, {**files, **(self._keys() if keys is None else keys)})
@@ -193,13 +235,15 @@ class Configurer:
             conf = self._conf(files)
         except (LookupError, UnicodeDecodeError) as error:
             return [f"{SLURM_CONF}: {error}"]
-        state = self._places.state or Path(
-            conf.settings().get("statesavelocation", (_DEFAULT_STATE,))[-1]
-        )
-        trial = Trial(self._places.running, state, self._places.accepted)
+        trial = Trial(self._places.running, self._state(conf), self._places.accepted)
         known = self._conf(kept).settings() if kept else {}
         tres = frozenset(",".join(known.get("accountingstoragetres", ())).lower().split(","))
         return trial.problems({**files, **self._keys()}, conf, tres)
+
+    def _state(self, conf: SlurmConf) -> Path:
+        return self._places.state or Path(
+            conf.settings().get("statesavelocation", (_DEFAULT_STATE,))[-1]
+        )
 
     def _plan(self, kept: Files, wanted: Files, jobs: list[Job]) -> Plan:
         before = self._configuration(kept, self._placed_keys())
@@ -218,6 +262,12 @@ class Configurer:
             return files[name].content.decode()
 
         return parse(files[SLURM_CONF].content.decode(), included)
+
+
+def _host(conf: SlurmConf) -> str:
+    """Returns the name of this host as slurm.conf has it."""
+    name = socket.gethostname()
+    return name if name in conf.hosts() else name.partition(".")[0]
 
 
 def _told(problems: list[str]) -> str:

@@ -1,24 +1,35 @@
 """The running slurmctld, by Slurm's own programs: whether it serves, its jobs, how it gets new files.
 
+Of two slurmctlds one serves. The other stands by: it answers a ping and an order to end, and refuses all
+else; it reads slurm.conf when it starts, and takes over with that.
+
 `scontrol reconfigure` is answered before slurmctld has read anything where it runs in the foreground
 (`slurmctld -D`, as in a container), and a slurmctld in the foreground that cannot start anew is gone. So
 nothing here counts as done before slurmctld serves with another time of start.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from slurm_client import hostlist
 from slurm_cluster.configuration.plan import Job
+from slurm_cluster.configuration.slurm_conf import SlurmConf
 from slurm_cluster.programs import ProgramFailed, run
 
 _LOOK_S: Final = 0.2
-_ASK_S: Final = 15.0
+_ASK_S: Final = 45.0
+"""More than MessageTimeout (10 s) for each of two slurmctlds: one that has just started answers late."""
 _WHOLE_S: Final = 1.0
 """Times of start have whole seconds: within one of them a new start would look like the one before."""
 _STARTED: Final = "BOOT_TIME"
+_PAUSES_S: Final = 300.0
+"""The kubelet waits so long at most before it starts a container that has ended a few times."""
+_ENDS_S: Final = 10.0
+"""In which a slurmctld that stands by has ended: it looks every second whether it should."""
 
 
 class NotServing(Exception):
@@ -33,10 +44,16 @@ class Controller:
 
     def serves(self) -> bool:
         """Whether a slurmctld answers."""
-        try:
-            return " is UP" in run("scontrol", "ping", timeout_s=_ASK_S)
-        except ProgramFailed as failed:
-            return " is UP" in failed.said
+        return " is UP" in _ping()
+
+    def leads(self, conf: SlurmConf, host: str) -> bool:
+        """Whether it is the slurmctld of this host that answers. `conf` is what it runs with."""
+        return bool(self._started(conf, host))
+
+    def stands_by(self, conf: SlurmConf, host: str) -> bool:
+        """Whether the slurmctld of this host waits for another one to fail."""
+        alone = len(conf.hosts()) < 2
+        return not alone and not self.leads(conf, host) and self.serves()
 
     def jobs(self) -> list[Job]:
         """Returns the jobs that wait or run. Raises ProgramFailed."""
@@ -51,39 +68,80 @@ class Controller:
         run("scontrol", "reconfigure")
         return self._await(before)
 
-    def restart(self, before_conf: Path) -> float:
-        """Ends slurmctld, which whoever runs its container starts again. `before_conf` is the slurm.conf
-        by which the one that runs is found: the new one may have another port. Returns the seconds in
-        which nobody answered. Raises ProgramFailed, NotServing."""
-        before = self._started(before_conf)
+    def restart(self, conf: SlurmConf, host: str) -> float:
+        """Ends the slurmctld of this host, which whoever runs its container starts again. `conf` is what
+        it runs with: the new one may have another port. Returns the seconds in which nobody answered.
+        Raises ProgramFailed, NotServing."""
+        before = self._started(conf, host)
         time.sleep(_WHOLE_S)
-        run("scontrol", "shutdown", "slurmctld", conf=before_conf)
-        return self._await(before)
+        self._end(conf, host)
+        return self._await(before, _PAUSES_S)
+
+    def restart_standby(self, conf: SlurmConf, host: str) -> None:
+        """The same for one that stands by, which has no time of start to tell. One that is down reads
+        the new files when it starts."""
+        if not self._is_up(host):
+            return
+        self._end(conf, host)
+        ends = time.monotonic() + _ENDS_S
+        while self._is_up(host) and time.monotonic() < ends:
+            time.sleep(_LOOK_S)
+        self._until(lambda: self._is_up(host), _PAUSES_S)
 
     def await_serving(self) -> None:
         """Returns once it serves. Raises NotServing."""
         self._until(self.serves)
 
-    def _await(self, before: str) -> float:
+    def _await(self, before: str, more_s: float = 0.0) -> float:
         began = time.monotonic()
-        self._until(lambda: self._started() not in ("", before))
+        self._until(lambda: self._started() not in ("", before), more_s)
         return time.monotonic() - began
 
-    def _until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self._within_s
+    def _until(self, condition: Callable[[], bool], more_s: float = 0.0) -> None:
+        within_s = self._within_s + more_s
+        deadline = time.monotonic() + within_s
         while not condition():
             if time.monotonic() > deadline:
-                raise NotServing(f"slurmctld did not serve within {self._within_s:.0f} s")
+                raise NotServing(f"slurmctld did not serve within {within_s:.0f} s")
             time.sleep(_LOOK_S)
 
-    def _started(self, conf: Path | None = None) -> str:
-        """Returns when the slurmctld that answers was started; "" where none answers."""
+    def _end(self, conf: SlurmConf, host: str) -> None:
+        with _only(conf, host) as path:
+            run("scontrol", "shutdown", "slurmctld", conf=path)
+
+    def _is_up(self, host: str) -> bool:
+        return f" at {host} is UP" in _ping()
+
+    def _started(self, conf: SlurmConf | None = None, host: str = "") -> str:
+        """Returns when the slurmctld that answers was started; "" where none answers. With `conf` that
+        of this host alone is asked."""
         try:
-            shown = run("scontrol", "show", "config", timeout_s=_ASK_S, conf=conf)
+            with _only(conf, host) as path:
+                shown = run("scontrol", "show", "config", timeout_s=_ASK_S, conf=path)
         except ProgramFailed:
             return ""
         values = (line.partition("=") for line in shown.splitlines())
         return next((value.strip() for key, _, value in values if key.strip() == _STARTED), "")
+
+
+def _ping() -> str:
+    """Returns a line for each slurmctld. scontrol fails where one of them does not answer."""
+    try:
+        return run("scontrol", "ping", timeout_s=_ASK_S)
+    except ProgramFailed as failed:
+        return failed.said
+
+
+@contextmanager
+def _only(conf: SlurmConf | None, host: str) -> Iterator[Path | None]:
+    """Yields a slurm.conf that names one slurmctld alone; without `conf` none."""
+    if conf is None:
+        yield None
+        return
+    with TemporaryDirectory(prefix="slurm-ask-") as folder:
+        path = Path(folder) / "slurm.conf"
+        path.write_text(conf.alone(host))
+        yield path
 
 
 def _job(line: str) -> Job:

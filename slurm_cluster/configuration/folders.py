@@ -51,6 +51,14 @@ def read_keys(folders: Iterable[Path]) -> dict[str, File]:
     return {name: file for folder in folders for name, file in read(folder, secret=True).items()}
 
 
+def has(folder: Path, files: Files) -> bool:
+    """Whether a folder has these files, and may have others."""
+    return all(
+        (folder / name).is_file() and (folder / name).read_bytes() == file.content
+        for name, file in files.items()
+    )
+
+
 def write(folder: Path, files: Files) -> None:
     """Writes files, slurm.conf last. Raises OSError."""
     for name in sorted(files, key=lambda each: (each == SLURM_CONF, each)):

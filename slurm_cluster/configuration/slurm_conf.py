@@ -51,6 +51,14 @@ class SlurmConf:
                     found[key.lower()] = (*found.get(key.lower(), ()), value)
         return found
 
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the slurmctlds, the first one first."""
+        return tuple(each.partition("(")[0] for each in self.settings().get("slurmctldhost", ()))
+
+    def alone(self, host: str) -> str:
+        """The text with one slurmctld alone: by it Slurm's commands ask that one, and no other."""
+        return "".join(f"{line.text}\n" for line in self.lines if not _of_another(line, host))
+
     def nodes(self) -> dict[str, Mapping[str, str]]:
         """The attributes of each node by its name. A name that is no hostlist is taken as it is."""
         return {node: attributes for name, attributes in self._of("nodename") for node in _names(name)}
@@ -112,6 +120,10 @@ def _pairs(line: str) -> Pairs:
         pairs.append((found[1], found[3] if found[2] is None else found[2]))
         at = found.end()
     return tuple(pairs)
+
+
+def _of_another(line: Line, host: str) -> bool:
+    return line.kind == "slurmctldhost" and line.pairs[0][1].partition("(")[0] != host
 
 
 def _names(expression: str) -> tuple[str, ...]:

@@ -20,8 +20,10 @@ from selectors import EVENT_READ, DefaultSelector
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from slurm_cluster.configuration import slurmd_files
 from slurm_cluster.configuration.folders import File, write
 from slurm_cluster.configuration.slurm_conf import SlurmConf
+from slurm_cluster.configuration.topology_nodes import joining
 from slurm_cluster.configuration.trial_conf import LOOPBACK, Place, trial_text, untried
 
 _SERVES: Final = "Running as primary controller"
@@ -72,7 +74,7 @@ class Trial:
     ) -> list[str]:
         """Returns what is wrong with a configuration, in slurmctld's words; nothing if it is right."""
         host = socket.gethostname()
-        if wrong := untried(conf, host):
+        if wrong := [*untried(conf, host), *slurmd_files.wrong(files)]:
             return wrong
         with TemporaryDirectory(prefix="slurm-trial-") as folder, _ports() as (port, closed):
             state = [name for name in FROM_STATE if (self.state / name).is_file()]
@@ -84,6 +86,7 @@ class Trial:
                 running=self.running,
                 with_database=set(state) >= _NEEDED_FROM_STATE and _has_database(conf),
                 known_tres=known_tres,
+                joining=joining(files, conf),
                 slurm_user="root" if os.geteuid() == 0 else "",
             )
             self._prepare(place, files, conf, state)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from slurm_client.hostlist import compress
 from slurm_cluster.configuration.slurm_conf import Line, Pairs, SlurmConf, render
 
 LOOPBACK: Final = "127.0.0.1"
@@ -83,6 +84,8 @@ class Place:
     """The TRES that slurmdbd knows, in lower case."""
     slurm_user: str = ""
     """Whom slurmctld runs as; "": as slurm.conf says."""
+    joining: frozenset[str] = frozenset()
+    """Nodes that are in no slurm.conf, and that the topology names."""
 
     @property
     def etc(self) -> Path:
@@ -98,14 +101,21 @@ class Place:
 def trial_text(conf: SlurmConf, place: Place) -> str:
     """Returns the text of slurm.conf for a trial."""
     kept = "".join(_line(line, place) for line in conf.lines)
-    text = kept + render((pair,) for pair in _own(conf.settings(), place))
+    text = kept + render((pair,) for pair in _own(conf.settings(), place)) + _joining(place)
     return re.sub(rf"{re.escape(str(place.running))}(?=/)", str(place.etc), text)
+
+
+def _joining(place: Place) -> str:
+    if not place.joining:
+        return ""
+    nodes = ("NodeName", compress(sorted(place.joining)))
+    return render([(nodes, ("CPUs", "1"), ("NodeAddr", LOOPBACK), ("Port", str(place.closed_port)))])
 
 
 def untried(conf: SlurmConf, host: str) -> list[str]:
     """Returns what is wrong with the keys that the trial replaces."""
     settings = conf.settings()
-    hosts = [each.partition("(")[0] for each in settings.get("slurmctldhost", ())]
+    hosts = list(conf.hosts())
     names = {host, host.partition(".")[0]}
     wrong = [] if names & set(hosts) else [f"SlurmctldHost names {hosts or 'nobody'}, and not {host}"]
     port = _last(settings, "slurmctldport") or "6817"

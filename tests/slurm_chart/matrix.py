@@ -63,6 +63,7 @@ CONFIG: Values = {
                 "CPUs": 8,
                 "RealMemory": 16000,
                 "Gres": "gpu:h100:8",
+                "Reason": "a new one",
             }
         ],
         "nodeSets": [{"name": "fast", "Feature": "fast"}],

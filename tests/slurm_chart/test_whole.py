@@ -92,10 +92,7 @@ def test_a_right_configuration_comes_and_a_wrong_one_does_not(controller: Pod) -
 
 def test_a_pod_that_is_made_anew_begins_with_the_last_good_one(controller: Pod) -> None:
     state = controller.volumes["state"]
-    kept = [path for path in state.iterdir() if path.name.startswith("configuration-")]
-    eventually(
-        lambda: any((path / "good/slurm.conf").exists() for path in kept or state.glob("c*")), "kept"
-    )
+    eventually((state / "configuration/good/slurm.conf").exists, "kept")
     wrong = {"config": {"slurm": {"SelectType": "select/none"}}}
     write(controller.volumes["wanted"], files(rendered(NO_ACCOUNTING | wrong)))
     controller.kill("slurmctld")

@@ -16,7 +16,8 @@ from deploy.local.spec import ClusterSpec
 _SLURMCTLD = """\
 #!/bin/sh
 # slurmctld of an unpacked release, which sees /tmp as this machine does.
-exec unshare --mount --propagation=private sh -c '
+exec unshare --mount --uts --propagation=private sh -c '
+    hostname {host} &&
     mount --rbind /dev "$0/dev" && mount --bind /tmp "$0/tmp" && mount --bind "$1" "$0/etc/hosts" &&
     {{ [ -z "$2" ] || mount --bind "$2" "$0/etc/slurm"; }} && shift 2 && exec chroot "$0" "$@"
 ' '{tree}' '{hosts}' '{etc}' /usr/sbin/slurmctld "$@"
@@ -40,13 +41,14 @@ def tree_of(release: str) -> Path:
     return Cluster.prepare(spec)[0]
 
 
-def put_slurmctld(folder: Path, tree: Path, etc: Path | str = "") -> Path:
-    """Puts a program slurmctld into a folder; `etc` is its /etc/slurm."""
+def put_slurmctld(folder: Path, tree: Path, etc: Path | str = "", host: str = "") -> Path:
+    """Puts a program slurmctld into a folder; `etc` is its /etc/slurm, `host` the machine's name."""
     folder.mkdir(parents=True, exist_ok=True)
+    host = host or socket.gethostname()
     hosts = folder / "hosts"
-    hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
+    hosts.write_text(f"127.0.0.1 localhost {host}\n")
     program = folder / "slurmctld"
-    program.write_text(_SLURMCTLD.format(tree=tree, hosts=hosts, etc=etc))
+    program.write_text(_SLURMCTLD.format(tree=tree, hosts=hosts, etc=etc, host=host))
     program.chmod(0o755)
     return program
 

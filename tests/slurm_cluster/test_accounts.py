@@ -9,7 +9,7 @@ import pytest
 from service.yaml_file import WrongFile
 from slurm_cluster.accounts import values
 from slurm_cluster.accounts.apply import read
-from slurm_cluster.accounts.difference import Action, Step, others, steps
+from slurm_cluster.accounts.difference import Action, Step, batches, others, steps
 from slurm_cluster.accounts.document import Document
 from slurm_cluster.accounts.entities import Entity, Kind, State, WrongAccounts, wanted
 
@@ -57,6 +57,18 @@ def test_all_is_made_in_an_order_in_which_each_finds_what_it_names(wants: State)
         "+ user alice in account research, partition main",
         "+ user alice",
     ]
+
+
+def test_the_same_change_of_many_users_is_one_command(tmp_path: Path) -> None:
+    users = "".join(
+        f"  - {{name: u{each}, accounts: [{{name: a}}, {{name: b, fairshare: 2}}]}}\n"
+        for each in range(150)
+    )
+    wants = wanted(document(tmp_path, f"accounts: [{{name: a}}, {{name: b}}]\nusers:\n{users}"), NORMAL)
+    todo = steps(NORMAL, wants, prune=False)
+    grouped = list(batches(todo))
+    assert [len(each) for each in grouped] == [1, 1, 100, 50, 100, 50, 100, 50]
+    assert sorted(map(str, (step for group in grouped for step in group))) == sorted(map(str, todo))
 
 
 def test_what_is_there_needs_nothing(wants: State) -> None:
@@ -124,6 +136,7 @@ def test_what_is_removed_goes_before_what_it_needs_and_slurms_own_stays(wants: S
         ("{name: low}", "{name: high}", "qos high is there twice"),
         ("defaultQos: normal", "defaultQos: low", "account vision has the default QOS low"),
         ("- name: alice", "- name: alice\n    defaultAccount: lab", "the default account lab"),
+        ("{name: research, limits", "{name: research, coordinators: [eve], limits", "coordinator eve"),
     ],
 )
 def test_a_wrong_name_or_limit_is_told(tmp_path: Path, before: str, after: str, words: str) -> None:
@@ -168,6 +181,7 @@ def test_names_that_slurmdbd_has_may_be_used_unless_they_are_removed(tmp_path: P
         ("mem=16G,cpu=4", "cpu=4,mem=16384"),
         ("MEM=16384M", "mem=16384"),
         ("gres/gpu=2K", "gres/gpu=2048"),
+        ("cpu=4,mem=-1", "cpu=4"),
     ],
 )
 def test_tres_have_one_form(given: str, told: str) -> None:
@@ -176,7 +190,14 @@ def test_tres_have_one_form(given: str, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [("90", "90"), ("90:30", "91"), ("01:30:00", "90"), ("1-0", "1440"), ("1-01:30:00", "1530")],
+    [
+        ("90", "90"),
+        ("90:30", "91"),
+        ("01:30:00", "90"),
+        ("1-0", "1440"),
+        ("1-01:30:00", "1530"),
+        ("-1", ""),
+    ],
 )
 def test_times_have_one_form(given: str, told: str) -> None:
     assert values.minutes(given) == told
@@ -192,6 +213,8 @@ def test_times_have_one_form(given: str, told: str) -> None:
         ("QOS", "", "high", ""),
         ("DefaultQOS", "", "high", "-1"),
         ("Flags", "", "DenyOnLimit", "-1"),
+        ("PreemptExemptTime", "90", "", "1:30"),
+        ("PreemptExemptTime", "", "90", "-1"),
     ],
 )
 def test_what_goes_is_said_as_sacctmgr_wants_it(name: str, value: str, before: str, given: str) -> None:

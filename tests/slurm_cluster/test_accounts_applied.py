@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deploy.local.cluster import Cluster
+from deploy.local.layout import CHECKOUT
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_cluster.accounts.apply import Status, apply, plan
 from tests.local_cluster.test_cluster import wait_until
+from tests.slurm_chart.rendering import rendered
 from tests.slurm_cluster.slurm import on_path
 
 pytestmark = pytest.mark.real
@@ -24,7 +29,13 @@ qos:
     flags: [DenyOnLimit, NoReserve]
     preempt: [low, normal]
     usageFactor: 1.5
+    usageThreshold: 0.25
+    limitFactor: 2
+    preemptMode: requeue
+    preemptExemptTime: 90
     limits:
+      MaxTRESRunMinsPerUser: cpu=1000
+      MinPrioThresh: 7
       MaxJobsPerUser: 4
       MaxSubmitJobsPerAccount: 100
       MaxTRESPerUser: "mem=16G,gres/gpu=8"
@@ -43,6 +54,7 @@ accounts:
     fairshare: 5
   - name: research
     limits: {GrpTRES: "mem=1T,gres/gpu=32", MaxJobs: 50, GrpSubmitJobs: 200, MaxWall: 60}
+    coordinators: [bob]
   - {name: teaching}
 users:
   - name: alice
@@ -52,7 +64,7 @@ users:
       - {name: research, partition: main}
   - name: bob
     defaultAccount: teaching
-    accounts: [{name: research}, {name: teaching}]
+    accounts: [{name: research, fairshare: parent, priority: 3}, {name: teaching}]
 """
 
 
@@ -81,11 +93,6 @@ class Accounts:
         self._write(text)
         return plan(self._file, "", 0.0, self.said.append)
 
-    def plan_for_chart(self, text: str) -> Status:
-        """As its Job does, whose next container is to run."""
-        self._write(text)
-        return plan(self._file, "", 0.0, self.said.append, Status.DONE)
-
     def apply(self, text: str, patience_s: float = 0.0) -> Status:
         self._write(text)
         return apply(self._file, "", patience_s, self.said.append)
@@ -107,8 +114,6 @@ def test_what_the_plan_shows_is_what_apply_does_and_then_there_is_nothing_to_do(
 ) -> None:
     assert accounts.plan(FILE) is Status.DIFFERS
     planned = list(accounts.said)
-    assert accounts.plan_for_chart(FILE) is Status.DONE
-    assert accounts.said == planned
     assert "+ qos high" in planned
     assert show(slurm, "qos", "format=name").split() == ["normal"]
     assert accounts.apply(FILE) is Status.DONE, accounts.said
@@ -117,6 +122,36 @@ def test_what_the_plan_shows_is_what_apply_does_and_then_there_is_nothing_to_do(
         assert accounts.apply(FILE) is Status.DONE
         assert accounts.said == ["slurmdbd has what the file wants"]
     assert accounts.plan(FILE) is Status.DONE
+
+
+def test_the_charts_job_applies_what_is_new_and_ends_at_once_with_a_wrong_list(
+    slurm: Cluster, accounts: Accounts, tmp_path: Path
+) -> None:
+    """Its containers as the kubelet runs them: one that fails is the last one."""
+    chart = rendered({"accounts": yaml.safe_load(FILE)})
+    job = chart.find("Job", "slurm-accounts")["spec"]
+    file = tmp_path / "of-the-chart.yaml"
+    file.write_text(chart.find("ConfigMap", "slurm-accounts")["data"]["accounts.yaml"])
+
+    def run() -> int:
+        pod = job["template"]["spec"]
+        before = [each for each in pod["initContainers"] if each.get("restartPolicy") != "Always"]
+        code = 0
+        for each in (*before, *pod["containers"]):
+            own = [str(file) if part.endswith("accounts.yaml") else part for part in each["command"]]
+            code = (
+                code
+                or subprocess.run(
+                    [sys.executable, "-m", "slurm_cluster", *own[1:]], cwd=CHECKOUT, check=False
+                ).returncode
+            )
+        return code
+
+    assert run() == 0
+    assert accounts.plan(FILE) is Status.DONE, accounts.said
+    file.write_text(FILE.replace("parent: research", "parent: lab"))
+    (rule,) = job["podFailurePolicy"]["rules"]
+    assert (rule["action"], run() in rule["onExitCodes"]["values"]) == ("FailJob", True)
 
 
 def test_slurm_has_what_the_file_says(slurm: Cluster, accounts: Accounts) -> None:
@@ -140,7 +175,60 @@ def test_slurm_has_what_the_file_says(slurm: Cluster, accounts: Accounts) -> Non
         "vision|||research|5",
         "vision|alice|||10",
         "research|alice|main||1",
+        "research|bob|||parent",
     }
+    more = "format=preemptmode,preemptexempttime,limitfactor,usagethres,minpriothres,maxtresrunminspu"
+    assert show(slurm, "qos", "name=high", more).strip() == (
+        "requeue|00:01:30|2.000000|0.250000|7|cpu=1000"
+    )
+
+
+def test_coordinators_are_those_of_the_file_and_of_the_accounts_above(
+    slurm: Cluster, accounts: Accounts
+) -> None:
+    def of(account: str) -> str:
+        return show(
+            slurm, "account", f"name={account}", "withcoordinators", "format=coordinators"
+        ).strip()
+
+    assert accounts.apply(FILE) is Status.DONE, accounts.said
+    assert (of("research"), of("vision"), of("teaching")) == ("bob", "bob", "")
+    slurm.run_slurm("sacctmgr", "-i", "add", "coordinator", "accounts=teaching", "names=alice")
+    assert accounts.plan(FILE) is Status.DIFFERS
+    assert accounts.said == ["- coordinator alice of account teaching"]
+    below = FILE.replace("    coordinators: [bob]\n", "").replace(
+        "    defaultQos: normal\n", "    defaultQos: normal\n    coordinators: [alice]\n"
+    )
+    assert accounts.apply(below) is Status.DONE, accounts.said
+    assert (of("research"), of("vision"), of("teaching")) == ("", "alice", "")
+    assert accounts.plan(below) is Status.DONE
+
+
+def test_a_limit_of_minus_one_is_none(slurm: Cluster, accounts: Accounts) -> None:
+    assert accounts.apply(FILE) is Status.DONE, accounts.said
+    fewer = FILE.replace("MaxJobs: 50", "MaxJobs: -1").replace("gres/gpu=32", "gres/gpu=-1")
+    assert accounts.apply(fewer) is Status.DONE, accounts.said
+    assert accounts.plan(fewer) is Status.DONE, accounts.said
+    assert show(slurm, "association", "account=research", "format=maxjobs,grptres").split() == [
+        "|mem=1T",
+        "|",
+        "|",
+    ]
+
+
+def test_what_slurmdbd_refuses_is_told_with_what_is_made(slurm: Cluster, accounts: Accounts) -> None:
+    """An account in which a job runs cannot go."""
+    assert accounts.apply(FILE) is Status.DONE, accounts.said
+    job = slurm.run_slurm(
+        "sbatch", "--parsable", "--account=teaching", user="bob", stdin="#!/bin/sh\nsleep 60\n"
+    ).stdout.strip()
+    wait_until(lambda: "RUNNING" in slurm.run_slurm("squeue", "--noheader", "--format=%T").stdout)
+    pruned = "prune: true\nqos: [{name: late}]\n"
+    assert accounts.apply(pruned) is Status.DIFFERS
+    assert any(line.endswith("and not: - user bob") for line in accounts.said), accounts.said
+    assert "late" in show(slurm, "qos", "format=name").split()
+    slurm.run_slurm("scancel", job)
+    wait_until(lambda: not slurm.run_slurm("squeue", "--noheader").stdout)
 
 
 def test_a_change_made_by_hand_is_shown_and_taken_back(slurm: Cluster, accounts: Accounts) -> None:

@@ -75,7 +75,7 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     "an included file that there is not": ("KillWait=30", "Include nodes.conf", {}, "nodes.conf"),
     "a key of cgroup.conf": ("", "", {"cgroup.conf": b"CgroupPlugins=disabled\n"}, "CgroupPlugins"),
     "a node of topology.conf": (
-        "KillWait=30",
+        "MaxNodeCount=1000",  # without it no node joins by itself
         "TopologyPlugin=topology/tree",
         {"topology.conf": b"SwitchName=s Nodes=n[1-9]\n"},
         "n",
@@ -107,6 +107,11 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     ),
     "keys that are none": ("", "", {"keys/slurm.jwks": b"{"}, "jwks"),
     "no key of JWT": ("jwt_hs256.key", "other.key", {}, "other.key"),
+    "a key of gres.conf": ("", "", {"gres.conf": b"Nam=gpu File=/dev/nvidia0\n"}, "no Nam"),
+    "a count of gres.conf": ("", "", {"gres.conf": b"Name=gpu Count=lots\n"}, "Count=lots"),
+    "a line of gres.conf": ("", "", {"gres.conf": b"Name=gpu File /dev/nvidia0\n"}, "does not begin"),
+    "a plugin of cgroup.conf": ("", "", {"cgroup.conf": b"CgroupPlugin=cgroup/v9\n"}, "cgroup/v9"),
+    "a line of plugstack.conf": ("", "", {"plugstack.conf": b"require /usr/lib/pyxis.so\n"}, "require "),
     "a number below nothing": ("KillWait=30", "KillWait=-30", {}, "KillWait"),
 }
 
@@ -190,6 +195,30 @@ def test_what_the_chart_makes_is_right_before_slurmctld_has_any_state(
     made = files(rendered({}))
     conf = made.pop("slurm.conf").replace("slurmctld-0(slurmctld-0.slurm.svc)", socket.gethostname())
     assert problems(tmp_path, conf, {name: text.encode() for name, text in made.items()}) == []
+
+
+def test_right_files_of_slurmd_are_right(programs: Path, tmp_path: Path) -> None:
+    files = {
+        "gres.conf": b"# GPUs\nAutoDetect=nvidia\nNodeName=n[1-4] Name=gpu \\\n  File=/dev/n0\n"
+        b"Name=shard Count=16 Flags=CountOnly\nInclude more-gres.conf\n",
+        "more-gres.conf": b"Name=gpu Cores=0-3 Links=-1,16 MultipleFiles=/dev/a,/dev/b\n",
+        "plugstack.conf": b"# none\n\noptional  /usr/lib/a.so x=1\n",
+        "cgroup.conf": b"CgroupPlugin=cgroup/v2\nConstrainCores=yes\n",
+    }
+    assert problems(tmp_path, BASE, files) == []
+
+
+def test_a_topology_may_name_nodes_that_join_by_themselves(programs: Path, tmp_path: Path) -> None:
+    """topology.yaml counts since 25.05, and then topology.conf does not."""
+    files = {
+        "topology.yaml": b"- topology: t\n  cluster_default: true\n  tree:\n    switches:\n"
+        b"    - {switch: root, children: 's[1-2]'}\n"
+        b"    - {switch: s1, nodes: 'n[1-4],gpu-[1-8]'}\n    - {switch: s2, nodes: 'gpu-9'}\n",
+        "topology.conf": b"SwitchName=root Switches=s[1-2]\nSwitchName=s1 Nodes=n[1-4],gpu-[1-8]\n"
+        b"SwitchName=s2 Nodes=gpu-9\n",
+    }
+    conf = BASE.replace("KillWait=30", "TopologyPlugin=topology/tree")
+    assert problems(tmp_path, conf, files) == []
 
 
 def test_nothing_is_left_of_a_trial(

@@ -24,7 +24,9 @@
 {{- define "slurm.named" -}}
 {{- range index . 1 }}
 {{ index $ 0 }}={{ .name }}
-{{- range $key, $value := omit . "name" }} {{ $key }}={{ include "slurm.value" $value }}{{ end }}
+{{- range $key, $value := omit . "name" }}
+{{- $said := include "slurm.value" $value }} {{ $key }}={{ contains " " $said | ternary (printf "\"%s\"" $said) $said }}
+{{- end }}
 {{- end }}
 {{- end -}}
 

@@ -39,3 +39,32 @@
 [mariadbd]
 {{- include "slurm.parameters" .Values.accounting.mariadb.config }}
 {{ end -}}
+
+{{/* The Pod that dumps: [root, the command and its arguments, as JSON]. */}}
+{{- define "slurm.dumpPod" -}}
+{{- $root := index . 0 -}}{{- $mariadb := $root.Values.accounting.mariadb -}}
+metadata:
+  labels: {{- include "slurm.componentLabels" (list $root "mariadb-backup") | nindent 4 }}
+spec:
+  {{- include "slurm.pod" (list $root 64032) | nindent 2 }}
+  restartPolicy: Never
+  {{- include "slurm.place" $mariadb | nindent 2 }}
+  containers:
+  {{- include "slurm.container" (list $root "mariadb-backup" "mariadb") | nindent 2 }}
+    command: {{ index . 1 }}
+    args: [{{ include "slurm.host" (list $root "mariadb") }}, {{ $root.Values.accounting.database.port | quote }}, /backup, {{ $mariadb.backup.keep | quote }}]
+    env: {{- include "slurm.databaseEnvironment" $root | nindent 4 }}
+    resources:
+      requests: {cpu: 50m, memory: 64Mi}
+      limits: {memory: 512Mi}
+    volumeMounts:
+    - {name: backup, mountPath: /backup}
+    - {name: database, mountPath: /etc/slurm-database, readOnly: true}
+    - {name: tmp, mountPath: /tmp}
+  volumes:
+  - name: backup
+    persistentVolumeClaim: {claimName: {{ default (include "slurm.object" (list $root "mariadb-backup")) $mariadb.backup.existingClaim }}}
+  {{- include "slurm.databaseVolume" $root | nindent 2 }}
+  - name: tmp
+    emptyDir: {medium: Memory, sizeLimit: 16Mi}
+{{- end -}}

@@ -97,6 +97,11 @@ offline_credentials_expiration = {{ $directory.cache.days }}
 {{- end }}
 {{- end -}}
 
+{{/* sssd reads its configuration when it starts: a change makes new Pods. */}}
+{{- define "slurm.directoryChecksum" -}}
+{{- if ne .Values.directory.preset "none" }}checksum/directory: {{ include "slurm.sssdConfig" . | sha256sum }}{{ end -}}
+{{- end -}}
+
 {{/* The users of the values as passwd(5) has them. */}}
 {{- define "slurm.staticPasswd" -}}
 {{- $directory := .Values.directory -}}

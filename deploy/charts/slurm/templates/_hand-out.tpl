@@ -14,7 +14,7 @@
 {{- $extender := .Values.slurmExtender -}}
 {{- $hooks := and $extender.hooks.urls .Values.slurmd.namespaces -}}
 backoffLimit: 6
-activeDeadlineSeconds: 1800
+activeDeadlineSeconds: 3600
 template:
   metadata:
     labels: {{- include "slurm.componentLabels" (list . "hand-out") | nindent 6 }}

@@ -88,8 +88,8 @@ annotations:
   startupProbe:
     exec: {command: [test, -e, /run/slurm/conf/slurm.conf]}
     periodSeconds: 1
-    timeoutSeconds: 10
-    failureThreshold: 300
+    timeoutSeconds: 15  # on a slow machine a command takes longer than the 1 s of the default
+    failureThreshold: 1800
   resources:
     requests: {cpu: 10m, memory: 32Mi}
     limits: {memory: 256Mi}
@@ -188,21 +188,6 @@ annotations:
   helm.sh/hook-weight: {{ index . 2 | quote }}
   helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 3)) | nindent 2 }}
-{{- end -}}
-
-{{/* `slurm-cluster accounts plan` or `apply`: [root, which, its options]. */}}
-{{- define "slurm.accountsContainer" -}}
-{{ include "slurm.container" (list (index . 0) (index . 1) "slurm-cluster") }}
-  command: [slurm-cluster, accounts, {{ index . 1 }}, /etc/slurm-accounts/accounts.yaml]
-  {{- with slice . 2 }}
-  args: {{- toYaml . | nindent 2 }}
-  {{- end }}
-  resources:
-    requests: {cpu: 20m, memory: 64Mi}
-    limits: {memory: 256Mi}
-  volumeMounts:
-  - {name: accounts, mountPath: /etc/slurm-accounts, readOnly: true}
-  {{- include "slurm.clientMounts" . | nindent 2 }}
 {{- end -}}
 
 {{/* The volumes in common, as a Pod has them, and where its containers find them. */}}

@@ -1,0 +1,68 @@
+"""Files that slurmd reads and slurmctld does not, as far as their form goes.
+
+In a container slurmd runs in the foreground: one that cannot read its files at a reconfiguration ends,
+on all nodes at the same moment, and its jobs with its container. No trial finds that, so the errors of
+form at which slurmd ends are looked for here. What is not there (a device, a plugin) slurmd alone knows.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from slurm_cluster.configuration.folders import File
+from slurm_cluster.configuration.slurm_conf import Line, parse
+
+_GRES: Final = frozenset(
+    {
+        *("autodetect", "count", "cores", "cpus", "file", "files", "flags", "link", "links"),
+        *("multiplefiles", "name", "nodename", "type"),
+    }
+)
+"""gres.conf(5)."""
+_BEGINS: Final = frozenset({"autodetect", "name", "nodename"})
+_COUNT: Final = re.compile(r"\d+[KMGTP]?", re.IGNORECASE | re.ASCII)
+_PLUGINS: Final = frozenset({"autodetect", "disabled", "cgroup/v1", "cgroup/v2"})
+"""cgroup.conf(5) CgroupPlugin."""
+_SPANK: Final = re.compile(r"(required|optional|include)\s+\S.*")
+"""spank(7), plugstack.conf."""
+
+
+def wrong(files: Mapping[str, File]) -> list[str]:
+    """Returns what is wrong in gres.conf, cgroup.conf and plugstack.conf."""
+    return [
+        *(f"gres.conf: {words}" for line in _pairs(files, "gres.conf") for words in _of_gres(line)),
+        *(
+            f"cgroup.conf: {words}"
+            for line in _pairs(files, "cgroup.conf")
+            for words in _of_cgroup(line)
+        ),
+        *(
+            f"plugstack.conf: {line!r} is not `required`, `optional` or `include`, and a path"
+            for line in _text(files, "plugstack.conf").splitlines()
+            if line.partition("#")[0].strip() and not _SPANK.fullmatch(line.strip())
+        ),
+    ]
+
+
+def _pairs(files: Mapping[str, File], name: str) -> tuple[Line, ...]:
+    return parse(_text(files, name), lambda path: _text(files, path.rpartition("/")[2])).lines
+
+
+def _text(files: Mapping[str, File], name: str) -> str:
+    return files[name].content.decode(errors="replace") if name in files else ""
+
+
+def _of_gres(line: Line) -> Iterator[str]:
+    if line.kind not in _BEGINS:
+        yield f"{line.text!r} does not begin with Name=, NodeName= or AutoDetect="
+    for key, value in line.pairs:
+        if key.lower() not in _GRES:
+            yield f"there is no {key}"
+        if key.lower() == "count" and not _COUNT.fullmatch(value):
+            yield f"Count={value} is no number"
+
+
+def _of_cgroup(line: Line) -> Iterator[str]:
+    for key, value in line.pairs:
+        if key.lower() == "cgroupplugin" and value not in _PLUGINS:
+            yield f"CgroupPlugin={value}: there are {', '.join(sorted(_PLUGINS))}"

@@ -1,0 +1,50 @@
+"""The nodes that a topology names and slurm.conf does not: those that join by themselves (slurmd -Z).
+
+The slurmctld that runs knows them, or will, and passes over those that it does not know. A throw-away
+one knows what its slurm.conf has, and calls each of the others an error.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import yaml
+
+from slurm_client import hostlist
+from slurm_cluster.configuration.folders import File
+from slurm_cluster.configuration.slurm_conf import SlurmConf, parse
+
+_YAML: Final = "topology.yaml"
+_CONF: Final = "topology.conf"
+_JOIN: Final = "maxnodecount"
+"""Without this key no node joins by itself (slurm.conf(5) MaxNodeCount)."""
+
+
+def joining(files: Mapping[str, File], conf: SlurmConf) -> frozenset[str]:
+    """Returns their names; none where no node can join, or where a file has not its form."""
+    if _JOIN not in conf.settings():
+        return frozenset()
+    try:
+        named = {name for text in _listed(files) for name in hostlist.expand(text)}
+    except (ValueError, LookupError, yaml.YAMLError):
+        return frozenset()
+    return frozenset(named - conf.nodes().keys() - {"ALL"})
+
+
+def _listed(files: Mapping[str, File]) -> Iterable[str]:
+    if _YAML in files:
+        return _in_yaml(yaml.safe_load(files[_YAML].content))
+    text = files[_CONF].content.decode() if _CONF in files else ""
+    lines = parse(text, lambda _: "").lines
+    return [value for line in lines for key, value in line.pairs if key.lower() == "nodes"]
+
+
+def _in_yaml(part: Any) -> Iterator[str]:
+    if isinstance(part, list):
+        for each in part:
+            yield from _in_yaml(each)
+    elif isinstance(part, dict):
+        for key, value in part.items():
+            if str(key).lower() == "nodes" and isinstance(value, str):
+                yield value
+            else:
+                yield from _in_yaml(value)

@@ -1,0 +1,186 @@
+"""Two real slurmctlds with one state: the one that stands by has the configuration that the other one
+took, and takes over with it, so that no job is lost whichever of both is killed."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from slurm_cluster.configuration import folders
+from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, Verdict
+from slurm_cluster.configuration.controller import Controller
+from slurm_cluster.configuration.folders import File, Kept
+from tests.local_cluster.test_cluster import wait_until
+from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
+from tests.slurm_cluster.standby import ADDRESS, HOST, Standby
+from tests.slurm_cluster.test_configure import kubelet
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+WITHIN_S = 60.0
+NEW = "PartitionName=new Nodes=node-2 MaxTime=INFINITE State=UP\n"
+SLURM_CONF = (
+    f"SlurmctldHost={socket.gethostname()}(127.0.0.1)",
+    f"SlurmctldHost={HOST}({ADDRESS})",
+    "SlurmctldTimeout=10",
+)
+
+
+@dataclass
+class Two:
+    """Both slurmctlds, each with what configures it."""
+
+    cluster: Cluster
+    second: Standby
+    wanted: Path
+    conf: str
+    looks: tuple[Configurer, Configurer]
+
+    @property
+    def kept(self) -> Path:
+        """The last good configuration."""
+        return self.wanted.parent / "kept/good"
+
+    def want(self, conf: str) -> None:
+        folders.write(self.wanted, {"slurm.conf": File(conf.encode())})
+
+    def of_first(self, act: Callable[[Configurer], Outcome]) -> Outcome:
+        return act(self.looks[0])
+
+    def of_second(self, act: Callable[[Configurer], Outcome]) -> Outcome:
+        with self.second.host():
+            return act(self.looks[1])
+
+    def submit(self, *options: str) -> str:
+        script = "#!/bin/sh\nsleep 600\n"
+        said = self.cluster.run_slurm("sbatch", "--parsable", "--mem=10", *options, stdin=script).stdout
+        wait_until(lambda: self.states(said.strip()) == "RUNNING")
+        return said.strip()
+
+    def states(self, jobs: str) -> str:
+        """As the second one's host sees them."""
+        return self.second.ask("squeue", "--noheader", f"--jobs={jobs}", "--format=%T").strip()
+
+    def kill_wait(self) -> str:
+        shown = self.second.ask("scontrol", "show", "config").splitlines()
+        return next((line.split("=")[1].strip() for line in shown if "KillWait" in line), "")
+
+
+def look(configurer: Configurer) -> Outcome:
+    return configurer.look(0.0, waited=False)
+
+
+def begin(configurer: Configurer) -> Outcome:
+    return configurer.begin()
+
+
+@pytest.fixture(params=list(DEBIAN_SUITES))
+def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Two]:
+    spec = ClusterSpec(
+        nodes=2, kubernetes=False, extender=False, release=request.param, slurm_conf=SLURM_CONF
+    )
+    with Cluster.up(spec, tmp_path / "slurm") as cluster, second_of(cluster, tmp_path) as second:
+        programs = tmp_path / "programs"
+        put_slurmctld(programs, tree_of(request.param), cluster.directory / "slurm/etc")
+        put_scontrol(programs, cluster)
+        etc = cluster.directory / "slurm/etc"
+        conf = (etc / "slurm.conf").read_text()
+        state, wanted, kept = cluster.directory / "slurm/var/state", tmp_path / "want", tmp_path / "kept"
+        places = [Places(wanted, running, kept, (), state) for running in (etc, second.etc)]
+        first, other = (Configurer(each, Controller(WITHIN_S)) for each in places)
+        folders.write(
+            wanted, {name: File((etc / name).read_bytes()) for name in ("gres.conf", "cgroup.conf")}
+        )
+        made = Two(cluster, second, wanted, conf, (first, other))
+        made.want(conf)
+        with on_path(programs, cluster.directory / "bin"):
+            assert made.of_first(begin).verdict is Verdict.APPLIED
+            assert made.of_second(begin).verdict is Verdict.CURRENT
+            with second.runs():
+                wait_until(lambda: "background mode" in second.said(), WITHIN_S)
+                yield made
+
+
+@contextmanager
+def second_of(cluster: Cluster, tmp_path: Path) -> Iterator[Standby]:
+    hosts = cluster.directory / "slurm/hosts"
+    with hosts.open("a") as more:  # it is mounted: another file of its name would not be seen
+        more.write(f"{ADDRESS} {HOST}\n")
+    (tmp_path / "second").mkdir()
+    second = Standby(cluster, tree_of(cluster.spec.release), tmp_path / "second")
+    for key in ("slurm.key", "jwt_hs256.key"):
+        of_first = cluster.directory / "slurm/etc" / key
+        shutil.copy2(of_first, second.etc)
+        shutil.chown(second.etc / key, of_first.stat().st_uid)
+    try:
+        yield second
+    finally:
+        second.close()
+
+
+def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> None:
+    started = two.second.said().count("background mode")
+    old = two.submit()
+    two.want(two.conf + NEW)
+    assert two.of_first(look).verdict is Verdict.APPLIED
+    outcome = two.of_second(look)
+    assert (outcome.verdict, "stands by" in outcome.words) == (Verdict.APPLIED, True), outcome
+    assert two.second.said().count("background mode") == started + 1
+    assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
+    new = two.submit("--partition=new")
+    Controller(WITHIN_S).reconfigure()  # before it all state is saved, else what is 5 s old at least
+    two.cluster.kill("slurmctld")
+    wait_until(lambda: "Running as primary controller" in two.second.said(), 90.0)
+    wait_until(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2)
+    # It leads: a change is its own to bring in, and the first one comes back with it.
+    two.want(two.conf.replace("KillWait=40", "KillWait=41") + NEW)
+    outcome = two.of_second(look)
+    assert outcome.verdict is Verdict.APPLIED, outcome
+    assert two.kill_wait() == "41 sec"
+    (two.cluster.directory / "slurm/etc/slurm.conf").unlink()  # its Pod is made anew
+    assert two.of_first(begin).verdict is Verdict.CURRENT
+    two.cluster.start("slurmctld")
+    wait_until(lambda: two.second.said().count("background mode") == started + 2, 90.0)
+    assert two.kill_wait() == "41 sec"
+    wait_until(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2)
+    assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
+
+
+def test_a_second_one_waits_until_the_first_one_knows_of_it(two: Two) -> None:
+    """`slurmctld.replicas` was 1."""
+    alone = "".join(line for line in two.conf.splitlines(keepends=True) if f"={HOST}(" not in line)
+    files = folders.read(two.kept)
+    Kept(two.kept.parent).keep({**files, "slurm.conf": File(alone.encode())})
+    (two.second.etc / "slurm.conf").unlink()
+    begun = two.of_second(begin)
+    assert (begun.verdict, begun.words) == (
+        Verdict.APPLIED,
+        "slurmctld starts with the wanted configuration",
+    )
+    assert (two.kept / "slurm.conf").read_text() == alone
+    assert two.of_second(look).words == "the slurmctld that serves does not know of this one yet"
+    with kubelet(two.cluster):
+        outcome = two.of_first(look)
+    assert "SlurmctldHost: " in outcome.words
+    assert outcome.verdict is Verdict.APPLIED, outcome
+    assert two.of_second(look).verdict is Verdict.CURRENT
+
+
+def test_a_restart_ends_one_of_both_at_a_time(two: Two) -> None:
+    job, started = two.submit(), two.second.said().count("background mode")
+    two.want(two.conf.replace(f"({ADDRESS})", f"({HOST})"))
+    with kubelet(two.cluster):
+        outcome = two.of_first(look)
+    assert "a restart of slurmctld" in outcome.words
+    assert outcome.verdict is Verdict.APPLIED, outcome
+    assert two.second.said().count("background mode") == started
+    assert two.of_second(look).verdict is Verdict.APPLIED
+    assert two.second.said().count("background mode") == started + 1
+    assert two.states(job) == "RUNNING"
