@@ -10,11 +10,9 @@ from typing import Any, Final
 
 from kubernetes_client.errors import Conflict
 from kubernetes_client.protocol import Kubernetes, Manifest
-from slurm_cluster.keys import jwks
-from slurm_cluster.keys.jwks import Key, Stage
+from slurm_cluster import jwks
+from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key, Stage
 
-SLURM_KEY: Final = "slurm.key"
-SLURM_JWKS: Final = "slurm.jwks"
 JWT_KEY: Final = "jwt_hs256.key"
 _BYTES: Final = 64
 _STAGED: Final = "slurm-cluster/key-stage"

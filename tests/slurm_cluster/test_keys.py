@@ -13,9 +13,10 @@ from kubernetes_client.errors import Conflict
 from kubernetes_client.in_memory.kubernetes import InMemoryKubernetes
 from kubernetes_client.protocol import Kubernetes
 from kubernetes_client.rest import KubernetesRest
-from slurm_cluster.keys import jwks, secrets
-from slurm_cluster.keys.jwks import Key, Stage, WrongKeys
-from slurm_cluster.keys.secrets import JWT_KEY, SLURM_JWKS, SLURM_KEY, Names, NotNow
+from slurm_cluster import jwks
+from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key, Stage, WrongKeys
+from slurm_cluster.keys import secrets
+from slurm_cluster.keys.secrets import JWT_KEY, Names, NotNow
 
 NAMES = Names("default", "slurm-key", "slurm-jwt-key")
 NOW = datetime(2026, 11, 27, tzinfo=UTC)

@@ -13,8 +13,8 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from deploy.local.users import SLURM_UID
-from slurm_cluster.keys import jwks
-from slurm_cluster.keys.jwks import Key, Keys
+from slurm_cluster import jwks
+from slurm_cluster.jwks import Key, Keys
 from tests.local_cluster.test_cluster import wait_until
 
 pytestmark = pytest.mark.real
