@@ -1,4 +1,4 @@
-"""Users of the directory, or of a program that writes users, who have a name or a number of the image's own
+"""Users of the directory, or of a program that writes users, with a name or a number of the images' own
 users: with SlurmUser's number all of Slurm would be theirs."""
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ def test_a_user_of_the_directory_with_a_name_of_the_image_is_refused(
             assert (done.returncode, done.stdout) == (REFUSED, "")
     finally:
         directory.remove(intruder)
+
+
+def test_the_numbers_are_those_of_the_image(login: LoginPod) -> None:
+    lines = login.pod.execute("login", "/usr/bin/cat", "/etc/passwd").stdout.splitlines()
+    assert {int(line.split(":")[2]) for line in lines} == {0, *NUMBERS.values()}
 
 
 def test_a_program_that_writes_users_makes_nobody_slurmuser(
