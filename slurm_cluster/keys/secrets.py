@@ -23,8 +23,8 @@ _NEXT: Final = {
     Stage.DROP: "the rotation is over",
 }
 _OLD_TOKENS: Final = (
-    "every token that the old key has signed is refused once slurmctld and slurmdbd have read the new"
-    " key: make new tokens"
+    "restart slurmdbd: until then it takes every token of the old key, and none of the new one."
+    " slurmctld refuses every token of the old key once it has read the new one: make new tokens"
 )
 Data = Mapping[str, bytes]
 

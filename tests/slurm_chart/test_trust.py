@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from deploy.local.chart import Values
+from deploy.local.chart import Rendered, Values, template
+from deploy.local.helm_binary import helm
+from deploy.local.progress import silent
 from deploy.local.spec import DEBIAN_SUITES
 from tests.slurm_chart.matrix import TREE, merged
 from tests.slurm_chart.pods import Machine, Pod, machine
@@ -19,6 +21,7 @@ from tests.slurm_chart.slurm import Slurm, tree
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
+EXTENDER = {"app.kubernetes.io/name": "slurm-extender"}
 ALICE = 2001
 """A user of the tree."""
 
@@ -58,13 +61,27 @@ def test_keys_are_written_to_no_disk() -> None:
         assert volumes[mounted[place]]["emptyDir"]["medium"] == "Memory"
 
 
-def test_sessions_of_login_pods_call_slurmrestd_only_where_it_says_so() -> None:
-    peers = [{"namespaceSelector": {"matchLabels": {"name": "slurm-extender"}}}]
-    chart = rendered({"networkPolicy": {"slurmrestd": {"from": peers}}})
-    (rule,) = chart.find("NetworkPolicy", "slurmrestd")["spec"]["ingress"]
-    named, own = rule["from"]
-    assert named == peers[0]
-    assert own["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "check"
+def test_nobody_calls_slurmrestd_but_slurm_extender_the_check_and_those_who_are_named() -> None:
+    """Sessions of login Pods are none of them."""
+    peers = [{"namespaceSelector": {}}]
+    for given in ([], peers):
+        values = {
+            "networkPolicy": {"slurmrestd": {"from": given}},
+            "slurmExtender": {"namespace": "extenders"},
+        }
+        (rule,) = rendered(values).find("NetworkPolicy", "slurmrestd")["spec"]["ingress"]
+        *named, extender, check = rule["from"]
+        assert named == given
+        namespace = extender["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+        assert (namespace, extender["podSelector"]["matchLabels"]) == ("extenders", EXTENDER)
+        assert check["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "check"
+
+
+def test_slurm_extenders_pods_have_the_label_by_which_slurmrestd_lets_them_in() -> None:
+    least = {"slurm": {"restUrl": "http://slurmrestd:6820", "tokenSecret": {"name": "slurm-token"}}}
+    chart = Rendered.parsed(template(helm(silent), least))
+    pod = chart.find("Deployment", "slurm-extender")["spec"]["template"]
+    assert pod["metadata"]["labels"].items() >= EXTENDER.items()
 
 
 @pytest.mark.parametrize(
