@@ -51,6 +51,16 @@ def test_who_writes_the_topology_writes_no_other_file_of_slurms(release: str, fi
     assert wanted[1]["configMap"]["items"] == [{"key": file, "path": file}]
 
 
+def test_a_release_has_nothing_secret() -> None:
+    """Who may read a release, or what Git has of it, learns no key, token or password."""
+    chart = rendered({"slurmd": {"namespaces": ["slurm-nodes"]}})
+    secrets = [each for each in chart.manifests if each["kind"] == "Secret"]
+    assert {each["metadata"]["name"] for each in secrets} == {"slurm-token", "slurmd"}
+    for each in secrets:
+        assert "data" not in each
+        assert set(each.get("stringData", {})) <= {"slurm-extender-hook.conf"}
+
+
 def test_keys_are_written_to_no_disk() -> None:
     """By the container that tries configurations: each trial has the keys."""
     spec = slurmctlds_pod({})
@@ -63,7 +73,7 @@ def test_keys_are_written_to_no_disk() -> None:
 
 def test_nobody_calls_slurmrestd_but_slurm_extender_the_check_and_those_who_are_named() -> None:
     """Sessions of login Pods are none of them."""
-    peers = [{"namespaceSelector": {}}]
+    peers: list[dict[str, Any]] = [{"namespaceSelector": {}}]
     for given in ([], peers):
         values = {
             "networkPolicy": {"slurmrestd": {"from": given}},
