@@ -79,21 +79,15 @@ TABLE: Final[dict[str, Row]] = {
 """By the key in lower case. Every other key needs `scontrol reconfigure`."""
 PLAIN: Final = Row(Need.RECONFIGURE, "", "scontrol(1) reconfigure")
 
-FILES: Final[dict[str, Row]] = {
-    "slurm.key": Row(
-        Need.BY_HAND,
-        "slurmctld, slurmdbd, every slurmd and every sackd have to get it at the same moment",
-        "authentication.html: slurm.jwks, with several keys, is for rotation",
-    ),
-}
-"""By a file's name. Every other file needs `scontrol reconfigure`."""
+OTHER_KEYS: Final = Row(
+    Need.BY_HAND,
+    "slurmctld, slurmdbd, every slurmd and every sackd have to get it at the same moment",
+    "authentication.html: slurm.jwks, with several keys, is for rotation",
+)
+"""Of slurm.key and slurm.jwks where no key is left that was known before. Every other change of a file
+needs `scontrol reconfigure`."""
 
 
 def of_setting(key: str) -> Row:
     """Returns the row of a key, whatever its case."""
     return TABLE.get(key.lower(), PLAIN)
-
-
-def of_file(name: str) -> Row:
-    """Returns the row of a file beside slurm.conf."""
-    return FILES.get(name, PLAIN)

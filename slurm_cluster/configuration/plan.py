@@ -11,6 +11,7 @@ from slurm_client.hostlist import compress
 from slurm_cluster.configuration import needs
 from slurm_cluster.configuration.needs import Need, Row
 from slurm_cluster.configuration.slurm_conf import SlurmConf
+from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, known
 
 SLURM_CONF: Final = "slurm.conf"
 Attributes = Mapping[str, str]
@@ -172,8 +173,15 @@ def _files(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterato
         old, new = running.get(name), wanted.get(name)
         if old != new:
             words = "is new" if old is None else "is removed" if new is None else "has other content"
-            row = needs.PLAIN if old is None else needs.of_file(name)
+            replaced = name in {SLURM_KEY, SLURM_JWKS} and _replaces_keys(running, wanted)
+            row = needs.OTHER_KEYS if replaced else needs.PLAIN
             yield Change(name, row, words)
+
+
+def _replaces_keys(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> bool:
+    """Whether all keys are others. The steps of a rotation keep one."""
+    before = known(running)
+    return bool(before) and before.isdisjoint(known(wanted))
 
 
 def _difference(old: Attributes | None, new: Attributes | None) -> str:

@@ -10,11 +10,9 @@ from typing import Any, Final
 
 from kubernetes_client.errors import Conflict
 from kubernetes_client.protocol import Kubernetes, Manifest
-from slurm_cluster.keys import jwks
-from slurm_cluster.keys.jwks import Key, Stage
+from slurm_cluster import jwks
+from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key, Stage
 
-SLURM_KEY: Final = "slurm.key"
-SLURM_JWKS: Final = "slurm.jwks"
 JWT_KEY: Final = "jwt_hs256.key"
 _BYTES: Final = 64
 _STAGED: Final = "slurm-cluster/key-stage"
@@ -25,8 +23,8 @@ _NEXT: Final = {
     Stage.DROP: "the rotation is over",
 }
 _OLD_TOKENS: Final = (
-    "every token that the old key has signed is refused once slurmctld and slurmdbd have read the new"
-    " key: make new tokens"
+    "restart slurmdbd: until then it takes every token of the old key, and none of the new one."
+    " slurmctld refuses every token of the old key once it has read the new one: make new tokens"
 )
 Data = Mapping[str, bytes]
 

@@ -90,6 +90,12 @@ REFUSED: dict[str, dict[str, Any]] = {
     "an address that is no LDAP server's": {"directory": {"uris": ["http://a"]}},
     "a user's name with a colon": {"directory": {"users": [{"name": "a:b", "uid": 3001}]}},
     "a user with the number of root": {"directory": {"users": [{"name": "a", "uid": 0}]}},
+    "a user with the number of SlurmUser": {"directory": {"users": [{"name": "a", "uid": 64030}]}},
+    "a user with the name of SlurmUser": {"directory": {"users": [{"name": "slurm", "uid": 3001}]}},
+    "a line break in an option of sssd": {"directory": {"options": {"a": "b\n[sssd]"}}},
+    "a line break in an option of sshd": {
+        "login": {"sshd": {"options": {"Banner": "none\nPermitRootLogin yes"}}}
+    },
     "a group's name with a line break": {"login": {"allowedGroups": ["a\nb"]}},
     "a keyword of sshd with a space": {"login": {"sshd": {"options": {"Permit Root": "yes"}}}},
     "a line of limits that is none": {"login": {"limits": ["nproc 100"]}},

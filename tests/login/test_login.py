@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trustme
 
+from deploy.local.ports import lease_ports
 from tests.login.client import KeyPair, key_pair, run
 from tests.login.conftest import StartLogin
-from tests.login.directory_server import DirectoryServer, Person
+from tests.login.directory_server import HOST, DirectoryServer, Person
 from tests.login.login_pod import LoginPod
 from tests.login.pod import eventually
 
@@ -110,6 +112,18 @@ def test_a_directory_is_asked_over_ldaps_too(
 ) -> None:
     login = start_login({"directory": {"uris": [directory.tls_uri]}})
     done = login.client.by_password("carol", carol.password, "id -un")
+    assert done.stdout == "carol\n", login.pod.log("sssd")
+
+
+def test_no_server_is_asked_without_tls_whichever_is_the_first(
+    start_login: StartLogin, directory: DirectoryServer, carol: Person
+) -> None:
+    """The server tells nobody anything without TLS."""
+    lease = lease_ports(["nobody"])
+    away = f"ldaps://{HOST}:{lease.ports['nobody']}"
+    with closing(lease):
+        login = start_login({"directory": {"uris": [away, directory.uri]}})
+        done = login.client.by_password("carol", carol.password, "id -un")
     assert done.stdout == "carol\n", login.pod.log("sssd")
 
 

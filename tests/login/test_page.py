@@ -73,4 +73,4 @@ def test_options_of_the_values_come_before_the_presets_and_null_takes_one_away()
     assert found["ldap_schema"] == "rfc2307bis"
     assert "ldap_account_expire_policy" not in found
     assert found["offline_timeout"] == "1000000"
-    assert found["ldap_id_use_start_tls"] == "false"
+    assert found["ldap_id_use_start_tls"] == "true"

@@ -155,6 +155,16 @@ def test_users_can_write_their_homes_and_tmp_alone(login: LoginPod, carols_key: 
     assert [path for path in found if not path.startswith("/home/carol")] == ["/tmp", "/tmp"]
 
 
+def test_users_put_no_home_in_the_place_of_another_where_homes_are_no_volume_in_common(
+    start_login: StartLogin, carols_key: KeyPair
+) -> None:
+    """What is in a home runs when its user logs in."""
+    login = start_login({"volumes": []})
+    done = login.client.by_key("carol", carols_key, "pwd; stat -c '%U %a' . /home; mkdir /home/judy")
+    assert done.stdout.splitlines() == ["/home/carol", "carol 700", "root 755"], done
+    assert "Permission denied" in done.stderr
+
+
 def test_users_cannot_read_keys_and_passwords(login: LoginPod, carols_key: KeyPair) -> None:
     places = (
         "/etc/slurm-keys /etc/slurm-login-host-keys /etc/sssd /etc/directory-password /var/lib/sss/db"
@@ -164,6 +174,18 @@ def test_users_cannot_read_keys_and_passwords(login: LoginPod, carols_key: KeyPa
     # The public halves are readable for root alone, too.
     assert done.stdout == ""
     assert "Permission denied" in done.stderr
+
+
+def test_what_a_user_who_has_left_still_runs_is_ended_by_a_command(
+    login: LoginPod, carols_key: KeyPair
+) -> None:
+    """Of docs/users.md; root itself may end no process of another's."""
+    as_carol = ("/usr/bin/setpriv", "--reuid=5001", "--regid=5001", "--clear-groups")
+    with logged_in(login, carols_key) as session:
+        done = login.pod.execute("login", *as_carol, "/usr/bin/bash", "-c", "kill -KILL -1")
+        assert done.returncode == 0, done
+        assert session.wait(30) != 0, done
+    assert login.client.by_key("carol", carols_key, "true").returncode == 0, login.pod.log("login")
 
 
 def test_nobody_may_log_in_while_there_is_a_nologin(

@@ -276,6 +276,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {"commonLabels": {"app.kubernetes.io/name": "a"}},
         "invalid propertyName 'app.kubernetes.io/name'",
     ),
+    "two users of one number": (
+        {"directory": {"users": [{"name": "a", "uid": 3001}, {"name": "b", "uid": 3001}]}},
+        "directory.users: two have the uid 3001",
+    ),
     "a schedule that is none": (
         {"accounting": {"mariadb": {"backup": {"schedule": "daily"}}}},
         "at '/accounting/mariadb/backup/schedule'",

@@ -4,6 +4,7 @@ does not, and no job is lost by either."""
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,13 @@ from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
 from deploy.local.ports import lease_ports
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from deploy.local.users import SLURM_UID
+from slurm_cluster import jwks
 from slurm_cluster.configuration import folders
 from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, Verdict
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File
+from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key
 from tests.local_cluster.test_cluster import wait_until
 from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
 
@@ -190,6 +194,47 @@ def test_what_was_refused_is_tried_again_later_and_at_once_when_it_changes(bench
     assert first is looks.look(2.0, waited=False)
     bench.want(bench.conf)
     assert looks.look(3.0, waited=False).verdict is Verdict.CURRENT
+
+
+class OwningController(Controller):
+    """In slurmctld's Pod the files are slurmctld's own."""
+
+    def __init__(self, etc: Path) -> None:
+        super().__init__(WITHIN_S)
+        self._etc = etc
+
+    def reconfigure(self) -> float:
+        for name in (SLURM_KEY, SLURM_JWKS):
+            os.chown(self._etc / name, SLURM_UID, SLURM_UID)
+        return super().reconfigure()
+
+
+def test_a_rotation_of_the_keys_arrives_step_by_step_and_jobs_run_on(
+    bench: Bench, tmp_path: Path
+) -> None:
+    job = bench.submit()
+    keys: jwks.Keys = (Key("first", (bench.places.running / SLURM_KEY).read_bytes(), signs=True),)
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    configurer = Configurer(
+        replace(bench.places, keys=(secret,)), OwningController(bench.places.running)
+    )
+    for step in rotation(keys):
+        files = {SLURM_JWKS: jwks.render(step), SLURM_KEY: jwks.signing(step).value}
+        folders.write(secret, {name: File(content, secret=True) for name, content in files.items()})
+        outcome = configurer.look(0.0, waited=False)
+        assert outcome.verdict is Verdict.APPLIED, outcome.words
+        assert (bench.places.running / SLURM_JWKS).read_bytes() == files[SLURM_JWKS]
+        assert bench.state_of(job) == "RUNNING"
+    assert [key.id for key in step] == ["second"]
+
+
+def rotation(keys: jwks.Keys) -> Iterator[jwks.Keys]:
+    """The keys as they were, and after each step."""
+    yield keys
+    for _ in jwks.Stage:
+        keys = jwks.rotated(keys, Key("second", b"n" * 64))
+        yield keys
 
 
 def test_jobs_hold_up_what_would_end_them(bench: Bench) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from slurm_cluster import jwks
 from slurm_cluster.configuration.needs import TABLE, Need
 from slurm_cluster.configuration.plan import Configuration, Job, Plan, plan
 from slurm_cluster.configuration.slurm_conf import parse
+from slurm_cluster.jwks import Key
 
 BASE = (
     "ClusterName=c\nSlurmctldPort=6817\nSlurmctldDebug=info\nNodeName=n[1-3] CPUs=4\n"
@@ -84,6 +88,34 @@ def test_files_beside_slurm_conf_count() -> None:
     other = configuration(BASE, **{"slurm.key": b"2"})
     assert plan(configuration(BASE, **{"slurm.key": b"1"}), other, ()).need is Need.BY_HAND
     assert plan(configuration(BASE), other, ()).need is Need.RECONFIGURE
+
+
+OLD, NEW = Key("old", b"1", signs=True), Key("new", b"2")
+
+
+def keys_of(*keys: Key) -> dict[str, bytes]:
+    """The files of auth/slurm, as the Secret has them."""
+    return {"slurm.jwks": jwks.render(keys), "slurm.key": jwks.signing(keys).value}
+
+
+def test_each_step_of_a_rotation_of_the_keys_needs_a_reconfiguration() -> None:
+    """slurmctld reads slurm.key only where there is no slurm.jwks."""
+    found: list[dict[str, bytes]] = [{"slurm.key": b"1"}, keys_of(OLD)]
+    keys: jwks.Keys = (OLD,)
+    for _ in jwks.Stage:
+        keys = jwks.rotated(keys, NEW)
+        found.append(keys_of(*keys))
+    assert [each["slurm.key"] for each in found] == [b"1", b"1", b"1", b"2", b"2"]
+    for before, after in pairwise(found):
+        assert plan(configuration(BASE, **before), configuration(BASE, **after), ()).need is (
+            Need.RECONFIGURE
+        )
+
+
+@pytest.mark.parametrize("after", [keys_of(NEW), {"slurm.key": b"2"}, {}, {"slurm.jwks": b"no keys"}])
+def test_keys_of_which_no_daemon_knows_one_are_left_to_a_person(after: dict[str, bytes]) -> None:
+    made = plan(configuration(BASE, **keys_of(OLD)), configuration(BASE, **after), ())
+    assert made.need is Need.BY_HAND
 
 
 def test_every_row_names_its_source() -> None:

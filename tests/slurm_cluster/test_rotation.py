@@ -6,15 +6,17 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from deploy.local.users import SLURM_UID
-from slurm_cluster.keys import jwks
-from slurm_cluster.keys.jwks import Key, Keys
+from slurm_cluster import jwks
+from slurm_cluster.jwks import Key, Keys
 from tests.local_cluster.test_cluster import wait_until
 
 pytestmark = pytest.mark.real
@@ -33,10 +35,14 @@ def cluster(
 
 def place(cluster: Cluster, keys: Keys) -> None:
     """slurm.jwks for all daemons, which read it at their next start or reconfiguration."""
-    file = cluster.directory / "slurm/etc/slurm.jwks"
+    write(cluster.directory / "slurm/etc/slurm.jwks", jwks.render(keys))
+
+
+def write(file: Path, content: bytes) -> None:
+    """A new file, as the kubelet makes one: daemons have the old one in their memory."""
     file.unlink(missing_ok=True)
     file.touch(mode=0o600)
-    file.write_bytes(jwks.render(keys))
+    file.write_bytes(content)
     os.chown(file, SLURM_UID, SLURM_UID)
 
 
@@ -77,6 +83,38 @@ def test_three_steps_lose_no_job(cluster: Cluster) -> None:
         works(cluster, job)
     assert keys == (Key("second", NEW.value, signs=True),)
     cluster.run_slurm("scancel", job)
+
+
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+def test_slurmdbd_takes_the_tokens_of_auth_jwts_old_key_until_it_is_restarted(
+    release: str, tmp_path: Path
+) -> None:
+    """What `keys rotate --jwt` and docs/slurm-configuration.md say."""
+    spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release=release)
+    with Cluster.up(spec, tmp_path) as cluster:
+        old = cluster.mint_token("slurm")
+        assert taken(cluster, old) == {"slurm": True, "slurmdb": True}
+        write(cluster.directory / "slurm/etc/jwt_hs256.key", b"n" * 64)
+        reconfigure(cluster)
+        cluster.run_slurm("sacctmgr", "-i", "reconfigure")  # which is not enough
+        wait_until(lambda: not taken(cluster, old)["slurm"])
+        new = cluster.mint_token("slurm")
+        assert taken(cluster, old) == {"slurm": False, "slurmdb": True}
+        assert taken(cluster, new) == {"slurm": True, "slurmdb": False}
+        cluster.restart("slurmdbd")
+        wait_until(lambda: taken(cluster, new) == {"slurm": True, "slurmdb": True})
+        assert taken(cluster, old) == {"slurm": False, "slurmdb": False}
+
+
+def taken(cluster: Cluster, token: str) -> dict[str, bool]:
+    """Who takes a token of SlurmUser, by slurmrestd's name for slurmctld and slurmdbd."""
+    address = f"http://127.0.0.1:{cluster.ports['slurmrestd']}"
+    said = {"X-SLURM-USER-TOKEN": token}
+    asked = {"slurm": "nodes", "slurmdb": "users"}
+    return {
+        name: httpx.get(f"{address}/{name}/v0.0.42/{what}/", headers=said, timeout=30).is_success
+        for name, what in asked.items()
+    }
 
 
 def test_a_key_that_is_replaced_at_once_is_refused_by_those_who_lag(cluster: Cluster) -> None:

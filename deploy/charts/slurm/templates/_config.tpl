@@ -54,7 +54,7 @@ to slurmds.
   "AuthType" "auth/slurm"
   "AuthInfo" "use_client_ids"
   "AuthAltTypes" "auth/jwt"
-  "AuthAltParameters" "jwt_key=/etc/slurm/jwt_hs256.key"
+  "AuthAltParameters" (printf "jwt_key=/etc/slurm/jwt_hs256.key,%s" (include "slurm.userTokens" .))
   "CredType" "cred/slurm"
 -}}
 {{- if .Values.accounting.enabled -}}
@@ -78,6 +78,11 @@ to slurmds.
 {{- if $config.jobSubmitLua }}{{ $_ := set $made "JobSubmitPlugins" "lua" }}{{ end -}}
 {{- if include "slurm.topologyPlugin" . }}{{ $_ := set $made "TopologyPlugin" (include "slurm.topologyPlugin" .) }}{{ end -}}
 {{- toJson $made -}}
+{{- end -}}
+
+{{/* What tokens people may make for themselves. SlurmUser is held to nothing. */}}
+{{- define "slurm.userTokens" -}}
+{{- with int64 .Values.keys.userTokenSeconds }}max_token_lifespan={{ . }}{{ else }}disable_token_creation{{ end -}}
 {{- end -}}
 
 {{/* topology.yaml says it itself. */}}

@@ -48,7 +48,7 @@ auth_provider: ldap
 chpass_provider: ldap
 ldap_uri: {{ join ", " $directory.uris | toJson }}
 ldap_search_base: {{ $directory.baseDn | toJson }}
-ldap_id_use_start_tls: {{ not (hasPrefix "ldaps:" (first $directory.uris)) }}
+ldap_id_use_start_tls: true  # of ldap://; sssd knows that ldaps:// has TLS
 ldap_tls_reqcert: demand
 ldap_tls_cacert: {{ ternary "/etc/directory-ca/ca.crt" "/etc/ssl/certs/ca-certificates.crt" (ne $directory.caSecret.name "") }}
 {{- with $directory.bindDn }}
@@ -85,6 +85,8 @@ filter_users = root, slurm
 filter_groups = root, slurm
 
 [pam]
+# Else a session could try passwords here, of which sshd learns nothing.
+pam_trusted_users = 0
 offline_credentials_expiration = {{ $directory.cache.days }}
 
 [domain/directory]
@@ -105,7 +107,12 @@ offline_credentials_expiration = {{ $directory.cache.days }}
 {{/* The users of the values as passwd(5) has them. */}}
 {{- define "slurm.staticPasswd" -}}
 {{- $directory := .Values.directory -}}
+{{- $seen := dict -}}
 {{- range $directory.users -}}
+{{- range $what := list (printf "name %s" .name) (printf "uid %s" (include "slurm.plain" .uid)) -}}
+{{- if hasKey $seen $what }}{{ fail (printf "directory.users: two have the %s" $what) }}{{ end -}}
+{{- $_ := set $seen $what true -}}
+{{- end -}}
 {{- $group := include "slurm.plain" (default .uid .gid) -}}
 {{- $home := default (replace "%u" .name $directory.home) .home -}}
 {{ .name }}:x:{{ include "slurm.plain" .uid }}:{{ $group }}:{{ default "" .fullName }}:{{ $home }}:{{ default $directory.shell .shell }}

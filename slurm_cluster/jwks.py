@@ -11,9 +11,13 @@ has three steps, and between two of them every daemon has to have read the file:
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
+
+SLURM_KEY: Final = "slurm.key"
+SLURM_JWKS: Final = "slurm.jwks"
 
 
 class Stage(StrEnum):
@@ -80,6 +84,17 @@ def rotated(keys: Sequence[Key], new: Key) -> Keys:
 def signing(keys: Sequence[Key]) -> Key:
     """Returns the key that signs: the one that says so, else the first."""
     return next((key for key in keys if key.signs), keys[0])
+
+
+def known(files: Mapping[str, bytes]) -> frozenset[bytes]:
+    """Returns the keys of a daemon with these files beside slurm.conf: those of slurm.jwks where it is,
+    else slurm.key (auth/slurm, init_internal)."""
+    if SLURM_JWKS in files:
+        try:
+            return frozenset(key.value for key in parse(files[SLURM_JWKS]))
+        except WrongKeys:
+            return frozenset()
+    return frozenset({files[SLURM_KEY]} if SLURM_KEY in files else ())
 
 
 def _decoded(text: str) -> bytes:

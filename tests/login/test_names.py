@@ -1,0 +1,70 @@
+"""Users of the directory, or of a program that writes users, with a name or a number of the images' own
+users: with SlurmUser's number all of Slurm would be theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.login.client import key_pair
+from tests.login.conftest import StartLogin
+from tests.login.directory_server import DirectoryServer, Person
+from tests.login.login_pod import LoginPod
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+REFUSED = 255
+ALONE = ("sackd", "login")
+NUMBERS = {"system": 100, "slurmuser": 64030, "slurmrestd-s": 64031, "job-s": 65532, "nobody-s": 65534}
+"""Of sshd, SlurmUser, slurmrestd, the hooks and nobody, as numbers of users of other names."""
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_user_of_the_directory_with_a_number_of_the_image_is_refused(
+    login: LoginPod, directory: DirectoryServer, tmp_path: Path, name: str
+) -> None:
+    key = key_pair(tmp_path, name)
+    intruder = Person(name=name, uid=NUMBERS[name], password="intruder's", key=key.public)
+    directory.add(intruder)
+    try:
+        done = login.client.by_key(name, key, "id")
+        assert (done.returncode, done.stdout) == (REFUSED, "")
+        done = login.client.by_password(name, intruder.password, "id")
+        assert (done.returncode, done.stdout) == (REFUSED, "")
+    finally:
+        directory.remove(intruder)
+
+
+@pytest.mark.parametrize("name", ["root", "slurm", "slurmrestd"])
+def test_a_user_of_the_directory_with_a_name_of_the_image_is_refused(
+    login: LoginPod, directory: DirectoryServer, tmp_path: Path, name: str
+) -> None:
+    key = key_pair(tmp_path, name)
+    intruder = Person(name=name, uid=5300, password="intruder's", key=key.public)
+    directory.add(intruder)
+    try:
+        for done in (
+            login.client.by_key(name, key, "id"),
+            login.client.by_password(name, intruder.password, "id"),
+        ):
+            assert (done.returncode, done.stdout) == (REFUSED, "")
+    finally:
+        directory.remove(intruder)
+
+
+def test_the_numbers_are_those_of_the_image(login: LoginPod) -> None:
+    lines = login.pod.execute("login", "/usr/bin/cat", "/etc/passwd").stdout.splitlines()
+    assert {int(line.split(":")[2]) for line in lines} == {0, *NUMBERS.values()}
+
+
+def test_a_program_that_writes_users_makes_nobody_slurmuser(
+    start_login: StartLogin, tmp_path: Path
+) -> None:
+    key = key_pair(tmp_path, "eve")
+    login = start_login({"directory": {"preset": "none"}}, containers=ALONE)
+    for name, uid in (("eve", 64030), ("zero", 0), ("slurm", 3001), ("fine", 3001)):
+        login.pod.write("users", {"passwd": f"{name}:x:{uid}:3001::/home/{name}:/bin/bash\n".encode()})
+        login.pod.write("user-keys", {name: key.public.encode()})
+        done = login.client.by_key(name, key, "id -u")
+        assert done.stdout == ("3001\n" if name == "fine" else ""), name
