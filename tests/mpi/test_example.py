@@ -1,0 +1,34 @@
+"""The Job of examples/23-mpi on Pods that are namespaces of this machine: Debian's sshd and Open MPI, the manifest's
+scripts and configurations. tests/examples has the same Job on a cluster, where no container runs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.pods import Pods, container, manifests, pods
+from tests.mpi.tree import PROGRAM, tree
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+COUNT, RANKS_EACH = 3, 2
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
+    """All Pods but the first run."""
+    with pods(tree(), tmp_path_factory.mktemp("mpi"), COUNT, RANKS_EACH) as running:
+        yield running
+
+
+def start_first(job: Pods, *program: str) -> subprocess.Popen[str]:
+    return job.start(0, *container()["command"], *program)
+
+
+def test_the_first_pod_starts_the_ranks_of_one_program_on_all_of_them(job: Pods) -> None:
+    first = start_first(job, "sh", "-c", f"hostname >&2; exec {PROGRAM}")
+    printed, _ = first.communicate(timeout=120)
+    assert (first.returncode, printed) == (0, f"{COUNT * RANKS_EACH} ranks\n")
