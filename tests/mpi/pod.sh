@@ -11,6 +11,7 @@ mkdir writable/changes writable/work
 mount -t overlay -o "lowerdir=$tree,upperdir=writable/changes,workdir=writable/work" none root
 mount -t proc proc root/proc
 mount --rbind /dev root/dev
+mount --rbind /sys root/sys
 mount -t tmpfs none root/dev/shm
 mount -t tmpfs -o mode=1777 none root/tmp
 for path in etc/*; do

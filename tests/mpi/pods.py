@@ -16,6 +16,7 @@ from deploy.local.layout import CHECKOUT
 
 EXAMPLE: Final = CHECKOUT / "examples/23-mpi/mpi.yaml"
 USER: Final = 1000
+_LONGEST_S: Final = 300
 _POD: Final = Path(__file__).with_name("pod.sh")
 _TIED: Final = ("setpriv", "--pdeathsig", "KILL")
 _SWITCH: Final = "ip link add pods type bridge && ip link set pods up && echo ready && exec sleep infinity"
@@ -67,17 +68,20 @@ class Pods:
     def execute(self, index: int, *command: str) -> str:
         """What a command prints that is run in a Pod, as by `kubectl exec`. Raises CalledProcessError."""
         (script,) = _children(self._running[index].pid)
-        (first,) = _children(script)
-        enter = ["nsenter", "--target", str(first), "--mount", "--net", "--uts", "--ipc", "--pid", "--root", "--wd"]
-        switch = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
-        environment = ["env", "-i", *self._environment(index)]
-        whole = [*enter, *switch, *environment, *command]
-        return subprocess.run(whole, check=True, stdout=subprocess.PIPE, text=True).stdout
+        first, *_ = _children(script)
+        enter = ["nsenter", "--target", str(first), "--mount", "--net", "--uts", "--ipc", "--pid"]
+        enter += ["--root", "--wd", f"--setuid={USER}", f"--setgid={USER}"]
+        whole = [*enter, "env", "-i", *self._environment(index), *command]
+        nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+        done = subprocess.run(
+            whole, check=True, stdin=nothing, stdout=pipe, text=True, timeout=_LONGEST_S
+        )
+        return done.stdout
 
     def end(self) -> None:
         for process in [*self._running.values(), self._switch]:
-            process.kill()
-            process.wait()
+            with process:  # which closes its pipes
+                process.kill()
 
     def _place(self, index: int) -> Path:
         """The folder of a Pod, with what it finds in /etc."""

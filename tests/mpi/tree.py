@@ -30,6 +30,7 @@ def tree(report: Report = silent) -> Path:
 def _build(place: Path) -> None:
     debian.unpack(DEBIAN_SUITES[RELEASE], [*slurm_tree._PACKAGES, *_PACKAGES], place)
     slurm_tree._finish(place)
+    (place / "usr/bin/mpirun").symlink_to("mpirun.openmpi")  # one of Debian's alternatives
     assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
     (library,) = place.glob("usr/lib/*/libmpi.so.40")
     program = place / PROGRAM.removeprefix("/")
