@@ -1,4 +1,4 @@
-"""What programs may change at run time, by the roles of a chart, and what of it is of the chart's templates."""
+"""What programs may change at run time, by the roles of a chart, and which of it templates have."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""What programs change at run time is no difference to Argo CD and Flux: each such object of a chart is in the
-example's ignoreDifferences, all others are of no template, and a real kube-apiserver shows that nothing is undone."""
+"""What programs change at run time is no difference to Argo CD and Flux.
+
+Each such object of a chart is in the example's ignoreDifferences, all others are of no template, and a
+real kube-apiserver shows that nothing is undone.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,13 @@ def ignored_objects(chart: str) -> set[Object]:
 
 @pytest.mark.parametrize(
     ("chart", "more"),
-    [("slurm", {}), ("slurm", HOOKS), ("slurm", TREE), ("slurm-extender", {}), ("slurm-extender", CERT_MANAGER)],
+    [
+        ("slurm", {}),
+        ("slurm", HOOKS),
+        ("slurm", TREE),
+        ("slurm-extender", {}),
+        ("slurm-extender", CERT_MANAGER),
+    ],
 )
 def test_what_a_program_changes_is_ignored_and_nothing_else(chart: str, more: Values) -> None:
     objects = {Object.of(each) for each in changed(rendered(chart, merged(values(chart), more)))}

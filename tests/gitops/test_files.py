@@ -20,7 +20,8 @@ _DRY_RUN = (
     *("--validate=strict", "-f", "-"),
 )
 _LARGEST_ANNOTATION = 262_144
-"""`kubectl apply`, and so Argo CD, notes an object in an annotation of it (Kubernetes' TotalAnnotationSizeLimitB)."""
+"""`kubectl apply`, and so Argo CD, notes an object in an annotation of it (Kubernetes'
+TotalAnnotationSizeLimitB)."""
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))

@@ -1,5 +1,8 @@
-"""How long `srun` over slurmds, and `mpirun` by SSH over Pods, take to start the ranks of a program and see it end, side
-by side on this machine. `python -m tests.mpi.launch` prints a table; `--quick` has few ranks, to see that it works."""
+"""How long `srun` over slurmds, and `mpirun` by SSH over Pods, take to run a program of many ranks.
+
+Both run on this machine, and take turns. `python -m tests.mpi.launch` prints a table; `--quick` has few
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from typing import Final, NamedTuple
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from tests.mpi.pods import Pods, pods
-from tests.mpi.tree import PROGRAM, RELEASE, WithMpi, tree
+from tests.mpi.tree import BARRIER, RELEASE, WORDS, WithMpi, tree
 
 
 class Size(NamedTuple):
@@ -31,48 +34,68 @@ class Size(NamedTuple):
         return self.places * self.each
 
 
+class Program(NamedTuple):
+    """What each rank runs."""
+
+    argv: tuple[str, ...]
+    mpi: str
+    """How srun is told of it: --mpi."""
+    lines_each: int = 0
+    """How many lines a rank prints."""
+    lines: int = 0
+    """And the first one besides."""
+    uncounted_s: float = 0.0
+    most: int = 100_000
+    """How many ranks it is tried with."""
+
+
 SIZES: Final = (Size(10, 8), Size(16, 16), Size(16, 64))
 QUICK: Final = (Size(3, 2),)
 TIMES: Final = 3
-_TCP: Final = ("env", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp")
-"""The way of messages that both have here: slurmds of one machine have one /dev/shm, where ranks of several nodes
-would take each other's memory for theirs."""
-_LOOPBACK: Final = ("env", "OMPI_MCA_btl_tcp_if_include=lo")
+PROGRAMS: Final = {
+    # mpirun of Open MPI 5.0.7 may wait for ever for ranks that end at once.
+    "starts and ends": Program(("sleep", "0.5"), "none", uncounted_s=0.5),
+    "tells all others a word by PMIx": Program((WORDS,), "pmix", lines_each=1),
+    # Ranks that wait for each other by MPI keep all cores busy, which are two here.
+    "MPI_Init, MPI_Barrier, MPI_Finalize": Program((BARRIER,), "pmix", lines=1, most=80),
+}
+_COMMON: Final = ("env", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp", "OMPI_MCA_mpi_yield_when_idle=1")
+"""The way of messages that both have here: slurmds of one machine have one /dev/shm, where ranks of
+several nodes would take each other's memory for theirs."""
+_LOOPBACK: Final = "OMPI_MCA_btl_tcp_if_include=lo"
 """Where slurmds of one machine find each other."""
-_PAUSE_S: Final = 0.5
-"""mpirun of Open MPI 5.0.7 may wait for ever for ranks that have ended before it looks; it is not counted."""
-PROGRAMS: Final = {"starts": ("sleep", str(_PAUSE_S)), "MPI": (*_TCP, PROGRAM)}
-_SLURMS_MPI: Final = {"starts": "none", "MPI": "pmix"}
-Start = Callable[[Size, str], str]
-"""Starts a program of PROGRAMS, and returns what it has printed."""
+Start = Callable[[Size, Program], str]
+"""Starts a program, and returns what it has printed."""
 
 
-def over_slurmds(cluster: Cluster, size: Size, what: str) -> str:
+def over_slurmds(cluster: Cluster, size: Size, program: Program) -> str:
     """By srun."""
-    given = (f"--ntasks={size.ranks}", f"--nodes={size.places}", f"--mpi={_SLURMS_MPI[what]}")
-    return cluster.run_slurm("srun", *given, *_LOOPBACK, *PROGRAMS[what]).stdout
+    given = (f"--ntasks={size.ranks}", f"--nodes={size.places}", f"--mpi={program.mpi}")
+    return cluster.run_slurm("srun", *given, *_COMMON, _LOOPBACK, *program.argv).stdout
 
 
-def over_pods(job: Pods, size: Size, what: str) -> str:
+def over_pods(job: Pods, size: Size, program: Program) -> str:
     """By mpirun in the first Pod."""
     hosts = ",".join(f"mpi-{index}:{size.each}" for index in range(size.places))
-    return job.execute(0, "mpirun", "--host", hosts, "--bind-to", "none", *PROGRAMS[what])
+    # As slurmd has them, for the program that says where it is.
+    named = ("SLURMD_NODENAME=pod", f"SLURM_NTASKS={size.ranks}")
+    given = ("--host", hosts, "--bind-to", "none", *_COMMON, *named)
+    return job.execute(0, "mpirun", *given, *program.argv)
 
 
-def seconds(start: Start, size: Size, what: str) -> float:
+def seconds(start: Start, size: Size, program: Program) -> float:
     """How long it takes, from its start to its end."""
     began = time.monotonic()
-    printed = start(size, what)
+    printed = start(size, program)
     took = time.monotonic() - began
-    if what == "MPI":
-        assert printed == f"{size.ranks} ranks\n", printed
-        return took
-    return took - _PAUSE_S
+    expected = program.lines + program.lines_each * size.ranks
+    assert printed.count("\n") == expected, printed
+    return took - program.uncounted_s
 
 
-def measure(starts: Mapping[str, Start], size: Size, what: str, times: int) -> dict[str, float]:
+def measure(starts: Mapping[str, Start], size: Size, program: Program) -> dict[str, float]:
     """The median of each way; they take turns."""
-    each = [{way: seconds(start, size, what) for way, start in starts.items()} for _ in range(times)]
+    each = [{way: seconds(start, size, program) for way, start in starts.items()} for _ in range(TIMES)]
     return {way: statistics.median(one[way] for one in each) for way in starts}
 
 
@@ -89,22 +112,23 @@ def both(places: int, each: int) -> Iterator[dict[str, Start]]:
     ):
         job.start(0, "sleep", "infinity")
         yield {
-            "srun": lambda size, what: over_slurmds(cluster, size, what),
-            "mpirun": lambda size, what: over_pods(job, size, what),
+            "srun": lambda size, program: over_slurmds(cluster, size, program),
+            "mpirun": lambda size, program: over_pods(job, size, program),
         }
 
 
-def table(sizes: tuple[Size, ...], times: int) -> Iterator[str]:
+def table(sizes: tuple[Size, ...]) -> Iterator[str]:
     """Yields a line for each size and program."""
-    yield "| ranks | on | each rank | srun over slurmds | mpirun over Pods | ratio |"
+    yield "| ranks | nodes or Pods | each rank | srun | mpirun | ratio |"
     yield "|---:|---:|---|---:|---:|---:|"
     with both(max(size.places for size in sizes), max(size.each for size in sizes)) as starts:
         for size in sizes:
-            for what in PROGRAMS:
-                took = measure(starts, size, what, times)
-                ratio = took["mpirun"] / took["srun"]
-                figures = f"{took['srun']:.1f} s | {took['mpirun']:.1f} s | {ratio:.1f}"
-                yield f"| {size.ranks:,} | {size.places} | {what} | {figures} |"
+            for what, program in PROGRAMS.items():
+                if size.ranks <= program.most:
+                    took = measure(starts, size, program)
+                    figures = f"{took['srun']:.1f} s | {took['mpirun']:.1f} s"
+                    ratio = f"{took['mpirun'] / took['srun']:.1f}"
+                    yield f"| {size.ranks:,} | {size.places} | {what} | {figures} | {ratio} |"
 
 
 def main() -> None:
@@ -112,7 +136,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     sizes = QUICK if parser.parse_args().quick else SIZES
     sys.stdout.write(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}, Slurm {RELEASE}\n")
-    for line in table(sizes, TIMES):
+    for line in table(sizes):
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 

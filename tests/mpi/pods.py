@@ -1,5 +1,7 @@
-"""Pods of the Job of examples/23-mpi, as namespaces of this machine: each has a network, a host name, processes and
-files of its own, and the manifest's files and commands. What Kubernetes would add is a name for each (/etc/hosts here).
+"""Pods of the Job of examples/23-mpi, as namespaces of this machine.
+
+Each has a network, a host name, processes and files of its own, and the manifest's files and commands.
+Their names are in /etc/hosts here.
 """
 
 from __future__ import annotations
@@ -19,12 +21,16 @@ USER: Final = 1000
 _LONGEST_S: Final = 300
 _POD: Final = Path(__file__).with_name("pod.sh")
 _TIED: Final = ("setpriv", "--pdeathsig", "KILL")
-_SWITCH: Final = "ip link add pods type bridge && ip link set pods up && echo ready && exec sleep infinity"
+_SWITCH: Final = (
+    "ip link add pods type bridge && ip link set pods up && echo ready && exec sleep infinity"
+)
 _APART: Final = (
     *("unshare", "--mount", "--propagation", "private", "--net", "--uts", "--ipc"),
     *("--pid", "--fork", "--kill-child"),
 )
-_PASSWD: Final = "root:x:0:0::/root:/bin/sh\nmpiuser:x:{0}:{0}::/tmp:/bin/sh\nsshd:x:101:65534::/run:/bin/false\n"
+_PASSWD: Final = (
+    "root:x:0:0::/root:/bin/sh\nmpiuser:x:{0}:{0}::/tmp:/bin/sh\nsshd:x:101:65534::/run:/bin/false\n"
+)
 
 
 def manifests() -> dict[str, dict[str, Any]]:
@@ -66,7 +72,10 @@ class Pods:
         return pod
 
     def execute(self, index: int, *command: str) -> str:
-        """What a command prints that is run in a Pod, as by `kubectl exec`. Raises CalledProcessError."""
+        """What a command prints that is run in a Pod, as by `kubectl exec`.
+
+        Raises CalledProcessError, TimeoutExpired.
+        """
         (script,) = _children(self._running[index].pid)
         first, *_ = _children(script)
         enter = ["nsenter", "--target", str(first), "--mount", "--net", "--uts", "--ipc", "--pid"]
@@ -107,7 +116,10 @@ class Pods:
 
     def _connect(self, index: int, pid: int) -> None:
         """Gives a Pod its network."""
-        port, switch = f"pod-{index}", ("nsenter", "--target", str(self._switch.pid), "--net", "ip", "link")
+        port, switch = (
+            f"pod-{index}",
+            ("nsenter", "--target", str(self._switch.pid), "--net", "ip", "link"),
+        )
         _call(*switch, "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
         _call(*switch, "set", port, "master", "pods", "up")
         inside = ("nsenter", "--target", str(pid), "--net", "ip")

@@ -1,16 +1,18 @@
-"""The Job of examples/23-mpi on Pods that are namespaces of this machine: Debian's sshd and Open MPI, the manifest's
-scripts and configurations. tests/examples has the same Job on a cluster, where no container runs."""
+"""The Job of examples/23-mpi on Pods that are namespaces of this machine.
+
+They have Debian's sshd and Open MPI, and the manifest's script and configurations. tests/examples has
+the same Job on a cluster, where no container runs.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.mpi.pods import Pods, container, manifests, pods
-from tests.mpi.tree import PROGRAM, tree
+from tests.mpi.pods import Pods, container, pods
+from tests.mpi.tree import BARRIER, tree
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -29,6 +31,8 @@ def start_first(job: Pods, *program: str) -> subprocess.Popen[str]:
 
 
 def test_the_first_pod_starts_the_ranks_of_one_program_on_all_of_them(job: Pods) -> None:
-    first = start_first(job, "sh", "-c", f"hostname >&2; exec {PROGRAM}")
+    first = start_first(job, "sh", "-c", f"hostname; exec {BARRIER}")
     printed, _ = first.communicate(timeout=120)
-    assert (first.returncode, printed) == (0, f"{COUNT * RANKS_EACH} ranks\n")
+    assert first.returncode == 0
+    places = [f"mpi-{index}" for index in range(COUNT) for _ in range(RANKS_EACH)]
+    assert sorted(printed.splitlines()) == [f"{COUNT * RANKS_EACH} ranks", *places]
