@@ -39,7 +39,7 @@ def port_names(spec: ClusterSpec) -> list[str]:
     plane = ["etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kwok"]
     kubernetes = [*plane, *spec.scheduler_names, *spec.other_scheduler_names] if spec.kubernetes else []
     extender = [f"{name}-{listener}" for name in spec.extender_names for listener in EXTENDER_LISTENERS]
-    slurm = [] if spec.slurm_of else _slurm(spec)
+    slurm = _slurm(spec) if spec.own_slurm else []
     return [*kubernetes, *extender, *link_port_names(spec), *slurm, *(PORTS if spec.guest else ())]
 
 
@@ -66,7 +66,7 @@ def prepare_directory(layout: Layout, record: Record) -> None:
     record.save(layout)
     if record.spec.slurm_of:
         share_slurm(record.spec, record.ports, layout)
-    else:
+    elif record.spec.slurm:
         write_slurm_files(record.spec, record.ports, layout, Path(record.tree))
         write_clients(record.spec, layout)
     if record.spec.kubernetes:
@@ -97,7 +97,7 @@ class StartPlan:
 
 def start_plan(layout: Layout, record: Record) -> StartPlan:
     spec, ports, binaries = record.spec, record.ports, record.binaries
-    own = not spec.slurm_of
+    own = spec.own_slurm
     accounting = [[each] for each in accounting_components(spec, ports, layout)] if own else []
     daemons = slurm_components(spec, ports, layout) if own else []
     dynamic = dynamic_components(spec, ports, layout) if own else []
@@ -120,7 +120,7 @@ def _with_guest(plan: StartPlan, layout: Layout, record: Record) -> StartPlan:
     (control,) = plan.then
     booting = [*host, guest_component(spec, image, ports, layout)]
     slurmd = [] if spec.guest_in_pool else [guest_slurmd(spec, ports, layout)]
-    network = [gateway(ports, layout)] if spec.in_pods else []
+    network = [gateway(spec, ports, layout)] if spec.in_pods else []
     node = [guest_kubelet(ports, layout)]
     node += services_components(ports, layout) if spec.services else []  # kube-proxy waits for the Node
     agent = [] if spec.in_pods else [[node_agent(spec, ports, layout)]]

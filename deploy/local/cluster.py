@@ -61,7 +61,6 @@ class Cluster:
         """The administrator's."""
         self.extender_kubeconfig: Final = kubeconfig_of("slurm-extender", layout)
         """Of the user slurm-extender, who may do what the extender needs and nothing else."""
-        self.slurmrestd_url: Final = f"http://127.0.0.1:{record.ports['slurmrestd']}"
         self.slurmrestd_socket: Final = layout.slurmrestd_socket
         self.token_file: Final = layout.token_file
         """Holds a JWT for Slurm's root."""
@@ -141,8 +140,8 @@ class Cluster:
 
     @classmethod
     def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
-        """Slurm's tree and the Kubernetes binaries, made now if this machine has not got them; the
-        guest's disk, too, if there is to be a guest."""
+        """Slurm's tree ("." without a Slurm) and the Kubernetes binaries, made now if this machine
+        has not got them; the guest's disk, too, if there is to be a guest."""
         check_prerequisites(spec)
         # The guest's kubelet must not be newer than kube-apiserver.
         release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
@@ -155,7 +154,8 @@ class Cluster:
         def trial(tree: Path, accounting: bool) -> None:
             cls.try_slurm(tree, spec.release, accounting=accounting)
 
-        return slurm_tree(spec, trial, report), binaries
+        tree = slurm_tree(spec, trial, report) if spec.slurm else Path()
+        return tree, binaries
 
     @classmethod
     def try_slurm(cls, tree: Path, release: str, *, accounting: bool) -> None:
@@ -202,6 +202,10 @@ class Cluster:
             )
             for name in self.spec.extender_names
         }
+
+    @property
+    def slurmrestd_url(self) -> str:
+        return f"http://127.0.0.1:{self.ports['slurmrestd']}"
 
     @property
     def api_server_url(self) -> str:
@@ -333,7 +337,7 @@ class Cluster:
                     *slurm_binds(self.spec, Path(self._record.tree), self._layout),
                     *guest_binds(self.spec, self._layout),
                 ],
-                [Path("/proc"), *([] if self.spec.slurm_of else [self._layout.root / "proc"])],
+                [Path("/proc"), *([self._layout.root / "proc"] if self.spec.own_slurm else [])],
                 lease.filenos(),
                 self._owner,
             )

@@ -37,7 +37,13 @@ DNS_SERVICE: Final = "10.96.0.10"
 """The address of CoreDNS's Service, where there is one."""
 EXTENDER_LISTENERS: Final = ("scheduler", "admission", "hooks", "metrics", "health")
 # A guest finds this machine at 10.0.2.2, and its Pods find kube-apiserver at the Service's address.
-_SERVER_NAMES: Final = ("127.0.0.1", "localhost", "10.0.2.2", API_SERVICE)
+_SERVER_NAMES: Final = (
+    "127.0.0.1",
+    "localhost",
+    "10.0.2.2",
+    API_SERVICE,
+    "kubernetes.default.svc",  # as Pods know kube-apiserver
+)
 
 
 def write_kubernetes_files(
@@ -157,6 +163,7 @@ def _write_kubeconfig(path: Path, user: str, token: str, port: int, layout: Layo
 
 
 def _write_kubectl(layout: Layout, kubectl: Path) -> None:
+    layout.bin.mkdir(exist_ok=True)  # there may be no Slurm, which has programs there, too
     wrapper = layout.bin / "kubectl"
     wrapper.write_text(f"#!/bin/sh\nexec '{kubectl}' --kubeconfig '{layout.kubeconfig}' \"$@\"\n")
     wrapper.chmod(0o755)

@@ -95,7 +95,7 @@ def mint_token(layout: Layout, user: str, lifetime_s: int) -> str:
 
 def slurm_binds(spec: ClusterSpec, tree: Path, layout: Layout) -> list[Bind]:
     """The tree, read-only, with this cluster's own folders mounted over it."""
-    if spec.slurm_of:
+    if not spec.own_slurm:
         return []
     own = {
         "etc/slurm": layout.slurm / "etc",

@@ -137,6 +137,8 @@ class ClusterSpec:
     """The pools of slurmd Pods at first (docs/pools.md); blank: none, ever."""
     guest_in_pool: bool = False
     """The guest's slurmd runs in a Pod of a pool: no file of Slurm's has its node, and no other node."""
+    guest_memory_mb: int = 3072
+    """What the guest has; Slurm counts less of it, where its node is in slurm.conf."""
     guest_images: tuple[str, ...] = ()
     """The files (OCI archives) of the container images that the guest has from the start."""
     in_pods: bool = False
@@ -145,6 +147,8 @@ class ClusterSpec:
     none of the three by itself."""
     services: bool = False
     """Services have addresses and names in the guest, by kube-proxy and CoreDNS."""
+    slurm: bool = True
+    """There is a Slurm on the host. Without one Pods of the guest are Slurm, which the caller makes."""
     extender_argv: tuple[str, ...] = ()
     """What to start instead of the extender of this checkout (tests wrap it)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS
@@ -185,6 +189,8 @@ class ClusterSpec:
             raise SpecError("Pods are of the guest: give guest and own_scheduler, and extender=False")
         if self.services and not self.in_pods:
             raise SpecError("Services are for Pods of the guest: give in_pods")
+        if not (self.slurm or self.services):
+            raise SpecError("Slurm's Pods find each other by Services: give services")
         if self.extender and not self.kubernetes:
             raise SpecError("the extender needs Kubernetes: give extender=False as well")
         if unknown := set(self.kubernetes_nodes) - {*self.node_names, *self.external_names}:
@@ -195,6 +201,11 @@ class ClusterSpec:
             raise SpecError(
                 "a cluster without a Slurm of its own is for an extender: give extender=True"
             )
+
+    @property
+    def own_slurm(self) -> bool:
+        """Whether the cluster brings a Slurm up: it shares no other's, and has none in Pods."""
+        return self.slurm and not self.slurm_of
 
     @property
     def slurm_cpus(self) -> int:

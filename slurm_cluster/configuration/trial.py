@@ -43,7 +43,10 @@ OF_THE_PLACE: Final = (
     r"\w*persist_conn\w*: failed to open persistent connection to host:127\.0\.0\.1:.*",
 )
 """Errors that are not of the configuration: of the machine, of new state, of a slurmdbd that is away."""
-_WITHOUT_DATABASE: Final = (r".* can only be used with SlurmDBD.*",)
+_WITHOUT_DATABASE: Final = (
+    r".* can only be used with SlurmDBD.*",
+    r"Job accounting information gathered, but not stored",
+)
 """Errors of a trial that leaves out the slurmdbd of the configuration."""
 FROM_STATE: Final = ("assoc_mgr_state", "clustername", "last_tres")
 """Files of the running state that the trial gets a copy of: slurmdbd's QOS, accounts and TRES as

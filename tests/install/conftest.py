@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -15,11 +14,12 @@ from deploy.images.builder import Builder, Built, Choice
 from deploy.images.image import SCHEDULER, image
 from deploy.local.cluster import Cluster
 from deploy.local.helm_binary import helm
-from deploy.local.kubernetes_binaries import kubernetes_binaries
-from deploy.local.progress import Report, Stopwatch
-from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
+from deploy.local.progress import Report
+from deploy.local.spec import ClusterSpec
 from tests.end_to_end.actors import Actors
+from tests.install.images import kubernetes_version
 from tests.install.installation import Installation
+from tests.install.reporting import reporter
 from tests.node.boot import brought_up
 from tests.slurmd_pods.world import POWER_SAVING
 
@@ -41,15 +41,7 @@ class Images(NamedTuple):
 @pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Report:
     """Says what is going on: it takes minutes."""
-    return Stopwatch(partial(_say, request.config))
-
-
-def _say(config: pytest.Config, line: str) -> None:
-    terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
-    capture: Any = config.pluginmanager.get_plugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        terminal.write_line(line)
-        terminal.flush()
+    return reporter(request.config)
 
 
 @pytest.fixture(scope="session")
@@ -61,16 +53,8 @@ def images(report: Report) -> Images:
             [builder.built(each, before) for each in programs],
             [builder.built(each, now) for each in programs],
             builder.built(image("slurmd"), now),
-            builder.built(SCHEDULER, Choice(version=_kubernetes_version(report))),
+            builder.built(SCHEDULER, Choice(version=kubernetes_version(report))),
         )
-
-
-def _kubernetes_version(report: Report) -> str:
-    """The tag that the chart asks for: v1.37.2."""
-    binary = kubernetes_binaries(KUBERNETES_RELEASES[0], report)["kube-scheduler"]
-    return subprocess.run(
-        [binary, "--version"], capture_output=True, text=True, check=True
-    ).stdout.split()[-1]
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,19 +11,17 @@ import yaml
 from deploy.images.image import REGISTRY
 from deploy.local.chart import POOLS_NAMESPACE
 from deploy.local.cluster import Cluster
-from deploy.local.errors import ClusterError
 from deploy.local.guest.machine import HOST
 from deploy.local.guest.nodes import GPU, SLURMRESTD
 from deploy.local.guest.oci import PAUSE
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.spec import GUEST, GUEST_CPUS, GUEST_GPUS, GUEST_MEMORY_MB
-from tests.end_to_end.actors import Manifest, eventually
+from tests.end_to_end.actors import Manifest
+from tests.install.releases import WITHIN_S, Releases
 
 CHART: Final = CHECKOUT / "deploy" / "charts" / "slurm-extender"
 RELEASE: Final = "slurm-extender"
 NAMESPACE: Final = "slurm-extender"
-WITHIN_S: Final = 600.0
-"""For what takes a minute where nothing else runs: the guest is emulated."""
 _SLURM_TOKEN: Final = "slurm-token"
 _SLURMD_KEY: Final = "slurmd"
 _OF_NODE: Final = {"users": "/etc/passwd", "groups": "/etc/group", "homes": "/home"}
@@ -45,7 +40,9 @@ class Installation:
         self.cluster = cluster
         self._slurmd = slurmd
         self._guest = cluster.guest
-        self._helm = helm
+        releases = Releases(cluster, helm, NAMESPACE)
+        self.helm: Final = releases.helm
+        self.until: Final = releases.until
         self._bare = self.objects()
 
     # Before
@@ -76,21 +73,6 @@ class Installation:
     def test(self) -> str:
         """What `helm test` says."""
         return self.helm("test", RELEASE, "--logs")
-
-    def helm(self, *arguments: str) -> str:
-        """Runs helm in the release's namespace. Raises ClusterError, with what the Pods say."""
-        options = ("--namespace", NAMESPACE, "--timeout", f"{WITHIN_S:.0f}s")
-        waits = options if arguments[0] != "list" else options[:2]
-        done = subprocess.run(
-            [str(self._helm), *arguments, *waits, "--kubeconfig", str(self.cluster.kubeconfig)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            said = f"{done.stdout}\n{done.stderr}\n{self.story()}"
-            raise ClusterError(f"helm {arguments[0]} failed ({done.returncode}): {said}")
-        return done.stdout
 
     # What is seen
 
@@ -143,28 +125,6 @@ class Installation:
     def signal(self, name: str) -> None:
         """Sends a signal to the extender's process, from outside of its container."""
         self._guest.run(f"pkill -{name} -f 'slurm-extender [s]erve'")
-
-    def until(self, see: Callable[[], Any], what: str) -> Any:
-        """The first true answer; where there is none, what the Pods say is part of the error."""
-        try:
-            return eventually(see, what, WITHIN_S)
-        except AssertionError as late:
-            raise AssertionError(f"{late}\n{self.story()}") from None
-
-    def story(self) -> str:
-        """The Pods, their events and the ends of their logs."""
-        said = []
-        for ask in (
-            ("get", "pods", "-A", "-o", "wide"),
-            ("get", "events", "-A", "--sort-by=.lastTimestamp"),
-            ("logs", "-n", NAMESPACE, "-l", f"app.kubernetes.io/instance={RELEASE}", "--all-containers",
-             "--prefix", "--tail=25"),
-        ):  # fmt: skip
-            try:
-                said.append(self.cluster.kubectl(*ask).stdout[-6000:])
-            except ClusterError as error:
-                said.append(str(error))
-        return "\n".join(said)
 
     def _secret(self, name: str, namespace: str, *given: str) -> None:
         self.cluster.kubectl("create", "secret", "generic", name, "-n", namespace, *given)
@@ -232,15 +192,3 @@ class Installation:
 def _image(name: str) -> dict[str, str]:
     registry, _, folder = REGISTRY.partition("/")
     return {"registry": registry, "repository": f"{folder}/{name}"}
-
-
-def record(name: str, value: object) -> None:
-    """Writes a figure into build/deploy.json, beside those of other tests."""
-    path = CHECKOUT / "build" / "deploy.json"
-    told = json.loads(path.read_text()) if path.exists() else {}
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({**told, name: value}, indent=1, sort_keys=True) + "\n")
-
-
-def seconds_since(began: float) -> float:
-    return round(time.monotonic() - began, 1)

@@ -18,7 +18,9 @@ from deploy.local.guest.oci import BOX
 from deploy.local.spec import GUEST
 from tests.end_to_end.actors import PREFIX, Actors
 from tests.install.conftest import BEFORE, Images
-from tests.install.installation import WITHIN_S, Installation, record, seconds_since
+from tests.install.figures import record, seconds_since
+from tests.install.installation import Installation
+from tests.install.releases import WITHIN_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

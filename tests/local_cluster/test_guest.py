@@ -65,6 +65,8 @@ def test_a_cluster_without_a_guest_has_none_of_it() -> None:
         ({"guest_in_pool": True, "nodes": 0}, "give pools"),
         ({"in_pods": True, "own_scheduler": True}, "extender=False"),
         ({"in_pods": True, "extender": False}, "own_scheduler"),
+        ({"services": True}, "give in_pods"),
+        ({"slurm": False}, "give services"),
     ],
 )
 def test_a_guest_that_cannot_be_is_refused_with_what_to_choose(
@@ -192,3 +194,9 @@ def test_where_programs_are_pods_the_cluster_runs_none_of_them() -> None:
     assert (spec.extender_names, spec.scheduler_names) == ([], [])
     assert spec.other_scheduler_names == ["default-scheduler"]
     assert "gateway" in port_names(spec)
+
+
+def test_where_slurm_is_pods_the_host_has_none() -> None:
+    in_pods = {"guest": True, "in_pods": True, "own_scheduler": True, "services": True}
+    spec = ClusterSpec(nodes=0, extender=False, slurm=False, **in_pods)  # type: ignore[arg-type]
+    assert not any(name.startswith("slurm") for name in port_names(spec) if name != "slurmd-guest")

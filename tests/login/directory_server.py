@@ -19,7 +19,7 @@ from tests.login.client import KeyPair
 from tests.login.pod import eventually
 
 HOST = "ldap.example.com"
-"""Of 127.0.0.1. libldap takes localhost for this machine's own name."""
+"""Of 127.0.0.1, where it listens. libldap takes localhost for this machine's own name."""
 BASE = "dc=example,dc=com"
 PORTS = ("ldap", "ldaps")
 """What the server listens at."""
@@ -102,8 +102,10 @@ def one_of_each(name: str, uid: int, release: str, key: KeyPair) -> Person:
 class DirectoryServer:
     """slapd, and what it knows. It listens on 127.0.0.1, and its certificate is HOST's."""
 
-    def __init__(self, folder: Path, ports: Mapping[str, int], authority: trustme.CA) -> None:
-        """`folder` is empty. `ports` are of PORTS."""
+    def __init__(
+        self, folder: Path, ports: Mapping[str, int], authority: trustme.CA, *names: str
+    ) -> None:
+        """`folder` is empty. `ports` are of PORTS. `names` are more of its certificate's."""
         self.uri = f"ldap://{HOST}:{ports['ldap']}"
         """With StartTLS."""
         self.tls_uri = f"ldaps://{HOST}:{ports['ldaps']}"
@@ -115,7 +117,7 @@ class DirectoryServer:
         (folder / "key.schema").write_text(_KEY_SCHEMA)
         (folder / "slapd.conf").write_text(_CONFIGURATION)
         authority.cert_pem.write_to_path(folder / "ca.pem")
-        certificate = authority.issue_cert(HOST, common_name=HOST)
+        certificate = authority.issue_cert(HOST, *names, common_name=HOST)
         certificate.cert_chain_pems[0].write_to_path(folder / "server.pem")
         certificate.private_key_pem.write_to_path(folder / "server.key")
         self._run("/usr/sbin/slapadd", "-f", "/srv/slapd.conf", stdin=_ROOT)
@@ -181,9 +183,11 @@ class DirectoryServer:
 
 
 @contextmanager
-def serving(folder: Path, ports: Mapping[str, int], authority: trustme.CA) -> Iterator[DirectoryServer]:
+def serving(
+    folder: Path, ports: Mapping[str, int], authority: trustme.CA, *names: str
+) -> Iterator[DirectoryServer]:
     """A server, which ends with the block."""
-    server = DirectoryServer(folder, ports, authority)
+    server = DirectoryServer(folder, ports, authority, *names)
     server.start()
     try:
         yield server

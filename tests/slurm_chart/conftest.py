@@ -8,13 +8,21 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
+from deploy.local.progress import Report
 from deploy.local.spec import KUBERNETES_RELEASES
 from tests.cluster_fixture import cluster_of_release
+from tests.install.reporting import reporter
 from tests.slurm_chart.rendering import NAMESPACE
 
 KINDS = CHECKOUT / "tests/chart/prometheus_operator.yaml"
 NAMESPACES = (NAMESPACE, "slurm-extender", "slurm-nodes")
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+
+
+@pytest.fixture(scope="session")
+def report(request: pytest.FixtureRequest) -> Report:
+    """Says what is going on where it takes minutes."""
+    return reporter(request.config)
 
 
 @pytest.fixture(scope="session", params=KUBERNETES_RELEASES)

@@ -19,6 +19,7 @@ from slurm_cluster.configuration.configurer import Configurer, Places
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File, write
 from slurm_cluster.configure import print_plan
+from tests.slurm_chart.rendering import files, rendered
 from tests.slurm_cluster.slurm import on_path, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
@@ -180,6 +181,15 @@ def test_right_ones_of_many_kinds_are_right(
 ) -> None:
     assert before in BASE
     assert problems(tmp_path, BASE.replace(before, after, 1)) == []
+
+
+def test_what_the_chart_makes_is_right_before_slurmctld_has_any_state(
+    programs: Path, tmp_path: Path
+) -> None:
+    """With accounting, whose slurmdbd the trial of a first start leaves out."""
+    made = files(rendered({}))
+    conf = made.pop("slurm.conf").replace("slurmctld-0(slurmctld-0.slurm.svc)", socket.gethostname())
+    assert problems(tmp_path, conf, {name: text.encode() for name, text in made.items()}) == []
 
 
 def test_nothing_is_left_of_a_trial(

@@ -25,7 +25,6 @@ SAME_PORTS: Final = (
 """What listens in the guest on the port of that name, which is the same here and there."""
 PORTS: Final = (GUEST, *SAME_PORTS)
 
-_MEMORY_MB: Final = 3072
 _KERNEL_SAYS: Final = (
     "console=ttyS0",
     "quiet",
@@ -56,7 +55,7 @@ def guest_component(
     connection = Connection(ports[GUEST])
     return Component(
         name=GUEST,
-        argv=_qemu(spec.guest_cgroups, image, ports, layout),
+        argv=_qemu(spec, image, ports, layout),
         env={**PLAIN_ENVIRONMENT, "TMPDIR": str(layout.directory)},  # what the guest writes is there
         is_ready=connection.is_up,
         ready_within_s=_BOOTS_WITHIN_S,
@@ -64,17 +63,19 @@ def guest_component(
     )
 
 
-def _qemu(driver: str, image: GuestImage, ports: dict[str, int], layout: Layout) -> tuple[str, ...]:
+def _qemu(
+    spec: ClusterSpec, image: GuestImage, ports: dict[str, int], layout: Layout
+) -> tuple[str, ...]:
     inside = {ports[GUEST]: PORT, **{ports[name]: ports[name] for name in SAME_PORTS}}
     forwarded = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in inside.items())
-    said = " ".join((*_KERNEL_SAYS, f"init={_FIRST[driver]}"))
+    said = " ".join((*_KERNEL_SAYS, f"init={_FIRST[spec.guest_cgroups]}"))
     console = f"file,id=console,path={layout.log(GUEST)},append=on"
     return (
         "qemu-system-x86_64",
         *("-accel", "tcg,thread=multi,tb-size=512"),
         *("-cpu", "max"),
         *("-smp", f"{GUEST_CPUS},sockets=1,cores={GUEST_CPUS},threads=1"),
-        *("-m", str(_MEMORY_MB)),
+        *("-m", str(spec.guest_memory_mb)),
         *("-nodefaults", "-no-user-config", "-no-reboot"),
         *("-display", "none"),
         *("-chardev", console, "-serial", "chardev:console"),

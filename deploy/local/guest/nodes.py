@@ -35,6 +35,8 @@ GPU: Final = "example.com/gpu"
 """Their extended resource."""
 SLURMRESTD: Final = "10.96.0.2:6820"
 """Where Pods find slurmrestd, where the gateway runs."""
+PODS: Final = "10.88.0.0/24"
+"""The addresses of Pods."""
 _GATEWAY_CERTIFICATE: Final = "/etc/kubernetes/gateway.pem"
 _WITHOUT_NRI: Final = ("24.11",)
 """Debian's containerd beside that Slurm is 1.7."""
@@ -84,7 +86,7 @@ def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
     systemd = "true" if spec.guest_cgroups == "systemd" else "false"
     config = containerd / "containerd/config.toml"
     _write(config, "containerd.toml.j2", spec=spec, pause=PAUSE, systemd=systemd)
-    _write(containerd / "cni/net.d/10-ptp.conflist", "cni.json.j2")
+    _write(containerd / "cni/net.d/10-ptp.conflist", "cni.json.j2", pods=PODS)
     shown = [layout.kubernetes / f"kube-apiserver.{part}" for part in ("crt", "key")]
     certificate = layout.guest / "gateway" / _GATEWAY_CERTIFICATE.removeprefix("/")
     certificate.write_text("".join(part.read_text() for part in shown))
@@ -158,9 +160,10 @@ def node_agent(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Comp
     )
 
 
-def gateway(ports: dict[str, int], layout: Layout) -> Component:
+def gateway(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
     """The network between the host's control plane and Pods (inside/gateway.py)."""
-    services = {f"{API_SERVICE}:443": "kube-apiserver", SLURMRESTD: "slurmrestd"}
+    services = {f"{API_SERVICE}:443": "kube-apiserver"}
+    services |= {SLURMRESTD: "slurmrestd"} if spec.slurm else {}
     forwards = [f"{address}={HOST}:{ports[name]}" for address, name in services.items()]
     argv = ("python3", f"{OURS}/gateway.py", str(ports["gateway"]), _GATEWAY_CERTIFICATE, *forwards)
     return Component(

@@ -10,7 +10,7 @@ from deploy.local.components import Component
 from deploy.local.guest.connection import Connection
 from deploy.local.guest.image import OURS
 from deploy.local.guest.machine import ADDRESS, HOST
-from deploy.local.guest.nodes import guest_program, write_guest_kubeconfig
+from deploy.local.guest.nodes import PODS, guest_program, write_guest_kubeconfig
 from deploy.local.kubernetes_config import COREDNS_USER, DNS_SERVICE, PROXY_USER
 from deploy.local.layout import Layout
 from deploy.local.spec import GUEST
@@ -29,6 +29,16 @@ _COREFILE: Final = f""".:53 {{
     cache 5
 }}
 """
+# QEMU's network knows no addresses of Pods; among each other they see their own.
+_PROXY: Final = f"""nft -f - <<'RULES'
+table ip leaving {{
+    chain postrouting {{
+        type nat hook postrouting priority srcnat
+        ip saddr {PODS} oifname eth0 masquerade
+    }}
+}}
+RULES
+exec "$0" "$@\""""
 _ANSWERS: Final = "import urllib.request as r; r.urlopen('http://127.0.0.1:{port}{path}', timeout=5)"
 
 
@@ -44,11 +54,10 @@ def write_services_files(ports: dict[str, int], layout: Layout) -> None:
 def services_components(ports: dict[str, int], layout: Layout) -> list[Component]:
     """kube-proxy and CoreDNS."""
     proxy = (
-        f"{OURS}/kube-proxy",
+        *("bash", "-c", _PROXY, f"{OURS}/kube-proxy"),
         f"--kubeconfig={_FOLDER}/kube-proxy.kubeconfig",
         "--proxy-mode=nftables",
         f"--hostname-override={GUEST}",
-        "--masquerade-all",  # QEMU's network knows no addresses of Pods
         "--conntrack-max-per-core=0",
         f"--healthz-bind-address=127.0.0.1:{_PROXY_HEALTH}",
     )

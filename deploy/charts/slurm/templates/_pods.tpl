@@ -88,6 +88,7 @@ annotations:
   startupProbe:
     exec: {command: [test, -e, /run/slurm/conf/slurm.conf]}
     periodSeconds: 1
+    timeoutSeconds: 10
     failureThreshold: 300
   resources:
     requests: {cpu: 10m, memory: 32Mi}

@@ -1,0 +1,183 @@
+"""A whole Slurm and slurm-extender on an empty cluster, with real containers: from `helm install` to a
+Pod and a job that sacct shows side by side; and what becomes of both when parts of Slurm fail.
+
+Each test goes on where the one before it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import trustme
+
+from deploy.images.builder import Builder, Choice
+from deploy.images.image import IMAGES, SCHEDULER
+from deploy.local.cluster import Cluster
+from deploy.local.helm_binary import helm
+from deploy.local.ports import lease_ports
+from deploy.local.progress import Report
+from deploy.local.spec import ClusterSpec
+from tests.install.figures import record, seconds_since
+from tests.install.images import kubernetes_version
+from tests.login.client import key_pair
+from tests.login.directory_server import PORTS, Person, serving
+from tests.node.boot import brought_up
+from tests.slurm_chart.whole_slurm import DIRECTORY, TEAMS_USER, Directory, LoggedIn, WholeSlurm
+
+pytestmark = [pytest.mark.install, pytest.mark.timeout(1800)]
+_LIMIT_S = 900.0
+"""From nothing to both in sacct."""
+_KILLS = 5
+_OUTAGE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def carol(tmp_path_factory: pytest.TempPathFactory) -> LoggedIn:
+    """A user of the directory, who has a number that the page's policy knows."""
+    key = key_pair(tmp_path_factory.mktemp("keys"), "carol")
+    person = Person(name="carol", uid=TEAMS_USER, password="carol's own", key=key.public)
+    return LoggedIn(person, key)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory, carol: LoggedIn) -> Iterator[Directory]:
+    authority = trustme.CA()
+    lease = lease_ports(PORTS)
+    try:
+        folder = tmp_path_factory.mktemp("slapd")
+        with serving(folder, lease.ports, authority, DIRECTORY) as server:
+            server.add(carol.person)
+            yield Directory(lease.ports, authority)
+    finally:
+        lease.close()
+
+
+@pytest.fixture(scope="module")
+def whole(directory: Directory, report: Report) -> Iterator[WholeSlurm]:
+    """An empty cluster, with the images."""
+    with Builder(report) as builder:
+        images = [builder.built(each, Choice()) for each in IMAGES]
+        version = Choice(version=kubernetes_version(report))
+        images.append(builder.built(SCHEDULER, version))
+    spec = ClusterSpec(
+        nodes=0,
+        guest=True,
+        guest_in_pool=True,
+        guest_memory_mb=8192,
+        guest_images=tuple(str(each.archive) for each in images),
+        in_pods=True,
+        own_scheduler=True,
+        services=True,
+        slurm=False,
+        extender=False,
+    )
+    with TemporaryDirectory(prefix="install-") as folder:
+        up = partial(Cluster.up, spec, Path(folder), report=report)
+        with brought_up(up, report) as cluster:
+            made = WholeSlurm(cluster, helm(report), directory)
+            made.prepare()
+            yield made
+
+
+@pytest.fixture
+def at_ssh(whole: WholeSlurm, carol: LoggedIn, tmp_path: Path) -> Iterator[LoggedIn]:
+    """carol at her own machine, once there is something to log in to."""
+    with whole.ssh(tmp_path) as client:
+        yield carol.at(client)
+
+
+def test_from_an_empty_cluster_to_a_pod_and_a_job_in_sacct(
+    whole: WholeSlurm, carol: LoggedIn, tmp_path: Path, report: Report
+) -> None:
+    began = time.monotonic()
+    whole.install()
+    report(f"both charts are installed after {seconds_since(began)} s")
+    whole.until(
+        lambda: "idle" in whole.slurm("sinfo", "-hN", "-o", "%T"), "the slurmd Pod's node is idle"
+    )
+    report(f"there is a node after {seconds_since(began)} s")
+    whole.create("beside", "sleep 100000")
+    with whole.ssh(tmp_path) as client:
+        user = carol.at(client)
+        assert user.run("id -u").strip() == str(TEAMS_USER)
+        job = user.submit("sleep 20; echo from $SLURM_JOB_NODELIST", "--output=said")
+        whole.until(lambda: whole.phase("beside") == "Running", "the Pod runs")
+        report(f"the Pod runs after {seconds_since(began)} s")
+        whole.until(lambda: user.records().get(job) == "COMPLETED", "the job is done")
+        assert set(user.records().values()) == {"COMPLETED", "RUNNING"}
+        took = seconds_since(began)
+        assert user.run("cat said").strip() == "from guest"
+        by_password = client.by_password("carol", carol.person.password, "squeue -h -o %u,%T,%k")
+    assert by_password.stdout.startswith("carol,RUNNING,"), by_password
+    record("from_nothing_to_both_in_sacct_s", took, file="slurm_chart")
+    assert took < _LIMIT_S
+
+
+def test_the_charts_own_checks_pass(whole: WholeSlurm) -> None:
+    assert "PASS" in whole.helm("test", "slurm", "--logs")
+
+
+def test_a_slurmctld_that_is_killed_loses_no_job_and_no_pod(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
+    """Twice by kill -9 alone, which its kubelet mends later each time; then its Pod goes, too, as who
+    cannot wait has it."""
+    uid = whole.uid("beside")
+    long = at_ssh.submit("sleep 100000")
+    short = []
+    outages = []
+    for number in range(_KILLS):
+        short.append(at_ssh.submit("sleep 1"))
+        whole.guest.run("pkill -9 -x slurmctld")
+        began = time.monotonic()
+        if number >= 2:
+            whole.delete_slurmctld()
+        whole.until(lambda: "UP" in whole.slurm("scontrol", "ping"), "slurmctld is there again")
+        outages.append(seconds_since(began))
+    record("kubelet_kills_of_slurmctld", _KILLS, file="slurm_chart")
+    record("kubelet_slurmctld_away_s", outages, file="slurm_chart")
+    done = dict.fromkeys(short, "COMPLETED")
+    whole.until(lambda: done.items() <= at_ssh.records().items(), "all short jobs are done")
+    assert at_ssh.records()[long] == "RUNNING"
+    assert (whole.phase("beside"), whole.uid("beside")) == ("Running", uid)
+    at_ssh.run(f"scancel {long}")
+
+
+def test_a_wrong_configuration_is_told_and_never_reaches_slurmctld(whole: WholeSlurm) -> None:
+    whole.upgrade(config={"slurm": {"KillWait": 43, "SelectType": "select/none"}})
+    whole.until(lambda: "select/none" in whole.events("slurmctld-0"), "an Event says what is wrong")
+    assert "KillWait                = 40 sec" in whole.slurm("scontrol", "show", "config")
+    whole.upgrade(config={"slurm": {"KillWait": 44}})
+    whole.until(
+        lambda: "KillWait                = 44 sec" in whole.slurm("scontrol", "show", "config"),
+        "what is right arrives",
+    )
+
+
+def test_jobs_come_and_go_while_the_database_is_away(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
+    whole.scale("statefulset/mariadb", 0)
+    whole.until(lambda: not whole.is_there("mariadb-0"), "the database is away")
+    began = time.monotonic()
+    jobs = [at_ssh.submit("sleep 1") for _ in range(3)]
+    whole.until(lambda: not at_ssh.run("squeue -h --me -t PD,R -n wrap"), "the jobs are done")
+    time.sleep(max(0.0, _OUTAGE_S - (time.monotonic() - began)))
+    whole.scale("statefulset/mariadb", 1)
+    done = dict.fromkeys(jobs, "COMPLETED")
+    whole.until(lambda: done.items() <= at_ssh.records().items(), "sacct has all of them")
+
+
+def test_what_is_kept_is_there_after_an_uninstall(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
+    """State, database and keys: a new release goes on where the old one ended."""
+    jobs = at_ssh.records().keys()
+    whole.delete("beside")
+    whole.until(lambda: not whole.slurm("squeue", "-h"), "no job is left")
+    whole.helm("uninstall", "slurm-extender", "--wait")
+    whole.helm("uninstall", "slurm", "--wait")
+    whole.upgrade()
+    told = whole.until(lambda: whole.slurm("sacct", "-X", "-n", "-P", "-o", "JobID"), "sacct answers")
+    assert jobs <= set(told.split())
+    assert json.loads(whole.slurm("sacct", "-X", "--json"))["errors"] == []
