@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from tests.mpi.pods import Pods, pods
 from tests.mpi.tree import BARRIER, RELEASE, WORDS, WithMpi, tree
+from tests.slurmd_pods.launch import RANK
 
 
 class Size(NamedTuple):
@@ -40,6 +42,8 @@ class Program(NamedTuple):
     argv: tuple[str, ...]
     mpi: str
     """How srun is told of it: --mpi."""
+    argv_of_srun: tuple[str, ...] = ()
+    """Where it is another program that does the same."""
     lines_each: int = 0
     """How many lines a rank prints."""
     lines: int = 0
@@ -55,9 +59,10 @@ TIMES: Final = 3
 PROGRAMS: Final = {
     # mpirun of Open MPI 5.0.7 may wait for ever for ranks that end at once.
     "starts and ends": Program(("sleep", "0.5"), "none", uncounted_s=0.5),
-    "tells all others a word by PMIx": Program((WORDS,), "pmix", lines_each=1),
-    # Ranks that wait for each other by MPI keep all cores busy, which are two here.
-    "MPI_Init, MPI_Barrier, MPI_Finalize": Program((BARRIER,), "pmix", lines=1, most=80),
+    # slurmds by PMI2, which each release of Debian's has, and a shell's script; mpirun by PMIx.
+    "tells all others a word": Program((WORDS,), "pmi2", ("bash", "/tmp/rank.sh"), lines_each=1),
+    # Ranks that wait for each other by MPI keep cores busy: of more, two cores say nothing.
+    "MPI_Init, MPI_Barrier, MPI_Finalize": Program((BARRIER,), "pmix", lines=1, most=8),
 }
 _COMMON: Final = ("env", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp", "OMPI_MCA_mpi_yield_when_idle=1")
 """The way of messages that both have here: slurmds of one machine have one /dev/shm, where ranks of
@@ -70,8 +75,9 @@ Start = Callable[[Size, Program], str]
 
 def over_slurmds(cluster: Cluster, size: Size, program: Program) -> str:
     """By srun."""
-    given = (f"--ntasks={size.ranks}", f"--nodes={size.places}", f"--mpi={program.mpi}")
-    return cluster.run_slurm("srun", *given, *_COMMON, _LOOPBACK, *program.argv).stdout
+    places = (f"--nodes={size.places}", f"--ntasks-per-node={size.each}", f"--ntasks={size.ranks}")
+    given = (*places, f"--mpi={program.mpi}", *_COMMON, _LOOPBACK)
+    return cluster.run_slurm("srun", *given, *(program.argv_of_srun or program.argv)).stdout
 
 
 def over_pods(job: Pods, size: Size, program: Program) -> str:
@@ -110,6 +116,7 @@ def both(places: int, each: int) -> Iterator[dict[str, Start]]:
         WithMpi.up(spec, Path(directory) / "slurm") as cluster,
         pods(tree(), Path(directory) / "pods", places, each) as job,
     ):
+        shutil.copy(RANK, cluster.directory / "slurm" / "tmp")
         job.start(0, "sleep", "infinity")
         yield {
             "srun": lambda size, program: over_slurmds(cluster, size, program),
