@@ -11,6 +11,7 @@ NAME=${EXAMPLE#*-} # all objects of the example are called so, or begin so
 DEFAULT_PREFIX=sunk.coreweave.com/
 PREFIX=${PREFIX:-$DEFAULT_PREFIX}
 IMAGE=${IMAGE:-busybox}
+MPI_IMAGE=${MPI_IMAGE:-mpioperator/mpi-pi:openmpi}
 GPU=${GPU:-nvidia.com/gpu}
 SHARD=${SHARD:-example.com/shard}
 LOW=${LOW:-low}
@@ -217,6 +218,7 @@ adapted() {
         -e "s|account: lab|account: $ACCOUNT|" \
         -e "s|qos: normal|qos: $QOS|" \
         -e "s|image: busybox|image: $IMAGE|" \
+        -e "s|image: mpioperator/mpi-pi:openmpi|image: $MPI_IMAGE|" \
         -e "s|nvidia.com/gpu|$GPU|" \
         -e "s|example.com/shard|$SHARD|" \
         -e "s|$DEFAULT_PREFIX|$PREFIX|" "$1"

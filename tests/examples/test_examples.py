@@ -19,7 +19,9 @@ ENVIRONMENT = {
     "19-adoption": {"ADOPTS": "yes"},
 }
 """What a reader of these sets."""
-OF_KUBERNETES = {"05-refused-at-once", "11-an-init-container", "12-a-stateful-set", "13-a-cron-job"}
+OF_KUBERNETES = {
+    *("05-refused-at-once", "11-an-init-container", "12-a-stateful-set", "13-a-cron-job", "23-mpi"),
+}
 """One release of Slurm is enough for them."""
 AWAY = {"26.05": "extender", "24.11": "slurmrestd"}
 """What is away in the outage, by the release of Slurm."""

@@ -33,7 +33,7 @@ def template(found: dict[str, Any]) -> dict[str, Any] | None:
     """The Pod that an object is, or makes; None: neither."""
     if found["kind"] == "Pod":
         return found
-    spec = found["spec"]
+    spec = found.get("spec", {})
     spec = spec.get("jobTemplate", {}).get("spec", spec)
     return spec.get("template")  # type: ignore[no-any-return]
 

@@ -1,0 +1,208 @@
+"""What programs change at run time is no difference to Argo CD and Flux.
+
+Each such object of a chart is in the example's ignoreDifferences, all others are of no template, and a
+real kube-apiserver shows that nothing is undone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import trustme
+
+from deploy.local.chart import Manifest, Rendered, Values
+from deploy.local.cluster import Cluster
+from deploy.local.layout import CHECKOUT
+from kubernetes_client.rest import KubernetesRest
+from slurm_cluster.hand_out import writer
+from slurm_cluster.hand_out.places import Copy, Place
+from slurm_cluster.hand_out.writer import Wanted, hand_out
+from tests.chart.matrix import merged
+from tests.gitops.changes import Object, changed, handed_out, made_by_programs, plural
+from tests.gitops.examples import CHARTS, NAMESPACE, application, rendered, values
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+PAGE = (CHECKOUT / "docs/gitops.md").read_text()
+HOOKS: Values = {
+    "slurmExtender": {
+        "hooks": {"urls": ["http://slurm-extender-hooks:8000"], "tokenSecret": {"name": "hooks-token"}}
+    }
+}
+TREE: Values = {"topology": {"kind": "tree", "tiers": ["example.com/rack"]}}
+CERT_MANAGER: Values = {"webhooks": {"certificates": {"mode": "certManager"}}}
+OWN_CERTIFICATE: Values = {
+    "webhooks": {"certificates": {"mode": "secret", "secretName": "tls", "caBundle": "Y2E="}}
+}
+LARGEST: dict[str, Values] = {
+    "slurm": merged(values("slurm"), merged(HOOKS, TREE)),
+    "slurm-extender": values("slurm-extender"),
+}
+"""The examples' values, and those of which programs change more."""
+CA_BUNDLE = ".webhooks[]?.clientConfig.caBundle"
+
+
+def ignored(chart: str) -> list[Manifest]:
+    found: list[Manifest] = application(chart)["spec"]["ignoreDifferences"]
+    return found
+
+
+def ignored_objects(chart: str) -> set[Object]:
+    return {
+        Object(each.get("group", ""), plural(each["kind"]), each.get("namespace", ""), each["name"])
+        for each in ignored(chart)
+    }
+
+
+@pytest.mark.parametrize(
+    ("chart", "more"),
+    [
+        ("slurm", {}),
+        ("slurm", HOOKS),
+        ("slurm", TREE),
+        ("slurm-extender", {}),
+        ("slurm-extender", CERT_MANAGER),
+    ],
+)
+def test_what_a_program_changes_is_ignored_and_nothing_else(chart: str, more: Values) -> None:
+    objects = {Object.of(each) for each in changed(rendered(chart, merged(values(chart), more)))}
+    assert objects == ignored_objects(chart)
+
+
+def test_a_certificate_of_the_values_is_nobody_elses_to_change() -> None:
+    chart = rendered("slurm-extender", merged(values("slurm-extender"), OWN_CERTIFICATE))
+    assert changed(chart) == []
+
+
+def test_a_role_that_allows_more_would_be_noticed() -> None:
+    chart = rendered("slurm", values("slurm"))
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "patch"]}
+    wider = deepcopy(chart.find("Role", "slurmctld"))
+    wider["rules"].append(rule)
+    found = changed(Rendered([*chart.manifests, wider]))
+    assert Object("", "configmaps", NAMESPACE, "slurm-config") in {Object.of(each) for each in found}
+
+
+def test_of_the_secrets_the_keys_that_are_handed_out_are_ignored_and_no_others() -> None:
+    """Secret slurmd has a file of the values as well."""
+    pointers = {
+        (each["namespace"], each["name"], pointer.removeprefix("/data/"))
+        for each in ignored("slurm")
+        for pointer in each["jsonPointers"]
+    }
+    chart = rendered("slurm", LARGEST["slurm"])
+    assert pointers == handed_out(chart)
+    templates = {
+        (each["metadata"]["namespace"], each["metadata"]["name"], key)
+        for each in changed(chart)
+        for key in {**each.get("data", {}), **each.get("stringData", {})}
+    }
+    assert templates - pointers == templates
+
+
+def test_of_the_webhooks_the_authority_is_ignored() -> None:
+    assert [each["jqPathExpressions"] for each in ignored("slurm-extender")] == [[CA_BUNDLE]] * 2
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_the_page_names_what_programs_make_themselves(chart: str) -> None:
+    made = {each.name for each in made_by_programs(rendered(chart, LARGEST[chart]))}
+    assert made
+    assert [name for name in sorted(made) if f"`{name}`" not in PAGE] == []
+
+
+def test_the_page_names_each_object_that_programs_change() -> None:
+    for chart in CHARTS:
+        for each in ignored(chart):
+            assert re.search(rf"\| {each['kind']} `{each['name']}`", PAGE), each
+
+
+WAYS = {
+    "kubectl apply, as Argo CD": (),
+    "server-side apply, as Flux and Helm 4": (
+        *("--server-side", "--force-conflicts", "--field-manager=helm-controller"),
+    ),
+}
+
+
+def told(cluster: Cluster, verb: str, way: str, objects: list[Manifest]) -> str:
+    """What kubectl says. Of `diff` it fails with the differences."""
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    return cluster.kubectl(verb, *WAYS[way], "-f", "-", stdin=text).stdout
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_is_handed_out_is_no_difference_and_stays(
+    gitops_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    chart = rendered("slurm", LARGEST["slurm"])
+    secrets = changed(chart)
+    told(gitops_cluster, "apply", way, secrets)
+    monkeypatch.setattr(writer, "mint", lambda *_: "a.b.c")
+    await hand_all_out(gitops_cluster, chart)
+    before = {name: contents(gitops_cluster, *name) for name in map(names, secrets)}
+    assert before["slurm", "slurm-token"] == {"token": b"a.b.c"}
+    assert len(before["slurm-nodes", "slurmd"]) == 4
+    assert told(gitops_cluster, "diff", way, secrets) == ""
+    told(gitops_cluster, "apply", way, secrets)
+    assert {name: contents(gitops_cluster, *name) for name in before} == before
+    told(gitops_cluster, "delete", "kubectl apply, as Argo CD", secrets)
+
+
+async def hand_all_out(cluster: Cluster, chart: Rendered) -> None:
+    """Writes what the Job would, a file of this folder for each key."""
+    kubernetes = await KubernetesRest.connect(cluster.kubeconfig)
+    places = [Place(*each) for each in sorted(handed_out(chart))]
+    (token,) = (each for each in places if each.key == "token")
+    copies = [Copy(each, CHECKOUT / "LICENSE") for each in places if each != token]
+    try:
+        await hand_out(kubernetes, Wanted(token=token, lifespan_s=60, copies=copies))
+    finally:
+        await kubernetes.aclose()
+
+
+def names(manifest: Manifest) -> tuple[str, str]:
+    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+
+
+def contents(cluster: Cluster, namespace: str, name: str) -> dict[str, bytes]:
+    shown = cluster.kubectl("get", "secret", name, "-n", namespace, "-o", "json").stdout
+    data: dict[str, Any] = json.loads(shown)["data"]
+    return {key: b64decode(text) for key, text in data.items()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_authority_of_the_webhooks_is_no_difference_and_stays(
+    gitops_cluster: Cluster, way: str
+) -> None:
+    configurations = changed(rendered("slurm-extender", LARGEST["slurm-extender"]))
+    told(gitops_cluster, "apply", way, configurations)
+    kubernetes = await KubernetesRest.connect(gitops_cluster.kubeconfig)
+    try:
+        await kubernetes.trust("slurm-extender", trustme.CA().cert_pem.bytes())
+    finally:
+        await kubernetes.aclose()
+    before = bundles(gitops_cluster)
+    assert before
+    assert all(before)
+    assert told(gitops_cluster, "diff", way, configurations) == ""
+    told(gitops_cluster, "apply", way, configurations)
+    assert bundles(gitops_cluster) == before
+    told(gitops_cluster, "delete", "kubectl apply, as Argo CD", configurations)
+
+
+def bundles(cluster: Cluster) -> list[str]:
+    """The authority of each webhook of both configurations."""
+    kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    shown = cluster.kubectl("get", kinds, "-o", "json").stdout
+    return [
+        webhook["clientConfig"].get("caBundle", "")
+        for each in json.loads(shown)["items"]
+        if each["metadata"]["name"] == "slurm-extender"
+        for webhook in each["webhooks"]
+    ]

@@ -1,0 +1,57 @@
+"""Slurm with Open MPI and sshd, all of them Debian's, in one tree: both ways start the same program."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from deploy.local import debian, slurm_tree
+from deploy.local.cache import build_once, recipe_hash, trees_folder
+from deploy.local.cluster import Cluster
+from deploy.local.progress import Report, silent
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+
+RELEASE: Final = "24.11"
+"""Debian's Slurm whose slurmds speak PMIx, by which ranks of Open MPI find each other."""
+BARRIER: Final = "/usr/bin/barrier"
+"""A program of MPI."""
+WORDS: Final = "/usr/bin/words"
+"""A program of PMIx alone, which is what MPI's library begins and ends with."""
+_PACKAGES: Final = ("openmpi-bin", "openssh-client", "openssh-server")
+_BARRIER: Final = Path(__file__).with_name("barrier.c")
+_WORDS: Final = Path(__file__).parents[1] / "slurmd_pods/rank.c"
+
+
+def tree(report: Report = silent) -> Path:
+    """The folder; the first call on a machine downloads it, and builds both programs into it."""
+    recipes = [__file__, str(_BARRIER), str(_WORDS), debian.__file__, slurm_tree.__file__]
+    key = recipe_hash(*(Path(path).read_bytes() for path in recipes))
+    return build_once(
+        trees_folder() / f"slurm-{RELEASE}-{DEBIAN_SUITES[RELEASE]}-mpi-{key}", _build, report
+    )
+
+
+def _build(place: Path) -> None:
+    debian.unpack(DEBIAN_SUITES[RELEASE], [*slurm_tree._PACKAGES, *_PACKAGES], place)
+    slurm_tree._finish(place)
+    (place / "usr/bin/mpirun").symlink_to("mpirun.openmpi")  # one of Debian's alternatives
+    _compile(_BARRIER, place, BARRIER, "libmpi.so.40")
+    _compile(_WORDS, place, WORDS, "libpmix.so.2")
+
+
+def _compile(source: Path, place: Path, program: str, needs: str) -> None:
+    assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
+    (library,) = place.glob(f"usr/lib/*/{needs}")
+    command = ["cc", "-fPIE", "-o", f"{place}{program}", str(source), str(library)]
+    subprocess.run([*command, "-Wl,--allow-shlib-undefined"], check=True)
+
+
+class WithMpi(Cluster):
+    """A cluster whose slurmds have this tree."""
+
+    @classmethod
+    def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
+        assert spec.release == RELEASE
+        return tree(report), {}
