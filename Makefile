@@ -13,8 +13,8 @@ SLURM = stub
 # that a test starts takes 2 s longer.
 export PYTHONDONTWRITEBYTECODE =
 
-# They wait for clusters more than they compute, so that two cores do for three of them at a time.
-real_tests = failed=0; .venv/bin/pytest -m "real and not alone" $(1) -n 3 --dist loadgroup --durations 10 \
+# They wait for clusters more than they compute, so that two cores do for four of them at a time.
+real_tests = failed=0; .venv/bin/pytest -m "real and not alone" $(1) -n 4 --dist loadgroup --durations 10 \
 		|| failed=1; .venv/bin/pytest -m "real and alone" $(1) --durations 10 || failed=1; exit $$failed
 
 demo:
