@@ -2,15 +2,19 @@
 # make test-install, make test-slurm-chart, make test-pools, make test-gpu, make conformance, make bench,
 # make bench-quick, make bench-restart, make bench-scale, make load, make chaos.
 .PHONY: demo test test-oldest test-node test-install test-slurm-chart test-pools test-gpu conformance bench bench-quick
-.PHONY: bench-restart bench-scale performance-page load chaos check docs words protocols lock clean
+.PHONY: bench-restart bench-scale performance-page load chaos check looks prepared docs words protocols lock clean
 
 BENCH =
 DURATION = 1500
 SEED = 0
 SLURM = stub
 
-# They wait for clusters more than they compute, so that two cores do for three of them at a time.
-real_tests = failed=0; .venv/bin/pytest -m "real and not alone" $(1) -n 3 --dist loadgroup --durations 10 \
+# Where bytecode is not written, each of pytest's workers rewrites all tests again, and each program of ours
+# that a test starts takes 2 s longer.
+export PYTHONDONTWRITEBYTECODE =
+
+# They wait for clusters more than they compute, so that two cores do for four of them at a time.
+real_tests = failed=0; .venv/bin/pytest -m "real and not alone" $(1) -n 4 --dist loadgroup --durations 10 \
 		|| failed=1; .venv/bin/pytest -m "real and alone" $(1) --durations 10 || failed=1; exit $$failed
 
 demo:
@@ -18,15 +22,22 @@ demo:
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m deploy.local.demo
 
+# What computes on one core goes on beside what downloads and unpacks.
 test:
 	@./bootstrap --cluster
-	@./check
+	@$(MAKE) --no-print-directory --jobs 2 looks prepared
+	@./check tests
+	$(call real_tests,tests)
+
+looks:
+	@./check looks
+
+prepared:
 	@.venv/bin/python -m deploy.local prepare --monitoring
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --accounting
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
 	@.venv/bin/python -m deploy.images build login sssd
-	$(call real_tests,tests)
 
 # What needs a real kubelet and a real slurmd: a virtual machine is a Node, with the node agent of this checkout.
 test-node:

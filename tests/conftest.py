@@ -3,13 +3,14 @@
 import gc
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from deploy.local.spec import KUBERNETES_RELEASES
 from tests.cluster_fixture import shared_cluster, shared_cluster_if_needed
-from tests.side_by_side import group_of
+from tests.side_by_side import group_of, leaves_its_cluster
 
 __all__ = ["shared_cluster", "shared_cluster_if_needed"]
 
@@ -48,6 +49,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Func
     items[:] = [item for item in items if not is_apart(item, asked)]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Function | None) -> None:
+    """A worker's fixtures of the session go with their group; without workers a group may come again."""
+    if hasattr(item.config, "workerinput") and leaves_its_cluster(item, nextitem):
+        runner: Any = item.config.pluginmanager.get_plugin("runner")
+        runner.pytest_runtest_teardown(item, None)  # as after the last test of all
 
 
 def pytest_report_header() -> str:

@@ -1,7 +1,8 @@
 """Which tests go to one worker, where two run side by side (pytest-xdist's `--dist loadgroup`).
 
 Tests that share a cluster are one group, so that no cluster comes up twice; tests of one module are too.
-What is tested on both releases of Slurm is two groups, which wait at the same time.
+What is tested on both releases of Slurm is two groups, which wait at the same time. A worker that leaves
+a cluster's group ends the cluster: its programs cost CPU and memory for as long as they are there.
 """
 
 from typing import Final
@@ -18,10 +19,18 @@ _CLUSTERS: Final = (
 
 def group_of(item: pytest.Function) -> str:
     """The folder or file whose cluster the test uses, or its own file; and the release of Slurm."""
+    return f"{_home(item) or item.nodeid.partition('::')[0]} {_release(item)}".strip()
+
+
+def leaves_its_cluster(item: pytest.Function, following: pytest.Function | None) -> bool:
+    """Whether the worker is done with the cluster that a group shares."""
+    return bool(_home(item)) and following is not None and group_of(following) != group_of(item)
+
+
+def _home(item: pytest.Function) -> str:
+    """The folder or file whose cluster the test uses; "" where it uses none."""
     fixtures = item._fixtureinfo.name2fixturedefs
-    homes = [fixtures[name][-1].baseid for name in _CLUSTERS if name in fixtures]
-    home = homes[0] if homes else item.nodeid.partition("::")[0]
-    return f"{home} {_release(item)}".strip()
+    return next((fixtures[name][-1].baseid for name in _CLUSTERS if name in fixtures), "")
 
 
 def _release(item: pytest.Function) -> str:

@@ -1,6 +1,7 @@
 """Tests that share a cluster go to one worker, and what both releases are tested for goes to two."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,42 @@ def test_a_worker_has_the_whole_of_a_group(pytester: pytest.Pytester) -> None:
     seen = re.findall(r"\[(gw\d)\].* PASSED .*::test_([ab])", done.stdout.str())
     assert len(seen) == 40
     assert len(set(seen)) == 2
+
+
+LEAVES = """
+import pytest
+from tests.conftest import pytest_runtest_teardown
+from tests.side_by_side import group_of
+
+@pytest.fixture(scope="session")
+def told(request):
+    return request.config.rootpath / "told"
+
+@pytest.fixture(scope="session", params=["26.05", "24.11"])
+def cluster(request, told):
+    told.open("a").write(f"up {request.param}\\n")
+    yield
+    told.open("a").write(f"down {request.param}\\n")
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+"""
+USES = "def test_it(cluster, told):\n    told.open('a').write('used\\n')\n"
+COMES_AFTER = "def test_it(told):\n    told.open('a').write('after\\n')\n"
+
+
+def test_a_cluster_goes_with_its_group(pytester: pytest.Pytester) -> None:
+    """Not with the worker, which has other groups to go on with."""
+    pytester.makeini(f"{OPTIONS}pythonpath = {Path(__file__).parents[1]}\n")
+    pytester.makeconftest(LEAVES)
+    pytester.makepyfile(test_a=USES, test_b=USES, test_c=COMES_AFTER)
+    done = pytester.runpytest_subprocess("-n", "1", "--dist", "loadgroup")
+    done.assert_outcomes(passed=5)
+    told = (pytester.path / "told").read_text().split("\n")
+    both = [f"up {one},used,used,down {one}" for one in ("26.05", "24.11")]
+    assert ",".join(told) == ",".join([*both, "after", ""])
 
 
 def test_a_group_is_a_cluster(pytester: pytest.Pytester) -> None:

@@ -11,6 +11,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.layout import Layout
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.end_to_end import brief_extender
 from tests.end_to_end.actors import Actors
 from tests.end_to_end.state_loss import PARTITION, open_partition
 
@@ -59,6 +60,14 @@ def quiet(all_actors: Actors) -> Iterator[Actors]:
     if not all_actors.cluster.is_running("extender"):
         all_actors.cluster.start("extender")
     all_actors.clean_up()
+
+
+@pytest.fixture
+def brief(quiet: Actors) -> Iterator[Actors]:
+    """The actors of a cluster whose extender rests for less long."""
+    quiet.cluster.start("extender", argv=brief_extender.ARGV)
+    yield quiet
+    quiet.cluster.stop("extender")
 
 
 @pytest.hookimpl(wrapper=True)

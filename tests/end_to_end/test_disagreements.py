@@ -210,7 +210,8 @@ def selected_node(actors: Actors, claimed: str) -> str:
     return actors.cluster.kubectl("get", "pvc", claimed, "-o", f"jsonpath={template}").stdout
 
 
-def test_a_pod_that_every_node_refuses_waits_and_is_bound_when_one_is_left(actors: Actors) -> None:
+def test_a_pod_that_every_node_refuses_waits_and_is_bound_when_one_is_left(brief: Actors) -> None:
+    actors = brief
     names = [f"holder-{number}" for number in range(len(NODES))]
     for name in names:
         actors.create(name, labels={"group": "full"}, affinity=apart("full"))

@@ -20,7 +20,7 @@ from tests.end_to_end.state_loss import lose_all_state, waits_pinned
 
 pytestmark = pytest.mark.real
 
-GRACE = 6
+GRACE = 4
 KILL_WAIT = GRACE + 6  # a Pod may have no more grace than that
 SLOW = {"local.slurm-extender.io/stop-after": str(GRACE)}
 HANGS = "local.slurm-extender.io/hangs"

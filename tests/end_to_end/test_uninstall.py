@@ -20,7 +20,9 @@ pytestmark = pytest.mark.real
 
 def uninstall(actors: Actors, kubeconfig: Path, *options: str) -> subprocess.CompletedProcess[str]:
     account = {"SLURM_EXTENDER_KUBECONFIG": str(kubeconfig)}
-    environment = {**os.environ, **actors.cluster.extender_environment, **account}
+    # It waits for as long as the Lease lasts: long enough for the one that leads here to renew it.
+    brief = {"SLURM_EXTENDER_LEASE_DURATION_S": "3"}
+    environment = {**os.environ, **actors.cluster.extender_environment, **account, **brief}
     command = [sys.executable, "-m", "extender", "uninstall", *options]
     return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
 
@@ -42,7 +44,7 @@ def test_pods_run_on_and_neither_jobs_nor_gates_stay(actors: Actors, tmp_path: P
     for name in ("runs", "mapped"):
         actors.bound(name)
     eventually(lambda: actors.job_of("waits"), "a job for the Pod that waits")
-    refused = uninstall(actors, account, "--gates=lift", "--jobs=end", "--timeout=6")
+    refused = uninstall(actors, account, "--gates=lift", "--jobs=end", "--timeout=4")
     assert refused.returncode == 2
     assert "a replica renews the Lease kube-system/slurm-extender" in refused.stderr
     assert gates(actors, "waits") == [{"name": GATE}]

@@ -19,7 +19,14 @@ from deploy.local.kubernetes_config import scheduler_configuration
 from deploy.local.layout import Layout
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
 from tests.end_to_end.actors import Actors, eventually
-from tests.end_to_end.test_no_preemption import URGENT, fill, make_class, refused, staying
+from tests.end_to_end.test_no_preemption import (
+    GIVEN_BACK_SOON,
+    URGENT,
+    fill,
+    make_class,
+    refused,
+    staying,
+)
 
 pytestmark = pytest.mark.real
 
@@ -93,7 +100,7 @@ def test_an_eviction_for_a_pod_that_slurm_has_not_let_in_is_trouble(
     shown = tmp_path / "kube-scheduler.yaml"
     corrected(scheduler_configuration("kube-scheduler", Layout(cluster.directory)), shown)
     cluster.stop("extender")
-    cluster.start("extender", env={SETTING: str(shown)})
+    cluster.start("extender", env={SETTING: str(shown), **GIVEN_BACK_SOON})
     low = fill(actors)
     assert PART not in actors.ready()[1]["troubles"]
     actors.create("ours", cpu="4", annotations={"partition": "main"}, **URGENT)

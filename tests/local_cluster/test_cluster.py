@@ -296,7 +296,7 @@ def test_what_a_newcomer_creates_makes_pods(shared_cluster: Cluster) -> None:
         for kind in ("StatefulSet", "DaemonSet")
     }
     job = {"spec": {**spec, "restartPolicy": "Never"}, "metadata": {"labels": {"of": "CronJob"}}}
-    of_batch = {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": job}}}
+    of_batch = {"schedule": "@every 1s", "jobTemplate": {"spec": {"template": job}}}
     made = {**of_apps, "CronJob": of_batch}
 
     def owners() -> set[str]:

@@ -94,8 +94,9 @@ def test_devices_are_in_slurms_order(name: str, release: str, tmp_path: Path) ->
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 def test_a_configuration_that_slurmd_rejects_is_an_error(release: str, tmp_path: Path) -> None:
     conf = f"{_CONF}gpu:1"
-    printed = slurmd_prints(release, tmp_path, conf, gres="Name=gpu File=/dev/none\n")
-    with pytest.raises(WrongGres, match=r"slurmd said fatal: .*/dev/none"):
+    # A file that is missing would be rejected too, but only once slurmd has waited for it for 19 s.
+    printed = slurmd_prints(release, tmp_path, conf, gres="Name=gpu Count=2 File=/dev/d0\n")
+    with pytest.raises(WrongGres, match=r"slurmd said fatal: .*gpu.*count"):
         parse(printed)
 
 

@@ -146,12 +146,12 @@ def test_a_token_that_slurm_does_not_take(cluster: Cluster, tmp_path: Path) -> N
     file = tmp_path / "token"
     file.write_text(cluster.mint_token("root", -60))
     with extender_with(cluster, SLURM_TOKEN_FILE=str(file)):
-        status, steps = check(cluster, "--timeout", "15")
+        status, steps = check(cluster, "--timeout", "8")
     assert status == 1
     assert verdicts(steps) == ["PASS", "FAIL", "SKIPPED", "SKIPPED", "SKIPPED", "PASS"], steps
-    assert "not within 15 s" in steps["placeholder"]["found"]
+    assert "not within 8 s" in steps["placeholder"]["found"]
     assert "slurm-extender says" in steps["placeholder"]["found"]
-    status, steps = check(cluster, "--timeout", "10", SLURM_TOKEN_FILE=str(file))
+    status, steps = check(cluster, "--timeout", "5", SLURM_TOKEN_FILE=str(file))
     assert verdicts(steps)[:2] == ["PASS", "FAIL"]
     assert "expired" in steps["placeholder"]["found"]
 

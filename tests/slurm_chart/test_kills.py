@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,11 @@ class Pods:
             self._actors.create(name)
         for name in names:
             self._actors.bound(name)
-            eventually(lambda name=name: self.see(name)["status"].get("phase") == "Running", "it runs")
+            eventually(partial(self.is_running, name), "it runs")
             self.long[name] = self.see(name)
+
+    def is_running(self, name: str) -> bool:
+        return bool(self.see(name)["status"].get("phase") == "Running")
 
     def see(self, name: str) -> Manifest:
         """A Pod, which is there."""
