@@ -10,7 +10,10 @@ from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
 from deploy.local.spec import KUBERNETES_RELEASES
 from tests.cluster_fixture import cluster_of_release
+from tests.log_of_slurmctld import pytest_runtest_makereport
 from tests.slurm_chart.rendering import NAMESPACE
+
+__all__ = ["pytest_runtest_makereport", "release_cluster"]
 
 KINDS = CHECKOUT / "tests/chart/prometheus_operator.yaml"
 NAMESPACES = (NAMESPACE, "slurm-extender", "slurm-nodes")

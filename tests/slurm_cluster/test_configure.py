@@ -12,7 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,11 +110,20 @@ def bench(slurm: tuple[Cluster, Path], tmp_path: Path) -> Iterator[Bench]:
     cluster.run_slurm("scontrol", "reconfigure")
     wait_until(lambda: Controller(WITHIN_S).serves())
     yield bench
-    cluster.run_slurm("scancel", "--user=root")
-    with kubelet(cluster):
+    with kubelet(cluster):  # a test that failed may have left no slurmctld
         bench.want(conf)
         wait_until(lambda: bench.look().verdict is Verdict.CURRENT, 60.0)
+        wait_until(lambda: Controller(WITHIN_S).serves(), WITHIN_S)
+    cluster.run_slurm("scancel", "--user=root")
     wait_until(lambda: not cluster.run_slurm("squeue", "--noheader").stdout)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port that no other cluster gets while the test lasts, nor before its slurmctld has its own one
+    again."""
+    with closing(lease_ports(["one more"])) as lease:
+        yield lease.ports["one more"]
 
 
 @contextmanager
@@ -149,17 +158,15 @@ def test_what_a_reconfiguration_is_enough_for_arrives_and_jobs_run_on(bench: Ben
     assert bench.look().verdict is Verdict.CURRENT
 
 
-def test_another_port_takes_a_restart_and_jobs_run_on(bench: Bench) -> None:
+def test_another_port_takes_a_restart_and_jobs_run_on(port: int, bench: Bench) -> None:
     job, pid = bench.submit(), bench.cluster.pid("slurmctld")
     old = bench.cluster.ports["slurmctld"]
-    lease = lease_ports(["new"])
-    lease.close()
-    bench.want(bench.conf.replace(f"SlurmctldPort={old}", f"SlurmctldPort={lease.ports['new']}"))
+    bench.want(bench.conf.replace(f"SlurmctldPort={old}", f"SlurmctldPort={port}"))
     with kubelet(bench.cluster):
         outcome = bench.look()
     assert outcome.verdict is Verdict.APPLIED, outcome.words
     assert "a restart of slurmctld" in outcome.words
-    assert bench.shows("SlurmctldPort") == str(lease.ports["new"])
+    assert bench.shows("SlurmctldPort") == str(port)
     assert bench.state_of(job) == "RUNNING"
     assert bench.cluster.pid("slurmctld") != pid
 
@@ -277,10 +284,9 @@ def fetch(port: int, path: str) -> tuple[int, str]:
         return 0, ""
 
 
-def test_the_sidecar_tells_what_it_does_and_ends_with_its_pod(bench: Bench, tmp_path: Path) -> None:
-    lease = lease_ports(["sidecar"])
-    lease.close()
-    port = lease.ports["sidecar"]
+def test_the_sidecar_tells_what_it_does_and_ends_with_its_pod(
+    port: int, bench: Bench, tmp_path: Path
+) -> None:
     with (tmp_path / "log").open("w") as log:
         sidecar = subprocess.Popen(command(bench, f"--port={port}"), cwd=CHECKOUT, stderr=log)
     try:
