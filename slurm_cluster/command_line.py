@@ -98,9 +98,17 @@ def _print_plan(places: Places) -> int:
 
 
 @accounts.command("plan")
-def accounts_plan(file: _File, cluster: _Cluster = "", patience: _Patience = 300.0) -> None:
+def accounts_plan(
+    file: _File,
+    cluster: _Cluster = "",
+    patience: _Patience = 300.0,
+    exit_zero: Annotated[
+        bool, typer.Option("--exit-zero", help="Exit status 0 also where there is a difference.")
+    ] = False,
+) -> None:
     """Print what slurmdbd lacks of the file. It changes nothing."""
-    raise typer.Exit(accounts_command.plan(file, cluster, patience, print))
+    differs = accounts_command.Status.DONE if exit_zero else accounts_command.Status.DIFFERS
+    raise typer.Exit(accounts_command.plan(file, cluster, patience, print, differs))
 
 
 @accounts.command("apply")

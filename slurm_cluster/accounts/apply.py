@@ -1,8 +1,8 @@
 """`slurm-cluster accounts plan|apply FILE`: prints the diff, and makes it so.
 
-Exit status: 0 where slurmdbd has what the file wants, or has it now; 1 where `plan` finds a difference,
-or slurmdbd does not take what it is given; 2 where the file is wrong, of which nothing is applied then;
-3 where slurmdbd did not answer in time.
+Exit status: 0 where slurmdbd has what the file wants, or has it now; 1 where `plan` finds a difference
+(with `--exit-zero` that is 0), or slurmdbd does not take what it is given; 2 where the file is wrong, of
+which nothing is applied then; 3 where slurmdbd did not answer in time.
 """
 
 import time
@@ -36,9 +36,15 @@ class Status(IntEnum):
     AWAY = 3
 
 
-def plan(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
-    """Prints what `apply` would do."""
-    return _with_words(lambda: _plan(read(file), cluster, patience_s, say), say)
+def plan(
+    file: Path, cluster: str, patience_s: float, say: Say, differs: Status = Status.DIFFERS
+) -> Status:
+    """Prints what `apply` would do. `differs` is what it returns where that is anything."""
+
+    def act() -> Status:
+        return differs if _plan(read(file), cluster, patience_s, say) else Status.DONE
+
+    return _with_words(act, say)
 
 
 def apply(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
@@ -70,11 +76,12 @@ def _with_words(act: Callable[[], Status], say: Say) -> Status:
     return Status.WRONG
 
 
-def _plan(document: Document, cluster: str, patience_s: float, say: Say) -> Status:
+def _plan(document: Document, cluster: str, patience_s: float, say: Say) -> bool:
+    """Returns whether there is a difference."""
     _, todo = _difference(document, cluster, patience_s, say)
     for step in todo:
         _show(step, say)
-    return Status.DIFFERS if todo else Status.DONE
+    return bool(todo)
 
 
 def _apply(document: Document, cluster: str, patience_s: float, say: Say) -> Status:

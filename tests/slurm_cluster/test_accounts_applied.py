@@ -81,6 +81,11 @@ class Accounts:
         self._write(text)
         return plan(self._file, "", 0.0, self.said.append)
 
+    def plan_for_chart(self, text: str) -> Status:
+        """As its Job does, whose next container is to run."""
+        self._write(text)
+        return plan(self._file, "", 0.0, self.said.append, Status.DONE)
+
     def apply(self, text: str, patience_s: float = 0.0) -> Status:
         self._write(text)
         return apply(self._file, "", patience_s, self.said.append)
@@ -102,6 +107,8 @@ def test_what_the_plan_shows_is_what_apply_does_and_then_there_is_nothing_to_do(
 ) -> None:
     assert accounts.plan(FILE) is Status.DIFFERS
     planned = list(accounts.said)
+    assert accounts.plan_for_chart(FILE) is Status.DONE
+    assert accounts.said == planned
     assert "+ qos high" in planned
     assert show(slurm, "qos", "format=name").split() == ["normal"]
     assert accounts.apply(FILE) is Status.DONE, accounts.said

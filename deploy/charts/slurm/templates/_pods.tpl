@@ -189,10 +189,13 @@ annotations:
 labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 3)) | nindent 2 }}
 {{- end -}}
 
-{{/* `slurm-cluster accounts plan` or `apply`: [root, which]. */}}
+{{/* `slurm-cluster accounts plan` or `apply`: [root, which, its options]. */}}
 {{- define "slurm.accountsContainer" -}}
 {{ include "slurm.container" (list (index . 0) (index . 1) "slurm-cluster") }}
   command: [slurm-cluster, accounts, {{ index . 1 }}, /etc/slurm-accounts/accounts.yaml]
+  {{- with slice . 2 }}
+  args: {{- toYaml . | nindent 2 }}
+  {{- end }}
   resources:
     requests: {cpu: 20m, memory: 64Mi}
     limits: {memory: 256Mi}
