@@ -1,0 +1,217 @@
+"""slurmctld as the chart's Pod has it, on a cluster of this machine: the chart's slurm.conf, as far as
+it is not about a place; its container's command; a kubelet that starts it again; and the sidecar
+`slurm-cluster configure`, which keeps its configuration on the volume of the state."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from deploy.local.layout import CHECKOUT, Layout
+from deploy.local.ports import lease_ports
+from slurm_cluster.configuration import folders
+from tests.end_to_end.actors import eventually
+from tests.slurm_chart.rendering import files, rendered
+from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
+
+STATE: Final = "/var/lib/slurm/state"
+"""StateSaveLocation there; in the chart's Pod it is OF_CHART."""
+OF_CHART: Final = "/var/spool/slurmctld/state"
+_OF_PLACE: Final = frozenset(
+    {
+        *(
+            "accountingstoragehost",
+            "accountingstorageport",
+            "accountingstoragetype",
+            "authaltparameters",
+        ),
+        *(
+            "clustername",
+            "jobacctgathertype",
+            "maxnodecount",
+            "partitionname",
+            "proctracktype",
+            "prolog",
+        ),
+        *("slurmctldhost", "slurmctldpidfile", "slurmctldport", "slurmdport", "slurmdspooldir"),
+        *("statesavelocation", "taskplugin"),
+    }
+)
+"""Keys by which the chart's slurm.conf says where something is, or what a container has: cgroups."""
+_OTHERS: Final = ("gres.conf", "cgroup.conf")
+_LOOK_S: Final = 0.1
+
+
+def parameters(release: str) -> tuple[str, ...]:
+    """The chart's default slurm.conf without what is about its place, for `ClusterSpec.slurm_conf`."""
+    conf = files(rendered({"slurmRelease": release}))["slurm.conf"]
+    settings = (line.partition("=") for line in conf.splitlines() if "=" in line)
+    return tuple(f"{key}={value}" for key, _, value in settings if key.strip().lower() not in _OF_PLACE)
+
+
+def command(cluster: Cluster) -> list[str]:
+    """The command of the chart's container slurmctld, in the cluster's tree."""
+    chart = rendered({"slurmRelease": cluster.spec.release})
+    containers = chart.find("StatefulSet", "slurmctld")["spec"]["template"]["spec"]["containers"]
+    (container,) = (each for each in containers if each["name"] == "slurmctld")
+    argv = [STATE if each == OF_CHART else each for each in container["command"]]
+    return ["chroot", str(Layout(cluster.directory).root), *argv]
+
+
+class Controller:
+    """slurmctld's Pod: its container, and its volume."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.volume = Layout(cluster.directory).slurm / "var"
+        self.state = self.volume / "state"
+        self.killed_at: list[float] = []
+        """When it was killed, by the clock on the wall."""
+        self.unserved_s: list[float] = []
+        """For how long nobody answered each time."""
+        self._command = command(cluster)
+        self._over = threading.Event()
+        self._away = threading.Event()
+
+    def start(self, *, wait: bool = True) -> None:
+        """Starts the container. Raises ClusterError where slurmctld ends instead of serving."""
+        path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        self.cluster.start("slurmctld", argv=self._command, env=path, wait=wait)
+
+    def restart(self) -> None:
+        """As the chart's from now on, with all of its state written down."""
+        self.cluster.stop("slurmctld", within_s=60)
+        self.start()
+
+    def kill(self) -> None:
+        """kill -9, and returns when it serves again: a kubelet has to start it."""
+        began = time.monotonic()
+        self.killed_at.append(time.time())
+        self._signal(signal.SIGKILL)
+        self.unserved_s.append(round(time.monotonic() - began, 2))
+
+    def end_in_order(self) -> None:
+        """As where its Pod is deleted, and the same otherwise."""
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self.cluster.pid("slurmctld")
+        os.kill(pid, number)
+        eventually(lambda: self._is_another(pid) and self.serves(), "slurmctld serves again", 60)
+
+    def serves(self) -> bool:
+        try:
+            return " is UP" in self.cluster.run_slurm("scontrol", "ping").stdout
+        except ClusterError:
+            return False
+
+    @contextmanager
+    def kubelet(self) -> Iterator[None]:
+        """Starts slurmctld again whenever it ends, but for CrashLoopBackOff: at once each time."""
+        thread = threading.Thread(target=self._start_again)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Its Pod is not there: what happens to its volume meanwhile nobody sees."""
+        self._away.set()
+        try:
+            self.cluster.kill("slurmctld")
+            yield
+        finally:
+            self._away.clear()
+
+    def lose_state(self) -> None:
+        """The volume is another one, and empty."""
+        for path in (self.state, *self.volume.glob("configuration-*")):
+            for entry in path.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    def said(self) -> str:
+        """slurmctld's log, of all its starts."""
+        return (self.cluster.logs / "slurmctld.log").read_text(errors="replace")
+
+    def _is_another(self, pid: int) -> bool:
+        known = self.cluster.status()["slurmctld"]
+        return known.returncode is None and known.pid != pid
+
+    def _start_again(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            if not self._away.is_set() and not self.cluster.is_running("slurmctld"):
+                self.start(wait=False)
+
+
+class Sidecar:
+    """`slurm-cluster configure` beside it."""
+
+    def __init__(self, controller: Controller, folder: Path, port: int) -> None:
+        self._controller, self._folder, self._port = controller, folder, port
+        self._etc = controller.volume.parent / "etc"
+        self._wanted = folder / "wanted"
+        self._log = folder / "configure.log"
+        conf = (self._etc / "slurm.conf").read_text()
+        self.conf = conf.replace("localhost(127", f"{socket.gethostname()}(127")
+        """slurm.conf, with the name by which a trial knows this host."""
+
+    @classmethod
+    @contextmanager
+    def beside(cls, controller: Controller, folder: Path) -> Iterator[Sidecar]:
+        """It runs until the block ends."""
+        cluster = controller.cluster
+        programs = folder / "programs"
+        put_slurmctld(programs, tree_of(cluster.spec.release), Layout(cluster.directory).slurm / "etc")
+        put_scontrol(programs, cluster)
+        with closing(lease_ports(["configure"])) as lease, on_path(programs, cluster.directory / "bin"):
+            made = cls(controller, folder, lease.ports["configure"])
+            made.want(made.conf)
+            process = made.start()
+            try:
+                yield made
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(30)
+
+    def want(self, conf: str) -> None:
+        """The ConfigMap has another slurm.conf."""
+        others = {name: folders.File((self._etc / name).read_bytes()) for name in _OTHERS}
+        folders.write(self._wanted, {**others, "slurm.conf": folders.File(conf.encode())})
+
+    def told(self) -> list[dict[str, Any]]:
+        """Its log."""
+        lines = self._log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def applied(self) -> list[str]:
+        """The words of each configuration that it has brought to slurmctld."""
+        told = [each for each in self.told() if each["event"] == "configuration"]
+        return [each["words"] for each in told if each["verdict"] == "Applied"]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Starts it: `beside` does."""
+        folder = self._controller.volume
+        command = [
+            *(sys.executable, "-m", "slurm_cluster", "configure"),
+            *(f"--wanted={self._wanted}", f"--running={self._etc}"),
+            f"--kept={folder / 'configuration-slurmctld-0'}",
+            *(f"--state={self._controller.state}", f"--port={self._port}"),
+        ]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, cwd=CHECKOUT, env={**os.environ}, stderr=log)

@@ -1,0 +1,95 @@
+"""slurmctld that was killed at a bad moment starts again without a person, and with its jobs: by
+deploy/charts/slurm/files/start-slurmctld."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from deploy.local.layout import Layout
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.end_to_end.actors import eventually
+from tests.slurm_chart.controller import Controller, parameters
+
+pytestmark = pytest.mark.real
+
+HOLDS_ON = {"26.05": "to recover"}
+"""What slurmctld of a release says where a file is missing, before it ends; others go on without."""
+
+WRITTEN = "written-down"
+
+
+@pytest.fixture(params=list(DEBIAN_SUITES))
+def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
+    release = str(request.param)
+    spec = ClusterSpec(
+        nodes=1,
+        kubernetes=False,
+        extender=False,
+        accounting=True,
+        release=release,
+        slurm_conf=parameters(release),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="start-slurmctld-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        yield Controller(cluster)
+
+
+def ends_or_starts(controller: Controller) -> None:
+    """slurmctld alone: 26.05 does not start."""
+    cluster = controller.cluster
+    alone = ["chroot", str(Layout(cluster.directory).root), "/usr/sbin/slurmctld", "-D"]
+    words = HOLDS_ON.get(cluster.spec.release)
+    if words:
+        with pytest.raises(ClusterError, match=words):
+            cluster.start("slurmctld", argv=alone)
+
+
+def test_in_the_first_minutes_of_a_cluster(controller: Controller) -> None:
+    """Some files are written every 5 minutes, and none of those is there yet."""
+    job = running(controller, "first")
+    controller.cluster.kill("slurmctld")
+    ends_or_starts(controller)
+    controller.start()
+    assert state_of(controller, job) == "RUNNING"
+
+
+def test_between_two_names_of_a_file(controller: Controller) -> None:
+    controller.restart()
+    job = running(controller, "between")
+    controller.cluster.kill("slurmctld")
+    for old in list(controller.state.glob("*.old")):
+        path = old.with_suffix("")
+        saved = path.with_name(f"{path.name}.new")
+        shutil.copy(path, saved)
+        shutil.chown(saved, path.stat().st_uid, path.stat().st_gid)
+        path.rename(old)
+    assert not (controller.state / "job_state").exists()
+    ends_or_starts(controller)
+    controller.start()
+    assert state_of(controller, job) == "RUNNING"
+    assert not list(controller.state.glob("*.new"))
+
+
+def running(controller: Controller, name: str) -> str:
+    """The id of a job that runs, which slurmctld has written down."""
+    submit = ("--parsable", f"--job-name={name}", "--mem=10", "--output=/dev/null", "--wrap=sleep 300")
+    job = controller.cluster.run_slurm("sbatch", *submit).stdout.strip()
+    eventually(lambda: state_of(controller, job) == "RUNNING", "it runs")
+    written = controller.state / "job_state"
+    controller.cluster.run_slurm("scontrol", "update", f"JobId={job}", f"Comment={WRITTEN}")
+    eventually(lambda: written.exists() and WRITTEN.encode() in written.read_bytes(), "it is written")
+    return job
+
+
+def state_of(controller: Controller, job: str) -> str:
+    asked = ("--noheader", f"--jobs={job}", "--format=%T")
+    return controller.cluster.run_slurm("squeue", *asked).stdout.strip()
