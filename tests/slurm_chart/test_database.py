@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,27 @@ def test_what_is_recorded_outlives_both_and_comes_back_of_a_dump(database: Datab
     database.start_slurmdbd()
     assert "before" in database.accounts()
     assert "after" not in database.accounts()
+
+
+def test_a_lost_volume_comes_back_of_a_dump_while_slurmctld_runs(database: Database) -> None:
+    """As the page says: the claim is deleted, the release upgraded, and the dump restored."""
+    database.start()
+    database.add("before")
+    database.backup.init("mariadb-backup")
+    database.add("after")
+    database.stop()
+    volume = database.mariadb.volume("data")
+    for entry in volume.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    database.start()  # as the upgrade does: on an empty volume
+    assert "before" not in database.accounts()
+    database.slurmdbd.kill("slurmdbd")
+    assert "restored" in database.backup.run("mariadb-backup", "database-restore", *_arguments(database))
+    database.start_slurmdbd()
+    assert "before" in database.accounts()
+    assert "after" not in database.accounts()
+    database.slurm.controllers[0].kill("slurmctld")
+    database.slurm.start()
 
 
 def test_as_many_dumps_are_kept_as_the_values_say(database: Database) -> None:

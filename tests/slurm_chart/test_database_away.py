@@ -1,0 +1,135 @@
+"""The database is away for a minute while jobs come and go: none of them waits for it. What slurmdbd
+was to be told meanwhile is in slurmctld's memory: told later, kept on the volume where slurmctld ends
+in an orderly way (dbd.messages), and gone where it is killed."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec
+from tests.end_to_end.actors import eventually, eventually_not
+from tests.slurm_chart.controller import Controller, parameters
+from tests.slurm_chart.figures import record
+from tests.slurm_chart.native_jobs import NativeJobs, Submitted, met_by
+
+AWAY_S = 60.0
+STANDS_STILL_S = 10.0
+"""So long no job begins, although there is room: slurmctld looks each second."""
+TOLD_WITHIN_S = 120.0
+
+
+@pytest.fixture
+def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
+    release = str(request.param)
+    spec = ClusterSpec(
+        nodes=2,
+        kubernetes=False,
+        extender=False,
+        accounting=True,
+        release=release,
+        slurm_conf=parameters(release),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="database-away-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        made = Controller(cluster)
+        made.restart()
+        yield made
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("controller", [DEFAULT_RELEASE], indirect=True)
+def test_slurmctld_is_killed_meanwhile(controller: Controller) -> None:
+    record("database_away_and_killed", killed_meanwhile(controller))
+
+
+@pytest.mark.install
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("controller", list(DEBIAN_SUITES), indirect=True)
+@pytest.mark.parametrize("component", ["mariadbd", "slurmdbd"])
+def test_sacct_has_all_of_it_afterwards(controller: Controller, component: str) -> None:
+    native = NativeJobs(controller.cluster, 0)
+    with controller.kubelet(), native.coming_and_going():
+        time.sleep(5)
+        with away(controller.cluster, component):
+            time.sleep(AWAY_S)
+        time.sleep(5)
+    assert native.longest_pause_s() < STANDS_STILL_S
+    eventually_not(lambda: not_told(native), "sacct has all of it", TOLD_WITHIN_S)
+
+
+@pytest.mark.install
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("controller", ["24.11"], indirect=True)
+def test_slurmctld_of_an_older_release_is_killed_meanwhile(controller: Controller) -> None:
+    killed_meanwhile(controller)
+
+
+def killed_meanwhile(controller: Controller) -> dict[str, int]:
+    native = NativeJobs(controller.cluster, 0)
+    with controller.kubelet():
+        long = native.submit()
+        eventually(lambda: "RUNNING" in native.books()[long], "sacct has it")
+        with native.coming_and_going():
+            time.sleep(5)
+            with away(controller.cluster, "mariadbd"):
+                time.sleep(AWAY_S / 3)
+                controller.end_in_order()
+                ordered = time.time()
+                time.sleep(AWAY_S / 3)
+                controller.kill()
+                time.sleep(AWAY_S / 3)
+            time.sleep(5)
+        native.settle([long])
+    assert native.longest_pause_s() < STANDS_STILL_S
+
+    def told_wrong() -> list[str]:
+        return [job.name for job in not_told(native) if not lies_between(job, ordered, controller)]
+
+    eventually_not(told_wrong, "sacct has what ran after the kill", TOLD_WITHIN_S)
+    assert "RUNNING" in native.books()[long]
+    gone, books = not_told(native), native.books()
+    native.end_runaway_jobs()
+    unknown = [job.name for job in not_told(native)]
+    assert not [name for name in unknown if books[name]], "runaway jobs are ended"
+    return {
+        "jobs": len(native.submitted),
+        "jobs_without_end_in_sacct": len(gone) - len(unknown),
+        "jobs_unknown_to_sacct": len(unknown),
+    }
+
+
+@contextmanager
+def away(cluster: Cluster, component: str) -> Iterator[None]:
+    """slurmdbd is started again if it ends meanwhile, as a Deployment's."""
+    cluster.stop(component, within_s=60)
+    try:
+        yield
+    finally:
+        cluster.start(component, wait=False)
+        if not cluster.is_running("slurmdbd"):
+            cluster.start("slurmdbd", wait=False)
+
+
+def not_told(native: NativeJobs) -> list[Submitted]:
+    """Jobs that have ended, of which sacct does not have that."""
+    books = native.books()
+    over = [job for job in native.read() if any(run.ended for run in job.runs)]
+    return [job for job in over if "COMPLETED" not in books[job.name]]
+
+
+def lies_between(job: Submitted, ordered: float, controller: Controller) -> bool:
+    """Whether the job began or ended after slurmctld was ended in an orderly way, and before it was
+    killed: what it had to tell was in its memory alone."""
+    killed = controller.killed_at
+    times = [at for run in job.runs for at in (run.first, run.last)]
+    return met_by(killed, job) or any(ordered - 1.0 <= at <= killed[-1] for at in times)

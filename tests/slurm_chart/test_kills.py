@@ -1,0 +1,225 @@
+"""slurmctld of the chart is killed again and again (kill -9) while native jobs and Pods come, run and
+end: what runs goes on running, each job runs once, and sacct has them all.
+
+Nobody stops Slurm from forgetting what it did within FORGETS_S before: docs/slurm-chart.md says what
+becomes of such jobs, and these tests hold it to that.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec
+from tests.chaos.anomalies import anomalies
+from tests.chaos.history import read_jobs, read_pod
+from tests.end_to_end.actors import Actors, Manifest, eventually, eventually_not
+from tests.slurm_chart.controller import Controller, Sidecar, parameters
+from tests.slurm_chart.figures import record
+from tests.slurm_chart.native_jobs import (
+    FORGETS_S,
+    NativeJobs,
+    Submitted,
+    at_the_same_time,
+    forgotten,
+    met_by,
+)
+from wellknown.names import JOB_ID
+
+NODES, CPUS = 4, 16
+LONG, FEW, KILLS = 6, 4, 20
+PAUSE_S = (5.0, 9.0)
+"""Between two kills; a kubelet would make it longer (CrashLoopBackOff)."""
+RUNS_FOR = "local.slurm-extender.io/run-for"
+
+
+@pytest.fixture
+def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
+    release = str(request.param)
+    spec = ClusterSpec(
+        nodes=NODES,
+        cpus_per_node=CPUS,
+        accounting=True,
+        gate=True,
+        release=release,
+        slurm_conf=parameters(release),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="kills-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        made = Controller(cluster)
+        made.restart()
+        yield made
+
+
+class Pods:
+    """Long ones, and short ones that come and end by themselves."""
+
+    def __init__(self, actors: Actors) -> None:
+        self._actors = actors
+        self._over = threading.Event()
+        self.long: dict[str, Manifest] = {}
+        self.short: list[str] = []
+
+    def begin(self) -> None:
+        """The long ones run."""
+        names = [f"long-{number}" for number in range(LONG)]
+        for name in names:
+            self._actors.create(name)
+        for name in names:
+            self._actors.bound(name)
+            eventually(partial(self._runs, name), "it runs")
+            self.long[name] = self.see(name)
+
+    def _runs(self, name: str) -> bool:
+        return bool(self.see(name)["status"].get("phase") == "Running")
+
+    def see(self, name: str) -> Manifest:
+        """A Pod, which is there."""
+        seen = self._actors.see(name)
+        assert seen is not None, f"{name} is gone"
+        return seen
+
+    @contextmanager
+    def coming_and_going(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._come)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def phases(self) -> dict[str, str]:
+        """Those of the short ones."""
+        pods = self._actors.pods()
+        return {name: pods[self._actors.full(name)]["status"]["phase"] for name in self.short}
+
+    def _come(self) -> None:
+        while not self._over.wait(1.0):
+            name = f"short-{len(self.short)}"
+            self._actors.create(name, own_annotations={RUNS_FOR: "2"})
+            self.short.append(name)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("controller", [DEFAULT_RELEASE], indirect=True)
+def test_a_few_kills(controller: Controller, tmp_path: Path) -> None:
+    kill_under_load(controller, tmp_path, FEW)
+
+
+@pytest.mark.install
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("controller", list(DEBIAN_SUITES), indirect=True)
+def test_twenty_kills(controller: Controller, tmp_path: Path) -> None:
+    record(f"kills_{controller.cluster.spec.release}", kill_under_load(controller, tmp_path, KILLS))
+
+
+def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[str, object]:
+    """Returns the figures."""
+    actors, seed = Actors(controller.cluster), int(os.environ.get("KILLS_SEED", "0"))
+    pods, native = Pods(actors), NativeJobs(controller.cluster, seed)
+    pods.begin()
+    long = [native.submit() for _ in range(LONG)]
+    eventually(lambda: all(native.queue().get(name) == "RUNNING" for name in long), "they run")
+    time.sleep(FORGETS_S)  # until slurmctld has written them down
+    pauses = random.Random(seed)
+    with controller.kubelet(), Sidecar.beside(controller, folder) as sidecar:
+        with native.coming_and_going(), pods.coming_and_going():
+            for number in range(kills):
+                time.sleep(pauses.uniform(*PAUSE_S))
+                if number == kills // 2:
+                    sidecar.want(sidecar.conf.replace("KillWait=40", "KillWait=41"))
+                controller.kill()
+        eventually(sidecar.applied, "the configuration that came meanwhile", 60)
+        native.settle(long)
+        eventually(lambda: set(pods.phases().values()) == {"Succeeded"}, "short Pods have ended", 60)
+        found = judge(controller, native, long)
+        pods_ran_on(actors, pods)
+    actors.close()
+    assert "fatal:" not in controller.said()
+    return {
+        "kills": kills,
+        "unserved_s_max": max(controller.unserved_s),
+        "stood_still_s_max": round(native.longest_pause_s(), 1),
+        "long_jobs": LONG,
+        "long_pods": LONG,
+        "short_pods": len(pods.short),
+        **found,
+    }
+
+
+def judge(controller: Controller, native: NativeJobs, long: list[str]) -> dict[str, int]:
+    """Holds jobs to what the page says, and returns how many there were of each kind."""
+    jobs, killed = native.read(), controller.killed_at
+    assert [job.name for job in jobs if at_the_same_time(job)] == []
+    assert {native.queue().get(name) for name in long} == {"RUNNING"}
+    assert {len(job.runs) for job in jobs if job.name in long} == {1}
+    short = [job for job in jobs if job.name not in long]
+    lost = [job for job in short if not any(run.ended for run in job.runs)]
+    again = [job for job in short if len(job.runs) > 1]
+    stale = [job for job in short if job.name in native.stale()]
+    assert [job for job in lost if not forgotten(killed, job.at)] == [], killed
+    assert [job for job in (*again, *stale) if not met_by(killed, job)] == [], killed
+    kept = [job for job in short if job not in (*lost, *stale)]
+    open_ends = in_the_books(native, kept, long, killed)
+    return {
+        "short_jobs": len(short),
+        "jobs_lost": len(lost),
+        "jobs_run_again": len(again),
+        "jobs_stale": len(stale),
+        "jobs_without_end_in_sacct": open_ends,
+        "nodes_drained": native.drained,
+        "sbatch_gave_up": native.unanswered,
+    }
+
+
+def in_the_books(native: NativeJobs, kept: list[Submitted], long: list[str], killed: list[float]) -> int:
+    """Returns of how many jobs slurmdbd was not told that they ended, before a person sees to that."""
+
+    def wrong() -> list[Submitted]:
+        books = native.books()
+        return [job for job in kept if "COMPLETED" not in books[job.name]]
+
+    eventually_not(lambda: [job for job in wrong() if not met_by(killed, job)], "sacct has them", 60)
+    open_ends = wrong()
+    native.end_runaway_jobs()
+    eventually_not(wrong, "runaway jobs are ended", 60)
+    assert all("RUNNING" in native.books()[name] for name in long)
+    return len(open_ends)
+
+
+def pods_ran_on(actors: Actors, pods: Pods) -> None:
+    """On their Nodes, with their jobs, and nobody told them to go."""
+    for name, before in pods.long.items():
+        now = pods.see(name)
+        for field in ("uid", "deletionTimestamp"):
+            assert now["metadata"].get(field) == before["metadata"].get(field), name
+        assert now["metadata"]["annotations"][JOB_ID] == before["metadata"]["annotations"][JOB_ID]
+        assert now["spec"]["nodeName"] == before["spec"]["nodeName"]
+        assert now["status"]["phase"] == "Running"
+        assert "DisruptionTarget" not in {each["type"] for each in now["status"]["conditions"]}
+    eventually_not(lambda: differences(actors), "both systems agree", 60)
+
+
+def differences(actors: Actors) -> list[str]:
+    try:
+        shown = actors.cluster.run_slurm("scontrol", "-o", "show", "jobs").stdout
+    except ClusterError as failed:
+        return [str(failed)]
+    seen = [read_pod(manifest) for manifest in actors.pods().values()]
+    nodes = dict.fromkeys(actors.cluster.spec.node_names, CPUS)
+    return [each.words for each in anomalies(seen, read_jobs(shown), nodes)]

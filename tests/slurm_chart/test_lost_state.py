@@ -1,0 +1,73 @@
+"""The volume `slurmctld-state` is lost: what becomes of native jobs, of Pods, of ids and of sacct."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
+from tests.end_to_end.actors import Actors, eventually
+from tests.slurm_chart.controller import Controller, Sidecar, parameters
+from tests.slurm_chart.native_jobs import NativeJobs
+from wellknown.names import JOB_ID
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+JOBS = 3
+
+
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    release = DEFAULT_RELEASE
+    spec = ClusterSpec(nodes=2, accounting=True, gate=True, slurm_conf=parameters(release))
+    with (
+        tempfile.TemporaryDirectory(prefix="lost-state-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        made = Controller(cluster)
+        made.restart()
+        yield made
+
+
+def test_native_jobs_end_pods_run_on_and_ids_begin_anew(controller: Controller, tmp_path: Path) -> None:
+    actors, native = Actors(controller.cluster), NativeJobs(controller.cluster, 0)
+    actors.create("pod")
+    node = actors.bound("pod")
+    before = actors.see("pod")
+    assert before is not None
+    old = [native.submit() for _ in range(JOBS)]
+    eventually(lambda: native.queue() == dict.fromkeys(old, "RUNNING"), "they run")
+    eventually(lambda: native.books() == {name: {"RUNNING"} for name in old}, "sacct has them")
+    with Sidecar.beside(controller, tmp_path / "first") as sidecar:
+        eventually(sidecar.told, "the sidecar has begun")
+    with controller.away():
+        controller.lose_state()
+    with Sidecar.beside(controller, tmp_path / "second") as sidecar:
+        eventually(lambda: any("wanted" in words for words in sidecar.applied()), "it begins anew", 60)
+    controller.start()
+    eventually(lambda: ended(native), "their slurmds end the native jobs", 60)
+    assert native.queue() == {}
+    eventually(lambda: (job := actors.job_of("pod")) and job.state == "RUNNING", "the Pod's job", 60)
+    now, job = actors.see("pod"), actors.job_of("pod")
+    assert now is not None
+    assert job is not None
+    assert now["metadata"]["uid"] == before["metadata"]["uid"]
+    assert (job.id, job.node) == (int(before["metadata"]["annotations"][JOB_ID]), node)
+    new = native.submit(1)
+    assert native.submitted[new].id == "1"
+    eventually(lambda: "COMPLETED" in native.books()[new], "sacct has the new one", 60)
+    assert {frozenset(native.books()[name]) for name in old} == {frozenset({"RUNNING"})}
+    native.end_runaway_jobs()
+    assert {frozenset(native.books()[name]) for name in old} == {frozenset({"COMPLETED"})}
+    actors.close()
+
+
+def ended(native: NativeJobs) -> bool:
+    """Nobody has said for a while that it runs."""
+    last = max(run.last for job in native.read() for run in job.runs)
+    return time.time() - last > 3.0
