@@ -34,6 +34,8 @@ FORGETS_S: Final = 6.0
 """slurmctld writes its state every 5 s."""
 LAUNCHES_S: Final = 3.0
 """From Slurm's decision to a job's first word: Prolog runs before."""
+SILENT_S: Final = 15.0
+"""A job that has said nothing for so long does not run, however busy the machine is."""
 _FILE: Final = "said"
 _LONG_S: Final = 3600
 _EVERY_S: Final = 0.4
@@ -138,17 +140,23 @@ class NativeJobs:
         return found
 
     def stale(self) -> set[str]:
-        """Those that have ended, and run according to slurmctld: it forgot their ends."""
-        over = {job.name for job in self.read() if job.runs and job.runs[-1].ended}
+        """Those that run according to slurmctld, and do not: it forgot their ends."""
+        now = time.time()
+        over = {
+            job.name
+            for job in self.read()
+            if job.runs and (job.runs[-1].ended or now - job.runs[-1].last > SILENT_S)
+        }
         return {name for name, state in self.queue().items() if state == "RUNNING" and name in over}
 
     def settle(self, long: Collection[str]) -> None:
         """Waits until all but these jobs have ended."""
 
-        def live() -> set[str]:
+        def live() -> dict[str, str]:
             self._resume()
             self._hurry()
-            return self.queue().keys() - set(long) - self.stale()
+            apart = {*long, *self.stale()}
+            return {name: state for name, state in self.queue().items() if name not in apart}
 
         eventually_not(live, "short jobs have ended", 90)
 
