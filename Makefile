@@ -55,9 +55,12 @@ test-install:
 
 # The chart of a whole Slurm: parts of it without a kubelet, and all of it, with slurm-extender beside, in a virtual
 # machine. What is found is left in build/slurm_chart.json.
+# The chart of a whole Slurm with its images: what of it runs without a kubelet, and Services in a virtual machine; and
+# 20 kills of slurmctld under load. What is found is left in build/slurm_chart.json.
 test-slurm-chart:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --accounting
+	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
 	@.venv/bin/python -m deploy.local prepare --guest
 	.venv/bin/pytest -m install tests/slurm_chart --durations 10
 

@@ -100,9 +100,17 @@ class Controller:
         """kill -9, and returns when it serves again: a kubelet has to start it."""
         began = time.monotonic()
         self.killed_at.append(time.time())
-        self.cluster.stop("slurmctld", signal.SIGKILL, within_s=60)
-        eventually(self.serves, "slurmctld serves again", 60)
+        self._signal(signal.SIGKILL)
         self.unserved_s.append(round(time.monotonic() - began, 2))
+
+    def end_in_order(self) -> None:
+        """As where its Pod is deleted, and the same otherwise."""
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self.cluster.pid("slurmctld")
+        os.kill(pid, number)
+        eventually(lambda: self._is_another(pid) and self.serves(), "slurmctld serves again", 60)
 
     def serves(self) -> bool:
         try:
@@ -141,6 +149,10 @@ class Controller:
         """slurmctld's log, of all its starts."""
         return (self.cluster.logs / "slurmctld.log").read_text(errors="replace")
 
+    def _is_another(self, pid: int) -> bool:
+        known = self.cluster.status()["slurmctld"]
+        return known.returncode is None and known.pid != pid
+
     def _start_again(self) -> None:
         while not self._over.wait(_LOOK_S):
             if not self._away.is_set() and not self.cluster.is_running("slurmctld"):
@@ -170,7 +182,7 @@ class Sidecar:
         with closing(lease_ports(["configure"])) as lease, on_path(programs, cluster.directory / "bin"):
             made = cls(controller, folder, lease.ports["configure"])
             made.want(made.conf)
-            process = made._start()
+            process = made.start()
             try:
                 yield made
             finally:
@@ -192,7 +204,8 @@ class Sidecar:
         told = [each for each in self.told() if each["event"] == "configuration"]
         return [each["words"] for each in told if each["verdict"] == "Applied"]
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> subprocess.Popen[bytes]:
+        """Starts it: `beside` does."""
         folder = self._controller.volume
         command = [
             *(sys.executable, "-m", "slurm_cluster", "configure"),

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from deploy.local.cluster import Cluster
@@ -34,6 +35,8 @@ FORGETS_S: Final = 6.0
 """slurmctld writes its state every 5 s."""
 LAUNCHES_S: Final = 3.0
 """From Slurm's decision to a job's first word: Prolog runs before."""
+SILENT_S: Final = 15.0
+"""A job that has said nothing for so long does not run, however busy the machine is."""
 _FILE: Final = "said"
 _LONG_S: Final = 3600
 _EVERY_S: Final = 0.4
@@ -58,6 +61,16 @@ class Submitted:
     at: float
     """When it was said."""
     runs: list[Run] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last run came to its end."""
+        return bool(self.runs) and self.runs[-1].ended
+
+    @property
+    def last(self) -> float:
+        """When it said its last word."""
+        return self.runs[-1].last if self.runs else 0.0
 
 
 class NativeJobs:
@@ -138,17 +151,29 @@ class NativeJobs:
         return found
 
     def stale(self) -> set[str]:
-        """Those that have ended, and run according to slurmctld: it forgot their ends."""
-        over = {job.name for job in self.read() if job.runs and job.runs[-1].ended}
-        return {name for name, state in self.queue().items() if state == "RUNNING" and name in over}
+        """Those that run according to slurmctld, and do not: it forgot their ends, or never launched
+        them."""
+        silent = time.time() - SILENT_S
+        asked = ("--noheader", "--states=RUNNING", "--format=%j|%S")
+        lines = self._cluster.run_slurm("squeue", *asked).stdout.splitlines()
+        began = dict(line.split("|") for line in lines if line.startswith("native-"))
+        return {
+            job.name
+            for job in self.read()
+            if job.name in began
+            and (
+                job.ended or max(job.last, datetime.fromisoformat(began[job.name]).timestamp()) < silent
+            )
+        }
 
     def settle(self, long: Collection[str]) -> None:
         """Waits until all but these jobs have ended."""
 
-        def live() -> set[str]:
+        def live() -> dict[str, str]:
             self._resume()
             self._hurry()
-            return self.queue().keys() - set(long) - self.stale()
+            apart = {*long, *self.stale()}
+            return {name: state for name, state in self.queue().items() if name not in apart}
 
         eventually_not(live, "short jobs have ended", 90)
 
@@ -188,5 +213,5 @@ def forgotten(killed: Sequence[float], at: float) -> bool:
 
 
 def met_by(killed: Sequence[float], job: Submitted) -> bool:
-    """Whether slurmctld was killed when the job began or ended."""
-    return any(forgotten(killed, at) for run in job.runs for at in (run.first, run.last))
+    """Whether slurmctld was killed when the job began or ended, or so that it never began."""
+    return not job.runs or any(forgotten(killed, at) for run in job.runs for at in (run.first, run.last))

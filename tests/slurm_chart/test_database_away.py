@@ -83,7 +83,7 @@ def killed_meanwhile(controller: Controller) -> dict[str, int]:
             time.sleep(5)
             with away(controller.cluster, "mariadbd"):
                 time.sleep(AWAY_S / 3)
-                controller.cluster.stop("slurmctld", within_s=60)
+                controller.end_in_order()
                 ordered = time.time()
                 time.sleep(AWAY_S / 3)
                 controller.kill()

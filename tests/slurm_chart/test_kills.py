@@ -80,10 +80,10 @@ class Pods:
             self._actors.create(name)
         for name in names:
             self._actors.bound(name)
-            eventually(partial(self.is_running, name), "it runs")
+            eventually(partial(self._runs, name), "it runs")
             self.long[name] = self.see(name)
 
-    def is_running(self, name: str) -> bool:
+    def _runs(self, name: str) -> bool:
         return bool(self.see(name)["status"].get("phase") == "Running")
 
     def see(self, name: str) -> Manifest:
@@ -169,9 +169,9 @@ def judge(controller: Controller, native: NativeJobs, long: list[str]) -> dict[s
     assert {native.queue().get(name) for name in long} == {"RUNNING"}
     assert {len(job.runs) for job in jobs if job.name in long} == {1}
     short = [job for job in jobs if job.name not in long]
-    lost = [job for job in short if not any(run.ended for run in job.runs)]
     again = [job for job in short if len(job.runs) > 1]
     stale = [job for job in short if job.name in native.stale()]
+    lost = [job for job in short if not any(run.ended for run in job.runs) and job not in stale]
     assert [job for job in lost if not forgotten(killed, job.at)] == [], killed
     assert [job for job in (*again, *stale) if not met_by(killed, job)] == [], killed
     kept = [job for job in short if job not in (*lost, *stale)]
