@@ -580,7 +580,8 @@ def test_while_nobody_answers_a_node_with_an_ended_placeholder_is_not(
 def test_while_nobody_answers_at_all_nobody_is_let_through(slurmd: Slurmd, begun: str) -> None:
     slurmd.extenders(DOWN)
     slurmd.remembers(begun, status=1)
-    assert slurmd.run().returncode == 1
+    done = slurmd.run()
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
 
 
 @pytest.mark.parametrize("seconds_ago", [5, None])
