@@ -102,7 +102,8 @@ FROM scratch AS slurmrestd
 COPY --from=slurmrestd-files /image /
 ARG VERSION=
 LABEL org.opencontainers.image.title=slurmrestd org.opencontainers.image.version=$VERSION
-ENV PATH=/usr/sbin:/usr/bin SLURM_JWT=daemon
+# Container runtimes refuse unshare(2), and a container is apart already.
+ENV PATH=/usr/sbin:/usr/bin SLURM_JWT=daemon SLURMRESTD_SECURITY=disable_unshare_files,disable_unshare_sysv
 USER 64031:64031
 ENTRYPOINT ["slurmrestd"]
 CMD ["-a", "rest_auth/jwt", "0.0.0.0:6820"]
