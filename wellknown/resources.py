@@ -35,7 +35,7 @@ def parse_quantity(text: str | float) -> Decimal:
     if found is None:
         raise ValueError(f"{str(text)[:40]!r} is not a quantity")
     amount = _scaled(Decimal(found[1]), found[2] or "")
-    if amount > _LARGEST:
+    if abs(amount) > _LARGEST:
         raise ValueError(f"{str(text)[:40]!r} is too large a quantity")
     return amount
 

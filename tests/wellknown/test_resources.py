@@ -121,6 +121,14 @@ NOT_QUANTITIES = [
 NOT_QUANTITIES += ["0x10", "1\n", "1Gi\n", "\N{ARABIC-INDIC DIGIT THREE}"]
 
 
+@pytest.mark.parametrize(
+    "text", ["1e28", "-1e28", "-1.0000000000000002e28", "10000000000Gi", "-9223372036854775808.5"]
+)
+def test_what_is_beyond_64_bits_is_too_large_whatever_its_sign(text: str) -> None:
+    with pytest.raises(ValueError, match="is too large a quantity"):
+        parse_quantity(text)
+
+
 @pytest.mark.parametrize("text", NOT_QUANTITIES)
 def test_what_kubernetes_does_not_take_is_not_a_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
@@ -133,7 +141,7 @@ def test_any_text_is_a_quantity_or_a_value_error(text: str) -> None:
         amount = parse_quantity(text)
     except ValueError:
         return
-    assert amount <= KUBERNETES_LARGEST
+    assert abs(amount) <= KUBERNETES_LARGEST
 
 
 @pytest.mark.parametrize("text", ["1e30", "1e400", "1e999999", "1e9999999", "9" * 5000, "100Ei"])
