@@ -155,7 +155,8 @@ def test_a_slurmctld_that_is_killed_loses_no_job_and_no_pod(whole: WholeSlurm, a
 
 def test_a_wrong_configuration_is_told_and_never_reaches_slurmctld(whole: WholeSlurm) -> None:
     whole.upgrade(config={"slurm": {"KillWait": 43, "SelectType": "select/none"}})
-    whole.until(lambda: "select/none" in whole.events("slurmctld-0"), "an Event says what is wrong")
+    words = "MaxNodeCount only compatible with cons_tres"
+    whole.until(lambda: words in whole.events("slurmctld-0"), "an Event says what is wrong")
     assert "KillWait                = 40 sec" in whole.slurm("scontrol", "show", "config")
     whole.upgrade(config={"slurm": {"KillWait": 44}})
     whole.until(
