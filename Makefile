@@ -53,10 +53,8 @@ test-install:
 	@.venv/bin/python -m deploy.local prepare --guest
 	.venv/bin/pytest -m install tests/images tests/install --durations 10
 
-# The chart of a whole Slurm: parts of it without a kubelet, and all of it, with slurm-extender beside, in a virtual
-# machine. What is found is left in build/slurm_chart.json.
-# The chart of a whole Slurm with its images: what of it runs without a kubelet, and Services in a virtual machine; and
-# 20 kills of slurmctld under load. What is found is left in build/slurm_chart.json.
+# The chart of a whole Slurm: parts of it without a kubelet, 20 kills of slurmctld under load, and all of it, with
+# slurm-extender beside, in a virtual machine. What is found is left in build/slurm_chart.json.
 test-slurm-chart:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --accounting

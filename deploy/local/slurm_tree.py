@@ -7,7 +7,7 @@ build. So a tree is tried before it is kept; nothing that failed is.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -52,14 +52,23 @@ def slurm_tree(spec: ClusterSpec, trial: Trial, report: Report) -> Path:
     def build(place: Path) -> None:
         report(f"unpacking Slurm {release} from Debian {suite}, and trying it (about 15 s)")
         with heartbeat(report, lambda: "still unpacking Slurm"):
-            unpack(suite, [*_PACKAGES, *(database.PACKAGES if spec.accounting else ())], place)
-            _finish(place)
+            unpack_slurm(release, place, database.PACKAGES if spec.accounting else ())
             _try_daemons(release, place)
             trial(place, False)
             if spec.accounting:
                 _add_database(suite, place, trial, report)
 
     return build_once(tree_place(spec), build, report)
+
+
+def unpack_slurm(release: str, place: Path, more: Sequence[str] = ()) -> None:
+    """Unpacks this release, and more of Debian's packages, into a folder, and makes it a root that
+    clusters mount. Raises ClusterError."""
+    unpack(DEBIAN_SUITES[release], [*_PACKAGES, *more], place)
+    for folder in _MOUNT_POINTS:
+        (place / folder).mkdir(parents=True, exist_ok=True)
+    debian.finish(place)
+    (place / "etc/hosts").touch()  # a cluster's own is mounted over it
 
 
 def tree_place(spec: ClusterSpec) -> Path:
@@ -98,10 +107,3 @@ def _take_client_library(suite: str, tree: Path) -> None:
         unpack(suite, ["libmariadb3"], other)
         (library,) = other.glob("usr/lib/*/libmariadb.so.3")
         shutil.copy(library, tree / library.relative_to(other))
-
-
-def _finish(tree: Path) -> None:
-    for folder in _MOUNT_POINTS:
-        (tree / folder).mkdir(parents=True, exist_ok=True)
-    debian.finish(tree)
-    (tree / "etc/hosts").touch()  # a cluster's own is mounted over it

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,6 +18,7 @@ from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart.matrix import POOLS, UNINSTALL, merged, with_needed
 from tests.end_to_end.actors import eventually_not
+from tests.meanwhile import meanwhile
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # a cluster, and four calls of Helm
 
@@ -147,23 +147,16 @@ def test_pods_of_the_system_need_no_extender_whoever_labels_their_namespaces(
 @contextmanager
 def ended(cluster: Cluster, component: str, status: int) -> Iterator[None]:
     """kwok ends the Pods of a component as soon as they run, with this exit status."""
-    over = threading.Event()
     label = f"app.kubernetes.io/component={component}"
     local = "local.slurm-extender.io"
     ends = (f"{local}/run-for=0", f"{local}/exit-code={status}")
 
     def end() -> None:
-        while not over.wait(0.5):
-            with suppress(ClusterError):  # there is none yet
-                cluster.kubectl("annotate", "pods", "-n", NAMESPACE, "-l", label, *ends, "--overwrite")
+        with suppress(ClusterError):  # there is none yet
+            cluster.kubectl("annotate", "pods", "-n", NAMESPACE, "-l", label, *ends, "--overwrite")
 
-    thread = threading.Thread(target=end)
-    thread.start()
-    try:
+    with meanwhile(end, 0.5):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_what_a_check_and_an_uninstall_need_goes_with_them(release_cluster: Cluster) -> None:

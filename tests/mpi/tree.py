@@ -34,8 +34,7 @@ def tree(report: Report = silent) -> Path:
 
 
 def _build(place: Path) -> None:
-    debian.unpack(DEBIAN_SUITES[RELEASE], [*slurm_tree._PACKAGES, *_PACKAGES], place)
-    slurm_tree._finish(place)
+    slurm_tree.unpack_slurm(RELEASE, place, _PACKAGES)
     (place / "usr/bin/mpirun").symlink_to("mpirun.openmpi")  # one of Debian's alternatives
     _compile(_BARRIER, place, BARRIER, "libmpi.so.40")
     _compile(_WORDS, place, WORDS, "libpmix.so.2")

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -22,8 +23,10 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.ports import lease_ports
+from deploy.local.spec import ClusterSpec
 from slurm_cluster.configuration import folders
 from tests.end_to_end.actors import eventually
+from tests.meanwhile import meanwhile
 from tests.slurm_chart.rendering import files, rendered
 from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
 
@@ -83,8 +86,21 @@ class Controller:
         self.unserved_s: list[float] = []
         """For how long nobody answered each time."""
         self._command = command(cluster)
-        self._over = threading.Event()
         self._away = threading.Event()
+
+    @classmethod
+    @contextmanager
+    def up(cls, release: str, **of_cluster: Any) -> Iterator[Controller]:
+        """Beside slurmdbd, in a cluster (ClusterSpec) with the chart's slurm.conf. It runs as
+        deploy/local has it, until `restart`."""
+        spec = ClusterSpec(
+            accounting=True, release=release, slurm_conf=parameters(release), **of_cluster
+        )
+        with (
+            tempfile.TemporaryDirectory(prefix="controller-") as directory,
+            Cluster.up(spec, Path(directory)) as cluster,
+        ):
+            yield cls(cluster)
 
     def start(self, *, wait: bool = True) -> None:
         """Starts the container. Raises ClusterError where slurmctld ends instead of serving."""
@@ -121,13 +137,8 @@ class Controller:
     @contextmanager
     def kubelet(self) -> Iterator[None]:
         """Starts slurmctld again whenever it ends, but for CrashLoopBackOff: at once each time."""
-        thread = threading.Thread(target=self._start_again)
-        thread.start()
-        try:
+        with meanwhile(self._start_again, _LOOK_S):
             yield
-        finally:
-            self._over.set()
-            thread.join()
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -154,9 +165,8 @@ class Controller:
         return known.returncode is None and known.pid != pid
 
     def _start_again(self) -> None:
-        while not self._over.wait(_LOOK_S):
-            if not self._away.is_set() and not self.cluster.is_running("slurmctld"):
-                self.start(wait=False)
+        if not self._away.is_set() and not self.cluster.is_running("slurmctld"):
+            self.start(wait=False)
 
 
 class Sidecar:

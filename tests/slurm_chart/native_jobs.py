@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Final
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from tests.end_to_end.actors import eventually_not
+from tests.meanwhile import meanwhile
 
 DRAINS: Final = frozenset({"Duplicate jobid", "Prolog error"})
 """Why nodes are drained after slurmctld was killed: it gave an id again to another job, and that job's
@@ -80,7 +80,6 @@ class NativeJobs:
         self._cluster = cluster
         self._random = random.Random(seed)
         self._numbers = itertools.count()
-        self._over = threading.Event()
         self._said = cluster.directory / "home/root" / _FILE
         self.submitted: dict[str, Submitted] = {}
         """By name."""
@@ -101,13 +100,8 @@ class NativeJobs:
     @contextmanager
     def coming_and_going(self) -> Iterator[None]:
         """Short ones are submitted while the block runs, and a person resumes nodes."""
-        thread = threading.Thread(target=self._come)
-        thread.start()
-        try:
+        with meanwhile(self._come, _EVERY_S):
             yield
-        finally:
-            self._over.set()
-            thread.join()
 
     def read(self) -> list[Submitted]:
         """All of them, with the times that they ran."""
@@ -194,12 +188,11 @@ class NativeJobs:
                 self.drained += 1
 
     def _come(self) -> None:
-        while not self._over.wait(_EVERY_S):
-            try:
-                self._resume()
-                self.submit(self._random.randint(1, 4))
-            except ClusterError:
-                self.unanswered += 1
+        try:
+            self._resume()
+            self.submit(self._random.randint(1, 4))
+        except ClusterError:
+            self.unanswered += 1
 
 
 def at_the_same_time(job: Submitted) -> bool:

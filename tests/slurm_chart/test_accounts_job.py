@@ -4,9 +4,8 @@ to look."""
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from deploy.charts.slurm_pages import CHART
 from deploy.local.chart import Values
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
+from tests.meanwhile import meanwhile
 from tests.slurm_chart.rendering import NAMESPACE, run_helm
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -45,23 +45,17 @@ _GET = ("get", "-n", NAMESPACE, "-o", "json")
 
 @contextmanager
 def hooks_end(cluster: Cluster) -> Iterator[None]:
-    over = threading.Event()
 
     def run_hooks() -> None:
-        while not over.wait(0.3):
-            pods = json.loads(cluster.kubectl(*_GET, "pods").stdout)["items"]
-            for pod in [each for each in pods if _is_of_a_hook(each)]:
-                status = json.dumps({"status": _end(pod)})
-                patch = ("patch", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "-p", status)
+        pods = json.loads(cluster.kubectl(*_GET, "pods").stdout)["items"]
+        for pod in [each for each in pods if _is_of_a_hook(each)]:
+            status = json.dumps({"status": _end(pod)})
+            patch = ("patch", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "-p", status)
+            with suppress(ClusterError):  # Helm has deleted it meanwhile
                 cluster.kubectl(*patch, "--subresource=status", "--type=merge")
 
-    thread = threading.Thread(target=run_hooks)
-    thread.start()
-    try:
+    with meanwhile(run_hooks, 0.3):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _is_of_a_hook(pod: dict[str, Any]) -> bool:

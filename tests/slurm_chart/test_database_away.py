@@ -4,18 +4,16 @@ in an orderly way (dbd.messages), and gone where it is killed."""
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE
 from tests.end_to_end.actors import eventually, eventually_not
-from tests.slurm_chart.controller import Controller, parameters
+from tests.slurm_chart.controller import Controller
 from tests.slurm_chart.figures import record
 from tests.slurm_chart.native_jobs import NativeJobs, Submitted, met_by
 
@@ -28,19 +26,7 @@ TOLD_WITHIN_S = 120.0
 @pytest.fixture
 def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
     release = str(request.param)
-    spec = ClusterSpec(
-        nodes=2,
-        kubernetes=False,
-        extender=False,
-        accounting=True,
-        release=release,
-        slurm_conf=parameters(release),
-    )
-    with (
-        tempfile.TemporaryDirectory(prefix="database-away-") as directory,
-        Cluster.up(spec, Path(directory)) as cluster,
-    ):
-        made = Controller(cluster)
+    with Controller.up(release, nodes=2, kubernetes=False, extender=False) as made:
         made.restart()
         yield made
 

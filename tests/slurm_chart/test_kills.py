@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE
 from tests.chaos.anomalies import anomalies
 from tests.chaos.history import read_jobs, read_pod
 from tests.end_to_end.actors import Actors, Manifest, eventually, eventually_not
-from tests.slurm_chart.controller import Controller, Sidecar, parameters
+from tests.meanwhile import meanwhile
+from tests.slurm_chart.controller import Controller, Sidecar
 from tests.slurm_chart.figures import record
 from tests.slurm_chart.native_jobs import (
     FORGETS_S,
@@ -47,19 +45,7 @@ RUNS_FOR = "local.slurm-extender.io/run-for"
 @pytest.fixture
 def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
     release = str(request.param)
-    spec = ClusterSpec(
-        nodes=NODES,
-        cpus_per_node=CPUS,
-        accounting=True,
-        gate=True,
-        release=release,
-        slurm_conf=parameters(release),
-    )
-    with (
-        tempfile.TemporaryDirectory(prefix="kills-") as directory,
-        Cluster.up(spec, Path(directory)) as cluster,
-    ):
-        made = Controller(cluster)
+    with Controller.up(release, nodes=NODES, cpus_per_node=CPUS, gate=True) as made:
         made.restart()
         yield made
 
@@ -69,7 +55,6 @@ class Pods:
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
-        self._over = threading.Event()
         self.long: dict[str, Manifest] = {}
         self.short: list[str] = []
 
@@ -94,13 +79,8 @@ class Pods:
 
     @contextmanager
     def coming_and_going(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._come)
-        thread.start()
-        try:
+        with meanwhile(self._come, 1.0):
             yield
-        finally:
-            self._over.set()
-            thread.join()
 
     def phases(self) -> dict[str, str]:
         """Those of the short ones."""
@@ -108,10 +88,9 @@ class Pods:
         return {name: pods[self._actors.full(name)]["status"]["phase"] for name in self.short}
 
     def _come(self) -> None:
-        while not self._over.wait(1.0):
-            name = f"short-{len(self.short)}"
-            self._actors.create(name, own_annotations={RUNS_FOR: "2"})
-            self.short.append(name)
+        name = f"short-{len(self.short)}"
+        self._actors.create(name, own_annotations={RUNS_FOR: "2"})
+        self.short.append(name)
 
 
 @pytest.mark.real

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from deploy.local.cluster import Cluster
-from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
+from deploy.local.spec import DEFAULT_RELEASE
 from tests.end_to_end.actors import Actors, eventually
-from tests.slurm_chart.controller import Controller, Sidecar, parameters
+from tests.slurm_chart.controller import Controller, Sidecar
 from tests.slurm_chart.native_jobs import NativeJobs
 from wellknown.names import JOB_ID
 
@@ -23,13 +21,7 @@ JOBS = 3
 
 @pytest.fixture
 def controller() -> Iterator[Controller]:
-    release = DEFAULT_RELEASE
-    spec = ClusterSpec(nodes=2, accounting=True, gate=True, slurm_conf=parameters(release))
-    with (
-        tempfile.TemporaryDirectory(prefix="lost-state-") as directory,
-        Cluster.up(spec, Path(directory)) as cluster,
-    ):
-        made = Controller(cluster)
+    with Controller.up(DEFAULT_RELEASE, nodes=2, gate=True) as made:
         made.restart()
         yield made
 

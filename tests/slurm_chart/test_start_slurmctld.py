@@ -4,18 +4,15 @@ deploy/charts/slurm/files/start-slurmctld."""
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.layout import Layout
-from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES
 from tests.end_to_end.actors import eventually
-from tests.slurm_chart.controller import Controller, parameters
+from tests.slurm_chart.controller import Controller
 
 pytestmark = pytest.mark.real
 
@@ -28,19 +25,8 @@ WRITTEN = "written-down"
 @pytest.fixture(params=list(DEBIAN_SUITES))
 def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
     release = str(request.param)
-    spec = ClusterSpec(
-        nodes=1,
-        kubernetes=False,
-        extender=False,
-        accounting=True,
-        release=release,
-        slurm_conf=parameters(release),
-    )
-    with (
-        tempfile.TemporaryDirectory(prefix="start-slurmctld-") as directory,
-        Cluster.up(spec, Path(directory)) as cluster,
-    ):
-        yield Controller(cluster)
+    with Controller.up(release, nodes=1, kubernetes=False, extender=False) as made:
+        yield made
 
 
 def ends_or_starts(controller: Controller) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cluster import Cluster
+from tests.meanwhile import meanwhile
 from tests.slurm_cluster.slurm import on_path, put_slurmctld
 
 HOST = "standby"
@@ -79,20 +79,15 @@ class Standby:
     @contextmanager
     def runs(self) -> Iterator[None]:
         """It runs, and is started again whenever it ends."""
-        over = threading.Event()
 
         def run() -> None:
-            while not over.wait(0.1):
-                if self._process is None or self._process.poll() is not None:
-                    self._start()
+            if self._process is None or self._process.poll() is not None:
+                self._start()
 
-        thread = threading.Thread(target=run)
-        thread.start()
         try:
-            yield
+            with meanwhile(run, 0.1):
+                yield
         finally:
-            over.set()
-            thread.join()
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -31,6 +30,7 @@ from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File
 from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key
 from tests.local_cluster.test_cluster import wait_until
+from tests.meanwhile import meanwhile
 from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
@@ -133,20 +133,13 @@ def port() -> Iterator[int]:
 @contextmanager
 def kubelet(cluster: Cluster) -> Iterator[None]:
     """Starts slurmctld again whenever it ends, as a container's."""
-    over = threading.Event()
 
     def run() -> None:
-        while not over.wait(0.1):
-            if not cluster.is_running("slurmctld"):
-                cluster.start("slurmctld", wait=False)
+        if not cluster.is_running("slurmctld"):
+            cluster.start("slurmctld", wait=False)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with meanwhile(run, 0.1):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_what_a_reconfiguration_is_enough_for_arrives_and_jobs_run_on(bench: Bench) -> None:
