@@ -60,6 +60,13 @@ async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         raise Unavailable(0, f"kube-apiserver broke off the watch: {error!r}") from error
 
 
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Ends a watch at once: TLS's last words may wait for kube-apiserver's longer than `aclose` does."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
+    response.close()
+
+
 class KubernetesRest:
     """`protocol.Kubernetes` of one kube-apiserver, over HTTPS."""
 
@@ -286,7 +293,7 @@ class KubernetesRest:
         try:
             yield _pieces(response)
         finally:
-            response.close()
+            _abort(response)
 
     # The two ways out
 

@@ -137,6 +137,8 @@ class Pool:
             connection.close()
         if closing:
             await asyncio.wait([each.ended for each in closing], timeout=_CLOSED_WITHIN_S)
+        for connection in closing:
+            connection.abort()
 
     async def _wait_for_others(self) -> None:
         try:
@@ -147,18 +149,19 @@ class Pool:
 
     async def _exchange(self, request: bytes) -> tuple[int, bytes]:
         connection, loop = self._kept() or await self._open(), asyncio.get_running_loop()
-        kept = False
         # Cheaper than asyncio.timeout, which has a task cancelled and not a reply given up.
         alarm = loop.call_later(self.timeout_s, connection.give_up, self.timeout_s)
         try:
             status, body = await connection.exchange(request)
-            kept = self._keeps(status)
-        finally:  # cancelled too: what is still to come must not answer another request
+        except BaseException:  # cancelled too: what is still to come must not answer another request
+            connection.abort()
+            raise
+        finally:
             alarm.cancel()
-            if kept:
-                self._idle.append((connection, loop.time()))
-            else:
-                connection.close()
+        if self._keeps(status):
+            self._idle.append((connection, loop.time()))
+        else:
+            connection.close()
         return status, body
 
     def _kept(self) -> "Connection | None":
@@ -183,6 +186,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
+        """None once nothing may be sent any more."""
+        self._socket: asyncio.Transport | None = None
+        """The same, until neither side says anything any more."""
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once neither side says anything any more: TLS has a last word, after `close`."""
@@ -213,10 +219,18 @@ class Connection(asyncio.Protocol):
         if transport is not None:
             transport.close()
 
+    def abort(self) -> None:
+        """Closes it without TLS's last words, which a server may leave out."""
+        self._transport = None
+        if self._socket is not None:
+            self._socket.abort()
+
     # What the event loop says
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no such class
+        self._transport = self._socket = cast(
+            "asyncio.Transport", transport
+        )  # uvloop's are of no such class
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:  # nobody asked: an error that is sent twice
@@ -229,7 +243,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport = self._socket = None
         if not self.ended.done():
             self.ended.set_result(None)
         self._fail(Lost(str(exc or "closed by the server")))

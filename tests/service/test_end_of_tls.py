@@ -1,0 +1,121 @@
+"""A server that never says TLS's last words is not waited for, and no socket is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import ssl
+import threading
+import warnings
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
+from kubernetes_client.access import Access
+from kubernetes_client.rest import KubernetesRest
+from service import http_pool
+from service.http_pool import Endpoint, Pool
+from tests.slurm_client.peer import reply
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+WATCH = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
+
+
+class Server:
+    """Answers one request on each connection, and reads and says nothing after it."""
+
+    def __init__(self, listens: socket.socket) -> None:
+        self.authority = trustme.CA()
+        self.port: int = listens.getsockname()[1]
+        self.says = b""
+        self.asked = threading.Event()
+        self._listens = listens
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.authority.issue_cert("127.0.0.1").configure_cert(self._tls)
+
+    def serve(self) -> None:
+        held: list[ssl.SSLSocket] = []
+        with suppress(OSError):  # it is closed as the test ends
+            while True:
+                held.append(self._tls.wrap_socket(self._listens.accept()[0], server_side=True))
+                held[-1].recv(4096)
+                held[-1].sendall(self.says)
+                self.asked.set()
+        for each in held:
+            each.close()
+
+    def trusted(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
+
+    def pool(self) -> Pool:
+        url = f"https://127.0.0.1:{self.port}"
+        return Pool(Endpoint.parse(url, self.trusted), 1, timeout_s=5.0, connect_s=5.0)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listens:
+        served = Server(listens)
+        thread = threading.Thread(target=served.serve)
+        thread.start()
+        yield served
+        listens.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def left_of(whole: Coroutine[None, None, None]) -> list[str]:
+    """What Python warns of once the event loop has ended."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(whole)
+        gc.collect()
+    return [str(each.message) for each in warned]
+
+
+def request(pool: Pool) -> bytes:
+    return pool.endpoint.request("GET", "/", {}, None)
+
+
+def test_a_call_that_is_cancelled(server: Server) -> None:
+    async def call() -> None:
+        pool = server.pool()
+        exchange = asyncio.create_task(pool.exchange(request(pool)))
+        await asyncio.to_thread(server.asked.wait, 10)
+        exchange.cancel()
+        await asyncio.wait([exchange])
+        await pool.aclose()
+
+    assert left_of(call()) == []
+
+
+def test_a_pool_that_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_pool, "_CLOSED_WITHIN_S", 0.05)
+    server.says = reply(200, b"fine")
+
+    async def call() -> None:
+        pool = server.pool()
+        assert (await pool.exchange(request(pool)))[1] == b"fine"
+        await pool.aclose()
+
+    assert left_of(call()) == []
+
+
+def test_a_watch_that_is_left(server: Server) -> None:
+    server.says = WATCH
+
+    async def headers() -> dict[str, str]:
+        return {}
+
+    async def call() -> None:
+        access = Access(f"https://127.0.0.1:{server.port}", server.trusted(), headers)
+        kubernetes = KubernetesRest(access)
+        async with kubernetes.watch("pods", None, "0", 10) as pieces:
+            assert await anext(pieces) == b"{}\n"
+        await kubernetes.aclose()
+
+    assert left_of(call()) == []
