@@ -176,13 +176,29 @@ def test_jobs_come_and_go_while_the_database_is_away(whole: WholeSlurm, at_ssh: 
     whole.until(lambda: done.items() <= at_ssh.records().items(), "sacct has all of them")
 
 
+def test_the_newest_dump_comes_back_by_the_pages_commands(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
+    before = at_ssh.records()
+    whole.dump()
+    after = at_ssh.submit("sleep 1")
+    whole.until(lambda: at_ssh.records().get(after) == "COMPLETED", "a job after the dump is done")
+    whole.follow("kubectl create job -n slurm restore")
+    whole.until(lambda: before.items() <= at_ssh.records().items(), "sacct has what was there")
+    assert after not in at_ssh.records()
+
+
+def test_keys_are_handed_out_by_the_pages_command(whole: WholeSlurm) -> None:
+    whole.follow("kubectl create job -n slurm hand-out-now")
+    whole.job_succeeds("hand-out-now")
+
+
 def test_what_is_kept_is_there_after_an_uninstall(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
     """State, database and keys: a new release goes on where the old one ended."""
     jobs = at_ssh.records().keys()
+    assert jobs
     whole.delete("beside")
     whole.until(lambda: not whole.slurm("squeue", "-h"), "no job is left")
     whole.helm("uninstall", "slurm-extender", "--wait")
     whole.helm("uninstall", "slurm", "--wait")
     whole.upgrade()
-    told = whole.until(lambda: whole.slurm("sacct", "-X", "-n", "-P", "-o", "JobID"), "sacct answers")
-    assert jobs <= set(told.split())
+    sacct = ("sacct", "--allusers", "-X", "--noheader", "--parsable2", "--format=JobID")
+    whole.until(lambda: jobs <= set(whole.slurm(*sacct).split()), "sacct has what was there")

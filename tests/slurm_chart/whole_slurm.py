@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from deploy.local.guest.oci import PAUSE
 from deploy.local.layout import CHECKOUT
 from deploy.local.ports import lease_ports
 from deploy.local.spec import GUEST
+from tests.documentation.commands import commands
+from tests.documentation.pages import blocks
 from tests.install.installation import CHART as EXTENDER_CHART
 from tests.install.releases import WITHIN_S, Releases
 from tests.login.client import Client, Done, KeyPair
@@ -131,6 +134,25 @@ class WholeSlurm:
                 yield Client(folder, port, self._host_key(folder))
             finally:
                 process.terminate()
+
+    def follow(self, words: str) -> None:
+        """Types the block of the page's commands that has these words."""
+        (block,) = (each for each in blocks(_PAGE) if words in each.text)
+        path = f"{self.cluster.directory / 'bin'}:{os.environ['PATH']}"
+        for each in commands(block):
+            subprocess.run(each.text, shell=True, check=True, env={**os.environ, "PATH": path})
+
+    def dump(self) -> None:
+        """Writes a dump of the database now."""
+        self._kubectl("create", "job", "-n", NAMESPACE, "dump", "--from=cronjob/mariadb-backup")
+        self.job_succeeds("dump")
+
+    def job_succeeds(self, name: str) -> None:
+        done = "jsonpath={.status.succeeded}"
+        self.until(
+            lambda: self._kubectl("get", "job", name, "-n", NAMESPACE, "-o", done) == "1",
+            f"the Job {name} succeeds",
+        )
 
     # What is seen
 
