@@ -263,6 +263,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {"accounts": {"qos": [{"name": "high", "flags": ["Fast"]}]}},
         "at '/accounts/qos/0/flags/0'",
     ),
+    "a claim for login that is nobody's": (
+        {"volumes": [{"name": "a", "mountPath": "/a", "size": "1Gi"}], "login": {"enabled": False}},
+        "volumes, a: login Pods alone have a claim of the chart's, and login.enabled is false",
+    ),
     "a volume of two kinds": (
         {"volumes": [{"name": "a", "mountPath": "/a", "size": "1Gi", "existingClaim": "b"}]},
         "at '/volumes/0': 'oneOf' failed",

@@ -84,6 +84,16 @@ def test_each_claim_has_a_pod_that_wants_it_at_once(case: str) -> None:
     assert {each["metadata"]["name"] for each in claims} <= wanted
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("StatefulSet", "slurmctld"), ("Deployment", "slurmrestd"), ("Deployment", "login")],
+)
+def test_what_may_have_replicas_is_spread_over_nodes(kind: str, name: str) -> None:
+    template = rendered(TREE).find(kind, name)["spec"]["template"]
+    (spread,) = template["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+
+
 def names(chart: Rendered) -> set[tuple[str, str, str]]:
     """Kind, namespace and name of each object."""
     found = ((each["kind"], each["metadata"]) for each in chart.manifests)

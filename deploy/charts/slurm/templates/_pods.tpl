@@ -47,6 +47,16 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
+{{/* A component's Pods on as many Nodes as there are: [root, component]. */}}
+{{- define "slurm.spread" -}}
+topologySpreadConstraints:
+- topologyKey: kubernetes.io/hostname
+  maxSkew: 1
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels: {{- include "slurm.selector" . | nindent 6 }}
+{{- end -}}
+
 {{/* Labels and annotations of a component's Pods: [root, component, its values, annotations]. */}}
 {{- define "slurm.podMetadata" -}}
 labels:
