@@ -55,12 +55,13 @@ test-install:
 
 # The chart of a whole Slurm: parts of it without a kubelet, 20 kills of slurmctld under load, and all of it, with
 # slurm-extender beside, in a virtual machine. What is found is left in build/slurm_chart.json.
+# TESTS=FILE::TEST does one of them.
 test-slurm-chart:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --accounting
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
 	@.venv/bin/python -m deploy.local prepare --guest
-	.venv/bin/pytest -m install tests/slurm_chart --durations 10
+	.venv/bin/pytest -m install $(or $(TESTS),tests/slurm_chart) --durations 10
 
 # Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. What is found is
 # left in build/pools.json. It needs 8 GB of memory and 40 minutes.

@@ -1,6 +1,7 @@
 """A tree of Slurm is kept only if Slurm works; what Debian changes is seen when a tree is unpacked."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -117,7 +118,11 @@ def test_each_run_of_ci_unpacks_trees_of_its_own(tmp_path: Path) -> None:
         script.chmod(0o755)
     path = f"{programs}:{os.environ['PATH']}"
     said = subprocess.run([run], env={"PATH": path}, capture_output=True, text=True, check=True).stdout
-    assert said == f"test CI=true {earlier.parent}\n"
+    first, second = said.splitlines()
+    assert first == f"test CI=true {earlier.parent}"
+    found = re.fullmatch(f"test-slurm-chart TESTS=(.+)::(.+) CI=true {earlier.parent}", second)
+    assert found
+    assert f"def {found[2]}(" in (CHECKOUT / found[1]).read_text()
     assert not earlier.exists()
 
 
