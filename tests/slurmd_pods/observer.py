@@ -31,8 +31,8 @@ class Observer:
     beyond: list[dict[str, str]] = field(default_factory=list)
     """At each look that saw too many nodes out of service: these, with sinfo's word for each."""
     most_out: int = 0
-    went: list[tuple[float, str]] = field(default_factory=list)
-    """When each node went out of service, by time.monotonic()."""
+    went: list[tuple[float, str, str]] = field(default_factory=list)
+    """When each node went out of service, by time.monotonic(), and sinfo's word for it."""
     came: list[tuple[float, str]] = field(default_factory=list)
     """When each was seen to take jobs, after it had not."""
     waited: int = 0
@@ -64,7 +64,7 @@ class Observer:
         self.came += [(began, node) for node in sorted(opened - (self.served - self._out))]
         self.served |= opened
         out = frozenset(self.served - opened)
-        self.went += [(began, node) for node in sorted(out - self._out)]
+        self.went += [(began, node, states.get(node, "unknown")) for node in sorted(out - self._out)]
         self.looks += 1
         self.most_out = max(self.most_out, len(out))
         if len(out) > self.limit:

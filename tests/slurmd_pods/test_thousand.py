@@ -165,8 +165,10 @@ def roll_out(world: World, image: str, figures: dict[str, float | None], names: 
         eventually(lambda: set(runs(world).values()) == {image}, "the busy ones", 120)
         eventually(lambda: all_open(world), "all nodes are open", 60)
     assert sorted(map(int, (folder / "ended").read_text().split())) == list(range(1, BUSY + 1))
-    last_idle = max(when for when, node in observer.went if node in idle)
-    assert all(when >= last_idle for when, node in observer.went if node in busy)
+    first = {node: (when, state) for when, node, state in reversed(observer.went)}
+    last_idle = max(first[node] for node in idle)
+    early = {node: first[node] for node in busy if first[node] < last_idle}
+    assert not early, last_idle
     assert not observer.beyond, observer.most_out
     figures["looks"], figures["most_out"] = observer.looks, observer.most_out
     figures["pods_placed"] = len(pods.took_s)
