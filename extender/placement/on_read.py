@@ -8,6 +8,7 @@ from extender.placement.lingering import still_held
 from extender.placement.on_job import (
     LOST,
     allocated_lost,
+    end_of,
     ended,
     failed_before_start,
     to_ask_again,
@@ -36,6 +37,8 @@ def unasked_read(record: Placeholder, job: Job | None, at: Context) -> Placehold
     if job is None:
         return _look_again(record, at).with_job(must_read=False)
     ours = record.job.owned
+    if ours and _did_not_start(job):
+        return record.replaced(at.now, end_of(job.id, job.state)).with_job(over=True)
     if ours and not failed_before_start(job):
         return adopt(record, job, at)
     # Ours was refused. Another's says nothing about room, and a Pod that queues closes the fast path.
@@ -294,6 +297,13 @@ def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if not job.state.pending:
         return _look_again(queued, at)
     return queued.with_retry(not_before=at.now + at.rules.settle)
+
+
+def _did_not_start(job: Job) -> bool:
+    """Tells whether a job got nodes and was cancelled before it was seen to run: by its slurmd, which
+    could not start it and may not requeue it. Its Prolog failed, or a slurmctld that was killed has
+    started it once more where slurmd has it yet. Of an EXTERNAL_JOB slurmd starts nothing."""
+    return job.state.base == "CANCELLED" and bool(job.nodes) and not job.external
 
 
 def _outdated(record: Placeholder, job: Job) -> str | None:

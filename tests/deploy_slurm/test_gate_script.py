@@ -283,6 +283,20 @@ def test_a_job_that_slurm_forgot_while_it_waited_does_not_start(
     assert slurmd.ordered() == ["update", "NodeName=node-1", "State=DRAIN", reason]
 
 
+@pytest.mark.parametrize("job", [7, PLACEHOLDER])
+def test_a_placeholder_that_slurm_forgot_does_not_fail(slurmd: Slurmd, job: int) -> None:
+    """slurmd would have it cancelled, once it is there again, and the extender would delete the Pod."""
+    slurmd.extenders(Extender(409, *WAITING, 204))
+    slurmd.patience(20)
+    slurmd.node_is("idle")
+    slurmd.slurmctld_started(0)
+    slurmd.knows_not()
+    if job != PLACEHOLDER:
+        slurmd.signed("slurm-extender/2/k/n/p/u/1.1")
+    assert slurmd.run(job=job).returncode == 0
+    assert slurmd.ordered() == []
+
+
 def test_a_job_that_slurm_requeued_while_it_waited_is_slurmds_to_stop(slurmd: Slurmd) -> None:
     """slurmctld has not been started since: it has forgotten nothing."""
     slurmd.extenders(Extender(409, *WAITING, 204))

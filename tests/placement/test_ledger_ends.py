@@ -14,6 +14,7 @@ from tests.placement.ledger_steps import (
     bound_pod,
     job_id_of,
     kinds,
+    pod_that_finds_no_room,
     poll,
     settle,
     settle_refused,
@@ -224,3 +225,17 @@ def test_a_pod_that_has_ended_holds_nothing() -> None:
     world.write(world.pods[uid]._replace(finished=True))
     settle(world)
     assert holders(world) == []
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_job_that_its_slurmd_did_not_start_is_asked_for_again(external: bool) -> None:
+    """slurmd cancels what may not be requeued; of an EXTERNAL_JOB it knows nothing, so a person did."""
+    world = World()
+    uid = pod_that_finds_no_room(world)
+    began = world.jobs[job_id_of(world, uid)]
+    world.jobs[began.id] = replace(began, nodes=("n1",), external=external)
+    world.disturb(began.id, "CANCELLED")
+    poll(world)
+    assert (uid in world.pods) is not external
+    if not external:
+        assert job_id_of(world, uid) != began.id

@@ -114,11 +114,16 @@ def test_a_running_job_on_a_node_that_no_node_stands_for_is_given_back() -> None
 
 @pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "COMPLETED", "DEADLINE"])
 def test_a_job_that_ended_ends_its_pod(state: str) -> None:
-    job = placeholder_job(GATED, state, node="n1")
+    job = replace(placeholder_job(GATED, state, node="n1"), external=True)
     record = record_of(GATED, job)
     assert (record.state, record.job.over) == (State.EVICTING, True)
     assert record.cause is not None
     assert str(job.id) in record.cause.message
+
+
+def test_a_job_that_its_slurmd_did_not_start_is_replaced() -> None:
+    record = record_of(GATED, placeholder_job(GATED, "CANCELLED", node="n1"))
+    assert (record.state, record.job.over) == (State.REPLACING, True)
 
 
 @pytest.mark.parametrize("state", ["PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"])

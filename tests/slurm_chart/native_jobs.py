@@ -35,6 +35,8 @@ FORGETS_S: Final = 6.0
 """slurmctld writes its state every 5 s."""
 LAUNCHES_S: Final = 3.0
 """From Slurm's decision to a job's first word: Prolog runs before."""
+ENDS_S: Final = 3.0
+"""From a job's last word until slurmctld knows its end."""
 SILENT_S: Final = 15.0
 """A job that has said nothing for so long does not run, however busy the machine is."""
 _FILE: Final = "said"
@@ -87,6 +89,8 @@ class NativeJobs:
         """How often sbatch gave up."""
         self.drained = 0
         """How often nodes had to be resumed."""
+        self.stale: set[str] = set()
+        """Those that were cancelled since they ran according to slurmctld, and did not."""
 
     def submit(self, seconds: int = _LONG_S) -> str:
         """Returns the job's name. Raises ClusterError where sbatch gives up."""
@@ -144,32 +148,16 @@ class NativeJobs:
             found[name].add(state)
         return found
 
-    def stale(self) -> set[str]:
-        """Those that run according to slurmctld, and do not: it forgot their ends, or never launched
-        them."""
-        silent = time.time() - SILENT_S
-        asked = ("--noheader", "--states=RUNNING", "--format=%j|%S")
-        lines = self._cluster.run_slurm("squeue", *asked).stdout.splitlines()
-        began = dict(line.split("|") for line in lines if line.startswith("native-"))
-        return {
-            job.name
-            for job in self.read()
-            if job.name in began
-            and (
-                job.ended or max(job.last, datetime.fromisoformat(began[job.name]).timestamp()) < silent
-            )
-        }
-
     def settle(self, long: Collection[str]) -> None:
         """Waits until all but these jobs have ended."""
 
         def live() -> dict[str, str]:
             self._resume()
             self._hurry()
-            apart = {*long, *self.stale()}
-            return {name: state for name, state in self.queue().items() if name not in apart}
+            self._cancel_stale()
+            return {name: state for name, state in self.queue().items() if name not in long}
 
-        eventually_not(live, "short jobs have ended", 90)
+        eventually_not(live, "short jobs have ended", 150)
 
     def end_runaway_jobs(self) -> None:
         """Ends what slurmdbd takes for running, and slurmctld does not know."""
@@ -186,6 +174,19 @@ class NativeJobs:
             with suppress(ClusterError):  # it is resumed, or asked of a slurmctld that is not there
                 self._cluster.run_slurm("scontrol", "update", f"NodeName={node}", "State=RESUME")
                 self.drained += 1
+
+    def _cancel_stale(self) -> None:
+        """As a person does: those whose ends slurmctld forgot, or never launched, and keeps room for."""
+        now = time.time()
+        asked = ("--noheader", "--states=RUNNING", "--format=%j|%i|%S")
+        lines = self._cluster.run_slurm("squeue", *asked).stdout.splitlines()
+        jobs = {job.name: job for job in self.read()}
+        for name, number, began in (line.split("|") for line in lines if line.startswith("native-")):
+            job = jobs[name]
+            last = max(job.last, datetime.fromisoformat(began).timestamp())
+            if last < now - (ENDS_S if job.ended else SILENT_S):
+                self._cluster.run_slurm("scancel", number)
+                self.stale.add(name)
 
     def _come(self) -> None:
         try:

@@ -149,7 +149,7 @@ def judge(controller: Controller, native: NativeJobs, long: list[str]) -> dict[s
     assert {len(job.runs) for job in jobs if job.name in long} == {1}
     short = [job for job in jobs if job.name not in long]
     again = [job for job in short if len(job.runs) > 1]
-    stale = [job for job in short if job.name in native.stale()]
+    stale = [job for job in short if job.name in native.stale]
     lost = [job for job in short if not any(run.ended for run in job.runs) and job not in stale]
     assert [job for job in lost if not forgotten(killed, job.at)] == [], killed
     assert [job for job in (*again, *stale) if not met_by(killed, job)] == [], killed
