@@ -228,9 +228,8 @@ class Connection(asyncio.Protocol):
     # What the event loop says
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = self._socket = cast(
-            "asyncio.Transport", transport
-        )  # uvloop's are of no such class
+        # uvloop's are of no such class
+        self._transport = self._socket = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:  # nobody asked: an error that is sent twice

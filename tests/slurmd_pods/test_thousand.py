@@ -166,8 +166,8 @@ def roll_out(world: World, image: str, figures: dict[str, float | None], names: 
         eventually(lambda: all_open(world), "all nodes are open", 60)
     assert sorted(map(int, (folder / "ended").read_text().split())) == list(range(1, BUSY + 1))
     first = {node: (when, state) for when, node, state in reversed(observer.went)}
-    last_idle = max(first[node] for node in idle)
-    early = {node: first[node] for node in busy if first[node] < last_idle}
+    last_idle = max(first[node] for node in idle & first.keys())
+    early = {node: first[node] for node in busy & first.keys() if first[node] < last_idle}
     assert not early, last_idle
     assert not observer.beyond, observer.most_out
     figures["looks"], figures["most_out"] = observer.looks, observer.most_out
