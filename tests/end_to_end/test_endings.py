@@ -392,9 +392,12 @@ def test_a_pod_of_a_higher_tier_takes_a_native_jobs_place(actors: Actors) -> Non
 
 @pytest.mark.usefixtures("by_tier")
 def test_a_native_job_with_a_grace_time_has_ended_before_a_pod_takes_its_place(actors: Actors) -> None:
-    """At its start Slurm sends SIGTERM to the steps: this one has something left to do."""
+    """At its start Slurm sends SIGTERM to the steps: this one has something left to do.
+
+    Each process gets it by itself, a child perhaps before its shell: this shell goes on without it.
+    """
     ready, left = (actors.cluster.directory / "slurm" / "tmp" / name for name in ("ready", "left"))
-    trap = 'trap "sleep 2; touch /tmp/left; exit" TERM; touch /tmp/ready; sleep 600 & wait'
+    trap = 'trap "sleep 2; touch /tmp/left; exit" TERM; touch /tmp/ready; while :; do sleep 1; done'
     native(actors, "node-1", "-p", "graceful", runs=f"srun -n 1 sh -c '{trap}'")
     before = native_is(actors, "RUNNING")
     eventually(ready.exists, "the step has set its trap")
