@@ -38,7 +38,7 @@ def unasked_read(record: Placeholder, job: Job | None, at: Context) -> Placehold
         return _look_again(record, at).with_job(must_read=False)
     ours = record.job.owned
     if ours and _did_not_start(job):
-        return record.replaced(at.now, end_of(job.id, job.state)).with_job(over=True)
+        return _elsewhere(record, job, at)
     if ours and not failed_before_start(job):
         return adopt(record, job, at)
     # Ours was refused. Another's says nothing about room, and a Pod that queues closes the fast path.
@@ -61,6 +61,8 @@ def allocated_read(record: Placeholder, job: Job | None, at: Context) -> Placeho
     """ALLOCATED: it runs, and so it is known where."""
     if job is not None and job.state.running:
         return granted(record, job.id, job.grant, at)
+    if job is not None and record.job.owned and _did_not_start(job):
+        return _elsewhere(record, job, at)
     return bound_read(record, job, at)
 
 
@@ -304,6 +306,10 @@ def _did_not_start(job: Job) -> bool:
     could not start it and may not requeue it. Its Prolog failed, or a slurmctld that was killed has
     started it once more where slurmd has it yet. Of an EXTERNAL_JOB slurmd starts nothing."""
     return job.state.base == "CANCELLED" and bool(job.nodes) and not job.external
+
+
+def _elsewhere(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    return record.replaced(at.now, end_of(job.id, job.state)).with_job(over=True)
 
 
 def _outdated(record: Placeholder, job: Job) -> str | None:

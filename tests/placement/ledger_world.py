@@ -151,6 +151,8 @@ class World:
     """Nodes that Pods are leaving, and how long that takes."""
     max_jobs: int | None = None
     """Slurm's limit on jobs."""
+    external: bool = True
+    """Whether its jobs are EXTERNAL_JOBs, of which slurmd starts nothing."""
     denied: set[str] = field(default_factory=set)
     """Pods whose jobs a job_submit plugin refuses, with slurm.ERROR: Slurm says no more, and is asked
     before it looks for a duplicate. Until their authors ask for something else."""
@@ -900,6 +902,7 @@ class World:
             reason="Resources",
             submit_time=self.version,
             sluid=f"s{self.version}",
+            external=self.external,
         )
         job = replace(job, **self.rewrites)
         self.version += 1
@@ -1011,10 +1014,14 @@ class World:
         return over or job.id in self.revived | self.late
 
     def nobody_gets_a_node_before_its_pod_is_gone(self) -> None:
-        """Whoever is or may be on a Node without a job that runs there holds it (`prolog_gate`)."""
+        """Whoever is or may be on a Node without a job that runs there holds it (`prolog_gate`). Where a
+        Pod was deleted by force, and its job has lost its key, a replica that begins knows neither."""
         running = {job_id for job_id, job in self.jobs.items() if job.state.running}
+        keyless = {self.workload_of(job) for job in self.jobs.values() if key_of(job) is None}
         for pod, node in self.nodes_in_use():
             workload = pod.workload.uid
+            if pod.uid not in self.pods and workload in keyless:
+                continue
             jobs = [job for job in self.live_jobs(workload) if job.id in running and node in job.nodes]
             held = [p for p in self.ledger.holding(node) if p.workload.uid == workload]
             told = any(

@@ -71,14 +71,14 @@ def test_whoever_keeps_writing_to_a_bound_pod_does_not_put_its_eviction_off() ->
 
 
 def unbound_without_its_job(world: World, *, gated: bool) -> str:
-    """A Pod whose job is cancelled before it is bound."""
+    """A Pod whose job's time is over before it is bound."""
     if gated:
         bound_pod(world)
         bound_pod(world)
     uid = world.create_pod()
     settle(world)
     assert world.pods[uid].gated is gated
-    world.disturb(job_id_of(world, uid), "CANCELLED")
+    world.disturb(job_id_of(world, uid), "TIMEOUT")
     world.ask()
     world.answer()
     return uid

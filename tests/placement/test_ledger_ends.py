@@ -230,12 +230,27 @@ def test_a_pod_that_has_ended_holds_nothing() -> None:
 @pytest.mark.parametrize("external", [False, True])
 def test_a_job_that_its_slurmd_did_not_start_is_asked_for_again(external: bool) -> None:
     """slurmd cancels what may not be requeued; of an EXTERNAL_JOB it knows nothing, so a person did."""
-    world = World()
+    world = World(external=external)
     uid = pod_that_finds_no_room(world)
     began = world.jobs[job_id_of(world, uid)]
-    world.jobs[began.id] = replace(began, nodes=("n1",), external=external)
+    world.jobs[began.id] = replace(began, nodes=("n1",))
+    was_cancelled(world, uid)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_job_that_its_slurmd_did_not_start_at_once_is_asked_for_again(external: bool) -> None:
+    """It got its nodes with the answer, and its Prolog fails there."""
+    world = World(external=external)
+    uid = world.create_pod()
+    world.settle()
+    was_cancelled(world, uid)
+
+
+def was_cancelled(world: World, uid: str) -> None:
+    """Another job is asked for where its slurmd may have done it, and its Pod is evicted where not."""
+    began = world.jobs[job_id_of(world, uid)]
     world.disturb(began.id, "CANCELLED")
     poll(world)
-    assert (uid in world.pods) is not external
-    if not external:
+    assert (uid in world.pods) is not began.external
+    if not began.external:
         assert job_id_of(world, uid) != began.id

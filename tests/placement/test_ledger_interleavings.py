@@ -33,12 +33,12 @@ class Interleavings(RuleBasedStateMachine):
         """The leader has heard what a deposed one did when it has heard this."""
         self.forged, self.keys_are_whole = False, True
 
-    @initialize(by_name=st.booleans(), numbers=st.booleans())
-    def begin(self, by_name: bool, numbers: bool) -> None:
+    @initialize(by_name=st.booleans(), numbers=st.booleans(), external=st.booleans())
+    def begin(self, by_name: bool, numbers: bool, external: bool) -> None:
         """The jobs of mapped users are asked for at once by their names, or not. Slurm says which cores
-        and devices a job has, or not."""
+        and devices a job has, or not. slurmd starts them, or not."""
         rules = replace(_RULES, secret=b"known to the replicas" if by_name else b"")
-        self.world = World(rules, numbers=numbers)
+        self.world = World(rules, numbers=numbers, external=external)
         self.leader = self.world.acting
 
     # Users and kube-scheduler

@@ -1,0 +1,40 @@
+"""A Prolog that fails on a node does not end Pods: they are placed again, on another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.layout import Layout
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.actors import Actors, eventually
+
+pytestmark = pytest.mark.real
+SPEC = ClusterSpec(
+    nodes=2, release="24.11", slurm_conf=("Prolog=/etc/slurm/prolog", "PrologFlags=Alloc")
+)
+"""Placeholders are batch jobs in 24.11, which slurmd starts."""
+FAILS_ON_THE_FIRST_NODE = '#!/bin/sh\n[ "$SLURMD_NODENAME" != node-1 ]\n'
+
+
+@pytest.fixture
+def actors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Actors]:
+    with Cluster.up(SPEC, tmp_path_factory.mktemp("prolog")) as cluster:
+        prolog = Layout(cluster.directory).slurm / "etc/prolog"
+        prolog.write_text(FAILS_ON_THE_FIRST_NODE)
+        prolog.chmod(0o755)
+        everybody = Actors(cluster)
+        yield everybody
+        everybody.close()
+
+
+def test_a_pod_whose_job_no_slurmd_started_gets_another(actors: Actors) -> None:
+    uid = actors.create("p")["metadata"]["uid"]
+    eventually(lambda: actors.node_of("p") == "node-2", "bound where its Prolog succeeds", 40)
+    seen = actors.see("p")
+    assert seen is not None
+    assert seen["metadata"]["uid"] == uid
+    first = actors.cluster.run_slurm("sinfo", "-hN", "-n", "node-1", "-o", "%T %E").stdout
+    assert first.startswith("drain"), first
