@@ -13,10 +13,6 @@ SLURM = stub
 # that a test starts takes 2 s longer.
 export PYTHONDONTWRITEBYTECODE =
 
-# They wait for clusters more than they compute, so that two cores do for four of them at a time.
-real_tests = failed=0; .venv/bin/pytest -m "real and not alone" $(1) -n 4 --dist loadgroup --durations 10 \
-		|| failed=1; .venv/bin/pytest -m "real and alone" $(1) --durations 10 || failed=1; exit $$failed
-
 demo:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
@@ -27,7 +23,7 @@ test:
 	@./bootstrap --cluster
 	@$(MAKE) --no-print-directory --jobs 2 looks prepared
 	@./check tests
-	$(call real_tests,tests)
+	.venv/bin/python -m tests.real tests
 
 looks:
 	@./check looks
@@ -82,7 +78,7 @@ test-oldest: export KUBERNETES_RELEASE = 1.31
 test-oldest:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
-	$(call real_tests,tests/end_to_end tests/chart)
+	.venv/bin/python -m tests.real tests/end_to_end tests/chart
 
 # Kubernetes' own specs of scheduling without the extender and with it; the results are left in build/conformance.json.
 conformance:

@@ -1,0 +1,59 @@
+"""A real test that failed has a second try, alone; and no more than that."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.real import run
+
+UNSTEADY = """
+from pathlib import Path
+import pytest
+
+@pytest.mark.parametrize("which", {which!r})
+@pytest.mark.xdist_group("tests/test_it.py 26.05")
+def test_it(which):
+    first = Path(__file__).with_name(f"{{which}}.tried")
+    tried = first.exists()
+    first.touch()
+    assert tried and which != "broken"
+"""
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> "Runs":
+    return Runs(tmp_path, monkeypatch, capfd)
+
+
+class Runs:
+    """A folder of tests that fail at the first try."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        self._folder, self._capfd = folder, capfd
+        monkeypatch.chdir(folder)
+        (folder / "pytest.ini").write_text("[pytest]\nmarkers = xdist_group\n")
+
+    def __call__(self, *which: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
+        """The exit status, and what a person reads."""
+        (self._folder / "test_it.py").write_text(UNSTEADY.format(which=which))
+        return run(["test_it.py", *options], few=2), self._capfd.readouterr().err
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2", "--dist", "loadgroup")])
+def test_what_passes_at_the_second_time_is_told_as_unsteady(
+    runs: Runs, options: tuple[str, ...]
+) -> None:
+    told = "unsteady, passed at the second time: test_it.py::test_it[a@b] test_it.py::test_it[c]\n"
+    assert runs("a@b", "c", options=options) == (0, told)
+
+
+@pytest.mark.parametrize("which", [("a", "broken"), ("a", "b", "c")])
+def test_what_fails_again_or_too_many_fail_the_run(runs: Runs, which: tuple[str, ...]) -> None:
+    assert runs(*which) == (1, "")
+
+
+def test_what_pytest_does_not_get_through_fails_the_run(runs: Runs) -> None:
+    status, _ = runs("a", options=("-m", "no expression at all"))
+    assert status == 4
