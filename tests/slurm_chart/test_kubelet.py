@@ -6,6 +6,7 @@ Each test goes on where the one before it has ended.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -21,7 +22,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.helm_binary import helm
 from deploy.local.ports import lease_ports
 from deploy.local.progress import Report
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
 from tests.install.figures import seconds_since
 from tests.install.images import kubernetes_version
 from tests.login.client import key_pair
@@ -31,6 +32,7 @@ from tests.slurm_chart.figures import record
 from tests.slurm_chart.whole_slurm import DIRECTORY, TEAMS_USER, Directory, LoggedIn, WholeSlurm
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(1800)]
+_RELEASE = os.environ.get("SLURM_RELEASE", DEFAULT_RELEASE)
 _LIMIT_S = 900.0
 """From nothing to both in sacct."""
 _KILLS = 5
@@ -65,7 +67,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory, carol: LoggedIn) -> Iter
 def whole(directory: Directory, report: Report) -> Iterator[WholeSlurm]:
     """An empty cluster, with the images."""
     with Builder(report) as builder:
-        images = [builder.built(each, Choice()) for each in IMAGES]
+        images = [builder.built(each, Choice(slurm=_RELEASE)) for each in IMAGES]
         version = Choice(version=kubernetes_version(report))
         images.append(builder.built(SCHEDULER, version))
     spec = ClusterSpec(
@@ -83,7 +85,7 @@ def whole(directory: Directory, report: Report) -> Iterator[WholeSlurm]:
     with TemporaryDirectory(prefix="install-") as folder:
         up = partial(Cluster.up, spec, Path(folder), report=report)
         with brought_up(up, report) as cluster:
-            made = WholeSlurm(cluster, helm(report), directory)
+            made = WholeSlurm(cluster, helm(report), directory, _RELEASE)
             made.prepare()
             yield made
 
@@ -118,7 +120,7 @@ def test_from_an_empty_cluster_to_a_pod_and_a_job_in_sacct(
         assert user.run("cat said").strip() == "from guest"
         by_password = client.by_password("carol", carol.person.password, "squeue -h -o %u,%T,%k")
     assert by_password.stdout.startswith("carol,RUNNING,"), by_password
-    record("from_nothing_to_both_in_sacct_s", took)
+    record(f"from_nothing_to_both_in_sacct_s_{_RELEASE}", took)
     assert took < _LIMIT_S
 
 
@@ -143,8 +145,8 @@ def test_a_slurmctld_that_is_killed_loses_no_job_and_no_pod(whole: WholeSlurm, a
             whole.delete_slurmctld()
         whole.until(lambda: "UP" in whole.slurm("scontrol", "ping"), "slurmctld is there again")
         outages.append(seconds_since(began))
-    record("kubelet_kills_of_slurmctld", _KILLS)
-    record("kubelet_slurmctld_away_s", outages)
+    record(f"kubelet_kills_of_slurmctld_{_RELEASE}", _KILLS)
+    record(f"kubelet_slurmctld_away_s_{_RELEASE}", outages)
     records = at_ssh.records()
     assert {records[job] for job in short} == {"COMPLETED"}
     assert records[long] == "RUNNING"

@@ -57,9 +57,10 @@ class Directory:
 class WholeSlurm:
     """The releases slurm and slurm-extender."""
 
-    def __init__(self, cluster: Cluster, helm: Path, directory: Directory) -> None:
+    def __init__(self, cluster: Cluster, helm: Path, directory: Directory, release: str) -> None:
         assert cluster.guest is not None
         self.cluster = cluster
+        self._release = release
         self.guest: Final = cluster.guest
         self._directory = directory
         releases = Releases(cluster, helm, NAMESPACE)
@@ -88,7 +89,7 @@ class WholeSlurm:
 
     def upgrade(self, **more: Any) -> None:
         """Installs the release slurm, or gives it other values."""
-        values = self._file("slurm", _slurm_values() | more)
+        values = self._file("slurm", _slurm_values() | {"slurmRelease": self._release} | more)
         self.helm("upgrade", "--install", "slurm", str(CHART), values, "--wait")
 
     def create(self, name: str, command: str) -> None:
