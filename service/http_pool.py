@@ -116,6 +116,8 @@ class Pool:
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[Connection, float]] = []
         """Open connections that no call is using, and since when."""
+        self._ending: set[Connection] = set()
+        """Closed ones, of which the server has not said its last word."""
 
     async def exchange(self, request: bytes) -> tuple[int, bytes]:
         """Returns the status and the body of the reply. Raises Busy, NoConnection, Lost, Silent."""
@@ -131,14 +133,20 @@ class Pool:
     async def aclose(self) -> None:
         """Closes the connections that no call is using, and returns when they have ended; later calls
         open new ones."""
-        closing = [connection for connection, _ in self._idle]
-        self._idle.clear()
-        for connection in closing:
-            connection.close()
-        if closing:
-            await asyncio.wait([each.ended for each in closing], timeout=_CLOSED_WITHIN_S)
-        for connection in closing:
-            connection.abort()
+        while self._idle:
+            self._end(self._idle.pop()[0])
+        try:
+            if self._ending:
+                await asyncio.wait([each.ended for each in self._ending], timeout=_CLOSED_WITHIN_S)
+        finally:
+            for connection in self._ending:
+                connection.abort()
+
+    def _end(self, connection: "Connection") -> None:
+        connection.close()
+        if not connection.ended.done():
+            self._ending.add(connection)
+            connection.ended.add_done_callback(lambda _: self._ending.discard(connection))
 
     async def _wait_for_others(self) -> None:
         try:
@@ -161,7 +169,7 @@ class Pool:
         if self._keeps(status):
             self._idle.append((connection, loop.time()))
         else:
-            connection.close()
+            self._end(connection)
         return status, body
 
     def _kept(self) -> "Connection | None":
@@ -170,7 +178,7 @@ class Pool:
             connection, since = self._idle.pop()
             if connection.usable and since > oldest:
                 return connection
-            connection.close()
+            self._end(connection)
         return None
 
     async def _open(self) -> "Connection":

@@ -54,6 +54,12 @@ def test_what_fails_again_or_too_many_fail_the_run(runs: Runs, which: tuple[str,
     assert runs(*which) == (1, "")
 
 
+def test_pytest_that_is_killed_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_it.py").write_text("import os\ndef test_it(): os.kill(os.getpid(), 9)\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(["test_it.py"]) == -9
+
+
 def test_what_pytest_does_not_get_through_fails_the_run(runs: Runs) -> None:
     status, _ = runs("a", options=("-m", "no expression at all"))
     assert status == 4

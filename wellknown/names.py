@@ -99,6 +99,7 @@ class Reason(StrEnum):
     SLURM_JOB_ENDED = "SlurmJobEnded"
     SLURM_JOB_LOST = "SlurmJobLost"
     SLURM_JOB_CHANGED = "SlurmJobChanged"
+    SLURM_JOB_NOT_STARTED = "SlurmJobNotStarted"
     SLURM_JOB_UNSIGNED = "SlurmJobUnsigned"
     WRONG_OWNER = "WrongOwner"
     SLURM_NODE_FAILED = "SlurmNodeFailed"

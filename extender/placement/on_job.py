@@ -67,9 +67,8 @@ def running_polled(record: Placeholder, state: JobState, at: Context) -> Placeho
     gone = state.ended or state.suspended or state.pending
     unsure = not record.job.owned or (record.job.unverified and record.job.id not in at.rules.ids)
     foreign = unsure and (state.ended or state.suspended)
-    cancelled = (
-        state.base == "CANCELLED" and not bound
-    )  # by a person, or by a slurmd that cannot start it
+    # By a person, or by a slurmd that cannot start it.
+    cancelled = state.base == "CANCELLED" and not bound
     if state.base in FAILED_BEFORE_START or foreign or cancelled or (bound and state.pending):
         return in_doubt(record, at)
     return ended(record, state, at) if gone else record

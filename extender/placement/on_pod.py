@@ -113,7 +113,7 @@ def _evicted(record: Placeholder, at: Context) -> Placeholder:
 
 def changed(record: Placeholder, _before: Request, _at: Context) -> Placeholder:
     """What it has been granted is not affected."""
-    return record._replace(forbidden_because=None).with_job(denials=())
+    return record._replace(forbidden_because=None).with_job(denials=(), not_started=0)
 
 
 def invalid_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
+from typing import Final
 
 from extender.cluster.view import ClusterView, excluding
 from extender.placement.lingering import still_held
 from extender.placement.on_job import (
     LOST,
     allocated_lost,
-    end_of,
     ended,
     failed_before_start,
     to_ask_again,
@@ -29,6 +30,11 @@ from extender.request.pod_end import is_replaced
 from slurm_client.model import Grant, Job
 from wellknown.names import Reason
 
+_BEGINS_S: Final = 10
+"""A job that is cancelled when it has had its nodes for longer is cancelled by a person."""
+_NOT_STARTED: Final = 3
+"""After so many jobs that did not start the next one is asked for much later."""
+
 # It was read; None: Slurm does not know that id
 
 
@@ -38,7 +44,7 @@ def unasked_read(record: Placeholder, job: Job | None, at: Context) -> Placehold
         return _look_again(record, at).with_job(must_read=False)
     ours = record.job.owned
     if ours and _did_not_start(job):
-        return _elsewhere(record, job, at)
+        return _not_started(record, job, at)
     if ours and not failed_before_start(job):
         return adopt(record, job, at)
     # Ours was refused. Another's says nothing about room, and a Pod that queues closes the fast path.
@@ -62,7 +68,7 @@ def allocated_read(record: Placeholder, job: Job | None, at: Context) -> Placeho
     if job is not None and job.state.running:
         return granted(record, job.id, job.grant, at)
     if job is not None and record.job.owned and _did_not_start(job):
-        return _elsewhere(record, job, at)
+        return _not_started(record, job, at)
     return bound_read(record, job, at)
 
 
@@ -302,14 +308,27 @@ def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def _did_not_start(job: Job) -> bool:
-    """Tells whether a job got nodes and was cancelled before it was seen to run: by its slurmd, which
-    could not start it and may not requeue it. Its Prolog failed, or a slurmctld that was killed has
-    started it once more where slurmd has it yet. Of an EXTERNAL_JOB slurmd starts nothing."""
-    return job.state.base == "CANCELLED" and bool(job.nodes) and not job.external
+    """Tells whether a job that has just got nodes was cancelled by its slurmd, which could not start it
+    and may not requeue it. Its Prolog failed, or a slurmctld that was killed has started it once more
+    where slurmd has it yet. Slurm does not tell that from a person's scancel. Of an EXTERNAL_JOB slurmd
+    starts nothing."""
+    began, ended = job.start_time or 0, job.end_time or 0
+    cancelled = job.state.base == "CANCELLED" and bool(job.nodes)
+    return cancelled and not job.external and ended - began < _BEGINS_S
 
 
-def _elsewhere(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    return record.replaced(at.now, end_of(job.id, job.state)).with_job(over=True)
+def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """It is asked for again: its node is drained by now. A few of them may be the Pod's own doing (a
+    Prolog that does not know its user), and each would drain another node."""
+    told = (
+        f"Slurm job {job.id} was cancelled on {', '.join(job.nodes)} before it began; see Prolog there"
+    )
+    number = record.job.not_started + 1
+    why = WhyInvalid(told, at.now + at.rules.mend if number >= _NOT_STARTED else inf)
+    if number >= _NOT_STARTED:
+        record = record._replace(forbidden_because=why)
+    moved = record.replaced(at.now, why.cause(Reason.SLURM_JOB_NOT_STARTED))
+    return moved.with_job(over=True, not_started=number)
 
 
 def _outdated(record: Placeholder, job: Job) -> str | None:

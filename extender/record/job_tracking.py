@@ -44,6 +44,8 @@ class JobTracking(NamedTuple):
     """The job was read, and its AdminComment is not what it was asked to be."""
     made_otherwise: int = 0
     """How many jobs in a row were not what Slurm was asked for, when they were first read."""
+    not_started: int = 0
+    """How many got nodes and were cancelled there at once. Until the Pod asks for something else."""
     name: str | None = None
     """What the job is called, if it was read; its owner may rename it."""
     misnamed: int = 0

@@ -319,7 +319,8 @@ class World:
             pods = self.pods_of(key.uid)
             later = any(pod.attempt > key.attempt for pod in pods)
             twice = any(each.id in known for each in self.live_jobs(key.uid))
-            if not pods or later or twice or may_have_no_job(pods) or job.id in named:
+            asked_for = job.id in named and self.ledger.record_of(key.uid) is not None
+            if not pods or later or twice or may_have_no_job(pods) or asked_for:
                 self.tell(OrphanFound(key, job.id, job if job.id in named else None))
 
     def _missing_keys(self) -> dict[int, PlaceholderKey]:

@@ -20,7 +20,7 @@ from tests.placement.ledger_steps import (
     settle_refused,
     state_of,
 )
-from tests.placement.ledger_world import VIEW, World
+from tests.placement.ledger_world import REQUEST, VIEW, World
 
 
 @pytest.mark.parametrize("base", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "SUSPENDED"])
@@ -242,7 +242,7 @@ def test_a_job_that_its_slurmd_did_not_start_at_once_is_asked_for_again(external
     """It got its nodes with the answer, and its Prolog fails there."""
     world = World(external=external)
     uid = world.create_pod()
-    world.settle()
+    settle(world)
     was_cancelled(world, uid)
 
 
@@ -254,3 +254,40 @@ def was_cancelled(world: World, uid: str) -> None:
     assert (uid in world.pods) is not began.external
     if not began.external:
         assert job_id_of(world, uid) != began.id
+
+
+def test_a_person_cancelled_a_job_that_had_its_nodes_for_a_while() -> None:
+    world = World(external=False)
+    uid = world.create_pod()
+    settle(world)
+    job = job_id_of(world, uid)
+    world.disturb(job, "CANCELLED")
+    world.jobs[job] = replace(world.jobs[job], start_time=1, end_time=12)
+    poll(world)
+    assert uid not in world.pods
+
+
+def test_a_pod_whose_jobs_do_not_start_rests_after_a_few() -> None:
+    """Each of them may have drained a node, and the Pod may be what its Prolog does not like."""
+    world = World(external=False)
+    uid = world.create_pod()
+    rest = int(world.rules.mend)
+    assert cancelled_within(world, rest) == 3
+    (record,) = (each for each in world.ledger.placeholders if each.uid == uid)
+    assert record.cause is not None
+    assert (record.state, "before it began" in record.cause.message) == (State.INVALID, True)
+    assert cancelled_within(world, rest) == 1
+    world.write(world.pods[uid]._replace(request=replace(REQUEST, job=replace(REQUEST.job, cpus=2))))
+    assert cancelled_within(world, rest) == 3
+
+
+def cancelled_within(world: World, seconds: int) -> int:
+    """How many jobs got nodes, and were cancelled there before they began."""
+    cancelled = 0
+    for _ in range(seconds):
+        poll(world)
+        for job in [job for job in world.jobs.values() if job.state.base == "RUNNING"]:
+            world.disturb(job.id, "CANCELLED")
+            cancelled += 1
+        world.pass_time(1.0)
+    return cancelled

@@ -52,9 +52,9 @@ class Server:
     def trusted(self) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
 
-    def pool(self) -> Pool:
-        url = f"https://127.0.0.1:{self.port}"
-        return Pool(Endpoint.parse(url, self.trusted), 1, timeout_s=5.0, connect_s=5.0)
+    def pool(self, *, keeps: bool = True) -> Pool:
+        endpoint = Endpoint.parse(f"https://127.0.0.1:{self.port}", self.trusted)
+        return Pool(endpoint, 1, timeout_s=5.0, connect_s=5.0, keeps=lambda _: keeps)
 
 
 @pytest.fixture
@@ -93,12 +93,14 @@ def test_a_call_that_is_cancelled(server: Server) -> None:
     assert left_of(call()) == []
 
 
-def test_a_pool_that_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_pool_that_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
+    """It keeps connections for other calls, or has closed them after a reply."""
     monkeypatch.setattr(http_pool, "_CLOSED_WITHIN_S", 0.05)
     server.says = reply(200, b"fine")
 
     async def call() -> None:
-        pool = server.pool()
+        pool = server.pool(keeps=keeps)
         assert (await pool.exchange(request(pool)))[1] == b"fine"
         await pool.aclose()
 

@@ -40,6 +40,8 @@ NODES, CPUS = 4, 16
 LONG, FEW, KILLS = 6, 4, 20
 PAUSE_S = (5.0, 9.0)
 """Between two kills; a kubelet would make it longer (CrashLoopBackOff)."""
+CALM_S, CALM_EVERY = 20.0, 5
+"""Now and then it is longer, so that there are jobs which no kill excuses."""
 RUNS_FOR = "local.slurm-extender.io/run-for"
 
 
@@ -120,7 +122,7 @@ def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[st
     with controller.kubelet(), Sidecar.beside(controller, folder) as sidecar:
         with native.coming_and_going(), pods.coming_and_going():
             for number in range(kills):
-                time.sleep(pauses.uniform(*PAUSE_S))
+                time.sleep(CALM_S if number % CALM_EVERY == 1 else pauses.uniform(*PAUSE_S))
                 if number == kills // 2:
                     sidecar.want(sidecar.conf.replace("KillWait=40", "KillWait=41"))
                 controller.kill()
