@@ -34,11 +34,11 @@ class Keeper:
         *,
         keeps_others_off: bool = False,
     ) -> None:
-        """`gres` is a file with what `slurmd -G` printed when slurmd started. `own_pod` is the agent's
-        Pod, by uid: it asks the driver about all devices, and so is let in to them. Pods of no job may
-        run on the cores of jobs, or not (`keeps_others_off`)."""
+        """`gres` is a file with what `slurmd -G` printed when slurmd started, in a Pod after slurmd -V.
+        `own_pod` is the agent's Pod, by uid: it asks the driver about all devices, and so is let in to
+        them. Pods of no job may run on the cores of jobs, or not (`keeps_others_off`)."""
         self._gres = gres
-        self._awaits_list = False
+        self._awaits_list = self._slurmd_starts_placeholders = False
         self._own_pod = own_pod
         self._read: Stamp | None = None
         self._closed = frozenset[Number]()
@@ -94,7 +94,9 @@ class Keeper:
             return
         now = stamp(self._gres)
         if now != self._read:
-            self.devices = slurmd_gres.parse(self._gres.read_text())
+            told = self._gres.read_text()
+            self._slurmd_starts_placeholders = slurmd_gres.starts_placeholders(told)
+            self.devices = slurmd_gres.parse(told)
             self._read = now
         machine = Machine(self.devices)
         self._guard.close(machine.guarded - self._closed)
@@ -108,7 +110,8 @@ class Keeper:
         are (None), or which devices: then nobody but the agent is let in or out. Raises OSError."""
         cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
-        shares = share.with_share(claims or {}, self.cores, self._memory_mb)
+        every_core = self._slurmd_starts_placeholders
+        shares = share.with_share(claims or {}, self.cores, self._memory_mb, every_core=every_core)
         held = self.limits.hold(shares, cgroups, self.cores)
         problems = {uid: why for uid, why in held.items() if not shares[uid].slurmd}
         if self._others_off and self.cores and claims is not None and native is not None:

@@ -21,6 +21,10 @@ _LINE: Final = re.compile(r"\bGres (Name=.*)")
 _FIELD: Final = re.compile(r"(\w+)=(\S+)", re.ASCII)
 _FAILED: Final = re.compile(r"\b(?:fatal: |error: .*initialization failed).*")
 """What slurmd else calls an error may be of no matter: a node of other cores than slurm.conf says."""
+_RELEASE: Final = re.compile(r"^slurm\S* (\d+)\.(\d+)\.", re.MULTILINE)
+"""What `slurmd -V` prints: "slurm 26.05.1", and Debian's "slurm-wlm 26.05.1"."""
+_EXTERNAL_SINCE: Final = (25, 5)
+"""Since this release placeholders are EXTERNAL_JOBs, of which slurmd starts nothing."""
 _MOST: Final = 1024
 """Of the devices of one name: Slurm's bitmaps have as many bits (MAX_GRES_BITMAP)."""
 _NONE: Final = "(null)"
@@ -30,6 +34,12 @@ SHARING: Final = "gpu"
 
 class WrongGres(ValueError):
     """What is no list of slurmd's; the message says why."""
+
+
+def starts_placeholders(text: str) -> bool:
+    """Tells whether placeholders are batch jobs, which slurmd starts: by its release, where told."""
+    told = _RELEASE.search(text)
+    return told is not None and (int(told[1]), int(told[2])) < _EXTERNAL_SINCE
 
 
 def parse(text: str) -> tuple[Device, ...]:

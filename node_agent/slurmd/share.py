@@ -1,7 +1,8 @@
 """What is left to the Node's slurmd Pod, and so to native jobs, by what the Pods of jobs have: pure.
 
 Slurm itself gives native jobs nothing of that. The Pod's cgroup is narrowed all the same, above Slurm's
-own cgroups of jobs: a job that gets out of its own finds no more there.
+own cgroups of jobs: a job that gets out of its own finds no more there. But not in cores where slurmd
+starts placeholders (24.11): task/affinity binds them to their cores, or has the node drained.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,13 +14,15 @@ from node_agent.machine.cpus import Cpus
 from node_agent.machine.numbered import Number
 
 
-def with_share(claims: Mapping[str, Claim], cpus: Cpus | None, memory_mb: int) -> Mapping[str, Claim]:
+def with_share(
+    claims: Mapping[str, Claim], cpus: Cpus | None, memory_mb: int, *, every_core: bool = False
+) -> Mapping[str, Claim]:
     """Returns the claims, with what is left of cores and memory as the slurmd Pod's. `memory_mb` is the
-    machine's."""
+    machine's. It keeps `every_core`, or has those that Pods of jobs leave."""
     slurmd = next((claim for claim in claims.values() if claim.slurmd), None)
     if slurmd is None:
         return claims
-    taken = {core for claim in claims.values() for core in claim.cores}
+    taken = () if every_core else {core for claim in claims.values() for core in claim.cores}
     every = range(len(cpus.cores)) if cpus is not None else ()
     left = memory_mb - sum(claim.memory_mb for claim in claims.values())
     share = slurmd._replace(

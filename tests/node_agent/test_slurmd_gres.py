@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.local.spec import DEBIAN_SUITES
-from node_agent.machine.slurmd_gres import WrongGres, parse
+from node_agent.machine.slurmd_gres import WrongGres, parse, starts_placeholders
 from tests.node_agent.slurmd import slurmd_prints
 
 if TYPE_CHECKING:
@@ -154,3 +154,18 @@ def test_any_text_is_devices_or_an_error(text: str) -> None:
         parse(text)
     except WrongGres:
         return
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+def test_slurmd_says_whether_it_starts_placeholders(tmp_path: Path, release: str) -> None:
+    conf = "NodeName=n1 CPUs=1 RealMemory=1\n"
+    assert starts_placeholders(slurmd_prints(release, tmp_path, conf, "-V")) is (release == "24.11")
+    assert not starts_placeholders(slurmd_prints(release, tmp_path, conf))
+
+
+@pytest.mark.parametrize(
+    ("said", "starts"), [("slurm 24.11.0\n", True), ("slurm 25.05.3\n", False), ("slurm\n", False)]
+)
+def test_placeholders_are_external_jobs_since_25_05(said: str, starts: bool) -> None:
+    assert starts_placeholders(said) is starts

@@ -71,7 +71,7 @@ def started(
 
 def test_slurmd_starts_with_its_options_and_tells_the_agent_its_devices(root: Path) -> None:
     assert start(root) == (0, "slurmd -D -Z\n")
-    assert (root / "run/slurm-extender/gres").read_text() == "slurmd -G -D -Z\n"
+    assert (root / "run/slurm-extender/gres").read_text() == "slurmd -V\nslurmd -G -D -Z\n"
 
 
 def test_the_agent_is_told_why_slurmd_cannot_tell_its_devices(root: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_slurmd_that_crashes_after_a_while_is_started_again_in_the_same_contai
     """Steps of jobs run on there. `date` says when it was started, and when it ended."""
     (root / "clock").write_text("0")
     program(root / "bin/date", f'read -r now <{root}/clock; echo "$now"')
-    crash = f"""[ "$1" = -G ] && exit
+    crash = f"""[ "$1" != -D ] && exit
 echo "slurmd $*"
 [ -e {root}/crashed ] && exit 4
 : >{root}/crashed
@@ -149,7 +149,7 @@ print([each for each in pathlib.Path("/proc").glob("[0-9]*/stat") if ") Z " in e
 
 def test_what_slurmd_leaves_behind_is_reaped(root: Path) -> None:
     """slurmd does not wait for slurmstepd, which forks twice: as a zombie it would look like a job."""
-    program(root / "bin/slurmd", f'[ "$1" = -G ] || exec {sys.executable} {root}/slurmd.py')
+    program(root / "bin/slurmd", f'[ "$1" != -D ] || exec {sys.executable} {root}/slurmd.py')
     (root / "slurmd.py").write_text(_LEAVES_ZOMBIES)
     assert start(root, CONTAINER) == (0, "[]\n")
 
@@ -162,7 +162,7 @@ def test_a_container_that_is_ended_ends_whatever_it_does(root: Path, hangs: str)
     elif hangs == "slurmd -G":
         program(root / "bin/slurmd", hang)
     else:
-        program(root / "bin/slurmd", f'[ "$1" = -G ] || {{ {hang}; }}')
+        program(root / "bin/slurmd", f'[ "$1" != -D ] || {{ {hang}; }}')
     with started(root, CONTAINER) as container:
         end = time.monotonic() + 10
         while not (root / "up").exists() and time.monotonic() < end:

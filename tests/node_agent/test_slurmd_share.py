@@ -190,3 +190,11 @@ def test_its_share_of_cores_and_memory_is_what_pods_of_jobs_leave() -> None:
     alone = limits_of(with_share({B: slurmd}, cpus, 4000)[B], cpus)
     assert alone.corrections(now | written) == {"cpuset.cpus": "0-7", "memory.max": str(4000 << 20)}
     assert with_share({A: pod}, cpus, 4000) == {A: pod}
+
+
+def test_where_slurmd_starts_placeholders_it_keeps_their_cores() -> None:
+    cpus = Cpus(((0,), (1,), (2,)))
+    slurmd = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
+    pod = Claim(A, "ml/p", cores=(1,), memory_mb=1000, of_job=True)
+    share = with_share({A: pod, B: slurmd}, cpus, 4000, every_core=True)[B]
+    assert (share.cores, share.memory_mb) == ((0, 1, 2), 3000)
