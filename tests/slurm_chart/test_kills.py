@@ -43,6 +43,8 @@ PAUSE_S = (5.0, 9.0)
 CALM_S, CALM_EVERY = 20.0, 5
 """Now and then it is longer, so that there are jobs which no kill excuses."""
 RUNS_FOR = "local.slurm-extender.io/run-for"
+EVICTED = "evicted"
+ENDED = {"Succeeded", EVICTED}
 
 
 @pytest.fixture
@@ -86,9 +88,21 @@ class Pods:
             yield
 
     def phases(self) -> dict[str, str]:
-        """Those of the short ones."""
+        """Those of the short ones; EVICTED where an Event says that its job was cancelled, "" where the
+        Pod is gone without one."""
         pods = self._actors.pods()
-        return {name: pods[self._actors.full(name)]["status"]["phase"] for name in self.short}
+        there = {name: pods.get(self._actors.full(name)) for name in self.short}
+        return {
+            name: pod["status"]["phase"] if pod else self._end_of(name) for name, pod in there.items()
+        }
+
+    def evicted(self) -> list[str]:
+        """Waits until each of the short ones has ended, and returns those that were evicted."""
+        eventually(lambda: set(self.phases().values()) <= ENDED, "short Pods have ended", 60)
+        return [name for name, phase in self.phases().items() if phase == EVICTED]
+
+    def _end_of(self, name: str) -> str:
+        return EVICTED if "SlurmJobCancelled" in self._actors.events(name) else ""
 
     def _come(self) -> None:
         name = f"short-{len(self.short)}"
@@ -128,7 +142,9 @@ def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[st
                 controller.kill()
         eventually(sidecar.applied, "the configuration that came meanwhile", 60)
         native.settle(long)
-        eventually(lambda: set(pods.phases().values()) == {"Succeeded"}, "short Pods have ended", 60)
+        evicted = pods.evicted()
+        # 24.11 has slurmd start placeholders: one whose start is forgotten may be refused the next time.
+        assert len(evicted) <= (kills // 5 if controller.cluster.spec.release == "24.11" else 0), evicted
         found = judge(controller, native, long)
         pods_ran_on(actors, pods)
     actors.close()
@@ -140,6 +156,7 @@ def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[st
         "long_jobs": LONG,
         "long_pods": LONG,
         "short_pods": len(pods.short),
+        "short_pods_evicted": len(evicted),
         **found,
     }
 
