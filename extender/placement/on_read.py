@@ -313,16 +313,17 @@ def _did_not_start(job: Job) -> bool:
     where slurmd has it yet. Slurm does not tell that from a person's scancel. Of an EXTERNAL_JOB slurmd
     starts nothing."""
     began, ended = job.start_time or 0, job.end_time or 0
-    cancelled = job.state.base == "CANCELLED" and bool(job.nodes)
+    # While it completes Slurm names only the nodes that it is not gone from. One that waited never does.
+    had_nodes = bool(job.nodes) or job.state.completing
+    cancelled = job.state.base == "CANCELLED" and had_nodes
     return cancelled and not job.external and ended - began < _BEGINS_S
 
 
 def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """It is asked for again: its node is drained by now. A few of them may be the Pod's own doing (a
     Prolog that does not know its user), and each would drain another node."""
-    told = (
-        f"Slurm job {job.id} was cancelled on {', '.join(job.nodes)} before it began; see Prolog there"
-    )
+    nodes = job.nodes or [each.slot.node for each in record.members if each.slot]
+    told = f"Slurm job {job.id} was cancelled on {', '.join(nodes) or 'its nodes'} before it began"
     number = record.job.not_started + 1
     why = WhyInvalid(told, at.now + at.rules.mend if number >= _NOT_STARTED else inf)
     if number >= _NOT_STARTED:

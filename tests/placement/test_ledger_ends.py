@@ -237,6 +237,27 @@ def test_a_job_that_its_slurmd_did_not_start_is_asked_for_again(external: bool) 
     was_cancelled(world, uid)
 
 
+def test_a_job_that_completes_had_nodes_though_none_is_named_any_more() -> None:
+    world = World(external=False)
+    uid = world.create_pod()
+    settle(world)
+    job = job_id_of(world, uid)
+    state = JobState("CANCELLED", frozenset({"COMPLETING"}))
+    world.jobs[job] = replace(world.jobs[job], state=state, nodes=())
+    world.disturbed.add(uid)
+    poll(world)
+    assert uid in world.pods
+    assert job_id_of(world, uid) != job
+
+
+def test_a_person_cancelled_a_job_that_waited() -> None:
+    world = World(external=False)
+    uid = pod_that_finds_no_room(world)
+    world.disturb(job_id_of(world, uid), "CANCELLED")
+    poll(world)
+    assert uid not in world.pods
+
+
 @pytest.mark.parametrize("external", [False, True])
 def test_a_job_that_its_slurmd_did_not_start_at_once_is_asked_for_again(external: bool) -> None:
     """It got its nodes with the answer, and its Prolog fails there."""

@@ -143,7 +143,7 @@ def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[st
         eventually(sidecar.applied, "the configuration that came meanwhile", 60)
         native.settle(long)
         evicted = pods.evicted()
-        # 24.11 has slurmd start placeholders: one whose start is forgotten may be refused the next time.
+        # A slurmd of 24.11 may have Slurm cancel a placeholder whose start was forgotten.
         assert len(evicted) <= (kills // 5 if controller.cluster.spec.release == "24.11" else 0), evicted
         found = judge(controller, native, long)
         pods_ran_on(actors, pods)
