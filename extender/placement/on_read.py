@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 from typing import Final
 
 from extender.cluster.view import ClusterView, excluding
@@ -324,9 +323,9 @@ def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
     Prolog that does not know its user), and each would drain another node."""
     nodes = job.nodes or [each.slot.node for each in record.members if each.slot]
     told = f"Slurm job {job.id} was cancelled on {', '.join(nodes) or 'its nodes'} before it began"
-    number = record.job.not_started + 1
-    why = WhyInvalid(told, at.now + at.rules.mend if number >= _NOT_STARTED else inf)
+    why, number = WhyInvalid(told), record.job.not_started + 1
     if number >= _NOT_STARTED:
+        why = WhyInvalid(told, at.now + at.rules.mend)
         record = record._replace(forbidden_because=why)
     moved = record.replaced(at.now, why.cause(Reason.SLURM_JOB_NOT_STARTED))
     return moved.with_job(over=True, not_started=number)

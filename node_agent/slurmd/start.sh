@@ -30,7 +30,7 @@ done
 mkdir -p /var/spool/slurmd
 
 # The node agent reads there which release this is, and which device has which number, or why slurmd cannot tell.
-(slurmd -V; exec slurmd -G "$@") >/run/slurm-extender/gres.new 2>&1 &
+(slurmd -V || :; exec slurmd -G "$@") >/run/slurm-extender/gres.new 2>&1 &
 wait "$!" || :
 mv /run/slurm-extender/gres.new /run/slurm-extender/gres
 

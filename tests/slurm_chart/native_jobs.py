@@ -37,8 +37,6 @@ LAUNCHES_S: Final = 3.0
 """From Slurm's decision to a job's first word: Prolog runs before."""
 ENDS_S: Final = 3.0
 """From a job's last word until slurmctld knows its end."""
-TWICE_S: Final = 10.0
-"""From the second start of a job until the first run of it is ended, however busy the machine is."""
 SILENT_S: Final = 15.0
 """A job that has said nothing for so long does not run, however busy the machine is."""
 _FILE: Final = "said"
@@ -196,11 +194,6 @@ class NativeJobs:
             self.submit(self._random.randint(1, 4))
         except ClusterError:
             self.unanswered += 1
-
-
-def twice_at_a_time_s(job: Submitted) -> float:
-    """For how long a job ran twice at a time, at most."""
-    return max((one.last - other.first for one, other in itertools.pairwise(job.runs)), default=0.0)
 
 
 def forgotten(killed: Sequence[float], at: float) -> bool:
