@@ -988,7 +988,7 @@ class World:
     # What must hold
 
     def live_jobs(self, uid: str) -> list[Job]:
-        return [j for j in self.jobs.values() if self.workload_of(j) == uid and not j.state.ended]
+        return [j for j in self.jobs.values() if not j.state.ended and self.workload_of(j) == uid]
 
     def nothing_forbidden_is_asked(self, effects: Iterable[Effect]) -> None:
         """Only for a Pod that runs, by what was allowed when it was bound."""
@@ -1001,9 +1001,13 @@ class World:
         return {self.workload_of(job) for job in self.jobs.values()} - {""}
 
     def no_two_live_jobs(self) -> None:
-        for uid in self.uids():
-            live = [job for job in self.live_jobs(uid) if not self._will_be_swept(job)]
-            assert len(live) <= 1, f"invariant I1: {uid} has {[j.id for j in live]}"
+        live = dict[str, list[Job]]()
+        for job in self.jobs.values():
+            if not job.state.ended and (uid := self.workload_of(job)):
+                live.setdefault(uid, []).append(job)
+        for uid, jobs in live.items():
+            ids = [job.id for job in jobs if not self._will_be_swept(job)]
+            assert len(ids) <= 1, f"invariant I1: {uid} has {ids}"
 
     def _will_be_swept(self, job: Job) -> bool:
         """What a killed slurmctld brings back, and what one of two replicas asked for when the other
