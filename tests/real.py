@@ -1,52 +1,101 @@
-"""Runs real tests: side by side, and then each of those that keep both cores busy.
+"""Runs real tests: first four at a time, then each test that keeps both cores busy by itself.
 
     python -m tests.real PATH...
 
-Dozens of daemons share two cores there, whose timing no test can choose. What failed runs once more, on
-clusters of its own with nothing beside them. What passes then is told as unsteady, for somebody to find
-out why; what fails again, or more than FEW that failed at first, fails the run.
+Dozens of daemons share two cores, and no test controls their timing. A test that fails runs once more,
+with nothing beside it. If the test passes then, the run reports the test as unsteady and writes both
+logs to build/unsteady.json; `tests.unsteady` keeps a record of such tests. A test that fails twice fails
+the run, and so do more than MAX_RETRIED tests that fail at first.
+
+build/real.json says how long each group of tests took, and which share of the processors was busy.
 """
 
-import json
-import re
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-FEW: Final = 3
-# They wait for clusters more than they compute, so that two cores do for four of them at a time.
+import orjson
+import psutil
+
+from tests.unsteady import RUN, Unsteady, write_run
+
+MAX_RETRIED: Final = 3
+_CHECKOUT: Final = Path(__file__).parents[1]
+_TIMES: Final = _CHECKOUT / "build" / "real.json"
+# Most tests wait for clusters: two cores suffice for four tests at a time.
 _SIDE_BY_SIDE: Final = ("-m", "real and not alone", "-n", "4", "--dist", "loadgroup")
 _ALONE: Final = ("-m", "real and alone")
 
 
-def run(options: Sequence[str], *, few: int = FEW) -> int:
-    """Runs pytest, and once more what failed; returns the exit status: 0 where all passed in the end."""
-    with tempfile.TemporaryDirectory() as cache:
-        status = _pytest(*options, "--durations", "10", "-o", f"cache_dir={cache}")
-        if status != 1:  # all passed, or pytest itself did not get through
-            return status
-        failed = _failed(Path(cache))
-    if len(failed) > few:
-        return status
-    again = _pytest(*failed)
-    if again == 0:
-        sys.stderr.write(f"unsteady, passed at the second time: {' '.join(failed)}\n")
-    return again
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Exit status of a run (0 if each test passed in the end), its unsteady tests, and the reports of
+    the first try, as `tests.report_log` writes them."""
+
+    status: int
+    unsteady: tuple[Unsteady, ...] = ()
+    reports: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
 
-def _failed(cache: Path) -> list[str]:
-    """The names of the tests, without the group that pytest-xdist adds."""
-    names = json.loads((cache / "v/cache/lastfailed").read_text())
-    return sorted({re.sub(r"@[^\]]*$", "", name) for name in names})
+def run(options: Sequence[str], *, max_retried: int = MAX_RETRIED) -> Run:
+    """Runs pytest, and once more each test that failed."""
+    status, reports = _pytest(*options, "--durations", "10")
+    if status != 1:  # all tests passed, or pytest itself failed
+        return Run(status, reports=reports)
+    failed = sorted({report["test"] for report in reports if report["outcome"] == "failed"})
+    if len(failed) > max_retried:
+        return Run(status, reports=reports)
+    status, again = _pytest(*failed)
+    if status != 0:
+        return Run(status, reports=reports)
+    sys.stderr.write(f"unsteady, passed at the second time: {' '.join(failed)}\n")
+    unsteady = (Unsteady(test, _log_of(test, reports), _log_of(test, again)) for test in failed)
+    return Run(status, tuple(unsteady), reports)
 
 
-def _pytest(*options: str) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", *options], check=False).returncode
+def times(runs: Sequence[Run], busy: float) -> dict[str, Any]:
+    """Returns the seconds of each file of tests, the longest first, and `busy`: the share of the
+    processors that was busy during the run (0 to 1)."""
+    seconds = dict[str, float]()
+    for report in (report for run in runs for report in run.reports):
+        file = report["test"].partition("::")[0]
+        seconds[file] = seconds.get(file, 0.0) + report["seconds"]
+    longest = sorted(seconds.items(), key=lambda item: -item[1])
+    rounded = {file: round(took, 1) for file, took in longest}
+    return {"processors_busy": round(busy, 2), "seconds": rounded}
+
+
+def _log_of(test: str, reports: Sequence[dict[str, Any]]) -> str:
+    return "\n".join(report["log"] for report in reports if report["test"] == test and report["log"])
+
+
+def _pytest(*options: str) -> tuple[int, tuple[dict[str, Any], ...]]:
+    """Returns the exit status and the reports. A pytest that was killed has a negative status."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory) / "reports"
+        log.touch()
+        paths = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "REPORT_LOG": str(log), "PYTHONPATH": paths}
+        command = [sys.executable, "-m", "pytest", "-p", "tests.report_log", *options]
+        status = subprocess.run(command, check=False, env=environment).returncode
+        return status, tuple(orjson.loads(line) for line in log.read_bytes().splitlines())
+
+
+def main(paths: Sequence[str]) -> int:
+    """Runs all real tests below the paths; returns 1 if one failed."""
+    psutil.cpu_percent()  # counts from here on
+    runs = [run([*kind, *paths]) for kind in (_SIDE_BY_SIDE, _ALONE)]
+    _TIMES.parent.mkdir(exist_ok=True)
+    found = times(runs, psutil.cpu_percent() / 100)
+    _TIMES.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+    write_run(RUN, [unsteady for each in runs for unsteady in each.unsteady])
+    return int(any(each.status for each in runs))
 
 
 if __name__ == "__main__":
-    results = [run([*kind, *sys.argv[1:]]) for kind in (_SIDE_BY_SIDE, _ALONE)]
-    sys.exit(any(results))  # -9 is one, too: pytest was killed
+    sys.exit(main(sys.argv[1:]))

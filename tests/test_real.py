@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real import run
+from tests.real import Run, run, times
 
 UNSTEADY = """
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 def test_it(which):
     first = Path(__file__).with_name(f"{{which}}.tried")
     tried = first.exists()
+    print("printed by the", "second" if tried else "first", "try")
     first.touch()
     assert tried and which != "broken"
 """
@@ -35,31 +36,47 @@ class Runs:
         monkeypatch.chdir(folder)
         (folder / "pytest.ini").write_text("[pytest]\nmarkers = xdist_group\n")
 
-    def __call__(self, *which: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
-        """The exit status, and what a person reads."""
+    def __call__(self, *which: str, options: tuple[str, ...] = ()) -> tuple[Run, str]:
+        """Returns the result, and what a person reads."""
         (self._folder / "test_it.py").write_text(UNSTEADY.format(which=which))
-        return run(["test_it.py", *options], few=2), self._capfd.readouterr().err
+        return run(["test_it.py", *options], max_retried=2), self._capfd.readouterr().err
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "2", "--dist", "loadgroup")])
 def test_what_passes_at_the_second_time_is_told_as_unsteady(
     runs: Runs, options: tuple[str, ...]
 ) -> None:
-    told = "unsteady, passed at the second time: test_it.py::test_it[a@b] test_it.py::test_it[c]\n"
-    assert runs("a@b", "c", options=options) == (0, told)
+    result, output = runs("a@b", "c", options=options)
+    names = ["test_it.py::test_it[a@b]", "test_it.py::test_it[c]"]
+    assert result.status == 0
+    assert output == f"unsteady, passed at the second time: {' '.join(names)}\n"
+    assert [each.test for each in result.unsteady] == names
+    for each in result.unsteady:
+        assert "assert tried" in each.first_log
+        assert "printed by the first try" in each.first_log
+        assert "printed by the second try" in each.second_log
+        assert "assert tried" not in each.second_log
+
+
+def test_times_counts_the_seconds_of_each_file(runs: Runs) -> None:
+    result, _ = runs("a", "c")
+    found = times([result], 0.5)
+    assert found["processors_busy"] == 0.5
+    assert list(found["seconds"]) == ["test_it.py"]
 
 
 @pytest.mark.parametrize("which", [("a", "broken"), ("a", "b", "c")])
 def test_what_fails_again_or_too_many_fail_the_run(runs: Runs, which: tuple[str, ...]) -> None:
-    assert runs(*which) == (1, "")
+    result, output = runs(*which)
+    assert (result.status, result.unsteady, output) == (1, (), "")
 
 
 def test_pytest_that_is_killed_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "test_it.py").write_text("import os\ndef test_it(): os.kill(os.getpid(), 9)\n")
     monkeypatch.chdir(tmp_path)
-    assert run(["test_it.py"]) == -9
+    assert run(["test_it.py"]).status == -9
 
 
 def test_what_pytest_does_not_get_through_fails_the_run(runs: Runs) -> None:
-    status, _ = runs("a", options=("-m", "no expression at all"))
-    assert status == 4
+    result, _ = runs("a", options=("-m", "no expression at all"))
+    assert result.status == 4

@@ -1,0 +1,53 @@
+"""A plugin of pytest that writes what became of each test to the file that REPORT_LOG names.
+
+    REPORT_LOG=FILE pytest -p tests.report_log
+
+One line of JSON for each phase of a test (setup, call, teardown), in the order in which phases ended.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pytest
+
+_FILE: Final = "REPORT_LOG"
+
+
+class ReportLog:
+    """Appends a line for each report that pytest, or the controller of pytest-xdist, receives."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        line = {
+            "test": without_group(report.nodeid),
+            "phase": report.when,
+            "outcome": report.outcome,
+            "began": report.start,
+            "seconds": report.duration,
+            "worker": getattr(report, "worker_id", ""),
+            "log": _log(report),
+        }
+        with self._path.open("ab") as file:
+            file.write(orjson.dumps(line) + b"\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = os.environ.get(_FILE)
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ReportLog(Path(path)))
+
+
+def without_group(nodeid: str) -> str:
+    """Returns a test's name without the group that pytest-xdist appends to it."""
+    return re.sub(r"@[^\]]*$", "", nodeid)
+
+
+def _log(report: pytest.TestReport) -> str:
+    """Returns the failure and the captured output, as pytest prints both."""
+    sections = (f"--- {title} ---\n{text}" for title, text in report.sections)
+    return "\n".join(filter(None, (report.longreprtext, *sections)))

@@ -1,0 +1,59 @@
+"""The record of unsteady tests: how a run enters it, how a test leaves it, and when it fails a run."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests import unsteady
+from tests.unsteady import RECORD, Unsteady, fixed, main, record, repeated, write_run
+
+EMPTY: dict[str, list[dict[str, object]]] = {"runs": [], "fixed": []}
+
+
+def _run(*tests: str) -> dict[str, object]:
+    return {"commit": "c", "unsteady": [{"test": test} for test in tests]}
+
+
+def test_no_test_is_unsteady_in_two_recorded_runs() -> None:
+    """If this fails: find the cause, fix it, and run `python -m tests.unsteady fixed TEST CAUSE`."""
+    assert repeated(orjson.loads(RECORD.read_bytes())) == []
+
+
+def test_a_test_that_two_runs_name_is_repeated_until_it_is_fixed() -> None:
+    once = record(_run("a", "b"), EMPTY)
+    assert repeated(once) == []
+    twice = record(_run("a"), record(_run(), once))
+    assert repeated(twice) == ["a"]
+    cured = fixed("a", "the port was given back too early", twice)
+    assert repeated(cured) == []
+    assert cured["fixed"] == [{"test": "a", "cause": "the port was given back too early"}]
+    assert repeated(record(_run("b"), cured)) == ["b"]
+
+
+def test_a_run_leaves_the_record_after_twenty_more() -> None:
+    kept = record(_run("a"), EMPTY)
+    for _ in range(19):
+        kept = record(_run(), kept)
+    assert repeated(record(_run("a"), kept)) == []
+    assert len(record(_run("a"), kept)["runs"]) == 20
+
+
+def test_a_test_that_no_run_names_cannot_be_fixed() -> None:
+    with pytest.raises(KeyError):
+        fixed("a", "no cause", EMPTY)
+
+
+def test_the_command_adds_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, kept = tmp_path / "build" / "unsteady.json", tmp_path / "record.json"
+    monkeypatch.setattr(unsteady, "RUN", run)
+    monkeypatch.setattr(unsteady, "RECORD", kept)
+    kept.write_bytes(orjson.dumps(EMPTY))
+    assert main(["record"]) == 2  # no run yet
+    write_run(run, [Unsteady("a", "first", "second")])
+    assert orjson.loads(run.read_bytes())["unsteady"] == [
+        {"test": "a", "first_log": "first", "second_log": "second"}
+    ]
+    assert main(["record"]) == 0
+    assert main(["fixed", "a", "a cause"]) == 0
+    assert [run["unsteady"] for run in orjson.loads(kept.read_bytes())["runs"]] == [[]]

@@ -1,0 +1,95 @@
+"""The record of unsteady tests: tests that failed first and passed at a second try.
+
+    python -m tests.unsteady record            # adds the last run, from build/unsteady.json
+    python -m tests.unsteady fixed TEST CAUSE  # removes a test from the runs, and notes its cause
+
+tests/unsteady.json is committed and holds the last 20 recorded runs. A test that is unsteady in two of
+these runs fails `./check` until the test is fixed.
+"""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+_CHECKOUT: Final = Path(__file__).parents[1]
+RUN: Final = _CHECKOUT / "build" / "unsteady.json"
+RECORD: Final = Path(__file__).with_suffix(".json")
+_MAX_RUNS: Final = 20
+_MAX_UNSTEADY: Final = 1
+"""Number of runs in which a test may be unsteady."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsteady:
+    """A test, and the output of both tries."""
+
+    test: str
+    first_log: str
+    second_log: str
+
+
+def write_run(path: Path, unsteady: Sequence[Unsteady]) -> None:
+    """Writes the commit, and the name and both logs of each unsteady test."""
+    path.parent.mkdir(exist_ok=True)
+    _write(path, {"commit": _commit(), "unsteady": [asdict(each) for each in unsteady]})
+
+
+def record(run: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
+    """Returns the record with one more run, without the oldest runs beyond the last 20."""
+    tests = [each["test"] for each in run["unsteady"]]
+    runs = [*kept["runs"], {"commit": run["commit"], "unsteady": tests}]
+    return {**kept, "runs": runs[-_MAX_RUNS:]}
+
+
+def fixed(test: str, cause: str, kept: dict[str, Any]) -> dict[str, Any]:
+    """Returns the record without the test, and with the cause. Raises KeyError if no run has it."""
+    if test not in _counts(kept["runs"]):
+        raise KeyError(test)
+    others = [[each for each in run["unsteady"] if each != test] for run in kept["runs"]]
+    runs = [{**run, "unsteady": each} for run, each in zip(kept["runs"], others, strict=True)]
+    return {"runs": runs, "fixed": [*kept["fixed"], {"test": test, "cause": cause}]}
+
+
+def repeated(kept: dict[str, Any]) -> list[str]:
+    """Returns the tests that were unsteady in more than one recorded run."""
+    return sorted(test for test, count in _counts(kept["runs"]).items() if count > _MAX_UNSTEADY)
+
+
+def _counts(runs: Iterable[dict[str, Any]]) -> Counter[str]:
+    return Counter(test for run in runs for test in set(run["unsteady"]))
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(_CHECKOUT), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns 2 after a wrong command, or without a run to record."""
+    kept = orjson.loads(RECORD.read_bytes())
+    match arguments:
+        case ["record"] if RUN.exists():
+            _write(RECORD, record(orjson.loads(RUN.read_bytes()), kept))
+        case ["record"]:
+            sys.stderr.write("no run to record: `make test` writes build/unsteady.json\n")
+            return 2
+        case ["fixed", test, cause]:
+            _write(RECORD, fixed(test, cause, kept))
+        case _:
+            sys.stderr.write(__doc__ or "")
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
