@@ -23,7 +23,7 @@ from extender.request.annotations import DEFAULT_PAGE, PUBLISHED
 from extender.request.grace_period import DefaultGrace, GraceRule
 from extender.request.scope import Scope, Selector
 from extender.request.shared_gpus import SharedGpus
-from extender.request.translation import TranslationConfig
+from extender.request.translation import DEFAULT_SCHEDULER, TranslationConfig
 from service.settings import Names, Port, listed, read_json
 from wellknown.job_key import JobIdRange
 from wellknown.names import (
@@ -93,6 +93,9 @@ class Settings(BaseSettings):
     """Which of them: a label selector as for `kubectl get -l`; blank: all."""
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
     """The `schedulerName` of Pods: the profile in the KubeSchedulerConfiguration."""
+    take_schedulers: Names = ()
+    """Names of other schedulers, with commas between them. Their new Pods in scope go to Slurm, and each
+    author gets a warning (docs/migrate.md). Blank: Pods of other schedulers are left alone."""
     scheduler_config_file: Path | None = None
     """The KubeSchedulerConfiguration of the kube-scheduler that asks this replica: /readyz says where
     that would evict Pods for one that Slurm has not let in; read again when the file changes. Absent:
@@ -310,9 +313,19 @@ class Settings(BaseSettings):
     @field_validator("scheduler_name")
     @classmethod
     def _not_everybodys_scheduler(cls, name: str) -> str:
-        if name == "default-scheduler":
+        if name == DEFAULT_SCHEDULER:
             raise ValueError("every Pod that names no scheduler would be ours: give the profile a name")
         return name
+
+    @field_validator("take_schedulers")
+    @classmethod
+    def _not_kubernetes_own_scheduler(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if DEFAULT_SCHEDULER in names:
+            raise ValueError(
+                f"{DEFAULT_SCHEDULER} cannot be taken over: label Namespaces with {DOMAIN}every-pod=true"
+                " instead"
+            )
+        return names
 
     @field_validator("node_name_label")
     @classmethod
@@ -337,7 +350,8 @@ class Settings(BaseSettings):
         return TranslationConfig(
             self.annotation_prefix,
             self.scheduler_name,
-            self.gres,
+            take_schedulers=self.take_schedulers,
+            gres=self.gres,
             grace=GraceRule(self.kill_wait_s, self.default_grace),
             page=self.docs_url,
             cpu_unit=self.cpu_unit,

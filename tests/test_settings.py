@@ -105,6 +105,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("POD_SELECTOR", "a in b"),
         ("SCHEDULER_NAME", "default-scheduler"),
         ("SCHEDULER_NAME", ""),
+        ("TAKE_SCHEDULERS", "volcano,default-scheduler"),
         ("DRAIN_NODES", "sometimes"),
         ("DRAIN_TAINTS", "disk,slurm-extender.io/out-of-service"),
         ("DRAIN_CONDITIONS", "slurm-extender.io/SlurmOutOfService"),
@@ -202,6 +203,7 @@ def test_a_bad_policy_is_told_line_by_line(
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "GRES", '{"example.com/npu": "npu:v2"}')
     monkeypatch.setenv(PREFIX + "SCHEDULER_NAME", "mine")
+    monkeypatch.setenv(PREFIX + "TAKE_SCHEDULERS", "older, old")
     monkeypatch.setenv(PREFIX + "ANNOTATION_PREFIX", "x.example/")
     monkeypatch.setenv(PREFIX + "SLURMRESTD_URL", "unix:///run/slurmrestd.sock")
     monkeypatch.setenv(PREFIX + "CPU_UNIT", "100m")
@@ -215,7 +217,10 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert translation.shared_gpus == "refuse"
     assert translation.manages(pod_manifest(schedulerName="mine"))
     assert not translation.manages(pod_manifest())
-    assert translation.asks(pod_manifest(schedulerName="x", annotations={"x.example/qos": "y"}))
+    annotated = {"x.example/qos": "y"}
+    assert translation.asks(pod_manifest(schedulerName="default-scheduler", annotations=annotated))
+    assert translation.asks(pod_manifest(schedulerName="old"))
+    assert not translation.asks(pod_manifest(schedulerName="x", annotations=annotated))
 
 
 @pytest.mark.parametrize(

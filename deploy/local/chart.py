@@ -30,6 +30,7 @@ _COMPONENT: Final = "app.kubernetes.io/component"
 _RENDERED: Final = {
     "TAINT_NODES": "taintNodes",
     "SLURM_BRIDGE_ANNOTATIONS": "slurmBridgeAnnotations",
+    "TAKE_SCHEDULERS": "takeSchedulers",
 }
 """The extender's settings on which the chart's objects depend, and its values for them."""
 
@@ -90,7 +91,9 @@ def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
     is known beforehand."""
     scope: Values = {"type": "namespace", "namespaces": list(spec.namespaces)} if spec.namespaces else {}
     settings = {
-        value: True for name, value in _RENDERED.items() if (name, "true") in spec.extender_settings
+        _RENDERED[name]: text == "true" or text
+        for name, text in spec.extender_settings
+        if name in _RENDERED and text != "false"
     }
     certificates = {"mode": "secret", "caBundle": ca_bundle}
     return {

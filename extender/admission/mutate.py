@@ -1,6 +1,6 @@
 """/mutate: a Pod that asks for Slurm gets the extender's scheduler, its gate and the number of the
-first attempt. Where the Namespace says so, every Pod that names no scheduler gets them
-(/mutate/every-pod).
+first attempt. A Pod of another scheduler is left alone, unless TAKE_SCHEDULERS names the scheduler.
+Where the Namespace says so, every Pod that names no scheduler gets them (/mutate/every-pod).
 
 A Pod that can never run is rejected here, at `kubectl apply`, with every problem at once. A Pod that
 another webhook changes afterwards is seen again (reinvocationPolicy: IfNeeded), and the Pod's condition
@@ -39,10 +39,11 @@ def review(
         return allowed(request, patch=_unmarked(pod))
     asked = asked_of(_with_grace(pod, translation), translation, policy)
     problems = (*_bound_already(pod, translation), *asked.problems)
+    warnings = (*translation.taken_over(pod), *asked.warnings)
     if problems:
-        return cannot_run(request, problems, asked.warnings)
+        return cannot_run(request, problems, warnings)
     lowered = translation.see("grace", translation.grace.warning(pod["spec"]))
-    return allowed(request, warnings=(*asked.warnings, *lowered), patch=patch_of(pod, translation))
+    return allowed(request, warnings=(*warnings, *lowered), patch=patch_of(pod, translation))
 
 
 def _bound_already(pod: Manifest, translation: TranslationConfig) -> tuple[str, ...]:

@@ -27,13 +27,10 @@ from extender.policy.rules import Policy, judged
 from extender.request import limits
 from extender.request.job_request import Request
 from extender.request.pod import parse_pod
-from extender.request.translation import TranslationConfig
+from extender.request.translation import DEFAULT_SCHEDULER, TranslationConfig, scheduler_of
 from extender.unmanaged.capacity import exempt
 from kubernetes_client.protocol import Manifest
 from service.http_server import Items, Texts, errors_of, fields_in_words
-
-DEFAULT_SCHEDULER = "default-scheduler"
-"""The value that kube-apiserver writes where a Pod names none."""
 
 # What kube-apiserver passes on to kubectl: what is longer, or beyond all, it cuts or drops.
 _LONGEST_WARNING = 256
@@ -238,10 +235,9 @@ def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) 
         return False
     if translation.asks(pod):
         return True
-    spec = pod["spec"]
-    named = spec.get("schedulerName") or DEFAULT_SCHEDULER
     # A Pod template has a class, and no number yet.
-    critical = (spec.get("priorityClassName") or "").startswith("system-")
+    critical = (pod["spec"].get("priorityClassName") or "").startswith("system-")
+    named = scheduler_of(pod)
     return every_pod and named == DEFAULT_SCHEDULER and not critical and not exempt(pod)
 
 

@@ -88,6 +88,7 @@ def _pod_of(template: Any, namespace: str) -> Manifest | None:
 
 def _told_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Iterator[str]:
     asked = asked_of(pod, translation, policy)
+    yield from translation.taken_over(pod)
     yield from (f"Pods would be refused: {problem}" for problem in asked.problems)
     yield from asked.warnings
     # /mutate lowers it, of each Pod.

@@ -12,6 +12,9 @@ from extender.request.shared_gpus import SharedGpus
 from kubernetes_client.protocol import Manifest
 from wellknown.names import ATTEMPT, DEFAULT_PREFIX, GATE, JOB_ID
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""Name of the scheduler of a Pod without `schedulerName`."""
+
 
 @dataclass(frozen=True, slots=True)
 class TranslationConfig:
@@ -19,6 +22,8 @@ class TranslationConfig:
 
     annotation_prefix: str = DEFAULT_PREFIX
     scheduler_name: str = "slurm-scheduler"
+    take_schedulers: tuple[str, ...] = ()
+    """Names of other schedulers. Their new Pods go to Slurm, like Pods of the extender's scheduler."""
     gres: Mapping[str, str] = field(
         default_factory=lambda: {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
     )
@@ -44,11 +49,24 @@ class TranslationConfig:
         return theirs or annotation.startswith(self.annotation_prefix)
 
     def asks(self, manifest: Manifest) -> bool:
-        """Tells whether a Pod asks for Slurm: it names the extender's scheduler or has one of its
-        annotations."""
-        named = manifest["spec"].get("schedulerName") == self.scheduler_name
+        """Returns True if a Pod names the extender's scheduler or one of `take_schedulers`, or if a Pod
+        names no scheduler and has an annotation for Slurm. Annotations of other schedulers' Pods do not
+        count."""
+        named = scheduler_of(manifest)
+        if named == self.scheduler_name or named in self.take_schedulers:
+            return True
         annotations = manifest["metadata"].get("annotations") or {}
-        return named or any(self.reads(key) for key in annotations)
+        return named == DEFAULT_SCHEDULER and any(self.reads(key) for key in annotations)
+
+    def taken_over(self, manifest: Manifest) -> tuple[str, ...]:
+        """Returns a warning for the author of a Pod that is taken over from another scheduler."""
+        named = scheduler_of(manifest)
+        if named == self.scheduler_name or named not in self.take_schedulers:
+            return ()
+        return self.see(
+            "scope",
+            f"schedulerName: {named} becomes {self.scheduler_name}, by SLURM_EXTENDER_TAKE_SCHEDULERS",
+        )
 
     def manages(self, manifest: Manifest) -> bool:
         """Tells whether the extender has to place a Pod, or to tell why not. The Pod names the
@@ -61,6 +79,11 @@ class TranslationConfig:
     def see(self, section: str, *told: str | None) -> tuple[str, ...]:
         """Returns words for a Pod's author with a link to the page; nothing where there are no words."""
         return tuple(f"{each} ({self.page}#{section})" for each in told if each is not None)
+
+
+def scheduler_of(manifest: Manifest) -> str:
+    """Returns the name of a Pod's scheduler."""
+    return manifest["spec"].get("schedulerName") or DEFAULT_SCHEDULER
 
 
 def _is_marked(manifest: Manifest) -> bool:

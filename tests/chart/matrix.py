@@ -65,7 +65,9 @@ MATRIX: dict[str, Values] = {
         "scheduler": {"scope": {"type": "namespace", "namespaces": "team-a, team-b"}},
         "slurmKillWait": "60s",
     },
-    "slurm-bridge's annotations": {"extender": {"settings": {"slurmBridgeAnnotations": True}}},
+    "slurm-bridge's annotations": {
+        "extender": {"settings": {"slurmBridgeAnnotations": True, "takeSchedulers": ["volcano", "b"]}}
+    },
     "its own namespace": {"scheduler": {"scope": {"type": "namespace"}}},
     "labels": {
         "scheduler": {
@@ -128,6 +130,7 @@ MATRIX: dict[str, Values] = {
                 "sharedGpus": "node-agent",
                 "jobIdFirst": 40_000_000,
                 "TAINT_NODES": True,
+                "TAKE_SCHEDULERS": "a, b",
                 "drainTaints": ["example.com/maintenance", "example.com/broken"],
                 "cpuUnit": 2,
                 "pollIntervalS": 0.5,
@@ -216,6 +219,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
     ),
     "a setting twice": ({"extender": {"settings": {"drainS": 1, "DRAIN_S": 2}}}, "'not' failed"),
     "everybody's scheduler": ({"scheduler": {"name": "default-scheduler"}}, "/scheduler/name"),
+    "everybody's scheduler taken over": (
+        {"extender": {"settings": {"TAKE_SCHEDULERS": "volcano, default-scheduler"}}},
+        "extender.settings.takeSchedulers: default-scheduler cannot be taken over",
+    ),
     "all namespaces, and some": (
         {"scheduler": {"scope": {"namespaces": ["team-a"]}}},
         "at '/scheduler/scope/namespaces': maxItems: got 1, want 0",

@@ -415,9 +415,20 @@ def test_our_scheduler_or_one_of_our_annotations_asks_for_slurm() -> None:
     """The annotation alone is enough for admission only, which names our scheduler then."""
     assert TRANSLATION.asks(pod_manifest())
     assert TRANSLATION.manages(pod_manifest())
-    annotated = pod_manifest(schedulerName="default-scheduler", annotations={PREFIX + "qos": "x"})
-    assert TRANSLATION.asks(annotated)
-    assert not TRANSLATION.manages(annotated)
+    for named in ("default-scheduler", "", None):
+        annotated = pod_manifest(schedulerName=named, annotations={PREFIX + "qos": "x"})
+        assert TRANSLATION.asks(annotated)
+        assert not TRANSLATION.manages(annotated)
+
+
+@pytest.mark.parametrize("annotations", [{PREFIX + "qos": "x"}, {}], ids=["annotated", "without"])
+def test_pod_of_another_scheduler_asks_if_taken_over(annotations: dict[str, str]) -> None:
+    """A Pod that exists already keeps its scheduler, and does not become managed."""
+    foreign = pod_manifest(schedulerName="volcano", annotations=annotations)
+    takes = replace(TRANSLATION, take_schedulers=("volcano",))
+    assert not TRANSLATION.asks(foreign)
+    assert takes.asks(foreign)
+    assert not takes.manages(foreign)
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"kubectl.kubernetes.io/x": "1"}, {JOB_ID: "7"}])

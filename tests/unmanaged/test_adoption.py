@@ -22,7 +22,7 @@ from slurm_client.errors import InvalidRequest, NeedsOperator
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import Job, JobChanges, JobSpec
 from slurm_client.protocol import Slurm
-from tests.builders import RULES, Manifest, kube_node, pod_manifest, view
+from tests.builders import PREFIX, RULES, Manifest, kube_node, pod_manifest, view
 from wellknown.job_key import PlaceholderKey
 from wellknown.names import ADOPTED
 
@@ -147,6 +147,13 @@ def test_a_daemon_sets_pod_is_no_guest() -> None:
 
 def test_nobody_is_a_guest_where_none_are_adopted() -> None:
     assert adoptable(manifest_of_adopted(), TranslationConfig()) is None
+
+
+def test_annotated_pod_of_another_scheduler_is_adopted() -> None:
+    annotations = {PREFIX + "partition": "main"}
+    annotated = manifest_of_adopted(schedulerName="volcano", annotations=annotations)
+    for translation in (ADOPTS, replace(ADOPTS, take_schedulers=("volcano",))):
+        assert adoptable(annotated, translation) is not None
 
 
 def test_who_names_our_scheduler_out_of_scope_is_a_guest() -> None:

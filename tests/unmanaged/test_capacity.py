@@ -168,6 +168,15 @@ def test_pods_without_a_job_count_whatever_their_annotations_say() -> None:
     assert len(list(uncounted([forged, jobless, lost], running, TRANSLATION))) == 3
 
 
+def test_annotated_pod_of_another_scheduler_counts_as_unmanaged() -> None:
+    wishes = {TRANSLATION.annotation_prefix + "partition": "main", JOB_ID: "7", NODE: "n1"}
+    foreign = pod_manifest("f", gates=(), node="n1", annotations=wishes, schedulerName="volcano")
+    takes = replace(TRANSLATION, take_schedulers=("volcano",))
+    running = {7: JobState.parse("RUNNING")}
+    for translation in (TRANSLATION, takes):
+        assert len(list(uncounted([foreign], running, translation))) == 1
+
+
 DAEMON_SET: Manifest = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent"}
 
 

@@ -158,9 +158,53 @@ async def test_a_pod_that_is_not_ours_is_allowed_untouched() -> None:
     assert await respond(sent) == {"uid": UID, "allowed": True}
 
 
-async def test_a_pod_of_another_scheduler_with_our_annotation_becomes_ours() -> None:
-    stored = await admitted(call({PREFIX + "qos": "high"}, schedulerName="volcano"))
+WISHES = [{PREFIX + "qos": "high"}, {PREFIX + "timeout": "soon"}, {}]
+
+
+@pytest.mark.parametrize("annotations", WISHES, ids=["annotated", "wrong", "without"])
+@pytest.mark.parametrize("taken", ["", "other,another"])
+async def test_pod_of_another_scheduler_is_left_alone(annotations: dict[str, str], taken: str) -> None:
+    sent = call(annotations, schedulerName="volcano")
+    for verb in ("mutate", "mutate/every-pod"):
+        answer = await Listeners(take_schedulers=taken).ask(verb, sent)
+        assert answer["response"] == {"uid": UID, "allowed": True}
+
+
+@pytest.mark.parametrize("annotations", [{PREFIX + "qos": "high"}, {}], ids=["annotated", "without"])
+async def test_pod_taken_over_from_another_scheduler_gets_a_warning(
+    annotations: dict[str, str],
+) -> None:
+    sent = call(annotations, schedulerName="volcano")
+    response = (await Listeners(take_schedulers="x, volcano").ask("mutate", sent))["response"]
+    stored = patched(sent["request"]["object"], json.loads(b64decode(response["patch"])))
     assert stored["spec"]["schedulerName"] == "slurm-scheduler"
+    assert stored["spec"]["schedulingGates"] == [{"name": GATE}]
+    taken, *others = response["warnings"]
+    assert taken.startswith("schedulerName: volcano becomes slurm-scheduler, by SLURM_EXTENDER_TAKE_")
+    assert not any("volcano" in each for each in others)
+
+
+async def test_pod_of_no_other_scheduler_gets_no_such_warning() -> None:
+    for named in ("slurm-scheduler", "default-scheduler", None):
+        sent = call({PREFIX + "qos": "high"}, schedulerName=named, terminationGracePeriodSeconds=5)
+        answer = await Listeners(take_schedulers="slurm-scheduler,volcano").ask("mutate", sent)
+        assert "patch" in answer["response"]
+        assert "warnings" not in answer["response"]
+
+
+async def test_rejection_of_a_pod_taken_over_names_its_scheduler() -> None:
+    sent = call({PREFIX + "timeout": "soon"}, schedulerName="volcano")
+    response = (await Listeners(take_schedulers="volcano").ask("mutate", sent))["response"]
+    assert not response["allowed"]
+    assert "schedulerName: volcano becomes slurm-scheduler" in response["warnings"][0]
+
+
+async def test_only_notes_are_dropped_from_a_pod_of_another_scheduler() -> None:
+    """The other scheduler may be another release's, whose webhook writes notes again."""
+    sent = call({ATTEMPT: "1", PREFIX + "qos": "high"}, schedulerName="another-release")
+    expected = deepcopy(sent["request"]["object"])
+    del expected["metadata"]["annotations"][ATTEMPT]
+    assert await admitted(sent) == expected
 
 
 # What cannot run

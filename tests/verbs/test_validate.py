@@ -329,6 +329,17 @@ async def test_where_every_pod_is_taken_every_template_is_looked_at() -> None:
         assert not await told_of("validate/every-pod", {"spec": left_alone})
 
 
+async def test_template_of_another_scheduler_is_left_alone_unless_taken_over() -> None:
+    other = {**WRONG, "spec": {**WRONG["spec"], "schedulerName": "volcano"}}
+    for verb in ("validate", "validate/every-pod"):
+        assert not await told_of(verb, other)
+        sent = call({"spec": {"template": other}}, kind=("apps", "Deployment"))
+        answer = await Listeners(take_schedulers="volcano").ask(verb, sent)
+        taken, refused, *_ = answer["response"]["warnings"]
+        assert taken.startswith("spec.template: schedulerName: volcano becomes slurm-scheduler")
+        assert refused.startswith("spec.template: Pods would be refused: ")
+
+
 async def test_a_pod_at_our_gate_may_not_leave_the_scope() -> None:
     before = pod_manifest(annotations=annotated())
     before["metadata"]["labels"] = {"slurm": "yes"}

@@ -19,11 +19,25 @@ optMap, which does not compile on 1.31.
         ).map(amount, quantity(amount).asApproximateFloat()).sum())
 {{- end -}}
 
-{{/* How a Pod asks for Slurm: by its scheduler or by an annotation. */}}
+{{/* How a Pod asks for Slurm: by its scheduler, or by an annotation if the Pod names no scheduler. */}}
 {{- define "slurm-extender.asksForSlurm" -}}
-      object.spec.schedulerName == '{{ .Values.scheduler.name }}' ||
-      (has(object.metadata.annotations) &&
+      object.spec.schedulerName in {{ include "slurm-extender.schedulers" . }} ||
+      (object.spec.schedulerName == 'default-scheduler' && has(object.metadata.annotations) &&
        object.metadata.annotations.exists(key, {{ include "slurm-extender.asksByAnnotation" . }}))
+{{- end -}}
+
+{{/* The names of the extender's scheduler and of the schedulers that are taken over (TAKE_SCHEDULERS), as CEL's list. */}}
+{{- define "slurm-extender.schedulers" -}}
+{{- $settings := .Values.extender.settings -}}
+{{- $given := default (default list $settings.TAKE_SCHEDULERS) $settings.takeSchedulers -}}
+{{- $names := list .Values.scheduler.name -}}
+{{- range kindIs "string" $given | ternary (splitList "," (toString $given)) $given -}}
+{{- with trim . }}{{ $names = append $names . }}{{ end -}}
+{{- end -}}
+{{- if has "default-scheduler" $names -}}
+{{- fail "extender.settings.takeSchedulers: default-scheduler cannot be taken over; label Namespaces with slurm-extender.io/every-pod=true instead" -}}
+{{- end -}}
+{{- toJson $names -}}
 {{- end -}}
 
 {{/* How an annotation of that key asks for Slurm. */}}
