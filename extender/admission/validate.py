@@ -26,7 +26,6 @@ from extender.admission.review import (
     parsed,
 )
 from extender.policy.rules import Policy
-from extender.request import slurm_bridge
 from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 from service.http_server import Verb
@@ -68,8 +67,7 @@ def review_object(
     """Returns the AdmissionReview of anything but a Pod."""
     kind = request.kind
     every_pod = every_pod and kind.kind != "DaemonSet"  # which /mutate knows by the owner of the Pods
-    misplaced = slurm_bridge.misplaced(request.object) if translation.slurm_bridge else None
-    told = [misplaced] if misplaced else []
+    told: list[str] = []
     for place, template in pod_templates(kind.group, kind.kind, request.object):
         pod = _pod_of(template, request.namespace)
         if pod is not None and is_taken(pod, translation, every_pod=every_pod):

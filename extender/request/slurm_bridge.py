@@ -1,13 +1,12 @@
-"""The annotations of SchedMD's slurm-bridge, read as the extender's own where a setting says so: for
-Pods that were written for it (docs/migrate.md).
+"""Reads the annotations of SchedMD's slurm-bridge beside the extender's own, if a setting says so
+(docs/migrate.md).
 
-They mean what they mean there: a job has its node for itself unless `exclusive` is "false", and
-`timelimit` counts minutes. What has no counterpart here is told to the author, and does nothing.
+The meaning is slurm-bridge's: a job has a whole node unless `exclusive` is "false", and `timelimit`
+counts minutes. An annotation without a counterpart does nothing, and its author gets a warning.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from extender.request.annotations import (
     ANNOTATIONS,
@@ -18,21 +17,23 @@ from extender.request.annotations import (
     ValueType,
     read_table,
 )
-from kubernetes_client.protocol import Manifest
 from slurm_client.model import Sharing
 from wellknown.job_key import whole_number
 
 PREFIX = "slurmjob.slinky.slurm.net/"
+OLD_PREFIX = "slinky.slurm.net/"
+"""Prefix before slurm-bridge 1.0. slurm-bridge and slurm-operator also write annotations with other
+names under this prefix."""
 SECTION = "annotations-of-slurm-bridge"
-"""Where the page of annotations has them."""
+"""Anchor of slurm-bridge's annotations on the page of annotations."""
 _SAME = frozenset(
     ("account", "constraints", "group-id", "partition", "priority", "qos", "reservation", "user-id")
 )
-"""Those that are as the extender's own of the same name."""
+"""Names with the meaning of the extender's annotation of the same name."""
 
 
 def _alone(value: str) -> Sharing | None:
-    """Only "false" shares: the job has what its partition says then."""
+    """Returns None for "false": the partition decides then."""
     return None if value.strip().lower() == "false" else Sharing.NONE
 
 
@@ -63,31 +64,31 @@ NOT_READ: Mapping[str, str] = {
     "min-nodes": "a Pod has one node",
     "wckey": "no wckey is told to Slurm",
 }
-"""Those that do nothing here, and why."""
+"""Names without a counterpart, and the reason for each."""
+
+
+_OLD = frozenset(OLD_PREFIX + name for name in (*(row.name for row in TABLE), *NOT_READ))
+
+
+def is_theirs(annotation: str) -> bool:
+    """Tells whether an annotation of this name is a request of slurm-bridge's."""
+    return annotation.startswith(PREFIX) or annotation in _OLD
 
 
 def read_slurm_bridge(annotations: Mapping[str, str], page: str = DEFAULT_PAGE) -> ParsedAnnotations:
-    """Returns the request that slurm-bridge's annotations make; an empty one where there are none.
-    Never raises."""
-    theirs = {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
+    """Returns the request of slurm-bridge's annotations, which is empty if a Pod has none. An annotation
+    under PREFIX overrides the same annotation under OLD_PREFIX. Never raises."""
+    theirs = {key: value for key, value in annotations.items() if is_theirs(key)}
     if not theirs:
         return ParsedAnnotations({})
+    read = _read(theirs, PREFIX, page).over(_read(theirs, OLD_PREFIX, page))
+    return replace(read, fields={"shared": Sharing.NONE, **read.fields})
+
+
+def _read(theirs: Mapping[str, str], prefix: str, page: str) -> ParsedAnnotations:
     see = f"({page}#{SECTION})"
-    ignored = [name for name in NOT_READ if theirs.pop(PREFIX + name, None) is not None]
-    read = read_table(theirs, PREFIX, TABLE, lambda _: see)
-    told = (f"annotation {PREFIX}{name} does nothing: {NOT_READ[name]} {see}" for name in ignored)
-    fields: dict[str, Any] = {"shared": Sharing.NONE, **read.fields}
-    return replace(read, fields=fields, warnings=(*read.warnings, *told))
-
-
-def misplaced(manifest: Manifest | None) -> str | None:
-    """Returns a warning for the author of a Job or the like that has such annotations itself, where
-    slurm-bridge reads them: here its Pods have them."""
-    metadata = (manifest or {}).get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    found = next((key for key in annotations or () if str(key).startswith(PREFIX)), None)
-    if found is None:
-        return None
-    return (
-        f"annotation {found} of this object does nothing: write it into the metadata of the Pod template"
-    )
+    ignored = [name for name in NOT_READ if prefix + name in theirs]
+    kept = {key: value for key, value in theirs.items() if key.removeprefix(prefix) not in ignored}
+    read = read_table(kept, prefix, TABLE, lambda _: see)
+    told = (f"annotation {prefix}{name} does nothing: {NOT_READ[name]} {see}" for name in ignored)
+    return replace(read, warnings=(*read.warnings, *told))

@@ -45,7 +45,7 @@ class TranslationConfig:
 
     def reads(self, annotation: str) -> bool:
         """Tells whether an annotation of this name asks for Slurm."""
-        theirs = self.slurm_bridge and annotation.startswith(slurm_bridge.PREFIX)
+        theirs = self.slurm_bridge and slurm_bridge.is_theirs(annotation)
         return theirs or annotation.startswith(self.annotation_prefix)
 
     def asks(self, manifest: Manifest) -> bool:

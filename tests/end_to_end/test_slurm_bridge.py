@@ -10,6 +10,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
+from extender.request.slurm_bridge import OLD_PREFIX
 from extender.request.slurm_bridge import PREFIX as THEIRS
 from tests.end_to_end.actors import Actors, Manifest, eventually, pod
 
@@ -39,9 +40,9 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
     actors.close()
 
 
-def written_for_slurm_bridge(name: str, **annotations: str) -> Manifest:
+def written_for_slurm_bridge(name: str, prefix: str = THEIRS, **annotations: str) -> Manifest:
     """A Pod that names no scheduler, as in a namespace that slurm-bridge manages."""
-    own = {THEIRS + key: value for key, value in annotations.items()}
+    own = {prefix + key: value for key, value in annotations.items()}
     return pod(name, scheduler="default-scheduler", own_annotations=own)
 
 
@@ -59,14 +60,8 @@ def test_it_has_what_it_asks_for_and_a_change_counts_while_it_waits(actors: Acto
     assert shown["NumCPUs"] == "8"  # the whole node
 
 
-def test_the_author_of_a_job_is_told_that_its_pods_have_them(actors: Actors) -> None:
-    template = written_for_slurm_bridge("j", timelimit="5")
-    template["spec"]["restartPolicy"] = "Never"
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "j", "annotations": template["metadata"].pop("annotations")},
-        "spec": {"suspend": True, "template": {"spec": template["spec"]}},
-    }
-    told = actors.apply(job, "--dry-run=server")
-    assert f"Warning: annotation {THEIRS}timelimit of this object does nothing" in told.stderr
+def test_pod_with_the_prefix_before_1_0_is_placed(actors: Actors) -> None:
+    asked = written_for_slurm_bridge("p", OLD_PREFIX, timelimit="5", partition="main")
+    assert actors.apply(asked).returncode == 0
+    actors.bound("p")
+    assert actors.scontrol("p")["TimeLimit"] == "00:05:00"

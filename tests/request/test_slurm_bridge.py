@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from deploy.local.layout import CHECKOUT
-from extender.admission.review import ObjectRequest
-from extender.admission.validate import review_object
-from extender.policy.rules import OPEN
-from extender.request.annotations import DEFAULT_PAGE
+from extender.request.annotations import DEFAULT_PAGE, ParsedAnnotations
 from extender.request.job_request import Request, read_request
-from extender.request.slurm_bridge import NOT_READ, PREFIX, SECTION, TABLE, misplaced, read_slurm_bridge
+from extender.request.slurm_bridge import (
+    NOT_READ,
+    OLD_PREFIX,
+    PREFIX,
+    SECTION,
+    TABLE,
+    read_slurm_bridge,
+)
 from slurm_client.model import Sharing
 from tests.builders import TRANSLATION, pod_manifest
 from tests.pages.test_annotations import anchors
@@ -105,17 +109,27 @@ def test_without_the_setting_they_are_another_products() -> None:
     assert read_request(pod, TRANSLATION).job.partition is None
 
 
-def test_the_author_of_a_job_is_told_where_they_belong() -> None:
-    job = {"metadata": {"annotations": {PREFIX + "timelimit": "5"}}}
-    assert misplaced(job) is not None
-    assert PREFIX + "timelimit" in str(misplaced(job))
-    assert misplaced({"metadata": {}}) is misplaced({}) is misplaced(None) is None
-    request = {
-        "uid": "1",
-        "kind": {"group": "batch", "kind": "Job"},
-        "operation": "CREATE",
-        "object": job,
-    }
-    asked = ObjectRequest.model_validate(request)
-    assert review_object(asked, READS, OPEN)["response"]["warnings"] == [misplaced(job)]
-    assert "warnings" not in review_object(asked, TRANSLATION, OPEN)["response"]
+def test_old_prefix_is_read_with_the_same_meaning() -> None:
+    old = {OLD_PREFIX + "partition": "main", OLD_PREFIX + "timelimit": "5"}
+    job = requested(old).job
+    assert (job.partition, job.time_limit_minutes, job.shared) == ("main", 5, Sharing.NONE)
+    both = requested(old | {PREFIX + "partition": "newer"})
+    assert (both.job.partition, both.job.time_limit_minutes) == ("newer", 5)
+    pod = pod_manifest(annotations=old, schedulerName="default-scheduler")
+    assert not TRANSLATION.asks(pod)
+    assert READS.asks(pod)
+
+
+def test_message_about_the_old_prefix_names_that_prefix() -> None:
+    read = read_slurm_bridge({OLD_PREFIX + "timelimit": "soon", OLD_PREFIX + "wckey": "w"})
+    (problem,), (warning,) = read.problems, read.warnings
+    assert problem.startswith(f"annotation {OLD_PREFIX}timelimit: 'soon' is not")
+    assert warning.startswith(f"annotation {OLD_PREFIX}wckey does nothing: ")
+
+
+@pytest.mark.parametrize("name", ["slurm-node", "slurm-key-hash", "partitions"])
+def test_other_names_under_the_old_prefix_are_no_requests(name: str) -> None:
+    """slurm-bridge and slurm-operator write annotations under this prefix."""
+    pod = pod_manifest(annotations={OLD_PREFIX + name: "x"}, schedulerName="default-scheduler")
+    assert not READS.asks(pod)
+    assert read_slurm_bridge({OLD_PREFIX + name: "x"}) == ParsedAnnotations({})

@@ -43,14 +43,21 @@ optMap, which does not compile on 1.31.
 {{/* How an annotation of that key asks for Slurm. */}}
 {{- define "slurm-extender.asksByAnnotation" -}}
 key.startsWith('{{ include "slurm-extender.annotationPrefix" . }}')
-{{- with include "slurm-extender.slurmBridgePrefix" . }} || key.startsWith('{{ . }}'){{ end -}}
+{{- if include "slurm-extender.readsSlurmBridge" . }} || {{ include "slurm-extender.isSlurmBridges" . }}{{ end -}}
 {{- end -}}
 
-{{/* That of slurm-bridge's annotations, where they are read; else nothing. */}}
-{{- define "slurm-extender.slurmBridgePrefix" -}}
+{{/* Whether slurm-bridge's annotations are read. */}}
+{{- define "slurm-extender.readsSlurmBridge" -}}
 {{- with .Values.extender.settings -}}
-{{- if or .slurmBridgeAnnotations .SLURM_BRIDGE_ANNOTATIONS }}slurmjob.slinky.slurm.net/{{ end -}}
+{{- if or .slurmBridgeAnnotations .SLURM_BRIDGE_ANNOTATIONS }}true{{ end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Whether an annotation of that key is slurm-bridge's: under its prefix, or under the prefix before its 1.0. */}}
+{{- define "slurm-extender.isSlurmBridges" -}}
+key.startsWith('slurmjob.slinky.slurm.net/') || (key.startsWith('slinky.slurm.net/') && key.substring(17) in
+        ['account', 'constraints', 'cpu-per-task', 'exclusive', 'gres', 'group-id', 'job-name', 'licenses', 'max-nodes',
+         'mem-per-node', 'min-nodes', 'partition', 'priority', 'qos', 'reservation', 'timelimit', 'user-id', 'wckey'])
 {{- end -}}
 
 {{- define "slurm-extender.annotationPrefix" -}}
