@@ -10,6 +10,8 @@ from deploy.local.progress import Report, heartbeat
 
 STRIPPED = "-s -w"
 """The linker's flags that leave out what only a debugger reads: a third of the file."""
+_COMPILER = ("-gcflags=all=-dwarf=false",)
+"""The linker drops debugging information; not making any saves the compiler a tenth of its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,17 @@ class GoProgram:
         """Fetches the modules, and compiles. Raises ClusterError with what Go said."""
         with heartbeat(report, lambda: "fetching the Go modules"):
             total = len(self._go("list", "-deps", self.package).splitlines())
-        command = ["go", "build", "-v", "-ldflags", self.linker_flags, "-o", str(output), self.package]
+        command = [
+            "go",
+            "build",
+            "-v",
+            *_COMPILER,
+            "-ldflags",
+            self.linker_flags,
+            "-o",
+            str(output),
+            self.package,
+        ]
         compiled: list[str] = []
         with subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE, text=True) as build:
             assert build.stderr is not None

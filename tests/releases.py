@@ -1,0 +1,52 @@
+"""Chooses the release of Slurm for each real test that can run on every release.
+
+`make test` runs the tests of ON_EACH_RELEASE on every release, and each other test on one release. The
+option `--all-releases` runs all of them on every release (`make test-releases`).
+"""
+
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from deploy.local.spec import DEBIAN_SUITES
+from tests.side_by_side import home_of, release_of
+
+# The releases differ in REST's forms, in how jobs start, wait and end, in what slurmctld remembers, in
+# CPUs and GRES, and in the configurations that slurmctld accepts.
+ON_EACH_RELEASE: Final = (
+    "tests/slurm_client/",
+    *(
+        f"tests/end_to_end/test_{name}.py"
+        for name in ("annotations", "cpus", "crashes", "endings", "gate", "preemption", "state_loss")
+    ),
+    *("tests/node_agent/test_cpus.py", "tests/node_agent/test_slurmd_gres.py"),
+    "tests/preflight/test_faults.py",
+    *("tests/slurm_chart/test_slurm.py", "tests/slurm_chart/test_start_slurmctld.py"),
+    *(f"tests/slurm_cluster/test_{name}.py" for name in ("configure", "standby", "trial")),
+    "tests/slurmd_pods/test_pools.py",
+)
+
+
+def repeats(items: Sequence[pytest.Function]) -> list[pytest.Function]:
+    """Returns the tests to leave out, of each of which another release's variant runs."""
+    variants = dict[str, list[pytest.Function]]()
+    for item in items:
+        if (release := release_of(item)) and not item.nodeid.startswith(ON_EACH_RELEASE):
+            variants.setdefault(item.nodeid.replace(release, ""), []).append(item)
+    return [
+        item
+        for several in variants.values()
+        if len(several) > 1
+        for item in several
+        if release_of(item) != chosen(item.nodeid, home_of(item))
+    ]
+
+
+def chosen(test: str, home: str) -> str:
+    """Returns the release for a test. A file with a cluster of its own has one release for all tests.
+    Tests that share the cluster of a folder (`home`) alternate."""
+    file = test.partition("::")[0]
+    key = file if home in ("", file) else test.partition("[")[0]
+    return sorted(DEBIAN_SUITES)[zlib.crc32(key.encode()) % len(DEBIAN_SUITES)]

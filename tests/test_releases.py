@@ -1,0 +1,91 @@
+"""Which variants of a test run: one release of Slurm, or each."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from deploy.local.spec import DEBIAN_SUITES
+from tests.releases import ON_EACH_RELEASE, chosen, repeats
+from tests.side_by_side import release_of
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = """
+import pytest
+
+@pytest.fixture(scope="session", params=["26.05", "24.11"])
+def cluster(request):
+    pass
+"""
+SHARES = "".join(f"def test_{number}(cluster): pass\n" for number in range(20))
+OWN = """
+import pytest
+
+@pytest.fixture(scope="module", params=["26.05", "24.11"])
+def cluster(request):
+    pass
+
+def test_a(cluster): pass
+def test_b(cluster): pass
+
+@pytest.mark.parametrize("release", ["24.11"])
+def test_old(release): pass
+
+def test_neither(): pass
+"""
+
+
+@pytest.fixture
+def items(pytester: pytest.Pytester) -> list[pytest.Function]:
+    """The tests of a file with a cluster of its own, and of a folder with a shared one."""
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    for folder, files in {
+        "shared": {"conftest": CONFTEST, "test_shares": SHARES},
+        "own": {"test_own": OWN},
+    }.items():
+        place = pytester.mkdir(folder)
+        for name, text in files.items():
+            (place / f"{name}.py").write_text(text)
+    found = pytester.inline_genitems()[0]
+    return [item for item in found if isinstance(item, pytest.Function)]
+
+
+def _kept(items: Sequence[pytest.Function]) -> list[pytest.Function]:
+    left_out = repeats(items)
+    return [item for item in items if item not in left_out]
+
+
+def test_each_test_runs_once_and_a_file_has_one_release(items: list[pytest.Function]) -> None:
+    kept = [item for item in _kept(items) if item.nodeid.startswith("own/")]
+    assert sorted(item.originalname for item in kept) == ["test_a", "test_b", "test_neither", "test_old"]
+    assert len({release_of(item) for item in kept if item.originalname in ("test_a", "test_b")}) == 1
+
+
+def test_tests_with_a_shared_cluster_alternate(items: list[pytest.Function]) -> None:
+    kept = [item for item in _kept(items) if item.nodeid.startswith("shared/")]
+    assert len({item.originalname for item in kept}) == len(kept) == 20
+    assert min(Counter(map(release_of, kept)).values()) >= 5
+
+
+def test_a_release_that_is_asked_for_by_name_runs(items: list[pytest.Function]) -> None:
+    for item in items:
+        assert repeats([item]) == []
+
+
+def test_the_contracts_run_on_each_release(
+    items: list[pytest.Function], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.releases.ON_EACH_RELEASE", ("own/", "shared/"))
+    assert repeats(items) == []
+
+
+def test_a_choice_is_the_same_on_each_machine() -> None:
+    assert chosen("tests/a.py::test_a", "tests/a.py") == chosen("tests/a.py::test_b", "tests/a.py")
+    assert {chosen(f"tests/a.py::test_{each}", "tests") for each in range(20)} == {*DEBIAN_SUITES}
+
+
+def test_each_path_that_runs_on_each_release_is_there() -> None:
+    checkout = Path(__file__).parents[1]
+    assert [path for path in ON_EACH_RELEASE if not (checkout / path).exists()] == []
