@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from deploy.local.spec import KUBERNETES_RELEASES
 from tests.cluster_fixture import shared_cluster, shared_cluster_if_needed
+from tests.releases import repeats
 from tests.side_by_side import group_of, leaves_its_cluster
 
 __all__ = ["shared_cluster", "shared_cluster_if_needed"]
@@ -24,6 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kubernetes",
         choices=KUBERNETES_RELEASES,
         help="the release that all clusters have; else this machine's own, or the newest",
+    )
+    parser.addoption(
+        "--all-releases",
+        action="store_true",
+        help="run each test on each release of Slurm that it is written for; see tests/releases.py",
     )
 
 
@@ -45,8 +51,11 @@ def is_apart(item: pytest.Function, asked: str) -> bool:
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads them
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     asked = config.getoption("markexpr")
-    config.hook.pytest_deselected(items=[item for item in items if is_apart(item, asked)])
-    items[:] = [item for item in items if not is_apart(item, asked)]
+    left_out = {item for item in items if is_apart(item, asked)}
+    if not config.getoption("all_releases"):
+        left_out |= set(repeats([item for item in items if item not in left_out]))
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
 

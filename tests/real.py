@@ -50,7 +50,8 @@ def run(options: Sequence[str], *, max_retried: int = MAX_RETRIED) -> Run:
     failed = sorted({report["test"] for report in reports if report["outcome"] == "failed"})
     if len(failed) > max_retried:
         return Run(status, reports=reports)
-    status, again = _pytest(*failed)
+    same = (option for option in options if option == "--all-releases")
+    status, again = _pytest(*same, *failed)
     if status != 0:
         return Run(status, reports=reports)
     sys.stderr.write(f"unsteady, passed at the second time: {' '.join(failed)}\n")

@@ -19,20 +19,21 @@ _CLUSTERS: Final = (
 
 def group_of(item: pytest.Function) -> str:
     """The folder or file whose cluster the test uses, or its own file; and the release of Slurm."""
-    return f"{_home(item) or item.nodeid.partition('::')[0]} {_release(item)}".strip()
+    return f"{home_of(item) or item.nodeid.partition('::')[0]} {release_of(item)}".strip()
 
 
 def leaves_its_cluster(item: pytest.Function, following: pytest.Function | None) -> bool:
     """Whether the worker is done with the cluster that a group shares."""
-    return bool(_home(item)) and following is not None and group_of(following) != group_of(item)
+    return bool(home_of(item)) and following is not None and group_of(following) != group_of(item)
 
 
-def _home(item: pytest.Function) -> str:
+def home_of(item: pytest.Function) -> str:
     """The folder or file whose cluster the test uses; "" where it uses none."""
     fixtures = item._fixtureinfo.name2fixturedefs
     return next((fixtures[name][-1].baseid for name in _CLUSTERS if name in fixtures), "")
 
 
-def _release(item: pytest.Function) -> str:
+def release_of(item: pytest.Function) -> str:
+    """The release of Slurm that a test has for a parameter; "" without one."""
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return next((one for one in given if one in (*DEBIAN_SUITES,)), "")
