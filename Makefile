@@ -1,8 +1,7 @@
-# Fifteen commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
-# make test-install, make test-slurm-chart, make test-pools, make test-gpu, make conformance, make bench,
-# make bench-quick, make bench-restart, make bench-scale, make load, make chaos.
-.PHONY: demo test test-oldest test-node test-install test-slurm-chart test-pools test-gpu conformance bench bench-quick
-.PHONY: bench-restart bench-scale performance-page load chaos check looks prepared docs words protocols lock clean
+# Each command installs what it needs. `make` prints them.
+.PHONY: help demo test test-long test-releases test-oldest test-node test-install test-slurm-chart test-pools test-gpu
+.PHONY: conformance bench bench-quick bench-restart bench-scale performance-page load chaos check looks prepared docs words
+.PHONY: protocols lock clean
 
 BENCH =
 DURATION = 1500
@@ -13,13 +12,16 @@ SLURM = stub
 # that a test starts takes 2 s longer.
 export PYTHONDONTWRITEBYTECODE =
 
-demo:
+help:
+	@awk -F ':  ## ' '/^[a-z-]+:  ## / {printf "  make %-18s%s\n", $$1, $$2}' Makefile
+
+demo:  ## a whole cluster on this machine, live: Pods in squeue, jobs that evict Pods
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m deploy.local.demo
 
 # What computes on one core goes on beside what downloads and unpacks.
-test:
+test:  ## every check and test, real components included
 	@./bootstrap --cluster
 	@$(MAKE) --no-print-directory --jobs 2 looks prepared
 	@./check tests
@@ -36,15 +38,28 @@ prepared:
 	@.venv/bin/python -m deploy.images build login sssd
 
 # What needs a real kubelet and a real slurmd: a virtual machine is a Node, with the node agent of this checkout.
-test-node:
+test-node:  ## the node agent on a real kubelet and kernel, in a virtual machine
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --guest
 	@.venv/bin/python -m deploy.local prepare --guest --release 24.11
 	.venv/bin/pytest -m node tests/node --durations 10
 
+# Each suite that takes too long for make test, one after the other; SUITES="chaos load" runs two of them. The table of
+# docs/development.md says when each passed.
+test-long:  ## what takes too long for make test, for some hours
+	@./bootstrap
+	.venv/bin/python -m tests.long $(SUITES)
+
+# Each real test on both releases of Slurm, where make test runs most tests on one; and tests that wait for minutes.
+test-releases:  ## the real tests on both releases of Slurm
+	@./bootstrap --cluster
+	@$(MAKE) --no-print-directory prepared
+	.venv/bin/python -m tests.real --all-releases tests
+	.venv/bin/pytest -m long tests --durations 10
+
 # What is published: the images are built, and the chart is installed with them on a virtual machine. What is found is
 # left in build/deploy.json.
-test-install:
+test-install:  ## images and the chart, installed on a virtual machine
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --guest
 	.venv/bin/pytest -m install tests/images tests/install --durations 10
@@ -52,7 +67,7 @@ test-install:
 # The chart of a whole Slurm: parts of it without a kubelet, 20 kills of slurmctld under load, and all of it, with
 # slurm-extender beside, in a virtual machine. What is found is left in build/slurm_chart.json.
 # TESTS=FILE::TEST does one of them.
-test-slurm-chart:
+test-slurm-chart:  ## the chart of a whole Slurm, on a virtual machine
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --accounting
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
@@ -62,32 +77,32 @@ test-slurm-chart:
 # Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. What is found is
 # left in build/pools.json. It needs 8 GB of memory and 40 minutes.
 test-pools: export POOLS_ROLL_OUTS = 20
-test-pools:
+test-pools:  ## pools of slurmd Pods: roll-outs under load, a thousand nodes
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m deploy.local prepare --release 24.11
 	.venv/bin/pytest -m "real or pools" tests/slurmd_pods --durations 10
 
 # What needs a GPU of NVIDIA, its driver and root, and nothing else: on such a machine, by a person.
-test-gpu:
+test-gpu:  ## the node agent beside NVIDIA's driver, on a machine with a GPU
 	@./bootstrap
 	.venv/bin/pytest -m gpu tests/node_agent
 
 # The end-to-end tests, and the chart's, on the oldest Kubernetes that is supported; it is built for them, once.
 test-oldest: export KUBERNETES_RELEASE = 1.31
-test-oldest:
+test-oldest:  ## the end-to-end tests on the oldest Kubernetes
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	.venv/bin/python -m tests.real tests/end_to_end tests/chart
 
 # Kubernetes' own specs of scheduling without the extender and with it; the results are left in build/conformance.json.
-conformance:
+conformance:  ## Kubernetes' own specs of scheduling
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m tests.conformance
 
 # The whole path beside what bounds it, an hour or more; BENCH="--only 'ways'" does a part of it (--help).
-bench:
+bench:  ## Pods per second and latency beside other schedulers, for an hour or more
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m deploy.local prepare --release 24.11
@@ -95,66 +110,67 @@ bench:
 		.venv/bin/python -m loadtest bench $(BENCH) || failed=1; exit $$failed
 
 # What the pages say in figures, from what make bench and make bench-scale have left in build.
-performance-page:
+performance-page:  ## the pages that show figures, from what bench measured
 	@./bootstrap
 	@.venv/bin/python -m loadtest performance-page
 
-bench-quick:
+bench-quick:  ## a part of it, in three minutes
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest bench-quick
 
 # How soon an extender that was killed acts again, with 10,000 placeholders.
-bench-restart:
+bench-restart:  ## a restart with 10,000 placeholders
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest bench-restart
 
 # 50,000 Pods that wait on 5,000 Nodes, and the restart above; see docs/scale.md.
-bench-scale:
+bench-scale:  ## 50,000 waiting Pods on 5,000 Nodes
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest bench-scale
 
 # kube-scheduler's calls at 50, 1,000 and 5,000 Nodes; SLURM=real asks no stub. See loadtest/budgets.toml.
-load:
+load:  ## times of kube-scheduler's calls
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest load --slurm $(SLURM)
 
 # Everything fails at random for DURATION seconds; the figures are left in build/chaos.json.
-chaos:
+chaos:  ## everything fails at random for DURATION seconds
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	.venv/bin/python -m tests.chaos --duration $(DURATION) --seed $(SEED)
 
-check:
+check:  ## format, lint, types, layers, fast tests: before each commit
 	@./check
 
 # What of the pages is made from the code; ./check fails where it was not.
-docs:
+docs:  ## the parts of pages that are made from the code
 	@./bootstrap
 	.venv/bin/python -m extender.pages
 	.venv/bin/python -m deploy.monitoring
 	.venv/bin/python -m deploy.charts.pages
 	.venv/bin/python -m deploy.charts.slurm_pages
 	.venv/bin/python -m deploy.settings_page
+	.venv/bin/python -m tests.long --page
 
 # How many of Slurm's pending reasons there are, and how many are explained: build/words.json.
-words:
+words:  ## how many of Slurm's pending reasons are explained
 	@./bootstrap
 	.venv/bin/python -m tests.words build/words.json
 
 # The modules of the messages in node_agent/*/*.proto.
-protocols:
+protocols:  ## the Python modules of the protobuf files
 	@./bootstrap
 	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. node_agent/*/*.proto
 
 # The lock holds names, versions and hashes only.
-lock:
+lock:  ## requirements.lock
 	@./bootstrap
 	.venv/bin/uv pip compile --quiet --no-header --generate-hashes --universal --python-version 3.11 \
 		--extra dev pyproject.toml -o requirements.lock
 
-clean:
+clean:  ## remove what was built in this folder
 	rm -rf .venv build dist

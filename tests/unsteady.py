@@ -10,7 +10,7 @@ these runs fails `./check` until the test is fixed.
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,7 @@ class Unsteady:
 def write_run(path: Path, unsteady: Sequence[Unsteady]) -> None:
     """Writes the commit, and the name and both logs of each unsteady test."""
     path.parent.mkdir(exist_ok=True)
-    _write(path, {"commit": _commit(), "unsteady": [asdict(each) for each in unsteady]})
+    write_json(path, {"commit": commit(), "unsteady": [asdict(each) for each in unsteady]})
 
 
 def record(run: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
@@ -65,26 +65,33 @@ def _counts(runs: Iterable[dict[str, Any]]) -> Counter[str]:
     return Counter(test for run in runs for test in set(run["unsteady"]))
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Returns the short hash of the commit that is checked out."""
     command = ["git", "-C", str(_CHECKOUT), "rev-parse", "--short=12", "HEAD"]
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
-def _write(path: Path, value: dict[str, Any]) -> None:
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the object in a file of JSON."""
+    return dict(orjson.loads(path.read_bytes()))
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes JSON as a committed file has it: indented, with a newline at its end."""
     path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns 2 after a wrong command, or without a run to record."""
-    kept = orjson.loads(RECORD.read_bytes())
+    kept = read_json(RECORD)
     match arguments:
         case ["record"] if RUN.exists():
-            _write(RECORD, record(orjson.loads(RUN.read_bytes()), kept))
+            write_json(RECORD, record(read_json(RUN), kept))
         case ["record"]:
             sys.stderr.write("no run to record: `make test` writes build/unsteady.json\n")
             return 2
         case ["fixed", test, cause]:
-            _write(RECORD, fixed(test, cause, kept))
+            write_json(RECORD, fixed(test, cause, kept))
         case _:
             sys.stderr.write(__doc__ or "")
             return 2
