@@ -177,6 +177,10 @@ class Kubernetes(Protocol):
         """The same list in parts, since it may be long: all other work gets its turns between them. All
         parts have one resourceVersion. Expired: the API server has lost it meanwhile."""
 
+    async def latest_version(self, kind: str) -> str:
+        """The resourceVersion that a list of a kind has now, at the cost of one object. Versions are
+        numbers, and a later version is larger, unless the server's data was restored from a backup."""
+
     def watch(
         self, kind: str, field_selector: str | None, resource_version: str, seconds: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -188,8 +192,9 @@ class Kubernetes(Protocol):
         object that is selected no longer is DELETED, in the version before and with the
         resourceVersion of the change. A Pod that is gone at once is MODIFIED before it is DELETED.
         BOOKMARK tells the resourceVersion of the last change of that kind, selected or not, about once a
-        minute and before the end, if one came since the watch was opened. ERROR tells a Status: `code`
-        410 where the resourceVersion has expired. Raises Expired.
+        minute and before the end, if one came since the watch was opened. Kinds that the server does not
+        keep in its watch cache have no bookmarks: Events never have. ERROR tells a Status: `code` 410
+        where the resourceVersion has expired. Raises Expired.
         """
 
     async def aclose(self) -> None:

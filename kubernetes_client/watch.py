@@ -3,6 +3,9 @@
 This module handles outages, closed and half-open connections, bookmarks and expired versions (410). A
 reader of the changes sees each object's versions in order, and after a gap every object once more and
 the disappearance of objects that went meanwhile.
+
+A silent watch proves nothing. kube-apiserver sends bookmarks only for resources in the watch cache. The
+cache never has Events, nor resources that `--watch-cache-sizes` or `--watch-cache=false` excludes.
 """
 
 import asyncio
@@ -21,7 +24,7 @@ from service.cooperative import Turn, yielding
 
 _WATCH_S = 290
 _TRIAL_S = 1
-_SILENCE_S = 100.0  # bookmarks come about once a minute: longer silence is a dead connection
+_SILENCE_S = 100.0  # bookmarks, if the resource has any, come about once a minute
 _LOOKS_S = 1.0  # by which the end of a silence may come too early
 _BACKOFF_S = (0.1, 5.0)
 
@@ -83,7 +86,8 @@ class ResourceWatch:
 
     async def changes(self) -> AsyncIterator[Change]:
         """Yields changes for ever, after a `list`."""
-        delay, expired = _BACKOFF_S[0], False
+        delay = list_delay = _BACKOFF_S[0]
+        expired = False
         while True:
             try:
                 if expired:
@@ -92,15 +96,17 @@ class ResourceWatch:
                     expired = False
                 else:
                     async for change in self._one_watch():
-                        delay = _BACKOFF_S[0]
+                        list_delay = _BACKOFF_S[0]
                         yield change
+                    list_delay = _BACKOFF_S[0]
+                delay = _BACKOFF_S[0]
             except Expired:
                 log.info("watch expired, listing again", kind=self._kind)
                 expired = True
-                delay = min(delay * 2, _BACKOFF_S[1])
+                delay = list_delay = _longer(list_delay)  # every watch of a broken server may expire
             except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
                 self._on_trouble(_as_ours(error))
-                delay = min(delay * 2, _BACKOFF_S[1])
+                delay = _longer(delay)
             await asyncio.sleep(delay)  # a server that ends watches at once is not called more often
 
     async def _list_again(self) -> AsyncIterator[Change]:
@@ -136,13 +142,13 @@ class ResourceWatch:
 
     async def _one_watch(self) -> AsyncIterator[Change]:
         watch = self._api.watch(self._kind, self._selector, self._version, _WATCH_S)
-        heard, silence = False, asyncio.timeout(_SILENCE_S)
+        silence = asyncio.timeout(_SILENCE_S)
         try:
             async with watch as pieces, silence:
                 self._on_trouble(None)
                 rest, clock, looked = b"", asyncio.get_running_loop().time, 0.0
                 async for piece in pieces:
-                    heard, turn = True, Turn()
+                    turn = Turn()
                     if (now := clock()) > looked + _LOOKS_S:
                         silence.reschedule(now + _SILENCE_S)
                         looked = now
@@ -151,14 +157,23 @@ class ResourceWatch:
                         yield change
                         if turn.is_over:
                             await turn.next()
-        except TimeoutError as error:
-            if heard or not silence.expired():
+        except TimeoutError:
+            if not silence.expired():
                 raise
-            # A kube-apiserver whose data was restored from a backup has yet to come to our version, and
-            # says nothing of what is before: not even a bookmark, for as long as that takes.
-            words = f"the watch said nothing at all in {_SILENCE_S:.0f} s: all is listed again"
+            await self._check_version()
+
+    async def _check_version(self) -> None:
+        """Returns if kube-apiserver has reached the version of the watch: either the connection is dead
+        or nothing has changed, and another watch from the same version misses no change.
+
+        Raises Expired if kube-apiserver is behind: its data was restored from a backup, and a watch
+        reports no change until kube-apiserver has passed the version of the watch.
+        """
+        version = await self._api.latest_version(self._kind)
+        if int(version) < int(self._version):
+            words = f"the data of kube-apiserver went back from version {self._version} to {version}"
             self._on_trouble(Unavailable(0, words))
-            raise Expired(410, words) from error
+            raise Expired(410, words)
 
     def _read(self, lines: Iterable[bytes]) -> Iterable[Change]:
         for line in lines:
@@ -176,6 +191,10 @@ class ResourceWatch:
             else:
                 self._known[uid] = _names(item)
             yield Change(item, gone)
+
+
+def _longer(delay: float) -> float:
+    return min(delay * 2, _BACKOFF_S[1])
 
 
 def _watch_error(status: Manifest) -> KubernetesError:

@@ -25,8 +25,8 @@ _ENDED: Final = ("Succeeded", "Failed")
 class Controls:
     """The tests' controls of an `InMemoryKubernetes`. They work during an `outage` too.
 
-    A call is named by its method ("patch_pod"); calls of `serves`, `list`, `pages` and `watch` are
-    named by method and kind ("watch pods").
+    A call is named by its method ("patch_pod"); calls of `serves`, `list`, `pages`,
+    `latest_version` and `watch` are named by method and kind ("watch pods").
     """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:

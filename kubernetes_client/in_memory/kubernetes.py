@@ -226,6 +226,10 @@ class InMemoryKubernetes(Controls):
                     pass
             yield {"metadata": metadata, "items": items[start : start + self._page]}
 
+    async def latest_version(self, kind: str) -> str:
+        async with self._call("latest_version", kind):
+            return str(self._store.version)
+
     @asynccontextmanager
     async def watch(
         self, kind: str, field_selector: str | None, resource_version: str, seconds: int

@@ -1,11 +1,15 @@
 """The events by which one watch tells the changes in a `Store`."""
 
 from collections.abc import Callable
+from typing import Final
 
 import orjson
 
 from kubernetes_client.in_memory.store import Change, Store
 from kubernetes_client.protocol import Manifest
+
+_WITHOUT_BOOKMARKS: Final = frozenset({"events"})
+"""The resources that kube-apiserver does not keep in its watch cache (DefaultWatchCacheSizes)."""
 
 
 class Watch:
@@ -45,8 +49,10 @@ class Watch:
         return told + self.bookmark() if tells_version else told
 
     def bookmark(self) -> bytes:
-        """Returns the line with the version of the kind's last change, selected or not; nothing where
-        there was none since the watch was opened."""
+        """Returns the line with the version of the kind's last change, selected or not; nothing if the
+        kind has no bookmarks, or has not changed since the watch was opened."""
+        if self._kind in _WITHOUT_BOOKMARKS:
+            return b""
         changes = reversed(self._store.changes)
         last = next((change.version for change in changes if change.kind == self._kind), 0)
         if last <= self._opened:

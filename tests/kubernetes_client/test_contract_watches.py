@@ -63,6 +63,13 @@ async def test_a_long_list_comes_in_parts_of_one_version(
     assert len({version(page) for page in pages}) == 1
 
 
+async def test_the_latest_version_is_that_of_a_list_or_newer(bench: Bench) -> None:
+    for kind in ("pods", "events"):
+        listed = await bench.kubernetes.list(kind, None)
+        bench.pod()
+        assert int(await bench.kubernetes.latest_version(kind)) > int(version(listed))
+
+
 async def test_a_server_says_which_kinds_it_has(bench: Bench) -> None:
     assert await bench.kubernetes.serves("persistentvolumeclaims")
     assert await bench.kubernetes.serves("resourceclaims") is bench.serves_claims
@@ -131,6 +138,13 @@ async def test_a_watch_tells_the_last_version_before_it_ends_if_it_is_newer(
     told = await bench.events(since, 99, mine, bench.short_s, meanwhile)
     bookmarks = {("BOOKMARK", version(changed[0]))} if opened_before else set()
     assert {(kind, version(manifest)) for kind, manifest in told} == bookmarks  # it may come twice
+
+
+async def test_a_watch_of_events_ends_without_a_bookmark(bench: Bench) -> None:
+    since, event = await now(bench), {"involvedObject": {"kind": "Pod", "namespace": "default"}}
+    async with bench.kubernetes.watch("events", "reason=None", since, bench.short_s) as pieces:
+        await bench.kubernetes.create_event("default", event | {"metadata": {"name": bench.name()}})
+        assert b"".join([piece async for piece in pieces]) == b""
 
 
 async def test_a_watch_from_too_old_a_version_has_expired(bench: Bench) -> None:

@@ -64,6 +64,13 @@ class FakeApi:
         self.page = 1
         self.pages_given = 0
         self.on_open: Callable[[], None] = lambda: None
+        self.latest: str | Exception = "99"
+        """The version that the server is at, or why it cannot be read."""
+
+    async def latest_version(self, _kind: str) -> str:
+        if isinstance(self.latest, Exception):
+            raise self.latest
+        return self.latest
 
     async def pages(self, kind: str, selector: str | None) -> AsyncIterator[Manifest]:
         self.selectors.add((kind, selector))
@@ -252,29 +259,54 @@ async def test_a_connection_that_fell_silent_is_given_up(monkeypatch: pytest.Mon
     assert api.since == ["5", "6", "7"]
 
 
-async def test_after_a_watch_that_never_said_a_word_all_objects_are_listed_again(
+async def test_a_silent_watch_is_opened_again_from_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No bookmark comes of Events, however healthy kube-apiserver is."""
+    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
+    api = FakeApi([([item("a", 3)], "5")], [None], [None], [event("ADDED", "b", 6), None])
+    assert await told(api) == [("b", "6", False)]
+    assert api.since == ["5", "5", "5", "6"]
+
+
+async def test_objects_are_listed_again_after_kube_apiserver_was_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One whose data was restored has not come to our version, and says nothing till then."""
+    """A restored kube-apiserver has not come to our version, and reports no change until then."""
     monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
     api = FakeApi([([item("a", 20)], "30"), ([item("b", 3)], "9")], [None], [event("ADDED", "c", 10)])
+    api.latest = "9"
     assert await told(api) == [("b", "3", False), ("a", "", True), ("c", "10", False)]
     assert api.since == ["30", "9", "10"]
 
 
-async def test_watches_that_end_at_once_are_not_opened_in_a_rush(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pauses: list[float] = []
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before each call, which none waits for."""
+    monkeypatch.setattr(watch, "_BACKOFF_S", (1.0, 16.0))
+    given: list[float] = []
     sleep = asyncio.sleep
 
     async def counted(seconds: float) -> None:
-        pauses.append(seconds)
+        given.append(seconds)
         await sleep(0)
 
     monkeypatch.setattr(asyncio, "sleep", counted)
+    return given
+
+
+async def test_watches_that_end_at_once_are_not_opened_in_a_rush(pauses: list[float]) -> None:
     await told(FakeApi([EMPTY], [], [], []))
-    assert [seconds > 0 for seconds in pauses] == [True] * 3
+    assert pauses == [1.0] * 3
+
+
+async def test_a_list_or_a_watch_that_succeeds_resets_the_delay(pauses: list[float]) -> None:
+    await told(FakeApi([EMPTY, DOWN, DOWN, EMPTY], [DOWN], [DOWN], [error(410)], [DOWN], [], [DOWN]))
+    assert pauses == [2.0, 4.0, 2.0, 4.0, 8.0, 1.0, 2.0, 1.0, 2.0]
+
+
+async def test_lists_become_rarer_while_every_watch_expires_at_once(pauses: list[float]) -> None:
+    ends = event("ADDED", "a", 6) + error(410)
+    await told(FakeApi([EMPTY] * 6, *([error(410)],) * 4, [ends]))
+    assert pauses == [2.0, 1.0, 4.0, 1.0, 8.0, 1.0, 16.0, 1.0, 2.0, 1.0]
 
 
 # A trial
@@ -436,15 +468,28 @@ async def test_a_list_that_fails_after_410_is_trouble_too() -> None:
     assert said == [None, DOWN, None]
 
 
-async def test_a_watch_that_never_said_a_word_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("heard", [[], [event("ADDED", "a", 6)]], ids=["at all", "after an event"])
+async def test_a_silent_watch_is_no_problem(
+    monkeypatch: pytest.MonkeyPatch, heard: Sequence[Step]
+) -> None:
     said: list[KubernetesError | None] = []
     monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
-    api = FakeApi([EMPTY, EMPTY], [None], [event("ADDED", "a", 6)])
-    await told(api, ResourceWatch(cast(Kubernetes, api), "pods", on_trouble=said.append))
-    assert said[:1] == [None]
-    assert isinstance(said[1], Unavailable)
-    assert "nothing at all" in str(said[1])
-    assert said[2] is None
+    api = FakeApi([EMPTY], [*heard, None], [None], [None])
+    await told(api, ResourceWatch(cast(Kubernetes, api), "events", on_trouble=said.append))
+    assert said == [None] * 4
+
+
+async def test_a_silent_server_and_a_restored_one_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
+    for latest, words in (("4", "went back from version 5 to 4"), (DOWN, str(DOWN))):
+        said: list[KubernetesError | None] = []
+        api = FakeApi([EMPTY, EMPTY], [None], [event("ADDED", "a", 6)])
+        api.latest = latest
+        await told(api, ResourceWatch(cast(Kubernetes, api), "pods", on_trouble=said.append))
+        before, problem, after = said[:3]
+        assert isinstance(problem, Unavailable)
+        assert (before, after) == (None, None)
+        assert words in str(problem)
 
 
 # The Pods' reader
