@@ -398,25 +398,9 @@ class Node:
 # COMPLETING are left out: the node is open, it is only (being) used.
 _NODE_CLOSED = frozenset(
     {
-        "DOWN",
-        "DRAIN",
-        "DRAINED",
-        "DRAINING",
-        "ERROR",
-        "FAIL",
-        "FAILING",
-        "FUTURE",
-        "INVALID",
-        "INVALID_REG",
-        "MAINTENANCE",
-        "NOT_RESPONDING",
-        "POWERED_DOWN",
-        "POWERING_DOWN",
-        "POWER_DOWN",
-        "POWER_DRAIN",
-        "REBOOT_ISSUED",
-        "REBOOT_REQUESTED",
-        "UNKNOWN",
+        *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID"),
+        *("INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN"),
+        *("POWER_DOWN", "POWER_DRAIN", "REBOOT_ISSUED", "REBOOT_REQUESTED", "UNKNOWN"),
     }
 )
 
@@ -440,6 +424,11 @@ class Partition:
     grace_time_s: int = 0
     oversubscribe: str = ""
     """As `scontrol show partition` has it: "NO", "YES:4", "FORCE:2"; empty where not told."""
+    default_time_minutes: int | None = None
+    """DefaultTime. None: a job without a time limit gets the longest that the partition allows."""
+    select_type_parameters: tuple[str, ...] = ()
+    """The partition's own, in capitals ("CR_CORE"). Empty if the cluster's count, and before v0.0.45,
+    which reports no memory there."""
 
 
 def grant_of(job: Job | None) -> Grant | None:

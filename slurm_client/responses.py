@@ -183,6 +183,8 @@ def _cores(on_node: Mapping[str, Any]) -> str:
     )
 
 
+_OF_SELECT_TYPE: Final = "CR_"
+"""How the names of SelectTypeParameters begin, since v0.0.45."""
 _WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
 """24.11 keeps the last reason of a node that was resumed."""
 
@@ -235,6 +237,10 @@ def partition(entry: Mapping[str, Any]) -> Partition:
         max_nodes=number(maximums.get("nodes")),
         grace_time_s=int(entry.get("grace_time") or 0),
         oversubscribe=_text(settings, "oversubscribe"),
+        default_time_minutes=number((entry.get("defaults") or {}).get("time")),
+        select_type_parameters=tuple(
+            each for each in _list(entry.get("select_type")) or () if each.startswith(_OF_SELECT_TYPE)
+        ),
     )
 
 
@@ -275,11 +281,19 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
         slurm_user=conf.get("SlurmUser"),
         scheduler_parameters=_list(conf.get("SchedulerParameters")),
         message_timeout_s=number(conf.get("MessageTimeout")),
+        select_type=conf.get("SelectType"),
+        select_type_parameters=_list(conf.get("SelectTypeParameters")),
         task_plugins=_list(conf.get("TaskPlugin")),
         proctrack_type=conf.get("ProctrackType"),
         prologs=_list(conf.get("Prolog")),
+        prolog_flags=_list(conf.get("PrologFlags")),
         slurmctld_prologs=_list(conf.get("PrologSlurmctld")),
         slurmctld_epilogs=_list(conf.get("EpilogSlurmctld")),
+        accounting_storage_type=conf.get("AccountingStorageType"),
+        accounting_store_flags=_list(conf.get("AccountingStoreFlags")),
+        return_to_service=conf.get("ReturnToService"),
+        slurmctld_parameters=_list(conf.get("SlurmctldParameters")),
+        max_node_count=number(conf.get("MaxNodeCount")),
         next_job_id=number(meta.get("NEXT_JOB_ID")),
         boot_time=number(meta.get("BOOT_TIME")),
     )

@@ -18,6 +18,7 @@ from slurm_client.in_memory.machines import Machine, Slot
 from slurm_client.in_memory.record import RUNNING, Record, told
 from slurm_client.in_memory.reservations import Reservations
 from slurm_client.model import Job, JobChanges, JobSpec, JobState, Node, Partition
+from slurm_client.server import Configuration, counts_memory
 
 Plugin = Callable[[JobSpec], int]
 """Says to a job that is asked for, or as it is to be changed: 0, or the number of the error that it
@@ -42,14 +43,15 @@ class Controller:
         *,
         now: float,
         tick_s: float,
-        min_job_age_s: float,
-        next_job_id: int,
+        configuration: Configuration,
         accounting: Accounting | None = None,
     ) -> None:
         self._set_partitions(partitions)
-        self.machines = {node.name: Machine(node, self._partitions_of(node)) for node in nodes}
+        self._counts_memory = counts_memory(configuration.select_type_parameters or ())
+        self.machines = {node.name: self._machine(node, self._partitions_of(node)) for node in nodes}
         self.journal = Journal()
-        self.jobs = Jobs(min_job_age_s, self.journal, next_job_id)
+        next_id = configuration.next_job_id or 1
+        self.jobs = Jobs(configuration.min_job_age_s or 0, self.journal, next_id)
         self.reservations = Reservations()
         self._enforcement = Enforcement(accounting)
         self._tick_s = tick_s
@@ -271,7 +273,7 @@ class Controller:
         it changes nothing else (26.05, 24.11: its address)."""
         if node.name not in self.machines:
             self._remember_nodes(now)
-            self.machines[node.name] = Machine(node, tuple(partitions))
+            self.machines[node.name] = self._machine(node, tuple(partitions))
             self._set_partitions(
                 replace(one, nodes=(*one.nodes, node.name)) if one.name in partitions else one
                 for one in self.partitions.values()
@@ -330,6 +332,9 @@ class Controller:
     def _give_back(self, record: Record) -> None:
         for slot in record.slots:
             self.machines[slot.node].give_back(slot)
+
+    def _machine(self, node: Node, partitions: tuple[str, ...]) -> Machine:
+        return Machine(node, partitions, counts_memory=self._counts_memory)
 
     def _partitions_of(self, node: Node) -> tuple[str, ...]:
         return tuple(name for name, members in self._members.items() if node.name in members)

@@ -30,8 +30,9 @@ class Slot:
 class Machine:
     """One node and the slots on it."""
 
-    def __init__(self, node: Node, partitions: tuple[str, ...]) -> None:
+    def __init__(self, node: Node, partitions: tuple[str, ...], *, counts_memory: bool) -> None:
         self.configured = node
+        self._counts_memory = counts_memory
         self._partitions = partitions
         self.name = node.name
         self.reservation = ""
@@ -111,11 +112,12 @@ class Machine:
         cpus = self.configured.cpus if whole else self._in_whole_cores(spec.cpus)
         if devices is None or self._cpus + cpus > self.configured.cpus:
             return None
-        if self._memory_mb + spec.memory_mb > self.configured.memory_mb:
+        memory_mb = spec.memory_mb if self._counts_memory else 0
+        if self._memory_mb + memory_mb > self.configured.memory_mb:
             return None
         cores = tuple(sorted(self._free_cores)[: cpus // self.configured.cpus_per_core])
         only_this_user = spec.shared == Sharing.USER
-        return Slot(self.name, cpus, cores, spec.memory_mb, devices, user_id, only_this_user)
+        return Slot(self.name, cpus, cores, memory_mb, devices, user_id, only_this_user)
 
     def _in_whole_cores(self, cpus: int) -> int:
         of_a_core = self.configured.cpus_per_core

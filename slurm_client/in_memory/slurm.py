@@ -36,11 +36,19 @@ DEFAULTS: Final = Configuration(
     slurm_user="root",
     scheduler_parameters=(),
     message_timeout_s=10,
+    select_type="select/cons_tres",
+    select_type_parameters=("CR_CORE_MEMORY",),
     task_plugins=("task/affinity", "task/cgroup"),
     proctrack_type="proctrack/cgroup",
     prologs=(),
+    prolog_flags=(),
     slurmctld_prologs=(),
     slurmctld_epilogs=(),
+    accounting_storage_type="",
+    accounting_store_flags=(),
+    return_to_service="no",
+    slurmctld_parameters=(),
+    max_node_count=0,
     next_job_id=1,
 )
 """What `configuration` tells where the caller has no other wish: Slurm's own defaults, and
@@ -52,8 +60,9 @@ class InMemorySlurm(Controls):
 
     `clock` gives seconds; they are the UNIX seconds of its jobs. Submitted jobs start at ticks of
     `tick_s` after its construction. Nothing runs by itself: each call first carries out what became
-    due by the clock. Of `configuration` it obeys min_job_age_s, the rest it only tells. Without
-    `accounting` any user may name any account and QOS.
+    due by the clock. Of `configuration` it obeys min_job_age_s and whether memory is counted
+    (select_type_parameters), the rest it only tells. Without `accounting` any user may name any account
+    and QOS.
     """
 
     def __init__(
@@ -75,8 +84,7 @@ class InMemorySlurm(Controls):
             partitions,
             now=now,
             tick_s=tick_s,
-            min_job_age_s=configuration.min_job_age_s or 0,
-            next_job_id=configuration.next_job_id or 1,
+            configuration=configuration,
             accounting=accounting,
         )
         self._capabilities = Capabilities(

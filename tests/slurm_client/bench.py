@@ -44,7 +44,7 @@ GPUS = 4
 FEATURES = {"node-1": ("h100", "ib"), "node-2": ("h100",)}
 EXTRA_CONF = (
     "PartitionName=short Nodes=node-[1-2] MaxTime=5 MaxNodes=2 State=UP",
-    "PartitionName=closed Nodes=node-[1-2] State=DOWN",
+    "PartitionName=closed Nodes=node-[1-2] State=DOWN DefaultTime=3 SelectTypeParameters=CR_Core",
     # How long slurmrestd tries to reach a slurmctld that is down, in seconds.
     "MessageTimeout=3",
 )
@@ -170,7 +170,11 @@ class InMemoryBench(Bench):
             [
                 partition("main", NODES, default=True),
                 partition("short", NODES, max_time_minutes=5, max_nodes=2),
-                partition("closed", NODES, up=False),
+                replace(
+                    partition("closed", NODES, up=False),
+                    default_time_minutes=3,
+                    select_type_parameters=("CR_CORE",),
+                ),
             ],
             tick_s=0.02,
             external_jobs=external_jobs,

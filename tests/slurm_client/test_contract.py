@@ -52,6 +52,13 @@ async def test_the_configuration_names_the_limits_that_job_ids_need(bench: Bench
     assert configuration.slurm_user
     assert configuration.task_plugins is not None
     assert configuration.proctrack_type
+    assert configuration.select_type == "select/cons_tres"
+    assert configuration.select_type_parameters == ("CR_CORE_MEMORY",)
+    assert (configuration.prolog_flags, configuration.accounting_store_flags) == ((), ())
+    assert configuration.accounting_storage_type == ""
+    assert configuration.return_to_service in {"no", "non_responsive_only"}
+    assert configuration.slurmctld_parameters is not None
+    assert configuration.max_node_count is not None
     for programs in (configuration.prologs, configuration.slurmctld_prologs):
         assert programs == ()
 
@@ -98,6 +105,11 @@ async def test_partitions_tell_their_nodes_and_limits(bench: Bench) -> None:
     assert partitions["short"].max_time_minutes == 5
     assert not partitions["short"].default
     assert not partitions["closed"].up
+    assert partitions["main"].default_time_minutes is None
+    assert partitions["closed"].default_time_minutes == 3
+    told = bench.slurm.capabilities.configuration
+    assert partitions["main"].select_type_parameters == ()
+    assert partitions["closed"].select_type_parameters == (("CR_CORE",) if told else ())
 
 
 # -- allocate

@@ -10,7 +10,7 @@ from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow, RetryLate
 from tests.slurm_client.bench import ALICE, BOB, NOBODY, eventually, spec
 
 if TYPE_CHECKING:
-    from tests.slurm_client.bench import Bench
+    from tests.slurm_client.bench import Bench, RealBench
 
 Wanted = dict[str, Any]
 
@@ -194,6 +194,13 @@ async def test_a_node_outside_its_reservation_is_never_a_jobs(office: Bench) -> 
 
 
 # -- the books
+
+
+async def test_the_configuration_names_the_accounting(real_office: RealBench) -> None:
+    told = await real_office.slurm.configuration()
+    if real_office.slurm.capabilities.configuration:
+        assert told.accounting_storage_type == "accounting_storage/slurmdbd"
+        assert told.accounting_store_flags == ("job_comment",)
 
 
 async def test_who_cancelled_a_job_is_in_the_books(office: Bench) -> None:

@@ -1,0 +1,86 @@
+"""Slurm with SelectTypeParameters=CR_Core, real and in memory: the configuration and grants of jobs."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from slurm_client.in_memory import DEFAULTS, InMemorySlurm, node, partition
+from slurm_client.model import JobSpec
+from slurm_client.rest import SlurmRest
+from slurm_client.server import counts_memory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from slurm_client.protocol import Slurm
+
+NODE_MB = 16_000
+ALL_MEMORY = JobSpec("all of it", cpus=1, memory_mb=NODE_MB)
+
+
+@asynccontextmanager
+async def without_memory(release: str) -> AsyncIterator[Slurm]:
+    """Yields a Slurm with one node: real, or in memory if `release` is empty."""
+    if not release:
+        told = replace(DEFAULTS, select_type_parameters=("CR_CORE",))
+        nodes = [node("node-1", cpus=8, memory_mb=NODE_MB)]
+        yield InMemorySlurm(nodes, [partition("main", ["node-1"], default=True)], configuration=told)
+        return
+    spec = ClusterSpec(
+        release=release,
+        nodes=1,
+        memory_mb=NODE_MB,
+        kubernetes=False,
+        extender=False,
+        slurm_conf=("SelectTypeParameters=CR_Core",),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="memory-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
+        await slurm.connect()
+        yield slurm
+        await slurm.aclose()
+
+
+@pytest.mark.parametrize(
+    "release", ["", *(pytest.param(one, marks=pytest.mark.real) for one in DEBIAN_SUITES)]
+)
+async def test_two_jobs_get_all_memory_of_a_node_if_memory_is_not_counted(release: str) -> None:
+    async with without_memory(release) as slurm:
+        told = await slurm.configuration()
+        if slurm.capabilities.configuration:
+            assert not counts_memory(told.select_type_parameters or ())
+        for job_id in (40_000_001, 40_000_002):
+            await slurm.allocate(ALL_MEMORY, job_id)
+            job = await slurm.job(job_id)
+            assert job is not None
+            assert (job.state.running, job.memory_mb) == (True, NODE_MB)
+            assert sum(job.grant.memory_mb) == 0
+        assert [one.memory_allocated_mb for one in await slurm.nodes()] == [0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "counted"),
+    [
+        (("CR_CORE_MEMORY",), True),
+        (("CR_ONE_TASK_PER_CORE", "CR_Socket_Memory"), True),
+        (("CR_CPU_MEMORY", "LL_SHARED_GRES"), True),
+        (("CR_CORE",), False),
+        (("CR_CPU", "CR_PACK_NODES"), False),
+        ((), False),
+    ],
+)
+def test_memory_is_counted_by_parameters_that_name_it(
+    parameters: tuple[str, ...], counted: bool
+) -> None:
+    assert counts_memory(parameters) is counted
