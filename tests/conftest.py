@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,13 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["KUBERNETES_RELEASE"] = release
 
 
-APART = ("gpu", "install", "node", "pools")
-"""Markers of tests that run only where they are asked for by name: `-m gpu`, `-m "real or pools"`."""
+APART = ("gpu", "install", "long", "node", "pools")
+"""Markers of tests that run only if the expression of markers names them: `-m gpu`,
+`-m "real or pools"`, `-m "long and not alone"`."""
 
 
 def is_apart(item: pytest.Function, asked: str) -> bool:
-    """Whether a test does not run by this expression of markers."""
-    return any(item.get_closest_marker(marker) and marker not in asked.split(" or ") for marker in APART)
+    """Returns whether an expression of markers leaves a test out that has a marker of APART."""
+    named = re.findall(r"(?<!not )\b\w+", asked)
+    return any(item.get_closest_marker(marker) and marker not in named for marker in APART)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads them
