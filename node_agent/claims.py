@@ -2,6 +2,7 @@
 (wellknown.allocation)."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import NamedTuple
 
 from kubernetes_client.protocol import Manifest
@@ -9,6 +10,7 @@ from slurm_client import gres
 from wellknown import number_list
 from wellknown.allocation import Allocation
 from wellknown.names import ADOPTED, GRANTED, JOB_ID
+from wellknown.resources import effective_requests, mebibytes
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -24,7 +26,9 @@ class Claim(NamedTuple):
     cores: tuple[int, ...] = ()
     """In their order."""
     memory_mb: int = 0
-    """In MiB."""
+    """In MiB; 0 if Slurm does not count memory."""
+    requested_mb: int = 0
+    """What the Pod itself requests, in MiB, if its job has no memory of its own."""
     parts: Mapping[str, int] = {}
     """How many parts of GPUs, by the name of their GRES."""
     problem: str = ""
@@ -37,6 +41,11 @@ class Claim(NamedTuple):
     slurmd: bool = False
     """Whether it is the Node's slurmd Pod, which has all that no Pod of a job has."""
 
+    @property
+    def memory_limit_mb(self) -> int:
+        """Returns the memory that the Pod may use, in MiB; 0: any amount."""
+        return self.memory_mb or self.requested_mb
+
 
 def claim_of(manifest: Manifest, node: str) -> Claim:
     """Returns what a Pod of this Node has, as kube-apiserver has it. One that has ended has nothing."""
@@ -45,7 +54,11 @@ def claim_of(manifest: Manifest, node: str) -> Claim:
     claim = claim_by(metadata["uid"], who, annotations, node)
     if (manifest.get("status") or {}).get("phase") in _ENDED:
         return Claim(claim.uid, who, of_job=claim.of_job, leaves=True)
-    return claim._replace(leaves="deletionTimestamp" in metadata)
+    claim = claim._replace(leaves="deletionTimestamp" in metadata)
+    if not claim.of_job or claim.problem or claim.memory_mb:
+        return claim
+    requests = effective_requests(manifest.get("spec") or {})
+    return claim._replace(requested_mb=mebibytes(requests.get("memory", Decimal(0))))
 
 
 def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> Claim:

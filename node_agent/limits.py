@@ -24,7 +24,7 @@ class Limits(NamedTuple):
     cpus: tuple[int, ...] = ()
     """By the machine's numbers; () where Slurm does not say which."""
     memory: int = 0
-    """In bytes; 0 where Slurm does not count memory."""
+    """In bytes; 0: no limit."""
     problem: str = ""
     """Why its cores are not known."""
     grows: bool = False
@@ -75,7 +75,7 @@ def _absent(name: str) -> str:
 def limits_of(claim: Claim, cpus: Cpus | None) -> Limits:
     """Returns the limits of a Pod on this machine. Where its map of cores is not known there is none of
     cores, for no Pod: that is no problem of this one."""
-    memory = claim.memory_mb * _MIB
+    memory = claim.memory_limit_mb * _MIB
     if cpus is None:
         return Limits((), memory, grows=claim.slurmd)
     if claim.cores and claim.cores[-1] >= len(cpus.cores):

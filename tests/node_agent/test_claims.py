@@ -32,6 +32,33 @@ def test_parts_have_the_number_of_their_gpu(told: str) -> None:
     assert found.parts == {"shard": 2, "mps": 50}
 
 
+def requesting(memory_mb: int, **resources: str) -> Any:
+    """Returns a Pod with these requests, whose job has so much memory."""
+    pod = manifest() | {"spec": {"containers": [{"name": "c", "resources": {"requests": resources}}]}}
+    pod["metadata"]["annotations"] |= Allocation(7, "n1", "", "0-1", memory_mb).annotations()
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("memory_mb", "limit_mb"),
+    [pytest.param(64, 64, id="of the job"), pytest.param(0, 601, id="of the Pod")],
+)
+def test_a_pod_may_use_the_memory_of_its_job_or_else_what_it_requests(
+    memory_mb: int, limit_mb: int
+) -> None:
+    pod = requesting(memory_mb, memory="500Mi")
+    pod["spec"] |= {"overhead": {"memory": "105000000"}}  # 100.1 MiB
+    found = claim_of(pod, "n1")
+    assert (found.memory_mb, found.memory_limit_mb) == (memory_mb, limit_mb)
+
+
+def test_a_pod_that_requests_no_memory_and_one_of_no_job_have_no_limit() -> None:
+    assert claim_of(requesting(0), "n1").memory_limit_mb == 0
+    pod = requesting(0, memory="500Mi")
+    pod["metadata"]["annotations"] = {}
+    assert claim_of(pod, "n1").memory_limit_mb == 0
+
+
 def test_a_job_without_devices_has_none() -> None:
     assert claim_of(manifest(), "n1") == Claim("u1", "ml/p", cores=(0, 1), memory_mb=512, of_job=True)
 

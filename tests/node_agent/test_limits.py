@@ -20,6 +20,10 @@ def test_a_jobs_cores_are_all_their_threads() -> None:
     assert limits_of(claim, CORES) == Limits((1, 3, 5, 7), 64 * MIB)
 
 
+def test_a_pod_is_limited_to_its_request_if_its_job_has_no_memory() -> None:
+    assert limits_of(Claim("u", "ml/p", requested_mb=64), CORES) == Limits((), 64 * MIB)
+
+
 def test_cores_that_the_machine_does_not_have_are_told_of_and_memory_is_limited() -> None:
     limits = limits_of(Claim("u", "ml/p", cores=(0, 4), memory_mb=1), CORES)
     assert limits.problems(FRESH) == ["Slurm gave it core 4, and this machine has 4"]

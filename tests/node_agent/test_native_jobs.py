@@ -127,6 +127,7 @@ def test_memory_counts_where_slurm_has_granted_some(
     native.look(OF_JOB, [])
     clock.now += 10
     assert "ConstrainRAMSpace=yes (cgroup.conf) is not in force for job_33" in native.look(OF_JOB, [])
+    assert native.look({A: Claim(A, "ml/a", requested_mb=64, of_job=True)}, []) == ""
 
 
 def test_a_placeholder_without_a_step_and_slurmstepds_own_cgroup_are_no_jobs(
