@@ -137,6 +137,9 @@ class Settings(BaseSettings):
     """Slurm's MaxJobCount, likewise: at most half as many placeholders wait, in all partitions."""
     max_job_id: int | None = Field(default=None, ge=1)
     """Slurm's MaxJobId, likewise: it tells whether native jobs can get placeholders' ids."""
+    select_type_parameters: Names = ()
+    """Slurm's SelectTypeParameters, likewise ("CR_Core_Memory"): /readyz reports a problem if memory is
+    not among them."""
     qos_grace: Names = ()
     """The QOS that have a GraceTime, with commas between them: Slurm tells only which partitions have
     one."""
@@ -387,6 +390,7 @@ class Settings(BaseSettings):
             self.kill_wait_s,
             self.qos_grace,
             self.max_job_count,
+            self.select_type_parameters,
         )
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from extender.cluster.node_conditions import NodeStatus
+from extender.cluster.uncounted_memory import CURE, uncounted_memory
 from extender.cluster.view import ClusterView
 from extender.request.node_constraints import Node
 from kubernetes_client.protocol import Kubernetes, Manifest
@@ -22,6 +23,8 @@ _CONFIGURATION_S = 15.0
 _RETRY_S = 5.0
 NAMES = "Node names"
 """The part of health for Nodes that name the same Slurm node."""
+MEMORY = "SelectTypeParameters"
+"""The part of health for memory that Slurm does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class SlurmDefaults:
     """The QOS with a GraceTime, which no slurmrestd tells without slurmdbd."""
     max_job_count: int = 10_000
     """Slurm's own default."""
+    select_type_parameters: tuple[str, ...] = ()
+    """Empty: not known."""
 
 
 class ClusterViewUpdater:
@@ -57,6 +62,7 @@ class ClusterViewUpdater:
         self._label = name_label
         self._defaults = defaults
         self.view = ClusterView()
+        self._select_type_parameters = defaults.select_type_parameters
         self.kill_wait_s = defaults.kill_wait_s
         """Slurm's KillWait, as last read."""
         self.node_statuses: dict[str, NodeStatus] = {}
@@ -100,12 +106,15 @@ class ClusterViewUpdater:
         self._judge_names()
         await self._read_configuration()
         await self._read_partitions()
+        self._judge_memory()
 
     async def _read_configuration(self) -> None:
         """Reads slurm.conf again: an administrator may change it, and restart slurmctld."""
         told = await self._slurm.configuration()
         if told.kill_wait_s is not None:
             self.kill_wait_s = told.kill_wait_s
+        if told.select_type_parameters is not None:
+            self._select_type_parameters = told.select_type_parameters
         most_jobs = self._defaults.max_job_count if told.max_job_count is None else told.max_job_count
         preempt_type = self._defaults.preempt_type if told.preempt_type is None else told.preempt_type
         self.view = replace(
@@ -148,6 +157,7 @@ class ClusterViewUpdater:
         before = self.view
         await self._read_configuration()
         await self._read_partitions()
+        self._judge_memory()
         if self.view != before:
             self._tell(self.view)
 
@@ -162,6 +172,10 @@ class ClusterViewUpdater:
                 )
             partitions[default] = replace(partitions[default], default=True)
         self.view = replace(self.view, partitions=partitions)
+
+    def _judge_memory(self) -> None:
+        words = uncounted_memory(self._select_type_parameters, self.view)
+        self._health.says(MEMORY, words and f"{words}. {CURE}", alarm=True)
 
     def _judge_names(self) -> None:
         self._health.says(NAMES, trouble(self.view.names, self._label))

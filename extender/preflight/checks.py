@@ -7,8 +7,9 @@ from extender.preflight.kubernetes_checks import KUBERNETES_CHECKS
 from extender.preflight.node_checks import NODE_CHECKS
 from extender.preflight.result import Result, Verdict, outcome
 from extender.preflight.slurm_checks import SLURM_CHECKS
+from extender.preflight.slurm_conf_checks import SLURM_CONF_CHECKS
 
-CHECKS: Final = (*KUBERNETES_CHECKS, *SLURM_CHECKS, *NODE_CHECKS)
+CHECKS: Final = (*KUBERNETES_CHECKS, *SLURM_CHECKS, *SLURM_CONF_CHECKS, *NODE_CHECKS)
 
 
 def results(facts: Facts) -> tuple[Result, ...]:

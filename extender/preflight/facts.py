@@ -79,6 +79,8 @@ class SlurmFacts:
     partitions: tuple[Partition, ...] | Unread
     newest_job_id: int | Unread | None
     """The newest of the ids that Slurm gives by itself, where it does not tell the next one."""
+    waiting_jobs: int | Unread
+    """Number of jobs that wait, of all users."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest, Right
 from slurm_client import tokens
 from slurm_client.errors import BadToken, SlurmError
+from slurm_client.model import AllStates
 from slurm_client.protocol import Slurm
 from slurm_client.server import Configuration
 from wellknown.names import LEASE
@@ -81,8 +82,9 @@ class Reader:
         if accepted is False:
             usable = Unread("slurmctld does not take the token")
         if usable is not None:
-            return SlurmFacts(capabilities, token, accepted, *(usable,) * 5)
+            return SlurmFacts(capabilities, token, accepted, *(usable,) * 6)
         configuration = await _asked(slurm.configuration())
+        states = await _asked(slurm.all_states())
         return SlurmFacts(
             capabilities=capabilities,
             token=token,
@@ -91,7 +93,8 @@ class Reader:
             configuration=configuration,
             nodes=await _asked(slurm.nodes()),
             partitions=await _asked(slurm.partitions()),
-            newest_job_id=await _asked(self._newest_job_id()),
+            newest_job_id=states if isinstance(states, Unread) else self._newest_job_id(states),
+            waiting_jobs=states if isinstance(states, Unread) else sum(states.waiting.values()),
         )
 
     def _token(self) -> Token | Unread:
@@ -121,9 +124,9 @@ class Reader:
             return token.user in (_ROOT, configuration.slurm_user)
         return await _asked(self._slurm.may_choose_ids())
 
-    async def _newest_job_id(self) -> int | None:
-        """Of the ids below the placeholders': the others are placeholders' own."""
-        states, ids = await self._slurm.all_states(), self._settings.placeholder_ids
+    def _newest_job_id(self, states: AllStates) -> int | None:
+        """Returns the newest of the ids below the placeholders': the others are placeholders' own."""
+        ids = self._settings.placeholder_ids
         return max((job_id for job_id in states if job_id < ids.first), default=None)
 
 

@@ -191,9 +191,12 @@ def hooks(facts: Facts) -> Finding:
 
 def prolog(facts: Facts) -> Finding:
     """The nodes' Prolog waits for Pods that are leaving."""
-    told = known(facts.slurm.configuration).prologs
+    conf = known(facts.slurm.configuration)
+    told = conf.prologs
     if told is None:
         raise NotKnown("slurmrestd tells no Prolog before API v0.0.45")
+    if _runs(told, _GATE) and "Alloc" not in (conf.prolog_flags or ()):
+        return warned(f"PrologFlags has no Alloc: {_GATE} runs at the first step of a job, if at all")
     if _runs(told, _GATE):
         return passed(f"Prolog has {_GATE}")
     if told:

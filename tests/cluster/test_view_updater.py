@@ -11,7 +11,7 @@ import pytest
 
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.view import ClusterView
-from extender.cluster.view_updater import NAMES, ClusterViewUpdater, SlurmDefaults
+from extender.cluster.view_updater import MEMORY, NAMES, ClusterViewUpdater, SlurmDefaults
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import NeedsOperator, Unreachable
@@ -37,10 +37,12 @@ class FakeSlurm:
         tells_default: bool = True,
         kill_wait_s: int | None = None,
         max_job_count: int | None = None,
+        select_type_parameters: tuple[str, ...] | None = None,
     ) -> None:
         self.preempt_type = preempt_type
         self.kill_wait_s = kill_wait_s
         self.max_job_count = max_job_count
+        self.select_type_parameters = select_type_parameters
         self.asked = asyncio.Event()
         self._tells_default = tells_default
 
@@ -52,6 +54,7 @@ class FakeSlurm:
             preempt_type=self.preempt_type,
             kill_wait_s=self.kill_wait_s,
             max_job_count=self.max_job_count,
+            select_type_parameters=self.select_type_parameters,
         )
 
     async def partitions(self) -> tuple[Partition, ...]:
@@ -166,6 +169,47 @@ async def test_kill_wait_is_what_slurm_tells_else_what_the_settings_say(
     assert updating.kill_wait_s == 45  # Slurm was not asked yet
     await updating.load()
     assert updating.kill_wait_s == counts
+
+
+@pytest.mark.parametrize(
+    ("told", "setting", "problem"),
+    [
+        (None, (), None),
+        (None, ("CR_Core",), "SelectTypeParameters is CR_Core, without memory"),
+        (None, ("CR_Core_Memory",), None),
+        (
+            ("CR_CPU", "CR_PACK_NODES"),
+            (),
+            "SelectTypeParameters is CR_CPU,CR_PACK_NODES, without memory",
+        ),
+        (("CR_CORE_MEMORY",), ("CR_Core",), None),
+    ],
+)
+async def test_a_slurm_that_does_not_count_memory_is_a_problem(
+    told: tuple[str, ...] | None, setting: tuple[str, ...], problem: str | None
+) -> None:
+    health, defaults = Health(), SlurmDefaults(select_type_parameters=setting)
+    await updater(having(), FakeSlurm(select_type_parameters=told), defaults, health).load()
+    words = health.troubles().get(MEMORY)
+    assert (words is None) is (problem is None)
+    assert words is None or (problem or "") in words
+
+
+async def test_the_problem_of_uncounted_memory_ends_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.cluster.view_updater._CONFIGURATION_S", 0.001)
+    health, slurm = Health(), FakeSlurm(select_type_parameters=("CR_CORE",))
+    updating = updater(having(), slurm, health=health)
+    await updating.load()
+    assert MEMORY in health.troubles()
+    slurm.select_type_parameters = ("CR_CORE_MEMORY",)
+    slurm.asked.clear()
+    running = asyncio.ensure_future(updating.run())
+    await asyncio.wait_for(slurm.asked.wait(), 10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert MEMORY not in health.troubles()
 
 
 async def test_what_is_changed_in_slurm_conf_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.objectives import OBJECTIVES
 from deploy.monitoring.rules import GROUPS
 from extender.audit.compare import FindingKind
+from extender.cluster import view_updater
 from extender.control import job_id_check
 from extender.hooks.route import GateAnswer
 from extender.kube_scheduler import preemption_check
@@ -31,6 +32,7 @@ _MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
 _COMPONENTS = {
     *(SLURM, BAD_TOKEN, KUBERNETES, job_id_check.PART, leader._SIGNATURES, leader._THROTTLED),
     *(CurrentPolicy(None).part, CurrentPools(None).part, preemption_check.PART),
+    view_updater.MEMORY,
     *("guard", agent._OTHERS, agent._NATIVE, agent._PROGRAMS),
 }
 VALUES: dict[str, set[str]] = {

@@ -10,6 +10,8 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from extender.preflight.checks import CHECKS
+from extender.preflight.slurm_conf_checks import SLURM_CONF_CHECKS
 
 PAGE = (CHECKOUT / "docs" / "install.md").read_text()
 CHECKLIST = PAGE.split("## slurm.conf: a checklist", 1)[1].split("\n## ", 1)[0]
@@ -18,6 +20,14 @@ PARAMETERS = {
     for row in re.findall(r"^\| (.*?) \|", CHECKLIST, re.MULTILINE)
     for name in re.findall(r"`(\w+)=", row)
 }
+ROWS = [line.split(" | ") for line in CHECKLIST.splitlines() if line.startswith("| `")]
+
+
+def test_preflight_checks_each_line_of_the_checklist() -> None:
+    named = [re.findall(r"`([\w-]+)`", row[-1]) for row in ROWS]
+    assert all(named)
+    assert {name for names in named for name in names} <= {check.name for check in CHECKS}
+    assert {check.name for check in SLURM_CONF_CHECKS} <= {name for names in named for name in names}
 
 
 def test_it_takes_ten_steps_at_most() -> None:

@@ -26,6 +26,7 @@ CONFIGURATION = replace(
     DEFAULTS,
     kill_wait_s=40,
     prologs=("/etc/slurm/slurm-extender-gate",),
+    prolog_flags=("Alloc",),
     slurmctld_epilogs=("/etc/slurm/slurm-extender-hook",),
     scheduler_parameters=("nohold_on_prolog_fail", "bf_interval=5"),
 )
@@ -71,8 +72,9 @@ SLURM = SlurmFacts(
     privileged=True,
     configuration=CONFIGURATION,
     nodes=(node("n1", gres="gpu:h100:8"),),
-    partitions=(partition("main", ["n1"], default=True),),
+    partitions=(partition("main", ["n1"], default=True, max_time_minutes=1440),),
     newest_job_id=100,
+    waiting_jobs=0,
 )
 GOOD = Facts(
     settings=SETTINGS,

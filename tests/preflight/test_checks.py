@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,16 @@ PASS, WARN, FAIL, SKIPPED = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SK
 NODE_IN_TOKEN = {"authentication.kubernetes.io/node-name": ["n1"]}
 BEFORE_45 = Configuration(boot_time=1)
 """What slurmrestd tells of slurm.conf before API v0.0.45."""
+WITHOUT_MEMORY = replace(
+    partition("bare", ["n1"], max_time_minutes=60), select_type_parameters=("CR_CPU",)
+)
+ACCOUNTING = {"accounting_storage_type": "accounting_storage/slurmdbd"}
+
+
+def pools(**slurm_conf: Any) -> Facts:
+    """Returns the facts of an installation that has pools."""
+    return settings(conf(**slurm_conf), pools_file=Path("pools"))
+
 
 CASES: list[tuple[str, Facts, Verdict, str]] = [
     ("kubernetes-release", kubernetes(release="v1.31.0"), PASS, "v1.31.0"),
@@ -158,6 +170,74 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
     ("prolog", conf(prologs=()), WARN, "no Prolog"),
     ("prolog", conf(prologs=("/opt/mine",)), WARN, "is /opt/mine: does it call"),
     ("prolog", slurm(configuration=BEFORE_45), SKIPPED, "tells no"),
+    ("prolog", conf(prolog_flags=("NoHold",)), WARN, "has no Alloc"),
+    ("select-type-parameters", conf(select_type_parameters=("CR_CORE",)), FAIL, "is CR_CORE, without"),
+    ("select-type-parameters", slurm(partitions=(WITHOUT_MEMORY,)), FAIL, "of partition bare is CR_CPU"),
+    (
+        "select-type-parameters",
+        slurm(partitions=(replace(WITHOUT_MEMORY, nodes=("elsewhere",)),)),
+        PASS,
+        "is CR_CORE_MEMORY",
+    ),
+    ("select-type-parameters", conf(select_type="select/linear"), WARN, "whole nodes"),
+    ("select-type-parameters", slurm(configuration=BEFORE_45), SKIPPED, "PARAMETERS is not set"),
+    (
+        "select-type-parameters",
+        settings(slurm(configuration=BEFORE_45), select_type_parameters="CR_Core"),
+        FAIL,
+        "is CR_Core, without memory",
+    ),
+    (
+        "select-type-parameters",
+        settings(slurm(configuration=BEFORE_45), select_type_parameters="CR_Core_Memory,CR_PACK_NODES"),
+        PASS,
+        "is CR_Core_Memory,CR_PACK_NODES",
+    ),
+    ("select-type-parameters", settings(select_type_parameters="CR_Core"), PASS, "CR_CORE_MEMORY"),
+    ("min-job-age", conf(min_job_age_s=299), WARN, "is 299 s"),
+    ("min-job-age", conf(min_job_age_s=0), PASS, "is 0 s"),
+    ("min-job-age", slurm(configuration=BEFORE_45), SKIPPED, "tells no"),
+    ("max-job-count", conf(max_job_count=9_999), WARN, "at most 4999 placeholders"),
+    ("max-job-count", slurm(configuration=BEFORE_45), SKIPPED, "tells no"),
+    (
+        "max-job-count",
+        settings(slurm(configuration=BEFORE_45), max_job_count=5000),
+        WARN,
+        "MAX_JOB_COUNT is 5000",
+    ),
+    ("default-time", slurm(partitions=(partition("main", ["n1"]),)), WARN, "partitions main"),
+    ("default-time", slurm(partitions=(partition("main", ["n1"], up=False),)), PASS, "each partition"),
+    (
+        "default-time",
+        slurm(partitions=(replace(partition("main", ["n1"]), default_time_minutes=60),)),
+        PASS,
+        "each partition",
+    ),
+    (
+        "backfill",
+        slurm(waiting_jobs=1000),
+        WARN,
+        "has no bf_continue, bf_yield_interval, bf_yield_sleep",
+    ),
+    ("backfill", slurm(waiting_jobs=999), PASS, "999 jobs wait"),
+    ("backfill", slurm(configuration=BEFORE_45), SKIPPED, "tells no"),
+    ("accounting-store-flags", conf(**ACCOUNTING), WARN, "no job_comment"),
+    (
+        "accounting-store-flags",
+        conf(**ACCOUNTING, accounting_store_flags=("job_comment",)),
+        PASS,
+        "has job_comment",
+    ),
+    ("accounting-store-flags", slurm(configuration=BEFORE_45), SKIPPED, "tells no"),
+    ("pools", pools(), FAIL, "no enable_configless and MaxNodeCount is 0, and Slurm has 1 nodes"),
+    ("pools", pools(slurmctld_parameters=("enable_configless",), max_node_count=2), WARN, "ReturnTo"),
+    (
+        "pools",
+        pools(slurmctld_parameters=("enable_configless",), max_node_count=2, return_to_service="all"),
+        PASS,
+        "MaxNodeCount is 2",
+    ),
+    ("pools", settings(slurm(configuration=BEFORE_45), pools_file=Path("pools")), SKIPPED, "tells no"),
     ("node-names", kubernetes(nodes=(kubernetes_node("other"),)), FAIL, "no Node has the name"),
     (
         "node-names",

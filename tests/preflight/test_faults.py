@@ -16,14 +16,18 @@ import yaml
 from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import kubeconfig_of, scheduler_configuration
 from deploy.local.layout import Layout
+from extender.cluster.view_updater import MEMORY
 from extender.commands import preflight as command
 from extender.commands.output import Output
+from tests.end_to_end.actors import eventually
+from tests.preflight.test_idle import problems
 from wellknown.names import NODE_NAME_LABEL
 
 pytestmark = pytest.mark.real
 
 Found = dict[str, dict[str, Any]]
 Preflight = Callable[..., tuple[int, Found]]
+MEMORY_CHECK = "select-type-parameters"
 TOLD_SINCE_45 = "26.05"
 """The release whose slurmrestd tells slurm.conf."""
 
@@ -74,6 +78,12 @@ def test_a_healthy_cluster_passes(preflight: Preflight, cluster: Cluster) -> Non
     assert passed >= both
     if tells(cluster):
         assert passed >= {"slurm-api", "job-ids", "kill-wait", "preempt-type", "timeouts", "hooks"}
+        assert passed >= {
+            "select-type-parameters",
+            "max-job-count",
+            "backfill",
+            "accounting-store-flags",
+        }
 
 
 # -- faults of the settings
@@ -278,6 +288,20 @@ def test_a_slurm_conf_that_does_not_fit(preflight: Preflight, cluster: Cluster) 
         assert "MaxJobId is 67043328" in words(found, "job-ids", "WARN")
         assert "MessageTimeout is 20 s" in words(found, "timeouts", "WARN")
         assert "defer" in words(found, "scheduler-parameters", "WARN")
+
+
+def test_a_slurm_that_does_not_count_memory(preflight: Preflight, cluster: Cluster) -> None:
+    if not tells(cluster):
+        status, found = preflight(SELECT_TYPE_PARAMETERS="CR_Core")
+        assert (status, failing(found)) == (1, {MEMORY_CHECK})
+        assert "SelectTypeParameters is CR_Core, without memory" in words(found, MEMORY_CHECK)
+        return
+    with slurm_conf(cluster, SelectTypeParameters="CR_Core"):
+        status, found = preflight()
+        assert (status, failing(found)) == (1, {MEMORY_CHECK})
+        assert "SelectTypeParameters is CR_CORE, without memory" in words(found, MEMORY_CHECK)
+        eventually(lambda: problems(cluster) == [MEMORY], "the problem is reported")
+    eventually(lambda: problems(cluster) == [], "the problem is over")
 
 
 def test_a_slurmctld_that_does_not_answer(preflight: Preflight, cluster: Cluster) -> None:

@@ -74,7 +74,7 @@ async def test_both_systems_are_read(world: World) -> None:
     assert facts.slurm.privileged is True
     assert not isinstance(facts.slurm.token, Unread)
     assert (facts.slurm.token.user, facts.slurm.token.expires) == ("slurm", 2_000)
-    assert facts.slurm.newest_job_id is None
+    assert (facts.slurm.newest_job_id, facts.slurm.waiting_jobs) == (None, 0)
     assert not [name for name in facts.slurm.__slots__ if isinstance(getattr(facts.slurm, name), Unread)]
 
 

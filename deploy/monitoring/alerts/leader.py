@@ -17,6 +17,7 @@ _HAVE_ALERTS: Final = (
     "Kubernetes",
     "job ids",
     "AdminComment",
+    "SelectTypeParameters",
     "preemption",
     "eviction limiter",
     *_FILES,

@@ -70,6 +70,15 @@ SYSTEMS: Final = Group(
             " Slurm then rejects. Set MaxJobId in slurm.conf.",
         ),
         Alert(
+            "SlurmExtenderMemoryNotCounted",
+            of_leader_or_all(degraded("SelectTypeParameters"), "component"),
+            "5m",
+            Severity.CRITICAL,
+            "Slurm does not count memory: a Pod and a native job may get the same memory of a node",
+            "SelectTypeParameters of slurm.conf, or of a partition, lacks memory. Set CR_Core_Memory. A"
+            " node agent still limits each Pod to the memory that the Pod requests.",
+        ),
+        Alert(
             "SlurmExtenderAdminCommentRewritten",
             of_leader_or_all(degraded("AdminComment"), "component"),
             "5m",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.monitoring.cases.case import Case, Series, replicas
 
+_MEMORY = "SelectTypeParameters"
+
 
 def _flaps(component: str) -> Series:
     return replicas(component, "1 0 " * 15)
@@ -52,6 +54,8 @@ CASES = (
     Case("SlurmExtenderPreemptionUnsafe", _everybody("preemption"), _alone("preemption")),
     Case("SlurmExtenderJobIdsNearRange", replicas("job ids", "1x60"), _flaps("job ids")),
     Case("SlurmExtenderJobIdsNearRange", _everybody("job ids"), _alone("job ids")),
+    Case("SlurmExtenderMemoryNotCounted", replicas(_MEMORY, "1x60"), _flaps(_MEMORY)),
+    Case("SlurmExtenderMemoryNotCounted", _everybody(_MEMORY), _alone(_MEMORY)),
     Case("SlurmExtenderAdminCommentRewritten", replicas("AdminComment", "1x60"), _flaps("AdminComment")),
     Case(
         "SlurmExtenderPreemptionUnsafe",

@@ -1,0 +1,183 @@
+"""The checks of slurm.conf that complete the checklist of docs/install.md, beside `slurm_checks`."""
+
+from typing import Final, TypeVar
+
+from extender.cluster.uncounted_memory import CURE, uncounted_memory
+from extender.cluster.view import ClusterView
+from extender.preflight.facts import Facts, NotKnown, Unread, known
+from extender.preflight.result import Check, Finding, failed, passed, some, warned
+from extender.request.node_constraints import Node
+
+Value = TypeVar("Value")
+
+_MIN_JOB_AGE_S: Final = 300
+_MAX_JOB_COUNT: Final = 10_000
+_MANY_JOBS: Final = 1000
+"""Number of waiting jobs from which the backfill scheduler needs parameters of its own."""
+_BACKFILL: Final = ("bf_continue", "bf_yield_interval", "bf_yield_sleep")
+_SHARES_NODES: Final = "select/cons_tres"
+
+
+def _reported(value: Value | None, parameter: str) -> Value:
+    """Returns a parameter of slurm.conf. Raises NotKnown if slurmrestd does not report it."""
+    if value is None:
+        raise NotKnown(f"slurmrestd tells no {parameter} before API v0.0.45")
+    return value
+
+
+def _view(facts: Facts) -> ClusterView:
+    """Returns the Nodes and the partitions that could be read."""
+    nodes, partitions = facts.kubernetes.nodes, facts.slurm.partitions
+    label = facts.settings.node_name_label
+    parsed = () if isinstance(nodes, Unread) else [Node.parse(each, label) for each in nodes]
+    there = () if isinstance(partitions, Unread) else partitions
+    return ClusterView({node.name: node for node in parsed}, {each.name: each for each in there})
+
+
+def select_type(facts: Facts) -> Finding:
+    """Slurm gives parts of nodes to jobs, and the memory of a node to one job alone."""
+    conf, own = known(facts.slurm.configuration), facts.settings.select_type_parameters
+    told = conf.select_type_parameters
+    words = uncounted_memory(own if told is None else told, _view(facts))
+    if words is not None:
+        return failed(words)
+    if conf.select_type not in (None, _SHARES_NODES):
+        return warned(f"SelectType is {conf.select_type}: each job gets whole nodes")
+    if told is not None:
+        return passed(f"SelectTypeParameters is {','.join(told)}")
+    if not own:
+        raise NotKnown(
+            "slurmrestd tells no SelectTypeParameters before API v0.0.45, and"
+            " SLURM_EXTENDER_SELECT_TYPE_PARAMETERS is not set"
+        )
+    return passed(f"SLURM_EXTENDER_SELECT_TYPE_PARAMETERS is {','.join(own)}")
+
+
+def min_job_age(facts: Facts) -> Finding:
+    """slurmctld remembers ended jobs for longer than an outage of the extender."""
+    seconds = _reported(known(facts.slurm.configuration).min_job_age_s, "MinJobAge")
+    words = f"MinJobAge is {seconds} s"
+    if 0 < seconds < _MIN_JOB_AGE_S:  # 0: slurmctld forgets no job
+        return warned(f"{words}: slurmctld may forget jobs that end while no extender is up")
+    return passed(words)
+
+
+def max_job_count(facts: Facts) -> Finding:
+    """Slurm's queue has room for placeholders beside native jobs."""
+    told, settings = known(facts.slurm.configuration).max_job_count, facts.settings
+    if told is None and "max_job_count" not in settings.model_fields_set:
+        raise NotKnown("slurmrestd tells no MaxJobCount before API v0.0.45")
+    count = settings.max_job_count if told is None else told
+    whose = "SLURM_EXTENDER_MAX_JOB_COUNT" if told is None else "MaxJobCount"
+    words = f"{whose} is {count}: at most {count // 2} placeholders wait"
+    return passed(words) if count >= _MAX_JOB_COUNT else warned(words)
+
+
+def default_time(facts: Facts) -> Finding:
+    """Each partition limits the time of jobs without a time limit."""
+    partitions = known(facts.slurm.partitions)
+    endless = sorted(
+        each.name
+        for each in partitions
+        if each.up and each.default_time_minutes is None and each.max_time_minutes is None
+    )
+    if endless:
+        return warned(f"without DefaultTime a job may run for ever: partitions {some(endless)}")
+    return passed("each partition limits the time of jobs without a time limit")
+
+
+def backfill(facts: Facts) -> Finding:
+    """The backfill scheduler comes to the end of a long queue."""
+    told = _reported(known(facts.slurm.configuration).scheduler_parameters, "SchedulerParameters")
+    given = {each.partition("=")[0] for each in told}
+    missing = [each for each in _BACKFILL if each not in given]
+    waiting = known(facts.slurm.waiting_jobs)
+    if missing and waiting >= _MANY_JOBS:
+        return warned(f"{waiting} jobs wait, and SchedulerParameters has no {some(missing)}")
+    return passed(f"{waiting} jobs wait")
+
+
+def accounting_store_flags(facts: Facts) -> Finding:
+    """sacct shows how a Pod ended."""
+    conf = known(facts.slurm.configuration)
+    if not _reported(conf.accounting_storage_type, "AccountingStorageType"):
+        return passed("Slurm has no accounting")
+    if "job_comment" in _reported(conf.accounting_store_flags, "AccountingStoreFlags"):
+        return passed("AccountingStoreFlags has job_comment")
+    return warned("AccountingStoreFlags has no job_comment: sacct does not show how a Pod ended")
+
+
+def pools(facts: Facts) -> Finding:
+    """slurmds in Pods get their configuration, their nodes and their service back."""
+    if facts.settings.pools_file is None:
+        return passed("SLURM_EXTENDER_POOLS_FILE is not set: there are no pools")
+    conf = known(facts.slurm.configuration)
+    parameters = _reported(conf.slurmctld_parameters, "SlurmctldParameters")
+    wrong = [] if "enable_configless" in parameters else ["SlurmctldParameters has no enable_configless"]
+    nodes = len(known(facts.slurm.nodes))
+    if (conf.max_node_count or 0) <= nodes:
+        wrong.append(f"MaxNodeCount is {conf.max_node_count or 0}, and Slurm has {nodes} nodes")
+    if wrong:
+        return failed(f"{' and '.join(wrong)}: slurmds of new Pods end")
+    if conf.return_to_service != "all":
+        return warned("ReturnToService is not 2: a node that was away stays DOWN until it is resumed")
+    return passed(f"slurmds in Pods may register; MaxNodeCount is {conf.max_node_count}")
+
+
+SLURM_CONF_CHECKS: Final = (
+    Check(
+        "select-type-parameters",
+        "SelectType is select/cons_tres, and SelectTypeParameters counts memory, for the cluster and for"
+        " each partition with Nodes. Without memory there, a Pod and a native job get the same memory.",
+        CURE,
+        "`scontrol show config | grep SelectType`, and set SLURM_EXTENDER_SELECT_TYPE_PARAMETERS to"
+        " SelectTypeParameters.",
+        select_type,
+    ),
+    Check(
+        "min-job-age",
+        f"MinJobAge is {_MIN_JOB_AGE_S} s or more: after an outage of the extender, slurmctld still"
+        " knows the jobs that ended during the outage.",
+        f"Set MinJobAge={_MIN_JOB_AGE_S} in slurm.conf, or longer than the outages you expect.",
+        "`scontrol show config | grep MinJobAge`",
+        min_job_age,
+    ),
+    Check(
+        "max-job-count",
+        f"MaxJobCount is {_MAX_JOB_COUNT} or more: half of the jobs may be placeholders that wait.",
+        f"Set MaxJobCount={_MAX_JOB_COUNT} or more in slurm.conf, and restart slurmctld.",
+        "`scontrol show config | grep MaxJobCount`, and set SLURM_EXTENDER_MAX_JOB_COUNT to that.",
+        max_job_count,
+    ),
+    Check(
+        "default-time",
+        "Each partition has a DefaultTime or a MaxTime: Slurm cannot plan behind a job without a limit.",
+        "Set DefaultTime for the partition in slurm.conf.",
+        "`scontrol show partition | grep -E 'PartitionName|DefaultTime'`",
+        default_time,
+    ),
+    Check(
+        "backfill",
+        f"If {_MANY_JOBS} jobs or more wait, SchedulerParameters has {', '.join(_BACKFILL)}.",
+        "Add bf_continue,bf_yield_interval=100000,bf_yield_sleep=100000 to SchedulerParameters"
+        " (docs/sizing.md#slurm).",
+        "`scontrol show config | grep SchedulerParameters`",
+        backfill,
+    ),
+    Check(
+        "accounting-store-flags",
+        "With accounting, AccountingStoreFlags has job_comment: sacct shows how a Pod ended.",
+        "Add job_comment to AccountingStoreFlags in slurm.conf.",
+        "`scontrol show config | grep AccountingStoreFlags`",
+        accounting_store_flags,
+    ),
+    Check(
+        "pools",
+        "With pools, SlurmctldParameters has enable_configless, MaxNodeCount is larger than the number"
+        " of nodes, and ReturnToService is 2.",
+        "Set SlurmctldParameters=enable_configless, MaxNodeCount=1000 and ReturnToService=2 in"
+        " slurm.conf (docs/pools.md#what-slurm-needs).",
+        "`scontrol show config | grep -E 'SlurmctldParameters|MaxNodeCount|ReturnToService'`",
+        pools,
+    ),
+)
