@@ -35,11 +35,11 @@ class Access:
     proxy: str | None = None
 
 
-async def find_access(kubeconfig: Path | str | None) -> Access:
-    """Reads the kubeconfig, or the service account where there is none. Raises NoCredentials where it
-    cannot be read."""
+async def find_access(kubeconfig: Path | str | None, context: str | None = None) -> Access:
+    """Reads a context of the kubeconfig, by default its current one. Reads the service account if
+    `kubeconfig` is None. Raises NoCredentials if neither can be read."""
     try:
-        return _of_account() if kubeconfig is None else await _of_kubeconfig(str(kubeconfig))
+        return _of_account() if kubeconfig is None else await _of_kubeconfig(str(kubeconfig), context)
     except (NoCredentials, OSError) as error:
         raise NoCredentials(f"{kubeconfig or 'service account'}: {error}") from error
 
@@ -76,7 +76,7 @@ class _Token:
         return self._headers
 
 
-async def _of_kubeconfig(kubeconfig: str) -> Access:
+async def _of_kubeconfig(kubeconfig: str, context: str | None) -> Access:
     from kubernetes.aio import client, config  # noqa: PLC0415 -- see above
 
     configuration = client.Configuration()
@@ -91,7 +91,7 @@ async def _of_kubeconfig(kubeconfig: str) -> Access:
 
     try:
         await config.load_kube_config(  # type: ignore[no-untyped-call]
-            kubeconfig, client_configuration=configuration
+            kubeconfig, context=context, client_configuration=configuration
         )
     except config.ConfigException as error:
         raise NoCredentials(str(error)) from error

@@ -144,6 +144,14 @@ class Kubernetes(Protocol):
         replicas may serve with its certificate for a while. Configurations that do not exist are
         skipped."""
 
+    # Services
+
+    async def call_service(self, namespace: str, service: str, port: int, path: str) -> int:
+        """Has kube-apiserver send a GET over HTTPS to a port of a Service, as it calls webhooks, except
+        that kube-apiserver does not look at the certificate (services/proxy). Returns the HTTP status
+        of the answer. Raises NotFound if the Service does not exist, and Unavailable with
+        kube-apiserver's words if nothing answers."""
+
     # The server, and the account that asks: every account may ask this
 
     async def version(self) -> str:

@@ -81,12 +81,9 @@ class KubernetesRest:
         """For what must not wait behind a burst: watches, which hold their connection, and the Lease."""
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | str | None) -> Self:
-        """Reads the kubeconfig, or the service account where there is none.
-
-        Raises NoCredentials where neither can be read.
-        """
-        return cls(await find_access(kubeconfig))
+    async def connect(cls, kubeconfig: Path | str | None, context: str | None = None) -> Self:
+        """Connects as `find_access` says. Raises NoCredentials."""
+        return cls(await find_access(kubeconfig, context))
 
     async def aclose(self) -> None:
         await self._pool.aclose()
@@ -217,6 +214,15 @@ class KubernetesRest:
                 if patch is not None:
                     await self._patch(own, patch)
 
+    # Services
+
+    async def call_service(self, namespace: str, service: str, port: int, path: str) -> int:
+        named = _core("namespaces", namespace, "services", f"https:{service}:{port}", "proxy")
+        status, content = await self._answer("GET", named + quote(path))
+        if status >= 300 and _is_of_kube_apiserver(content):
+            raise error_of(status, message_of(content))
+        return status
+
     # The server, and the account that asks
 
     async def version(self) -> str:
@@ -308,16 +314,24 @@ class KubernetesRest:
         """Makes a short call, over one of the bounded connections."""
         if self._access.proxy is not None:
             return await self._ask_apart(method, path, body=body, content_type=content_type)
+        status, content = await self._answer(method, path, body, content_type)
+        if status >= 300:
+            raise error_of(status, message_of(content))
+        return _manifest(content)
+
+    async def _answer(
+        self, method: str, path: str, body: Manifest | None = None, content_type: str = _JSON
+    ) -> tuple[int, bytes]:
+        """Returns the status and the body of a short call's answer."""
         try:
-            status, content = await self._exchange(method, path, body, content_type)
-            if status >= 300:
-                raise error_of(status, message_of(content))
-            manifest: Manifest = orjson.loads(content)
+            if self._access.proxy is None:
+                return await self._exchange(method, path, body, content_type)
+            response = await self._respond(method, path, body=body, content_type=content_type)
+            return response.status, await response.read()
         except (Busy, NoConnection, Silent, *_NO_TOKEN) as error:
             raise Unavailable(0, f"kube-apiserver does not answer: {error}") from error
-        except (Lost, orjson.JSONDecodeError) as error:
+        except (Lost, aiohttp.ClientError, TimeoutError) as error:
             raise Unavailable(0, f"kube-apiserver broke off its answer: {error}") from error
-        return manifest
 
     async def _patch(self, path: str, patch: Manifest) -> Manifest:
         return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
@@ -343,7 +357,16 @@ class KubernetesRest:
             raise Unavailable(0, f"kube-apiserver broke off its answer: {error!r}") from error
         return manifest
 
-    async def _send(
+    async def _send(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
+        try:
+            response = await self._respond(method, path, **how)
+            if response.status >= 400:
+                raise error_of(response.status, message_of(await response.read()))
+        except (aiohttp.ClientError, TimeoutError, *_NO_TOKEN) as error:
+            raise Unavailable(0, f"kube-apiserver does not answer: {error!r}") from error
+        return response
+
+    async def _respond(
         self,
         method: str,
         path: str,
@@ -355,25 +378,36 @@ class KubernetesRest:
         steady: bool = False,
     ) -> aiohttp.ClientResponse:
         session = self._steady if steady else self._session
-        try:
-            response = await session.request(
-                method,
-                self._access.server + path,
-                params=query,
-                data=None if body is None else orjson.dumps(body),
-                headers=await self._headers(content_type),
-                proxy=self._access.proxy,
-                timeout=aiohttp.ClientTimeout(total=timeout_s),
-            )
-            if response.status >= 400:
-                raise error_of(response.status, message_of(await response.read()))
-        except (aiohttp.ClientError, TimeoutError, *_NO_TOKEN) as error:
-            raise Unavailable(0, f"kube-apiserver does not answer: {error!r}") from error
-        return response
+        return await session.request(
+            method,
+            self._access.server + path,
+            params=query,
+            data=None if body is None else orjson.dumps(body),
+            headers=await self._headers(content_type),
+            proxy=self._access.proxy,
+            timeout=aiohttp.ClientTimeout(total=timeout_s),
+        )
 
     async def _headers(self, content_type: str) -> dict[str, str]:
         about = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": _USER_AGENT}
         return about | await self._access.headers()
+
+
+def _manifest(content: bytes) -> Manifest:
+    try:
+        manifest: Manifest = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise Unavailable(0, f"kube-apiserver broke off its answer: {error}") from error
+    return manifest
+
+
+def _is_of_kube_apiserver(content: bytes) -> bool:
+    """Returns True for a Status, which a Service's own answer is not."""
+    try:
+        answer = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(answer, dict) and answer.get("kind") == "Status"
 
 
 def _session(tls: Any, limit: int) -> aiohttp.ClientSession:

@@ -15,7 +15,7 @@ from kubernetes_client.protocol import Manifest, Right
 
 _NAMESPACED: Final = frozenset(
     {
-        *("pods", "events", "leases", "secrets", "configmaps", "controllerrevisions"),
+        *("pods", "events", "leases", "secrets", "configmaps", "controllerrevisions", "services"),
         *("persistentvolumeclaims", "resourceclaims"),
     }
 )
@@ -41,6 +41,8 @@ class Controls:
         self._one_waits = asyncio.Event()
         self.denied: set[Right] = set()
         """What the account is told that it may not do; the calls themselves are all let in."""
+        self.answering: dict[tuple[str, str], int] = {}
+        """Services (namespace and name) that have a Pod, and the HTTP status with which it answers."""
         self.calls: list[str] = []
         """Every call that was made, in order."""
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 from typing import Any, Final
 
-from kubernetes_client.errors import Conflict, Rejected
+from kubernetes_client.errors import Conflict, Rejected, Unavailable
 from kubernetes_client.in_memory.controls import Controls
 from kubernetes_client.in_memory.patches import merged
 from kubernetes_client.in_memory.selectors import selects
@@ -186,6 +186,17 @@ class InMemoryKubernetes(Controls):
                 patch = found and trusting(found.get("webhooks") or (), authority)
                 if found and patch:
                     self._store.update(kind, merged(found, patch))
+
+    # Services
+
+    async def call_service(self, namespace: str, service: str, port: int, path: str) -> int:
+        async with self._call("call_service", f"{namespace}/{service}{path}"):
+            found = self._store.get("services", namespace, service)
+            if all(each["port"] != port for each in found["spec"]["ports"]):
+                raise Unavailable(503, f'no service port {port} found for service "{service}"')
+            if (namespace, service) not in self.answering:
+                raise Unavailable(503, f'no endpoints available for service "{service}"')
+            return self.answering[namespace, service]
 
     # The server, and the account that asks
 

@@ -130,7 +130,7 @@ class InMemoryBench(Bench):
         self.kubernetes, self.serves_claims, self.short_s = self.controls, True, 0
 
     def create(self, kind: str, manifest: Manifest) -> Manifest:
-        if kind in ("pods", "leases"):
+        if kind in ("pods", "leases", "services"):
             manifest = manifest | {"metadata": {"namespace": "default"} | manifest["metadata"]}
         if kind == "pods":
             manifest = manifest | {"status": {"phase": "Pending"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -111,6 +112,24 @@ async def test_outside_of_pods_there_is_no_account(name: str, monkeypatch: pytes
 async def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoCredentials, match=str(tmp_path / "none")):
         await find_access(tmp_path / "none")
+
+
+async def test_a_context_of_a_kubeconfig_can_be_chosen(tmp_path: Path) -> None:
+    names = ("one", "two")
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        json.dumps(
+            {
+                "current-context": "one",
+                "contexts": [{"name": name, "context": {"cluster": name}} for name in names],
+                "clusters": [{"name": name, "cluster": {"server": f"http://{name}"}} for name in names],
+            }
+        )
+    )
+    servers = [(await find_access(file, context)).server for context in (None, *names)]
+    assert servers == ["http://one", "http://one", "http://two"]
+    with pytest.raises(NoCredentials, match="three"):
+        await find_access(file, "three")
 
 
 def test_for_an_account_the_library_for_kubeconfigs_is_not_loaded(account: Path) -> None:

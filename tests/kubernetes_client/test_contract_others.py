@@ -12,7 +12,7 @@ import trustme
 from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import kubeconfig_of
 from deploy.local.layout import Layout
-from kubernetes_client.errors import Conflict, NotFound
+from kubernetes_client.errors import Conflict, NotFound, Unavailable
 from kubernetes_client.protocol import Manifest, Right
 from kubernetes_client.rest import KubernetesRest
 from tests.kubernetes_client.bench import Bench, conditions
@@ -336,3 +336,20 @@ async def test_webhooks_trust_an_authority_and_the_one_before(bench: Bench) -> N
 
 async def test_webhook_configurations_that_do_not_exist_are_not_missed(bench: Bench) -> None:
     await bench.kubernetes.trust(bench.name(), trustme.CA().cert_pem.bytes())
+
+
+# -- Services
+
+
+async def test_a_service_is_called_if_it_exists_and_has_a_pod(bench: Bench) -> None:
+    name, kubernetes = bench.name(), bench.kubernetes
+    with pytest.raises(NotFound, match=f'services "{name}" not found'):
+        await kubernetes.call_service("default", name, 443, "/mutate")
+    ports = [{"port": 443, "targetPort": 8443}]
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}}
+    bench.create("services", {**service, "spec": {"selector": {"app": name}, "ports": ports}})
+    for port, words in ((443, "no endpoints available"), (444, "no service port 444 found")):
+        with pytest.raises(Unavailable, match=words) as error:
+            await kubernetes.call_service("default", name, port, "/mutate")
+        assert error.value.status == 503
+    bench.remove("services", name)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -186,6 +187,21 @@ async def test_a_long_list_is_asked_for_page_by_page(server: ApiServer) -> None:
     assert [page["items"] for page in pages] == [["a"], ["b"], ["c"]]
     every = {"fieldSelector": "spec.schedulerName=x", "limit": "250"}
     assert queries == [every, every | {"continue": "x&=y"}, every | {"continue": "z"}]
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+async def test_a_services_own_answer_is_its_status(server: ApiServer, proxied: bool) -> None:
+    proxy = server.url if proxied else None  # the server answers for another host, too
+    api = KubernetesRest(replace(access_of(server.url), proxy=proxy))
+    server.answer = _says({"Error": "this takes POST only"}, 405)
+    assert await api.call_service("a", "b", 443, "/mutate") == 405
+    assert server.asked == ("GET", "/api/v1/namespaces/a/services/https:b:443/proxy/mutate")
+    server.answer = _says("not JSON", 404)
+    assert await api.call_service("a", "b", 443, "/mutate") == 404
+    server.fails(503)
+    with pytest.raises(Unavailable, match="because of 503"):
+        await api.call_service("a", "b", 443, "/mutate")
+    await api.aclose()
 
 
 async def test_a_name_from_outside_cannot_become_another_request(server: ApiServer) -> None:
