@@ -29,7 +29,7 @@ from kubernetes_client.protocol import Kubernetes
 from kubernetes_client.rest import KubernetesRest
 from service.listener import Server
 from service.logging import configure_logging
-from service.settings import from_environment
+from service.settings import from_environment, log_unknown_variables
 from service.yaml_file import WrongFile
 from slurm_client.rest import SlurmRest
 
@@ -166,6 +166,7 @@ def main() -> None:
         pools = CurrentPools(settings.pools_file)
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
+    log_unknown_variables(Settings)
     open_many_files()
     gc.freeze()  # imported objects stay: no collection need look at them
     gc.set_threshold(*_GC_THRESHOLDS)

@@ -7,7 +7,9 @@ means.
 """
 
 import asyncio
+import os
 import re
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -185,8 +187,17 @@ class Pool:
         try:
             async with asyncio.timeout(self._connect_s):
                 return await self.endpoint.connect()
-        except OSError as error:  # TimeoutError is one
-            raise NoConnection(repr(error)) from error
+        except TimeoutError as error:
+            raise NoConnection(f"no connection within {self._connect_s:g} s") from error
+        except OSError as error:
+            raise NoConnection(_reason(error)) from error
+
+
+def _reason(error: OSError) -> str:
+    """Returns the system's words: "Connection refused"."""
+    if error.errno is None or isinstance(error, ssl.SSLError | socket.gaierror):
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 class Connection(asyncio.Protocol):

@@ -1,9 +1,14 @@
 """Settings of a program, each from a variable of the environment."""
 
 import json
+import os
+import re
 import sys
-from typing import Annotated, TypeVar
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Final, TypeVar
 
+import structlog
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode
 
@@ -29,17 +34,51 @@ def read_json(given: object) -> object:
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(listed)]
 
+log = structlog.get_logger()
+
 _Settings = TypeVar("_Settings", bound=BaseSettings)
 
+_OF_A_SERVICE: Final = re.compile(
+    r"_SERVICE_(HOST|PORT(_\w+)?)=|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=|_PORT=\w+://"
+)
+"""NAME=VALUE of the variables for Services, from the kubelet (enableServiceLinks): the name of a Service
+slurm-extender gives the settings' prefix."""
+_ALIKE: Final = 0.7
+"""The least likeness (difflib) of a wrong name to the setting that is meant."""
 
-def from_environment(kind: type[_Settings]) -> _Settings:
-    """Returns the settings. Prints what is wrong on standard error, a line for each variable, and ends
-    the program with exit status 2."""
+
+def from_environment(kind: type[_Settings], **given: Any) -> _Settings:
+    """Returns the settings; `given` ones override the environment. Prints what is wrong on standard
+    error, a line for each variable, and ends the program with exit status 2."""
     try:
-        return kind()
+        return kind(**given)
     except ValidationError as error:
         prefix = kind.model_config["env_prefix"]
         for wrong in error.errors():
             name = str(wrong["loc"][0]).upper() if wrong["loc"] else "*"
             print(f"{prefix}{name}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
+    for name, meant in unknown_variables(kind, os.environ).items():
+        hint = f"; {meant} is probably meant" if meant else ""
+        print(f"{name} is no setting{hint}", file=sys.stderr)  # noqa: T201
     raise SystemExit(2)
+
+
+def log_unknown_variables(kind: type[BaseSettings]) -> None:
+    """Logs a warning for each unknown variable of the environment."""
+    for name, meant in unknown_variables(kind, os.environ).items():
+        log.warning("an environment variable is no setting", variable=name, probably_meant=meant)
+
+
+def unknown_variables(kind: type[BaseSettings], environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Returns the unknown variables with the settings' prefix. The value is the name of the setting
+    probably meant, or None."""
+    prefix = kind.model_config["env_prefix"]
+    settings = {field.upper() for field in kind.model_fields}
+    found: dict[str, str | None] = {}
+    for name, value in sorted(environment.items()):
+        own = name.upper().removeprefix(prefix)
+        ours = own != name.upper() and not _OF_A_SERVICE.search(f"_{own}={value}")
+        if ours and own not in settings:
+            alike = get_close_matches(own, settings, 1, _ALIKE)
+            found[name] = f"{prefix}{alike[0]}" if alike else None
+    return found

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 
 from service.watched_file import Stamp, stamp
 from slurm_client.errors import BadToken
+
+_VARIABLE: Final = "SLURM_JWT="
 
 
 class TokenSource(Protocol):
@@ -106,6 +108,13 @@ class TokenFile:
         self._token = self._path.read_text(encoding="ascii", errors="replace").strip()
 
 
+def problem(token: str) -> str:
+    """Returns what is wrong with the form of a token, as the end of a sentence; "" for a JWT."""
+    if token.startswith(_VARIABLE):
+        return f"is not a JWT: leave out {_VARIABLE}, which `scontrol token` prints before the JWT"
+    return "" if _claims(token) else "is not a JWT"
+
+
 def expiry(token: str) -> float | None:
     """The `exp` claim (RFC 7519 4.1.4), UNIX seconds; None when it is no JWT or has none."""
     return lifetime(token)[1]
@@ -141,8 +150,8 @@ def _claims(token: str) -> dict[str, Any]:
 
 
 def _describe(which: str, token: str, now: float) -> str:
-    if not _claims(token):
-        return f"{which} is not a JWT"
+    if wrong := problem(token):
+        return f"{which} {wrong}"
     expires = expiry(token)
     if expires is not None and expires <= now:
         return f"{which} expired {_ago(now - expires)} ago"

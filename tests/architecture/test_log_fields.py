@@ -15,6 +15,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 OF_NO_POD = {
     # the program
     "starting",
+    "an environment variable is no setting",
     "a part of the program failed: it ends, and whoever runs it starts it again",
     "failed while it ended",
     "this replica leads",

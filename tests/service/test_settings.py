@@ -1,0 +1,60 @@
+"""Unknown environment variables with a program's prefix."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.settings import Settings as ExtenderSettings
+from node_agent.settings import Settings as AgentSettings
+from service.settings import from_environment, log_unknown_variables, unknown_variables
+
+SLURMRESTD = "SLURM_EXTENDER_SLURMRESTD_URL"
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("SLURM_EXTENDER_SLURMRESTD_ULR", SLURMRESTD),
+        ("slurm_extender_slurmrestd_ulr", SLURMRESTD),
+        ("SLURM_EXTENDER_SLURMRESTDURL", SLURMRESTD),
+        ("SLURM_EXTENDER_TOKEN_FILE", "SLURM_EXTENDER_SLURM_TOKEN_FILE"),
+        ("SLURM_EXTENDER_COLOUR", None),
+    ],
+)
+def test_the_setting_that_is_meant_is_named(variable: str, meant: str | None) -> None:
+    environment = {variable: "x", SLURMRESTD: "http://a", "SLURMRESTD_ULR": "another program's"}
+    assert unknown_variables(ExtenderSettings, environment) == {variable: meant}
+
+
+def test_the_variables_of_services_are_the_kubelets() -> None:
+    port = {"PORT_443_TCP": "tcp://10.0.0.1:443", "PORT_443_TCP_PORT": "443"}
+    port |= {"PORT": "tcp://10.0.0.1:443", "PORT_443_TCP_PROTO": "tcp", "PORT_443_TCP_ADDR": "10.0.0.1"}
+    service = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "443", "SERVICE_PORT_HTTPS": "443", **port}
+    environment = {
+        f"{name}_{key}": value
+        for name in ("SLURM_EXTENDER", "SLURM_EXTENDER_HOOKS")
+        for key, value in service.items()
+    }
+    assert unknown_variables(ExtenderSettings, environment) == {}
+    assert unknown_variables(ExtenderSettings, {"SLURM_EXTENDER_PORT": "8888"})
+
+
+def test_wrong_settings_and_unknown_variables_end_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NODE_AGENT_NOD", "node-1")
+    with pytest.raises(SystemExit) as end:
+        from_environment(AgentSettings, gres="/run/gres")
+    assert end.value.code == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("NODE_AGENT_NODE: ")
+    assert told[1] == "NODE_AGENT_NOD is no setting; NODE_AGENT_NODE is probably meant"
+
+
+def test_unknown_variables_are_logged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NODE_AGENT_NOD", "node-1")
+    log_unknown_variables(AgentSettings)
+    told = capsys.readouterr()
+    assert "NODE_AGENT_NODE" in told.out + told.err
