@@ -1,16 +1,14 @@
-"""`python -m extender`, and the program slurm-extender: it serves, or runs one of its commands.
+"""`python -m extender`, and the program slurm-extender.
 
-The modules of the commands are loaded where one is asked for: serving does without them.
+`serve` does not load the modules of the other commands.
 """
 
 import sys
 
-_SERVES: tuple[list[str], ...] = ([], ["serve"])
-
 
 def main() -> None:
     """The program's entry."""
-    if sys.argv[1:] in _SERVES:
+    if sys.argv[1:] == ["serve"]:
         from extender.app import main as serve  # noqa: PLC0415 -- see above
 
         serve()

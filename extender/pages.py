@@ -69,7 +69,7 @@ def _pending_reasons() -> Iterator[str]:
 
 def _preflight() -> Iterator[str]:
     """Yields preflight's checks; a check's name is the anchor that pages point to."""
-    yield from table_head("check", "what must be so", "the cure", "where preflight cannot see it")
+    yield from table_head("check", "requirement", "fix", "if preflight cannot see it")
     for check in CHECKS:
         texts = (each.replace("|", "\\|") for each in (check.about, check.cure, check.look))
         yield table_row(f'<a id="{check.name}"></a>`{check.name}`', *texts)

@@ -14,13 +14,13 @@ from extender.audit.reader import Reader
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.cluster.view_updater import ClusterViewUpdater
-from extender.commands.output import Output
 from extender.commands.systems import kubernetes_of, slurm_of
 from extender.control.shared_secret import known_secret
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.protocol import Kubernetes
+from service.command_line import Output
 from service.health import Health
 from service.logging import configure_logging
 from service.settings import from_environment

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from extender.check.pods import Wish
 from extender.check.steps import Steps
-from extender.commands.output import Output, console, print_line, show, summary
+from extender.commands.output import console, print_line, show, summary
 from extender.commands.systems import kubernetes_of, slurm_of
 from extender.preflight.result import Result
 from extender.settings import Settings
 from kubernetes_client.errors import NoCredentials
+from service.command_line import Output
 from service.logging import configure_logging
 from service.settings import from_environment
 

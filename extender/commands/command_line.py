@@ -4,7 +4,6 @@ Every command uses the extender's own settings (SLURM_EXTENDER_*). Exit status: 
 where something is not, 2 where the command, a setting or a file is wrong.
 """
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,24 +14,16 @@ from extender.commands import audit as audit_command
 from extender.commands import check as check_command
 from extender.commands import preflight as preflight_command
 from extender.commands import uninstall as uninstall_command
-from extender.commands.output import Output
+from extender.commands.preflight import Places
 from extender.commands.uninstall import Choice, Gates, Jobs
+from service.command_line import Output, OutputOption, Version, program
 
-app = typer.Typer(
-    name="slurm-extender",
-    help="A kube-scheduler extender that lets Slurm place Kubernetes Pods.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = program("slurm-extender", "A kube-scheduler extender that lets Slurm place Kubernetes Pods.")
+_audit_alone = typer.Typer(pretty_exceptions_enable=False)
 _DEFAULT = Wish()
-_Output = Annotated[Output, typer.Option(help="For people, or for programs.")]
-
-
-@app.callback(invoke_without_command=True)
-def without_command(context: typer.Context) -> None:
-    """A kube-scheduler extender that lets Slurm place Kubernetes Pods. Without a command it serves."""
-    if context.invoked_subcommand is None:
-        serve()
+_Settle = Annotated[
+    float, typer.Option(help="How many seconds a difference must last to count.", metavar="SECONDS")
+]
 
 
 @app.command()
@@ -45,19 +36,30 @@ def serve() -> None:
 
 @app.command()
 def preflight(
-    output: _Output = Output.TABLE,
+    output: OutputOption = Output.TABLE,
     scheduler_config: Annotated[
         Path | None,
         typer.Option(help="kube-scheduler's file (SLURM_EXTENDER_SCHEDULER_CONFIG_FILE)."),
     ] = None,
+    slurmrestd: Annotated[
+        str | None, typer.Option(help="slurmrestd's URL (SLURM_EXTENDER_SLURMRESTD_URL).")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="The file with Slurm's JWT (SLURM_EXTENDER_SLURM_TOKEN_FILE).")
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="The kubeconfig file (SLURM_EXTENDER_KUBECONFIG).")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="The kubeconfig's context.")] = None,
 ) -> None:
-    """Say what both systems lack for an installation, each with its cure. It changes nothing."""
-    raise typer.Exit(preflight_command.run(output, scheduler_config))
+    """Say what both systems lack for an installation, each with its fix. Changes nothing."""
+    places = Places(slurmrestd, token_file, kubeconfig, context, scheduler_config)
+    raise typer.Exit(preflight_command.run(output, places))
 
 
 @app.command()
 def check(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
-    output: _Output = Output.TABLE,
+    output: OutputOption = Output.TABLE,
     namespace: Annotated[str, typer.Option(help="Where its Pods are made.")] = _DEFAULT.namespace,
     image: Annotated[
         str, typer.Option(help="Of its Pods; it has to stay until it is ended.")
@@ -91,13 +93,8 @@ def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
 
 
 @app.command()
-def audit(
-    output: _Output = Output.TABLE,
-    settle: Annotated[
-        float, typer.Option(help="How many seconds a difference must last to count.", metavar="SECONDS")
-    ] = 5.0,
-) -> None:
-    """Print every difference between both systems, with its cause and its cure. It changes nothing."""
+def audit(output: OutputOption = Output.TABLE, settle: _Settle = 5.0) -> None:
+    """Print every difference between both systems, with its cause and its fix. Changes nothing."""
     raise typer.Exit(audit_command.run(output, settle))
 
 
@@ -113,6 +110,14 @@ def uninstall(
     raise typer.Exit(uninstall_command.run(Choice(gates, jobs, timeout)))
 
 
+@_audit_alone.command()
+def audit_program(
+    output: OutputOption = Output.TABLE, settle: _Settle = 5.0, _version: Version = False
+) -> None:
+    """Print every difference between both systems, with its cause and its fix. Changes nothing."""
+    audit(output, settle)
+
+
 def audit_alone() -> None:
-    """The program slurm-extender-audit."""
-    app(["audit", *sys.argv[1:]], prog_name="slurm-extender-audit")
+    """Runs the program slurm-extender-audit."""
+    _audit_alone(prog_name="slurm-extender-audit")

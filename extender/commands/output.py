@@ -3,8 +3,7 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from extender.preflight.result import Result, Verdict
+from service.command_line import Output
 
 _STYLES: Final = {
     Verdict.PASS: "green",
@@ -25,35 +25,44 @@ _OF_A_LOG: Final = 180
 """Columns where nobody looks at a terminal."""
 
 
-class Output(StrEnum):
-    """How a command prints its answer."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 def console() -> Console:
     """Returns where lines for people are printed."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _OF_A_LOG)
 
 
-def print_line(result: Result, where: Console) -> None:
-    """Prints the line of an outcome, with what to do below it."""
+def print_line(result: Result, where: Console, skipped: Sequence[str] = ()) -> None:
+    """Prints an outcome and its fix. `skipped` names other checks, skipped for the same cause."""
     with where.capture() as printed:
-        where.print(_line(result))
+        where.print(_line(result, skipped))
     where.file.write("".join(f"{each.rstrip()}\n" for each in printed.get().splitlines()))
     where.file.flush()
 
 
-def _line(result: Result) -> Table:
+def _line(result: Result, skipped: Sequence[str]) -> Table:
     made = Table.grid(padding=(0, 1))
     for width in _WIDTHS:
         made.add_column(min_width=width, no_wrap=True)
     made.add_row(Text(result.verdict, _STYLES[result.verdict]), result.check, Text(result.words))
     if result.cure:
-        word = "look" if result.verdict is Verdict.SKIPPED else "cure"
+        word = "look" if result.verdict is Verdict.SKIPPED else "fix"
         made.add_row("", "", Text(f"{word}: {result.cure}", "italic"))
+    if skipped:
+        told = f"not checked because of this ({len(skipped)}): {', '.join(skipped)}"
+        made.add_row("", "", Text(told, "dim"))
     return made
+
+
+def _folded(results: Sequence[Result]) -> Iterator[tuple[Result, Sequence[str]]]:
+    """Yields one result for each cause, with the names of other checks skipped for the same cause."""
+    skipped: dict[str, list[str]] = {}
+    for each in results:
+        if each.verdict is Verdict.SKIPPED:
+            skipped.setdefault(each.because or each.words, []).append(each.check)
+    for each in results:
+        if each.verdict is not Verdict.SKIPPED:
+            yield each, skipped.get(each.check, ())
+        elif not each.because and skipped[each.words][0] == each.check:
+            yield each, skipped[each.words][1:]
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -68,15 +77,21 @@ def show(results: Sequence[Result], output: Output) -> None:
         sys.stdout.write(f"{json.dumps(_document(results), indent=2)}\n")
         return
     where = console()
-    for result in results:
-        print_line(result, where)
+    for result, skipped in _folded(results):
+        print_line(result, where, skipped)
     where.print(summary(results))
 
 
 def _document(results: Sequence[Result]) -> dict[str, object]:
-    """Returns the outcomes for programs: by `check`, with `verdict`, `found` and `cure`."""
+    """Returns the outcomes for programs: by `check`, with `verdict`, `found`, `cure` and `because`."""
     told = [
-        {"check": each.check, "verdict": each.verdict, "found": each.words, "cure": each.cure or None}
+        {
+            "check": each.check,
+            "verdict": each.verdict,
+            "found": each.words,
+            "cure": each.cure or None,
+            "because": each.because or None,
+        }
         for each in results
     ]
     return {"results": told, "failed": any(each.verdict is Verdict.FAIL for each in results)}

@@ -3,36 +3,60 @@
 import asyncio
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from extender.commands.output import Output, show
+from extender.commands.output import show
 from extender.commands.systems import kubernetes_of, slurm_of
 from extender.kube_scheduler import file as scheduler_file
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.policy.current import CurrentPolicy
 from extender.policy.rules import Policy
 from extender.preflight.checks import results, status
-from extender.preflight.facts import Facts, Unread
+from extender.preflight.facts import RELEASE, Facts, Unread
 from extender.preflight.reader import Reader
 from extender.settings import Settings
 from kubernetes_client.errors import NoCredentials
+from service.command_line import Output
 from service.logging import configure_logging
 from service.settings import from_environment
 from service.yaml_file import WrongFile
 
 
-def run(output: Output, scheduler_config: Path | None) -> int:
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Addresses and files that override the settings. None keeps the setting."""
+
+    slurmrestd: str | None = None
+    token_file: Path | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+    scheduler_config: Path | None = None
+
+    def settings(self) -> Settings:
+        """Returns the settings with these places. Ends the program if a setting is wrong."""
+        given = {
+            "slurmrestd_url": self.slurmrestd,
+            "slurm_token_file": self.token_file,
+            "kubeconfig": self.kubeconfig,
+        }
+        return from_environment(
+            Settings, **{name: value for name, value in given.items() if value is not None}
+        )
+
+
+def run(output: Output, places: Places) -> int:
     """Prints the outcome of each check. Returns the exit status: 1 where one fails, 2 where the settings
     or a file are wrong."""
-    settings = from_environment(Settings)
+    settings = places.settings()
     configure_logging(settings.log_level)
     try:
         policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted").policy
-        scheduler = _scheduler(scheduler_config, settings.scheduler_config_file)
+        scheduler = _scheduler(places.scheduler_config, settings.scheduler_config_file)
     except (WrongFile, scheduler_file.NoConfiguration) as error:
         print(error, file=sys.stderr)
         return 2
-    found = results(asyncio.run(_facts(settings, policy, scheduler)))
+    found = results(asyncio.run(_facts(settings, places.context, policy, scheduler)))
     show(found, output)
     return status(found)
 
@@ -51,12 +75,15 @@ def _scheduler(asked: Path | None, own: Path | None) -> SchedulerConfiguration |
 
 
 async def _facts(
-    settings: Settings, policy: Policy, scheduler: SchedulerConfiguration | Unread
+    settings: Settings,
+    context: str | None,
+    policy: Policy,
+    scheduler: SchedulerConfiguration | Unread,
 ) -> Facts:
     async with slurm_of(settings) as slurm:
         try:
-            async with kubernetes_of(settings) as kubernetes:
+            async with kubernetes_of(settings, context) as kubernetes:
                 return await Reader(settings, kubernetes, slurm, policy, scheduler).read(time.time())
         except NoCredentials as error:
-            unread = Unread(f"there is no way to kube-apiserver: {error}")
+            unread = Unread(f"there is no way to kube-apiserver: {error}", RELEASE)
             return await Reader(settings, unread, slurm, policy, scheduler).read(time.time())

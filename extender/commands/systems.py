@@ -31,20 +31,27 @@ async def slurm_of(settings: Settings) -> AsyncIterator[SlurmRest]:
 
 
 @asynccontextmanager
-async def kubernetes_of(settings: Settings) -> AsyncIterator[KubernetesRest]:
+async def kubernetes_of(settings: Settings, context: str | None = None) -> AsyncIterator[KubernetesRest]:
     """A context with a client of kube-apiserver: by SLURM_EXTENDER_KUBECONFIG, else as the account of
-    this Pod, else as kubectl finds it. Raises NoCredentials."""
-    try:
-        kubernetes = await KubernetesRest.connect(settings.kubeconfig)
-    except NoCredentials:
-        kubeconfig = environ.get("KUBECONFIG") or str(_PEOPLES)
-        if settings.kubeconfig is not None or not any(map(_is_file, kubeconfig.split(":"))):
-            raise
-        kubernetes = await KubernetesRest.connect(kubeconfig)
+    this Pod, else as kubectl finds it. A context of a kubeconfig excludes the account. Raises
+    NoCredentials."""
+    kubernetes = await _connected(settings.kubeconfig, context)
     try:
         yield kubernetes
     finally:
         await kubernetes.aclose()
+
+
+async def _connected(own: Path | None, context: str | None) -> KubernetesRest:
+    peoples = environ.get("KUBECONFIG") or str(_PEOPLES)
+    if own is not None or context is not None:
+        return await KubernetesRest.connect(own or peoples, context)
+    try:
+        return await KubernetesRest.connect(None)
+    except NoCredentials:
+        if not any(map(_is_file, peoples.split(":"))):
+            raise
+    return await KubernetesRest.connect(peoples)
 
 
 def _is_file(path: str) -> bool:

@@ -1,10 +1,20 @@
 """The checks of what kube-apiserver tells: its release, its API, this account, and what is installed."""
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from extender.kube_scheduler.configuration import problems, unsafe_preemption
-from extender.preflight.facts import Facts, NotKnown, Unread, known
+from extender.preflight.facts import (
+    RELEASE,
+    Answer,
+    Called,
+    Facts,
+    NotKnown,
+    Unread,
+    Webhook,
+    known,
+)
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
 from kubernetes_client.protocol import Manifest
 
@@ -41,7 +51,7 @@ def release(facts: Facts) -> Finding:
     """kube-apiserver answers, and its release."""
     told = facts.kubernetes.release
     if isinstance(told, Unread):
-        return failed(told.why, "Set SLURM_EXTENDER_KUBECONFIG, or run preflight in a Pod.")
+        return failed(told.why, "Give --kubeconfig and --context, or run preflight in a Pod.")
     number = _number(told)
     if number < OLDEST:
         return failed(f"kube-apiserver is {told}; the oldest supported is {_text(OLDEST)}")
@@ -104,12 +114,51 @@ def _is_installed(facts: Facts) -> bool:
 def webhooks(facts: Facts) -> Finding:
     """The webhook that gates Pods is there, and kube-apiserver can trust it."""
     _require_install(facts)
-    found = [each for each in known(facts.kubernetes.webhooks) if each["name"] == _GATES_PODS]
+    found = [
+        webhook
+        for webhook, called in known(facts.kubernetes.webhooks).items()
+        if webhook.name == _GATES_PODS and called.answer is not Answer.NO_SERVICE
+    ]
     if not found:
         return failed(f"there is no webhook {_GATES_PODS}: Pods are created without the extender's gate")
-    if not all((each.get("clientConfig") or {}).get("caBundle") for each in found):
+    if not all(each.authority for each in found):
         return failed(f"webhook {_GATES_PODS} has no caBundle: kube-apiserver cannot call it")
     return passed(f"webhook {_GATES_PODS} gates Pods")
+
+
+def webhook_answers(facts: Facts) -> Finding:
+    """The extender of this installation, and no other, answers at the address of each webhook."""
+    found = known(facts.kubernetes.webhooks)
+    if not found:
+        return passed("kube-apiserver has no webhook of slurm-extender")
+    lost = [each for each, called in found.items() if called.answer in (Answer.NO_SERVICE, Answer.NO)]
+    if lost:
+        return _lost(lost, found)
+    addresses = {str(each.address): each for each in found}
+    unknown = [name for name, each in addresses.items() if found[each].answer is Answer.UNKNOWN]
+    if unknown:
+        raise NotKnown("; ".join(f"{name} {found[addresses[name]].words}" for name in unknown))
+    own = ("", facts.settings.namespace)
+    others = [name for name, each in addresses.items() if each.address.namespace not in own]
+    if others:
+        return warned(
+            f"{some(others)} answers, in another namespace than {facts.settings.namespace}",
+            "If you mean that installation, set SLURM_EXTENDER_NAMESPACE to its namespace. Else"
+            " uninstall one of the two: a cluster has one installation.",
+        )
+    return passed(f"{some(list(addresses))} answers")
+
+
+def _lost(lost: Sequence[Webhook], found: Mapping[Webhook, Called]) -> Finding:
+    """Returns the finding for webhooks without an answer."""
+    told = "; ".join(dict.fromkeys(f"{each.address} {found[each].words}" for each in lost))
+    named = list(dict.fromkeys(each.configuration for each in lost))
+    fix = f"Start that installation. If it is gone, `kubectl delete {' '.join(named)}`."
+    if any(each.required for each in lost):
+        return failed(
+            f"{told}: kube-apiserver rejects Pods that ask for Slurm ({', '.join(named)})", fix
+        )
+    return warned(f"{told}: wrong Pod templates get no warning ({', '.join(named)})", fix)
 
 
 def policies(facts: Facts) -> Finding:
@@ -172,7 +221,7 @@ def nri(facts: Facts) -> Finding:
 
 KUBERNETES_CHECKS: Final = (
     Check(
-        "kubernetes-release",
+        RELEASE,
         f"kube-apiserver is of Kubernetes {_text(OLDEST)} to {_text(NEWEST)}.",
         f"Upgrade Kubernetes to {_text(OLDEST)} or later; after a newer release look for a newer"
         " slurm-extender.",
@@ -217,6 +266,17 @@ KUBERNETES_CHECKS: Final = (
         "Install the chart with its webhooks; with certificates of cert-manager see that it runs.",
         "`kubectl get mutatingwebhookconfigurations`",
         webhooks,
+    ),
+    Check(
+        "webhook-answers",
+        "The extender of this installation answers at the address of each webhook of slurm-extender."
+        " preflight looks at the webhook configurations of all installations, also of those that are"
+        " gone.",
+        "Start the extender's Pods, or delete the webhook configurations of an installation that is"
+        " gone.",
+        "Run preflight with an account that may `get services/proxy`; for a URL run `curl -k URL` on the"
+        " host of kube-apiserver.",
+        webhook_answers,
     ),
     Check(
         "policies",

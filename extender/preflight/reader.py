@@ -4,17 +4,30 @@ A question that cannot be answered is a fact too (`Unread`): the checks that nee
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Final, TypeVar
 
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.policy.rules import Policy
-from extender.preflight import rights
-from extender.preflight.facts import Facts, KubernetesFacts, SlurmFacts, Token, Unread
+from extender.preflight import rights, webhooks
+from extender.preflight.facts import (
+    API,
+    RELEASE,
+    TOKEN,
+    Called,
+    Facts,
+    KubernetesFacts,
+    SlurmFacts,
+    Token,
+    Unread,
+    Webhook,
+)
 from extender.settings import Settings
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest, Right
+from service.settings import unknown_variables
 from slurm_client import tokens
 from slurm_client.errors import BadToken, SlurmError
 from slurm_client.model import AllStates
@@ -25,7 +38,6 @@ from wellknown.names import LEASE
 Value = TypeVar("Value")
 
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
-_WEBHOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ROOT: Final = "root"
 
 
@@ -54,6 +66,7 @@ class Reader:
             kubernetes=kubernetes,
             slurm=slurm,
             scheduler=self._scheduler,
+            variables=unknown_variables(Settings, os.environ),
             now=now,
             asked_partitions=_asked_partitions(self._settings, self._policy),
         )
@@ -62,8 +75,11 @@ class Reader:
         api, settings = self._kubernetes, self._settings
         if isinstance(api, Unread):
             return KubernetesFacts(*(api,) * len(fields(KubernetesFacts)))
+        release = await _told(api.version(), RELEASE)
+        if isinstance(release, Unread):
+            return KubernetesFacts(release, *(release,) * (len(fields(KubernetesFacts)) - 1))
         return KubernetesFacts(
-            release=await _told(api.version()),
+            release=release,
             account=await _told(api.account()),
             admission_kinds=await _told(api.kinds(_ADMISSION)),
             denied=await _told(_denied(api, rights.of_extender(settings))),
@@ -76,13 +92,15 @@ class Reader:
 
     async def _of_slurm(self) -> SlurmFacts:
         slurm, token = self._slurm, self._token()
-        capabilities = await _asked(slurm.connect())
+        capabilities = await _asked(slurm.connect(), API)
         accepted = await self._accepted()
-        usable = accepted if isinstance(accepted, Unread) else None
+        unread = accepted if isinstance(accepted, Unread) else None
         if accepted is False:
-            usable = Unread("slurmctld does not take the token")
-        if usable is not None:
-            return SlurmFacts(capabilities, token, accepted, *(usable,) * 6)
+            unread = Unread("slurmctld does not take the token", TOKEN)
+            if isinstance(capabilities, Unread):
+                capabilities = replace(capabilities, because=TOKEN)
+        if unread is not None:
+            return SlurmFacts(capabilities, token, accepted, *(unread,) * 6)
         configuration = await _asked(slurm.configuration())
         states = await _asked(slurm.all_states())
         return SlurmFacts(
@@ -102,7 +120,9 @@ class Reader:
         try:
             text = tokens.TokenFile(file).token()
         except BadToken as error:
-            return Unread(str(error))
+            return Unread(str(error), TOKEN)
+        if problem := tokens.problem(text):
+            return Unread(f"the token in {file} {problem}", TOKEN)
         return Token(tokens.user(text), tokens.expiry(text))
 
     async def _accepted(self) -> bool | Unread:
@@ -111,7 +131,7 @@ class Reader:
         except BadToken:
             return False
         except SlurmError as error:
-            return Unread(str(error))
+            return Unread(str(error), API)
         return True
 
     async def _privileged(
@@ -130,18 +150,20 @@ class Reader:
         return max((job_id for job_id in states if job_id < ids.first), default=None)
 
 
-async def _told(answer: Awaitable[Value]) -> Value | Unread:
+async def _told(answer: Awaitable[Value], check: str = "") -> Value | Unread:
+    """Returns the answer. `check` is the check that fails without it."""
     try:
         return await answer
     except KubernetesError as error:
-        return Unread(f"kube-apiserver does not tell: {error}")
+        return Unread(f"kube-apiserver does not tell: {error}", check)
 
 
-async def _asked(answer: Awaitable[Value]) -> Value | Unread:
+async def _asked(answer: Awaitable[Value], check: str = "") -> Value | Unread:
+    """Returns the answer. `check` is the check that fails without it."""
     try:
         return await answer
     except SlurmError as error:
-        return Unread(f"Slurm does not tell: {error}")
+        return Unread(f"Slurm does not tell: {error}", check)
 
 
 async def _denied(api: Kubernetes, asked: tuple[Right, ...]) -> tuple[Right, ...]:
@@ -153,9 +175,10 @@ async def _listed(api: Kubernetes, kind: str) -> tuple[Manifest, ...]:
     return tuple((await api.list(kind, None)).get("items") or ())
 
 
-async def _webhooks(api: Kubernetes) -> tuple[Manifest, ...]:
-    found = [each for kind in _WEBHOOKS for each in await _listed(api, kind)]
-    return tuple(webhook for each in found for webhook in each.get("webhooks") or ())
+async def _webhooks(api: Kubernetes) -> Mapping[Webhook, Called]:
+    found = {kind: await _listed(api, f"{kind}s") for kind in webhooks.CONFIGURATIONS}
+    ours = [each for kind, listed in found.items() for each in webhooks.webhooks_of(kind, listed)]
+    return await webhooks.called(ours, api)
 
 
 async def _policies(api: Kubernetes) -> tuple[str, ...]:

@@ -68,6 +68,8 @@ class Result(NamedTuple):
     words: str
     cure: str
     """What to do; "" where nothing is."""
+    because: str = ""
+    """The check that failed for the same cause, so that this check was skipped; "" if none did."""
 
 
 def outcome(check: Check, facts: Facts) -> Result:
@@ -75,7 +77,7 @@ def outcome(check: Check, facts: Facts) -> Result:
     try:
         found = check.judge(facts)
     except NotKnown as unknown:
-        return Result(check.name, Verdict.SKIPPED, str(unknown), check.look)
+        return Result(check.name, Verdict.SKIPPED, str(unknown), check.look, unknown.because)
     cure = "" if found.verdict is Verdict.PASS else found.cure or check.cure
     return Result(check.name, found.verdict, found.words, cure)
 

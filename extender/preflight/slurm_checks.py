@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
-from extender.preflight.facts import Facts, NotKnown, Unread, known
+from extender.preflight.facts import API, TOKEN, Facts, NotKnown, Unread, known
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
 from extender.request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, GraceRule
 from slurm_client.negotiation import KNOWN
@@ -21,7 +21,7 @@ def api(facts: Facts) -> Finding:
     """slurmrestd answers in an API version that is known."""
     told, accepted = facts.slurm.capabilities, facts.slurm.accepted
     if isinstance(facts.slurm.token, Unread):
-        raise NotKnown("there is no token to ask with")
+        raise NotKnown("there is no token to ask with", TOKEN)
     if accepted is False:
         known(told)
     if isinstance(told, Unread):
@@ -210,15 +210,15 @@ def _runs(programs: tuple[str, ...] | None, name: str) -> bool:
 
 SLURM_CHECKS: Final = (
     Check(
-        "slurm-api",
+        API,
         f"slurmrestd answers, in one of the API versions {', '.join(reversed(KNOWN))}.",
-        "Set SLURM_EXTENDER_SLURMRESTD_URL; start slurmrestd of Slurm 24.11 or later with the"
-        " data_parser of one of these versions.",
+        "Correct SLURM_EXTENDER_SLURMRESTD_URL (--slurmrestd). Start slurmrestd of Slurm 24.11 or later"
+        " with the data_parser of one of these versions.",
         "`curl URL/openapi/v3`; is slurmrestd running, and may this program reach it?",
         api,
     ),
     Check(
-        "token",
+        TOKEN,
         "slurmctld takes the token, for a week at least.",
         "Make a token of SlurmUser with Slurm's key: `scontrol token username=slurm lifespan=...`, and"
         " put it into the file of SLURM_EXTENDER_SLURM_TOKEN_FILE.",

@@ -10,8 +10,8 @@ import pytest
 
 from extender.audit.compare import Finding, FindingKind
 from extender.commands import audit as command
-from extender.commands.output import Output
 from extender.settings import Settings
+from service.command_line import Output
 from slurm_client.errors import Unreachable
 
 ORPHAN = Finding(FindingKind.ORPHAN_JOB, "its Pod is gone", "end it", "default/p", 40000000, mended=True)

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,12 @@ from extender import __main__ as program
 from extender import app as serving
 from extender.check.pods import Wish, placed, refused
 from extender.commands import command_line, output
-from extender.commands.output import Output
+from extender.commands.preflight import Places
 from extender.preflight.result import Result, Verdict
+from node_agent import __main__ as agent
+from service import command_line as service_command_line
+from service.command_line import Output
+from slurm_cluster import __main__ as cluster
 
 COMMANDS = "extender.commands"
 Calls = list[tuple[Any, ...]]
@@ -46,15 +51,62 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return made
 
 
-@pytest.mark.parametrize("arguments", [[], ["serve"]])
-def test_it_serves_without_a_command(
-    arguments: list[str], calls: Calls, monkeypatch: pytest.MonkeyPatch
+def test_serve_is_run_with_and_without_the_command_line(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["slurm-extender", *arguments])
+    monkeypatch.setattr(sys, "argv", ["slurm-extender", "serve"])
     program.main()
     assert calls == [("serve",)]
-    assert CliRunner().invoke(command_line.app, arguments).exit_code == 0
+    assert CliRunner().invoke(command_line.app, ["serve"]).exit_code == 0
     assert calls == [("serve",)] * 2
+
+
+PROGRAMS = {"slurm-extender": program.main, "node-agent": agent.main, "slurm-cluster": cluster.main}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_prints_help_and_its_version_and_completes(
+    name: str,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(service_command_line, "version", {"slurm-extender": "1.2.3"}.__getitem__)
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        with pytest.raises(SystemExit):
+            PROGRAMS[name]()
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    assert f"Usage: {name} [OPTIONS] COMMAND" in run()
+    assert run("--version") == f"{name} 1.2.3\n"
+    monkeypatch.setenv(f"_{name.upper().replace('-', '_')}_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"{name} --ver")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert run() == "--version\n"
+    assert calls == []
+
+
+def test_the_audit_alone_takes_the_audits_options(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["-o", "json", "--settle", "1"], ["--version"]):
+        monkeypatch.setattr(sys, "argv", ["slurm-extender-audit", *arguments])
+        with pytest.raises(SystemExit):
+            command_line.audit_alone()
+    assert calls == [("audit", Output.JSON, 1.0)]
+    assert capsys.readouterr().out.startswith("slurm-extender-audit ")
+
+
+def test_preflights_places_override_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_EXTENDER_SLURMRESTD_URL", "http://a")
+    monkeypatch.setenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", "/a")
+    monkeypatch.setenv("SLURM_EXTENDER_KUBECONFIG", "/b")
+    settings = Places("http://c", Path("/c"), None).settings()
+    assert settings.slurmrestd_url == "http://c"
+    assert (settings.slurm_token_file, settings.kubeconfig) == (Path("/c"), Path("/b"))
 
 
 def test_another_command_is_run_with_its_options(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +119,19 @@ def test_another_command_is_run_with_its_options(calls: Calls, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("arguments", "status", "call"),
     [
-        (["preflight"], 1, ("preflight", Output.TABLE, None)),
+        (["preflight"], 1, ("preflight", Output.TABLE, Places())),
+        (
+            [
+                *("preflight", "-o", "json", "--slurmrestd", "http://a", "--token-file", "b"),
+                *("--kubeconfig", "c", "--context", "d", "--scheduler-config", "e"),
+            ],
+            1,
+            (
+                "preflight",
+                Output.JSON,
+                Places("http://a", Path("b"), Path("c"), "d", Path("e")),
+            ),
+        ),
         (["audit"], 2, ("audit", Output.TABLE, 5.0)),
         (["check"], 0, ("check", Output.TABLE, Wish())),
         (
@@ -128,6 +192,9 @@ RESULTS = (
     Result("kill-wait", Verdict.WARN, "KillWait is 30 s", "Set it."),
     Result("nri", Verdict.SKIPPED, "not told", "On a Node: ls"),
     Result("webhooks", Verdict.FAIL, "there is none", "Install it."),
+    Result("gres", Verdict.SKIPPED, "the token is wrong", "scontrol", "webhooks"),
+    Result("cpus", Verdict.SKIPPED, "not told", "On a Node: lscpu"),
+    Result("memory", Verdict.SKIPPED, "the token is wrong", "free", "webhooks"),
 )
 
 
@@ -137,12 +204,14 @@ def test_people_are_told_what_to_do_below_each_line(capsys: pytest.CaptureFixtur
     assert [line.split(maxsplit=1) for line in lines] == [
         ["PASS", "token                 slurmctld takes it"],
         ["WARN", "kill-wait             KillWait is 30 s"],
-        ["cure:", "Set it."],
+        ["fix:", "Set it."],
         ["SKIPPED", "nri                   not told"],
         ["look:", "On a Node: ls"],
+        ["not", "checked because of this (1): cpus"],
         ["FAIL", "webhooks              there is none"],
-        ["cure:", "Install it."],
-        ["1", "PASS, 1 WARN, 1 FAIL, 1 SKIPPED"],
+        ["fix:", "Install it."],
+        ["not", "checked because of this (2): gres, memory"],
+        ["1", "PASS, 1 WARN, 1 FAIL, 4 SKIPPED"],
     ]
 
 
@@ -163,7 +232,9 @@ def test_programs_are_told_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         "verdict": "WARN",
         "found": "KillWait is 30 s",
         "cure": "Set it.",
+        "because": None,
     }
+    assert [each["because"] for each in told["results"][4:]] == ["webhooks", None, "webhooks"]
     assert told["results"][0]["cure"] is None
 
 

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from extender.kube_scheduler.configuration import SchedulerConfiguration
-from extender.preflight.facts import Facts, KubernetesFacts, SlurmFacts, Token
+from extender.preflight.facts import (
+    Address,
+    Answer,
+    Called,
+    Facts,
+    KubernetesFacts,
+    SlurmFacts,
+    Token,
+    Webhook,
+)
 from extender.settings import Settings
 from slurm_client.in_memory import node, partition
 from slurm_client.in_memory.slurm import DEFAULTS
@@ -17,7 +26,7 @@ from tests.kube_scheduler.test_configuration import configuration
 
 NOW = 1_800_000_000.0
 DAY = 24 * 3600.0
-SETTINGS = Settings(slurm_token_file=Path("token"), hooks_token_file=Path("hooks"))
+SETTINGS = Settings(slurm_token_file=Path("token"), hooks_token_file=Path("hooks"), namespace="slurm")
 ACCOUNT = {"username": "system:serviceaccount:slurm:slurm-extender"}
 ADMINISTRATOR = {"username": "admin", "groups": ["system:masters"]}
 MACHINE = {"cpu": "16", "memory": "64000Mi", "nvidia.com/gpu": "8"}
@@ -54,6 +63,23 @@ def condition(status: str, message: str = "") -> dict[str, str]:
     return {"type": "slurm-extender.io/DeviceProblem", "status": status, "message": message}
 
 
+def webhook(
+    service: str = "slurm/slurm-extender",
+    name: str = "pods.slurm-extender.io",
+    *,
+    kind: str = "mutating",
+    required: bool = True,
+    authority: str = "x",
+) -> Webhook:
+    namespace, _, of = service.partition("/")
+    configuration = f"{kind}webhookconfiguration/{of}"
+    address = Address("", namespace, of)
+    return Webhook(name, configuration, address, "/mutate", authority, required)
+
+
+ANSWERS = Called(Answer.YES, "answers")
+NO_SERVICE = Called(Answer.NO_SERVICE, "does not exist")
+
 KUBERNETES = KubernetesFacts(
     release="v1.37.2",
     account=ACCOUNT,
@@ -61,7 +87,7 @@ KUBERNETES = KubernetesFacts(
     denied=(),
     cannot_install=(),
     nodes=(kubernetes_node(conditions=(condition("False"),)),),
-    webhooks=({"name": "pods.slurm-extender.io", "clientConfig": {"caBundle": "x"}},),
+    webhooks={webhook(): ANSWERS},
     policies=("slurm-extender-bookkeeping", "slurm-extender-resize"),
     lease={"metadata": {"name": "slurm-extender"}},
 )
@@ -81,6 +107,7 @@ GOOD = Facts(
     kubernetes=KUBERNETES,
     slurm=SLURM,
     scheduler=configuration(),
+    variables={},
     now=NOW,
     asked_partitions={"main": "SLURM_EXTENDER_DEFAULT_PARTITION"},
 )

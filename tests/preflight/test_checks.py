@@ -10,7 +10,7 @@ import pytest
 
 from deploy.local.spec import KUBERNETES_RELEASES
 from extender.preflight.checks import CHECKS, results, status
-from extender.preflight.facts import Facts, Token, Unread
+from extender.preflight.facts import Answer, Called, Facts, Token, Unread
 from extender.preflight.kubernetes_checks import NEWEST, OLDEST
 from extender.preflight.result import Result, Verdict
 from kubernetes_client.protocol import Right
@@ -21,11 +21,13 @@ from tests.preflight import good
 from tests.preflight.good import (
     ACCOUNT,
     ADMINISTRATOR,
+    ANSWERS,
     CONFIGURATION,
     DAY,
     EXTERNAL,
     GOOD,
     MACHINE,
+    NO_SERVICE,
     NOW,
     condition,
     conf,
@@ -33,6 +35,7 @@ from tests.preflight.good import (
     kubernetes_node,
     settings,
     slurm,
+    webhook,
 )
 
 UNREAD = Unread("it is not told")
@@ -52,6 +55,18 @@ def pools(**slurm_conf: Any) -> Facts:
 
 
 CASES: list[tuple[str, Facts, Verdict, str]] = [
+    (
+        "settings",
+        replace(GOOD, variables={"SLURM_EXTENDER_X": None}),
+        WARN,
+        "no setting: SLURM_EXTENDER_X",
+    ),
+    (
+        "settings",
+        replace(GOOD, variables={"SLURM_EXTENDER_SCOP": "SLURM_EXTENDER_SCOPE"}),
+        FAIL,
+        "SLURM_EXTENDER_SCOP is no setting; SLURM_EXTENDER_SCOPE is probably meant",
+    ),
     ("kubernetes-release", kubernetes(release="v1.31.0"), PASS, "v1.31.0"),
     ("kubernetes-release", kubernetes(release="v1.30.9"), FAIL, "the oldest supported is 1.31"),
     ("kubernetes-release", kubernetes(release="v1.38.0"), WARN, "the newest tested is 1.37"),
@@ -84,10 +99,49 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         FAIL,
         "may not create x",
     ),
-    ("webhooks", kubernetes(webhooks=({"name": "pods.other.io"},)), FAIL, "without the extender's gate"),
-    ("webhooks", kubernetes(webhooks=({"name": "pods.slurm-extender.io"},)), FAIL, "no caBundle"),
-    ("webhooks", kubernetes(webhooks=(), lease=None), SKIPPED, "nothing is installed"),
+    (
+        "webhooks",
+        kubernetes(webhooks={webhook(name="copies.slurm-extender.io"): ANSWERS}),
+        FAIL,
+        "without the extender's gate",
+    ),
+    ("webhooks", kubernetes(webhooks={webhook(): NO_SERVICE}), FAIL, "without the extender's gate"),
+    ("webhooks", kubernetes(webhooks={webhook(authority=""): ANSWERS}), FAIL, "no caBundle"),
+    ("webhooks", kubernetes(webhooks={}, lease=None), SKIPPED, "nothing is installed"),
     ("webhooks", kubernetes(webhooks=UNREAD), SKIPPED, "not told"),
+    (
+        "webhook-answers",
+        kubernetes(
+            webhooks={
+                webhook(): ANSWERS,
+                webhook("gone/first"): NO_SERVICE,
+                webhook("gone/first", kind="validating", required=False): NO_SERVICE,
+            },
+            lease=None,
+        ),
+        FAIL,
+        "rejects Pods that ask for Slurm (mutatingwebhookconfiguration/first, validatingwebhook",
+    ),
+    (
+        "webhook-answers",
+        kubernetes(webhooks={webhook(required=False): Called(Answer.NO, "does not answer: refused")}),
+        WARN,
+        "Service slurm/slurm-extender does not answer: refused: wrong Pod templates get no warning",
+    ),
+    (
+        "webhook-answers",
+        kubernetes(webhooks={webhook(): ANSWERS, webhook("b/x"): ANSWERS}),
+        WARN,
+        "Service b/x answers, in another namespace than slurm",
+    ),
+    (
+        "webhook-answers",
+        kubernetes(webhooks={webhook(): Called(Answer.UNKNOWN, "was not called: forbidden")}),
+        SKIPPED,
+        "Service slurm/slurm-extender was not called: forbidden",
+    ),
+    ("webhook-answers", kubernetes(webhooks={}, lease=None), PASS, "no webhook of slurm-extender"),
+    ("webhook-answers", kubernetes(webhooks=UNREAD), SKIPPED, "not told"),
     ("policies", kubernetes(policies=("slurm-extender-resize",)), FAIL, "ends in bookkeeping"),
     ("policies", kubernetes(policies=("a-bookkeeping",)), WARN, "ends in resize"),
     ("policies", kubernetes(policies=(), lease=None), SKIPPED, "nothing is installed"),
@@ -341,6 +395,14 @@ def test_each_check_can_fail_or_warn_and_has_its_words() -> None:
     assert {name for name, _, verdict, _ in CASES if verdict in (WARN, FAIL)} == set(found(GOOD))
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(check.about.endswith(".") and check.cure.endswith(".") and check.look for check in CHECKS)
+
+
+@pytest.mark.parametrize("because", ["token", "timeouts"])
+def test_a_cause_is_named_only_if_its_check_fails(because: str) -> None:
+    facts = slurm(accepted=False, nodes=Unread("the token is wrong", because))
+    causes = {name: found(facts)[name].because for name in ("node-names", "gres", "token")}
+    told = because if because == "token" else ""
+    assert causes == {"node-names": told, "gres": told, "token": ""}
 
 
 def test_the_exit_status_says_whether_something_fails() -> None:

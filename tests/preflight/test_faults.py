@@ -18,7 +18,7 @@ from deploy.local.kubernetes_config import kubeconfig_of, scheduler_configuratio
 from deploy.local.layout import Layout
 from extender.cluster.view_updater import MEMORY
 from extender.commands import preflight as command
-from extender.commands.output import Output
+from service.command_line import Output
 from tests.end_to_end.actors import eventually
 from tests.preflight.test_idle import problems
 from wellknown.names import NODE_NAME_LABEL
@@ -45,7 +45,7 @@ def preflight(
         with monkeypatch.context() as patch:
             for name, value in {**cluster.extender_environment, **administrator, **settings}.items():
                 patch.setenv(name, value)
-            status = command.run(Output.JSON, scheduler_config)
+            status = command.run(Output.JSON, command.Places(scheduler_config=scheduler_config))
         printed = capsys.readouterr().out
         results = json.loads(printed)["results"] if printed else []
         return status, {each["check"]: each for each in results}
@@ -75,6 +75,7 @@ def test_a_healthy_cluster_passes(preflight: Preflight, cluster: Cluster) -> Non
     passed = {name for name, each in found.items() if each["verdict"] == "PASS"}
     both = {"kubernetes-release", "rights", "webhooks", "policies", "scheduler", "preemption", "token"}
     both |= {"token-rights", "partitions", "node-names", "gres", "cpus", "memory"}
+    both |= {"settings", "webhook-answers"}
     assert passed >= both
     if tells(cluster):
         assert passed >= {"slurm-api", "job-ids", "kill-wait", "preempt-type", "timeouts", "hooks"}
@@ -94,7 +95,7 @@ def test_tokens_that_slurm_does_not_take(preflight: Preflight, cluster: Cluster,
     for text, told in (
         (forged, "slurmctld does not take the token of root"),
         (cluster.mint_token("root", -60), "the token of root expired at"),
-        ("nonsense", "does not take the token of nobody"),
+        ("nonsense", f"the token in {tmp_path / 'token'} is not a JWT"),
         ("", "is empty"),
     ):
         file = tmp_path / "token"
@@ -118,9 +119,16 @@ def test_a_token_without_rights(preflight: Preflight, cluster: Cluster, tmp_path
 def test_no_slurmrestd_at_the_address(preflight: Preflight, cluster: Cluster) -> None:
     closed = cluster.ports["slurmctld"] if not tells(cluster) else 9
     status, found = preflight(SLURMRESTD_URL=f"http://127.0.0.1:{closed}", SLURM_TIMEOUT_S="2")
-    assert status == 1
-    assert "slurm-api" in failing(found)
+    assert (status, failing(found)) == (1, {"slurm-api"})
     assert found["kubernetes-release"]["verdict"] == "PASS"
+    folded = {name for name, each in found.items() if each["because"] == "slurm-api"}
+    assert folded >= {"token", "token-rights", "job-ids", "partitions", "gres", "cpus", "memory"}
+
+
+def test_a_variable_that_is_no_setting(preflight: Preflight, cluster: Cluster) -> None:
+    status, found = preflight(SLURMRESTD_ULR=cluster.slurmrestd_url)
+    assert (status, failing(found)) == (1, {"settings"})
+    assert "SLURM_EXTENDER_SLURMRESTD_URL is probably meant" in words(found, "settings")
 
 
 def test_partitions_that_are_not_there(preflight: Preflight, tmp_path: Path) -> None:
@@ -198,6 +206,47 @@ def test_no_webhooks(preflight: Preflight, cluster: Cluster) -> None:
         status, found = preflight()
     assert (status, failing(found)) == (1, {"webhooks"})
     assert "without the extender's gate" in words(found, "webhooks")
+
+
+CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+
+
+@contextmanager
+def webhooks_left(cluster: Cluster, service: dict[str, Any]) -> Iterator[None]:
+    """Webhook configurations of an installation that was not uninstalled."""
+    for kind in CONFIGURATIONS:
+        left = json.loads(cluster.kubectl("get", kind, "slurm-extender", "-o", "json").stdout)
+        left["metadata"] = {"name": "first", "labels": left["metadata"]["labels"]}
+        for webhook in left["webhooks"]:
+            del webhook["clientConfig"]["url"]
+            webhook["clientConfig"]["service"] = service
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(left))
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "--ignore-not-found", *(f"{kind}/first" for kind in CONFIGURATIONS))
+
+
+def test_webhooks_of_an_installation_that_is_gone(preflight: Preflight, cluster: Cluster) -> None:
+    with webhooks_left(cluster, {"namespace": "gone", "name": "first", "path": "/mutate"}):
+        for namespace in ("kube-system", "another"):  # with and without an installation beside
+            status, found = preflight(NAMESPACE=namespace)
+            assert (status, failing(found)) == (1, {"webhook-answers"})
+            assert "Service gone/first does not exist" in words(found, "webhook-answers")
+        fix = found["webhook-answers"]["cure"].split("`")[1]
+        cluster.kubectl(*fix.split()[1:])
+        assert preflight()[0] == 0
+
+
+def test_webhooks_whose_service_has_no_pod(preflight: Preflight, cluster: Cluster) -> None:
+    cluster.kubectl("create", "service", "clusterip", "no-pod", "--tcp=443:8443")
+    try:
+        with webhooks_left(cluster, {"namespace": "default", "name": "no-pod", "path": "/mutate"}):
+            status, found = preflight()
+    finally:
+        cluster.kubectl("delete", "service", "no-pod")
+    assert (status, failing(found)) == (1, {"webhook-answers"})
+    assert "no endpoints available" in words(found, "webhook-answers")
 
 
 def test_no_policy_that_guards_the_annotations(preflight: Preflight, cluster: Cluster) -> None:

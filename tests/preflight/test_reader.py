@@ -13,8 +13,10 @@ import pytest
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.policy.rules import Choice, Policy, Rule
 from extender.preflight import rights
+from extender.preflight.checks import results
 from extender.preflight.facts import Facts, Unread
 from extender.preflight.reader import Reader
+from extender.preflight.result import Verdict
 from extender.settings import Settings
 from kubernetes_client.errors import Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
@@ -59,15 +61,11 @@ async def test_both_systems_are_read(world: World) -> None:
     world.kubernetes.put(
         "validatingadmissionpolicies", {"metadata": {"name": "slurm-extender-bookkeeping"}}
     )
-    webhook = {"name": "pods.slurm-extender.io"}
-    world.kubernetes.put(
-        "mutatingwebhookconfigurations", {"metadata": {"name": "x"}, "webhooks": [webhook]}
-    )
     facts = await world.read()
     assert facts.kubernetes.release == "v1.37.2"
     assert facts.kubernetes.account == {"username": "admin", "groups": ["system:masters"]}
     assert (facts.kubernetes.denied, facts.kubernetes.cannot_install) == ((), ())
-    assert facts.kubernetes.webhooks == (webhook,)
+    assert facts.kubernetes.webhooks == {}
     assert facts.kubernetes.policies == ("slurm-extender-bookkeeping",)
     assert facts.kubernetes.lease is None
     assert facts.slurm.accepted is True
@@ -107,6 +105,7 @@ async def test_a_kube_apiserver_that_does_not_answer_leaves_slurm(world: World) 
     facts = await world.read()
     unread = [getattr(facts.kubernetes, name) for name in facts.kubernetes.__slots__]
     assert all(isinstance(each, Unread) for each in unread)
+    assert set(unread) == {Unread("kube-apiserver does not tell: refused", "kubernetes-release")}
     assert facts.slurm.accepted is True
     facts = await world.read(Unread("no kubeconfig"))
     assert facts.kubernetes.lease == Unread("no kubeconfig")
@@ -117,15 +116,44 @@ async def test_a_slurm_that_does_not_answer_leaves_kubernetes(world: World) -> N
     facts = await world.read()
     assert isinstance(facts.slurm.capabilities, Unread)
     assert isinstance(facts.slurm.accepted, Unread)
-    assert isinstance(facts.slurm.nodes, Unread)
+    assert facts.slurm.nodes == Unread("connection refused", "slurm-api")
     assert facts.kubernetes.release == "v1.37.2"
+    assert {each.check for each in results(facts) if each.because == "slurm-api"} >= {"token", "gres"}
 
 
 async def test_nothing_is_asked_with_a_token_that_is_not_taken(world: World) -> None:
     world.slurm.outage(BadToken("expired"))
     facts = await world.read()
     assert facts.slurm.accepted is False
-    assert facts.slurm.nodes == Unread("slurmctld does not take the token")
+    assert facts.slurm.nodes == Unread("slurmctld does not take the token", "token")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nonsense", "is not a JWT"),
+        ("a.b.c", "is not a JWT"),
+        ("SLURM_JWT=e30.eyJzdW4iOiJyb290In0.x", "is not a JWT: leave out SLURM_JWT="),
+    ],
+)
+async def test_a_file_without_a_jwt_is_named(world: World, text: str, told: str) -> None:
+    world.settings.slurm_token_file.write_text(text)
+    world.slurm.outage(BadToken("malformed"))
+    facts = await world.read()
+    assert isinstance(facts.slurm.token, Unread)
+    assert f"{world.settings.slurm_token_file} {told}" in facts.slurm.token.why
+    assert text not in facts.slurm.token.why
+    failing = {each.check for each in results(facts) if each.verdict is Verdict.FAIL}
+    assert "token" in failing
+    assert "slurm-api" not in failing
+
+
+async def test_variables_that_are_no_setting_are_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_EXTENDER_SLURMRESTD_ULR", "http://slurmrestd:6820")
+    variables = (await world.read()).variables
+    assert variables["SLURM_EXTENDER_SLURMRESTD_ULR"] == "SLURM_EXTENDER_SLURMRESTD_URL"
 
 
 async def test_a_token_that_is_not_there_is_told(world: World) -> None:

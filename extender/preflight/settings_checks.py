@@ -1,0 +1,29 @@
+"""The checks of the settings themselves."""
+
+from typing import Final
+
+from extender.preflight.facts import Facts
+from extender.preflight.result import Check, Finding, failed, passed, some, warned
+
+
+def variables(facts: Facts) -> Finding:
+    """Each variable of the environment with the settings' prefix is a setting."""
+    meant = {name: setting for name, setting in facts.variables.items() if setting is not None}
+    if meant:
+        told = [f"{name} is no setting; {setting} is probably meant" for name, setting in meant.items()]
+        return failed("; ".join(told), "Correct the name of the environment variable.")
+    if facts.variables:
+        return warned(f"no setting: {some(list(facts.variables))}")
+    return passed("each SLURM_EXTENDER_ variable of the environment is a setting")
+
+
+SETTINGS_CHECKS: Final = (
+    Check(
+        "settings",
+        "Each environment variable that begins with SLURM_EXTENDER_ is a setting.",
+        "Correct the name of the environment variable, or unset the variable: docs/configure.md lists"
+        " all settings.",
+        "`env | grep SLURM_EXTENDER_`",
+        variables,
+    ),
+)

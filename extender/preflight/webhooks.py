@@ -1,0 +1,108 @@
+"""Calls to the webhooks of slurm-extender, of all installations that kube-apiserver has webhooks of.
+
+kube-apiserver itself calls the Services (services/proxy): the answer is the same in a Pod and on a
+laptop, and no Service's name has to be resolved. preflight calls URLs.
+"""
+
+import asyncio
+import ssl
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from extender.preflight.facts import Address, Answer, Called, Webhook
+from kubernetes_client.errors import KubernetesError, NotFound, Unavailable
+from kubernetes_client.protocol import Kubernetes, Manifest
+from service.http_pool import Busy, Endpoint, Lost, NoConnection, Pool, Silent
+
+CONFIGURATIONS: Final = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+_LABEL: Final = ("app.kubernetes.io/name", "slurm-extender")
+_DOMAIN: Final = ".slurm-extender.io"
+_ASKS_FOR_CERTIFICATE: Final = "certificate required"
+"""OpenSSL's and Go's message to a caller without a certificate: the extender demands kube-apiserver's
+certificate if SLURM_EXTENDER_ADMISSION_CLIENT_CA_FILE is set."""
+_WITHIN_S: Final = 5.0
+
+
+def webhooks_of(kind: str, configurations: Iterable[Manifest]) -> Iterator[Webhook]:
+    """Yields the webhooks of slurm-extender, whatever their configuration is called. `kind` is one of
+    CONFIGURATIONS."""
+    label, ours = _LABEL
+    for each in configurations:
+        labelled = (each["metadata"].get("labels") or {}).get(label) == ours
+        for webhook in each.get("webhooks") or ():
+            if labelled or webhook["name"].endswith(_DOMAIN):
+                yield _parsed(f"{kind}/{each['metadata']['name']}", webhook)
+
+
+def _parsed(configuration: str, webhook: Manifest) -> Webhook:
+    client = webhook["clientConfig"]
+    service = client.get("service") or {}
+    address = Address(
+        client.get("url") or "",
+        service.get("namespace", ""),
+        service.get("name", ""),
+        service.get("port", 443),
+    )
+    return Webhook(
+        webhook["name"],
+        configuration,
+        address,
+        service.get("path") or "/",
+        client.get("caBundle") or "",
+        webhook.get("failurePolicy") != "Ignore",
+    )
+
+
+async def called(webhooks: Iterable[Webhook], kubernetes: Kubernetes) -> Mapping[Webhook, Called]:
+    """Returns the answer for each webhook. Calls each address once, and all addresses in parallel."""
+    at = {webhook: webhook.address for webhook in webhooks}
+    one = {address: webhook for webhook, address in at.items()}
+    answers = await asyncio.gather(*(_call(webhook, kubernetes) for webhook in one.values()))
+    found = dict(zip(one, answers, strict=True))
+    return {webhook: found[address] for webhook, address in at.items()}
+
+
+async def _call(webhook: Webhook, kubernetes: Kubernetes) -> Called:
+    address = webhook.address
+    if address.url:
+        return await _call_url(address.url, webhook.authority)
+    try:
+        return _answered(
+            await kubernetes.call_service(address.namespace, address.service, address.port, webhook.path)
+        )
+    except NotFound:
+        return Called(Answer.NO_SERVICE, "does not exist")
+    except Unavailable as error:
+        if _ASKS_FOR_CERTIFICATE in error.message:
+            return Called(Answer.YES, "answers")
+        why = error.message if error.status else "no answer in time"
+        return Called(Answer.NO, f"does not answer kube-apiserver: {why}")
+    except KubernetesError as error:
+        return Called(Answer.UNKNOWN, f"was not called: {error}")
+
+
+def _answered(status: int) -> Called:
+    if status == 404:
+        return Called(Answer.NO, "is not slurm-extender's: the path of the webhook is unknown there")
+    return Called(Answer.YES, "answers")
+
+
+async def _call_url(url: str, authority: str) -> Called:
+    trusted = b64decode(authority).decode() or None
+    endpoint = Endpoint.parse(url, lambda: ssl.create_default_context(cadata=trusted))
+    pool = Pool(endpoint, 1, timeout_s=_WITHIN_S, connect_s=_WITHIN_S)
+    try:
+        status, _ = await pool.exchange(endpoint.request("GET", "", {}, None))
+    except NoConnection as error:
+        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+            why = error.__cause__.verify_message
+            return Called(Answer.NO, f"has a certificate that kube-apiserver does not trust: {why}")
+        return Called(Answer.UNKNOWN, f"does not answer from here: {error}")
+    except (Busy, Lost, Silent) as error:
+        if _ASKS_FOR_CERTIFICATE in str(error).lower():
+            return Called(Answer.YES, "answers")
+        return Called(Answer.UNKNOWN, f"does not answer from here: {error}")
+    finally:
+        await pool.aclose()
+    return _answered(status)

@@ -1,0 +1,157 @@
+"""preflight's calls to webhooks, through a kube-apiserver in memory and by URL."""
+
+from __future__ import annotations
+
+import ssl
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+import trustme
+
+from extender.preflight.facts import Address, Answer, Called, Webhook
+from extender.preflight.webhooks import called, webhooks_of
+from kubernetes_client.errors import KubernetesError, Rejected, Unavailable
+from kubernetes_client.in_memory import InMemoryKubernetes
+from tests.preflight.good import webhook
+
+MUTATING = "mutatingwebhookconfiguration"
+PORTS = {"spec": {"ports": [{"port": 443}]}}
+
+
+def configuration(name: str, *webhooks: dict[str, Any], **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "webhooks": list(webhooks)}
+
+
+def test_webhooks_are_known_by_their_names_or_by_the_label_of_their_configuration() -> None:
+    service = {"namespace": "a", "name": "b", "path": "/mutate", "port": 8443}
+    ours = {"name": "pods.slurm-extender.io", "clientConfig": {"service": service, "caBundle": "x"}}
+    renamed = {"name": "x.example.io", "clientConfig": {"url": "https://c/mutate"}}
+    renamed |= {"failurePolicy": "Ignore"}
+    label = {"app.kubernetes.io/name": "slurm-extender"}
+    found = webhooks_of(
+        MUTATING,
+        [
+            configuration("copy", ours, renamed),
+            configuration("other", renamed),
+            configuration("labelled", renamed, **label),
+            {"metadata": {"name": "empty"}},
+        ],
+    )
+    assert list(found) == [
+        Webhook(
+            "pods.slurm-extender.io",
+            f"{MUTATING}/copy",
+            Address("", "a", "b", 8443),
+            "/mutate",
+            "x",
+            True,
+        ),
+        Webhook("x.example.io", f"{MUTATING}/labelled", Address("https://c/mutate"), "/", "", False),
+    ]
+
+
+@pytest.fixture
+def kubernetes() -> InMemoryKubernetes:
+    found = InMemoryKubernetes()
+    found.put("services", {"metadata": {"namespace": "slurm", "name": "slurm-extender"}, **PORTS})
+    return found
+
+
+async def test_each_address_is_called_once(kubernetes: InMemoryKubernetes) -> None:
+    kubernetes.answering["slurm", "slurm-extender"] = 405
+    hooks = [webhook(), webhook(kind="validating"), webhook("gone/first")]
+    assert [each.answer for each in (await called(hooks, kubernetes)).values()] == [
+        Answer.YES,
+        Answer.YES,
+        Answer.NO_SERVICE,
+    ]
+    assert len([call for call in kubernetes.calls if call.startswith("call_service")]) == 2
+
+
+async def test_a_service_without_pods_or_with_another_program_is_told(
+    kubernetes: InMemoryKubernetes,
+) -> None:
+    told = (await called([webhook()], kubernetes))[webhook()]
+    assert told.answer is Answer.NO
+    assert 'no endpoints available for service "slurm-extender"' in told.words
+    kubernetes.answering["slurm", "slurm-extender"] = 404
+    told = (await called([webhook()], kubernetes))[webhook()]
+    assert (told.answer, "is not slurm-extender" in told.words) == (Answer.NO, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (Unavailable(503, "error trying to reach service: connection refused"), Answer.NO),
+        (Unavailable(0, "kube-apiserver does not answer: no reply within 10 s"), Answer.NO),
+        (Unavailable(503, "remote error: tls: certificate required"), Answer.YES),
+        (Rejected(403, "services/proxy is forbidden"), Answer.UNKNOWN),
+    ],
+)
+async def test_an_error_says_what_answers(
+    error: KubernetesError, answer: Answer, kubernetes: InMemoryKubernetes
+) -> None:
+    kubernetes.outage(error, "call_service")
+    assert (await called([webhook()], kubernetes))[webhook()].answer is answer
+
+
+AUTHORITY = trustme.CA()
+
+
+@contextmanager
+def server(authority: ssl.VerifyMode = ssl.CERT_NONE) -> Iterator[str]:
+    """Serves on loopback with a certificate of AUTHORITY. Yields the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(405 if self.path == "/mutate" else 404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
+    AUTHORITY.configure_trust(context)
+    context.verify_mode = authority
+    listening = HTTPServer(("127.0.0.1", 0), Handler)
+    listening.socket = context.wrap_socket(
+        listening.socket, server_side=True, do_handshake_on_connect=False
+    )
+    thread = Thread(target=listening.serve_forever)
+    thread.start()
+    try:
+        yield f"https://127.0.0.1:{listening.server_port}"
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+async def ask(url: str, authority: trustme.CA = AUTHORITY) -> Called:
+    bundle = b64encode(authority.cert_pem.bytes()).decode()
+    hook = Webhook("x", "y", Address(url), "/", bundle, True)
+    return (await called([hook], InMemoryKubernetes()))[hook]
+
+
+async def test_a_url_is_called_and_its_certificate_checked() -> None:
+    with server() as url:
+        assert (await ask(f"{url}/mutate")).answer is Answer.YES
+        assert (await ask(f"{url}/other")).answer is Answer.NO
+        told = await ask(f"{url}/mutate", trustme.CA())
+        assert told.answer is Answer.NO
+        assert "has a certificate that kube-apiserver does not trust" in told.words
+    assert await ask(f"{url}/mutate") == Called(
+        Answer.UNKNOWN, "does not answer from here: Connection refused"
+    )
+
+
+async def test_a_server_that_asks_for_kube_apiservers_certificate_answers() -> None:
+    with server(ssl.CERT_REQUIRED) as url:
+        assert (await ask(f"{url}/mutate")).answer is Answer.YES
