@@ -26,7 +26,7 @@ from service.connections import Limits
 from service.listener import Server
 from service.local_socket import LocalServer
 from service.logging import configure_logging
-from service.settings import from_environment
+from service.settings import from_environment, log_unknown_variables
 
 log = structlog.get_logger()
 
@@ -39,6 +39,7 @@ def main() -> int:
     settings = from_environment(Settings)
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
+    log_unknown_variables(Settings)
     cgroups = PodCgroups(settings.cgroups, settings.pods_cgroups)
     try:
         asyncio.run(_serve(settings, cgroups, keeper_of(settings, cgroups)))
@@ -67,12 +68,12 @@ def remove() -> int:
     return 0
 
 
-def show() -> int:
+def show(*, as_json: bool) -> int:
     """Prints what each Pod and job of this Node has. Returns the exit status."""
     from node_agent import status  # noqa: PLC0415 -- tables take memory
 
     try:
-        status.main(from_environment(Settings))
+        status.main(from_environment(Settings), as_json=as_json)
     except (OSError, ValueError, KubernetesError, NoCredentials) as error:
         print(f"the Node could not be read: {error}", file=sys.stderr)  # noqa: T201
         return 2

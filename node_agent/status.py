@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import orjson
 from rich.console import Console
 from rich.table import Table
 
@@ -28,6 +29,7 @@ from wellknown import number_list
 
 _MIB: Final = 1 << 20
 _EFFECTIVE: Final = "cpuset.cpus.effective"
+_FIELDS: Final = ("cpus", "memory", "devices")
 _NONE: Final = "-"
 _UNKNOWN: Final = "not known"
 
@@ -66,10 +68,10 @@ class Kernel(NamedTuple):
         return _devices(found)
 
 
-def main(settings: Settings) -> None:
-    """Prints it; what cannot be read is told of, and the rest is shown. Raises OSError, KubernetesError,
-    NoCredentials."""
-    console = Console()
+def main(settings: Settings, *, as_json: bool) -> None:
+    """Prints the rows on standard output, and what cannot be read on standard error. Raises OSError,
+    KubernetesError, NoCredentials."""
+    console = Console(stderr=True)
     claims = {claim.uid: claim for claim in asyncio.run(_claims(settings))}
     pods = PodCgroups(settings.cgroups, settings.pods_cgroups)
     cgroups = {each.uid: each for each in pods.pods()}
@@ -87,7 +89,11 @@ def main(settings: Settings) -> None:
     kernel = Kernel(cgroups, entries, machine, cpus)
     rows = [pod(claim, kernel) for claim in claims.values() if claim.of_job]
     counted = native_jobs.counted(claims, machine.guarded if machine else ())
-    console.print(_table([*rows, *jobs(native_jobs.scopes(pods, claims), counted)]))
+    rows += jobs(native_jobs.scopes(pods, claims), counted)
+    if as_json:
+        Console(highlight=False, soft_wrap=True, markup=False).print(document(rows))
+    else:
+        Console().print(_table(rows))
 
 
 async def _claims(settings: Settings) -> list[Claim]:
@@ -160,6 +166,22 @@ def _part_of(name: str) -> str:
 def _devices(numbers: Mapping[str, Iterable[int]]) -> str:
     told = (f"{name} {number_list.compress(of)}" for name, of in sorted(numbers.items()) if of)
     return ", ".join(told) or _NONE
+
+
+def document(rows: Iterable[Row]) -> str:
+    """Returns the rows as JSON, for programs."""
+    told = [
+        {
+            "who": row.who,
+            **{
+                name: {"granted": granted, "inForce": in_force}
+                for name, (granted, in_force) in zip(_FIELDS, row[1:4], strict=True)
+            },
+            "problem": row.problem or None,
+        }
+        for row in rows
+    ]
+    return orjson.dumps({"rows": told}, option=orjson.OPT_INDENT_2).decode()
 
 
 def _table(rows: Iterable[Row]) -> Table:

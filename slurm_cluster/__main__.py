@@ -1,10 +1,14 @@
 """`python -m slurm_cluster`, and the program slurm-cluster."""
 
+import os
+
+from service.logging import configure_logging
 from slurm_cluster.command_line import app
 
 
 def main() -> None:
     """The program's entry."""
+    configure_logging(os.environ.get("SLURM_CLUSTER_LOG_LEVEL", "INFO"))
     app(prog_name="slurm-cluster")
 
 

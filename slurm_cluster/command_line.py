@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from service.logging import configure_logging
+from service.command_line import program
 from slurm_cluster.accounts import apply as accounts_command
 from slurm_cluster.configuration.configurer import Places
 from slurm_cluster.configuration.notices import PodName
@@ -21,13 +21,7 @@ from slurm_cluster.keys.secrets import Names
 from slurm_cluster.programs import ProgramFailed
 from slurm_cluster.topology.commands import app as topology
 
-app = typer.Typer(
-    name="slurm-cluster",
-    help="The configuration, the accounts and the keys of a Slurm in Kubernetes.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = program("slurm-cluster", "The configuration, the accounts and the keys of a Slurm in Kubernetes.")
 accounts = typer.Typer(no_args_is_help=True, help="QOS, accounts and users, from a file.")
 keys = typer.Typer(no_args_is_help=True, help="The keys of auth/slurm and auth/jwt, in Secrets.")
 app.add_typer(accounts, name="accounts")
@@ -45,12 +39,6 @@ _Namespace = Annotated[str, typer.Option(help="Of the Secrets; else the service 
 _SlurmKey = Annotated[str, typer.Option(help="The Secret of slurm.key and slurm.jwks.")]
 _JwtKey = Annotated[str, typer.Option(help="The Secret of jwt_hs256.key.")]
 _Kubeconfig = Annotated[Path | None, typer.Option(help="Else the service account.")]
-
-
-@app.callback()
-def program() -> None:
-    """The configuration, the accounts and the keys of a Slurm in Kubernetes."""
-    configure_logging(os.environ.get("SLURM_CLUSTER_LOG_LEVEL", "INFO"))
 
 
 @app.command()

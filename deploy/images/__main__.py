@@ -1,5 +1,6 @@
 """`python -m deploy.images`: the container images, built on this machine."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from deploy.images.image import image, names
 from deploy.local.errors import ClusterError
 from deploy.local.progress import Stopwatch
 from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE
+from service.command_line import Output, OutputOption
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -48,8 +50,11 @@ def build(
 
 
 @app.command("list")
-def list_images() -> None:
+def list_images(output: OutputOption = Output.TABLE) -> None:
     """Say which images there are."""
+    if output is Output.JSON:
+        console.print(json.dumps({"images": list(names())}, indent=2))
+        return
     for name in names():
         console.print(name)
 

@@ -46,6 +46,7 @@ LABEL org.opencontainers.image.title=slurm-extender org.opencontainers.image.ver
 ENV PATH=/opt/slurm-extender/bin:/usr/bin PYTHONUNBUFFERED=1
 USER 65532:65532
 ENTRYPOINT ["slurm-extender"]
+CMD ["serve"]
 
 FROM tools AS node-agent-files
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt python-program packages node-agent

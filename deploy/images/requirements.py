@@ -22,13 +22,13 @@ _BOTH: Final = frozenset(
         "rich",
         "starlette",
         "structlog",
+        "typer",
         "uvicorn",
     }
 )
 IMPORTED: Final[Mapping[str, frozenset[str]]] = {
-    "extender": _BOTH
-    | {"cryptography", "fastapi", "prometheus-fastapi-instrumentator", "typer", "uvloop"},
-    "slurm-cluster": (_BOTH - {"rich"}) | {"typer"},
+    "extender": _BOTH | {"cryptography", "fastapi", "prometheus-fastapi-instrumentator", "uvloop"},
+    "slurm-cluster": _BOTH - {"rich"},
     "node-agent": _BOTH | {"grpclib", "nvidia-ml-py", "protobuf"},
     "wheel": frozenset({"hatchling"}),
 }

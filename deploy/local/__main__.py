@@ -1,6 +1,7 @@
 """`python -m deploy.local`: a whole cluster on this machine, for a person."""
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ParamSpec, TypeVar
@@ -24,6 +25,7 @@ from deploy.local.spec import (
     ClusterSpec,
     SpecError,
 )
+from service.command_line import Output, OutputOption
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 # Without markup: logs are full of brackets.
@@ -122,16 +124,20 @@ def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 
 @app.command()
 @_explained
-def status(directory: Directory = _DEFAULT_DIRECTORY) -> None:
+def status(directory: Directory = _DEFAULT_DIRECTORY, output: OutputOption = Output.TABLE) -> None:
     """Show what runs; exit status 1 if the cluster, or a part of it, does not."""
     cluster = _running(directory)
-    table = Table("component", "process", "state")
     known = cluster.status()
-    for name, component in known.items():
-        code = component.returncode
-        table.add_row(name, str(component.pid), "running" if code is None else f"ended ({code})")
-    console.print(table)
-    _say_where_to_look(cluster)
+    if output is Output.JSON:
+        told = {name: {"pid": each.pid, "ended": each.returncode} for name, each in known.items()}
+        console.print(json.dumps({"components": told}, indent=2))
+    else:
+        table = Table("component", "process", "state")
+        for name, component in known.items():
+            code = component.returncode
+            table.add_row(name, str(component.pid), "running" if code is None else f"ended ({code})")
+        console.print(table)
+        _say_where_to_look(cluster)
     if any(component.returncode is not None for component in known.values()):
         raise typer.Exit(1)
 

@@ -85,7 +85,7 @@ def _extender(name: str, spec: ClusterSpec, ports: dict[str, int], layout: Layou
     health = ports[f"{name}-health"]
     return Component(
         name=name,
-        argv=spec.extender_argv or (sys.executable, "-m", "extender"),
+        argv=spec.extender_argv or (sys.executable, "-m", "extender", "serve"),
         env={**os.environ, **bytecode_cache(), **extender_environment(name, spec, ports, layout)},
         is_ready=lambda: answers(f"http://127.0.0.1:{health}/readyz"),
     )

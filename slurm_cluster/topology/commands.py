@@ -33,13 +33,7 @@ from slurm_cluster.topology.watch import Follower, Pace, Target, among, before_o
 from slurm_cluster.topology.words import in_words
 from wellknown.names import NODE_NAME_LABEL
 
-app = typer.Typer(
-    name="topology",
-    help="Slurm's topology from the labels of Nodes.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, help="Slurm's topology from the labels of Nodes.")
 
 
 class Format(StrEnum):

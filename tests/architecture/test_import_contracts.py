@@ -21,6 +21,7 @@ ROOTS, CLIENT = (
     "only the client talks to kube-apiserver",
 )
 PURE = "what decides does nothing else"
+COMMAND_LINES = "command lines are typer's"
 AGENT = "the node agent's packages"
 CLUSTER = "the packages of slurm-cluster"
 TOPOLOGY = "the modules of slurm-cluster's topology"
@@ -55,6 +56,7 @@ VIOLATIONS = [
     (CLIENT, "node_agent/agent.py", "aiohttp"),
     (CLIENT, "slurm_client/rest.py", "kubernetes"),
     (CLIENT, "service/http_pool.py", "aiohttp"),
+    (COMMAND_LINES, "node_agent/command_line.py", "argparse"),
     (PURE, "extender/placement/ledger.py", "asyncio"),
     (PURE, "extender/placement/ledger.py", "prometheus_client"),
     (PURE, "extender/placement/ledger.py", "time"),

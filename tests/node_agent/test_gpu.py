@@ -8,8 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
-from node_agent.__main__ import main
+from node_agent.command_line import app
 from node_agent.kernel.device_guard import DeviceGuard, number_of
 from node_agent.machine import nvidia
 from node_agent.machine.devices import with_files
@@ -76,9 +77,10 @@ def test_the_gpus_are_those_that_nvidia_smi_shows() -> None:
     assert [(gpu.problem, gpu.absent) for gpu in found] == [("", False)] * len(shown)
 
 
-def test_every_gpu_has_a_line_of_gres_conf(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["gres-conf"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_every_gpu_has_a_line_of_gres_conf() -> None:
+    told = CliRunner().invoke(app, ["gres-conf"])
+    assert told.exit_code == 0
+    lines = told.stdout.splitlines()
     assert len(lines) == len(nvidia.read()) > 0
     assert all(
         line.startswith("Name=gpu Type=nvidia_") and " File=/dev/nvidia" in line for line in lines

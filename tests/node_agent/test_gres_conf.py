@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node_agent.__main__ import main
+from typer.testing import CliRunner, Result
+
+from node_agent.command_line import app
 from node_agent.machine import amd, nvidia
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device, NvmlUnavailable, gres_conf
@@ -31,42 +33,37 @@ def test_lines_have_what_slurm_needs_to_know() -> None:
     ]
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *found: Device) -> int:
+def run(monkeypatch: pytest.MonkeyPatch, *found: Device) -> Result:
     monkeypatch.setattr(nvidia, "read", lambda: found)
     monkeypatch.setattr(amd, "read", lambda: ())
-    return main(["gres-conf"])
+    return CliRunner().invoke(app, ["gres-conf"])
 
 
-def test_a_gpu_that_has_failed_has_its_line_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gpu_that_has_failed_has_its_line_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = [Device("gpu", "h100", (file,), uuid=file[-4:]) for file in ("/dev/null", "/dev/zero")]
     broken = Device("gpu", "h100", ("/dev/full",), uuid="full", problem="it is to be replaced")
-    assert run(monkeypatch, gpus[0], broken, gpus[1]) == 0
-    told = capsys.readouterr()
-    assert [line.split()[-1] for line in told.out.splitlines()] == [
+    told = run(monkeypatch, gpus[0], broken, gpus[1])
+    assert told.exit_code == 0
+    assert [line.split()[-1] for line in told.stdout.splitlines()] == [
         "File=/dev/null",
         "File=/dev/full",
         "File=/dev/zero",
     ]
-    assert told.err == "gpu full: it is to be replaced\n"
+    assert told.stderr == "gpu full: it is to be replaced\n"
 
 
-def test_no_line_is_printed_where_a_gpu_is_absent(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_line_is_printed_where_a_gpu_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Device("gpu", "h100", ("/dev/none",), uuid="GPU-1")
-    assert run(monkeypatch, Device("gpu", "h100", ("/dev/null",)), gone) == 1
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "gpu GPU-1: /dev/none: no such device\n")
+    told = run(monkeypatch, Device("gpu", "h100", ("/dev/null",)), gone)
+    assert told.exit_code == 1
+    assert (told.stdout, told.stderr) == ("", "gpu GPU-1: /dev/none: no such device\n")
 
 
-def test_a_machine_that_cannot_be_read_is_told_of(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_machine_that_cannot_be_read_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> tuple[Device, ...]:
         raise NvmlUnavailable("Driver Not Loaded")
 
     monkeypatch.setattr(nvidia, "read", fails)
-    assert main(["gres-conf"]) == 2
-    assert capsys.readouterr().err == "the machine could not be read: Driver Not Loaded\n"
+    told = CliRunner().invoke(app, ["gres-conf"])
+    assert told.exit_code == 2
+    assert told.stderr == "the machine could not be read: Driver Not Loaded\n"

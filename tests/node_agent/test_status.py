@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device
 from node_agent.machine.numbered import Machine, Number
 from node_agent.native_jobs import Scope
-from node_agent.status import Kernel, Row, jobs, pod
+from node_agent.status import Kernel, Row, document, jobs, pod
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,3 +81,18 @@ def test_native_jobs_of_both_releases_are_shown(job: str, tmp_path: Path) -> Non
     (shown,) = jobs([Scope(scope)], counted)
     why = f"ConstrainRAMSpace=yes (cgroup.conf) is not in force for {job}: its memory.max is max"
     assert (shown.memory, shown.problem) == (("-", "max"), why)
+
+
+def test_rows_are_told_to_programs() -> None:
+    row = Row("ml/p", ("1,5", "-"), ("64 MiB", "max"), ("gpu 0", "-"), "it has no cgroup")
+    assert json.loads(document([row])) == {
+        "rows": [
+            {
+                "who": "ml/p",
+                "cpus": {"granted": "1,5", "inForce": "-"},
+                "memory": {"granted": "64 MiB", "inForce": "max"},
+                "devices": {"granted": "gpu 0", "inForce": "-"},
+                "problem": "it has no cgroup",
+            }
+        ]
+    }

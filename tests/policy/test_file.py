@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from extender.policy.__main__ import main
+from extender.policy.__main__ import app
 from extender.policy.file import read, schema
 from extender.policy.rules import OPEN, RESTRICTED, Choice, Policy, Rule
 from service.yaml_file import WrongFile
@@ -185,27 +186,29 @@ def test_any_file_is_read_or_told_what_is_wrong(
 # For people at a shell
 
 
-def test_check_is_silent_of_problems_where_there_are_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def run(*arguments: str, status: int = 0) -> tuple[str, str]:
+    """Returns standard output and standard error of the program."""
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == status
+    return done.stdout, done.stderr
+
+
+def test_check_is_silent_of_problems_where_there_are_none(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(WHOLE)
-    assert main(["check", str(file)]) == 0
-    assert "2 rules" in capsys.readouterr().out
+    out, _ = run("check", str(file))
+    assert "2 rules" in out
 
 
-def test_check_prints_every_problem_and_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_prints_every_problem_and_fails(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("preset: closed\nrules: [x]\n")
-    assert main(["check", str(file)]) == 1
-    out, err = capsys.readouterr()
+    out, err = run("check", str(file), status=1)
     assert out == ""
     assert [line.removeprefix(str(file)).split(":")[1] for line in err.splitlines()] == ["1", "2"]
 
 
-def test_who_names_the_rule_that_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_names_the_rule_that_counts(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(WHOLE.replace('["*"]\n', "[team-b]\n"))
     for arguments, told in (
@@ -213,13 +216,11 @@ def test_who_names_the_rule_that_counts(tmp_path: Path, capsys: pytest.CaptureFi
         (["team-b"], "rule '2'\n  user-id: the token's own user"),
         (["team-a"], "no rule: anything goes (preset: open)"),
     ):
-        assert main(["who", str(file), *arguments]) == 0
-        assert capsys.readouterr().out.startswith(told)
+        assert run("who", str(file), *arguments)[0].startswith(told)
 
 
-def test_the_schema_has_every_field(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schema"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+def test_the_schema_has_every_field() -> None:
+    printed = json.loads(run("schema")[0])
     assert printed == schema()
     parts = {"": printed, **printed["$defs"]}
     fields = {name for part in parts.values() for name in part["properties"]}
