@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from base64 import b64encode
 from collections.abc import Iterator
@@ -71,6 +72,15 @@ async def test_each_address_is_called_once(kubernetes: InMemoryKubernetes) -> No
         Answer.NO_SERVICE,
     ]
     assert len([call for call in kubernetes.calls if call.startswith("call_service")]) == 2
+
+
+async def test_all_addresses_are_called_in_parallel(kubernetes: InMemoryKubernetes) -> None:
+    names = [f"gone/{name}" for name in "abc"]
+    all_are_asked = asyncio.Barrier(len(names))
+    for name in names:
+        kubernetes.before_next(f"call_service {name}/mutate", all_are_asked.wait)
+    async with asyncio.timeout(10):
+        assert len(await called([webhook(name) for name in names], kubernetes)) == len(names)
 
 
 async def test_a_service_without_pods_or_with_another_program_is_told(
