@@ -1,14 +1,17 @@
 """The command line of `slurm-cluster`: its subcommands and their options."""
 
+import json
 import os
 import socket
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from service.command_line import program
+from service.command_line import Output, OutputOption, program
 from slurm_cluster.accounts import apply as accounts_command
 from slurm_cluster.configuration.configurer import Places
 from slurm_cluster.configuration.notices import PodName
@@ -86,9 +89,21 @@ def _print_plan(places: Places) -> int:
 
 
 @accounts.command("plan")
-def accounts_plan(file: _File, cluster: _Cluster = "", patience: _Patience = 300.0) -> None:
-    """Print what slurmdbd lacks of the file. It changes nothing."""
-    raise typer.Exit(accounts_command.plan(file, cluster, patience, print))
+def accounts_plan(
+    file: _File,
+    cluster: _Cluster = "",
+    patience: _Patience = 300.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print what slurmdbd lacks of the file. Changes nothing."""
+    if output is Output.TABLE:
+        raise typer.Exit(accounts_command.plan(file, cluster, patience, print))
+    say = partial(print, file=sys.stderr)
+    raise typer.Exit(accounts_command.plan(file, cluster, patience, say, _print_changes))
+
+
+def _print_changes(changes: Sequence[str]) -> None:
+    print(json.dumps({"changes": changes}, indent=2))
 
 
 @accounts.command("apply")

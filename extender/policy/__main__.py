@@ -9,7 +9,7 @@ import typer
 
 from extender.policy.file import read, schema
 from extender.policy.rules import Policy, described
-from service.command_line import program
+from service.command_line import Output, OutputOption, program
 from service.yaml_file import WrongFile
 
 _NAME = "python -m extender.policy"
@@ -29,10 +29,15 @@ def who(
     file: _File,
     namespace: Annotated[str, typer.Argument(help="The Pod's namespace.")],
     service_account: Annotated[str, typer.Argument(help="The Pod's ServiceAccount.")] = "default",
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the rule that counts for a Pod, and what the rule allows."""
     policy = _read(file)
     rule = policy.rule_for(namespace, service_account)
+    if output is Output.JSON:
+        told = None if rule is None else {"name": rule.name, "allows": [*described(rule)]}
+        print(json.dumps({"rule": told, "preset": policy.preset}, indent=2))
+        return
     if rule is None:
         print(f"no rule: {'anything goes' if policy.open else 'forbidden'} (preset: {policy.preset})")
         return

@@ -25,6 +25,7 @@ _ROUNDS: Final = 3
 """A step that meets a slurmdbd that goes away may have been carried out: what is left is read again."""
 _Result = TypeVar("_Result")
 Say = Callable[[str], object]
+Show = Callable[[Sequence[str]], object]
 
 
 class Status(IntEnum):
@@ -36,9 +37,9 @@ class Status(IntEnum):
     AWAY = 3
 
 
-def plan(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
-    """Prints what `apply` would do."""
-    return _with_words(lambda: _plan(read(file), cluster, patience_s, say), say)
+def plan(file: Path, cluster: str, patience_s: float, say: Say, show: Show | None = None) -> Status:
+    """Shows the changes that `apply` would make, by default as lines that are said."""
+    return _with_words(lambda: _plan(read(file), cluster, patience_s, say, show), say)
 
 
 def apply(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
@@ -70,10 +71,13 @@ def _with_words(act: Callable[[], Status], say: Say) -> Status:
     return Status.WRONG
 
 
-def _plan(document: Document, cluster: str, patience_s: float, say: Say) -> Status:
+def _plan(document: Document, cluster: str, patience_s: float, say: Say, show: Show | None) -> Status:
     _, todo = _difference(document, cluster, patience_s, say)
-    for step in todo:
-        _show(step, say)
+    if show is not None:
+        show([line for step in todo for line in step.lines()])
+    else:
+        for step in todo:
+            _show(step, say)
     return Status.DIFFERS if todo else Status.DONE
 
 

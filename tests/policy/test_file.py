@@ -217,6 +217,9 @@ def test_who_names_the_rule_that_counts(tmp_path: Path) -> None:
         (["team-a"], "no rule: anything goes (preset: open)"),
     ):
         assert run("who", str(file), *arguments)[0].startswith(told)
+    for account, name in (("trainer", "team-a"), ("default", None)):
+        told = json.loads(run("who", str(file), "team-a", account, "-o", "json")[0])
+        assert (told["rule"] and told["rule"]["name"], told["preset"]) == (name, "open")
 
 
 def test_the_schema_has_every_field() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from service.yaml_file import WrongFile
-from slurm_cluster.accounts import values
+from slurm_cluster.accounts import sacctmgr, values
 from slurm_cluster.accounts.apply import read
 from slurm_cluster.accounts.difference import Action, Step, batches, others, steps
 from slurm_cluster.accounts.document import Document
 from slurm_cluster.accounts.entities import Entity, Kind, State, WrongAccounts, wanted
+from slurm_cluster.command_line import app
 
 FILE = """\
 qos:
@@ -57,6 +60,22 @@ def test_all_is_made_in_an_order_in_which_each_finds_what_it_names(wants: State)
         "+ user alice in account research, partition main",
         "+ user alice",
     ]
+
+
+def test_a_plan_prints_its_changes_for_people_and_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sacctmgr, "clusters", lambda: ["one"])
+    monkeypatch.setattr(sacctmgr, "read", lambda _: NORMAL)
+    file = tmp_path / "accounts.yaml"
+    file.write_text("qos: [{name: low}]\naccounts: [{name: a}]\n")
+    shown, told = (
+        CliRunner().invoke(app, ["accounts", "plan", str(file), "--output", output])
+        for output in ("table", "json")
+    )
+    assert (shown.exit_code, told.exit_code) == (1, 1)
+    assert json.loads(told.stdout)["changes"] == shown.stdout.splitlines()
+    assert shown.stdout.startswith("+ qos low")
 
 
 def test_the_same_change_of_many_users_is_one_command(tmp_path: Path) -> None:
