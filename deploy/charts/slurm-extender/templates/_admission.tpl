@@ -30,7 +30,7 @@ optMap, which does not compile on 1.31.
 {{- define "slurm-extender.schedulers" -}}
 {{- $settings := .Values.extender.settings -}}
 {{- $given := default (default list $settings.TAKE_SCHEDULERS) $settings.takeSchedulers -}}
-{{- $names := list .Values.scheduler.name -}}
+{{- $names := list (include "slurm-extender.schedulerName" .) -}}
 {{- range kindIs "string" $given | ternary (splitList "," (toString $given)) $given -}}
 {{- with trim . }}{{ $names = append $names . }}{{ end -}}
 {{- end -}}

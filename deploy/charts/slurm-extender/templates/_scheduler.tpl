@@ -1,3 +1,15 @@
+{{/*
+The `schedulerName` of Pods that go to Slurm. kube-scheduler writes Events under this name, and kube-apiserver takes
+63 characters there.
+*/}}
+{{- define "slurm-extender.schedulerName" -}}
+{{- $name := .Values.scheduler.name | default (printf "%s-%s" .Release.Namespace .Release.Name | trunc 63 | trimAll "-.") -}}
+{{- if eq $name "default-scheduler" -}}
+{{- fail "scheduler.name: blank is default-scheduler here, which is the scheduler of all other Pods: set scheduler.name" -}}
+{{- end -}}
+{{- $name -}}
+{{- end -}}
+
 {{/* Where kube-scheduler finds the extender. */}}
 {{- define "slurm-extender.schedulerUrl" -}}
 {{- $existing := .Values.scheduler.existing -}}
@@ -34,7 +46,7 @@ https://{{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc:8
 {{- end -}}
 
 {{- define "slurm-extender.profile" -}}
-- schedulerName: {{ .Values.scheduler.name }}
+- schedulerName: {{ include "slurm-extender.schedulerName" . }}
   # With anything less than 100 the extender is shown only a part of the cluster.
   percentageOfNodesToScore: 100
   plugins:

@@ -30,7 +30,7 @@ values (JSON). `extender.settings` has all others.
   "SLURM_TOKEN_FILE" "/etc/slurm-extender/slurm-token/token"
   "POLICY_FILE" "/etc/slurm-extender/policy/policy.yaml"
   "SCOPE" (include "slurm-extender.namespaces" . | splitList "\n" | join "," | default "cluster")
-  "SCHEDULER_NAME" .Values.scheduler.name
+  "SCHEDULER_NAME" (include "slurm-extender.schedulerName" .)
   "GRES" (toJson .Values.gpuTypes)
   "WEBHOOK_CONFIGURATION" (include "slurm-extender.fullname" .)
   "TLS_NAMES" (include "slurm-extender.tlsNames" . | splitList "\n" | join ",")
