@@ -10,6 +10,8 @@ DOMAIN = "slurm-extender.io/"
 GRES = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
 """The extended resources that are GRES in Slurm, unless a setting says otherwise."""
 GATE = DOMAIN + "placeholder"
+RELEASE_NAMESPACE = DOMAIN + "release-namespace"
+"""The label of the chart's policy of annotations: the namespace of its release."""
 LEASE = "slurm-extender"
 """The Lease of the extender's replicas, in the extender's own namespace."""
 JOBS_FROM = DOMAIN + "jobs-from"

@@ -42,11 +42,12 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
     """Creates the Nodes, but for the guest's, and the roles and webhooks of what runs here."""
     chart = [] if spec.in_pods else list(Rendered.read(layout.chart).wanted(spec))
     namespaces = [each for each in chart if each["kind"] == "Namespace"]
+    namespaces += [{"kind": "Namespace", "metadata": {"name": name}} for name in spec.namespaces]
     others = [each for each in chart if each not in namespaces]
     services = services_objects(ports) if spec.services else ()
     manifests = [*_nodes(spec), *map(_of, (*others, *services))]
     with api_client(ports, layout) as client:
-        for each in namespaces:  # others are in them
+        for each in namespaces:  # others, such as Roles of the scope, are in them
             _create(client, *_of(each))
 
     def create(share: list[tuple[str, str]]) -> None:

@@ -13,6 +13,7 @@ from extender.control.failures import failure_of
 from extender.control.feasible_nodes_writer import FeasibleNodesWriter
 from extender.control.job_id_check import JobIdCheck
 from extender.control.pod_watch import PodWatch
+from extender.control.release_check import ReleaseCheck
 from extender.kube_scheduler.preemption_check import PreemptionCheck
 from extender.leader.lease import Lease
 from extender.node_sync.cpu_check import CpuCheck
@@ -70,6 +71,7 @@ class Replica:
             self.job_ids, TokenFile(settings.slurm_token_file).lifetime, lambda: self.lease.transitions
         )
         self.telemetry.registry.register(self.states)
+        self._releases = ReleaseCheck(kubernetes, self.health, settings.namespace)
         self._preemption = PreemptionCheck(
             kubernetes,
             self.health,
@@ -94,6 +96,7 @@ class Replica:
             tasks.create_task(self.capacity.run())
             tasks.create_task(self.feasible_nodes.run())
             tasks.create_task(self._preemption.run())
+            tasks.create_task(self._releases.run())
             tasks.create_task(self.policy.run(self.health, self.telemetry.policy_read))
             tasks.create_task(self.pools.run(self.health, self.telemetry.pools_read))
             await self.insist(_START, self.cluster.load)

@@ -108,6 +108,8 @@ class KubernetesFacts:
     """The webhooks of slurm-extender, of all its installations, and what answers them."""
     policies: tuple[str, ...] | Unread
     """The names of all ValidatingAdmissionPolicies."""
+    other_releases: str | Unread | None
+    """Words about other releases of the chart in the cluster."""
     lease: Manifest | Unread | None
     """The Lease of the extender's replicas: where there is one, an extender has run."""
 

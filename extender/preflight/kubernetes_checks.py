@@ -178,6 +178,12 @@ def policies(facts: Facts) -> Finding:
     return warned(f"{words}: a Pod may be resized beyond its job")
 
 
+def one_release(facts: Facts) -> Finding:
+    """No other release of the chart is in the cluster."""
+    others = known(facts.kubernetes.other_releases)
+    return passed("no other release is in the cluster") if others is None else failed(others)
+
+
 def _require_install(facts: Facts) -> None:
     if not _is_installed(facts):
         raise NotKnown("nothing is installed yet: the replicas' Lease is not there")
@@ -285,6 +291,16 @@ KUBERNETES_CHECKS: Final = (
         "Install the chart again: it has them.",
         "`kubectl get validatingadmissionpolicies`",
         policies,
+    ),
+    Check(
+        "one-release",
+        "The cluster has no other release of slurm-extender. Each release forbids what the other writes"
+        " onto Pods.",
+        "Uninstall the other release, or upgrade it instead. If it is the release that you check, set"
+        " SLURM_EXTENDER_NAMESPACE to its namespace.",
+        "`kubectl get validatingadmissionpolicies -L app.kubernetes.io/instance,"
+        "slurm-extender.io/release-namespace`",
+        one_release,
     ),
     Check(
         "scheduler",

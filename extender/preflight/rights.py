@@ -1,6 +1,6 @@
 """The rights that the extender uses, and those that an installation takes.
 
-The first are what the chart's ClusterRole and Role give; a test holds both to what the client asks.
+The first are what the chart's ClusterRole and Roles give; a test holds both to what the client asks.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,8 +28,7 @@ class _Rule(NamedTuple):
 
 
 _EVERYWHERE: Final = (
-    _Rule("get list watch patch delete", "pods"),
-    _Rule("patch", "pods/status"),
+    _Rule("get list watch", "pods"),
     _Rule("create", "pods/binding"),
     _Rule("get list watch", "nodes"),
     _Rule("patch", "nodes/status"),
@@ -39,6 +38,7 @@ _EVERYWHERE: Final = (
     _Rule("list watch", "storageclasses", "storage.k8s.io"),
     _Rule("list watch", "resourceclaims", "resource.k8s.io"),
     _Rule("create list watch", "events"),
+    _Rule("list", "validatingadmissionpolicies", _ADMISSION),
 )
 
 
@@ -49,6 +49,9 @@ def of_extender(settings: Settings) -> tuple[Right, ...]:
 
 def _by_settings(settings: Settings) -> Iterator[_Rule]:
     own, pools, tls = settings.namespace, settings.pools_file, settings.tls_secret
+    for namespace in settings.namespaces or ("",):
+        yield _Rule("patch delete", "pods", namespace=namespace)
+        yield _Rule("patch", "pods/status", namespace=namespace)
     yield _Rule("create", "leases", _LEASES, own)
     yield _Rule("get update", "leases", _LEASES, own, LEASE)
     yield _Rule("create", "secrets", "", own)
@@ -71,9 +74,11 @@ def of_installation(settings: Settings) -> tuple[Right, ...]:
     cluster += [(kind, _ADMISSION) for kind in (*_WEBHOOKS, *policies)]
     inside = [(kind, "") for kind in ("serviceaccounts", "services", "configmaps")]
     inside += [(kind, "apps") for kind in ("deployments", "daemonsets")]
-    inside += [(kind, _RBAC) for kind in ("roles", "rolebindings")]
+    roles = [(kind, _RBAC) for kind in ("roles", "rolebindings")]
     rules = [_Rule("create", kind, group) for kind, group in cluster]
-    rules += [_Rule("create", kind, group, own) for kind, group in inside]
+    rules += [_Rule("create", kind, group, own) for kind, group in (*inside, *roles)]
+    others = [each for each in settings.namespaces or () if each != own]
+    rules += [_Rule("create", kind, group, each) for each in others for kind, group in roles]
     return tuple(_rights(rules))
 
 

@@ -94,11 +94,15 @@ class Scope:
         """Tells whether no Pod can be out of it."""
         return self.namespaces is None and not self.selector.text
 
+    def has(self, namespace: str) -> bool:
+        """Tells whether a namespace is in scope: the extender changes Pods of such namespaces alone."""
+        return self.namespaces is None or namespace in self.namespaces
+
     def problem(self, manifest: Manifest) -> str | None:
         """Returns why a Pod is out of scope, None where it is not."""
         metadata = manifest["metadata"]
         namespace = metadata.get("namespace") or "default"
-        if self.namespaces is not None and namespace not in self.namespaces:
+        if self.namespaces is not None and not self.has(namespace):
             return f"namespace {namespace} is out of scope: {', '.join(sorted(self.namespaces))}"
         if not self.selector.selects(metadata.get("labels") or {}):
             return f"the Pod's labels are out of scope: {self.selector.text}"

@@ -306,10 +306,13 @@ class FreeCapacity:
             del closed[node]
 
     async def _wake(self) -> None:
-        """Touches the unschedulable Pods that may fit by now; they ask again at once."""
+        """Touches the unschedulable Pods of the namespaces in scope that may fit by now; they ask again
+        at once."""
         if not self.known:
             return
         for pod in self._occupancy.take_those_with_room():
+            if not self._translation.scope.has(pod.namespace):
+                continue  # the extender changes no Pod there; kube-scheduler looks again by itself
             stamp = {CAPACITY_FREED: datetime.now(UTC).isoformat()}
             patch: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": stamp}}
             try:

@@ -68,6 +68,8 @@ CLUSTERS: Calls = {
 }
 """How `slurm-cluster` calls each method that no other program calls."""
 EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
+EXTENDER_LISTS = ("validatingadmissionpolicies",)
+"""The kinds that the extender lists, and does not watch."""
 AGENT_KINDS = ("pods", "nodes")
 CHECKS_CALLS = {"create_pod"}
 """What of the extender's package the check calls alone."""
@@ -159,8 +161,8 @@ class Recorder(KubernetesRest):
         self.asked.add(Permission(verb, asks["group"] or "", resource, *where))
 
 
-async def asked_by(calls: Calls, kinds: Iterable[str]) -> set[Permission]:
-    """What kube-apiserver is asked by these calls, and by following these kinds."""
+async def asked_by(calls: Calls, kinds: Iterable[str], lists: Iterable[str] = ()) -> set[Permission]:
+    """What kube-apiserver is asked by these calls, by following these kinds, and by listing others."""
     async with Recorder(access_of("http://kubernetes")) as recorder:
         for name, arguments in calls.items():
             for given in arguments:
@@ -171,6 +173,8 @@ async def asked_by(calls: Calls, kinds: Iterable[str]) -> set[Permission]:
             with suppress(NotFound):
                 async with recorder.watch(kind, None, "0", 1):
                     pass
+        for kind in lists:
+            await recorder.list(kind, None)
         return recorder.asked
 
 

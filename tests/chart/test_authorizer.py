@@ -97,7 +97,7 @@ async def test_the_authorizer_lets_each_program_do_what_it_asks_and_nothing_of_t
 ) -> None:
     everything = merged(POOLS, {"nodeAgent": {"outside": {"users": ["an-agent"]}}})
     outside = merged(merged(OUTSIDE, everything), {"pools": {"createNamespace": False}})
-    extenders = await asked_by(asked.EXTENDERS, asked.EXTENDER_KINDS)
+    extenders = await asked_by(asked.EXTENDERS, asked.EXTENDER_KINDS, asked.EXTENDER_LISTS)
     agents = await asked_by(asked.AGENTS, asked.AGENT_KINDS)
     install(release_cluster, outside, RBAC)
     programs = {"slurm-extender": extenders, account(AGENT_NAME): agents, "an-agent": agents}

@@ -31,8 +31,6 @@ def scoped() -> Iterator[Cluster]:
         Cluster.up(spec, Path(directory)) as cluster,
     ):
         cluster.policy_file.write_text(OPEN)
-        for name in spec.namespaces:
-            cluster.kubectl("create", "namespace", name)
         cluster.kubectl("label", "namespace", "every", DOMAIN + "every-pod=true")
         yield cluster
 

@@ -29,7 +29,7 @@ async def test_the_roles_allow_exactly_what_the_clients_may_ask() -> None:
     spec = ClusterSpec(self_signed=True, pools="pools: []", guest=True, nodes=0)
     outside = Rendered.of(helm(silent), values_of(spec, 1, "ca"))
     inside = Rendered.of(helm(silent), with_needed(merged(POOLS, UNINSTALL)))
-    extenders = await asked_by(asked.EXTENDERS, asked.EXTENDER_KINDS)
+    extenders = await asked_by(asked.EXTENDERS, asked.EXTENDER_KINDS, asked.EXTENDER_LISTS)
     agents = await asked_by(asked.AGENTS, asked.AGENT_KINDS)
     programs = [
         (outside, "slurm-extender", extenders),

@@ -89,6 +89,7 @@ KUBERNETES = KubernetesFacts(
     nodes=(kubernetes_node(conditions=(condition("False"),)),),
     webhooks={webhook(): ANSWERS},
     policies=("slurm-extender-bookkeeping", "slurm-extender-resize"),
+    other_releases=None,
     lease={"metadata": {"name": "slurm-extender"}},
 )
 SLURM = SlurmFacts(

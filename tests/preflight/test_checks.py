@@ -145,6 +145,8 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
     ("policies", kubernetes(policies=("slurm-extender-resize",)), FAIL, "ends in bookkeeping"),
     ("policies", kubernetes(policies=("a-bookkeeping",)), WARN, "ends in resize"),
     ("policies", kubernetes(policies=(), lease=None), SKIPPED, "nothing is installed"),
+    ("one-release", kubernetes(other_releases="another is in b"), FAIL, "another is in b"),
+    ("one-release", kubernetes(other_releases=UNREAD), SKIPPED, "not told"),
     ("scheduler", good.scheduler(configuration(entry={"ignorable": True})), FAIL, "ignorable"),
     ("scheduler", replace(GOOD, scheduler=UNREAD), SKIPPED, "not told"),
     ("preemption", good.scheduler(configuration(entry=WITHOUT_VERB)), FAIL, "has no preemptVerb"),

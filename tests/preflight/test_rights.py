@@ -19,13 +19,18 @@ from tests.chart.asked import allowed_to
 pytestmark = pytest.mark.real  # Helm is built, once
 
 
+@pytest.mark.parametrize("namespaces", [(), ("team-a", "team-b"), ("kube-system",)])
 @pytest.mark.parametrize("all_of_it", [True, False])
-def test_they_are_those_of_the_roles(all_of_it: bool) -> None:
-    spec = ClusterSpec(self_signed=all_of_it, pools="pools: []" if all_of_it else "")
+def test_they_are_those_of_the_roles(all_of_it: bool, namespaces: tuple[str, ...]) -> None:
+    pools = "pools: []" if all_of_it else ""
+    spec = ClusterSpec(self_signed=all_of_it, pools=pools, namespaces=namespaces)
     chart = Rendered.of(helm(silent), values_of(spec, 1, "ca"))
     more: dict[str, Any] = {"tls_secret": "slurm-extender-webhooks", "pools_file": Path("pools")}
     settings = Settings(
-        slurm_token_file=Path("token"), namespace="kube-system", **(more if all_of_it else {})
+        slurm_token_file=Path("token"),
+        namespace="kube-system",
+        scope=namespaces or ("cluster",),
+        **(more if all_of_it else {}),
     )
     asked = rights.of_extender(settings)
     assert len(asked) == len(set(asked))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
+from extender.request.scope import Scope
+from extender.request.translation import TranslationConfig
 from extender.unmanaged import free_capacity
 from extender.unmanaged.free_capacity import FULL, UNKNOWN, FreeCapacity
 from kubernetes_client.in_memory import InMemoryKubernetes
@@ -64,12 +67,17 @@ class CountingSlurm(InMemorySlurm):
 
 
 class World:
-    def __init__(self, *pods: Manifest, nodes: Callable[[], ClusterView] = ClusterView) -> None:
+    def __init__(
+        self,
+        *pods: Manifest,
+        nodes: Callable[[], ClusterView] = ClusterView,
+        translation: TranslationConfig = TRANSLATION,
+    ) -> None:
         self.kubernetes = Touched(*pods)
         self.slurm = CountingSlurm()
         self.health = Health()
         self.view = FreeCapacity(
-            self.kubernetes, self.slurm, SlurmNodes(self.slurm), TRANSLATION, self.health, nodes
+            self.kubernetes, self.slurm, SlurmNodes(self.slurm), translation, self.health, nodes
         )
 
     @asynccontextmanager
@@ -125,6 +133,20 @@ async def test_who_came_before_anything_was_known_learns_the_true_reason() -> No
     async with world.running():
         await world.until(lambda: world.kubernetes.touched == ["u"])
         assert world.ask() == {"n1": FULL, "n2": FULL}
+
+
+async def test_wake_touches_no_pod_outside_of_the_namespaces_in_scope() -> None:
+    """The chart's Roles allow no change there."""
+    world = World(translation=replace(TRANSLATION, scope=Scope.of(["team-a"])))
+    jobs = await full(world)
+    async with world.running():
+        await world.until(lambda: world.view.known)
+        for namespace in ("team-a", "team-b"):
+            assert world.ask(f"of-{namespace}", namespace=namespace) == {"n1": FULL, "n2": FULL}
+        await world.slurm.cancel(jobs[0], "native")
+        await world.until(lambda: world.kubernetes.touched)
+        await world.several_readings()
+    assert world.kubernetes.touched == ["of-team-a"]
 
 
 async def test_of_nodes_that_name_the_same_slurm_node_each_has_what_that_one_has_left() -> None:

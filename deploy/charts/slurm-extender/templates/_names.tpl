@@ -75,6 +75,16 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "slurm-extender.agentA
 {{- end -}}
 {{- end -}}
 
+{{/* What the extender may change of Pods. */}}
+{{- define "slurm-extender.podChanges" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [patch, delete]
+- apiGroups: [""]
+  resources: [pods/status]
+  verbs: [patch]
+{{- end -}}
+
 {{/* To whom the node agents' roles are bound. */}}
 {{- define "slurm-extender.agentSubjects" -}}
 - kind: ServiceAccount
