@@ -117,6 +117,29 @@ async def test_the_authorizer_lets_each_program_do_what_it_asks_and_nothing_of_t
     assert not any(more.values()), more
 
 
+def test_the_authorizer_lets_pods_be_changed_in_the_namespaces_in_scope_alone(
+    release_cluster: Cluster,
+) -> None:
+    """The role of the kube-scheduler in the same Pod allows more than the extender's, but no patch."""
+    scope: Values = {"scheduler": {"scope": {"type": "namespace", "namespaces": ["team-a", "team-b"]}}}
+    changes = {("patch", "pods"), ("delete", "pods"), ("patch", "pods/status")}
+    everywhere = {("get", "pods"), ("list", "pods"), ("watch", "pods"), ("create", "pods/binding")}
+
+    def permissions(asks: set[tuple[str, str]], *namespaces: str) -> set[Permission]:
+        where = [(ask, namespace) for ask in asks for namespace in namespaces]
+        return {Permission(verb, "", kind, namespace, "p") for (verb, kind), namespace in where}
+
+    asks = permissions(changes | everywhere, "team-a", "team-b", "default")
+    wanted = permissions(changes, "team-a", "team-b")
+    wanted |= permissions(everywhere, "team-a", "team-b", "default")
+    install(release_cluster, merged(OUTSIDE, scope), RBAC)
+    assert allowed(release_cluster, "slurm-extender", asks) == wanted
+    install(release_cluster, scope, RBAC)
+    patches = permissions({("patch", "pods")}, "team-a", "team-b", "default")
+    assert allowed(release_cluster, account(RELEASE), patches) == patches & wanted
+    install(release_cluster, {}, RBAC)
+
+
 @contextmanager
 def running(command: list[str], log: Path) -> Iterator[None]:
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:

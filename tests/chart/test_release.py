@@ -32,12 +32,12 @@ KINDS = (
 
 
 def asked(
-    cluster: Cluster, *command: str, values: Values | None = None
+    cluster: Cluster, *command: str, values: Values | None = None, namespace: str = NAMESPACE
 ) -> subprocess.CompletedProcess[str]:
     """Asks Helm, in the release's namespace."""
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     given = ["--values", "-"] if values is not None else []
-    whole = [str(helm(silent)), *command, "--namespace", NAMESPACE, *given]
+    whole = [str(helm(silent)), *command, "--namespace", namespace, *given]
     text = json.dumps(values or {})
     return subprocess.run(
         whole, input=text, env=environment, capture_output=True, text=True, check=False
@@ -67,7 +67,7 @@ def test_a_release_comes_changes_and_goes_without_a_trace(release_cluster: Clust
     assert "No Pod may run yet" in told
     installed = of_the_release(release_cluster)
     assert {("Deployment", name), ("DaemonSet", f"{name}-node-agent")} <= installed
-    with pytest.raises(AssertionError, match="has placer in the namespace slurm-system"):
+    with pytest.raises(AssertionError, match="has slurm-system/placer"):
         run(release_cluster, "install", "another", str(CHART), values=values)
     before = generation(release_cluster, name)
     rules = [{"name": "all", "namespaces": ["*"], "default": {"user": 2001}}]
@@ -84,6 +84,27 @@ def test_a_release_comes_changes_and_goes_without_a_trace(release_cluster: Clust
     run(release_cluster, "uninstall", "placer", "--wait")
     # Its Pods end a moment after the Deployment.
     eventually_not(lambda: of_the_release(release_cluster), "what is left of the release")
+
+
+def test_install_refuses_a_second_release_that_kubectl_applied(release_cluster: Cluster) -> None:
+    values = with_needed({})
+
+    def first(name: str, *options: str, namespace: str) -> subprocess.CompletedProcess[str]:
+        rendered = ("template", name, str(CHART), *options)
+        return asked(release_cluster, *rendered, values=values, namespace=namespace)
+
+    applied = first("first", "--show-only", "templates/pod-policies.yaml", namespace="team-a").stdout
+    release_cluster.kubectl("apply", "-f", "-", stdin=applied)
+    try:
+        with pytest.raises(AssertionError, match=r"has team-a/first \(ValidatingAdmissionPolicy first-"):
+            run(release_cluster, "install", "placer", str(CHART), values=values)
+        same = first("first", "--dry-run=server", namespace="team-a")
+        assert same.returncode == 0, same.stderr
+        elsewhere = first("first", "--dry-run=server", namespace="team-b")
+        assert "has team-a/first" in elsewhere.stderr
+        assert first("placer", namespace="team-b").returncode == 0  # as tools of GitOps render it
+    finally:
+        release_cluster.kubectl("delete", "-f", "-", stdin=applied)
 
 
 def generation(cluster: Cluster, name: str) -> int:

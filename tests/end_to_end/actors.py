@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, TypeVar
 
@@ -109,10 +110,12 @@ class Actors:
         manifest["metadata"]["name"] = self.full(manifest["metadata"]["name"])
         return self.kubectl("apply", "-f", "-", *options, stdin=yaml.safe_dump(manifest))
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> CompletedProcess[str]:
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, cwd: Path | None = None
+    ) -> CompletedProcess[str]:
         """Runs kubectl, which may fail."""
         kubectl = [str(self.cluster.directory / "bin" / "kubectl"), *arguments]
-        return subprocess.run(kubectl, input=stdin, text=True, capture_output=True, check=False)
+        return subprocess.run(kubectl, input=stdin, text=True, capture_output=True, check=False, cwd=cwd)
 
     def delete(self, name: str) -> None:
         self.api.delete(f"/pods/{self.full(name)}").raise_for_status()

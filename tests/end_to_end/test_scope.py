@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +13,21 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.local.chart import RELEASE, Rendered
 from deploy.local.cluster import Cluster
+from deploy.local.helm_binary import helm
+from deploy.local.layout import CHECKOUT
+from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
+from tests.chart.matrix import EXISTING, merged, with_needed
 from tests.end_to_end.actors import Actors, Manifest, eventually, pod
 from wellknown.names import CAPACITY_FREED
 
 pytestmark = pytest.mark.real
 
 DOMAIN = "slurm-extender.io/"
+EXTENDERS = "slurm-extender"
+"""The namespace of a release."""
 OPEN = "preset: open\nrules: []\n"
 
 
@@ -203,6 +212,68 @@ def test_the_cluster_lives_while_the_extender_is_down(inside: Actors, outside: A
     finally:
         inside.cluster.start("extender")
     assert not placed_by_slurm(outside, "p")
+
+
+@contextmanager
+def _namespace(actors: Actors, name: str) -> Iterator[None]:
+    actors.cluster.kubectl("create", "namespace", name)
+    try:
+        yield
+    finally:
+        actors.cluster.kubectl("delete", "namespace", name, "--timeout=60s")
+
+
+def _replicas(actors: Actors, deployment: str) -> list[Manifest]:
+    """The Pods of a Deployment of the extender's namespace."""
+    listed = actors.kubectl("get", "pods", "-n", EXTENDERS, "-o", "json")
+    pods: list[Manifest] = json.loads(listed.stdout)["items"]
+    return [each for each in pods if each["metadata"]["generateName"].startswith(f"{deployment}-")]
+
+
+def _runs(actors: Actors, deployment: str) -> list[str]:
+    pods = _replicas(actors, deployment)
+    return [each["spec"]["nodeName"] for each in pods if each["status"]["phase"] == "Running"]
+
+
+def test_replicas_come_back_while_kube_scheduler_binds_no_pod(scoped: Cluster, tmp_path: Path) -> None:
+    """By `extender.nodeNames`; without it, by the command of docs/scope.md. kube-scheduler asks the
+    extender about all Pods here, and no extender runs."""
+    waiting = Rendered.of(helm(silent), with_needed(EXISTING)).find("Deployment", RELEASE)
+    values = merged(EXISTING, {"extender": {"nodeNames": ["node-1"]}})
+    named = Rendered.of(helm(silent), with_needed(values)).find("Deployment", f"{RELEASE}-0")
+    for each in (waiting, named):
+        each["metadata"]["namespace"] = EXTENDERS
+    waiting["metadata"]["name"] = "waiting"
+    named["metadata"]["name"] = "named"
+    scoped.stop("extender")
+    try:
+        with living_in("default", scoped) as actors, _namespace(actors, EXTENDERS):
+            for each in (waiting, named):
+                scoped.kubectl("create", "-f", "-", stdin=yaml.safe_dump(each))
+            eventually(lambda: _runs(actors, "named") == ["node-1"], "the named replica runs")
+
+            def why() -> str:
+                return str([each["status"].get("conditions") for each in _replicas(actors, "waiting")])
+
+            eventually(lambda: "/scheduler/filter" in why(), "kube-scheduler has asked the extender")
+            assert _runs(actors, "waiting") == []
+            first = _replicas(actors, "waiting")[0]["metadata"]["name"]
+            file, *shown = way_back(first, "node-1")
+            (tmp_path / "binding.json").write_text(file)
+            for command in shown:
+                told = actors.kubectl(*shlex.split(command)[1:], cwd=tmp_path)
+                assert told.returncode == 0, told.stderr
+            eventually(lambda: _runs(actors, "waiting") == ["node-1"], "the bound replica runs")
+    finally:
+        scoped.start("extender")
+
+
+def way_back(name: str, node: str) -> list[str]:
+    """The file and the commands of docs/scope.md, for a Pod and a Node."""
+    page = (CHECKOUT / "docs/scope.md").read_text().partition("<!-- file: binding.json -->")[2]
+    file, *commands = [line[4:] for line in page.splitlines() if line.startswith("    ")]
+    lines = (file, *(each.removeprefix("$ ") for each in commands))
+    return [each.replace("POD", name).replace("NODE", node) for each in lines]
 
 
 def test_a_pod_whose_namespace_leaves_the_scope_runs_on_or_is_told(inside: Actors) -> None:
