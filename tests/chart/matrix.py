@@ -81,7 +81,9 @@ MATRIX: dict[str, Values] = {
         }
     },
     "an existing kube-scheduler": EXISTING,
-    "replicas on Nodes by name": merged(EXISTING, {"extender": {"nodeNames": ["cp-1", "cp-2"]}}),
+    "an existing kube-scheduler and Nodes by name": merged(
+        EXISTING, {"extender": {"nodeNames": ["cp-1", "cp-2"]}}
+    ),
     "an existing kube-scheduler by IPv6": merged(
         EXISTING, {"scheduler": {"existing": {"url": "https://[fd00::20]:8888/scheduler"}}}
     ),

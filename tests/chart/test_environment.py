@@ -47,7 +47,8 @@ def told(monkeypatch: pytest.MonkeyPatch, workload: Manifest, container: str) ->
 def test_the_extender_takes_its_settings(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = MATRIX[case].get("fullnameOverride", RELEASE)
     chart = rendered(MATRIX[case])
-    told(monkeypatch, chart.find("Deployment", name), "extender")
+    deployment = f"{name}-0" if "Nodes by name" in case else name
+    told(monkeypatch, chart.find("Deployment", deployment), "extender")
     settings = ExtenderSettings()
     at = "fd00::20" if "IPv6" in case else "10.96.0.20"
     called = (at,) if "existing" in case else ()

@@ -89,20 +89,21 @@ def test_a_release_comes_changes_and_goes_without_a_trace(release_cluster: Clust
 def test_install_refuses_a_second_release_that_kubectl_applied(release_cluster: Cluster) -> None:
     values = with_needed({})
 
-    def first(name: str, *options: str, namespace: str) -> subprocess.CompletedProcess[str]:
-        rendered = ("template", name, str(CHART), *options)
-        return asked(release_cluster, *rendered, values=values, namespace=namespace)
+    def call(*command: str, namespace: str) -> subprocess.CompletedProcess[str]:
+        return asked(release_cluster, *command, values=values, namespace=namespace)
 
-    applied = first("first", "--show-only", "templates/pod-policies.yaml", namespace="team-a").stdout
+    policies = ("--show-only", "templates/pod-policies.yaml")
+    applied = call("template", "first", str(CHART), *policies, namespace="team-a").stdout
+    adopted = ("install", "first", str(CHART), "--take-ownership", "--dry-run=server")
     release_cluster.kubectl("apply", "-f", "-", stdin=applied)
     try:
         with pytest.raises(AssertionError, match=r"has team-a/first \(ValidatingAdmissionPolicy first-"):
             run(release_cluster, "install", "placer", str(CHART), values=values)
-        same = first("first", "--dry-run=server", namespace="team-a")
+        same = call(*adopted, namespace="team-a")
         assert same.returncode == 0, same.stderr
-        elsewhere = first("first", "--dry-run=server", namespace="team-b")
-        assert "has team-a/first" in elsewhere.stderr
-        assert first("placer", namespace="team-b").returncode == 0  # as tools of GitOps render it
+        assert "has team-a/first" in call(*adopted, namespace="team-b").stderr
+        by_gitops = call("template", "placer", str(CHART), namespace="team-b")
+        assert by_gitops.returncode == 0, by_gitops.stderr
     finally:
         release_cluster.kubectl("delete", "-f", "-", stdin=applied)
 

@@ -28,7 +28,14 @@ async def test_the_roles_allow_exactly_what_the_clients_may_ask() -> None:
     """In the cluster kube-scheduler has the extender's account: both are in one Pod."""
     spec = ClusterSpec(self_signed=True, pools="pools: []", guest=True, nodes=0)
     outside = Rendered.of(helm(silent), values_of(spec, 1, "ca"))
-    inside = Rendered.of(helm(silent), with_needed(merged(POOLS, UNINSTALL)))
+    everything = merged(POOLS, UNINSTALL)
+
+    def rendered(*namespaces: str) -> Rendered:
+        kind = "namespace" if namespaces else "cluster"
+        scope = {"scheduler": {"scope": {"type": kind, "namespaces": list(namespaces)}}}
+        return Rendered.of(helm(silent), with_needed(merged(everything, scope)))
+
+    inside = rendered()
     extenders = await asked_by(asked.EXTENDERS, asked.EXTENDER_KINDS, asked.EXTENDER_LISTS)
     agents = await asked_by(asked.AGENTS, asked.AGENT_KINDS)
     programs = [
@@ -38,6 +45,8 @@ async def test_the_roles_allow_exactly_what_the_clients_may_ask() -> None:
         (inside, AGENT_NAME, agents),
         (inside, f"{RELEASE}-check", asked.CHECKS),
         (inside, f"{RELEASE}-uninstall", asked.UNINSTALLS),
+        (rendered("ns"), RELEASE, extenders | asked.KUBE_SCHEDULERS),
+        (rendered("default"), f"{RELEASE}-uninstall", asked.UNINSTALLS),
     ]
     lacking = [one for chart, who, asks in programs for one in missing(allowed_to(chart, who), asks)]
     idle = [one for chart, who, asks in programs for one in unused(allowed_to(chart, who), asks)]

@@ -256,10 +256,13 @@ def test_no_policy_that_guards_the_annotations(preflight: Preflight, cluster: Cl
     assert "whoever may change a Pod" in words(found, "policies")
 
 
-def test_nothing_is_missed_where_nothing_is_installed(preflight: Preflight, cluster: Cluster) -> None:
+def test_a_new_namespace_lacks_nothing_but_the_other_release_is_named(
+    preflight: Preflight, cluster: Cluster
+) -> None:
     with deleted(cluster, "mutatingwebhookconfiguration", "slurm-extender"):
         status, found = preflight(NAMESPACE="another")
-    assert (status, failing(found)) == (0, set())
+    assert (status, failing(found)) == (1, {"one-release"})
+    assert "kube-system/slurm-extender (slurm-extender-bookkeeping)" in words(found, "one-release")
     assert "nothing is installed yet" in words(found, "webhooks", "SKIPPED")
     assert found["install-rights"]["verdict"] == "PASS"
 
