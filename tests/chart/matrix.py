@@ -62,7 +62,7 @@ MATRIX: dict[str, Values] = {
     "another name": {"fullnameOverride": "placer"},
     "namespaces": {"scheduler": {"scope": {"type": "namespace", "namespaces": ["team-a", "team-b"]}}},
     "namespaces as SUNK has them": {
-        "scheduler": {"scope": {"type": "namespace", "namespaces": "team-a, team-b"}},
+        "scheduler": {"scope": {"type": "namespace", "namespaces": "team-a, team-b, team-a"}},
         "slurmKillWait": "60s",
     },
     "slurm-bridge's annotations": {

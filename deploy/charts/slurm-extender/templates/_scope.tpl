@@ -5,7 +5,7 @@
 {{- $names := kindIs "string" $given | ternary (splitList "," (toString $given)) $given -}}
 {{- $kept := list -}}
 {{- range $names }}{{ with trim . }}{{ $kept = append $kept . }}{{ end }}{{ end -}}
-{{- join "\n" (default (list .Release.Namespace) $kept) -}}
+{{- join "\n" (default (list .Release.Namespace) $kept | uniq) -}}
 {{- end -}}
 {{- end -}}
 
