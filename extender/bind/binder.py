@@ -6,6 +6,10 @@ other replicas, or where the Pod has changed since, the Pod is read first. The b
 only for a Pod that is bound. An unmanaged Pod has no job: it is bound where Slurm leaves it room. No
 Pod is bound beside containers that outlive a Pod and its job, as far as the leader knows of them
 (`lingering`).
+
+kube-scheduler has its answer before it gives the call up (`deadline`). No Binding is posted after that.
+A Binding that kube-apiserver has not answered by then goes on: its Node stays reserved, and the next
+call for the Pod returns the outcome.
 """
 
 import asyncio
@@ -17,6 +21,12 @@ from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
+from extender.kube_scheduler.deadline import (
+    kubernetes_in_time,
+    questions_in_time,
+    slurm_in_time,
+    work_in_time,
+)
 from extender.placement.ledger import Ledger
 from extender.record.config import PlacementConfig
 from extender.record.fit import misfit
@@ -25,7 +35,7 @@ from extender.record.ownership import claim_for, is_own, own_key, proven
 from extender.record.placeholder import Placeholder
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
-from kubernetes_client.errors import Conflict, KubernetesError, NotFound
+from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Unavailable
 from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError
 from slurm_client.model import Job
@@ -106,6 +116,7 @@ class Binder:
         self._look = look
         self._ledger = ledger
         self._running = RunningJobs(slurm)
+        self._under_way: dict[Target, asyncio.Task[None]] = {}
 
     def job_of(self, target: Target) -> int | None:
         """Returns a Pod's job, None where this replica does not lead."""
@@ -116,17 +127,30 @@ class Binder:
     async def bind(self, target: Target) -> None:
         """Binds, or raises NotBound. A Pod already bound to that Node is success."""
         try:
-            await self._bind(target)
+            await self._bind_in_time(target)
         except NotFound as error:
             raise NotBound("the Pod does not exist any more") from error
         except (KubernetesError, SlurmError) as error:
             raise NotBound(failure_of(error).message) from error
         except DoesNotFit as error:
-            raise NotBound(str(error)) from error
+            raise NotBound(str(error)) from error.__cause__ or error
+
+    async def _bind_in_time(self, target: Target) -> None:
+        """Binds, or joins an earlier call for the same Pod and Node. Raises Unavailable while
+        kube-apiserver does not answer the Binding."""
+        work = self._under_way.get(target)
+        if work is None:
+            work = self._under_way[target] = asyncio.ensure_future(self._bind(target))
+            work.add_done_callback(lambda _: self._under_way.pop(target))
+        try:
+            await work_in_time(work)
+        except TimeoutError as error:
+            raise Unavailable(0, "no answer to the Binding in time for kube-scheduler") from error
 
     async def _bind(self, target: Target) -> None:
-        if not await self._bind_as_known(target):
-            await self._bind_as_read(target)
+        with questions_in_time():
+            if not await self._bind_as_known(target):
+                await self._bind_as_read(target)
 
     async def _bind_as_known(self, target: Target) -> bool:
         """Binds where the leader knows the Pod and all Pods on the Node; tells whether it did."""
@@ -149,7 +173,8 @@ class Binder:
         return True
 
     async def _bind_as_read(self, target: Target) -> None:
-        manifest = await self._kubernetes.read_pod(target.namespace, target.name)
+        pod_read = self._kubernetes.read_pod(target.namespace, target.name)
+        manifest = await kubernetes_in_time(pod_read)
         if manifest is None or manifest["metadata"]["uid"] != target.uid:
             raise NotBound("the Pod does not exist any more")
         pod = parse_pod(manifest, self._translation)
@@ -185,7 +210,7 @@ class Binder:
         same call as for the Pod's own job."""
         jobs = [None if each.job.over else each.job.id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
-        if len(known) < len(jobs) or not await self._running.hold_nodes(known):
+        if len(known) < len(jobs) or not await slurm_in_time(self._running.hold_nodes(known)):
             return False
         return not await self._are_in_doubt(bound)
 
@@ -196,7 +221,7 @@ class Binder:
         slot = member.slot
         if slot is None or slot.node != node or not record.job.immediate:
             return await self._granted(member.pod, node)
-        runs = await self._running.runs(slot.job_id)
+        runs = await slurm_in_time(self._running.runs(slot.job_id))
         if await self._are_in_doubt((record,)):
             return await self._granted(member.pod, node)
         if not runs:
@@ -209,7 +234,7 @@ class Binder:
         chosen = [each for each in records if each.job.id not in self._ids]
         if not chosen:
             return False
-        await self._look()
+        await slurm_in_time(self._look())
         ledger = self._ledger()
         now = [None if ledger is None else ledger.record_of(each.uid) for each in chosen]
         return any(
@@ -220,12 +245,14 @@ class Binder:
     async def _granted(self, pod: Pod, node: str) -> Allocation:
         if pod.job_id is None:
             raise NotBound("the Pod has no Slurm job")
-        job = await self._slurm.job(pod.job_id)
+        job = await slurm_in_time(self._slurm.job(pod.job_id))
         return verified(pod, job, node, self._view(), await self._rules(pod.job_id))
 
     async def _rules(self, job_id: int) -> PlacementConfig:
         """Returns what tells whose a job is."""
         ledger, secret = self._ledger(), b""
-        if job_id not in self._ids:
-            secret = await self._secret() if ledger is None else ledger.rules.secret
+        if job_id not in self._ids and ledger is not None:
+            secret = ledger.rules.secret
+        elif job_id not in self._ids:
+            secret = await kubernetes_in_time(self._secret())
         return PlacementConfig(cluster=self._view().cluster, ids=self._ids, secret=secret)

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
 from extender.cluster.pods_on_node import gone_in, pods_on
+from extender.kube_scheduler.deadline import kubernetes_in_time, slurm_in_time
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity import (
     Amounts,
@@ -28,6 +29,7 @@ from extender.unmanaged.capacity import (
 )
 from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN, FreeCapacity
 from kubernetes_client.protocol import Kubernetes, Manifest
+from slurm_client.errors import OUTAGE, SlurmError
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
@@ -75,15 +77,21 @@ class NodeReservation:
         if not self._capacity.concerns(manifest) or not self._capacity.is_slurms(node):
             yield
             return
-        async with self._held[node]:
+        async with self._alone(node):
             self._adopted_pods.add(node)  # from now on a managed Pod waits for the answer
-            if not await self._fits(manifest, node):
+            try:
+                fits = await self._fits(manifest, node)
+            except SlurmError as error:
+                if error.common_trouble != OUTAGE:
+                    raise
+                raise DoesNotFit(self._capacity.unknown(manifest)) from error
+            if not fits:
                 raise DoesNotFit(FULL)
             yield
 
     @asynccontextmanager
     async def _granted(self, manifest: Manifest, node: str, job_id: int) -> AsyncIterator[None]:
-        async with self._held[node]:
+        async with self._alone(node):
             taken = await self._taken(manifest, node)
             if taken == TAKEN:
                 self._capacity.allocation_taken(manifest["metadata"]["uid"], job_id)
@@ -91,11 +99,22 @@ class NodeReservation:
                 raise DoesNotFit(taken)
             yield
 
+    @asynccontextmanager
+    async def _alone(self, node: str) -> AsyncIterator[None]:
+        """Holds the Node. A holder for longer than the deadline waits for kube-apiserver's answer to a
+        Binding, so Unavailable is raised."""
+        lock = self._held[node]
+        await kubernetes_in_time(lock.acquire())
+        try:
+            yield
+        finally:
+            lock.release()
+
     async def _fits(self, manifest: Manifest, node: str) -> bool:
         """Tells whether a Pod fits on a Node that Slurm has. It reads the Pods first, then Slurm's
         node, then the placeholders: a job that begins or ends in between counts twice, and never not at
         all. Bound Pods are read each time, so that the last Binding here is among them."""
-        bound = await pods_on(self._kubernetes, node)
+        bound = await kubernetes_in_time(pods_on(self._kubernetes, node))
         slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # one reply without it proves nothing
             if self._capacity.was_read(node) or not self._capacity.known:
@@ -107,7 +126,8 @@ class NodeReservation:
     async def _taken(self, manifest: Manifest, node: str) -> str | None:
         """Returns why a managed Pod cannot have what Slurm gave it, None where it can. Exempt Pods are
         not counted: they run beside all jobs."""
-        bound = [pod for pod in await pods_on(self._kubernetes, node) if not exempt(pod)]
+        on_node = await kubernetes_in_time(pods_on(self._kubernetes, node))
+        bound = [pod for pod in on_node if not exempt(pod)]
         if not await self._uncounted(bound):
             self._adopted_pods.discard(node)  # until another comes: Slurm counts these
             return None
@@ -149,4 +169,6 @@ class NodeReservation:
         """Returns the states of the jobs that Pods name."""
         jobs = [placeholder_of(pod, self._translation) for pod in pods]
         known = [job for job in jobs if job is not None]
-        return await self._slurm.states(known) if known else {}
+        if not known:
+            return {}
+        return await self._capacity.answered(slurm_in_time(self._slurm.states(known)))

@@ -9,19 +9,33 @@ apis/config/v1/default_plugins.go (mergePluginSet), framework/runtime (expandMul
 For PodGroups (1.37) it asks no `preemptVerb`, but each member's /filter before it evicts anybody.
 """
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
 PREEMPTION = "DefaultPreemption"
+HTTP_TIMEOUT_S: Final = 5.0
+"""Seconds after which kube-scheduler gives a call up: the default of `httpTimeout`, and the value in the
+chart. The verbs answer earlier (`deadline`)."""
 _PATH = "/scheduler"
 """The path of the extender's verbs, in `urlPrefix`."""
 _EVERYTHING = "*"
 _VERBS = {"filter_verb": "filter", "bind_verb": "bind", "preempt_verb": "preempt"}
 """The verbs that the extender has to be asked, by the fields that name them."""
+_DURATION: Final = re.compile(r"([0-9.]+)(ms|s|m|h)", re.ASCII)
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _seconds(given: object) -> object:
+    """Returns the seconds of a duration as Go writes them: "5s", "1m30s". 0 and null are the default."""
+    if not isinstance(given, str):
+        return given or HTTP_TIMEOUT_S
+    parts = _DURATION.findall(given)
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts) or HTTP_TIMEOUT_S
 
 
 def _absent(given: object) -> object:
@@ -89,6 +103,7 @@ class ExtenderEntry(_Part):
     bind_verb: str | None = None
     preempt_verb: str | None = None
     node_cache_capable: bool = False
+    http_timeout: Annotated[float, BeforeValidator(_seconds)] = HTTP_TIMEOUT_S
     ignorable: bool = False
     managed_resources: Sequence[_Resource] | None = None
 
@@ -149,12 +164,19 @@ def _problems(configuration: SchedulerConfiguration, scheduler_name: str) -> Ite
         yield f"percentageOfNodesToScore is {share or 'not set'}, not 100: {seen}"
     if entry is None:
         yield f"none of `extenders` is slurm-extender (its urlPrefix ends in {_PATH})"
-        return
+    else:
+        yield from _entry_problems(entry, profile)
+
+
+def _entry_problems(entry: ExtenderEntry, profile: Profile | None) -> Iterator[str]:
     missing = [f"{verb}Verb" for field, verb in _VERBS.items() if not getattr(entry, field)]
     if missing and not _may_lack(missing, profile):
         yield f"slurm-extender's entry has no {' and no '.join(missing)}"
     if not entry.node_cache_capable:
         yield "slurm-extender's entry lacks `nodeCacheCapable: true`"
+    if entry.http_timeout < HTTP_TIMEOUT_S:
+        told = f"slurm-extender's entry has httpTimeout {entry.http_timeout:g}s"
+        yield f"{told}, less than {HTTP_TIMEOUT_S:g}s: kube-scheduler gives calls up before the answer"
     if entry.ignorable:
         yield "slurm-extender's entry is `ignorable`: while it is down Pods pass without Slurm"
     if entry.managed_resources:

@@ -304,8 +304,9 @@ KUBERNETES_CHECKS: Final = (
     ),
     Check(
         "scheduler",
-        "kube-scheduler has the profile of SLURM_EXTENDER_SCHEDULER_NAME, looks at all Nodes, and asks"
-        " slurm-extender (an entry of `extenders` whose urlPrefix ends in /scheduler).",
+        "kube-scheduler has the profile of SLURM_EXTENDER_SCHEDULER_NAME, looks at all Nodes, asks"
+        " slurm-extender (an entry of `extenders` whose urlPrefix ends in /scheduler), and waits 5 s or"
+        " longer for answers (httpTimeout).",
         "Take the chart's KubeSchedulerConfiguration, or correct the lines that are named.",
         "Give kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
         scheduler,

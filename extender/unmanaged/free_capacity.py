@@ -8,17 +8,19 @@ event in Kubernetes.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from extender.cluster.pods_on_node import RUNNING
 from extender.cluster.slurm_nodes import Reading, SlurmNodes
 from extender.cluster.view import ClusterView
+from extender.kube_scheduler.deadline import slurm_in_time
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.adoption import AdoptedPod, adoptable
 from extender.unmanaged.capacity import (
@@ -35,7 +37,7 @@ from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from service.health import Health, common_trouble
 from service.periodic import periodically
-from slurm_client.errors import SlurmError
+from slurm_client.errors import OUTAGE, SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
@@ -48,14 +50,20 @@ UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not count have the room that it allocated"
 LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
 
+_SILENT = "Slurm has not answered since {} UTC; free capacity of its nodes is unknown; retried"
+_SAID = re.compile(r"Slurm has not answered since (\d\d:\d\d) UTC", re.ASCII)
+
 _INTERVAL_S = 1.0
 _IDLE_S = 60.0
 _ASKS_AGAIN_S = 360.0  # kube-scheduler looks at every Pod that waits at least every five minutes
 _FAILURES = 3
+_FAILURE_S = 1.0
+"""Seconds without an answer that count as one failure."""
 _PATIENCE_S = 2.0  # kube-scheduler schedules no Pod while /preempt waits
 _MOST_TAKEN = 1000
 
 log = structlog.get_logger()
+Answer = TypeVar("Answer")
 
 
 class FreeCapacity:
@@ -92,6 +100,9 @@ class FreeCapacity:
         self._asked.set()  # one reading at the start, so that the first Pod need not wait for it
         self._asked_at = -inf
         self._failures = _FAILURES  # in a row; nothing is known before the first success
+        self._answered_at = datetime.min.replace(tzinfo=UTC)
+        self._silent_since: datetime | None = None
+        """The time of the first question that Slurm has not answered. None after each answer."""
         self.stale = False
         """No Pod has asked for so long that Slurm's nodes are not read any more."""
         self._last = Reading((), -inf, 0.0)
@@ -125,7 +136,7 @@ class FreeCapacity:
             self._open_to_nominated(manifest, asked, closed)
         else:
             asked = Amounts()  # it is woken when more is known, whether it fits then or not
-            closed = dict.fromkeys(self._slurms(names), UNKNOWN)
+            closed = dict.fromkeys(self._slurms(names), self.unknown(manifest))
         self._note(manifest, asked, unschedulable=len(closed) == len(names))
         return closed
 
@@ -160,11 +171,39 @@ class FreeCapacity:
         own = self._view().nodes.get(name)
         if own is None and self._view().nodes:
             return None
-        node = await self._slurm.node(own.slurm_name if own is not None else name)
+        named = own.slurm_name if own is not None else name
+        node = await self.answered(slurm_in_time(self._slurm.node(named)))
         if node is not None:
             self._occupancy.node_seen(name, open_to_pods(node, self._translation))
             self._node_seen_at = asyncio.get_running_loop().time()
         return node
+
+    async def answered(self, question: Awaitable[Answer]) -> Answer:
+        """Returns Slurm's answer to a question, and notes since when Slurm does not answer. Raises
+        SlurmError."""
+        began, asked_at = asyncio.get_running_loop().time(), datetime.now(UTC)
+        try:
+            answer = await question
+        except SlurmError as error:
+            if common_trouble(error) == OUTAGE:
+                took = asyncio.get_running_loop().time() - began
+                self._failures += int(took / _FAILURE_S)
+                self._silent_since = self._silent_since or max(asked_at, self._answered_at)
+                self._asked.set()  # the readings find out when Slurm answers again
+            raise
+        self._answered_at, self._silent_since = datetime.now(UTC), None
+        return answer
+
+    def unknown(self, manifest: Manifest) -> str:
+        """Returns why the free capacity is not known, for the condition of a Pod. While Slurm does not
+        answer, the text stays the same: the time that the Pod's condition already names is repeated,
+        since another replica may have written that."""
+        if self._silent_since is None:
+            return UNKNOWN
+        conditions = (manifest.get("status") or {}).get("conditions") or ()
+        said = (_SAID.search(each.get("message") or "") for each in conditions)
+        since = next((found[1] for found in said if found), f"{self._silent_since:%H:%M}")
+        return _SILENT.format(since)
 
     def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:
         """Returns why a managed Pod cannot use its allocation, where /bind found that out."""
@@ -278,7 +317,7 @@ class FreeCapacity:
     async def read(self, interval: float = 0.0) -> Reading:
         """Takes in all of Slurm's nodes, as `SlurmNodes.read` gives them. Raises SlurmError."""
         try:
-            reading = await self._slurm_nodes.read(interval, self._node_seen_at)
+            reading = await self.answered(self._slurm_nodes.read(interval, self._node_seen_at))
         except SlurmError as error:
             self._failures += 1
             self._health.says("Slurm's nodes", error)

@@ -8,6 +8,7 @@ native jobs start before the unmanaged Pods that compete with them.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.real
 
 GPU = "nvidia.com/gpu"
 MEBIBYTE = 1 << 20
+SILENT = r"Slurm has not answered since (\d\d:\d\d) UTC; free capacity of its nodes is unknown; retried"
 
 
 def capacity(spec: ClusterSpec) -> Counter[str]:
@@ -217,14 +219,27 @@ def test_a_pod_of_ours_moves_on_where_unmanaged_pods_have_what_slurm_gave_it(qui
         actors.cluster.stop("extender")
 
 
-def test_while_slurm_does_not_answer_nothing_is_put_on_its_nodes(actors: Actors) -> None:
+def test_unmanaged_pod_says_since_when_slurm_is_silent(actors: Actors) -> None:
+    """slurmctld takes connections and answers nothing. kube-scheduler would give a call up after 5 s."""
     unmanaged(actors, "before")
     actors.bound("before")
-    actors.cluster.kill("slurmctld")
+    actors.cluster.pause("slurmctld")
     try:
+        began = time.time()
         unmanaged(actors, "u")
-        time.sleep(4)
+        eventually(lambda: reason(actors, "u"), "the Pod says why it waits")
+        told = set[str]()
+        until = time.monotonic() + 12
+        while time.monotonic() < until:
+            told.add(reason(actors, "u"))
+            time.sleep(0.2)
         assert actors.node_of("u") is None
+        times = {time.strftime("%H:%M", time.gmtime(when)) for when in (began, began + 4)}
+        named = {found for text in told for found in re.findall(SILENT, text)}
+        assert len(named) == 1 <= len(named & times), told
+        assert all(re.search(SILENT, text) for text in told), told
+        assert len(told) <= 2, "one text by /bind and one by /filter"
+        assert not any("Client.Timeout" in text for text in actors.events("u").values())
     finally:
-        actors.cluster.start("slurmctld")
+        actors.cluster.resume("slurmctld")
     actors.bound("u", within=60)

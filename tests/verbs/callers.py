@@ -61,35 +61,30 @@ class FakeSlurm:
         self.calls = [] if calls is None else calls
         self.error: SlurmError | None = None
         self.silent = False
-        """Its nodes are never told."""
+        """It takes questions, and answers none."""
 
     async def job(self, job_id: int) -> Job | None:
-        self.calls.append("read job")
-        if self.error is not None:
-            raise self.error
+        await self._asked("read job")
         return self.jobs.get(job_id)
 
     async def nodes(self) -> tuple[Node, ...]:
-        self.calls.append("read nodes")
+        await self._asked("read nodes")
+        return self.all_nodes
+
+    async def node(self, name: str) -> Node | None:
+        await self._asked(f"read node {name}")
+        return next((node for node in self.all_nodes if node.name == name), None)
+
+    async def _asked(self, call: str) -> None:
+        self.calls.append(call)
+        await asyncio.sleep(0)
         if self.silent:
             await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
-        await asyncio.sleep(0)
-        return self.all_nodes
-
-    async def node(self, name: str) -> Node | None:
-        self.calls.append(f"read node {name}")
-        if self.error is not None:
-            raise self.error
-        await asyncio.sleep(0)
-        return next((node for node in self.all_nodes if node.name == name), None)
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
-        self.calls.append("read states")
-        await asyncio.sleep(0)
-        if self.error is not None:
-            raise self.error
+        await self._asked("read states")
         return {job_id: self.jobs[job_id].state for job_id in ids if job_id in self.jobs}
 
 

@@ -66,8 +66,8 @@ class Cluster:
     def __init__(self, *pods: Manifest, jobs: tuple[Job, ...] = (JOB,), **settings: Any) -> None:
         self.kubernetes = BoundPods(*pods)
         self.slurm = FakeSlurm(*jobs, calls=self.kubernetes.calls)
-        self._listeners = Listeners(self.kubernetes, self.slurm, VIEW, **settings)
-        self.health = self._listeners.health
+        self.listeners = Listeners(self.kubernetes, self.slurm, VIEW, **settings)
+        self.health = self.listeners.health
 
     def knows(
         self,
@@ -85,11 +85,11 @@ class Cluster:
             members=(Member(seen, seen.allocation),),
             job=JobTracking(id=seen.job_id, immediate=immediate, node_check=check),
         )
-        self._listeners.leads({seen.uid: known}, holding=holding)
+        self.listeners.leads({seen.uid: known}, holding=holding)
 
     async def bind(self, **changed: str) -> str:
         """Returns the error, empty where kube-scheduler is told that the Pod is bound."""
-        answer = await self._listeners.ask("bind", CALL | changed)
+        answer = await self.listeners.ask("bind", CALL | changed)
         assert set(answer) == {"Error"}
         return str(answer["Error"])
 

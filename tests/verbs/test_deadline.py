@@ -1,0 +1,177 @@
+"""kube-scheduler has an answer before it gives a call up, and the answer names the silent system."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from extender.kube_scheduler import deadline
+from extender.unmanaged.free_capacity import UNKNOWN
+from slurm_client.errors import BadToken, OutcomeUnknown, Unreachable
+from tests.builders import Manifest
+from tests.verbs import test_unmanaged_pods as others
+from tests.verbs.callers import body
+from tests.verbs.test_bind import Cluster, granted
+from tests.verbs.test_unmanaged_pods import machine, unmanaged
+
+SILENT = re.compile(
+    r"Slurm has not answered since \d\d:\d\d UTC; free capacity of its nodes is unknown; retried"
+)
+NO_SLURM = "Slurm does not answer"
+NO_KUBERNETES = "kube-apiserver does not answer"
+VERBS = ("filter", "prioritize", "bind", "preempt")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines of a tenth of a second, so that a test without an answer fails soon."""
+    monkeypatch.setattr(deadline, "_QUESTIONS_S", 0.05)
+    monkeypatch.setattr(deadline, "_ANSWER_S", 0.1)
+
+
+async def guests(*pods: Manifest, **given: Any) -> others.Cluster:
+    """A cluster whose node n1 is known to be free for unmanaged Pods."""
+    return await others.Cluster(*pods, nodes=(machine("n1"),), **given).known()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("of_slurm", [True, False])
+@pytest.mark.parametrize("managed", [True, False])
+async def test_verb_answers_while_a_system_is_silent(
+    verb: str, *, of_slurm: bool, managed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.unmanaged.free_capacity._PATIENCE_S", 0.05)
+    asks = granted() if managed else unmanaged()
+    cluster = Cluster(asks)
+    cluster.slurm.silent = of_slurm
+    if not of_slurm:
+        cluster.kubernetes.hold()
+    sent = body(verb)
+    if verb == "bind":
+        metadata = asks["metadata"]
+        sent |= {"PodName": metadata["name"], "PodUID": metadata["uid"]}
+    else:
+        sent |= {"Pod": asks}
+    async with asyncio.timeout(5):
+        answer = await cluster.listeners.ask(verb, sent)
+    if verb == "bind":
+        assert answer["Error"]
+        assert cluster.kubernetes.bindings == []
+    cluster.kubernetes.release()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_bind_names_slurm_while_slurm_is_silent(*, known: bool) -> None:
+    cluster = Cluster(granted())
+    if known:
+        cluster.knows(granted(), immediate=True)
+    cluster.slurm.silent = True
+    assert await cluster.bind() == NO_SLURM
+    assert cluster.kubernetes.bindings == []
+
+
+@pytest.mark.parametrize("call", ["read_pod", "list pods"])
+async def test_bind_names_kube_apiserver_while_it_is_silent(call: str) -> None:
+    cluster = Cluster(granted())
+    cluster.kubernetes.hold(call)
+    assert await cluster.bind() == NO_KUBERNETES
+    cluster.kubernetes.release()
+    assert cluster.kubernetes.bindings == []
+    assert await cluster.bind() == ""
+
+
+async def test_bind_of_unmanaged_pod_says_since_when_slurm_is_silent() -> None:
+    cluster = await guests(unmanaged())
+    cluster.slurm.silent = True
+    told = [await cluster.bind(unmanaged(), "n1") for _ in range(2)]
+    assert SILENT.fullmatch(told[0])
+    assert told[1] == told[0]
+    cluster.slurm.silent = False
+    assert await cluster.bind(unmanaged(), "n1") == ""
+
+
+async def test_filter_says_the_same_as_bind_while_slurm_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.unmanaged.free_capacity._FAILURE_S", 0.01)
+    cluster = await guests(unmanaged())
+    cluster.slurm.silent = True
+    told = await cluster.bind(unmanaged(), "n1")
+    answer = await cluster.filter(unmanaged(), "n1")
+    assert answer["FailedAndUnresolvableNodes"] == {"n1": told}
+
+
+@pytest.mark.parametrize("error", [Unreachable("down", number=1800), OutcomeUnknown("silent")])
+async def test_text_is_the_same_for_every_kind_of_outage(error: Exception) -> None:
+    cluster = await guests(unmanaged())
+    cluster.slurm.silent = True
+    told = await cluster.bind(unmanaged(), "n1")
+    cluster.slurm.silent, cluster.slurm.error = False, error  # type: ignore[assignment]
+    assert await cluster.bind(unmanaged(), "n1") == told
+
+
+async def test_text_names_the_time_that_another_replica_has_told() -> None:
+    """Otherwise two replicas alternate, and kube-scheduler retries at once after each change."""
+    told = "0/1 nodes are available: 1 Slurm has not answered since 03:36 UTC; free capacity of its"
+    asks = unmanaged()
+    asks["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": told}]}
+    cluster = await guests(asks)
+    cluster.slurm.silent = True
+    assert "since 03:36 UTC;" in await cluster.bind(asks, "n1")
+
+
+async def test_silence_begins_after_the_last_answer() -> None:
+    cluster = await guests(unmanaged())
+    before = datetime.now(UTC)
+    cluster.slurm.silent = True
+    told = await cluster.bind(unmanaged(), "n1")
+    assert any(f"{when:%H:%M} UTC" in told for when in (before, datetime.now(UTC)))
+
+
+async def test_a_token_that_slurm_rejects_is_no_silence() -> None:
+    cluster = await guests(unmanaged())
+    cluster.slurm.error = BadToken("the token expired", number=6001)
+    assert "the token expired" in await cluster.bind(unmanaged(), "n1")
+    assert cluster.listeners.occupancy.unknown(unmanaged()) == UNKNOWN
+
+
+# A Binding that is under way at the deadline
+
+
+async def test_a_late_binding_is_reported_to_the_next_call() -> None:
+    cluster = Cluster(granted())
+    cluster.kubernetes.hold("bind_pod")
+    assert [await cluster.bind(), await cluster.bind()] == [NO_KUBERNETES, NO_KUBERNETES]
+    third = asyncio.ensure_future(cluster.bind())
+    await asyncio.sleep(0)
+    cluster.kubernetes.release()
+    assert await third == ""
+    assert len(cluster.kubernetes.bindings) == 1
+    assert cluster.kubernetes.calls.count("bind_pod") == 1
+    assert await cluster.bind() == ""
+
+
+async def test_a_late_binding_keeps_its_room_until_its_answer() -> None:
+    """Two Pods of 5 CPUs and a node of 8: only one may be bound."""
+    pods = [unmanaged(name, cpu="5") for name in ("first", "second")]
+    cluster = await guests(*pods)
+    cluster.kubernetes.hold("bind_pod")
+    assert await cluster.bind(pods[0], "n1") == NO_KUBERNETES
+    assert await cluster.bind(pods[1], "n1") == NO_KUBERNETES
+    cluster.kubernetes.release()
+    assert await cluster.bind(pods[0], "n1") == ""
+    assert "too little room" in await cluster.bind(pods[1], "n1")
+    assert [node for node, _ in cluster.kubernetes.bindings] == ["n1"]
+
+
+async def test_nothing_is_posted_after_the_answer() -> None:
+    cluster = Cluster(granted())
+    cluster.kubernetes.hold("read_pod")
+    assert await cluster.bind() == NO_KUBERNETES
+    cluster.kubernetes.release()
+    await asyncio.sleep(0.1)
+    assert "bind_pod" not in cluster.kubernetes.calls
