@@ -91,6 +91,9 @@ class Settings(BaseSettings):
     them; blank: its own namespace."""
     pod_selector: Annotated[str, AfterValidator(lambda text: Selector.parse(text).text)] = ""
     """Which of them: a label selector as for `kubectl get -l`; blank: all."""
+    cluster_name: str = Field(default="", pattern=r"^[\w.-]{0,63}$")
+    """The name of this Kubernetes cluster in the comments of its jobs (`scontrol show job`); blank: the
+    comments name none."""
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
     """The `schedulerName` of Pods: the profile in the KubeSchedulerConfiguration."""
     take_schedulers: Names = ()
@@ -362,6 +365,7 @@ class Settings(BaseSettings):
             priority_classes=self.priority_classes,
             shared_gpus=self.shared_gpus,
             adopts=self.unmanaged_pods == "adopt",
+            cluster_name=self.cluster_name,
             slurm_bridge=self.slurm_bridge_annotations,
         )
 

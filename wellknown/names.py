@@ -18,6 +18,8 @@ JOBS_FROM = DOMAIN + "jobs-from"
 """On the Lease: the id from which the next leader reads Slurm's jobs, and when slurmctld started."""
 ATTEMPT = DOMAIN + "attempt"
 JOB_ID = DOMAIN + "job-id"
+"""The annotation and the label with the id of a Pod's job. Decisions read the annotation. The label is
+for people, on adopted Pods too: `kubectl get pods -l slurm-extender.io/job-id=4711`."""
 JOB_PROOF = DOMAIN + "job-proof"
 """Beside the id of a job that Slurm chose: only the extender can write one that fits both (`proof`)."""
 NODE = DOMAIN + "node"

@@ -25,7 +25,7 @@ from extender.policy.rules import Policy
 from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 from service.http_server import Verb
-from wellknown.names import ATTEMPT, DOMAIN, GATE
+from wellknown.names import ATTEMPT, DOMAIN, GATE, JOB_ID
 
 _Patch = list[dict[str, Any]]
 
@@ -72,6 +72,7 @@ def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
         _add("/spec/schedulerName", translation.scheduler_name),
         _add("/spec/schedulingGates", gates),
         _add("/metadata/annotations", _without_ours(pod) | {ATTEMPT: "1"}),
+        *_without_label(pod),
         *grace,
     ]
 
@@ -79,9 +80,8 @@ def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
 def _unmarked(pod: Manifest) -> _Patch:
     """Returns the JSON Patch that removes the extender's marks from an unmanaged Pod."""
     kept = _without_ours(pod)
-    if kept == (pod["metadata"].get("annotations") or {}):
-        return []
-    return [_add("/metadata/annotations", kept)]
+    changed = kept != (pod["metadata"].get("annotations") or {})
+    return [*([_add("/metadata/annotations", kept)] if changed else ()), *_without_label(pod)]
 
 
 def _without_ours(pod: Manifest) -> dict[str, str]:
@@ -89,6 +89,14 @@ def _without_ours(pod: Manifest) -> dict[str, str]:
     may write."""
     annotations = pod["metadata"].get("annotations") or {}
     return {name: value for name, value in annotations.items() if not name.startswith(DOMAIN)}
+
+
+def _without_label(pod: Manifest) -> _Patch:
+    """Returns the JSON Patch that removes the label with the job of another Pod from a copy."""
+    labels = pod["metadata"].get("labels") or {}
+    if JOB_ID not in labels:
+        return []
+    return [_add("/metadata/labels", {key: each for key, each in labels.items() if key != JOB_ID})]
 
 
 def _add(path: str, value: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 from wellknown.conditions import condition, timestamp
 from wellknown.names import (
+    ADOPTED,
     ATTEMPT,
     CONDITION,
     FEASIBLE_NODES,
@@ -54,7 +55,7 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str, proof: str = 
         granted[FEASIBLE_NODES] = None
     if proof or pod.proof:
         granted[JOB_PROOF] = proof or None
-    patch: dict[str, Any] = {"metadata": metadata | {"annotations": granted}}
+    patch: dict[str, Any] = {"metadata": metadata | _notes(granted)}
     if pod.gated:
         patch["spec"] = {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}
     return patch
@@ -62,13 +63,13 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str, proof: str = 
 
 def annotated(uid: str, annotations: Mapping[str, str | None]) -> dict[str, Any]:
     """Returns the patch that annotates a Pod, whatever else has changed on it; None takes one off."""
-    return {"metadata": {"uid": uid, "annotations": annotations}}
+    return {"metadata": {"uid": uid, **_notes(annotations)}}
 
 
 def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
     """Returns the patch that numbers the next attempt and takes the allocation off the Pod."""
     annotations = {ATTEMPT: str(attempt), **dict.fromkeys(_OF_ONE_ATTEMPT)}
-    return {"metadata": _as_seen(pod) | {"annotations": annotations}}
+    return {"metadata": _as_seen(pod) | _notes(annotations)}
 
 
 def no_nomination(pod: Pod, cause: ConditionReason | None, now: datetime) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def waiting(pod: Pod, cause: ConditionReason, job_id: int | None, now: datetime)
     """Returns the status patch that says why a Pod waits, with the job's id where it has one."""
     metadata = _as_seen(pod)
     if job_id is not None:
-        metadata["annotations"] = {JOB_ID: str(job_id)}
+        metadata |= _notes({JOB_ID: str(job_id)})
     conditions = [_condition(CONDITION, cause, now, holds=False)]
     return {"metadata": metadata, "status": {"conditions": conditions}}
 
@@ -139,6 +140,12 @@ def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> di
 def age(pod: Pod, now: datetime) -> float | None:
     """Returns the age of a Pod in seconds; None where it is not known."""
     return (now - datetime.fromisoformat(pod.created)).total_seconds() if pod.created else None
+
+
+def _notes(annotations: Mapping[str, str | None]) -> dict[str, Any]:
+    """Returns the metadata that writes annotations. The id of the Pod's job is a label, too."""
+    named = [job for name, job in annotations.items() if name in (JOB_ID, ADOPTED)]
+    return {"annotations": annotations, **({"labels": {JOB_ID: named[0]}} if named else {})}
 
 
 def _as_seen(pod: Pod) -> dict[str, Any]:

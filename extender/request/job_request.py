@@ -15,6 +15,7 @@ from extender.request.annotations import (
 )
 from extender.request.limits import too_much_asked, too_much_kept
 from extender.request.node_constraints import ANYWHERE, NodeConstraints
+from extender.request.pod_end import own_comment, pod_in_words
 from extender.request.slurm_bridge import read_slurm_bridge
 from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
@@ -77,12 +78,13 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
     namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
     cpu = amounts.get("cpu", Decimal(0))
     by_class = translation.priority_classes.get(spec.get("priorityClassName") or "", {})
+    comment = own_comment(pod_in_words(namespace, name, translation.cluster_name))
     job = JobSpec(
         name=job_name(namespace, name),
         cpus=whole(cpu, translation.cpu_unit),
         memory_mb=mebibytes(amounts.get("memory", Decimal(0))),
         gres=gres,
-        **{**_deadline(spec), **by_class, **asked.fields},
+        **{"comment": comment, **_deadline(spec), **by_class, **asked.fields},
     )
     request = Request(
         job,

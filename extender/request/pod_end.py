@@ -1,7 +1,8 @@
-"""Words for how a Pod ended, for readers of its job in squeue, or in sacct once the job is over.
+"""The comment of a Pod's job, for readers of squeue, scontrol and, once the job is over, sacct.
 
-A placeholder that is ended from outside is CANCELLED in Slurm, for any end of its Pod. So the words are
-appended to the job's comment, after the words of the Pod's author (docs/endings.md).
+The comment is that of the Pod's author, to the letter, since plugins of a site may read it. Without one
+it names the Pod. A placeholder that is ended from outside is CANCELLED in Slurm, for any end of its Pod,
+so the comment then ends with the cause (docs/endings.md).
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,19 @@ from slurm_client.model import MOST_BYTES
 
 _LONGEST = 200
 SEPARATOR = "; "
+_HINT = f"{SEPARATOR}scancel evicts it"
 _REPLACED = "Replaced"
+
+
+def pod_in_words(namespace: str, name: str, cluster: str) -> str:
+    """Returns words that name a Pod. `cluster` is the name of its Kubernetes cluster, "" for none."""
+    of = f" of cluster {cluster}" if cluster else ""
+    return f"Kubernetes Pod {namespace}/{name}{of}"
+
+
+def own_comment(pod: str) -> str:
+    """Returns the comment of a job while its Pod lives. `pod` names the Pod."""
+    return pod + _HINT
 
 
 def end_in_words(manifest: Manifest) -> str:
@@ -65,18 +78,19 @@ def is_replaced(comment: str) -> bool:
 
 
 def after_words(words: str, comment: str | None) -> str:
-    """Returns what a job's comment is to be while it must say something: that, and as much of its
-    author's as Slurm takes besides."""
+    """Returns a job's comment with words before it, as much of the comment as Slurm takes besides."""
+    comment = (comment or "").removesuffix(_HINT)
     whole = f"{words}{SEPARATOR}{comment}" if comment else words
     return whole.encode()[:MOST_BYTES].decode(errors="ignore")
 
 
 def with_words(comment: str | None, words: str) -> str:
-    """Returns what a job's comment is to be: its author's, to the letter, and as much of the words as
-    Slurm takes besides; the words once."""
+    """Returns a job's comment, to the letter, and as much of the words as Slurm takes besides; the words
+    once. A comment that has words about the Pod's end does not say what scancel does."""
+    comment = (comment or "").removesuffix(_HINT)
     if comment and comment.endswith(words):
         return comment
     own = f"{comment}{SEPARATOR}" if comment else ""
     room = MOST_BYTES - len(own.encode())
     kept = words.encode()[: max(0, room)].decode(errors="ignore")
-    return own + kept if kept else comment or ""
+    return own + kept if kept else comment

@@ -40,6 +40,8 @@ class TranslationConfig:
     """The rule for a Pod whose GPUs a native job may use as well."""
     adopts: bool = False
     """Whether Pods that another scheduler bound to Slurm's nodes get jobs (`adoption`)."""
+    cluster_name: str = ""
+    """The name of the Kubernetes cluster in the comments of jobs; "" for none."""
     slurm_bridge: bool = False
     """Whether slurm-bridge's annotations are read, too."""
 

@@ -39,4 +39,5 @@ class Workload(NamedTuple):
 
 
 def _asked(request: Request) -> Request:
-    return replace(request, job=replace(request.job, name=""), problems=())
+    """Returns a request without the parts that name its Pod."""
+    return replace(request, job=replace(request.job, name="", comment=None), problems=())

@@ -29,7 +29,7 @@ from extender.record.events import (
 from extender.record.ownership import Claim, is_own
 from extender.request.annotations import LONGEST_MINUTES
 from extender.request.job_request import gres_of
-from extender.request.pod_end import with_words
+from extender.request.pod_end import pod_in_words, with_words
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity import adopted_as, exempt
 from kubernetes_client.protocol import Manifest
@@ -42,7 +42,7 @@ _OVER = ("Succeeded", "Failed")
 _ENDED_PAUSE_S = 10.0  # Slurm may have preempted it, and would again
 _REJECTED_PAUSE_S = (10.0, 600.0)
 _NOTE_PAUSE_S = 10.0
-_GONE = with_words(COMMENT, "Pod is gone")
+_GONE = "Pod is gone"
 
 
 class Stage(StrEnum):
@@ -72,6 +72,8 @@ class AdoptedPod:
     gres: tuple[tuple[str, int], ...] = ()
     noted: int | None = None
     """The job that the Pod's annotation names."""
+    comment: str = COMMENT
+    """The comment of its job."""
 
 
 def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod | None:
@@ -91,16 +93,18 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
     memory_mb, gres = mebibytes(amounts.get("memory", Decimal(0))), gres_of(amounts, translation)
     if not (cpus or memory_mb or gres):
         return None
+    namespace, name = metadata.get("namespace") or "default", metadata["name"]
     # Slurm has no job without a CPU, and takes no memory for all of it.
     return AdoptedPod(
         uid=metadata["uid"],
-        namespace=metadata.get("namespace") or "default",
-        name=metadata["name"],
+        namespace=namespace,
+        name=name,
         node=node,
         cpus=max(1, cpus),
         memory_mb=max(1, memory_mb),
         gres=gres,
         noted=adopted_as(manifest),
+        comment=with_words(pod_in_words(namespace, name, translation.cluster_name), COMMENT),
     )
 
 
@@ -275,7 +279,8 @@ class Adoptions:
             elif not record.owned:
                 yield ReadJob(record.adopted_pod.uid, job_id)
             elif now >= record.not_before:
-                yield CancelJob(record.adopted_pod.uid, job_id, record.called, _GONE)
+                words = with_words(record.adopted_pod.comment, _GONE)
+                yield CancelJob(record.adopted_pod.uid, job_id, record.called, words)
 
     def _apply_to_ending(self, job_id: int, effect: Effect, result: Any, now: float) -> None:
         record = self._ending[job_id]
@@ -365,7 +370,7 @@ def _asked(record: Adopted, view: ClusterView) -> JobSpec | None:
         memory_mb=adopted_pod.memory_mb,
         gres=adopted_pod.gres,
         partition=partition.name,
-        comment=COMMENT,
+        comment=adopted_pod.comment,
         priority=BEFORE_ALL,
         required_nodes=(node,),
         time_limit_minutes=min(partition.max_time_minutes or LONGEST_MINUTES, LONGEST_MINUTES),

@@ -12,7 +12,16 @@ from extender.record.condition_reason import ConditionReason, Due
 from extender.request.pod import Pod, parse_pod
 from tests.builders import TRANSLATION, Manifest, pod, pod_manifest
 from wellknown.allocation import Allocation
-from wellknown.names import ATTEMPT, CONDITION, GATE, GRANTED, JOB_ID, NODE
+from wellknown.names import (
+    ADOPTED,
+    ATTEMPT,
+    CAPACITY_FREED,
+    CONDITION,
+    GATE,
+    GRANTED,
+    JOB_ID,
+    NODE,
+)
 
 NOW = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
 CAUSE = ConditionReason("SlurmJobCancelled", "Slurm job 7 was cancelled in Slurm (CANCELLED)")
@@ -73,6 +82,25 @@ def test_another_attempt_takes_the_whole_allocation_off_the_pod() -> None:
     patch = pod_patches.next_attempt(POD, 2)
     manifest = merged(pod_manifest(annotations=annotations), patch)
     assert manifest["metadata"]["annotations"] == {ATTEMPT: "2", "x": "y"}
+
+
+def test_label_follows_the_id_of_the_job() -> None:
+    """In the same write: `kubectl get pods -l slurm-extender.io/job-id=40000000` finds the Pod."""
+    writes = [
+        (pod_patches.waiting(POD, CAUSE, 40_000_000, NOW), "40000000"),
+        (pod_patches.waiting(POD, CAUSE, None, NOW), "40000000"),
+        (pod_patches.next_attempt(POD, 2), None),
+        (pod_patches.grant(POD, ALLOCATION, "8"), "40000000"),
+        (pod_patches.annotated("u1", {JOB_ID: "40000001", ATTEMPT: "3"}), "40000001"),
+        (pod_patches.annotated("u1", {CAPACITY_FREED: "now"}), "40000001"),
+        (pod_patches.annotated("u1", {ADOPTED: "40000002"}), "40000002"),
+        (pod_patches.annotated("u1", {ADOPTED: None}), None),
+    ]
+    manifest = merged(pod_manifest(), {"metadata": {"labels": {"app": "chat"}}})
+    for patch, job in writes:
+        manifest = merged(manifest, patch)
+        labels = manifest["metadata"]["labels"]
+        assert labels == ({"app": "chat"} | ({JOB_ID: job} if job else {}))
 
 
 def test_a_job_that_waits_is_named_without_an_allocation() -> None:

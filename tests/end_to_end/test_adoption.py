@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from extender.unmanaged.adoption import COMMENT
 from tests.end_to_end.actors import Actors, QueuedJob, eventually
 from tests.end_to_end.test_audit import audit, metrics
 from tests.end_to_end.test_unmanaged_pods import sbatch
-from wellknown.names import ADOPTED
+from wellknown.names import ADOPTED, JOB_ID
 
 pytestmark = pytest.mark.real
 
-SETTING = {"SLURM_EXTENDER_UNMANAGED_PODS": "adopt"}
+SETTING = {"SLURM_EXTENDER_UNMANAGED_PODS": "adopt", "SLURM_EXTENDER_CLUSTER_NAME": "prod"}
 NATIVE = "native-node-2"
 
 
@@ -39,8 +40,11 @@ def runs(actors: Actors, name: str) -> QueuedJob:
 
 
 def noted(actors: Actors, name: str) -> str | None:
-    seen = actors.see(name)
-    return (seen["metadata"].get("annotations") or {}).get(ADOPTED) if seen else None
+    """The job that the Pod names, by its annotation and by its label."""
+    metadata = (actors.see(name) or {"metadata": {}})["metadata"]
+    job = (metadata.get("annotations") or {}).get(ADOPTED)
+    assert (metadata.get("labels") or {}).get(JOB_ID) == job
+    return str(job) if job else None
 
 
 def counted(actors: Actors, stage: str, count: int) -> None:
@@ -56,6 +60,8 @@ def test_slurm_counts_pods_that_others_bound_for_as_long_as_they_are_there(adopt
     job = runs(actors, "guest")
     shown = actors.scontrol("guest")
     assert (job.node, shown["NumCPUs"], shown["ReqNodeList"]) == ("node-2", "6", "node-2")
+    pod = f"Kubernetes Pod default/{actors.full('guest')} of cluster prod"
+    assert job.comment == f"{pod}; {COMMENT}"
     assert runs(actors, "spared").node == "node-3"
 
     here = {"kubernetes.io/hostname": "node-2"}

@@ -182,18 +182,26 @@ def test_the_job_has_what_the_pod_asks_for(
         job, shown = actors.job_of(name), actors.scontrol(name)
         assert job is not None
         assert job.node == node
-        assert job.comment == case.asked.get("comment", "(null)")
+        assert job.comment == told_by(actors, name, case.asked)
         for key, value in case.job.items():
             assert shown.get(key, "") in value.split(" or "), key
         if case.books:
             actors.in_the_books(job.id, case.books)
 
 
+def told_by(actors: Actors, name: str, asked: Annotations) -> str:
+    """The comment of a Pod's job: its author's, or else the name of the Pod."""
+    return asked.get("comment", f"Kubernetes Pod default/{actors.full(name)}; scancel evicts it")
+
+
 @real
-def test_a_comment_is_in_the_books_once_the_job_has_ended(actors: Actors) -> None:
+def test_pod_and_job_name_each_other(actors: Actors) -> None:
     place(actors, "p", {"comment": "for Ada's paper: ü"})
     job = actors.job_of("p")
     assert job is not None
+    labelled = {"labelSelector": f"slurm-extender.io/job-id={job.id}"}
+    found = actors.api.get("/pods", params=labelled).raise_for_status().json()["items"]
+    assert [pod["metadata"]["name"] for pod in found] == [actors.full("p")]
     actors.in_the_books(job.id, {"user": "root", "comment": ""})
     actors.delete("p")
     actors.in_the_books(job.id, {"comment": "for Ada's paper: ü; Pod deleted"})

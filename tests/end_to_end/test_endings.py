@@ -182,8 +182,15 @@ def hurry(actors: Actors, name: str) -> None:
     actors.cluster.kubectl("delete", "pod", actors.full(name), "--grace-period=1", "--wait=false")
 
 
-def slurm_says(actors: Actors, job_id: int, state: str, comment: str) -> None:
+def slurm_says(actors: Actors, job_id: int, state: str, words: str = "", author: str = "") -> None:
+    """Waits for the state of the job of the Pod `p`, and for its comment."""
+    comment = commented(f"default/{actors.full('p')}", words, author)
     actors.in_the_books(job_id, {"state": state, "comment": comment})
+
+
+def commented(pod: str, words: str, author: str = "") -> str:
+    """The comment of a Pod's job: its author's, or else the name of the Pod, and words about the end."""
+    return f"{author or f'Kubernetes Pod {pod}'}; {words or 'scancel evicts it'}"
 
 
 CANCELLED = "CANCELLED by 0"
@@ -197,7 +204,7 @@ def test_a_native_job_of_a_higher_qos_takes_a_pods_place(actors: Actors) -> None
     native(actors, job.node, "-p", "low", "-q", "urgent")
     words = f"Slurm job {job.id} was preempted by Slurm (PREEMPTED)"
     is_being_evicted(actors, "p", "SlurmJobPreempted", words)
-    slurm_says(actors, job.id, "PREEMPTED", "")
+    slurm_says(actors, job.id, "PREEMPTED")
 
 
 def test_a_pod_of_a_qos_with_a_grace_time_leaves_at_its_start(actors: Actors) -> None:
@@ -241,7 +248,7 @@ class PodEnds:
 
 
 POD_ENDS = (
-    PodEnds("deleted", "nightly run; Pod deleted", Actors.delete, comment="nightly run"),
+    PodEnds("deleted", "Pod deleted", Actors.delete, comment="nightly run"),
     PodEnds("succeeded", "Pod succeeded", own_annotations=SOON),
     PodEnds("failed", "Pod failed: c exited with 3", own_annotations=BADLY),
     PodEnds("evicted", "Pod evicted: EvictionByEvictionAPI: Eviction API: evicting", evict),
@@ -255,7 +262,7 @@ def test_a_pod_that_ends_ends_its_job_with_words(actors: Actors, how: PodEnds) -
     job = place(actors, "p", annotations=annotations, own_annotations=how.own_annotations)
     if how.end is not None:
         how.end(actors, "p")
-    slurm_says(actors, job.id, CANCELLED, how.words)
+    slurm_says(actors, job.id, CANCELLED, how.words, how.comment)
 
 
 def test_a_pod_that_is_deleted_while_it_waits_ends_its_job_with_words(actors: Actors) -> None:
@@ -313,7 +320,7 @@ def test_a_job_that_ends_evicts_its_pod_with_words(actors: Actors, how: JobEnds)
     job = place(actors, "p", annotations={"partition": "low"}, **WHOLE)
     how.end(actors, job)
     is_being_evicted(actors, "p", how.reason, f"Slurm job {job.id} {how.words}")
-    slurm_says(actors, job.id, how.books, "")
+    slurm_says(actors, job.id, how.books)
 
 
 def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) -> None:
@@ -321,7 +328,7 @@ def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) 
     eventually(lambda: actors.events("late").get("SlurmJobTimeout"), "an Event", 60)
     words = f"Slurm job {job.id} reached its time limit in Slurm (TIMEOUT)"
     is_being_evicted(actors, "late", "SlurmJobTimeout", words)
-    slurm_says(actors, job.id, "TIMEOUT", "")
+    slurm_says(actors, job.id, "TIMEOUT")
 
 
 def test_a_suspended_job_evicts_its_pod_and_is_ended_once_that_is_gone(actors: Actors) -> None:
@@ -382,7 +389,7 @@ def takes_the_place_of_a_native_job(
     before = native_is(actors, "RUNNING")
     place(actors, "p", **WHOLE, **given)
     assert actors.node_of("p") == before.node
-    slurm_says(actors, before.id, "PREEMPTED", "")
+    actors.in_the_books(before.id, {"state": "PREEMPTED", "comment": ""})
 
 
 @pytest.mark.usefixtures("by_tier")
@@ -403,7 +410,7 @@ def test_a_native_job_with_a_grace_time_has_ended_before_a_pod_takes_its_place(a
     eventually(ready.exists, "the step has set its trap")
     place(actors, "p", annotations={"partition": "high"}, **WHOLE)
     assert left.exists(), what_slurm_did(actors, before)
-    slurm_says(actors, before.id, "PREEMPTED", "")
+    actors.in_the_books(before.id, {"state": "PREEMPTED", "comment": ""})
 
 
 def what_slurm_did(actors: Actors, job: Job) -> str:
@@ -553,8 +560,9 @@ def test_a_pod_whose_node_is_gone_ends_its_job_with_words(elsewhere: Elsewhere) 
     """kube-controller-manager waits for a minute before it believes that."""
     elsewhere.actors.gone("orphan", 110)
     words = "Pod evicted: DeletionByPodGC: PodGC: node no longer exists"
+    comment = commented(f"elsewhere/{elsewhere.actors.full('orphan')}", words)
     # By then Slurm may have lost by whom it is cancelled, which sacct says with its state.
-    elsewhere.actors.in_the_books(elsewhere.orphan.id, {"comment": words})
+    elsewhere.actors.in_the_books(elsewhere.orphan.id, {"comment": comment})
 
 
 def test_a_pod_whose_job_slurm_has_lost_runs_on_and_gets_it_again(actors: Actors) -> None:

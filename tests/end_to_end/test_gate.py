@@ -224,7 +224,8 @@ def test_what_a_pod_deleted_by_force_has_is_nobody_elses_for_all_of_its_grace(ac
     native = Native(actors)
     eventually(lambda: "native" in actors.squeue(), "native job queued")
     forced = deletes_by_force(actors, "p")
-    held = f"Pod gone: its containers may run for another {GRACE + 5} s"
+    held = f"Pod gone: its containers may run for another {GRACE + 5} s; Kubernetes Pod"
+    held += f" default/{actors.full('p')}"
     eventually(lambda: getattr(actors.job_of("p"), "comment", "") == held, "it is said why")
     assert native.starts() - forced > GRACE + 4
     assert actors.job_of("p") is None

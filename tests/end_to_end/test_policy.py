@@ -406,10 +406,12 @@ def forging(actors: Actors, name: str) -> tuple[str, ...]:
 def test_nobody_else_writes_the_bookkeeping(actors: Actors) -> None:
     actors.create("p")
     actors.bound("p")
-    assert "annotations under slurm-extender.io/ are the extender's to write" in guarded(actors, "p")
+    told = "annotations and labels under slurm-extender.io/ are the extender's to write"
+    assert told in guarded(actors, "p")
     before = forged(actors, "p")
-    removed = actors.kubectl("annotate", "pod", actors.full("p"), "slurm-extender.io/job-id-")
-    assert "the extender's to write" in removed.stderr
+    for how, value in (("annotate", "-"), ("label", "-"), ("label", "=1")):
+        changed = (how, "pod", actors.full("p"), "--overwrite", f"slurm-extender.io/job-id{value}")
+        assert told in actors.kubectl(*changed).stderr
     annotate(actors, "p", "mine=yes")
     assert forged(actors, "p") == before
     assert (actors.see("p") or {})["metadata"]["annotations"]["mine"] == "yes"
@@ -510,7 +512,8 @@ def test_without_the_extender_a_copy_that_carries_its_notes_is_refused(actors: A
     actors.cluster.stop("extender")
     answer = copied(actors, "p", "copy")
     assert answer.returncode != 0
-    assert "annotations under slurm-extender.io/ are the extender's to write" in answer.stderr
+    told = "annotations and labels under slurm-extender.io/ are the extender's to write"
+    assert told in answer.stderr
 
 
 # What a Pod has

@@ -128,7 +128,22 @@ def test_requests_and_annotations_become_the_job() -> None:
         partition="gpu",
         time_limit_minutes=2,
         shared=Sharing.USER,
+        comment="Kubernetes Pod ml/p; scancel evicts it",
     )
+
+
+NAMED = "Kubernetes Pod default/chat of cluster prod; scancel evicts it"
+
+
+@pytest.mark.parametrize(
+    ("asked", "comment"), [({}, NAMED), ({PREFIX + "comment": "nightly"}, "nightly")]
+)
+def test_comment_of_job_names_the_pod_if_its_author_wrote_none(
+    asked: dict[str, str], comment: str
+) -> None:
+    manifest = pod_manifest("chat", annotations=asked)
+    job = read_request(manifest, TranslationConfig(cluster_name="prod")).job
+    assert job.comment == comment
 
 
 def test_an_extended_resource_that_is_not_mapped_is_kube_schedulers_alone() -> None:

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.request.pod_end import end_in_words, with_words
+from extender.request.pod_end import (
+    after_words,
+    end_in_words,
+    own_comment,
+    pod_in_words,
+    with_words,
+)
 from slurm_client.model import MOST_BYTES
 from tests.builders import Manifest, pod_manifest
 
@@ -73,6 +79,17 @@ def test_an_authors_comment_is_kept_and_added_to() -> None:
     assert with_words(None, "Pod deleted") == "Pod deleted"
     assert with_words("nightly", "Pod deleted") == "nightly; Pod deleted"
     assert with_words("nightly; Pod deleted", "Pod deleted") == "nightly; Pod deleted"
+
+
+CHAT = "Kubernetes Pod default/chat"
+
+
+def test_comment_says_what_scancel_does_only_while_the_pod_lives() -> None:
+    for cluster, named in (("", CHAT), ("prod", f"{CHAT} of cluster prod")):
+        lives = own_comment(pod_in_words("default", "chat", cluster))
+        assert lives == f"{named}; scancel evicts it"
+        assert with_words(lives, "Pod deleted") == f"{named}; Pod deleted"
+        assert after_words("Replaced: why", lives) == f"Replaced: why; {named}"
 
 
 @given(st.text(max_size=MOST_BYTES), st.text(min_size=1, max_size=300))

@@ -15,7 +15,7 @@ from extender.record.events import CancelJob, Effect, ReadJob, RecordAdoption, S
 from extender.request.scope import Scope
 from extender.request.translation import TranslationConfig
 from extender.telemetry import Telemetry
-from extender.unmanaged.adoption import Adopted, AdoptedPod, Adoptions, Stage, adoptable
+from extender.unmanaged.adoption import COMMENT, Adopted, AdoptedPod, Adoptions, Stage, adoptable
 from kubernetes_client.errors import NotFound
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import InvalidRequest, NeedsOperator
@@ -109,8 +109,11 @@ class World:
 
 
 def test_a_guest_is_what_slurm_would_count_of_a_pod_that_others_bound() -> None:
-    adopted_pod = adoptable(manifest_of_adopted(cpu="1500m", memory="1Gi", gpus=2), ADOPTS)
-    assert adopted_pod == AdoptedPod("uid-g", "default", "g", "n1", 2, 1024, (("gpu", 2),))
+    translation = replace(ADOPTS, cluster_name="prod")
+    adopted_pod = adoptable(manifest_of_adopted(cpu="1500m", memory="1Gi", gpus=2), translation)
+    comment = f"Kubernetes Pod default/g of cluster prod; {COMMENT}"
+    asks = AdoptedPod("uid-g", "default", "g", "n1", 2, 1024, (("gpu", 2),), comment=comment)
+    assert adopted_pod == asks
 
 
 def test_whoever_requests_anything_has_a_cpu_and_some_memory() -> None:

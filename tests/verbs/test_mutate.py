@@ -129,6 +129,13 @@ async def test_a_copy_of_a_pod_that_is_not_ours_has_nothing_of_what_was_noted_on
     assert await admitted(sent) == expected
 
 
+@pytest.mark.parametrize("asked", [{}, {PREFIX + "qos": "high"}])
+async def test_a_copy_has_no_label_with_the_job_of_the_first_pod(asked: dict[str, str]) -> None:
+    sent = call(asked)
+    sent["request"]["object"]["metadata"]["labels"] = {"app": "chat", JOB_ID: "4711"}
+    assert (await admitted(sent))["metadata"]["labels"] == {"app": "chat"}
+
+
 async def test_a_pod_that_chooses_its_node_itself_is_refused() -> None:
     """It would run without a job, whatever the policy says."""
     response = await respond(call({PREFIX + "timeout": "soon"}, nodeName="n1"))
