@@ -17,7 +17,6 @@ help:
 
 demo:  ## a whole cluster on this machine, live: Pods in squeue, jobs that evict Pods
 	@./bootstrap --cluster
-	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m deploy.local.demo
 
 # What computes on one core goes on beside what downloads and unpacks.

@@ -13,6 +13,7 @@ from rich.table import Table
 from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError, MissingPrerequisitesError
+from deploy.local.helm_binary import helm
 from deploy.local.kubernetes_components import AUDIT
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
@@ -169,7 +170,7 @@ def prepare(
     guest: Guest = False,
     monitoring: Annotated[bool, typer.Option(help="With Prometheus, which tests read it by.")] = False,
 ) -> None:
-    """Download and build what a first cluster needs, and start nothing."""
+    """Download and build what clusters and tests need, and start nothing."""
     stopwatch = Stopwatch(console.print)
     spec = ClusterSpec(
         release=release,
@@ -180,6 +181,8 @@ def prepare(
         guest=guest,
     )
     Cluster.prepare(spec, report=stopwatch)
+    if kubernetes:
+        helm(stopwatch)
     if monitoring:
         prometheus(stopwatch)
     stopwatch("everything is there")

@@ -1,5 +1,8 @@
 """What Helm makes of the chart for a cluster of this machine.
 
+The objects for a cluster of the default shape are recorded in rendered.json, so that the demo builds no
+Helm. `python -m deploy.local.chart` records them, and a test compares them with Helm's.
+
 Extender and node agents run outside of Pods here, as on hosts where pip has installed them: the chart
 has values for that. What is local alone (ports, files, what a test wants) is left to whoever uses this.
 """
@@ -14,7 +17,9 @@ from typing import Any, Final, Self
 import yaml
 
 from deploy.local.errors import ClusterError
+from deploy.local.helm_binary import helm, helm_place
 from deploy.local.layout import CHECKOUT
+from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 
 CHART: Final = CHECKOUT / "deploy/charts/slurm-extender"
@@ -26,6 +31,10 @@ AGENT_NAME: Final = f"{RELEASE}-node-agent"
 POOLS_NAMESPACE: Final = "slurm-nodes"
 AGENT_USER: Final = "node-agent"
 """The guest's agent: a user. It runs outside of Pods, where no kubelet renews an account's token."""
+RECORD: Final = Path(__file__).with_name("rendered.json")
+_RECORDED_PORT: Final = 65535
+_RECORDED_CA: Final = "QVVUSE9SSVRZ"
+"""The admission port and the CA bundle in the record: each cluster has its own."""
 _COMPONENT: Final = "app.kubernetes.io/component"
 _RENDERED: Final = {
     "TAINT_NODES": "taintNodes",
@@ -58,6 +67,13 @@ class Rendered:
     def read(cls, path: Path) -> Self:
         """Returns what `write` has left there."""
         return cls(json.loads(path.read_text()))
+
+    @classmethod
+    def recorded(cls, port: int, ca_bundle: str) -> Self:
+        """Returns the recorded objects with the admission port and the CA bundle of a cluster."""
+        address = f"127.0.0.1:{port}"
+        text = RECORD.read_text().replace(f"127.0.0.1:{_RECORDED_PORT}", address)
+        return cls(json.loads(text.replace(_RECORDED_CA, ca_bundle)))
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(self.manifests))
@@ -115,6 +131,19 @@ def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
     }
 
 
+def needs_helm(spec: ClusterSpec) -> bool:
+    """Tells whether Helm renders the chart for a cluster. Helm is not built for a cluster whose objects
+    are recorded."""
+    recorded, asked = (values_of(each, _RECORDED_PORT, _RECORDED_CA) for each in (ClusterSpec(), spec))
+    return spec.kubernetes and (asked != recorded or helm_place().exists())
+
+
+def render_record() -> str:
+    """Returns the content of the record, as Helm makes it now. Raises ClusterError."""
+    values = values_of(ClusterSpec(), _RECORDED_PORT, _RECORDED_CA)
+    return json.dumps(Rendered.of(helm(silent), values).manifests, indent=1) + "\n"
+
+
 def _is_wanted(spec: ClusterSpec, manifest: Manifest) -> bool:
     kind, labels = manifest["kind"], manifest["metadata"].get("labels") or {}
     if kind == "ConfigMap":
@@ -126,3 +155,7 @@ def _is_wanted(spec: ClusterSpec, manifest: Manifest) -> bool:
     if kind == "ValidatingWebhookConfiguration":
         return "validate" in spec.extender_verbs
     return "mutate" in spec.extender_verbs or kind in ("ClusterRole", "ClusterRoleBinding")
+
+
+if __name__ == "__main__":
+    RECORD.write_text(render_record())

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, Self
 
 from deploy.local.blueprint import port_names, prepare_directory, shared_ports, start_plan
+from deploy.local.chart import needs_helm
 from deploy.local.components import Component
 from deploy.local.errors import AlreadyRunningError, ClusterError, GuestGoneError
 from deploy.local.guest.connection import Connection
@@ -141,12 +142,13 @@ class Cluster:
     @classmethod
     def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
         """Slurm's tree ("." without a Slurm) and the Kubernetes binaries, made now if this machine
-        has not got them; the guest's disk, too, if there is to be a guest."""
-        check_prerequisites(spec)
+        has not got them; the guest's disk, too, if there is to be a guest. Helm is among the binaries if
+        the cluster needs it (`needs_helm`)."""
+        check_prerequisites(spec, helm=needs_helm(spec))
         # The guest's kubelet must not be newer than kube-apiserver.
         release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
         binaries = kubernetes_binaries(release, report) if spec.kubernetes else {}
-        if spec.kubernetes:
+        if needs_helm(spec):
             binaries["helm"] = str(helm(report))
         if spec.guest:
             cls._guest_image(spec, report)

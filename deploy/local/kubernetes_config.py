@@ -53,8 +53,11 @@ def write_kubernetes_files(
     folder = layout.kubernetes
     folder.mkdir()
     _write_certificates(folder)
-    values = values_of(spec, admission_port(spec, ports) if spec.extender else 1, ca_bundle(layout))
-    chart = Rendered.of(Path(binaries["helm"]), values)
+    port, ca = admission_port(spec, ports) if spec.extender else 1, ca_bundle(layout)
+    if "helm" in binaries:
+        chart = Rendered.of(Path(binaries["helm"]), values_of(spec, port, ca))
+    else:
+        chart = Rendered.recorded(port, ca)
     chart.write(layout.chart)
     if spec.client_certificates:
         _write_callers(folder, admission_port(spec, ports))

@@ -18,8 +18,9 @@ from deploy.local.slurm_tree import tree_place
 from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec, SpecError
 
 
-def check_prerequisites(spec: ClusterSpec) -> None:
-    """Raises MissingPrerequisitesError with everything that is missing, if anything is.
+def check_prerequisites(spec: ClusterSpec, *, helm: bool = False) -> None:
+    """Raises MissingPrerequisitesError with everything that is missing, if anything is. `helm`: the
+    cluster needs Helm.
 
     What only a first build needs (Go, apt) is not asked for once its result is cached.
     """
@@ -28,7 +29,7 @@ def check_prerequisites(spec: ClusterSpec) -> None:
         *_tool_problems(),
         *(_guest_problems() if spec.guest else ()),
         *(_apt_problems() if _needs_apt(spec) else ()),
-        *(_go_problems() if _needs_go(spec) else ()),
+        *(_go_problems() if _needs_go(spec) or (helm and not helm_place().exists()) else ()),
     ]
     if missing:
         raise MissingPrerequisitesError(missing)
@@ -46,7 +47,7 @@ def _needs_go(spec: ClusterSpec) -> bool:
     if spec.services and not services_place().exists():
         return True
     release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
-    return spec.kubernetes and (needs_build(release) or not helm_place().exists())
+    return spec.kubernetes and needs_build(release)
 
 
 def _guest_problems() -> Iterator[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local import kubernetes_binaries
+from deploy.local.go_program import progress
 from deploy.local.kubernetes_binaries import (
     BINARIES,
     CONTROL_PLANE,
@@ -101,3 +102,11 @@ def test_binaries_are_looked_for_in_kubebuilder_assets_before_path(
     assert find_binaries() == {"etcd": (path / "etcd", (3, 5))}
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
     assert find_binaries() == {"etcd": (assets / "etcd", (3, 6))}
+
+
+def test_progress_of_a_build_says_how_much_time_is_left() -> None:
+    """A quarter of the bytes took a minute, so three minutes are left, and the linker's time."""
+    sizes = {"small": 100, "large": 300}
+    assert progress([], sizes, 10.0) == "compiled 0 of at most 2 packages"
+    assert progress(["small\n"], sizes, 60.0) == "compiled 1 of at most 2 packages, about 3 min left"
+    assert progress(["small\n", "large\n"], sizes, 240.0).endswith("about 1 min left")

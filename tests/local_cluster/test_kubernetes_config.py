@@ -28,7 +28,7 @@ from deploy.local.progress import silent
 from deploy.local.scheduler_config import configured
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
 from tests.wellknown.test_names import NOTES
-from wellknown.names import DEFAULT_PREFIX, GATE
+from wellknown.names import DEFAULT_PREFIX, GATE, JOB_ID
 
 pytestmark = pytest.mark.real  # Helm is built, once
 
@@ -36,6 +36,11 @@ pytestmark = pytest.mark.real  # Helm is built, once
 @cache
 def chart(spec: ClusterSpec) -> Rendered:
     return Rendered.of(helm(silent), values_of(spec, 1, "ca"))
+
+
+def test_recorded_objects_are_those_that_helm_makes() -> None:
+    recorded = Rendered.recorded(1, "ca")
+    assert recorded == chart(ClusterSpec()), "run python -m deploy.local.chart"
 
 
 def configuration(spec: ClusterSpec, *, others: bool = False) -> str:
@@ -157,7 +162,9 @@ def test_what_the_extender_notes_is_dropped_from_copies_of_any_pod_and_guarded()
     guard = made["ValidatingAdmissionPolicy", "slurm-extender-bookkeeping"]["spec"]
     for condition in (copies["matchConditions"][0], guard["matchConditions"][1]):
         keys = re.findall(r"'(slurm-extender\.io/[\w-]+)'", condition["expression"])
-        assert sorted(keys) == sorted(NOTES)
+        assert set(keys) == NOTES
+        labels = re.findall(r"labels\[\?'([^']+)'\]", condition["expression"])
+        assert set(labels) == {JOB_ID}
 
 
 def is_agents(manifest: dict[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ from typer.testing import CliRunner
 
 from deploy.local import prerequisites
 from deploy.local.__main__ import app
+from deploy.local.chart import needs_helm
+from deploy.local.demo.story import NODES, cluster_of
 from deploy.local.errors import MissingPrerequisitesError
+from deploy.local.helm_binary import helm_place
 from deploy.local.prerequisites import check_prerequisites
 from deploy.local.spec import ClusterSpec
 
@@ -44,6 +48,14 @@ def test_slurm_alone_needs_no_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prerequisites, "_apt_problems", lambda: ())
     without(monkeypatch, "go")
     check_prerequisites(ClusterSpec(kubernetes=False, extender=False))
+
+
+@pytest.mark.usefixtures("_nothing_cached")
+def test_the_demo_needs_no_helm() -> None:
+    assert not needs_helm(cluster_of(NODES))
+    assert needs_helm(replace(cluster_of(NODES), self_signed=True))
+    helm_place().mkdir(parents=True)
+    assert needs_helm(cluster_of(NODES)), "it has been built, and renders the chart of this checkout"
 
 
 @pytest.mark.usefixtures("_nothing_cached")
