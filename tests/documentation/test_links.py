@@ -64,12 +64,18 @@ def test_readme_has_a_place_for_each_section_that_it_had() -> None:
     assert set(FORMER) <= anchors(CHECKOUT / "README.md")
 
 
-def test_every_page_is_in_readmes_list() -> None:
-    listed = {
-        link.partition("#")[0] for page in PAGES[:] for link in links(page) if page.name == "README.md"
-    }
-    pages = {page.relative_to(CHECKOUT) for page in PAGES if page.parent == CHECKOUT / "docs"}
-    assert [str(page) for page in sorted(pages) if str(page) not in listed] == []
+def test_every_page_is_in_the_index() -> None:
+    index = CHECKOUT / "docs" / "README.md"
+    listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    pages = {page for page in PAGES if page.parent == index.parent} - {index}
+    assert pages
+    assert sorted(pages - listed) == []
+
+
+def test_readme_leads_to_each_door_of_the_index() -> None:
+    doors = {link.partition("#")[2] for link in links(CHECKOUT / "docs" / "README.md") if link[0] == "#"}
+    assert len(doors) == 4
+    assert {f"docs/README.md#{door}" for door in doors} <= {*links(CHECKOUT / "README.md")}
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ WINDOW = DEFAULTS["SLURM_EXTENDER_WINDOW"]
 KUBERNETES = r"Kubernetes (1\.\d+) to (1\.\d+)"
 SENTENCES = [
     Sentence("README.md", KUBERNETES, (OLDEST, LATEST)),
+    Sentence("README.md", r"Kubernetes (1\.\d+) and (1\.\d+), a real kubelet", (OLDEST, LATEST)),
     Sentence("docs/install.md", KUBERNETES, (OLDEST, LATEST)),
     Sentence("docs/limits.md", KUBERNETES, (OLDEST, LATEST)),
     Sentence("docs/preflight.md", KUBERNETES, (OLDEST, LATEST)),
