@@ -118,6 +118,7 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         cpus_allocated=number(entry.get("cpus")),
         reason=_reason(entry),
         state_description=_text(entry, "state_description"),
+        system_comment=_text(entry, "system_comment"),
         submit_time=_time(entry, "submit_time"),
         start_time=_time(entry, "start_time"),
         end_time=_time(entry, "end_time"),

@@ -52,6 +52,11 @@ def rejected_values(failure: Failure, request: Request, at: Context) -> str:
     return "".join(f"; {words}" for words in (*told, _there_is(failure, request, at)) if words)
 
 
+def unknown_user(user: int) -> str:
+    """Returns the refusal of a user that slurmctld cannot resolve."""
+    return f"slurmctld does not know user {user} (is sssd running on its host?)"
+
+
 def _value(field: str, request: Request, prefix: str) -> str:
     value = getattr(request.job, field)
     if value in (None, ()):

@@ -28,7 +28,10 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -
     match record.state:
         case State.SEEN:
             why_not = _why_invalid(record)
-            return _in_line(record, at) if why_not is None else invalid(record, why_not, now)
+            if why_not is None:
+                return _in_line(record, at)
+            refused = record._replace(forbidden_because=None) if why_not.asks_again else record
+            return invalid(refused, why_not, now)
         case State.INVALID if record.forbidden_because and now >= record.forbidden_because.until:
             asked_again = record.move(State.SEEN, now)._replace(forbidden_because=None)
             return follow(asked_again, at, clear_at)

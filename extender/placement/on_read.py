@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from extender.cluster.view import ClusterView, excluding
+from extender.placement.asked import unknown_user
 from extender.placement.lingering import still_held
 from extender.placement.on_job import (
     LOST,
@@ -27,12 +28,16 @@ from extender.record.states import UNBOUND, State
 from extender.request.pod import Pod
 from extender.request.pod_end import is_replaced
 from slurm_client.model import Grant, Job
+from slurm_client.ownership import NOBODY
 from wellknown.names import Reason
 
 _BEGINS_S: Final = 10
 """A job that is cancelled when it has had its nodes for longer is cancelled by a person."""
 _NOT_STARTED: Final = 3
 """After so many jobs that did not start the next one is asked for much later."""
+_NO_CREDENTIAL: Final = "slurm_cred_create failure"
+"""What slurmctld (24.11) notes in the SystemComment of a batch job that it holds: slurmctld cannot resolve
+the job's user, and does not release the job when that has passed."""
 
 # It was read; None: Slurm does not know that id
 
@@ -57,6 +62,8 @@ def waiting_read(record: Placeholder, job: Job | None, at: Context) -> Placehold
     if not job.state.pending:
         moved = waiting_polled(record, job.state, at)
         return _look_again(record, at) if moved is record else moved
+    if job.held and _NO_CREDENTIAL in job.system_comment:
+        return _refused(record, job, unknown_user(job.user_id), at)
     if job.reason in ("", "None"):  # the scheduler has not looked at it (again) yet
         return record.with_retry(not_before=at.now + at.rules.settle)
     return _held_up(record, why_it_waits(job, record.request, at), at)
@@ -176,13 +183,23 @@ def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:
 
 
 def _disowned(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """A job that nobody asked for is ended, and asking again would only make another."""
+    """Has a job of another user ended. Each further request may make another such job."""
     user, group = record.job.owner
-    words = (
-        f"Slurm gave job {job.id} to user {job.user_id} and group {job.group_id}, and not to user"
-        f" {user} and group {group} as it was asked to: it is cancelled"
-    )
-    why = WhyInvalid(words)
+    if job.user_id == NOBODY and user is not None:
+        return _refused(record, job, unknown_user(user), at)
+    asked = _owner_in_words(user, group)
+    words = f"Slurm gave job {job.id} to {_owner_in_words(job.user_id, job.group_id)} instead of {asked}"
+    return _refused(record, job, f"{words}: the job is cancelled", at)
+
+
+def _owner_in_words(user: int | None, group: int | None) -> str:
+    named = (("user", user), ("group", group))
+    return " and ".join(f"{what} {number}" for what, number in named if number is not None)
+
+
+def _refused(record: Placeholder, job: Job, words: str, at: Context) -> Placeholder:
+    """Gives a job back, and has Slurm asked again later: the cause may pass."""
+    why = WhyInvalid(words, asks_again=True)
     return _given_back(record._replace(forbidden_because=why), job, why.cause(Reason.WRONG_OWNER), at)
 
 

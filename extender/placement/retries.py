@@ -39,6 +39,8 @@ class _Refused:
     due: float = inf
     tries: int = 0
     """How many times in a row it was made again."""
+    after_its_start: bool = False
+    """Slurm takes the request, and refuses its job later: the request is possible once a job has nodes."""
     uids: dict[str, None] = field(default_factory=dict)
     """The Pods that are refused, in the order of their turns to try."""
 
@@ -75,21 +77,23 @@ class Retries:
         """Returns for each request a Pod that is refused."""
         return [next(iter(each.uids)) for each in self._requests.values() if each.uids]
 
-    def refuse(self, record: Placeholder, now: float) -> None:
-        """Slurm refuses what a Pod asks for."""
+    def refuse(self, record: Placeholder, now: float, *, after_its_start: bool = False) -> None:
+        """Slurm refuses what a Pod asks for, or the job that it took for that."""
         uid, request = record.uid, request_of(record)
         self.leave(uid)
         refused = self._requests.get(request)
         if refused is None:
             refused = self._requests[request] = _Refused(request, now)
             self._rest(refused, uid, now)
+        refused.after_its_start = after_its_start
         refused.uids[uid] = None
         self._of[uid] = refused
 
     def follow(self, record: Placeholder, before: Placeholder | None, at: Context) -> Placeholder:
         """Takes note of a Pod that Slurm refuses, and returns its record, which says until when."""
         if before is None or before.state is not State.INVALID:
-            self.refuse(record, at.now)
+            replaced = before is not None and before.state is State.REPLACING
+            self.refuse(record, at.now, after_its_start=replaced)
             if record.asks_from > -inf:  # it was changed before: somebody may do that all the time
                 record = record._replace(asks_from=at.now + at.rules.retry_touched)
         due = self.due(record.uid)
@@ -111,7 +115,7 @@ class Retries:
         if not self._requests or record.state not in _TAKEN:
             return ()
         refused = self._requests.get(request_of(record))
-        if refused is None:
+        if refused is None or (refused.after_its_start and record.state is State.QUEUED):
             return ()
         self._drop(refused)
         for uid in refused.uids:

@@ -49,6 +49,8 @@ class WhyInvalid(NamedTuple):
 
     words: str
     until: float = inf
+    asks_again: bool = False
+    """Slurm is asked for the same again, with growing pauses (`Retries`): the cause may have passed."""
 
     def cause(self, reason: str) -> ConditionReason:
         """Returns it as a cause, which tells when another job is asked for."""

@@ -24,9 +24,11 @@ Plugin = Callable[[JobSpec], int]
 """Says to a job that is asked for, or as it is to be changed: 0, or the number of the error that it
 is refused with; -1 is job_submit.lua's slurm.ERROR."""
 _DEFAULT_PRIORITY = 1
+_NO_CREDENTIAL = "slurm_cred_create failure, holding job."
 # Why an immediate allocation is refused, by the reason for which a job would wait.
 _REFUSED = {
     scheduler.HELD: rejections.DEPENDENCY,
+    scheduler.HELD_BY_SLURM: rejections.DEPENDENCY,
     scheduler.NODE_NOT_AVAILABLE: rejections.NODE_NOT_AVAIL,
     scheduler.PARTITION_CONFIG: rejections.PART_CONFIG_UNAVAILABLE,
     scheduler.PARTITION_DOWN: rejections.PARTITION_DOWN,
@@ -189,7 +191,7 @@ class Controller:
         for record in scheduler.by_tier(self.jobs.pending(), self.partitions):
             outcome = this_pass.consider(record)
             if not isinstance(outcome, str):
-                self._start(record, outcome, now)
+                self._launch(record, outcome, now)
             elif outcome != record.reason:
                 self.jobs.put(replace(record, reason=outcome), now)
 
@@ -324,6 +326,17 @@ class Controller:
     def _start(self, record: Record, slots: tuple[Slot, ...], now: float) -> None:
         self._take(slots)
         self.jobs.put(replace(record, state=RUNNING, reason="", slots=slots, started=now), now)
+
+    def _launch(self, record: Record, slots: tuple[Slot, ...], now: float) -> None:
+        """Starts a job that waited. A batch job needs a credential: slurmctld holds the job if the user
+        cannot be resolved (24.11), until somebody releases the job."""
+        if record.external or record.user_id not in self.unknown_users:
+            self._start(record, slots, now)
+            return
+        held = replace(
+            record, priority=0, reason=scheduler.HELD_BY_SLURM, restarts=1, system_comment=_NO_CREDENTIAL
+        )
+        self.jobs.put(held, now)
 
     def _take(self, slots: Sequence[Slot]) -> None:
         for slot in slots:

@@ -39,6 +39,10 @@ class Controls:
         """slurmctld's host knows no such user any more: who asks as this user is nobody."""
         self._controller.unknown_users.add(user_id)
 
+    def remember_user(self, user_id: int) -> None:
+        """slurmctld's host can resolve the user again. A job that was held meanwhile stays held."""
+        self._controller.unknown_users.discard(user_id)
+
     def admin_cancel(self, job_id: int) -> None:
         """scancel by an administrator."""
         self._controller.cancel(job_id, self._now())

@@ -32,6 +32,8 @@ class Record:
     started: float | None = None
     ended: float | None = None
     preempted: float | None = None
+    restarts: int = 0
+    system_comment: str = ""
 
     @property
     def held(self) -> bool:
@@ -71,6 +73,8 @@ class Record:
             memory_allocated_mb=tuple(slot.memory_mb for slot in held),
             cpus_allocated=sum(slot.cpus for slot in self.slots) or spec.cpus * spec.nodes,
             reason=self.reason,
+            system_comment=self.system_comment,
+            restart_count=self.restarts,
             submit_time=int(self.submitted),
             start_time=_seconds(self.started),
             end_time=_seconds(end),

@@ -18,6 +18,7 @@ PARTITION_CONFIG = "PartitionConfig"
 PARTITION_DOWN = "PartitionDown"
 TIME_LIMIT = "PartitionTimeLimit"
 HELD = "JobHeldUser"
+HELD_BY_SLURM = "JobHeldAdmin"
 
 
 class Pass:
@@ -103,7 +104,7 @@ def standing_reason(record: Record, partition: Partition, machines: Mapping[str,
     """Why it waits whatever is free; None when room is all that it may lack."""
     spec = record.spec
     if record.held:
-        return HELD
+        return HELD_BY_SLURM if record.system_comment else HELD
     if not partition.up:
         return PARTITION_DOWN
     limit, most = spec.time_limit_minutes, partition.max_time_minutes

@@ -58,6 +58,7 @@ from extender.request.workload import Workload
 from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
 from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
+from slurm_client.ownership import NOBODY
 from tests.builders import TRANSLATION
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey, is_own_name, job_name, pod_named
@@ -166,6 +167,11 @@ class World:
     any number."""
     gives_to: tuple[int, int] | None = None
     """The user and group that Slurm gives every queued job to, whatever it is asked."""
+    unknown_users: set[int] = field(default_factory=set)
+    """Users that slurmctld cannot resolve: a job that is asked for as such a user's is nobody's, and a
+    batch job is held when Slurm would start it (24.11)."""
+    refusals: dict[int | None, Failure] = field(default_factory=dict)
+    """Slurm's answer to each request for a job of these users."""
     overwrites_keys: bool = False
     """A job_submit plugin sets the AdminComment of every job that comes."""
     rewrites: dict[str, Any] = field(default_factory=dict)
@@ -598,9 +604,11 @@ class World:
     def schedule(self) -> None:
         """Slurm starts what fits: one job a node. A job over its owner's limit holds up no other job."""
         for job in sorted(self.jobs.values(), key=lambda j: j.submit_time or 0):
-            if not job.state.pending:
+            if not job.state.pending or job.held:
                 continue
-            if self._over_its_limit(job):
+            if not job.external and job.user_id in self.unknown_users:
+                self.jobs[job.id] = held_without_credential(job)
+            elif self._over_its_limit(job):
                 self.jobs[job.id] = replace(job, reason="QOSMaxJobsPerUserLimit")
             elif len(free := self.free_nodes(job)) >= (job.node_count or 1):
                 self._note_start(job)
@@ -837,6 +845,8 @@ class World:
     def _submit(self, effect: Submit) -> object:
         if effect.uid in self.denied:
             return Failure(Remedy.UNEXPLAINED, "Unspecified error")
+        if effect.job.user_id in self.refusals:
+            return self.refusals[effect.job.user_id]
         live = sum(not job.state.ended for job in self.jobs.values())
         if self.max_jobs is not None and live >= self.max_jobs:  # also for a duplicate
             return Failure(Remedy.LATER, "MaxJobCount limit reached")
@@ -856,6 +866,8 @@ class World:
         asked, mine = effect.job, self._owner(effect.job)[0]
         if effect.uid in self.denied:
             return Failure(Remedy.UNEXPLAINED, "Unspecified error")
+        if asked.user_id in self.refusals:
+            return self.refusals[asked.user_id]
         if self.max_jobs is not None and len(self.running()) >= self.max_jobs:
             return Failure(Remedy.LATER, "MaxJobCount limit reached")
         if any(
@@ -865,6 +877,8 @@ class World:
             return Failure(Remedy.ID_TAKEN, "Job dependency problem")
         twice = self.live_jobs(effect.uid)
         job = self._made(effect.uid, self.next_id, asked)
+        if asked.user_id in self.unknown_users:
+            job = replace(job, user_id=NOBODY, group_id=NOBODY)
         self.next_id += 1
         self.submitted[job.id] = effect.uid
         if twice:
@@ -1037,6 +1051,12 @@ class World:
 
     def unbound(self) -> Iterator[Pod]:
         return (pod for pod in self.pods.values() if pod.node is None)
+
+
+def held_without_credential(job: Job) -> Job:
+    """Returns a batch job that slurmctld holds: slurmctld cannot resolve the job's user."""
+    words = "slurm_cred_create failure, holding job."
+    return replace(job, held=True, reason="JobHeldAdmin", restart_count=1, system_comment=words)
 
 
 @cache

@@ -1,0 +1,159 @@
+"""Every cause for which Slurm refuses a Pod passes: then the Pod is placed within the longest backoff."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.record.config import PlacementConfig
+from extender.record.events import Allocate, Effect, Failure, Remedy, Submit
+from extender.record.states import State
+from tests.placement.ledger_world import World, of_user
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extender.record.condition_reason import ConditionReason
+
+ALICE, BOB = 2001, 2002
+RULES = PlacementConfig(secret=b"known to the replicas", retry=(20.0, 120.0), mend=60.0)
+NODES = tuple(f"n{number}" for number in range(1, 13))
+LONGEST = 1.25 * RULES.retry[1] + RULES.mend
+"""The longest pause, with its random part, and once the pause after another job than was asked for."""
+
+
+class Site(World):
+    """A world with room for every Pod, whose Slurm acts between the ledger's wakes."""
+
+    def live_on(self, seconds: float) -> list[Effect]:
+        """So much time passes. Returns the effects that were carried out."""
+        done, until = self._act(), self.now + seconds
+        while self.now < until:
+            wake = min(self.ledger.next_wake(), self.now + 30.0)
+            self.pass_time(min(max(wake, self.now + 0.001), until) - self.now)
+            done += self._act()
+        return done
+
+    def _act(self) -> list[Effect]:
+        done = self.settle()
+        self.schedule()
+        self.ask()
+        self.answer()
+        done += self.settle()
+        for uid in sorted(self.pods):
+            self.bind(uid)
+        return done + self.settle()
+
+    def state_of(self, uid: str) -> State:
+        record = self.ledger.record_of(uid)
+        assert record is not None
+        return record.state
+
+    def told(self, uid: str) -> ConditionReason:
+        record = self.ledger.record_of(uid)
+        assert record is not None
+        shown = record.members[0].shown
+        assert shown is not None
+        return shown
+
+
+def _set(name: str, value: object, world: World) -> None:
+    setattr(world, name, value)
+
+
+def _refuse(remedy: Remedy, world: World) -> None:
+    failure = Failure(remedy, "Slurm refuses the request")
+    world.refusals = dict.fromkeys((None, ALICE, BOB), failure)
+
+
+CAUSES: dict[str, Callable[[World], None]] = {
+    "the directory is away": partial(_set, "unknown_users", {ALICE, BOB}),
+    "jobs are given to another user": partial(_set, "gives_to", (7, 7)),
+    "the AdminComment is overwritten": partial(_set, "overwrites_keys", True),
+    "a plugin makes another job": partial(_set, "rewrites", {"memory_mb": 0, "cpus_per_node": 0}),
+    "Slurm is full": partial(_set, "max_jobs", 0),
+    **{
+        f"Slurm refuses: {remedy.name}": partial(_refuse, remedy)
+        for remedy in (
+            Remedy.CHANGE,
+            Remedy.UNEXPLAINED,
+            Remedy.OPERATOR,
+            Remedy.LATER,
+            Remedy.NO_ROOM,
+            Remedy.AGAIN,
+        )
+    },
+}
+
+
+def mend(world: World) -> None:
+    """Every cause is gone. What slurmctld holds stays held."""
+    world.unknown_users, world.refusals, world.rewrites = set(), {}, {}
+    world.gives_to = world.max_jobs = None
+    world.overwrites_keys = False
+
+
+@settings(max_examples=40)
+@given(
+    causes=st.lists(
+        st.tuples(st.sampled_from(sorted(CAUSES)), st.sampled_from([0.5, 20.0, 300.0])),
+        min_size=1,
+        max_size=3,
+    ),
+    users=st.lists(st.sampled_from([None, ALICE, BOB]), min_size=1, max_size=4),
+    external=st.booleans(),
+    by_name=st.booleans(),
+)
+def test_every_waiting_pod_is_placed_after_the_cause_is_gone(
+    causes: list[tuple[str, float]], users: list[int | None], external: bool, by_name: bool
+) -> None:
+    world = Site(replace(RULES, secret=RULES.secret if by_name else b""), NODES, external=external)
+    uids = []
+    for name, lasts in causes:
+        mend(world)
+        CAUSES[name](world)
+        uids += [world.create_pod(request=of_user(user)) for user in users[: 1 + len(uids)]]
+        world.live_on(lasts)
+    mend(world)
+    world.live_on(LONGEST)
+    waiting = {uid: world.state_of(uid) for uid in uids if world.pods[uid].node is None}
+    assert not waiting
+
+
+UNKNOWN = "slurmctld does not know user 2001 (is sssd running on its host?)"
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
+def test_a_user_that_slurmctld_cannot_resolve_is_asked_for_again_with_backoff(queued: bool) -> None:
+    """Slurm gives a job that is asked for at once to nobody, and holds a batch job (24.11)."""
+    rules = replace(RULES, secret=b"" if queued else RULES.secret)
+    world = Site(rules, NODES, external=not queued, unknown_users={ALICE})
+    uids = [world.create_pod(request=of_user(ALICE)) for _ in range(3)]
+    world.live_on(20)
+    assert {world.state_of(uid) for uid in uids} == {State.INVALID}
+    told = [world.told(uid) for uid in uids]
+    assert {each.message for each in told} == {UNKNOWN}
+    (due,) = {each.dues[0].at for each in told}
+    assert due <= 20 + 1.25 * rules.retry[0]
+    done = world.live_on(5 * rules.retry[0])
+    assert 2 <= sum(isinstance(each, Submit | Allocate) for each in done) <= 3
+    mend(world)
+    world.live_on(max(each.dues[0].at for each in map(world.told, uids)) - world.now + 60)
+    assert {world.state_of(uid) for uid in uids} == {State.BOUND}
+
+
+def test_a_job_that_an_administrator_holds_is_left_alone() -> None:
+    world = Site(RULES, NODES, external=False)
+    uid = world.create_pod(request=of_user(ALICE))
+    world.rules = world.ledger.rules = replace(RULES, fast_path=False)
+    world.settle()
+    (job,) = world.live_jobs(uid)
+    held: dict[str, Any] = {"held": True, "reason": "JobHeldAdmin", "restart_count": 1}
+    world.jobs[job.id] = replace(job, **held)
+    world.live_on(600)
+    assert world.state_of(uid) is State.QUEUED
