@@ -39,11 +39,16 @@ class SlurmError(Exception):
         the error is about one call alone."""
         return OUTAGE if _is_outage(self) else None
 
-    def __str__(self) -> str:
+    @property
+    def codes(self) -> str:
+        """The numbers of the error: "Slurm error 2014, HTTP 422"; empty if there are none."""
         told = [f"Slurm error {self.number}"] if self.number is not None else []
         if self.http_status is not None:
             told.append(f"HTTP {self.http_status}")
-        return f"{self.words} ({', '.join(told)})" if told else self.words
+        return ", ".join(told)
+
+    def __str__(self) -> str:
+        return f"{self.words} ({self.codes})" if self.codes else self.words
 
 
 class NoRoomNow(SlurmError):

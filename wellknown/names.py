@@ -89,6 +89,7 @@ class Reason(StrEnum):
     KUBERNETES_NEEDS_OPERATOR = "KubernetesNeedsOperator"
     EXTENDER_UNAVAILABLE = "ExtenderUnavailable"
     INVALID = "Invalid"
+    TOO_LARGE = "TooLarge"
     ALLOCATED = "Allocated"
     GRANTED = "Granted"
     POD_ENDED = "PodEnded"

@@ -2,13 +2,17 @@
 requests that are too large."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from slurm_client import gres
-from slurm_client.model import JobSpec, Node, Sharing
+from slurm_client.model import JobSpec, Node, Partition, Sharing
+
+_CPUS: Final = "CPUs"
+_MEMORY: Final = "memory"
+_MOST_NAMED: Final = 10
 
 
 class Equipment(NamedTuple):
@@ -20,6 +24,10 @@ class Equipment(NamedTuple):
     gres: Mapping[str, int] = MappingProxyType({})
     """Counts by name, and by name and type."""
     features: frozenset[str] = frozenset()
+
+    def of(self, name: str) -> int:
+        """Returns the most that one node has of a resource."""
+        return {_CPUS: self.cpus, _MEMORY: self.memory_mb}.get(name, self.gres.get(name, 0))
 
     def beside(self, other: Self) -> "Equipment":
         """Returns the equipment of these nodes and others together."""
@@ -57,19 +65,65 @@ def amounts(job: JobSpec) -> str:
     return whole + ", ".join([_count(job.cpus, "CPU"), _memory(job.memory_mb), *devices])
 
 
-def exceeded(job: JobSpec, has: Equipment) -> str:
-    """Returns the most that one node has of each resource of which the job asks for more."""
-    return ", ".join(_exceeded(job, has))
+def too_large(
+    job: JobSpec, partition: str, known: Mapping[str, Equipment], partitions: Mapping[str, Partition]
+) -> str:
+    """Returns in which resources a job is too large for every node of a partition, or of a list of
+    partitions, and which other partitions fit; empty if that is not known, or if the job fits."""
+    names, has = partition.split(","), together(partition, known)
+    if partitions.keys() >= set(names) and 0 < (few := _nodes(names, partitions)) < job.nodes:
+        others = {name: len(each.nodes) for name, each in partitions.items() if name not in names}
+        enough = (f"{name} ({nodes})" for name, nodes in others.items() if nodes >= job.nodes)
+        where = f"partition {partition} has {_count(few, 'node')}"
+        return _with_others(f"{where}; the Pod asks for {job.nodes}", enough)
+    less = [] if has is None else _less(job, has)
+    if has is None or not less:
+        return ""
+    most = ", ".join(_amount(name, has.of(name)) for name in less)
+    asks = _asked(less, dict(_wanted(job)))
+    fits = ((name, each) for name, each in known.items() if name not in names and not _less(job, each))
+    enough = (f"{name} ({_asked(less, {n: each.of(n) for n in less})})" for name, each in fits)
+    where = f"no node of partition {partition} has more than {most}"
+    return _with_others(f"{where}; the Pod asks for {asks}", enough)
 
 
-def _exceeded(job: JobSpec, has: Equipment) -> Iterator[str]:
-    if job.cpus > has.cpus:
-        yield _count(has.cpus, "CPU")
-    if job.memory_mb > has.memory_mb:
-        yield _memory(has.memory_mb)
-    for name, count in job.gres:
-        if count > (most := has.gres.get(name, 0)):
-            yield _devices(name, most)
+def listed(names: Iterable[str]) -> str:
+    """Returns the first of these names, and how many more there are."""
+    all_of_them = [*names]
+    more = len(all_of_them) - _MOST_NAMED
+    return ", ".join(all_of_them[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _with_others(cause: str, partitions: Iterable[str]) -> str:
+    others = listed(partitions)
+    return f"{cause}. Other partitions: {others}" if others else cause
+
+
+def _nodes(names: Iterable[str], partitions: Mapping[str, Partition]) -> int:
+    return len({node for name in names for node in partitions[name].nodes})
+
+
+def _wanted(job: JobSpec) -> tuple[tuple[str, int], ...]:
+    """Returns what a job asks for on a node: of CPUs, of memory (MiB), of each GRES."""
+    return ((_CPUS, job.cpus), (_MEMORY, job.memory_mb), *job.gres)
+
+
+def _less(job: JobSpec, has: Equipment) -> list[str]:
+    """Returns the resources of which no node has as much as a job asks for."""
+    return [name for name, count in _wanted(job) if count > has.of(name)]
+
+
+def _asked(names: Sequence[str], amounts_of: Mapping[str, int]) -> str:
+    """Returns amounts after a text that has named the resources: a single count stands alone."""
+    if len(names) == 1 and names[0] != _MEMORY:
+        return str(amounts_of[names[0]])
+    return ", ".join(_amount(name, amounts_of[name]) for name in names)
+
+
+def _amount(name: str, amount: int) -> str:
+    if name == _CPUS:
+        return _count(amount, "CPU")
+    return _memory(amount) if name == _MEMORY else _devices(name, amount)
 
 
 def _memory(mebibytes: int) -> str:

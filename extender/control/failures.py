@@ -58,8 +58,10 @@ def failure_of(error: Exception, about: Mapping[str, Any] | None = None) -> Fail
     if isinstance(error, SlurmError):
         remedy = next(r for kind, r in _SLURM_REMEDIES if isinstance(error, kind))
         whole = str(error)
-        told = whole if error.number else _UNSAID.get(remedy, whole)
-        return Failure(remedy, told, inner=whole, number=error.number, trouble=error.common_trouble)
+        unsaid = None if error.number else _UNSAID.get(remedy)
+        told, codes = (error.words, error.codes) if unsaid is None else (unsaid, "")
+        number, trouble = error.number, error.common_trouble
+        return Failure(remedy, told, inner=whole, codes=codes, number=number, trouble=trouble)
     if isinstance(error, KubernetesError):
         remedy = next(r for kind, r in _KUBERNETES_REMEDIES if isinstance(error, kind))
         told = str(error) if error.status else "kube-apiserver does not answer"

@@ -1,17 +1,18 @@
 """What Slurm refuses, in words for a Pod's author: which value, who says so, and what there is."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from extender.cluster.equipment import amounts, exceeded, together
+from extender.cluster.equipment import listed, together, too_large
 from extender.placement.waiting import TOO_LARGE as WAITS_TOO_LARGE
+from extender.record.condition_reason import WhyInvalid
 from extender.record.config import Context
 from extender.record.events import Allocate, Effect, Failure, ReadJob, Submit
 from extender.request.annotations import FIELD_NAMES, shown
 from extender.request.job_request import Request
 from slurm_client.model import Job
+from wellknown.names import Reason
 
-_MOST_NAMED = 10
 _REFUSED: Mapping[int, tuple[str, ...]] = {
     2000: ("partition",),
     2003: ("partition",),
@@ -29,7 +30,7 @@ _REFUSED: Mapping[int, tuple[str, ...]] = {
 }
 """Which of a job's fields Slurm's error numbers are about (`slurm_client.errors.CAUSES`)."""
 _FEATURES = frozenset({2029, 2133})
-_TOO_LARGE = frozenset({2005, 2014, 2044, 2069, 2072, 2119, 2134})
+_TOO_LARGE = frozenset({2005, 2006, 2014, 2044, 2069, 2072, 2119, 2134})
 """Those that may say that no node is so large."""
 
 
@@ -43,7 +44,18 @@ def needs_equipment(effect: Effect, result: Any) -> bool:
     return False
 
 
-def rejected_values(failure: Failure, request: Request, at: Context) -> str:
+def refused(failure: Failure, request: Request, at: Context) -> WhyInvalid:
+    """Returns why Slurm refuses a job: the cause first, and the numbers last."""
+    partition = at.view.partition_name(request.job.partition)
+    if failure.number in _TOO_LARGE:
+        large = too_large(request.job, partition, at.equipment, at.view.partitions)
+        if large:
+            return WhyInvalid(large, reason=Reason.TOO_LARGE, codes=failure.codes)
+    words = f"Slurm refuses the job: {failure.message}{_rejected_values(failure, request, at)}"
+    return WhyInvalid(words, codes=failure.codes)
+
+
+def _rejected_values(failure: Failure, request: Request, at: Context) -> str:
     """Returns what a Pod asks for of what Slurm refuses, who says so (an annotation, a PriorityClass or
     the policy), and what there is instead where that is known; nothing of a failure whose number says
     nothing of a value."""
@@ -83,29 +95,19 @@ def _there_is(failure: Failure, request: Request, at: Context) -> str:
     partitions, asked = at.view.partitions, at.view.partition_name(request.job.partition)
     match failure.number:
         case 2000 if partitions:
-            return f"Slurm has {_listed(partitions)}"
+            return f"Slurm has {listed(partitions)}"
         case 2051:
             known = (partitions[name] for name in asked.split(",") if name in partitions)
             limits = ((each.name, each.max_time_minutes) for each in known)
             return ", ".join(f"partition {name} allows {most} minutes" for name, most in limits if most)
-        case number if number in _FEATURES | _TOO_LARGE:
-            return _nodes_have(number, request, asked, at)
+        case number if number in _FEATURES:
+            return _features(asked, at)
     return ""
 
 
-def _nodes_have(number: int, request: Request, partition: str, at: Context) -> str:
+def _features(partition: str, at: Context) -> str:
     has = together(partition, at.equipment)
     if has is None:
         return ""
-    if number in _FEATURES:
-        features = f"the features {_listed(sorted(has.features))}" if has.features else "no features"
-        return f"the nodes of partition {partition} have {features}"
-    largest = exceeded(request.job, has)
-    asks = f"it asks for {amounts(request.job)}"
-    return f"{asks}; no node of partition {partition} has more than {largest}" if largest else ""
-
-
-def _listed(names: Iterable[str]) -> str:
-    all_of_them = [*names]
-    more = len(all_of_them) - _MOST_NAMED
-    return ", ".join(all_of_them[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    features = f"the features {listed(sorted(has.features))}" if has.features else "no features"
+    return f"the nodes of partition {partition} have {features}"

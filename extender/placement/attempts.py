@@ -9,7 +9,7 @@ from extender.placement.kept_back import REASONS, as_found, kept_back, rested
 from extender.placement.lingering import over
 from extender.placement.on_pod import invalid, now_bound
 from extender.placement.table import after_pod
-from extender.record.condition_reason import ConditionReason, WhyInvalid
+from extender.record.condition_reason import ConditionReason, WhyInvalid, in_brackets
 from extender.record.config import Context
 from extender.record.events import Failure, Remedy
 from extender.record.fit import owner_of
@@ -178,4 +178,5 @@ def trouble(failure: Failure) -> ConditionReason:
     what = "NeedsOperator" if failure.remedy is Remedy.OPERATOR else "Unavailable"
     known = {Remedy.LATER: Reason.SLURM_BUSY, Remedy.NO_ROOM: Reason.PARTITION_CLOSED}
     reason = known.get(failure.remedy) or Reason(f"{failure.system}{what}")
-    return ConditionReason(reason, f"{failure.message}; the Pod waits and the request is repeated")
+    words = f"{failure.message}; the Pod waits and the request is repeated"
+    return ConditionReason(reason, words, outlook=in_brackets(failure.codes))

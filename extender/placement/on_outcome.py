@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from extender.placement.asked import rejected_values
+from extender.placement.asked import refused
 from extender.placement.attempts import give_back, not_now, trouble
 from extender.placement.on_job import over
 from extender.placement.on_pod import invalid
 from extender.placement.on_read import granted
 from extender.placement.table import after_read
-from extender.record.condition_reason import ConditionReason, WhyInvalid
+from extender.record.condition_reason import ConditionReason, in_brackets
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
     Allocate,
@@ -45,7 +45,6 @@ _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERAT
 # Answers that leave open whether there is a job under the id: it is read.
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _DENIALS = 6  # within some six seconds, with a look after each
-_NEVER = "Slurm refuses the job"
 _OnPod = WriteAllocation | WriteAttempt | EvictPod | RecordJobId
 _WRITTEN_IN: Mapping[type, State] = {
     WriteAllocation: State.ALLOCATED,
@@ -293,11 +292,12 @@ def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
     if not refuses or record.retry.failures < REPEATEDLY or not goes_on:
         return record
     words = f"Slurm refuses what it is asked for job {record.job.id}: {failure.message}"
-    return record._replace(cause=ConditionReason(Reason.REJECTED_BY_SLURM, words))
+    cause = ConditionReason(Reason.REJECTED_BY_SLURM, words, outlook=in_brackets(failure.codes))
+    return record._replace(cause=cause)
 
 
 def _left_open(record: Placeholder, failure: Failure) -> Placeholder:
-    denials = (*record.job.denials, failure.message)[-_DENIALS:]
+    denials = (*record.job.denials, failure)[-_DENIALS:]
     last = len(denials) == _DENIALS  # or one more of a Pod whose author knows
     cause = record.cause if last else trouble(failure)
     return record._replace(cause=cause).with_job(must_read=True, denials=denials).with_retry(failures=0)
@@ -313,7 +313,7 @@ def _denied(record: Placeholder, at: Context) -> Placeholder:
     """slurmctld answers, and has no job under the id either: it made none. A plugin may refuse a job
     without a word (job_submit.lua's `return slurm.ERROR`), and again and again."""
     if len(record.job.denials) == _DENIALS:
-        return invalid(record, WhyInvalid(f"{_NEVER}: {record.job.denials[-1]}"), at.now)
+        return invalid(record, refused(record.job.denials[-1], record.request, at), at.now)
     later = at.now + at.rules.delay(Remedy.AGAIN, len(record.job.denials))
     return record.with_job(must_read=False).with_retry(failures=0, not_before=later)
 
@@ -323,8 +323,7 @@ def _not_taken(record: Placeholder, failure: Failure, at: Context) -> Placeholde
         # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
         return record.with_job(must_read=True).with_retry(failures=0)
     if failure.remedy is Remedy.CHANGE:
-        values = rejected_values(failure, record.request, at)
-        return invalid(record, WhyInvalid(f"{_NEVER}: {failure.message}{values}"), at.now)
+        return invalid(record, refused(failure, record.request, at), at.now)
     if failure.remedy is Remedy.NO_ROOM and record.job.immediate:
         return record.next_try(at.rules).with_job(immediate=False)
     return not_now(record, trouble(failure))

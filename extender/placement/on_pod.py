@@ -356,4 +356,4 @@ def is_back(record: Placeholder, pod: Pod) -> bool:
 
 def invalid(record: Placeholder, why: WhyInvalid, now: float) -> Placeholder:
     """Returns the record of a Pod that cannot run as it is."""
-    return record.move(State.INVALID, now, cause=why.cause(Reason.INVALID))
+    return record.move(State.INVALID, now, cause=why.cause(why.reason))

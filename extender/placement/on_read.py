@@ -36,8 +36,8 @@ _BEGINS_S: Final = 10
 _NOT_STARTED: Final = 3
 """After so many jobs that did not start the next one is asked for much later."""
 _NO_CREDENTIAL: Final = "slurm_cred_create failure"
-"""What slurmctld (24.11) notes in the SystemComment of a batch job that it holds: slurmctld cannot resolve
-the job's user, and does not release the job when that has passed."""
+"""Part of the SystemComment of a batch job that slurmctld (24.11) holds because slurmctld cannot resolve
+the job's user. slurmctld does not release the job when the cause has passed."""
 
 # It was read; None: Slurm does not know that id
 

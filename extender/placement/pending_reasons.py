@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from wellknown.names import Reason
+
 
 class PendingReason(NamedTuple):
     """One row of the table."""
@@ -248,4 +250,4 @@ def explained(reason: str) -> PendingReason:
 def waits_for_its_owner(reason: str) -> bool:
     """Tells whether a job with this pending reason takes nothing from others (`of_its_owner`). Jobs with
     other reasons (Priority, Resources, Licenses, a word that is not known) compete."""
-    return explained(reason).of_its_owner
+    return reason == Reason.TOO_LARGE or explained(reason).of_its_owner

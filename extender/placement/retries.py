@@ -40,7 +40,7 @@ class _Refused:
     tries: int = 0
     """How many times in a row it was made again."""
     after_its_start: bool = False
-    """Slurm takes the request, and refuses its job later: the request is possible once a job has nodes."""
+    """Slurm takes the request, and its job fails later: only a job with nodes proves that it passed."""
     uids: dict[str, None] = field(default_factory=dict)
     """The Pods that are refused, in the order of their turns to try."""
 

@@ -7,7 +7,7 @@ next (when Slurm expects it to start) is told, and is no news by itself (`Condit
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from extender.cluster.equipment import amounts, exceeded, together
+from extender.cluster.equipment import amounts, too_large
 from extender.placement.pending_reasons import explained
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
@@ -33,8 +33,15 @@ def why_it_waits(job: Job, request: Request, at: Context) -> ConditionReason:
     """Returns why a job that Slurm holds pending waits, as its reason says."""
     since = "" if job.submit_time is None else f" since {_clock(job.submit_time)} UTC"
     where = f"in partition {cut(job.partition, _LONGEST_NAME)}{since}"
-    why = f"{_sentence(job, request, at)} ({job.reason})"
     stands = "waits" if job.submit_time is None else "has waited"
+    large = job.reason in TOO_LARGE and too_large(
+        request.job, job.partition, at.equipment, at.view.partitions
+    )
+    if large:
+        return ConditionReason(
+            Reason.TOO_LARGE, f"{large}. Slurm job {job.id} {stands} {where} ({job.reason})."
+        )
+    why = f"{_sentence(job, request, at)} ({job.reason})"
     words = f"Slurm job {job.id} {stands} {where}: {why}; it asks for {amounts(request.job)}."
     outlook = "".join(f" {each}" for each in _outlook(job))
     return ConditionReason(job.reason, words, outlook=outlook, normal=True)
@@ -75,9 +82,6 @@ def _sentence(job: Job, request: Request, at: Context) -> str:
             f"its time limit of {in_words(60 * limit)} is longer than the {in_words(60 * most)}"
             " that its partition allows"
         )
-    has = together(job.partition, at.equipment) if job.reason in TOO_LARGE else None
-    if has is not None and (largest := exceeded(request.job, has)):
-        return f"no node of its partition has more than {largest}"
     return explained(job.reason).sentence
 
 

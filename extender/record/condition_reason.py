@@ -5,6 +5,7 @@ from math import inf
 from typing import NamedTuple
 
 from extender.request.wording import fitted
+from wellknown.names import Reason
 
 
 class Due(NamedTuple):
@@ -51,8 +52,17 @@ class WhyInvalid(NamedTuple):
     until: float = inf
     asks_again: bool = False
     """Slurm is asked for the same again, with growing pauses (`Retries`): the cause may have passed."""
+    reason: str = Reason.INVALID
+    """The reason while the Pod is refused."""
+    codes: str = ""
+    """The numbers of the error, which follow the words."""
 
     def cause(self, reason: str) -> ConditionReason:
         """Returns it as a cause, which tells when another job is asked for."""
         dues = (Due("another is asked for at", self.until),) if self.until < inf else ()
-        return ConditionReason(reason, self.words, dues)
+        return ConditionReason(reason, self.words, dues, outlook=in_brackets(self.codes))
+
+
+def in_brackets(codes: str) -> str:
+    """Returns the numbers of an error as the end of a message."""
+    return f" ({codes})" if codes else ""

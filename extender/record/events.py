@@ -214,12 +214,14 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`message` is for a Pod's author; `inner` is all that is known, for the log."""
+    """`message` and `codes` are for a Pod's author; `inner` is all that is known, for the log."""
 
     remedy: Remedy
     message: str
     system: str = "Slurm"
     inner: str = ""
+    codes: str = ""
+    """Slurm's error number and the HTTP status, in words, where they tell the author something."""
     number: int | None = None
     """Slurm's error number (slurm_errno.h), where it gave one."""
     trouble: str | None = None

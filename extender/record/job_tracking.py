@@ -3,6 +3,7 @@
 from enum import Enum, auto
 from typing import NamedTuple, Self
 
+from extender.record.events import Failure
 from extender.record.ownership import Identity
 
 Owner = tuple[int | None, int | None]
@@ -52,7 +53,7 @@ class JobTracking(NamedTuple):
     """How many times Slurm has not cancelled the job, since it is called something else."""
     owner: Owner = (None, None)
     """Whom Slurm was asked to give the queued job to."""
-    denials: tuple[str, ...] = ()
+    denials: tuple[Failure, ...] = ()
     """What Slurm answered, the last few times, where it had no job afterwards and did not say why: at
     some point it means what it says. Until the Pod asks for something else."""
     node_check: NodeCheck = NodeCheck.VERIFIED

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.equipment import equipment
-from extender.placement.asked import rejected_values
+from extender.placement.asked import refused
 from extender.policy.rules import Choice, Policy, Rule, judged
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import Failure, Outcome, Remedy, Submit
@@ -39,7 +39,8 @@ AT = Context(0.0, PlacementConfig(), view(partitions=PARTITIONS), equipment(NODE
 
 def told(number: int | None, request: Request | None = None, at: Context = AT, **asked: Any) -> str:
     request = request or replace(REQUEST, job=replace(REQUEST.job, **asked))
-    return rejected_values(Failure(Remedy.CHANGE, "no", number=number), request, at)
+    why = refused(Failure(Remedy.CHANGE, "no", number=number), request, at)
+    return why.words.removeprefix("Slurm refuses the job: no")
 
 
 @pytest.mark.parametrize(
@@ -112,26 +113,72 @@ def test_of_very_many_features_the_first_are_named() -> None:
     assert words.endswith("the features f0, f1, f10, f11, f12, f13, f14, f15, f16, f17 and 20 more")
 
 
-def test_what_no_node_has_is_told_beside_the_most_that_one_has() -> None:
-    large: dict[str, Any] = {"cpus": 64, "memory_mb": 1024, "gres": (("gpu", 8),)}
-    assert told(2014, **large) == (
-        "; it asks for 64 CPUs, 1 GiB, 8 GPUs; no node of partition main has more than 32 CPUs, 4 GPUs"
-    )
-    assert told(2014, partition="main,spare", **large).endswith(
-        "; no node of partition main,spare has more than 4 GPUs"
-    )
-    assert told(2014, **large | {"cpus": 1, "gres": ()}) == ""
-    assert told(2014, at=replace(AT, equipment={}), **large) == ""
+def large(at: Context = AT, number: int = 2014, **asked: Any) -> tuple[str, str]:
+    """The reason and the words of a refusal."""
+    request = replace(REQUEST, job=replace(REQUEST.job, **asked))
+    failure = Failure(Remedy.CHANGE, "no", codes="Slurm error 2014, HTTP 422", number=number)
+    cause = refused(failure, request, at).cause("TooLarge")
+    return refused(failure, request, at).reason, cause.words
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (
+            {"cpus": 64},
+            (
+                "no node of partition main has more than 32 CPUs; the Pod asks for 64."
+                " Other partitions: spare (99)"
+            ),
+        ),
+        (
+            {"memory_mb": 700 * 1024},
+            (
+                "no node of partition main has more than 512 GiB; the Pod asks for 700 GiB."
+                " Other partitions: spare (999000 MiB)"
+            ),
+        ),
+        ({"gres": (("gpu", 8),)}, "no node of partition main has more than 4 GPUs; the Pod asks for 8"),
+        (
+            {"cpus": 64, "gres": (("gpu:h100", 8),)},
+            (
+                "no node of partition main has more than 32 CPUs, 4 GPUs (h100);"
+                " the Pod asks for 64 CPUs, 8 GPUs (h100)"
+            ),
+        ),
+        (
+            {"cpus": 128, "partition": "main,spare"},
+            "no node of partition main,spare has more than 99 CPUs; the Pod asks for 128",
+        ),
+        ({"nodes": 2, "partition": "gpu"}, "partition gpu has 1 node; the Pod asks for 2"),
+    ],
+    ids=["CPUs", "memory", "GPUs", "CPUs and GPUs", "list of partitions", "nodes"],
+)
+def test_a_pod_that_is_too_large_is_told_what_nodes_have(asked: dict[str, Any], words: str) -> None:
+    assert large(**asked) == ("TooLarge", f"{words} (Slurm error 2014, HTTP 422)")
+
+
+def test_a_refusal_is_too_large_only_if_the_nodes_say_so() -> None:
+    assert large(cpus=1)[0] == "Invalid"
+    assert large(replace(AT, equipment={}), cpus=64)[0] == "Invalid"
+    assert large(number=2000, cpus=64)[0] == "Invalid"
 
 
 @pytest.mark.parametrize(
     ("asked", "number", "words"),
     [
-        ({"partition": "nowhere"}, 2000, f"annotation {PREFIX}partition: 'nowhere'; Slurm has main"),
+        (
+            {"partition": "nowhere"},
+            2000,
+            f"Slurm refuses the job: no; annotation {PREFIX}partition: 'nowhere'; Slurm has main",
+        ),
         (
             {"cpus": 64, "memory_mb": 1024},
             2014,
-            "it asks for 64 CPUs, 1 GiB; no node of partition main has more than 32 CPUs",
+            (
+                "no node of partition main has more than 32 CPUs; the Pod asks for 64."
+                " Other partitions: spare (99)"
+            ),
         ),
     ],
 )
@@ -147,4 +194,4 @@ def test_a_pods_author_is_told_the_value_that_slurm_refuses(
     world.tell(Outcome(submit, Failure(Remedy.CHANGE, "no", number=number), AT.equipment))
     (record,) = (each for each in world.ledger.placeholders if each.uid == uid)
     assert record.cause is not None
-    assert record.cause.message == f"Slurm refuses the job: no; {words}"
+    assert record.cause.message == words

@@ -1,4 +1,4 @@
-"""Every cause for which Slurm refuses a Pod passes: then the Pod is placed within the longest backoff."""
+"""After the cause of a refusal is gone, Slurm is asked again within the longest backoff."""
 
 from __future__ import annotations
 
