@@ -35,6 +35,7 @@ from wellknown.names import (
     SLURM_OUT_OF_SERVICE,
 )
 from wellknown.node_mapping import is_kubelets
+from wellknown.quoting import quoted
 from wellknown.resources import parse_quantity
 
 Cpus = Annotated[Decimal, BeforeValidator(parse_quantity)]
@@ -66,7 +67,7 @@ def _mapped(given: object) -> object:
     for one in filter(None, (part.strip() for part in given.split(","))):
         found = _CLASS.fullmatch(one)
         if found is None:
-            raise ValueError(f"{one!r} is not like urgent=partition:high or urgent=qos:fast")
+            raise ValueError(f"{quoted(one)} is not like urgent=partition:high or urgent=qos:fast")
         name, field, value = found.groups()
         if mapped.setdefault(name, {}).setdefault(field, value) != value:
             raise ValueError(f"{name} has two values for its {field}")

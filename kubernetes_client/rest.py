@@ -57,7 +57,9 @@ async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         async for piece in response.content.iter_any():
             yield piece
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Unavailable(0, f"kube-apiserver broke off the watch: {error!r}") from error
+        raise Unavailable(
+            0, f"kube-apiserver broke off the watch: {str(error) or type(error).__name__}"
+        ) from error
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
@@ -354,7 +356,9 @@ class KubernetesRest:
         try:
             manifest: Manifest = orjson.loads(await response.read())
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
-            raise Unavailable(0, f"kube-apiserver broke off its answer: {error!r}") from error
+            raise Unavailable(
+                0, f"kube-apiserver broke off its answer: {str(error) or type(error).__name__}"
+            ) from error
         return manifest
 
     async def _send(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
@@ -363,7 +367,9 @@ class KubernetesRest:
             if response.status >= 400:
                 raise error_of(response.status, message_of(await response.read()))
         except (aiohttp.ClientError, TimeoutError, *_NO_TOKEN) as error:
-            raise Unavailable(0, f"kube-apiserver does not answer: {error!r}") from error
+            raise Unavailable(
+                0, f"kube-apiserver does not answer: {str(error) or type(error).__name__}"
+            ) from error
         return response
 
     async def _respond(

@@ -207,7 +207,7 @@ def _as_ours(error: Exception) -> KubernetesError:
     neither is an answer of kube-apiserver."""
     if isinstance(error, KubernetesError):
         return error
-    return Unavailable(0, f"kube-apiserver broke off the watch: {error!r}")
+    return Unavailable(0, f"kube-apiserver broke off the watch: {str(error) or type(error).__name__}")
 
 
 def _names(manifest: Manifest) -> _Names:

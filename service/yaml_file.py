@@ -148,7 +148,7 @@ def _why(error: ErrorDetails, kind: type[BaseModel]) -> str:
         case "model_type":
             return f"has fields: {_fields(kind, place)}"
         case "string_pattern_mismatch":
-            return f"{str(error['input'])[:_SHOWN]!r} does not match {error['ctx']['pattern']}"
+            return f'"{str(error["input"])[:_SHOWN]}" does not match {error["ctx"]["pattern"]}'
         case "literal_error":
             return f"must be {str(error['ctx']['expected']).replace(chr(39), '')}"
     return _WORDS.get(problem) or error["msg"].removeprefix("Value error, ")

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Final
 
 from wellknown import number_list
+from wellknown.quoting import quoted
 
 SHARED: Final = frozenset({"mps", "shard"})
 """The GRES that are parts of GPUs (gres.c: gres_is_shared_name). Several jobs may have parts of one GPU.
@@ -57,7 +58,7 @@ def numbers(text: str) -> dict[str, tuple[int, ...]]:
     while at < len(text):
         one = _GIVEN.match(text, at)
         if one is None:
-            raise ValueError(f"{text[at : at + 50]!r} are no devices of a job")
+            raise ValueError(f"{quoted(text[at : at + 50])} are no devices of a job")
         which = _which(one[2])
         if which is None:
             raise ValueError(f"{one[0].rstrip(',')} does not say which devices they are")

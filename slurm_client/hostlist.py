@@ -10,6 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from wellknown.quoting import quoted
+
 # An expression may come from an attacker: no pattern looks at a character more than twice. The group is
 # not possessive: before 3.11.5 (Debian 12 has 3.11.2) it would match "[" too (CPython issue 106052).
 _ELEMENT = re.compile(r"([^\[\],\s]*+(?:\[[^\[\]]*+\][^\[\],\s]*+)*)\s*+(?:,[\s,]*+|$)")
@@ -134,7 +136,7 @@ def _spans(ranges: str) -> Iterator[tuple[range, int]]:
     for one in ranges.split(","):
         found = _RANGE.fullmatch(one)
         if found is None:
-            raise ValueError(f"{one[:LONGEST_NAME]!r} is no number and no range of numbers")
+            raise ValueError(f"{quoted(one, LONGEST_NAME)} is no number and no range of numbers")
         first, last = found[1], found[2] or found[1]
         span = range(int(first), int(last) + 1)
         if not span:

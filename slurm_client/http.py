@@ -22,6 +22,7 @@ from slurm_client.errors import (
     Unreachable,
 )
 from slurm_client.tokens import TokenSource
+from wellknown.quoting import quoted
 
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
@@ -185,4 +186,4 @@ def _endpoint(url: str) -> Endpoint:
     try:
         return Endpoint.parse(url, ssl.create_default_context)
     except ValueError as wanted:
-        raise ValueError(f"slurmrestd's URL is {url!r}, which is none of {wanted}") from None
+        raise ValueError(f"slurmrestd's URL is {quoted(url)}, which is none of {wanted}") from None

@@ -19,6 +19,7 @@ from slurm_client.model import (
     Partition,
 )
 from slurm_client.reservation import Reservation
+from slurm_client.rights import UserRights
 from slurm_client.server import Capabilities, Configuration
 
 
@@ -100,6 +101,10 @@ class Slurm(Protocol):
         """The user that cancelled a job, by Slurm's accounting: its name, or its number where it has no
         name. None where the accounting does not say: there is none, it has not heard of it yet, or the
         job ended otherwise. slurmctld itself does not tell (24.11, 26.05)."""
+
+    async def rights(self, user_id: int | None) -> UserRights:
+        """The accounts, QOS and reservations of a user; None is the token's own user. For messages: some
+        five short calls."""
 
     async def nodes(self) -> tuple[Node, ...]:
         """All nodes."""

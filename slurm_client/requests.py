@@ -10,6 +10,7 @@ from typing import Any, Final
 from slurm_client import hostlist, ownership
 from slurm_client.errors import InvalidRequest
 from slurm_client.model import MOST_CPUS, MOST_MINUTES, JobChanges, JobSpec, Sharing
+from wellknown.quoting import quoted
 
 _SOMEWHERE: Final = {"current_working_directory": "/"}
 """Slurm wants a working directory of every job that is not an EXTERNAL_JOB (2063)."""
@@ -67,7 +68,7 @@ def check_node(name: str) -> None:
     """Raises InvalidRequest for what is no name of one node. Slurm would take an expression that stands
     for several, and another path."""
     if not _NODE_NAME.fullmatch(name):
-        raise InvalidRequest(f"{name!r} is no name of a node")
+        raise InvalidRequest(f"{quoted(name)} is no name of a node")
 
 
 def check(spec: JobSpec) -> None:
@@ -77,7 +78,7 @@ def check(spec: JobSpec) -> None:
         raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
     if spec.shared is not None and spec.shared not in {*Sharing}:
         # HTTP 500, and a running job with the whole node (26.05.5).
-        raise InvalidRequest(f"shared is {spec.shared!r}; allowed are {', '.join(Sharing)}")
+        raise InvalidRequest(f"shared is {quoted(spec.shared)}; allowed are {', '.join(Sharing)}")
     minutes = spec.time_limit_minutes
     if minutes is not None and minutes > MOST_MINUTES:
         raise InvalidRequest(f"a time limit of {minutes} minutes; Slurm counts to {MOST_MINUTES}")

@@ -21,6 +21,7 @@ from slurm_client.model import (
     Partition,
 )
 from slurm_client.reservation import Reservation
+from slurm_client.rights import Association
 from slurm_client.server import Configuration
 from wellknown import number_list
 
@@ -254,7 +255,34 @@ def reservation(entry: Mapping[str, Any]) -> Reservation:
         end=_time(entry, "end_time"),
         flags=frozenset(_list(entry.get("flags"))),
         partition=_text(entry, "partition"),
+        users=_names(entry, "users"),
+        accounts=_names(entry, "accounts"),
     )
+
+
+def callers(document: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
+    """Of GET diag: the name of each user that has called slurmctld, and the number of calls. The name is
+    empty if slurmrestd does not know it."""
+    told = (document.get("statistics") or {}).get("rpcs_by_user") or ()
+    return {int(each["user_id"]): (_text(each, "user"), int(each["count"])) for each in told}
+
+
+def associations(document: Mapping[str, Any], cluster: str) -> tuple[Association, ...]:
+    """Of GET /slurmdb/VERSION/associations/: those in this cluster, of several that share a slurmdbd."""
+    return tuple(
+        Association(
+            account=str(entry["account"]),
+            qos=tuple(_list(entry.get("qos"))),
+            partition=_text(entry, "partition"),
+            default=bool(entry.get("is_default")),
+        )
+        for entry in document["associations"]
+        if entry["cluster"] == cluster
+    )
+
+
+def _names(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    return tuple(filter(None, _text(entry, field).split(",")))
 
 
 def boot_time(document: Mapping[str, Any]) -> int | None:

@@ -5,6 +5,8 @@ import itertools
 import re
 from collections.abc import Iterable
 
+from wellknown.quoting import quoted
+
 MOST = 8192
 """Of the numbers in a list. The kernel's own limit of CPUs (NR_CPUS on x86)."""
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", re.ASCII)
@@ -30,7 +32,7 @@ def expand(text: str) -> tuple[int, ...]:
     for one in text.split(","):
         found = _RANGE.fullmatch(one)
         if found is None:
-            raise ValueError(f"{one!r} is no number and no range of numbers")
+            raise ValueError(f"{quoted(one)} is no number and no range of numbers")
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first:
             raise ValueError(f"{one} ends before it begins")

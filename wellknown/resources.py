@@ -12,6 +12,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from wellknown.quoting import quoted
+
 Manifest = Mapping[str, Any]
 _QUANTITY = re.compile(
     r"([+-]?(?:\d{1,30}\.?\d{0,30}|\.\d{1,30}))([eE][+-]?\d{1,2}|[KMGTPE]i|[numkMGTPE])?", re.ASCII
@@ -33,10 +35,10 @@ def parse_quantity(text: str | float) -> Decimal:
     """
     found = _QUANTITY.fullmatch(str(text))
     if found is None:
-        raise ValueError(f"{str(text)[:40]!r} is not a quantity")
+        raise ValueError(f"{quoted(text, 40)} is not a quantity")
     amount = _scaled(Decimal(found[1]), found[2] or "")
     if abs(amount) > _LARGEST:
-        raise ValueError(f"{str(text)[:40]!r} is too large a quantity")
+        raise ValueError(f"{quoted(text, 40)} is too large a quantity")
     return amount
 
 

@@ -17,6 +17,7 @@ from extender.commands import uninstall as uninstall_command
 from extender.commands.preflight import Places
 from extender.commands.uninstall import Choice, Gates, Jobs
 from service.command_line import Output, OutputOption, Version, program
+from wellknown.quoting import quoted
 
 app = program("slurm-extender", "A kube-scheduler extender that lets Slurm place Kubernetes Pods.")
 _audit_alone = typer.Typer(pretty_exceptions_enable=False)
@@ -79,7 +80,7 @@ def check(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     """Have a Pod placed by Slurm and ended, and another refused: after an install."""
     devices, annotations = _pairs(device, "--device"), _pairs(annotation, "--annotation")
     if wrong := [count for count in devices.values() if not count.isdecimal()]:
-        raise typer.BadParameter(f"{wrong[0]!r} is no number", param_hint="--device")
+        raise typer.BadParameter(f"{quoted(wrong[0])} is no number", param_hint="--device")
     counts = {name: int(count) for name, count in devices.items()}
     wish = Wish(namespace, image, cpu, memory, counts, annotations, timeout)
     raise typer.Exit(check_command.run(output, wish))
@@ -88,7 +89,7 @@ def check(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
 def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
     pairs = [each.partition("=") for each in given or ()]
     if wrong := [name for name, sign, _ in pairs if not (name and sign)]:
-        raise typer.BadParameter(f"{wrong[0]!r} is not NAME=VALUE", param_hint=option)
+        raise typer.BadParameter(f"{quoted(wrong[0])} is not NAME=VALUE", param_hint=option)
     return {name: value for name, _, value in pairs}
 
 

@@ -18,10 +18,11 @@ import structlog
 
 from extender.cluster.pods_on_node import vacated_in
 from extender.cluster.slurm_nodes import NodeEquipment, SlurmNodes
+from extender.cluster.user_rights import RightsOfUsers
 from extender.control import pod_patches
 from extender.control.failures import failure_of
 from extender.control.named_jobs import NamedJobs
-from extender.placement.asked import needs_equipment
+from extender.placement.asked import needs_equipment, needs_rights
 from extender.placement.ledger import Ledger
 from extender.placement.waiting import granted
 from extender.record.events import (
@@ -101,6 +102,7 @@ class Dispatcher:
         self._slurm, self._kubernetes = slurm, kubernetes
         self._observer, self._workers = observer, workers
         self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
+        self._rights = RightsOfUsers(slurm)
         self.named = NamedJobs(slurm, ledger, self.feed)
         """The jobs whose ids Slurm chooses."""
         self._allowed = allowed
@@ -188,6 +190,8 @@ class Dispatcher:
             self._observer.done(effect, perf_counter() - start)
         if needs_equipment(effect, result):
             return Outcome(effect, result, await self._equipment.by_partition())
+        if isinstance(effect, Submit | Allocate) and needs_rights(effect, result):
+            return Outcome(effect, result, rights=await self._rights.of(effect.job.user_id))
         return Outcome(effect, result)
 
     def _about(self, effect: Effect, pod: Named | None) -> dict[str, Any]:

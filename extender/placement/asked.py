@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.cluster.equipment import listed, together, too_large
+from extender.placement import rights
 from extender.placement.waiting import TOO_LARGE as WAITS_TOO_LARGE
 from extender.record.condition_reason import WhyInvalid
 from extender.record.config import Context
 from extender.record.events import Allocate, Effect, Failure, ReadJob, Submit
-from extender.request.annotations import FIELD_NAMES, shown
+from extender.request.annotations import FIELD_NAMES
 from extender.request.job_request import Request
 from slurm_client.model import Job
 from wellknown.names import Reason
+from wellknown.quoting import quoted
 
 _REFUSED: Mapping[int, tuple[str, ...]] = {
     2000: ("partition",),
@@ -44,6 +46,12 @@ def needs_equipment(effect: Effect, result: Any) -> bool:
     return False
 
 
+def needs_rights(effect: Effect, result: Any) -> bool:
+    """Tells whether a Pod's author is to be told what the job's user may ask for."""
+    refused = isinstance(result, Failure) and result.number in rights.NUMBERS
+    return refused and isinstance(effect, Submit | Allocate)
+
+
 def refused(failure: Failure, request: Request, at: Context) -> WhyInvalid:
     """Returns why Slurm refuses a job: the cause first, and the numbers last."""
     partition = at.view.partition_name(request.job.partition)
@@ -51,8 +59,10 @@ def refused(failure: Failure, request: Request, at: Context) -> WhyInvalid:
         large = too_large(request.job, partition, at.equipment, at.view.partitions)
         if large:
             return WhyInvalid(large, reason=Reason.TOO_LARGE, codes=failure.codes)
-    words = f"Slurm refuses the job: {failure.message}{_rejected_values(failure, request, at)}"
-    return WhyInvalid(words, codes=failure.codes)
+    cause = f"Slurm refuses the job: {failure.message}"
+    if failure.number in rights.NUMBERS and at.rights is not None:
+        cause = rights.lacking(failure.number, request.job, partition, at.rights) or cause
+    return WhyInvalid(f"{cause}{_rejected_values(failure, request, at)}", codes=failure.codes)
 
 
 def _rejected_values(failure: Failure, request: Request, at: Context) -> str:
@@ -64,17 +74,12 @@ def _rejected_values(failure: Failure, request: Request, at: Context) -> str:
     return "".join(f"; {words}" for words in (*told, _there_is(failure, request, at)) if words)
 
 
-def unknown_user(user: int) -> str:
-    """Returns the refusal of a user that slurmctld cannot resolve."""
-    return f"slurmctld does not know user {user} (is sssd running on its host?)"
-
-
 def _value(field: str, request: Request, prefix: str) -> str:
     value = getattr(request.job, field)
     if value in (None, ()):
         return _default(field, request, prefix)
     text = ",".join(value) if isinstance(value, tuple) else str(value)
-    told = f"{text} minutes" if field == "time_limit_minutes" else shown(text)
+    told = f"{text} minutes" if field == "time_limit_minutes" else quoted(text)
     return f"{request.asker(field, prefix)}: {told}{_for_whom(field, request)}"
 
 

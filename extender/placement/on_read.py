@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Final
 
 from extender.cluster.view import ClusterView, excluding
-from extender.placement.asked import unknown_user
 from extender.placement.lingering import still_held
 from extender.placement.on_job import (
     LOST,
@@ -15,6 +14,7 @@ from extender.placement.on_job import (
     to_ask_again,
     waiting_polled,
 )
+from extender.placement.rights import unknown_user
 from extender.placement.waiting import why_it_waits
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context, PlacementConfig

@@ -11,6 +11,7 @@ from extender.policy.file import read, schema
 from extender.policy.rules import Policy, described
 from service.command_line import Output, OutputOption, program
 from service.yaml_file import WrongFile
+from wellknown.quoting import quoted
 
 _NAME = "python -m extender.policy"
 app = program(_NAME, "The policy: which Pods may ask Slurm for what.", completes=False)
@@ -41,7 +42,7 @@ def who(
     if rule is None:
         print(f"no rule: {'anything goes' if policy.open else 'forbidden'} (preset: {policy.preset})")
         return
-    print(f"rule {rule.name!r}")
+    print(f"rule {quoted(rule.name)}")
     for line in described(rule):
         print(f"  {line}")
 

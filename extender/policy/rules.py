@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from extender.request.annotations import FIELD_NAMES, shown
+from extender.request.annotations import FIELD_NAMES
 from extender.request.job_request import Request
 from extender.request.pod import Pod
 from extender.request.shared_gpus import shared_gpus
 from extender.request.translation import TranslationConfig
 from slurm_client.model import JobSpec
+from wellknown.quoting import quoted
 
 _SHOWN = 80
 _LISTED = ("account", "partition", "qos", "reservation")
@@ -208,7 +209,7 @@ class _Verdict:
 
     def _forbid(self, name: str, asked: int | str, allowed: str) -> None:
         self.problems.append(
-            f"{self._asker(name)}: {shown(str(asked), _SHOWN)} is not allowed by {self._label()}, which"
+            f"{self._asker(name)}: {quoted(str(asked), _SHOWN)} is not allowed by {self._label()}, which"
             f" allows {allowed}"
         )
 
@@ -216,7 +217,7 @@ class _Verdict:
         return self._request.asker(name, self._prefix)
 
     def _label(self) -> str:
-        return f"the policy's rule {self._rule.name!r}"
+        return f"the policy's rule {quoted(self._rule.name)}"
 
 
 def described(rule: Rule) -> Iterator[str]:

@@ -39,6 +39,7 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.names import ON_HOST, POOL, SLURMD, SLURMD_LABEL
+from wellknown.quoting import quoted
 from wellknown.slurmd_pod import Assignment, pod_name
 
 _INTERVAL_S = 2.0
@@ -341,7 +342,8 @@ def _of(
 def _not_understood(members: Iterable[Member]) -> list[str]:
     """Returns which Nodes have a label that says nothing, in words."""
     return [
-        f"Node {each.node}: the label {SLURMD_LABEL} may be {ON_HOST!r} alone, and is {each.label!r}"
+        f"Node {each.node}: the label {SLURMD_LABEL} may be {quoted(ON_HOST)} alone, and is"
+        f" {quoted(each.label)}"
         for each in members
         if each.label is not None and not each.on_host
     ]

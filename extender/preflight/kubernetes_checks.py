@@ -17,6 +17,7 @@ from extender.preflight.facts import (
 )
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
 from kubernetes_client.protocol import Manifest
+from wellknown.quoting import quoted
 
 OLDEST: Final = (1, 31)
 NEWEST: Final = (1, 37)
@@ -39,7 +40,7 @@ _NRI_IS_OFF: Final = re.compile(r"(containerd://1\.|docker://)")
 def _number(release: str) -> tuple[int, int]:
     found = re.match(r"v(\d+)\.(\d+)", release)
     if found is None:
-        raise NotKnown(f"{release!r} is no release of Kubernetes")
+        raise NotKnown(f"{quoted(release)} is no release of Kubernetes")
     return int(found[1]), int(found[2])
 
 

@@ -7,6 +7,7 @@ from extender.cluster.equipment import Equipment
 from extender.cluster.view import ClusterView
 from extender.record.events import Remedy
 from extender.request.grace_period import GraceRule
+from slurm_client.rights import UserRights
 from wellknown.job_key import JobIdRange
 from wellknown.names import DEFAULT_PREFIX
 
@@ -111,3 +112,5 @@ class Context:
     view: ClusterView
     equipment: Mapping[str, Equipment] = field(default_factory=dict)
     """What Slurm's nodes have, by partition, as far as that is to be told."""
+    rights: UserRights | None = None
+    """What the job's user may ask for, as far as that is to be told."""

@@ -10,6 +10,7 @@ from extender.cluster.view import ClusterView
 from extender.record.condition_reason import ConditionReason
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobSpec, JobState
+from slurm_client.rights import UserRights
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
@@ -236,6 +237,8 @@ class Outcome:
     result: Any
     equipment: Mapping[str, Equipment] = field(default_factory=dict)
     """What Slurm's nodes have, by partition, where a Pod's author is to be told of it."""
+    rights: UserRights | None = None
+    """What the job's user may ask for, if Slurm refuses the account, the QOS or the reservation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from slurm_client.model import MOST_BYTES, MOST_PATH_BYTES, Sharing
 from slurm_client.ownership import OWNERS, may_own
 from wellknown.job_key import whole_number
 from wellknown.names import DEFAULT_PREFIX
+from wellknown.quoting import printable, quoted
 
 DEFAULT_PAGE = "docs/annotations.md"
 """The page in the checkout; every message to a Pod's author points into it."""
@@ -266,11 +267,11 @@ def read_table(
         except BeyondLimitError as error:
             problems.append(f"{about}: {error} {see(name)}")
         except ValueError:
-            problems.append(f"{about}: {shown(value)} is not {row.kind.allowed} {see(name)}")
+            problems.append(f"{about}: {quoted(value)} is not {row.kind.allowed} {see(name)}")
         else:
             warnings += [f"{about}: {row.warning} {see(name)}"] if row.warning else []
     for name, meant in sorted(islice(_unknown(annotations, prefix, rows), _MOST_UNKNOWN)):
-        told = f"annotation {prefix}{_printable(name)} is unknown"
+        told = f"annotation {prefix}{printable(name[:_SHOWN])[:_SHOWN]} is unknown"
         if meant:
             problems.append(f"{told}: is {prefix}{meant} meant? {see(meant)}")
         else:
@@ -289,14 +290,3 @@ def _unknown(
             plain = name.lower().replace("_", "-") if len(name) <= _SHOWN else ""
             near = get_close_matches(plain, known, n=1, cutoff=_ALIKE)
             yield name, near[0] if near else ""
-
-
-def shown(value: str, most: int = _SHOWN) -> str:
-    """Returns a value as it is shown in a sentence, in quotes. Unprintable characters are escaped, and
-    characters beyond Latin-1: a sentence with one such character takes four times its memory."""
-    text = repr(value[:most]).encode("latin-1", "backslashreplace").decode("latin-1")
-    return text if len(text) <= most + 2 else text[:most] + "..."
-
-
-def _printable(name: str) -> str:
-    return repr(name[:_SHOWN])[1:-1][:_SHOWN]

@@ -4,12 +4,14 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
+from wellknown.quoting import quoted
+
 
 def _is_a_pod(manifest: dict[str, Any]) -> dict[str, Any]:
     """Checks only what all other code relies on: the API server validates the rest."""
     for part in ("metadata", "spec"):
         if not isinstance(manifest.get(part), dict):
-            raise ValueError(f"a Pod has an object {part!r}")  # noqa: TRY004 -- pydantic's word
+            raise ValueError(f"a Pod has an object {quoted(part)}")  # noqa: TRY004 -- pydantic's word
     return manifest
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from kubernetes_client.protocol import Manifest
+from wellknown.quoting import quoted
 
 _KEY = r"[A-Za-z0-9][\w./-]*"
 _VALUE = r"[\w.-]*"
@@ -57,7 +58,7 @@ def _requirements(text: str) -> Iterator[_Requirement]:
         found = _REQUIREMENT.match(text, at)
         if found is None or (found.end() < len(text) and text[found.end()] != ","):
             raise ValueError(
-                f"{text[at:]!r} is no label selector: give key=value, key!=value, key in (a, b),"
+                f"{quoted(text[at:])} is no label selector: give key=value, key!=value, key in (a, b),"
                 " key notin (a, b), key or !key, with commas between them"
             )
         yield _requirement(found)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from slurm_client import rights
 from slurm_client.in_memory import rejections
 from slurm_client.in_memory.record import Record
 from slurm_client.model import JobSpec
@@ -88,6 +89,13 @@ class Enforcement:
         if (qos := spec.qos or association.qos[0]) not in association.qos:
             raise rejections.rejection(rejections.INVALID_QOS)
         return association.account, qos
+
+    def associations(self, user_id: int) -> tuple[rights.Association, ...] | None:
+        """The memberships of a user; None without accounting."""
+        if not self._enforced:
+            return None
+        own = [each for each in self._associations if each.user_id == user_id]
+        return tuple(rights.Association(each.account, each.qos, default=each is own[0]) for each in own)
 
     def check(self, record: Record, others: Iterable[Record]) -> None:
         """Refuse what may not even wait beside `others`, all of which live: 2050."""

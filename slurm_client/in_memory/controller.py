@@ -18,6 +18,7 @@ from slurm_client.in_memory.machines import Machine, Slot
 from slurm_client.in_memory.record import RUNNING, Record, told
 from slurm_client.in_memory.reservations import Reservations
 from slurm_client.model import Job, JobChanges, JobSpec, JobState, Node, Partition
+from slurm_client.rights import UserRights
 from slurm_client.server import Configuration, counts_memory
 
 Plugin = Callable[[JobSpec], int]
@@ -62,6 +63,7 @@ class Controller:
         self._arrivals = 0
         self.unknown_users: set[int] = set()
         """The users that slurmctld's host cannot resolve."""
+        self.user_names = {0: "root"}
         self.plugin: Plugin | None = None
         """A job_submit plugin."""
 
@@ -263,6 +265,14 @@ class Controller:
         number = self.plugin(spec) if self.plugin is not None else 0
         if number:
             raise rejections.rejection(number)
+
+    def rights(self, user_id: int) -> UserRights:
+        """As slurmdbd and slurmctld tell them; without the name where the user has none."""
+        name = self.user_names.get(user_id, "")
+        if user_id in self.unknown_users or not name:
+            return UserRights(unknown=user_id in self.unknown_users)
+        admitting = (each for each, users in self.reservations.users.items() if user_id in users)
+        return UserRights(name, False, self._enforcement.associations(user_id), tuple(admitting))
 
     def machine(self, name: str) -> Machine:
         """A node. Refused: 2018."""

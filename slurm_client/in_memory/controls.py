@@ -43,6 +43,10 @@ class Controls:
         """slurmctld's host can resolve the user again. A job that was held meanwhile stays held."""
         self._controller.unknown_users.discard(user_id)
 
+    def name_user(self, user_id: int, name: str) -> None:
+        """slurmctld's host has this name for a user."""
+        self._controller.user_names[user_id] = name
+
     def admin_cancel(self, job_id: int) -> None:
         """scancel by an administrator."""
         self._controller.cancel(job_id, self._now())

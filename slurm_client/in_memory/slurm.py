@@ -21,6 +21,7 @@ from slurm_client.model import (
     grant_of,
 )
 from slurm_client.reservation import Reservation
+from slurm_client.rights import UserRights
 from slurm_client.server import Capabilities, Configuration
 
 DEFAULTS: Final = Configuration(
@@ -172,6 +173,10 @@ class InMemorySlurm(Controls):
         job = await self.job(job_id)
         cancelled = job is not None and job.state.base == "CANCELLED"
         return "root" if cancelled and self._capabilities.books else None
+
+    async def rights(self, user_id: int | None) -> UserRights:
+        self._read("rights")
+        return self._controller.rights(user_id or 0)
 
     async def nodes(self) -> tuple[Node, ...]:
         self._read("nodes")

@@ -66,6 +66,7 @@ from slurm_client.model import (
     Node,
 )
 from slurm_client.protocol import Slurm
+from slurm_client.rights import UserRights
 from slurm_client.server import Configuration
 from tests.builders import TRANSLATION, Manifest, placeholder_job, placeholder_of, pod_manifest
 from tests.service.turns import turns_of_others
@@ -92,7 +93,8 @@ class FakeSlurm:
     """Takes calls down; submissions wait for `open`."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, int]] = []
+        self.calls: list[tuple[str, int | None]] = []
+        self.rights_error: Exception | None = None
         self.open = asyncio.Event()
         self.open.set()
         self.error: Exception | None = None
@@ -142,6 +144,12 @@ class FakeSlurm:
         if self.update_error is not None:
             raise self.update_error
         self.calls.append((f"comment {changes.comment}", job_id))
+
+    async def rights(self, user_id: int | None) -> UserRights:
+        self.calls.append(("rights", user_id))
+        if self.rights_error is not None:
+            raise self.rights_error
+        return UserRights("root")
 
     async def canceller(self, job_id: int) -> str | None:
         self.calls.append(("canceller", job_id))
@@ -613,7 +621,25 @@ async def test_what_nodes_have_is_read_where_a_job_is_too_large_and_once_for_man
     works.slurm.error = InvalidRequest("no such account", number=2045)
     outcome = await works.dispatcher.outcome_of(Submit("u1", 7, SPEC, immediate=False))
     assert outcome.equipment == {}
-    assert works.slurm.calls == [("nodes", 0)]
+    assert works.slurm.calls == [("nodes", 0), ("rights", None)]
+
+
+async def test_rights_of_a_user_are_read_at_a_refusal_and_once_for_many() -> None:
+    works = Works()
+    works.slurm.error = InvalidRequest("no such account", number=2045)
+    for _ in range(3):
+        outcome = await works.dispatcher.outcome_of(Submit("u1", 7, SPEC, immediate=False))
+        assert outcome.rights == UserRights("root")
+    assert works.slurm.calls == [("rights", None)]
+
+
+async def test_rights_that_slurm_does_not_tell_are_not_asked_for_again_soon() -> None:
+    works = Works()
+    works.slurm.error = works.slurm.rights_error = InvalidRequest("no such account", number=2045)
+    for user in range(3):
+        asked = Submit("u1", 7, replace(SPEC, user_id=user), immediate=False)
+        assert (await works.dispatcher.outcome_of(asked)).rights is None
+    assert works.slurm.calls == [("rights", 0)]
 
 
 async def test_what_nodes_have_is_read_where_a_job_waits_that_is_too_large() -> None:

@@ -172,7 +172,7 @@ def test_every_version_of_a_pod_is_judged(watched: Watched) -> None:
     foreign = {PREFIX + "user-id": "2002"}
     assert watched.see(uid="u") == ()
     (told,) = watched.see(uid="u", annotations=foreign)
-    assert "user-id: '2002' is not allowed" in told
+    assert 'user-id: "2002" is not allowed' in told
     assert watched.see(uid="u", phase="Running", annotations=foreign) == (told,)
     assert watched.see(uid="u") == ()
 

@@ -87,7 +87,7 @@ def test_every_problem_of_a_pod_is_told_at_once(actors: Actors) -> None:
     answer = actors.apply(wrong)
     assert answer.returncode != 0
     for part in (
-        f"annotation {PREFIX}timeout: 'soon' is not a whole number",
+        f'annotation {PREFIX}timeout: "soon" is not a whole number',
         "(https://github.com/slurm-extender/slurm-extender/blob/main/docs/annotations.md#timeout)",
         "the Pod requests no cpu",
         "terminationGracePeriodSeconds: 60 is not below 25",
@@ -163,8 +163,8 @@ def test_a_pod_at_the_gate_may_be_mended_and_not_be_made_wrong(actors: Actors) -
     actors.create("p", annotations={"partition": "nowhere"})
     refused = annotate(actors, "p", timeout="soon", priority="high")
     assert refused.returncode != 0
-    assert "'soon'" in refused.stderr
-    assert "'high'" in refused.stderr
+    assert '"soon"' in refused.stderr
+    assert '"high"' in refused.stderr
     assert annotate(actors, "p", timeout="60", partition="main").returncode == 0
     actors.bound("p")
 
@@ -200,7 +200,7 @@ def test_the_author_of_a_deployment_is_warned_of_its_pods(
     answer = actors.apply(wrong)
     assert answer.returncode == 0, answer.stderr
     would = "Warning: spec.template: Pods would be refused:"
-    assert f"{would} annotation {PREFIX}timeout: 'soon' is not a whole number" in answer.stderr
+    assert f'{would} annotation {PREFIX}timeout: "soon" is not a whole number' in answer.stderr
     assert f"{would} annotation {PREFIX}partiton is unknown: is {PREFIX}partition" in answer.stderr
     assert "terminationGrace" not in answer.stderr
 
@@ -216,7 +216,7 @@ def test_a_template_is_told_of_when_it_is_changed_and_not_otherwise(
     patch = {"spec": {"template": {"metadata": {"annotations": {f"{PREFIX}timeout": "soon"}}}}}
     changed = actors.kubectl("patch", "deployment", name, "-p", json.dumps(patch))
     assert changed.returncode == 0
-    assert "'soon'" in changed.stderr
+    assert '"soon"' in changed.stderr
     assert not actors.kubectl("annotate", "deployment", name, "a=c", "--overwrite").stderr
 
 
@@ -296,7 +296,7 @@ def test_a_wrong_change_that_nobody_refused_is_told_on_the_pod(actors: Actors) -
     actors.cluster.kubectl("delete", VALIDATION)
     try:
         eventually(lambda: annotate(actors, "p", timeout="soon").returncode == 0, "webhook gone")
-        eventually(lambda: "'soon'" in actors.condition("p").get("message", ""), "condition")
+        eventually(lambda: '"soon"' in actors.condition("p").get("message", ""), "condition")
         assert actors.node_of("p") is None
     finally:
         actors.cluster.kubectl("create", "-f", "-", stdin=_fresh(saved))

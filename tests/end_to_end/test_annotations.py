@@ -387,7 +387,7 @@ def test_a_feature_that_no_node_has_is_told_beside_those_that_there_are(
     actors.create("p", annotations={name: "h200"})
     told = waits(actors, "p", "Invalid")
     there = "the nodes of partition main have the features a100, h100, ib"
-    assert f"annotation {PREFIX}{name}: 'h200'; {there};" in told
+    assert f'annotation {PREFIX}{name}: "h200"; {there};' in told
 
 
 @real
@@ -420,7 +420,7 @@ def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(
     assert words in told
     if "Requested node configuration" not in words and "account" not in words:
         name, value = list(asked.items())[-1]
-        assert f"annotation {PREFIX}{name}: '{value}'" in told
+        assert f'annotation {PREFIX}{name}: "{value}"' in told
     eventually(lambda: words in actors.events("p").get("Invalid", ""), "event")
     assert actors.job_of("p") is None
 

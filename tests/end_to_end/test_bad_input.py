@@ -24,8 +24,8 @@ def test_a_pod_without_requests_is_refused_at_apply(actors: Actors) -> None:
 def test_every_wrong_annotation_is_named_at_apply(actors: Actors) -> None:
     answer = actors.apply(pod("p", annotations={"timeout": "soon", "priority": "high"}))
     assert answer.returncode != 0
-    assert "sunk.coreweave.com/timeout: 'soon'" in answer.stderr
-    assert "sunk.coreweave.com/priority: 'high'" in answer.stderr
+    assert 'sunk.coreweave.com/timeout: "soon"' in answer.stderr
+    assert 'sunk.coreweave.com/priority: "high"' in answer.stderr
 
 
 def test_what_only_slurm_can_refuse_is_told_on_the_pod(actors: Actors) -> None:

@@ -139,7 +139,7 @@ def test_jobs_are_given_a_time_limit_and_no_longer_one(actors: Actors, policy: P
     assert actors.scontrol("q")["TimeLimit"] == "02:00:00"
     told = actors.apply(pod("r", annotations={"timeout": "7201"})).stderr
     assert "a time limit of 121 minutes" in told
-    assert "not allowed by the policy's rule 'ours', which allows up to 120 minutes" in told
+    assert 'not allowed by the policy\'s rule "ours", which allows up to 120 minutes' in told
 
 
 def test_the_tokens_own_user_may_be_given_too(actors: Actors, policy: Policy) -> None:
@@ -148,7 +148,7 @@ def test_the_tokens_own_user_may_be_given_too(actors: Actors, policy: Policy) ->
     actors.bound("p")
     assert owner(actors, "p") == "root"
     assert (
-        "user-id: '2001' is not allowed"
+        'user-id: "2001" is not allowed'
         in actors.apply(pod("q", annotations={"user-id": "2001"})).stderr
     )
 
@@ -157,11 +157,11 @@ def test_the_tokens_own_user_may_be_given_too(actors: Actors, policy: Policy) ->
 def test_nobody_takes_anothers_identity(actors: Actors) -> None:
     answer = actors.apply(pod("p", annotations={"user-id": "2002"}))
     assert answer.returncode != 0
-    told = "annotation sunk.coreweave.com/user-id: '2002' is not allowed by the policy's rule 'ours'"
+    told = 'annotation sunk.coreweave.com/user-id: "2002" is not allowed by the policy\'s rule "ours"'
     assert f"{told}, which allows 2001" in answer.stderr
     answer = actors.apply(pod("q", annotations={"user-id": "0", "group-id": "2002"}))
-    assert "user-id: '0' is not allowed" in answer.stderr
-    assert "group-id: '2002' is not allowed" in answer.stderr
+    assert 'user-id: "0" is not allowed' in answer.stderr
+    assert 'group-id: "2002" is not allowed' in answer.stderr
     assert actors.pods() == {}
 
 
@@ -190,7 +190,7 @@ def test_a_pod_that_came_without_the_webhook_is_judged_too(actors: Actors) -> No
 @pytest.mark.usefixtures("policy")
 def test_priority_is_the_policys_to_allow(actors: Actors) -> None:
     answer = actors.apply(pod("p", annotations={"priority": "1001"}))
-    assert "priority: '1001' is not allowed by the policy's rule 'ours', which allows up to 1000" in (
+    assert 'priority: "1001" is not allowed by the policy\'s rule "ours", which allows up to 1000' in (
         answer.stderr
     )
     actors.create("q", annotations={"priority": "1000"})
@@ -216,7 +216,7 @@ def test_a_partition_that_is_roots_is_the_policys_to_allow(
     ours = ALICE.replace("2001", "token")
     policy.write(ours)
     answer = actors.apply(pod("p", annotations={"partition": partition}))
-    assert f"partition: '{partition}' is not allowed" in answer.stderr
+    assert f'partition: "{partition}" is not allowed' in answer.stderr
     policy.write(ours.replace("[main]", f"[main, {partition}]"))
     actors.create("q", annotations={"partition": partition})
     actors.bound("q")
@@ -246,7 +246,7 @@ def test_an_annotation_that_changes_while_the_pod_waits_is_judged_again(actors: 
     create_waiting(actors, "p")
     assert owner(actors, "p") == "alice"
     foreign = PREFIX + "user-id=2002"
-    with pytest.raises(ClusterError, match="user-id: '2002' is not allowed"):
+    with pytest.raises(ClusterError, match='user-id: "2002" is not allowed'):
         annotate(actors, "p", foreign)
 
     def takes_it() -> bool:
@@ -258,7 +258,7 @@ def test_an_annotation_that_changes_while_the_pod_waits_is_judged_again(actors: 
 
     with without_webhook(actors):
         eventually(takes_it, "annotated")
-    assert "user-id: '2002' is not allowed" in refused(actors, "p")
+    assert 'user-id: "2002" is not allowed' in refused(actors, "p")
     eventually(lambda: actors.job_of("p") is None, "its job cancelled")
     annotate(actors, "p", PREFIX + "user-id-")
     actors.queued("p")

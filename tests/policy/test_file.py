@@ -124,7 +124,7 @@ RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
         (RULE + "  allow: {users: 1}", "4: rules[0].allow.users: a list is needed, like [a, b]"),
         (RULE + "  allow: {qos: [no]}", "4: rules[0].allow.qos[0]: a text is needed; quote what YAML"),
         (RULE + "  allow: {qos: ['']}", "4: rules[0].allow.qos[0]:"),
-        (RULE + "  allow: {qos: ['a,b']}", "4: rules[0].allow.qos[0]: 'a,b' does not match"),
+        (RULE + "  allow: {qos: ['a,b']}", '4: rules[0].allow.qos[0]: "a,b" does not match'),
         (
             RULE + "  allow: {maxPriority: no}",
             "4: rules[0].allow.maxPriority: Input should be a valid int",
@@ -135,7 +135,7 @@ RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
         ("rules: &a [*a]", "1: rules[0]: has fields: name, namespaces"),
         (
             "rules:\n- namespaces: [A]\n  default: {user: 1}",
-            "2: rules[0].namespaces[0]: 'A' does not match",
+            '2: rules[0].namespaces[0]: "A" does not match',
         ),
         (
             "rules:\n- namespaces: [a]\n  default: {user: alice}",
@@ -143,7 +143,7 @@ RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
         ),
         (
             "rules:\n- namespaces: [a]\n  default: {user: 1, account: '*'}",
-            "3: rules[0].default.account: '*' does not match",
+            '3: rules[0].default.account: "*" does not match',
         ),
     ],
 )
@@ -212,8 +212,8 @@ def test_who_names_the_rule_that_counts(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(WHOLE.replace('["*"]\n', "[team-b]\n"))
     for arguments, told in (
-        (["team-a", "trainer"], "rule 'team-a'\n"),
-        (["team-b"], "rule '2'\n  user-id: the token's own user"),
+        (["team-a", "trainer"], 'rule "team-a"\n'),
+        (["team-b"], 'rule "2"\n  user-id: the token\'s own user'),
         (["team-a"], "no rule: anything goes (preset: open)"),
     ):
         assert run("who", str(file), *arguments)[0].startswith(told)

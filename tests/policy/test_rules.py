@@ -123,7 +123,7 @@ def test_a_pod_may_write_down_the_default_list_or_a_part_of_it(asked_for: str) -
     rule = Rule("r", ("*",), user=Choice(ALICE), fields={"partition": Choice("gpu,debug")})
     assert allowed(rule, partition=asked_for).partition == asked_for.replace(" ", "")
     assert allowed(rule).partition == "gpu,debug"
-    assert "'gpu,long'" in problem(rule, partition="gpu,long")
+    assert '"gpu,long"' in problem(rule, partition="gpu,long")
 
 
 def test_asking_for_what_one_gets_anyway_is_allowed() -> None:
@@ -135,14 +135,14 @@ def test_a_foreign_user_is_refused_and_never_in_the_job() -> None:
     job, problems = asked(user_id="2002")
     (told,) = problems
     assert told == (
-        "annotation sunk.coreweave.com/user-id: '2002' is not allowed by the policy's rule 'team-a',"
+        'annotation sunk.coreweave.com/user-id: "2002" is not allowed by the policy\'s rule "team-a",'
         " which allows 2001"
     )
     assert (job.user_id, job.group_id) == (ALICE, None)
 
 
 def test_root_is_a_user_like_any_other() -> None:
-    assert "'0' is not allowed" in problem(user_id="0")
+    assert '"0" is not allowed' in problem(user_id="0")
     assert allowed(Rule("r", ("*",), user=Choice(0))).user_id == 0
 
 
@@ -150,7 +150,7 @@ def test_further_users_may_be_asked_for() -> None:
     rule = Rule("r", ("*",), user=Choice(ALICE, ("2002",)))
     job = allowed(rule, user_id="2002")
     assert (job.user_id, job.group_id) == (BOB, None)
-    assert "'2003'" in problem(rule, user_id="2003")
+    assert '"2003"' in problem(rule, user_id="2003")
 
 
 def test_any_user_may_be_asked_for_where_a_rule_says_so() -> None:
@@ -161,7 +161,7 @@ def test_a_rule_without_a_default_user_wants_one_of_its_users_named() -> None:
     rule = Rule("r", ("*",), user=Choice(None, ("2001", "2002")))
     assert allowed(rule, user_id="2002").user_id == BOB
     told = problem(rule)
-    assert "rule 'r' gives no user" in told
+    assert 'rule "r" gives no user' in told
     assert "user-id" in told
     assert "2001, 2002" in told
 
@@ -169,22 +169,22 @@ def test_a_rule_without_a_default_user_wants_one_of_its_users_named() -> None:
 def test_the_tokens_own_user_is_one_that_nobody_names() -> None:
     rule = Rule("r", ("*",), token=True)
     assert allowed(rule).user_id is None
-    assert "'0' is not allowed" in problem(rule, user_id="0")
+    assert '"0" is not allowed' in problem(rule, user_id="0")
 
 
 def test_a_group_is_the_users_own_unless_a_rule_allows_another() -> None:
-    assert "group-id: '2002' is not allowed" in problem(group_id="2002")
+    assert 'group-id: "2002" is not allowed' in problem(group_id="2002")
     shared = Rule("r", ("*",), user=Choice(ALICE), group=Choice(5000, ("6000",)))
     assert allowed(shared).group_id == 5000
     assert allowed(shared, user_id="2001").group_id == 5000
-    assert "group-id: '2001' is not allowed" in problem(shared, group_id="2001")
+    assert 'group-id: "2001" is not allowed' in problem(shared, group_id="2001")
     for group in (5000, 6000):
         assert allowed(shared, group_id=str(group)).group_id == group
     assert "which allows 5000, 6000" in problem(shared, group_id="7000")
 
 
 def test_nothing_named_none_is_allowed_for_want_of_a_default() -> None:
-    assert "'None' is not allowed" in problem(reservation="None")
+    assert '"None" is not allowed' in problem(reservation="None")
 
 
 # What
@@ -221,8 +221,8 @@ def test_what_a_rule_does_not_allow_is_refused(
     asks: dict[str, Any] = {annotation: value}
     job, problems = asked(**asks)
     (told,) = problems
-    assert told.startswith(f"annotation {PREFIX}{annotation}: '{value}' is not allowed")
-    assert told.endswith(f"the policy's rule 'team-a', which allows {allows}")
+    assert told.startswith(f'annotation {PREFIX}{annotation}: "{value}" is not allowed')
+    assert told.endswith(f'the policy\'s rule "team-a", which allows {allows}')
     assert getattr(job, annotation) == instead
 
 
@@ -236,11 +236,11 @@ def test_what_a_priority_class_asks_for_is_judged_like_an_annotation() -> None:
         return judged(parse_pod(manifest, translation), Policy((TEAM,)), translation).request
 
     (problem,) = told("high").problems
-    assert problem.startswith("priorityClassName high, for the partition: 'urgent' is not allowed")
+    assert problem.startswith('priorityClassName high, for the partition: "urgent" is not allowed')
     assert told("high").job.partition is None
     assert told("high", partition="gpu").problems == ()
     (problem,) = told("low").problems
-    assert problem.startswith("priorityClassName low, for the qos: 'x' is not allowed")
+    assert problem.startswith('priorityClassName low, for the qos: "x" is not allowed')
     assert told("low").job.partition == "gpu-spare"
 
 
@@ -291,7 +291,7 @@ def test_a_time_limit_may_be_given_and_bounded(
 def test_a_time_limit_that_is_too_long_is_refused_whichever_it_comes_from() -> None:
     words = (
         f"a time limit of 121 minutes (annotation {PREFIX}timeout, or activeDeadlineSeconds) is not"
-        " allowed by the policy's rule 'team-a', which allows up to 120 minutes"
+        ' allowed by the policy\'s rule "team-a", which allows up to 120 minutes'
     )
     assert problem(LIMITED, timeout="7201") == words
     one = pod(namespace="team-a", activeDeadlineSeconds=7201)

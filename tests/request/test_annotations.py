@@ -113,7 +113,7 @@ def test_the_group_is_the_users_own_unless_it_is_named() -> None:
 )
 def test_a_wrong_value_is_told_with_its_annotation_and_what_is_allowed(name: str, value: str) -> None:
     told = problem(name, value)
-    assert told.startswith(f"annotation {DEFAULT_PREFIX}{name}: {value!r} is not ")
+    assert told.startswith(f'annotation {DEFAULT_PREFIX}{name}: "{value}" is not ')
     assert "is not (" not in told
     assert told.endswith(f" (docs/annotations.md#{name})")
 

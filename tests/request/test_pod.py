@@ -319,7 +319,7 @@ def test_a_pod_that_has_its_node_for_itself_may_claim_its_devices() -> None:
 
 
 def test_a_quantity_that_is_none_is_told() -> None:
-    assert any("'lots' is not a quantity" in problem for problem in pod(cpu="lots").request.problems)
+    assert any('"lots" is not a quantity' in problem for problem in pod(cpu="lots").request.problems)
 
 
 def test_a_pod_that_ends_by_itself_asks_for_no_more_time_than_that() -> None:

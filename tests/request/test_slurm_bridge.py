@@ -50,7 +50,7 @@ def test_a_time_limit_is_in_minutes() -> None:
 @pytest.mark.parametrize("limit", ["0", "five", "5m", "1:00", "525601", "-1", ""])
 def test_a_wrong_time_limit_is_a_problem(limit: str) -> None:
     (problem,) = read_slurm_bridge({PREFIX + "timelimit": limit}).problems
-    assert problem.startswith(f"annotation {PREFIX}timelimit: {limit!r} is not a whole number from 1 to")
+    assert problem.startswith(f'annotation {PREFIX}timelimit: "{limit}" is not a whole number from 1 to')
 
 
 def test_a_job_has_its_node_for_itself_unless_it_says_no() -> None:
@@ -92,7 +92,7 @@ def test_a_misspelt_one_is_a_problem() -> None:
 
 def test_a_user_is_a_number_here() -> None:
     (problem,) = requested({PREFIX + "user-id": "alice"}).problems
-    assert problem.startswith(f"annotation {PREFIX}user-id: 'alice' is not a whole number")
+    assert problem.startswith(f'annotation {PREFIX}user-id: "alice" is not a whole number')
 
 
 def test_what_is_said_points_to_the_page() -> None:

@@ -28,6 +28,7 @@ from slurm_client.in_memory import (
     partition,
 )
 from slurm_client.model import JobSpec
+from tests.directory_away import directory_away
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -96,6 +97,10 @@ class Bench:
     ids: Iterator[int] = field(default_factory=lambda: _ids)
 
     async def drain(self, name: str) -> None:
+        raise NotImplementedError
+
+    def directory_away(self, *users: str) -> ContextManager[None]:
+        """slurmctld cannot resolve these users until the block ends."""
         raise NotImplementedError
 
     async def resume(self, name: str) -> None:
@@ -182,10 +187,20 @@ class InMemoryBench(Bench):
         )
         self.controls.ask_plugin(_plugin)
         self.controls.forget_user(NOBODY)
+        for name, user_id in JOB_USERS.items():
+            self.controls.name_user(user_id, name)
         super().__init__(self.controls)
 
     async def drain(self, name: str) -> None:
         self.controls.drain(name)
+
+    @contextmanager
+    def directory_away(self, *users: str) -> Iterator[None]:
+        for user in users:
+            self.controls.forget_user(JOB_USERS[user])
+        yield
+        for user in users:
+            self.controls.remember_user(JOB_USERS[user])
 
     async def resume(self, name: str) -> None:
         self.controls.resume_node(name)
@@ -212,6 +227,9 @@ class RealBench(Bench):
 
     async def drain(self, name: str) -> None:
         self._scontrol("update", f"NodeName={name}", "State=DRAIN", "Reason=test")
+
+    def directory_away(self, *users: str) -> ContextManager[None]:
+        return directory_away(self.cluster, users)
 
     async def resume(self, name: str) -> None:
         self._scontrol("update", f"NodeName={name}", "State=RESUME")

@@ -69,7 +69,7 @@ async def rest(cluster: Cluster) -> AsyncIterator[SlurmRest]:
 
 @pytest.fixture
 async def real_bench(cluster: Cluster) -> AsyncIterator[RealBench]:
-    async with _real_bench(cluster) as bench:
+    async with real_bench_of(cluster) as bench:
         yield bench
 
 
@@ -86,7 +86,7 @@ async def bench(
         async with _through_the_stub(InMemoryBench()) as stubbed:
             yield stubbed
         return
-    async with _real_bench(cluster_of(request.param, False)) as found:
+    async with real_bench_of(cluster_of(request.param, False)) as found:
         yield found
 
 
@@ -104,7 +104,7 @@ async def office(
         async with _through_the_stub(InMemoryBench(accounting=ACCOUNTING)) as stubbed:
             yield stubbed
         return
-    async with _real_bench(cluster_of(request.param, True)) as found:
+    async with real_bench_of(cluster_of(request.param, True)) as found:
         yield found
 
 
@@ -112,7 +112,7 @@ async def office(
 async def real_office(
     request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
 ) -> AsyncIterator[RealBench]:
-    async with _real_bench(cluster_of(request.param, True)) as found:
+    async with real_bench_of(cluster_of(request.param, True)) as found:
         yield found
 
 
@@ -128,7 +128,7 @@ async def _through_the_stub(bench: InMemoryBench) -> AsyncIterator[InMemoryBench
 
 
 @asynccontextmanager
-async def _real_bench(cluster: Cluster) -> AsyncIterator[RealBench]:
+async def real_bench_of(cluster: Cluster) -> AsyncIterator[RealBench]:
     """With every job gone at the end."""
     slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
     await slurm.connect()

@@ -142,7 +142,7 @@ async def test_a_pod_that_chooses_its_node_itself_is_refused() -> None:
     assert response["allowed"] is False
     told = response["status"]["message"]
     assert "spec.nodeName is n1: Slurm chooses the node, and required-nodes narrows its choice" in told
-    assert "'soon' is not" in told
+    assert '"soon" is not' in told
 
 
 async def test_what_a_kubelet_runs_already_is_let_pass_without_forged_annotations() -> None:
@@ -223,7 +223,7 @@ async def test_all_problems_of_a_pod_are_told_in_one_message(cpu: str | None) ->
     response = await respond(call({PREFIX + "timeout": "soon"}, containers=[container(asked)]))
     assert not response["allowed"]
     message = response["status"]["message"]
-    assert "'soon'" in message
+    assert '"soon"' in message
     assert "cpu" in message or "quantity" in message
     assert len(message) < 1000
 

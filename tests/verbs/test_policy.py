@@ -64,7 +64,7 @@ async def test_what_a_rule_forbids_is_told_with_all_other_problems(ruled: Listen
     wrong = {PREFIX + "user-id": "2002", PREFIX + "priority": "11", PREFIX + "timeout": "soon"}
     message = await told(ruled, of_team(wrong))
     assert message is not None
-    for part in ("user-id: '2002'", "priority: '11'", "rule 'trainers'", "up to 10", "'soon'"):
+    for part in ('user-id: "2002"', 'priority: "11"', 'rule "trainers"', "up to 10", '"soon"'):
         assert part in message
 
 

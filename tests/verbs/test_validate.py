@@ -83,8 +83,8 @@ async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page(
     wrong = annotated(exclusive="maybe", timeout="soon", partiton="main")
     new = pod_manifest(annotations=wrong, containers=NO_REQUESTS, terminationGracePeriodSeconds=60)
     told = [
-        f"annotation {PREFIX}exclusive: 'maybe' is not one of none, ok, user, mcs, topo, true, false",
-        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 31536000, 365 days",
+        f'annotation {PREFIX}exclusive: "maybe" is not one of none, ok, user, mcs, topo, true, false',
+        f'annotation {PREFIX}timeout: "soon" is not a whole number from 1 to 31536000, 365 days',
         f"annotation {PREFIX}partiton is unknown: is {PREFIX}partition meant",
         "the Pod requests no cpu: set resources.requests.cpu on its containers",
         "the Pod requests no memory: set resources.requests.memory on its containers",
@@ -108,8 +108,8 @@ async def test_every_quantity_that_cannot_be_read_is_told_and_no_other_is_called
     asked = [container({"cpu": "1e30", "memory": "1Gi"}), container(limits={"memory": "9e90"})]
     told = await refusal(pod_manifest(containers=asked, overhead={"cpu": "lots"}))
     for part in (
-        "c.resources.requests.cpu: '1e30'",
-        "c.resources.limits.memory: '9e90'",
+        'c.resources.requests.cpu: "1e30"',
+        'c.resources.limits.memory: "9e90"',
         "overhead.cpu",
     ):
         assert part in told
@@ -194,7 +194,7 @@ async def test_a_change_that_makes_a_gated_pod_wrong_is_refused() -> None:
     message = await refusal(
         pod_manifest(annotations=annotated(timeout="soon"), containers=NO_REQUESTS), pod_manifest()
     )
-    for part in ("'soon'", "no cpu", "no memory"):
+    for part in ('"soon"', "no cpu", "no memory"):
         assert part in message
 
 
@@ -202,7 +202,7 @@ async def test_only_what_a_change_makes_wrong_is_told() -> None:
     before = pod_manifest(annotations=annotated(timeout="soon"), containers=NO_REQUESTS)
     after = pod_manifest(annotations=annotated(timeout="never"), containers=NO_REQUESTS)
     message = await refusal(after, before)
-    assert "'never'" in message
+    assert '"never"' in message
     assert "no cpu" not in message
 
 
@@ -267,7 +267,7 @@ async def test_the_author_of_a_pod_template_is_warned_and_never_refused(
 ) -> None:
     told = await warnings({"metadata": {"name": "x"}, "spec": spec}, kind=kind)
     refused = [
-        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 31536000, 365 days",
+        f'annotation {PREFIX}timeout: "soon" is not a whole number from 1 to 31536000, 365 days',
         "the Pod requests no cpu: set resources.requests.cpu on its containers",
         "the Pod requests no memory: set resources.requests.memory on its containers",
     ]

@@ -1,0 +1,76 @@
+"""The contract: what Slurm tells about the rights of a user, and what becomes of an unknown user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from slurm_client.errors import InvalidRequest
+from slurm_client.rights import Association
+from tests.slurm_client.bench import ACCOUNTING, ALICE, BOB, NOBODY, InMemoryBench, spec
+from tests.slurm_client.conftest import RELEASES, real_bench_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from deploy.local.cluster import Cluster
+    from tests.slurm_client.bench import Bench
+
+KINDS = ["in_memory", *(pytest.param(release, marks=pytest.mark.real) for release in RELEASES)]
+
+
+@pytest.fixture(params=KINDS)
+async def office(
+    request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
+) -> AsyncIterator[Bench]:
+    """A bench with accounting."""
+    if request.param == "in_memory":
+        yield InMemoryBench(accounting=ACCOUNTING, external_jobs=False)
+        return
+    async with real_bench_of(cluster_of(request.param, True)) as bench:
+        yield bench
+
+
+async def test_a_user_has_accounts_with_their_qos(office: Bench) -> None:
+    rights = await office.slurm.rights(ALICE)
+    assert (rights.user, rights.unknown) == ("alice", False)
+    assert rights.associations is not None
+    has = {each.account: each for each in rights.associations}
+    assert has["lab"] == Association("lab", ("normal",))
+    assert (has["ml"].default, has["lab"].default) == (True, False)
+    assert "small" in has["ml"].qos
+    assert has.keys() == {"ml", "lab"}
+
+
+async def test_a_user_is_told_of_own_reservations_only(office: Bench) -> None:
+    with office.reserved("hers", ["node-1"], ["alice"]), office.reserved("his", ["node-2"], ["bob"]):
+        assert (await office.slurm.rights(ALICE)).reservations == ("hers",)
+        assert (await office.slurm.rights(BOB)).reservations == ("his",)
+
+
+async def test_the_tokens_own_user_has_rights_too(office: Bench) -> None:
+    rights = await office.slurm.rights(None)
+    assert rights.user == "root"
+    assert [each.account for each in rights.associations or ()] == ["root"]
+
+
+async def test_a_user_that_slurmctld_cannot_resolve_is_unknown(office: Bench) -> None:
+    assert (await office.slurm.rights(NOBODY)).unknown
+    with office.directory_away("alice"):
+        assert (await office.slurm.rights(ALICE)).unknown
+        with pytest.raises(InvalidRequest) as refused:
+            await office.slurm.allocate_as_owner(spec(user_id=ALICE, name="away"))
+        assert refused.value.number == 2045
+    assert (await office.slurm.rights(ALICE)).user == "alice"
+
+
+async def test_a_batch_job_of_an_unknown_user_is_held_until_an_administrator_acts(office: Bench) -> None:
+    if office.slurm.capabilities.external_jobs:
+        pytest.skip("an EXTERNAL_JOB needs no credential")
+    with office.directory_away("alice"):
+        job_id = await office.submit(user_id=ALICE)
+        await office.until_waiting_for(job_id, "JobHeldAdmin")
+    job: Any = await office.read(job_id)
+    assert (job.held, job.restart_count) == (True, 1)
+    assert "slurm_cred_create failure" in job.system_comment

@@ -1,0 +1,26 @@
+"""Values in messages for people, between double quotes."""
+
+_MOST_SHOWN = 60
+_LATIN_1 = 0xFF
+
+
+def quoted(value: object, most: int = _MOST_SHOWN) -> str:
+    """Returns a value for a sentence: in double quotes, cut to `most` characters, without unprintable
+    characters. Characters beyond Latin-1 are escaped: one such character takes four times the memory of
+    the whole sentence."""
+    text = printable(str(value)[:most])
+    return f'"{text}"' if len(text) <= most else f'"{text[:most]}..."'
+
+
+def printable(text: str) -> str:
+    """Returns a text with escapes for quotes, backslashes, and whatever `quoted` escapes."""
+    plain = text.translate({ord('"'): '\\"', ord("\\"): "\\\\"})
+    return "".join(each if _is_plain(each) else _escaped(each) for each in plain)
+
+
+def _is_plain(character: str) -> bool:
+    return character.isprintable() and ord(character) <= _LATIN_1
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
