@@ -59,8 +59,10 @@ def refused(failure: Failure, request: Request, at: Context) -> WhyInvalid:
         large = too_large(request.job, partition, at.equipment, at.view.partitions)
         if large:
             return WhyInvalid(large, reason=Reason.TOO_LARGE, codes=failure.codes)
-    cause = f"Slurm refuses the job: {failure.message}"
+    cause, user = f"Slurm refuses the job: {failure.message}", request.job.user_id
     if failure.number in rights.NUMBERS and at.rights is not None:
+        if at.rights.unknown and user is not None:
+            return WhyInvalid(rights.unknown_user(user), codes=failure.codes)
         cause = rights.lacking(failure.number, request.job, partition, at.rights) or cause
     return WhyInvalid(f"{cause}{_rejected_values(failure, request, at)}", codes=failure.codes)
 

@@ -25,8 +25,6 @@ def unknown_user(user: int) -> str:
 def lacking(number: int, job: JobSpec, partition: str, rights: UserRights) -> str:
     """Returns which right the user of a job lacks, and which rights the user has; empty if Slurm does
     not tell."""
-    if rights.unknown and job.user_id is not None:
-        return unknown_user(job.user_id)
     if not rights.user:
         return ""
     if number in _RESERVATION:

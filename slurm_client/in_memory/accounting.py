@@ -94,7 +94,8 @@ class Enforcement:
         """The memberships of a user; None without accounting."""
         if not self._enforced:
             return None
-        own = [each for each in self._associations if each.user_id == user_id]
+        found = {each.account: each for each in reversed(self._associations) if each.user_id == user_id}
+        own = [*reversed(found.values())]
         return tuple(rights.Association(each.account, each.qos, default=each is own[0]) for each in own)
 
     def check(self, record: Record, others: Iterable[Record]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.directory_away import directory_away
 from tests.end_to_end.actors import Actors, eventually, pod
 
 pytestmark = pytest.mark.real
@@ -43,6 +45,22 @@ def test_a_refused_pod_is_placed_once_it_is_mended(actors: Actors) -> None:
         "annotate", "pod", actors.full("p"), "--overwrite", "sunk.coreweave.com/partition=main"
     )
     actors.bound("p")
+
+
+def test_pods_wait_out_a_directory_that_is_away(brief: Actors) -> None:
+    """Slurm gives a job that is requested at once to nobody. 24.11 holds a queued job; 26.05 runs it. A
+    Pod with a group has a queued job."""
+    asked = {"at-once": {"user-id": "2001"}, "queued": {"user-id": "2001", "group-id": "2001"}}
+    told = asked if brief.cluster.spec.release == "24.11" else ("at-once",)
+    with directory_away(brief.cluster, ["alice"]):
+        for name, annotations in asked.items():
+            brief.create(name, annotations=annotations)
+        for name in told:
+            eventually(partial(_is_refused, brief, name), "condition", 30)
+            words = "slurmctld does not know user 2001 (is sssd running on its host?); Slurm is asked "
+            assert brief.condition(name)["message"].startswith(words)
+    for name in asked:
+        brief.bound(name, within=60)
 
 
 def test_pods_wait_out_a_slurmctld_that_is_down(actors: Actors) -> None:
@@ -139,6 +157,10 @@ def test_a_malformed_request_gets_an_answer_that_names_the_fault(actors: Actors)
     assert "PodUID" in lacking.json()["Error"]
     misconfigured = httpx.post(f"{verbs}/filter", json={"Pod": pod("p"), "Nodes": {"items": []}})
     assert "nodeCacheCapable" in misconfigured.json()["Error"]
+
+
+def _is_refused(actors: Actors, name: str) -> bool:
+    return actors.condition(name).get("reason") == "Invalid"
 
 
 def _trouble(actors: Actors, part: str) -> str:

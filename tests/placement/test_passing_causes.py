@@ -113,7 +113,7 @@ def test_every_waiting_pod_is_placed_after_the_cause_is_gone(
     causes: list[tuple[str, float]], users: list[int | None], external: bool, by_name: bool
 ) -> None:
     world = Site(replace(RULES, secret=RULES.secret if by_name else b""), NODES, external=external)
-    uids = []
+    uids: list[str] = []
     for name, lasts in causes:
         mend(world)
         CAUSES[name](world)
