@@ -146,7 +146,7 @@ class DeviceHealth:
         except Unanswered as error:
             self._silence = str(error)
         except Exception as error:
-            words = f"the drivers could not be asked: {error!r}"
+            words = f"the drivers could not be asked: {str(error) or type(error).__name__}"
             if words != self._silence:
                 log.exception("the drivers could not be asked")
             self._silence = words

@@ -50,7 +50,7 @@ def parse(text: bytes) -> Keys:
         keys = json.loads(text)["keys"]
         return tuple(Key(key["kid"], _decoded(key["k"]), key.get("use") == "default") for key in keys)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WrongKeys(f"slurm.jwks: {error!r}") from error
+        raise WrongKeys(f"slurm.jwks: {str(error) or type(error).__name__}") from error
 
 
 def render(keys: Sequence[Key]) -> bytes:

@@ -186,7 +186,9 @@ class SlurmdRunner:
         except Rejected as error:
             return f"kube-apiserver does not take the slurmd Pod: {error}"
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            return f"no slurmd Pod can be made of {assigned.revision}: {error!r}"
+            return (
+                f"no slurmd Pod can be made of {assigned.revision}: {str(error) or type(error).__name__}"
+            )
         log.info("slurmd Pod made", revision=assigned.revision)
         return ""
 

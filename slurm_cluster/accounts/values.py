@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from wellknown.quoting import quoted
+
 UNSET: Final = ""
 _NONE: Final = "-1"
 """By this sacctmgr takes a limit away."""
@@ -27,7 +29,7 @@ def count(text: str) -> str:
     if text == _NONE:
         return UNSET
     if not re.fullmatch(r"\d+", text, re.ASCII):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{quoted(text)} is no number")
     return str(int(text))
 
 
@@ -39,7 +41,7 @@ def tres(text: str) -> str:
         name, sign, value = part.strip().partition("=")
         number = _NUMBER.fullmatch(value)
         if not sign or not _TRES_NAME.fullmatch(name) or number is None:
-            raise ValueError(f"{part!r} is not TRES=NUMBER, like gres/gpu=8")
+            raise ValueError(f"{quoted(part)} is not TRES=NUMBER, like gres/gpu=8")
         name = name.lower()
         units = _UNITS if name == "mem" else _COUNT_UNITS
         if name in found:
@@ -55,7 +57,7 @@ def minutes(text: str) -> str:
         return UNSET
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no time, like 90 (minutes) or 1-12:00:00")
+        raise ValueError(f"{quoted(text)} is no time, like 90 (minutes) or 1-12:00:00")
     days, first, second, third = found.groups()
     if days is not None:
         hours, left, seconds = int(first), int(second or 0), int(third or 0)

@@ -11,6 +11,7 @@ from typing import Final
 
 from slurm_cluster.configuration.folders import File
 from slurm_cluster.configuration.slurm_conf import Line, parse
+from wellknown.quoting import quoted
 
 _GRES: Final = frozenset(
     {
@@ -37,7 +38,7 @@ def wrong(files: Mapping[str, File]) -> list[str]:
             for words in _of_cgroup(line)
         ),
         *(
-            f"plugstack.conf: {line!r} is not `required`, `optional` or `include`, and a path"
+            f"plugstack.conf: {quoted(line)} is not `required`, `optional` or `include`, and a path"
             for line in _text(files, "plugstack.conf").splitlines()
             if line.partition("#")[0].strip() and not _SPANK.fullmatch(line.strip())
         ),
@@ -54,7 +55,7 @@ def _text(files: Mapping[str, File], name: str) -> str:
 
 def _of_gres(line: Line) -> Iterator[str]:
     if line.kind not in _BEGINS:
-        yield f"{line.text!r} does not begin with Name=, NodeName= or AutoDetect="
+        yield f"{quoted(line.text)} does not begin with Name=, NodeName= or AutoDetect="
     for key, value in line.pairs:
         if key.lower() not in _GRES:
             yield f"there is no {key}"

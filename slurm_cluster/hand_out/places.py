@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from wellknown.quoting import quoted
+
 
 class Place(NamedTuple):
     """A key of a Secret."""
@@ -16,7 +18,7 @@ class Place(NamedTuple):
         """Reads NAMESPACE/SECRET/KEY. Raises ValueError."""
         parts = text.split("/")
         if len(parts) != len(cls._fields) or not all(parts):
-            raise ValueError(f"{text!r} is not NAMESPACE/SECRET/KEY")
+            raise ValueError(f"{quoted(text)} is not NAMESPACE/SECRET/KEY")
         return cls(*parts)
 
 
@@ -31,5 +33,5 @@ class Copy(NamedTuple):
         """Reads NAMESPACE/SECRET/KEY=PATH. Raises ValueError."""
         place, _, file = text.partition("=")
         if not file:
-            raise ValueError(f"{text!r} is not NAMESPACE/SECRET/KEY=PATH")
+            raise ValueError(f"{quoted(text)} is not NAMESPACE/SECRET/KEY=PATH")
         return cls(Place.parse(place), Path(file))

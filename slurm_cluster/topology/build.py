@@ -14,6 +14,7 @@ from typing import NamedTuple
 from slurm_cluster.topology.model import Kind, Topology, Unit, in_order, problem_of_name
 from slurm_cluster.topology.places import Place
 from slurm_cluster.topology.rules import Members, Names, Rules
+from wellknown.quoting import quoted
 
 _ROOT_TIER = -1
 
@@ -92,9 +93,9 @@ def _wrong(rules: Rules, place: Place, names: tuple[str | None, ...]) -> str | N
         return "a label between two others is missing: its switch has no path"
     for name in filter(None, names):
         if problem := problem_of_name(name):
-            return f"the name {name!r} {problem}"
+            return f"the name {quoted(name)} {problem}"
         if name in rules.own_names:
-            return f"the name {name!r} is that of a switch of ours"
+            return f"the name {quoted(name)} is that of a switch of ours"
     return None
 
 

@@ -32,6 +32,7 @@ from slurm_cluster.topology.rules import Members, Names, Preset, Rules, WrongRul
 from slurm_cluster.topology.watch import Follower, Pace, Target, among, before_of, text_of
 from slurm_cluster.topology.words import in_words
 from wellknown.names import NODE_NAME_LABEL
+from wellknown.quoting import quoted
 
 app = typer.Typer(no_args_is_help=True, help="Slurm's topology from the labels of Nodes.")
 
@@ -141,7 +142,9 @@ def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     """Keep a ConfigMap's topology as the labels of Nodes are, until SIGTERM."""
     namespace, slash, name = config_map.partition("/")
     if not (namespace and slash and name):
-        raise typer.BadParameter(f"{config_map!r} is not NAMESPACE/NAME", param_hint="--config-map")
+        raise typer.BadParameter(
+            f"{quoted(config_map)} is not NAMESPACE/NAME", param_hint="--config-map"
+        )
     configure_logging("INFO")
     with _told():
         rules = _rules(kind, preset, tier, block_size, names, members, root)

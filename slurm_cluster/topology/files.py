@@ -12,6 +12,7 @@ import yaml
 
 from slurm_client.hostlist import compress, expand
 from slurm_cluster.topology.model import Kind, Topology, Unit, in_order
+from wellknown.quoting import quoted
 
 YAML: Final = "topology.yaml"
 """Slurm 25.05 and later read this one, and then not the other."""
@@ -114,7 +115,9 @@ def _read_yaml(text: str) -> Topology:
         sizes = tuple(int(size) for size in body.get("block_sizes") or ())
         return Topology(kind, units, sizes, str(chosen["topology"]))
     except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise WrongTopology(f"no topology.yaml of a tree or of blocks: {error!r}") from error
+        raise WrongTopology(
+            f"no topology.yaml of a tree or of blocks: {str(error) or type(error).__name__}"
+        ) from error
 
 
 def _read_conf(lines: Iterable[str]) -> Topology:
@@ -133,7 +136,7 @@ def _read_conf(lines: Iterable[str]) -> Topology:
 def _pairs(line: str) -> dict[str, str]:
     words = [word.partition("=") for word in line.split()]
     if wrong := [name for name, sign, _ in words if not sign]:
-        raise ValueError(f"{wrong[0]!r} is not NAME=VALUE")
+        raise ValueError(f"{quoted(wrong[0])} is not NAME=VALUE")
     return {name.lower(): value for name, _, value in words}
 
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from slurm_cluster.topology.model import Kind, problem_of_name, problem_of_sizes
+from wellknown.quoting import quoted
 
 _FABRIC: Final = tuple(f"fabric.topograph.run/tier-{tier}" for tier in range(4, -1, -1))
 _BEFORE_1: Final = tuple(f"network.topology.nvidia.com/{tier}" for tier in ("core", "spine", "leaf"))
@@ -83,7 +84,7 @@ class Rules:
             raise WrongRules("block sizes are of blocks; a tree has none")
         for name in filter(None, (self.root, self.unlabelled)):
             if wrong := problem_of_name(name):
-                raise WrongRules(f"the name {name!r} {wrong}")
+                raise WrongRules(f"the name {quoted(name)} {wrong}")
         if self.root == self.unlabelled:
             raise WrongRules("the root and the switch of Nodes without labels need two names")
 

@@ -1,0 +1,117 @@
+"""Messages about every refusal that Slurm knows: the cause first, the numbers last, no Python values."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.control.failures import failure_of
+from extender.placement.asked import refused
+from extender.placement.attempts import trouble
+from extender.placement.rights import NUMBERS, lacking
+from extender.record.events import Remedy
+from slurm_client.errors import CAUSES
+from slurm_client.in_memory import rejections
+from slurm_client.model import Sharing
+from slurm_client.rights import Association, UserRights
+from tests.placement.ledger_world import REQUEST
+from tests.placement.test_asked import AT
+
+ASKED: dict[str, Any] = {
+    "account": "labb",
+    "qos": "fast",
+    "reservation": "theirs",
+    "partition": "main",
+    "constraints": "h200",
+    "prefer": "h200",
+    "required_nodes": ("n8", "n9"),
+    "time_limit_minutes": 90,
+    "user_id": 2001,
+    "shared": Sharing.NONE,
+    "cpus": 64,
+    "gres": (("gpu:h100", 8),),
+}
+ALICE = UserRights(
+    "alice",
+    associations=(Association("lab", ("normal", "long"), default=True), Association("ml", ("normal",))),
+    reservations=("hers",),
+)
+RIGHTS = {
+    "known": ALICE,
+    "unknown": UserRights(unknown=True),
+    "nameless": UserRights(),
+    "not told": None,
+}
+PYTHON = re.compile(r"None|<|\{|\(\)|\('|\['|Sharing\.|frozenset|Error\(")
+
+
+@pytest.mark.parametrize("number", sorted(CAUSES))
+@pytest.mark.parametrize("asked", [ASKED, {}], ids=["much", "little"])
+@pytest.mark.parametrize("rights", RIGHTS.values(), ids=RIGHTS.keys())
+def test_a_message_is_for_people_and_ends_with_the_numbers(
+    number: int, asked: dict[str, Any], rights: UserRights | None
+) -> None:
+    failure = failure_of(rejections.rejection(number))
+    request = replace(REQUEST, job=replace(REQUEST.job, **asked))
+    at = replace(AT, rights=rights)
+    why = refused(failure, request, at)
+    cause = why.cause(why.reason) if failure.remedy is Remedy.CHANGE else trouble(failure)
+    assert not PYTHON.search(cause.words)
+    assert cause.told("; Slurm is asked again at 12:00 UTC").endswith(f" ({failure.codes})")
+    assert "Slurm error" not in cause.message
+
+
+@pytest.mark.parametrize(
+    ("number", "asked", "words"),
+    [
+        (2045, {"account": "labb"}, 'alice has no account "labb"; accounts of alice: lab, ml'),
+        (
+            2045,
+            {"account": "lab"},
+            'Slurm refuses account "lab" of alice in partition main; accounts of alice: lab, ml',
+        ),
+        (
+            2130,
+            {},
+            "Slurm refuses the default account of alice in partition main; accounts of alice: lab, ml",
+        ),
+        (2066, {"qos": "fast"}, 'alice has no QOS "fast"; QOS of alice in account lab: normal, long'),
+        (
+            2066,
+            {"qos": "long", "account": "ml"},
+            'alice has no QOS "long"; QOS of alice in account ml: normal',
+        ),
+        (2066, {"qos": "long", "account": "x"}, ""),
+        (
+            2052,
+            {"reservation": "theirs"},
+            'alice may not use reservation "theirs"; reservations of alice: hers',
+        ),
+        (
+            2053,
+            {"reservation": "theirs"},
+            'Slurm has no reservation "theirs"; reservations of alice: hers',
+        ),
+    ],
+)
+def test_a_refused_user_is_told_of_own_rights(number: int, asked: dict[str, Any], words: str) -> None:
+    assert lacking(number, replace(REQUEST.job, **asked), "main", ALICE) == words
+
+
+@pytest.mark.parametrize("number", sorted(NUMBERS))
+def test_no_right_is_named_if_slurm_does_not_tell(number: int) -> None:
+    job = replace(REQUEST.job, **ASKED)
+    assert lacking(number, job, "main", UserRights()) == ""
+    told = lacking(number, job, "main", UserRights("alice"))
+    assert "accounts of" not in told
+    assert "QOS of" not in told
+
+
+def test_a_user_without_rights_is_told_so() -> None:
+    job = replace(REQUEST.job, **ASKED)
+    assert lacking(2045, job, "main", UserRights("alice", associations=())) == "alice has no account"
+    words = 'alice may not use reservation "theirs"; alice has no reservation'
+    assert lacking(2052, job, "main", UserRights("alice")) == words
