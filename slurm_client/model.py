@@ -271,8 +271,7 @@ class Job:
     """Why it waits, or why it failed: Slurm's name, "Resources", "Priority"; empty for "None"."""
     state_description: str = ""
     """Slurm's longer text to the reason, where there is one."""
-    system_comment: str = ""
-    """Text that slurmctld itself adds to the job, such as the cause of a hold."""
+    system_comment: str = ""  # slurmctld's own, such as the cause of a hold
     submit_time: int | None = None
     start_time: int | None = None
     end_time: int | None = None

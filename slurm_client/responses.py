@@ -21,7 +21,6 @@ from slurm_client.model import (
     Partition,
 )
 from slurm_client.reservation import Reservation
-from slurm_client.rights import Association
 from slurm_client.server import Configuration
 from wellknown import number_list
 
@@ -128,7 +127,7 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         exit_signal=number((_exit(entry).get("signal") or {}).get("id")),
         sluid=str((entry.get("step_id") or {}).get("sluid") or ""),
         external="EXTERNAL_JOB" in (entry.get("flags") or ()),
-        restart_count=int(entry.get("restart_cnt") or 0),
+        restart_count=number(entry.get("restart_cnt")) or 0,
         cpus_per_node=number(entry.get("cpus_per_task")),
         memory_mb=number(entry.get("memory_per_node")),
         memory_per_cpu_mb=number(entry.get("memory_per_cpu")),
@@ -144,8 +143,7 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         time_limit_minutes=number(entry.get("time_limit")),
         requeue=bool(entry.get("requeue")),
         held=bool(entry.get("hold")),
-        more_tasks=_more_tasks(entry, others),
-        begun_tasks=len(others),
+        **_tasks(entry, others),
     )
 
 
@@ -156,6 +154,10 @@ def _gpus(entry: Mapping[str, Any]) -> int:
     nodes, tasks = number(entry.get("node_count")) or 1, number(entry.get("tasks")) or 1
     sockets = number(entry.get("sockets_per_node")) or 1
     return of["job"] or nodes * (of["node"] + sockets * of["socket"]) + tasks * of["task"]
+
+
+def _tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"more_tasks": _more_tasks(entry, others), "begun_tasks": len(others)}
 
 
 def _more_tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> int | None:
@@ -257,27 +259,6 @@ def reservation(entry: Mapping[str, Any]) -> Reservation:
         partition=_text(entry, "partition"),
         users=_names(entry, "users"),
         accounts=_names(entry, "accounts"),
-    )
-
-
-def callers(document: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
-    """Of GET diag: the name of each user that has called slurmctld, and the number of calls. The name is
-    empty if slurmrestd does not know it."""
-    told = (document.get("statistics") or {}).get("rpcs_by_user") or ()
-    return {int(each["user_id"]): (_text(each, "user"), int(each["count"])) for each in told}
-
-
-def associations(document: Mapping[str, Any], cluster: str) -> tuple[Association, ...]:
-    """Of GET /slurmdb/VERSION/associations/: those in this cluster, of several that share a slurmdbd."""
-    return tuple(
-        Association(
-            account=str(entry["account"]),
-            qos=tuple(_list(entry.get("qos"))),
-            partition=_text(entry, "partition"),
-            default=bool(entry.get("is_default")),
-        )
-        for entry in document["associations"]
-        if entry["cluster"] == cluster
     )
 
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 from service.shared import Shared
-from slurm_client import error_mapping, negotiation, ownership, requests, responses, tokens
+from slurm_client import ask_rights, error_mapping, negotiation, ownership, requests, responses, tokens
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
@@ -42,7 +41,7 @@ from slurm_client.model import (
 )
 from slurm_client.reservation import Reservation
 from slurm_client.responses import Malformed, Reader
-from slurm_client.rights import Association, UserRights
+from slurm_client.rights import UserRights
 from slurm_client.server import Capabilities, Configuration
 from slurm_client.tokens import TokenFile, TokenSource
 
@@ -244,39 +243,13 @@ class SlurmRest:
         return self._one(request, read, await self._send(request))
 
     async def rights(self, user_id: int | None) -> UserRights:
-        own = user_id is None
-        user = tokens.user(self._tokens.token()) if own else await self._user_name(user_id or 0)
-        if user is None:
-            return UserRights(unknown=not own)
-        associations = await self._associations(user) if user else None
-        accounts = {each.account for each in associations or ()}
-        reservations = await self.reservations() if user else ()
-        admitting = (each.name for each in reservations if each.admits(user, accounts))
-        return UserRights(user, associations=associations, reservations=tuple(admitting))
+        if user_id is None:
+            user: str | None = tokens.user(self._tokens.token()) or ""
+        else:
+            user = await ask_rights.name_of(self._ask, user_id)
+        return await ask_rights.rights(self._ask, self, user)
 
-    async def _user_name(self, user_id: int) -> str | None:
-        """Returns the name of a user; "" if Slurm does not tell it, None if slurmctld cannot resolve the
-        user: slurmctld counts a call in the name of such a user as nobody's (24.11, 26.05)."""
-        before = await self._callers()
-        await self._exchange(Request("GET", "jobs/state/", "job_id=1", user_id=user_id))
-        after = await self._callers()
-        name, calls = after.get(user_id, ("", 0))
-        if calls > before.get(user_id, ("", 0))[1]:
-            return name
-        nobody = ownership.NOBODY
-        counted = after.get(nobody, ("", 0))[1] > before.get(nobody, ("", 0))[1]
-        return None if counted else ""
-
-    async def _callers(self) -> Mapping[int, tuple[str, int]]:
-        request = Request("GET", "diag/")
-        return self._one(request, responses.callers, await self._send(request))
-
-    async def _associations(self, user: str) -> tuple[Association, ...] | None:
-        server = await self.connect()
-        if not server.books:
-            return None
-        request = Request("GET", f"/slurmdb/{server.api_version}/associations/", f"user={quote(user)}")
-        read = partial(responses.associations, cluster=server.cluster)
+    async def _ask(self, request: Request, read: Callable[[Mapping[str, Any]], _Read]) -> _Read:
         return self._one(request, read, await self._send(request))
 
     async def nodes(self) -> tuple[Node, ...]:

@@ -101,8 +101,10 @@ class Dispatcher:
         self._ledger = ledger
         self._slurm, self._kubernetes = slurm, kubernetes
         self._observer, self._workers = observer, workers
-        self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
-        self._rights = RightsOfUsers(slurm)
+        self._equipment, self._rights = (
+            NodeEquipment(slurm_nodes or SlurmNodes(slurm)),
+            RightsOfUsers(slurm),
+        )
         self.named = NamedJobs(slurm, ledger, self.feed)
         """The jobs whose ids Slurm chooses."""
         self._allowed = allowed

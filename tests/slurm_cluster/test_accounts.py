@@ -150,8 +150,8 @@ def test_what_is_removed_goes_before_what_it_needs_and_slurms_own_stays(wants: S
         ),
         ("name: vision, fairshare", "name: lab, fairshare", "user alice is in the account lab"),
         ("MaxJobsPerUser", "MaxJobs", "qos high: MaxJobs is no limit here"),
-        ("gres/gpu=32", "gpu=32", "account research: GrpTRES: 'gpu=32' is not TRES=NUMBER"),
-        ("2-00:00:00", "two days", "qos high: MaxWall: 'two days' is no time"),
+        ("gres/gpu=32", "gpu=32", 'account research: GrpTRES: "gpu=32" is not TRES=NUMBER'),
+        ("2-00:00:00", "two days", 'qos high: MaxWall: "two days" is no time'),
         ("{name: low}", "{name: high}", "qos high is there twice"),
         ("defaultQos: normal", "defaultQos: low", "account vision has the default QOS low"),
         ("- name: alice", "- name: alice\n    defaultAccount: lab", "the default account lab"),
@@ -177,7 +177,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     [
         ("priority: 100", "priorty: 100", "priorty: is no field here"),
         ("DenyOnLimit", "DenyLimit", "must be DenyOnLimit"),
-        ("{name: low}", "{name: Low}", "'Low' does not match"),
+        ("{name: low}", "{name: Low}", '"Low" does not match'),
         ("fairshare: 10", "fairshare: ten", "fairshare"),
     ],
 )
