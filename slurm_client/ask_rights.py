@@ -21,8 +21,9 @@ class Ask(Protocol):
     async def __call__(self, request: Request, read: Callable[[Mapping[str, Any]], _Read]) -> _Read: ...
 
 
-async def rights(ask: Ask, slurm: Slurm, user: str | None) -> UserRights:
-    """Returns the rights of a user by name; the name is that of `name_of`."""
+async def rights(ask: Ask, slurm: Slurm, user_id: int | None, own: str) -> UserRights:
+    """Returns the rights of a user; None is the token's own user, whose name is `own`."""
+    user = own if user_id is None else await _name_of(ask, user_id)
     if not user:
         return UserRights(unknown=user is None)
     server = await slurm.connect()
@@ -32,7 +33,7 @@ async def rights(ask: Ask, slurm: Slurm, user: str | None) -> UserRights:
     return UserRights(user, associations=associations, reservations=tuple(admitting))
 
 
-async def name_of(ask: Ask, user_id: int) -> str | None:
+async def _name_of(ask: Ask, user_id: int) -> str | None:
     """Returns the name of a user; "" if Slurm does not tell it, None if slurmctld cannot resolve the
     user: slurmctld counts a call in the name of such a user as nobody's (24.11, 26.05)."""
     diag = Request("GET", "diag/")

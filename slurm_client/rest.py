@@ -243,11 +243,8 @@ class SlurmRest:
         return self._one(request, read, await self._send(request))
 
     async def rights(self, user_id: int | None) -> UserRights:
-        if user_id is None:
-            user: str | None = tokens.user(self._tokens.token()) or ""
-        else:
-            user = await ask_rights.name_of(self._ask, user_id)
-        return await ask_rights.rights(self._ask, self, user)
+        own = tokens.user(self._tokens.token()) or ""
+        return await ask_rights.rights(self._ask, self, user_id, own)
 
     async def _ask(self, request: Request, read: Callable[[Mapping[str, Any]], _Read]) -> _Read:
         return self._one(request, read, await self._send(request))

@@ -98,17 +98,13 @@ class Dispatcher:
     ) -> None:
         """`slurm_nodes` is what other parts read Slurm's nodes by. `allowed` returns while effects may
         be carried out, and waits otherwise."""
-        self._ledger = ledger
-        self._slurm, self._kubernetes = slurm, kubernetes
+        self._ledger, self._slurm, self._kubernetes = ledger, slurm, kubernetes
         self._observer, self._workers = observer, workers
-        self._equipment, self._rights = (
-            NodeEquipment(slurm_nodes or SlurmNodes(slurm)),
-            RightsOfUsers(slurm),
-        )
+        self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
+        self._rights = RightsOfUsers(slurm)
         self.named = NamedJobs(slurm, ledger, self.feed)
         """The jobs whose ids Slurm chooses."""
-        self._allowed = allowed
-        self._events_after_s = events_after_s
+        self._allowed, self._events_after_s = allowed, events_after_s
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
         self._words: asyncio.Queue[Effect] = asyncio.Queue()

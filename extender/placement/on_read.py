@@ -35,6 +35,9 @@ _BEGINS_S: Final = 10
 """A job that is cancelled when it has had its nodes for longer is cancelled by a person."""
 _NOT_STARTED: Final = 3
 """After so many jobs that did not start the next one is asked for much later."""
+_NOT_POSSIBLE: Final = "BadConstraints"
+"""slurmctld holds a job that no node of its partition can run at the moment (a feature is missing, a
+node has left the partition), and does not release the job when that has passed (24.11, 26.05)."""
 _NO_CREDENTIAL: Final = "slurm_cred_create failure"
 """Part of the SystemComment of a batch job that slurmctld (24.11) holds because slurmctld cannot resolve
 the job's user. slurmctld does not release the job when the cause has passed."""
@@ -63,7 +66,12 @@ def waiting_read(record: Placeholder, job: Job | None, at: Context) -> Placehold
         moved = waiting_polled(record, job.state, at)
         return _look_again(record, at) if moved is record else moved
     if job.held and _NO_CREDENTIAL in job.system_comment:
-        return _refused(record, job, unknown_user(job.user_id), at)
+        return _refused(record, job, WhyInvalid(unknown_user(job.user_id)), Reason.WRONG_OWNER, at)
+    if job.held and job.reason == _NOT_POSSIBLE and record.request.job.priority != 0:
+        cause = why_it_waits(job, record.request, at)
+        reason = Reason.TOO_LARGE if cause.reason == Reason.TOO_LARGE else Reason.INVALID
+        why = WhyInvalid(cause.message.removesuffix("."), reason=reason)
+        return _refused(record, job, why, reason, at)
     if job.reason in ("", "None"):  # the scheduler has not looked at it (again) yet
         return record.with_retry(not_before=at.now + at.rules.settle)
     return _held_up(record, why_it_waits(job, record.request, at), at)
@@ -186,10 +194,11 @@ def _disowned(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Has a job of another user ended. Each further request may make another such job."""
     user, group = record.job.owner
     if job.user_id == NOBODY and user is not None:
-        return _refused(record, job, unknown_user(user), at)
+        return _refused(record, job, WhyInvalid(unknown_user(user)), Reason.WRONG_OWNER, at)
     asked = _owner_in_words(user, group)
     words = f"Slurm gave job {job.id} to {_owner_in_words(job.user_id, job.group_id)} instead of {asked}"
-    return _refused(record, job, f"{words}: the job is cancelled", at)
+    why = WhyInvalid(f"{words}: the job is cancelled")
+    return _refused(record, job, why, Reason.WRONG_OWNER, at)
 
 
 def _owner_in_words(user: int | None, group: int | None) -> str:
@@ -197,10 +206,11 @@ def _owner_in_words(user: int | None, group: int | None) -> str:
     return " and ".join(f"{what} {number}" for what, number in named if number is not None)
 
 
-def _refused(record: Placeholder, job: Job, words: str, at: Context) -> Placeholder:
-    """Gives a job back, and has Slurm asked again later: the cause may pass."""
-    why = WhyInvalid(words, asks_again=True)
-    return _given_back(record._replace(forbidden_because=why), job, why.cause(Reason.WRONG_OWNER), at)
+def _refused(record: Placeholder, job: Job, why: WhyInvalid, reason: str, at: Context) -> Placeholder:
+    """Gives a job back, and has Slurm asked again later: the cause may pass. `reason` is the one until
+    the job has ended."""
+    record = record._replace(forbidden_because=why._replace(asks_again=True))
+    return _given_back(record, job, why.cause(reason), at)
 
 
 def _given_back(record: Placeholder, job: Job, cause: ConditionReason, at: Context) -> Placeholder:

@@ -170,6 +170,8 @@ class World:
     unknown_users: set[int] = field(default_factory=set)
     """Users that slurmctld cannot resolve: a job that is asked for as such a user's is nobody's, and a
     batch job is held when Slurm would start it (24.11)."""
+    lacks_features: bool = False
+    """No node can run any job: slurmctld holds each job that waits, and does not release it."""
     refusals: dict[int | None, Failure] = field(default_factory=dict)
     """Slurm's answer to each request for a job of these users."""
     overwrites_keys: bool = False
@@ -606,7 +608,9 @@ class World:
         for job in sorted(self.jobs.values(), key=lambda j: j.submit_time or 0):
             if not job.state.pending or job.held:
                 continue
-            if not job.external and job.user_id in self.unknown_users:
+            if self.lacks_features:
+                self.jobs[job.id] = replace(job, held=True, reason="BadConstraints", priority=0)
+            elif not job.external and job.user_id in self.unknown_users:
                 self.jobs[job.id] = held_without_credential(job)
             elif self._over_its_limit(job):
                 self.jobs[job.id] = replace(job, reason="QOSMaxJobsPerUserLimit")

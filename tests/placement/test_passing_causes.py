@@ -76,6 +76,7 @@ CAUSES: dict[str, Callable[[World], None]] = {
     "jobs are given to another user": partial(_set, "gives_to", (7, 7)),
     "the AdminComment is overwritten": partial(_set, "overwrites_keys", True),
     "a plugin makes another job": partial(_set, "rewrites", {"memory_mb": 0, "cpus_per_node": 0}),
+    "nodes lose their features": partial(_set, "lacks_features", True),
     "Slurm is full": partial(_set, "max_jobs", 0),
     **{
         f"Slurm refuses: {remedy.name}": partial(_refuse, remedy)
@@ -95,7 +96,7 @@ def mend(world: World) -> None:
     """Every cause is gone. What slurmctld holds stays held."""
     world.unknown_users, world.refusals, world.rewrites = set(), {}, {}
     world.gives_to = world.max_jobs = None
-    world.overwrites_keys = False
+    world.overwrites_keys = world.lacks_features = False
 
 
 @settings(max_examples=40)
@@ -157,3 +158,16 @@ def test_a_job_that_an_administrator_holds_is_left_alone() -> None:
     world.jobs[job.id] = replace(job, **held)
     world.live_on(600)
     assert world.state_of(uid) is State.QUEUED
+
+
+def test_a_job_that_slurmctld_holds_for_its_constraints_is_replaced() -> None:
+    """slurmctld does not release such a job when a node with the features is back (24.11, 26.05)."""
+    world = Site(replace(RULES, secret=b""), NODES, lacks_features=True)
+    uid = world.create_pod(request=of_user(ALICE))
+    world.live_on(20)
+    assert world.state_of(uid) is State.INVALID
+    assert "(BadConstraints)" in world.told(uid).message
+    assert not world.live_jobs(uid)
+    mend(world)
+    world.live_on(2 * RULES.retry[0])
+    assert world.state_of(uid) is State.BOUND

@@ -111,7 +111,7 @@ async def test_a_label_that_says_nothing_is_told_of_and_changes_nothing(
 ) -> None:
     bench.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: value}}})
     assert await bench.turn(nothing) == POOL.assignment
-    words = f"Node n1: the label slurm-extender.io/slurmd may be 'host' alone, and is {value!r}"
+    words = f'Node n1: the label slurm-extender.io/slurmd may be "host" alone, and is "{value}"'
     assert bench.health.troubles() == {"pools": words}
 
 
