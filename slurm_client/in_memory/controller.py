@@ -29,7 +29,6 @@ _NO_CREDENTIAL = "slurm_cred_create failure, holding job."
 # Why an immediate allocation is refused, by the reason for which a job would wait.
 _REFUSED = {
     scheduler.HELD: rejections.DEPENDENCY,
-    scheduler.HELD_BY_SLURM: rejections.DEPENDENCY,
     scheduler.NODE_NOT_AVAILABLE: rejections.NODE_NOT_AVAIL,
     scheduler.PARTITION_CONFIG: rejections.PART_CONFIG_UNAVAILABLE,
     scheduler.PARTITION_DOWN: rejections.PARTITION_DOWN,
@@ -343,10 +342,21 @@ class Controller:
         if record.external or record.user_id not in self.unknown_users:
             self._start(record, slots, now)
             return
-        held = replace(
-            record, priority=0, reason=scheduler.HELD_BY_SLURM, restarts=1, system_comment=_NO_CREDENTIAL
-        )
-        self.jobs.put(held, now)
+        asked = replace(record, restarts=1, system_comment=_NO_CREDENTIAL)
+        self._hold(asked, scheduler.HELD_BY_SLURM, now)
+
+    def _hold(self, record: Record, reason: str, now: float) -> None:
+        self.jobs.put(replace(record, priority=0, reason=reason, held_for=reason), now)
+
+    def set_features(self, name: str, features: Sequence[str], now: float) -> None:
+        """A node has other features. slurmctld holds each waiting job that no node could run now."""
+        machine = self.machine(name)
+        machine.configured = replace(machine.configured, features=tuple(features))
+        machine.mark(machine.flags, machine.reason)
+        for record in [each for each in self.jobs.pending() if not each.held]:
+            if scheduler.never(record, self.partitions[record.partition], self.machines):
+                self._hold(record, scheduler.BAD_CONSTRAINTS, now)
+        self.changed(now)
 
     def _take(self, slots: Sequence[Slot]) -> None:
         for slot in slots:

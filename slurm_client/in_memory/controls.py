@@ -101,6 +101,10 @@ class Controls:
         flags = others | {"COMPLETING"} if lasts else others
         self._flag(name, set(flags), machine.reason, self._now())
 
+    def set_features(self, name: str, features: Collection[str]) -> None:
+        """scontrol update NodeName=... ActiveFeatures=..."""
+        self._controller.set_features(name, tuple(features), self._now())
+
     def drain(self, name: str, reason: str = "drained") -> None:
         """No new jobs on the node; those that run go on."""
         self._flag(name, {"DRAIN"}, reason, self._now())

@@ -33,6 +33,8 @@ class Record:
     ended: float | None = None
     preempted: float | None = None
     restarts: int = 0
+    held_for: str = ""
+    """The reason for which slurmctld itself holds the job."""
     system_comment: str = ""
 
     @property

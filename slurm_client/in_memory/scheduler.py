@@ -19,6 +19,7 @@ PARTITION_DOWN = "PartitionDown"
 TIME_LIMIT = "PartitionTimeLimit"
 HELD = "JobHeldUser"
 HELD_BY_SLURM = "JobHeldAdmin"
+BAD_CONSTRAINTS = "BadConstraints"
 
 
 class Pass:
@@ -104,7 +105,7 @@ def standing_reason(record: Record, partition: Partition, machines: Mapping[str,
     """Why it waits whatever is free; None when room is all that it may lack."""
     spec = record.spec
     if record.held:
-        return HELD_BY_SLURM if record.system_comment else HELD
+        return record.held_for or HELD
     if not partition.up:
         return PARTITION_DOWN
     limit, most = spec.time_limit_minutes, partition.max_time_minutes

@@ -99,6 +99,10 @@ class Bench:
     async def drain(self, name: str) -> None:
         raise NotImplementedError
 
+    def set_features(self, name: str, features: Sequence[str]) -> None:
+        """An administrator gives a node these features."""
+        raise NotImplementedError
+
     def directory_away(self, *users: str) -> ContextManager[None]:
         """slurmctld cannot resolve these users until the block ends."""
         raise NotImplementedError
@@ -194,6 +198,9 @@ class InMemoryBench(Bench):
     async def drain(self, name: str) -> None:
         self.controls.drain(name)
 
+    def set_features(self, name: str, features: Sequence[str]) -> None:
+        self.controls.set_features(name, features)
+
     @contextmanager
     def directory_away(self, *users: str) -> Iterator[None]:
         for user in users:
@@ -227,6 +234,11 @@ class RealBench(Bench):
 
     async def drain(self, name: str) -> None:
         self._scontrol("update", f"NodeName={name}", "State=DRAIN", "Reason=test")
+
+    def set_features(self, name: str, features: Sequence[str]) -> None:
+        text = ",".join(features)
+        changes = f"AvailableFeatures={text}", f"ActiveFeatures={text}"
+        self._scontrol("update", f"NodeName={name}", *changes)
 
     def directory_away(self, *users: str) -> ContextManager[None]:
         return directory_away(self.cluster, users)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_client.errors import InvalidRequest
-from tests.slurm_client.bench import CPUS, GPUS, NODES, eventually
+from tests.slurm_client.bench import CPUS, FEATURES, GPUS, NODES, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,6 +44,20 @@ async def test_a_job_that_is_held_says_so(bench: Bench) -> None:
     job = await bench.read(job_id)
     assert job.held
     assert job.reason.startswith("JobHeld")
+
+
+async def test_slurmctld_holds_a_job_whose_feature_no_node_has_any_more(bench: Bench) -> None:
+    """slurmctld does not release the job when the feature is back."""
+    await bench.fill()
+    job_id = await bench.submit(gres=(("gpu", 1),), constraints="ib")
+    await bench.until_waiting_for(job_id, "Resources", "Priority")
+    try:
+        bench.set_features(NODES[0], ["h100"])
+        await bench.until_waiting_for(job_id, "BadConstraints")
+    finally:
+        bench.set_features(NODES[0], FEATURES[NODES[0]])
+    assert (await bench.read(job_id)).held
+    await bench.until_waiting_for(job_id, "BadConstraints")
 
 
 async def test_a_job_that_names_its_nodes_tells_them(bench: Bench) -> None:
