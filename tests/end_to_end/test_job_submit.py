@@ -54,7 +54,9 @@ def refused(actors: Actors, name: str) -> str:
     eventually(lambda: actors.condition(name).get("reason") == "Invalid", f"{name} refused", 30)
     eventually(lambda: "Invalid" in actors.events(name), "event")
     words = actors.condition(name)["message"]
-    assert words.startswith(actors.events(name)["Invalid"])
+    cause, _, codes = actors.events(name)["Invalid"].rpartition(" (")
+    assert words.startswith(cause)
+    assert words.endswith(codes)
     assert actors.job_of(name) is None
     return words
 
@@ -71,7 +73,8 @@ def test_a_pod_that_job_submit_lua_refuses_is_told_and_asks_again_once_it_is_cha
     words = refused(actors, "p")
     assert "Slurm refuses the job" in words
     assert re.search(
-        r"; Slurm is asked again when the Pod is annotated, or at \d\d:\d\d:\d\d UTC$", words
+        r"; Slurm is asked again when the Pod is annotated, or at \d\d:\d\d:\d\d UTC \(HTTP \d+\)$",
+        words,
     )
     assert "Unspecified error: perhaps a plugin of Slurm's refuses it (job_submit.lua)" in words
     # The script's own words, where Slurm leaves them.
@@ -108,7 +111,7 @@ def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(actors
     words = refused(actors, "p")
     assert "AdminComment" in words
     assert "job_submit plugin" in words
-    assert re.search(r"It is cancelled; another is asked for at \d\d:\d\d:\d\d UTC$", words)
+    assert re.search(r"It is cancelled; another is asked for at \d\d:\d\d:\d\d UTC \(HTTP \d+\)$", words)
     eventually(lambda: "AdminComment" in actors.ready()[1]["troubles"], "/readyz tells")
     actors.create("other")  # meanwhile others are placed
     actors.bound("other")
