@@ -47,7 +47,7 @@ from extender.record.events import (
 )
 from extender.record.ownership import chosen_identity, nobodys_key
 from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
-from extender.record.states import ASKED, WATCHED, State
+from extender.record.states import WATCHED, State
 from extender.request.workload import Workload
 
 _AT_ONCE = 50  # some milliseconds
@@ -401,8 +401,8 @@ class Ledger(LedgerReader):
         self._eviction_limiter.forget(uid)
         if not record.rejected_by_slurm:
             self._retries.leave(uid)
-        if before is not None and before.state in ASKED:
-            self._to_review |= dict.fromkeys(self._retries.take(record))
+        if before is not None:
+            self._to_review |= dict.fromkeys(self._retries.take(record, before.state))
         if record.state is State.SEEN:
             self._to_tell.in_line.setdefault(uid, self._at.now + self.rules.settle)
         if self._observer is not None:

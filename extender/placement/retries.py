@@ -15,7 +15,7 @@ from extender.placement.ranking import Ranking
 from extender.record.condition_reason import Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
-from extender.record.states import State
+from extender.record.states import ASKED, State
 
 _SPREAD = 0.25  # what was refused together is not tried together
 _ASKED_AGAIN = "Slurm is asked again when the Pod is annotated, or at"
@@ -109,13 +109,18 @@ class Retries:
         if not refused.uids and not refused.tries:
             self._drop(refused)
 
-    def take(self, record: Placeholder) -> tuple[str, ...]:
-        """Slurm has taken what a Pod asks for, if its state says so. Returns the refused Pods that ask
-        for the same: they are to be in line again."""
-        if not self._requests or record.state not in _TAKEN:
+    def take(self, record: Placeholder, before: State) -> tuple[str, ...]:
+        """Slurm has taken what a Pod asks for, if its state, and the one before, say so. Returns the
+        refused Pods that ask for the same: they are to be in line again."""
+        if not self._requests or record.state not in _TAKEN or before not in ASKED:
             return ()
         refused = self._requests.get(request_of(record))
-        if refused is None or (refused.after_its_start and record.state is State.QUEUED):
+        if refused is None:
+            return ()
+        enough = (
+            record.state is State.ALLOCATED if refused.after_its_start else before is State.SUBMITTING
+        )
+        if not enough:
             return ()
         self._drop(refused)
         for uid in refused.uids:

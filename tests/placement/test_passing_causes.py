@@ -130,7 +130,7 @@ UNKNOWN = "slurmctld does not know user 2001 (is sssd running on its host?)"
 
 
 @pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
-def test_a_user_that_slurmctld_cannot_resolve_is_asked_for_again_with_backoff(queued: bool) -> None:
+def test_an_unknown_user_is_asked_for_again_with_backoff(queued: bool) -> None:
     """Slurm gives a job that is asked for at once to nobody, and holds a batch job (24.11)."""
     rules = replace(RULES, secret=b"" if queued else RULES.secret)
     world = Site(rules, NODES, external=not queued, unknown_users={ALICE})
