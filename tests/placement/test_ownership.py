@@ -65,13 +65,21 @@ def test_a_job_is_asked_for_as_its_user_and_never_at_once() -> None:
 
 
 def test_a_job_that_slurm_gives_to_another_is_cancelled_and_its_pod_refused() -> None:
-    world = World(gives_to=(99, 99))
+    world = World(gives_to=(98, 98))
     uid = of_alice(world)
     job = waits(world, uid)
     look(world)
     assert world.live_jobs(uid) == []
     told = refusal(world, uid)
-    assert f"Slurm gave job {job.id} to user 99 and group 99, and not to user 2001" in told
+    assert f"Slurm gave job {job.id} to user 98 and group 98 instead of user 2001" in told
+
+
+def test_a_job_of_nobody_is_told_to_be_of_an_unknown_user() -> None:
+    world = World(gives_to=(99, 99))
+    uid = of_alice(world)
+    waits(world, uid)
+    look(world)
+    assert refusal(world, uid) == "slurmctld does not know user 2001 (is sssd running on its host?)"
 
 
 def test_the_group_counts_too() -> None:
@@ -79,7 +87,7 @@ def test_the_group_counts_too() -> None:
     uid = of_alice(world)
     waits(world, uid)
     look(world)
-    assert "to user 2001 and group 0, and not to user 2001 and group 2001" in refusal(world, uid)
+    assert "to user 2001 and group 0 instead of user 2001 and group 2001" in refusal(world, uid)
 
 
 def test_a_job_of_another_that_runs_already_is_never_granted_to_the_pod() -> None:
