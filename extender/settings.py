@@ -45,7 +45,7 @@ _GRES = re.compile(r"[A-Za-z]\w*(?::(?!\d+[KMG]?$)\w[\w.-]*)?", re.ASCII | re.IG
 
 def _is_gres(text: str) -> str:
     """As in slurm.conf(5) Gres. What reads like a count ("8", "1g") cannot be a type there."""
-    if not _GRES.fullmatch(text):
+    if text and not _GRES.fullmatch(text):
         raise ValueError("a GRES is a name, like gpu, or a name and a type, like gpu:h100")
     return text
 
@@ -109,7 +109,8 @@ class Settings(BaseSettings):
     slurm_bridge_annotations: bool = False
     """Whether Pods that were written for slurm-bridge are read as well (docs/migrate.md)."""
     gres: Annotated[dict[str, Gres], NoDecode, BeforeValidator(read_json)] = dict(GRES)
-    """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb")."""
+    """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb"). Blank: the resource
+    is no GPU, though a vendor of GPUs names it, and Slurm does not count it."""
     shared_gpus: SharedGpus = "isolate"
     """The rule for a Pod that asks for GPUs of a node that native jobs may share, and so may get the
     GPUs of one (docs/annotations.md#shared-gpus): `refuse` it; `isolate` it, by `exclusive: user`,
@@ -358,7 +359,8 @@ class Settings(BaseSettings):
             self.annotation_prefix,
             self.scheduler_name,
             take_schedulers=self.take_schedulers,
-            gres=self.gres,
+            gres={name: counted for name, counted in self.gres.items() if counted},
+            not_gpus=frozenset(name for name, counted in self.gres.items() if not counted),
             grace=GraceRule(self.kill_wait_s, self.default_grace),
             page=self.docs_url,
             cpu_unit=self.cpu_unit,

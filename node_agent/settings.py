@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from node_agent.cgroups import ROOT, ROOTS
@@ -13,6 +13,11 @@ from service.settings import Names, Port, listed, read_json
 from wellknown.names import GRES, NODE_NAME_LABEL
 
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda given: given or None)]
+
+
+def _mapped(resources: dict[str, str]) -> dict[str, str]:
+    """Returns the resources without those that are mapped to no GRES."""
+    return {name: gres for name, gres in resources.items() if gres}
 
 
 class Settings(BaseSettings):
@@ -41,7 +46,9 @@ class Settings(BaseSettings):
     """The folders of specifications of devices that the container runtime knows."""
     device_plugins: OptionalPath = Path("/var/lib/kubelet/device-plugins")
     """The folder in which the kubelet takes plugins; blank: others tell it of the devices."""
-    resources: Annotated[dict[str, str], NoDecode, BeforeValidator(read_json)] = dict(GRES)
+    resources: Annotated[
+        dict[str, str], NoDecode, BeforeValidator(read_json), AfterValidator(_mapped)
+    ] = dict(GRES)
     """Extended resource name -> GRES, as JSON, as the extender's SLURM_EXTENDER_GRES."""
     slurmd_namespace: str = ""
     """Where slurmd Pods are (SLURM_EXTENDER_POOLS_NAMESPACE); blank: the agent makes none

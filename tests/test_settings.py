@@ -56,7 +56,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("GRES", "gpu"),
         ("GRES", "[]"),
         ("GRES", '{"nvidia.com/gpu": 1}'),
-        ("GRES", '{"nvidia.com/gpu": ""}'),
+        ("GRES", '{"nvidia.com/gpu": " "}'),
         ("GRES", '{"nvidia.com/gpu": "gpu:"}'),
         ("GRES", '{"nvidia.com/gpu": "gpu:2"}'),
         ("GRES", '{"nvidia.com/gpu": "gpu:h100:2"}'),
@@ -229,6 +229,13 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gres_may_have_a_type(gres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "GRES", json.dumps({"example.com/x": gres}))
     assert Settings().translation.gres == {"example.com/x": gres}
+
+
+def test_a_resource_that_is_mapped_to_nothing_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "GRES", json.dumps({"nvidia.com/gpu": "gpu", "nvidia.com/hostdev": ""}))
+    translation = Settings().translation
+    assert translation.gres == {"nvidia.com/gpu": "gpu"}
+    assert translation.not_gpus == {"nvidia.com/hostdev"}
 
 
 def test_how_a_grace_is_read_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ place. Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (over
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -23,6 +23,28 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15,
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 MEBIBYTE = 1 << 20
 _NOTHING = Decimal(0)
+GPU_DOMAINS = frozenset(
+    {
+        "nvidia.com",  # NVIDIA/k8s-device-plugin: gpu, gpu.shared, mig-1g.10gb, names of its own choice
+        "amd.com",  # ROCm/k8s-device-plugin: gpu, and a name for each partition, such as cpx_nps4
+        "gpu.intel.com",  # intel/intel-device-plugins-for-kubernetes, gpu_plugin: i915, xe, monitoring
+        "habana.ai",  # HabanaAI's device plugin: gaudi
+        "aws.amazon.com",  # Neuron's device plugin: neuron, neuroncore; GRES gpu by AutoDetect=nrt
+        "cambricon.com",  # Cambricon/cambricon-k8s-device-plugin: mlu
+        "hygon.com",  # Hygon's device plugin: dcu, dcunum
+        "iluvatar.com",  # Iluvatar CoreX's device plugin: gpu
+        "iluvatar.ai",  # the same in HAMi: vgpu
+        "metax-tech.com",  # MetaX's device plugin: gpu, sgpu
+        "mthreads.com",  # Moore Threads' device plugin: gpu, vgpu
+        "aliyun.com",  # AliyunContainerService/gpushare-device-plugin: gpu-mem
+        "tencent.com",  # tkestack/gpu-manager: vcuda-core
+        "volcano.sh",  # volcano-sh/devices: vgpu-number, vgpu-memory
+        "k8s.amazonaws.com",  # awslabs/aws-virtual-gpu-device-plugin: vgpu
+        "deviceclass.resource.kubernetes.io",  # a DeviceClass of any driver, as a resource (KEP-5004)
+    }
+)
+"""Domains of the extended resources that device plugins of GPUs give to GPUs and to parts of GPUs. A
+name within a domain is the choice of the plugin's configuration."""
 _Kinds = tuple[str, str]
 """Kinds of amounts: the second counts, and where it has none the first stands in."""
 
@@ -60,6 +82,11 @@ def effective_limits(spec: Manifest) -> dict[str, Decimal]:
     """Returns what a Pod's limits let it use, likewise; a resource without a limit counts by its
     request."""
     return _effective(spec, ("requests", "limits"))
+
+
+def gpu_resources(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names of resources that are GPUs, or parts of them, by their domains; in order."""
+    return tuple(sorted(name for name in names if name.partition("/")[0] in GPU_DOMAINS))
 
 
 def _effective(spec: Manifest, kinds: _Kinds) -> dict[str, Decimal]:

@@ -13,7 +13,7 @@ from typing import Any
 from extender.request.annotations import FIELD_NAMES
 from extender.request.job_request import Request
 from extender.request.pod import Pod
-from extender.request.shared_gpus import shared_gpus
+from extender.request.shared_gpus import shared_gpus, uncounted_gpus
 from extender.request.translation import TranslationConfig
 from slurm_client.model import JobSpec
 from wellknown.quoting import quoted
@@ -129,7 +129,9 @@ def _permitted(pod: Pod, policy: Policy, translation: TranslationConfig) -> Requ
 def _apart(request: Request, policy: Policy, translation: TranslationConfig) -> Request:
     """Keeps the GPUs of a Pod and of native jobs apart, as the settings say."""
     job = request.job
-    found = shared_gpus(job, translation.shared_gpus, policy.pod_users, translation.annotation_prefix)
+    prefix = translation.annotation_prefix
+    uncounted = uncounted_gpus(request.uncounted_gpus, translation.gres, prefix)
+    found = shared_gpus(job, translation.shared_gpus, policy.pod_users, prefix, uncounted)
     if found is None:
         return request
     constraints = request.constraints

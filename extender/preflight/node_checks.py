@@ -58,11 +58,15 @@ def names(facts: Facts) -> Finding:
 
 def devices(facts: Facts) -> Finding:
     """Slurm and the kubelets count the same devices."""
-    asked, wrong, unlike = facts.settings.gres, list[str](), list[str]()
+    translation = facts.settings.translation
+    asked, wrong, unlike = translation.gres, list[str](), list[str]()
     for manifest, node, slurm in _pairs(facts):
         less, more = _differences(manifest, slurm, asked)
         wrong += [f"Node {node.name} has {words}" for words in less]
         unlike += [f"Node {node.name} has {words}" for words in more]
+        has = {name: parse_quantity(amount) for name, amount in node.allocatable.items()}
+        if uncounted := translation.uncounted_gpus(has):
+            unlike.append(f"Node {node.name} has {', '.join(uncounted)}, which is mapped to no GRES")
     if wrong:
         return failed(some(wrong))
     if unlike:

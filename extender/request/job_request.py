@@ -52,6 +52,8 @@ class Request:
     """Warnings for the author of a Pod that is placed all the same."""
     by_class: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The fields of the job that the Pod's PriorityClass asks for, with the class's name."""
+    uncounted_gpus: tuple[str, ...] = ()
+    """The resources of the Pod that are GPUs, and that Slurm does not count."""
     by_policy: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields that the policy sets, since the Pod does not."""
 
@@ -105,6 +107,7 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
             ),
         ),
         {name: spec["priorityClassName"] for name in by_class if name not in asked.fields},
+        translation.uncounted_gpus(amounts),
     )
     return _small(request, translation)
 

@@ -8,7 +8,8 @@ the Pod's job has the whole node (sbatch(1) --exclusive), or shares it with jobs
 Slurm has the plugins for them, and do not count.
 """
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from slurm_client import gres
@@ -39,15 +40,23 @@ class Finding(NamedTuple):
 
 
 def shared_gpus(
-    job: JobSpec, setting: SharedGpus, pod_users: Collection[int | None], prefix: str
+    job: JobSpec,
+    setting: SharedGpus,
+    pod_users: Collection[int | None],
+    prefix: str,
+    uncounted: str = "",
 ) -> Finding | None:
     """Returns the finding about a Pod with such a job; None where no native job can have its GPUs.
-    Among the users that only Pods have, None is the token's own. `prefix` is the annotations'."""
-    if job.shared is Sharing.NONE or not any(name.partition(":")[0] in _GPUS for name, _ in job.gres):
+    Among the users that only Pods have, None is the token's own. `prefix` is the annotations'.
+    `uncounted` is the problem of a Pod with GPUs that are no GRES (`uncounted_gpus`)."""
+    counted = any(name.partition(":")[0] in _GPUS for name, _ in job.gres)
+    if job.shared is Sharing.NONE or not (counted or uncounted):
         return None
     only_pods = job.user_id in pod_users
     if job.shared is Sharing.USER and only_pods:
         return None
+    if uncounted and setting != "allow":  # no node agent gives the Pod what its job does not have
+        return Finding(job.shared, problem=uncounted)
     if setting == "node-agent":
         return Finding(job.shared, needs_agent=True)
     if setting == "allow":
@@ -55,6 +64,29 @@ def shared_gpus(
     if setting == "isolate" and only_pods:
         return Finding(Sharing.USER, warning=_ISOLATED)
     return Finding(job.shared, problem=_problem(job, prefix, only_pods=only_pods))
+
+
+def uncounted_gpus(names: Sequence[str], gres: Mapping[str, str], prefix: str) -> str:
+    """Returns the problem of a Pod that requests GPUs by names that are no GRES; empty if there are no
+    such names. `gres` is what is mapped."""
+    if not names:
+        return ""
+    example = json.dumps({**gres, **{name: _likely(name) for name in names}})
+    return (
+        f"the Pod requests {', '.join(names)}: Slurm does not count this GPU, and may give it to a"
+        " native job as well. The administrator of slurm-extender maps the resource to a GRES of"
+        f' slurm.conf, or to "" if it is no GPU: SLURM_EXTENDER_GRES={example} (gpuTypes in the chart).'
+        f" Or set the annotation {prefix}exclusive to none, for a node of its own"
+    )
+
+
+def _likely(resource: str) -> str:
+    """Returns the GRES that such a resource mostly is: MIG devices are typed GPUs, and GPUs that
+    NVIDIA's device plugin shares by time are shards."""
+    name = resource.partition("/")[2]
+    if name.startswith("mig-"):
+        return f"gpu:{name.removeprefix('mig-')}"
+    return "shard" if name.endswith(".shared") else "gpu"
 
 
 def _problem(job: JobSpec, prefix: str, *, only_pods: bool) -> str:

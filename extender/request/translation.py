@@ -11,6 +11,7 @@ from extender.request.scope import Scope
 from extender.request.shared_gpus import SharedGpus
 from kubernetes_client.protocol import Manifest
 from wellknown.names import ATTEMPT, DEFAULT_PREFIX, GATE, JOB_ID
+from wellknown.resources import gpu_resources
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """Name of the scheduler of a Pod without `schedulerName`."""
@@ -28,6 +29,8 @@ class TranslationConfig:
         default_factory=lambda: {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
     )
     """Extended resource name -> GRES (name or name:type); others are kube-scheduler's alone."""
+    not_gpus: frozenset[str] = frozenset()
+    """Extended resources of GPU_DOMAINS that are no GPUs, such as network devices."""
     grace: GraceRule = field(default_factory=GraceRule)
     page: str = DEFAULT_PAGE
     """The address of the page for Pod authors."""
@@ -44,6 +47,11 @@ class TranslationConfig:
     """The name of the Kubernetes cluster in the comments of jobs; "" for none."""
     slurm_bridge: bool = False
     """Whether slurm-bridge's annotations are read, too."""
+
+    def uncounted_gpus(self, amounts: Mapping[str, Decimal]) -> tuple[str, ...]:
+        """Returns the requested resources that are GPUs, or parts of them, and no GRES."""
+        asked = gpu_resources(name for name, amount in amounts.items() if amount > 0)
+        return tuple(n for n in asked if n not in self.gres and n not in self.not_gpus)
 
     def reads(self, annotation: str) -> bool:
         """Tells whether an annotation of this name asks for Slurm."""

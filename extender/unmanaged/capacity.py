@@ -113,6 +113,17 @@ def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
     return Amounts(cpu, memory, _counts(devices))
 
 
+def asks_uncounted_gpus(manifest: Manifest, translation: TranslationConfig) -> bool:
+    """Tells whether a Pod asks for GPUs that Slurm does not count, and may give to its jobs as well. The
+    setting `shared_gpus` may allow that. Never raises."""
+    if translation.shared_gpus == "allow":
+        return False
+    try:
+        return bool(translation.uncounted_gpus(effective_requests(manifest["spec"])))
+    except ValueError:
+        return False
+
+
 def exempt(manifest: Manifest) -> bool:
     """Tells whether a Pod must run without Slurm's consent: a DaemonSet's, or critical to the system.
     It counts against other Pods all the same."""

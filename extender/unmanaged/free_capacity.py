@@ -27,6 +27,7 @@ from extender.unmanaged.capacity import (
     Amounts,
     Occupancy,
     UnschedulablePod,
+    asks_uncounted_gpus,
     exempt,
     open_to_pods,
     placeholder_of,
@@ -46,6 +47,7 @@ from wellknown.names import CAPACITY_FREED
 
 # Constant texts: kube-scheduler takes a changed message for news and tries again at once.
 FULL = "Slurm's jobs leave too little room on this Node"
+UNCOUNTED = "this Pod asks for GPUs by a name that Slurm does not count (SLURM_EXTENDER_GRES)"
 UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not count have the room that it allocated"
 LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
@@ -129,6 +131,8 @@ class FreeCapacity:
         """Returns the Nodes that an unmanaged Pod may not use now, and why. Never waits."""
         if not self.concerns(manifest):
             return {}
+        if asks_uncounted_gpus(manifest, self._translation):
+            return dict.fromkeys(self._slurms(names), UNCOUNTED)
         self._note_question()
         if self.known:
             asked = requested(manifest, self._translation)

@@ -355,6 +355,15 @@ def test_a_pod_whose_gpus_a_native_job_may_use_is_refused_with_the_cures(isolati
     assert answer.returncode != 0
     assert f"annotation {PREFIX}exclusive to none, for a node of its own, or to user" in answer.stderr
     assert "of which the user of the extender's token is none" in answer.stderr
+    sliced, user = {"nvidia.com/gpu.shared": "1"}, {"user-id": "2001"}
+    for field in ("containers", "initContainers"):
+        named = pod("sliced", annotations=user)  # Slurm does not count a GPU of that name
+        container = {"name": "sliced", "image": "busybox", "resources": {"limits": sliced}}
+        named["spec"].setdefault(field, []).append(container)
+        answer = isolating.apply(named)
+        assert answer.returncode != 0
+        assert "nvidia.com/gpu.shared: Slurm does not count this GPU" in answer.stderr
+        assert '"nvidia.com/gpu.shared": "shard"} (gpuTypes in the chart)' in answer.stderr
     isolating.create("q", gpus=1, annotations={"exclusive": "none"})
     isolating.bound("q")
 

@@ -341,6 +341,12 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         "Node n1 has 7 nvidia.com/gpu, and Slurm's node n1 8 gpu",
     ),
     ("gres", slurm(nodes=(node("n1"),)), WARN, "Node n1 has 8 nvidia.com/gpu, and Slurm's node n1 0"),
+    (
+        "gres",
+        kubernetes(nodes=(kubernetes_node(allocatable=MACHINE | {"nvidia.com/gpu.shared": "16"}),)),
+        WARN,
+        "Node n1 has nvidia.com/gpu.shared, which is mapped to no GRES",
+    ),
     ("gres", slurm(nodes=(node("elsewhere"),)), SKIPPED, "no Node stands for"),
     ("cpus", slurm(nodes=(node("n1", cpus=32),)), FAIL, "Kubernetes counts 16"),
     (

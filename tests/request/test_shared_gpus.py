@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +14,10 @@ from extender.request.job_request import Request
 from extender.request.pod import parse_pod
 from extender.request.shared_gpus import SharedGpus
 from slurm_client.model import Sharing
-from tests.builders import PREFIX, TRANSLATION, container, pod_manifest
+from tests.builders import PREFIX, TRANSLATION, Manifest, container, pod_manifest
 
 PODS, ALICE = 3000, 2001
+MAPPED = {"nvidia.com/gpu": "gpu", "nvidia.com/mig-1g.10gb": "gpu:1g.10gb", "example.com/npu": "npu"}
 TEAM = Policy(
     (Rule("team", ("*",), user=Choice(PODS, ("*",))),),
     pod_users=frozenset({PODS}),
@@ -26,14 +29,18 @@ def asked(
     setting: SharedGpus = "isolate",
     policy: Policy = TEAM,
     resource: str = "nvidia.com/gpu",
+    gres: Mapping[str, str] = MAPPED,
+    not_gpus: frozenset[str] = frozenset(),
+    initContainers: Sequence[Manifest] = (),  # noqa: N803 -- as in a manifest
     **annotations: str,
 ) -> Request:
     """What becomes of a Pod with a GPU."""
     named = {PREFIX + name.replace("_", "-"): value for name, value in annotations.items()}
     amounts = {"cpu": "1", "memory": "1Gi", resource: "1"}
-    manifest = pod_manifest(annotations=named, containers=[container(amounts)])
-    gres = {"nvidia.com/gpu": "gpu", "nvidia.com/mig-1g.10gb": "gpu:1g.10gb", "example.com/npu": "npu"}
-    translation = replace(TRANSLATION, shared_gpus=setting, gres=gres)
+    manifest = pod_manifest(
+        annotations=named, containers=[container(amounts)], initContainers=list(initContainers)
+    )
+    translation = replace(TRANSLATION, shared_gpus=setting, gres=gres, not_gpus=not_gpus)
     return judged(parse_pod(manifest, translation), policy, translation).request
 
 
@@ -120,3 +127,64 @@ def test_a_slice_of_a_gpu_is_one_and_other_devices_are_not() -> None:
 def test_a_pod_without_gpus_shares_its_node_with_anybody() -> None:
     request = asked("refuse", OPEN, "example.com/uncounted")
     assert (request.job.shared, request.problems, request.warnings) == (None, (), ())
+
+
+NAMES = [
+    "nvidia.com/gpu.shared",
+    "nvidia.com/mig-2g.20gb",
+    "nvidia.com/a100",
+    "amd.com/cpx_nps4",
+    "gpu.intel.com/i915",
+    "habana.ai/gaudi",
+    "aws.amazon.com/neuroncore",
+    "volcano.sh/vgpu-number",
+    "deviceclass.resource.kubernetes.io/gpu.example.com",
+]
+
+
+@pytest.mark.parametrize("setting", ["refuse", "isolate", "node-agent"])
+@pytest.mark.parametrize("resource", NAMES)
+def test_a_gpu_that_slurm_does_not_count_makes_its_pod_invalid(
+    setting: SharedGpus, resource: str
+) -> None:
+    assert refused(setting=setting, resource=resource).startswith(f"the Pod requests {resource}: Slurm")
+
+
+@pytest.mark.parametrize(
+    ("resource", "gres"),
+    [
+        ("nvidia.com/mig-2g.20gb", "gpu:2g.20gb"),
+        ("nvidia.com/gpu.shared", "shard"),
+        ("gpu.intel.com/i915", "gpu"),
+    ],
+)
+def test_the_message_has_the_setting_that_maps_the_gpu(resource: str, gres: str) -> None:
+    told = refused(resource=resource)
+    value = json.loads(told[told.index("{") : told.index("}") + 1])
+    assert "SLURM_EXTENDER_GRES=" in told
+    assert value == MAPPED | {resource: gres}
+    assert asked(resource=resource, gres=value).problems == ()
+
+
+@pytest.mark.parametrize("sidecar", [True, False])
+def test_an_init_container_with_such_a_gpu_makes_its_pod_invalid(sidecar: bool) -> None:
+    init = container({"cpu": "1"}, limits={"nvidia.com/gpu.shared": "1"}, sidecar=sidecar)
+    assert "nvidia.com/gpu.shared" in refused(resource="cpu", initContainers=[init])
+
+
+def test_a_pod_that_no_native_job_is_beside_may_have_such_a_gpu() -> None:
+    for exclusive in ("none", "user"):
+        request = asked(resource="nvidia.com/gpu.shared", exclusive=exclusive)
+        assert (request.problems, request.warnings) == ((), ())
+
+
+def test_such_a_gpu_is_allowed_with_a_warning_where_shared_gpus_are_allowed() -> None:
+    request = asked("allow", resource="nvidia.com/gpu.shared")
+    assert request.problems == ()
+    assert "a native job may use the GPUs of this Pod" in request.warnings[0]
+
+
+@pytest.mark.parametrize("resource", ["rdma/ib", "example.com/nvidia.com", "nvidia.com/hostdev"])
+def test_what_is_no_gpu_is_left_to_kube_scheduler(resource: str) -> None:
+    request = asked(resource=resource, not_gpus=frozenset({"nvidia.com/hostdev"}))
+    assert (request.problems, request.warnings) == ((), ())

@@ -15,13 +15,13 @@ from extender.cluster.view import ClusterView
 from extender.request.scope import Scope
 from extender.request.translation import TranslationConfig
 from extender.unmanaged import free_capacity
-from extender.unmanaged.free_capacity import FULL, UNKNOWN, FreeCapacity
+from extender.unmanaged.free_capacity import FULL, UNCOUNTED, UNKNOWN, FreeCapacity
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
-from tests.builders import TRANSLATION, Manifest, kube_node, pod_manifest, view
+from tests.builders import TRANSLATION, Manifest, container, kube_node, pod_manifest, view
 from wellknown.names import CAPACITY_FREED
 
 WITHIN_S = 10.0
@@ -251,3 +251,19 @@ async def test_who_waits_for_slurm_is_touched_when_it_answers_again() -> None:
         assert world.kubernetes.touched == []
         world.slurm.outage(None)
         await world.until(lambda: world.kubernetes.touched == ["u"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "closes"), [("isolate", True), ("node-agent", True), ("allow", False)]
+)
+async def test_a_gpu_that_slurm_does_not_count_closes_slurms_nodes(setting: Any, closes: bool) -> None:
+    """A native job may have the same GPU."""
+    world = World(translation=replace(TRANSLATION, shared_gpus=setting))
+    asks = [container({"cpu": "1"}, limits={"nvidia.com/gpu.shared": "1"})]
+    pod = pod_manifest(schedulerName="default-scheduler", containers=asks)
+    async with world.running():
+        await world.until(lambda: world.view.known)
+        closed = world.view.closed(pod, ["n1", "n2", "elsewhere"])
+        assert closed == (dict.fromkeys(["n1", "n2"], UNCOUNTED) if closes else {})
+        daemon = pod | {"spec": pod["spec"] | {"priority": 2_000_000_000}}
+        assert world.view.closed(daemon, ["n1"]) == {}

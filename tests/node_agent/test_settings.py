@@ -1,0 +1,18 @@
+"""What the node agent reads from its environment."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from node_agent.settings import Settings
+
+
+def test_a_resource_that_is_mapped_to_nothing_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extender's setting names network devices so, by the same value of the chart."""
+    monkeypatch.setenv("NODE_AGENT_NODE", "n1")
+    monkeypatch.setenv("NODE_AGENT_GRES", "/run/gres")
+    resources = {"nvidia.com/gpu": "gpu", "nvidia.com/hostdev": ""}
+    monkeypatch.setenv("NODE_AGENT_RESOURCES", json.dumps(resources))
+    assert Settings().resources == {"nvidia.com/gpu": "gpu"}
