@@ -46,6 +46,9 @@ SLURM_OUT_OF_SERVICE = DOMAIN + "SlurmOutOfService"
 DEVICE_PROBLEM = DOMAIN + "DeviceProblem"
 """The Node condition of the node agent: True where a device that Slurm counts cannot be used, or where
 Slurm, the kubelet and the machine count differently."""
+PODS_REJECTED = DOMAIN + "PodsRejected"
+"""Node condition of the extender: True while the Node is closed to new placeholders because its kubelet
+rejects Pods."""
 SLURMD = DOMAIN + "slurmd"
 """On a Node: the pool that it is in, and the revision of its slurmd Pod (`slurmd_pod.Assignment`)."""
 SLURMD_LABEL = DOMAIN + "slurmd"
@@ -122,3 +125,10 @@ class NodeReason(StrEnum):
     DRAINED_FOR_KUBERNETES = "DrainedForKubernetes"
     DRAINED_IN_SLURM = "DrainedInSlurm"
     DOWN_IN_SLURM = "DownInSlurm"
+
+
+class RejectionReason(StrEnum):
+    """The reasons of a Node's condition PODS_REJECTED and of Events about a Node."""
+
+    KUBELET_REJECTS_PODS = "KubeletRejectsPods"
+    PODS_ADMITTED = "PodsAdmitted"

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Self
 
 from kubernetes_client.protocol import Manifest
-from wellknown.names import SLURM_OUT_OF_SERVICE, SLURMD_PROBLEM
+from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment
 
 _KNOWN = frozenset({"Ready", SLURM_OUT_OF_SERVICE})
@@ -13,10 +13,10 @@ _KNOWN = frozenset({"Ready", SLURM_OUT_OF_SERVICE})
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:
-    """The extender's condition on a Node."""
+    """A condition of the extender's on a Node."""
 
     out: bool
-    """Whether Slurm starts no new jobs there: the condition's status."""
+    """The condition's status: whether Slurm starts no new jobs there, or the extender places no Pods."""
     reason: str
     message: str
     since: float = field(default=0.0, compare=False)
@@ -31,11 +31,14 @@ class NodeStatus:
     """False where Kubernetes says that the Node is not ready, or does not know; True where it says
     nothing."""
     condition: NodeCondition | None = None
+    """SLURM_OUT_OF_SERVICE."""
     problems: tuple[tuple[str, str], ...] = ()
     """The types of all other conditions that are True, with their messages, in order. Kubernetes' own of
     the kind, and those of programs on the Node, are True where something is wrong."""
     assigned: Assignment | None = None
     """The slurmd Pod that the Node is to run."""
+    rejections: NodeCondition | None = None
+    """PODS_REJECTED."""
 
     @property
     def slurmd_problem(self) -> str:
@@ -48,14 +51,17 @@ class NodeStatus:
         listed = (manifest.get("status") or {}).get("conditions") or ()
         told = {each["type"]: each for each in listed}
         ready = "Ready" not in told or told["Ready"].get("status") == "True"
-        own = _notice(told[SLURM_OUT_OF_SERVICE]) if SLURM_OUT_OF_SERVICE in told else None
+        own, rejections = (
+            _notice(told[kind]) if kind in told else None
+            for kind in (SLURM_OUT_OF_SERVICE, PODS_REJECTED)
+        )
         problems = (
             (kind, each.get("message") or each.get("reason") or "")
             for kind, each in told.items()
             if kind not in _KNOWN and each.get("status") == "True"
         )
         assigned = Assignment.on(manifest["metadata"].get("annotations") or {})
-        return cls(ready, own, tuple(sorted(problems)), assigned)
+        return cls(ready, own, tuple(sorted(problems)), assigned, rejections)
 
 
 def _notice(condition: Manifest) -> NodeCondition:

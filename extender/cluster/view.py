@@ -50,6 +50,8 @@ class Wish(NamedTuple):
     """Nodes that kube-scheduler rejected for this Pod recently."""
     feasible_nodes: tuple[str, ...] | None = None
     """The only Nodes that count; None: all. Names, or hostlist expressions of them."""
+    rejecting: frozenset[str] = frozenset()
+    """Nodes whose kubelets reject Pods."""
 
 
 class _Answers(dict[_Question, _Answer]):
@@ -224,6 +226,7 @@ class ClusterView:
         for closing, closed in nodes.closed_to(wish.constraints):
             yield in_kubernetes_words(closing), closed
         yield "are excluded for a while", nodes.named(wish.avoid)
+        yield "have a kubelet that rejects Pods", nodes.named(wish.rejecting)
         if wish.feasible_nodes is not None:
             found = nodes.named(hostlist.names(wish.feasible_nodes))
             yield "are not among those that kube-scheduler found", ~found
@@ -243,7 +246,7 @@ class ClusterView:
 
     def _usable(self, wish: Wish) -> int:
         nodes = self._indexed
-        usable = nodes.open_to(wish.constraints) & ~nodes.named(wish.avoid)
+        usable = nodes.open_to(wish.constraints) & ~nodes.named(wish.avoid | wish.rejecting)
         if wish.feasible_nodes is None:
             return usable
         return usable & nodes.named(hostlist.names(wish.feasible_nodes))

@@ -112,17 +112,29 @@ def disruption(
 def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> dict[str, Any]:
     """Returns an Event about a Pod. Within half an hour the same words about the same Pod give the same
     name, so that a repetition after a crash makes no second Event. Later they make a new one."""
+    named = {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return _event(named, cause, now, action)
+
+
+def node_event(node: str, cause: ConditionReason, now: datetime, *, action: str) -> dict[str, Any]:
+    """Returns an Event about a Node, likewise. Events of Nodes are in the namespace `default`, and name
+    the Node as its uid, as kubelets do."""
+    return _event({"kind": "Node", "name": node, "uid": node}, cause, now, action)
+
+
+def _event(
+    named: Mapping[str, str], cause: ConditionReason, now: datetime, action: str
+) -> dict[str, Any]:
     half_hour = int(now.timestamp()) // _ONCE_IN_S
-    said = f"{pod.uid}{cause.reason}{cause.words}{half_hour}"
+    said = f"{named['uid']}{cause.reason}{cause.words}{half_hour}"
     digest = blake2b(said.encode(), digest_size=8).hexdigest()
     stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    name = f"{pod.name[:_LONGEST_NAME].rstrip('.-')}.{digest}"
-    named = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    name = f"{named['name'][:_LONGEST_NAME].rstrip('.-')}.{digest}"
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": name, "namespace": pod.namespace},
-        "involvedObject": {"apiVersion": "v1", "kind": "Pod", **named},
+        "metadata": {"name": name, "namespace": named.get("namespace", "default")},
+        "involvedObject": {"apiVersion": "v1", **named},
         "type": "Normal" if cause.normal else "Warning",
         "reason": cause.reason,
         "message": cause.words,

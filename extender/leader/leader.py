@@ -118,7 +118,8 @@ class Leader:
         with (
             replica.telemetry.placement.leading(
                 Sources(
-                    *(lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally),
+                    *(lambda: ledger.placeholders, lambda: nodes.tally),
+                    *(lambda: ledger.rejecting_nodes.closures, lambda: adoptions.tally),
                     *(lambda: pools.states, lambda: demand.demand),
                     CapacityNow(lambda: replica.slurm_nodes.newest, replica.view),
                     replica.view,

@@ -17,6 +17,7 @@ import structlog
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view_updater import ClusterViewUpdater
+from extender.control.pod_patches import node_event
 from extender.node_sync.drain_decision import (
     Drain,
     DrainContext,
@@ -29,12 +30,15 @@ from extender.node_sync.drain_decision import (
     condition_of,
     lingering_pods,
     order,
+    rejections_of,
     taints_wrong,
     wants_taint,
     with_taint,
 )
 from extender.node_sync.prolog_gate import NotLeading, NotOurs
 from extender.placement.ledger import Ledger
+from extender.placement.rejecting_nodes import Closure
+from extender.record.condition_reason import ConditionReason
 from extender.record.job_tracking import NodeCheck
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
@@ -45,7 +49,7 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.conditions import condition, timestamp
-from wellknown.names import SLURM_OUT_OF_SERVICE
+from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE, RejectionReason
 
 _INTERVAL_S = 2.0
 _AT_A_TIME = 8
@@ -113,6 +117,8 @@ class NodeController:
         """What was read before has been looked at, and put right."""
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
+        self._closures: tuple[Closure, ...] = ()
+        """The Nodes that were closed because of their kubelets, as they were at the last turn."""
 
     async def run(self) -> None:
         """Runs for ever."""
@@ -128,12 +134,32 @@ class NodeController:
         changed = self._cluster.nodes_changed.is_set()
         self._cluster.nodes_changed.clear()
         before = self._lingering_pods
+        changed |= await self._closures_changed()
         overdue = _now() - self._cluster.kill_wait_s - _MARGIN_S
         self._lingering_pods = lingering_pods(self._ledger.evicting, overdue)
         if _now() >= self._read_again:
             changed = await self._read()
         if self._readings >= _TRUSTED and (changed or before != self._lingering_pods):
             await self._attend_to_all()
+
+    async def _closures_changed(self) -> bool:
+        """Tells of the Nodes that were closed since the last turn because their kubelets reject Pods.
+        Returns True if Nodes were closed or opened."""
+        before, self._closures = self._closures, self._ledger.rejecting_nodes.closures
+        for closure in self._closures:
+            if closure not in before:
+                log.warning("kubelet rejects Pods", node=closure.node, reason=closure.words)
+                await self._tell_of(closure)
+        return before != self._closures
+
+    async def _tell_of(self, closure: Closure) -> None:
+        """Makes an Event about a Node. The Event is for people: nothing fails without it."""
+        cause = ConditionReason(RejectionReason.KUBELET_REJECTS_PODS, closure.words)
+        event = node_event(closure.node, cause, datetime.now(UTC), action="Placing")
+        try:
+            await self._kubernetes.create_event(event["metadata"]["namespace"], event)
+        except KubernetesError as error:
+            log.info("an Event was not made", node=closure.node, error=str(error))
 
     async def _read(self) -> bool:
         """Reads Slurm's nodes; tells whether it could."""
@@ -170,7 +196,9 @@ class NodeController:
         if node is None:
             return None
         node_status = self._cluster.node_statuses.get(node.name, NodeStatus())
-        return ObservedNode(node, node_status, slurm, self._lingering_pods.get(node.name, ()))
+        closed = (each.words for each in self._closures if each.to_all and each.node == node.name)
+        lingering = self._lingering_pods.get(node.name, ())
+        return ObservedNode(node, node_status, slurm, lingering, rejects=next(closed, ""))
 
     async def _with_gate(self, observed: ObservedNode) -> ObservedNode:
         """Returns a node with its gate's state."""
@@ -287,10 +315,13 @@ class NodeController:
         return await self._with_gate(seen)
 
     async def _tell(self, observed: ObservedNode, at: DrainContext) -> None:
-        told, name = condition_of(observed, at), observed.node.name
-        if told is not None and told != observed.node_status.condition:
-            patch = _patch(told, observed.node_status.condition, at)
-            await self._kubernetes.patch_node_status(name, patch)
+        name, status = observed.node.name, observed.node_status
+        for kind, told, before in (
+            (SLURM_OUT_OF_SERVICE, condition_of(observed, at), status.condition),
+            (PODS_REJECTED, rejections_of(observed), status.rejections),
+        ):
+            if told is not None and told != before:
+                await self._kubernetes.patch_node_status(name, _patch(kind, told, before, at))
         if taints_wrong(observed, at):
             manifest = await self._kubernetes.read_node(name)
             taints = (manifest.get("spec") or {}).get("taints") or ()
@@ -303,15 +334,14 @@ class NodeController:
 def _is_wrong(observed: ObservedNode, at: DrainContext) -> bool:
     """Tells whether a node needs a correction in either system."""
     untold = condition_of(observed, at) not in (None, observed.node_status.condition)
+    untold |= rejections_of(observed) not in (None, observed.node_status.rejections)
     return untold or order(observed, at) is not None or taints_wrong(observed, at)
 
 
-def _patch(told: NodeCondition, before: NodeCondition | None, at: DrainContext) -> Manifest:
+def _patch(kind: str, told: NodeCondition, before: NodeCondition | None, at: DrainContext) -> Manifest:
     now = datetime.fromtimestamp(at.now, UTC)
     changed = before is None or before.out != told.out
-    written = condition(
-        SLURM_OUT_OF_SERVICE, told.reason, told.message, now, holds=told.out, changed=changed
-    )
+    written = condition(kind, told.reason, told.message, now, holds=told.out, changed=changed)
     return {"status": {"conditions": [written | {"lastHeartbeatTime": timestamp(now)}]}}
 
 

@@ -23,7 +23,7 @@ from extender.request.node_constraints import Node, Taint
 from extender.request.wording import cut
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode
-from wellknown.names import OUT_OF_SERVICE, NodeReason
+from wellknown.names import OUT_OF_SERVICE, NodeReason, RejectionReason
 
 PREFIX = "slurm-extender: "
 """The prefix of the reason of the extender's drains, and of no others."""
@@ -94,6 +94,8 @@ class ObservedNode:
     """Slurm has lost the job of a Pod that runs there, or seems to have: it must start it again."""
     blocked: bool = False
     """The gate has drained it, and would reject the next job there as well."""
+    rejects: str = ""
+    """Why the Node is closed to all new placeholders; empty if its kubelet rejects no Pods."""
 
     @property
     def down(self) -> bool:
@@ -318,6 +320,16 @@ def condition_of(observed: ObservedNode, at: DrainContext) -> NodeCondition | No
     if observed.node_status.condition is None:
         return None
     return NodeCondition(False, NodeReason.IN_SERVICE, "takes new jobs in Slurm")
+
+
+def rejections_of(observed: ObservedNode) -> NodeCondition | None:
+    """Returns the Node's condition about rejected Pods; None if its kubelet has never rejected any. If
+    the settings list the condition, it drains the node as every other condition does."""
+    if observed.rejects:
+        return NodeCondition(True, RejectionReason.KUBELET_REJECTS_PODS, cut(observed.rejects))
+    if observed.node_status.rejections is None:
+        return None
+    return NodeCondition(False, RejectionReason.PODS_ADMITTED, "open to new placeholders")
 
 
 def wants_taint(observed: ObservedNode, at: DrainContext) -> bool:

@@ -28,6 +28,7 @@ def _wish(record: Placeholder, at: Context) -> Wish:
         request.job.required_nodes,
         frozenset(name for name, until in record.rejections.nodes if until > at.now),
         offered if until > at.now else None,
+        at.rejecting(record.workload.namespace, request),
     )
 
 

@@ -22,11 +22,12 @@ from extender.placement.lingering import still_held
 from extender.placement.on_job import after_restart
 from extender.placement.on_outcome import after_outcome, came_late
 from extender.placement.recovery import orphan_of, recovered
+from extender.placement.rejecting_nodes import RejectingNodes
 from extender.placement.retries import Retries
 from extender.placement.signatures import Signatures
 from extender.placement.submit_queues import SubmitQueues, queue_of
 from extender.placement.table import TABLE, after_pod, after_poll
-from extender.placement.wakes import ToTell, Wakes
+from extender.placement.wakes import ToTell, Wakes, taken
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
     ClusterObserved,
@@ -84,10 +85,11 @@ class Ledger(LedgerReader):
         self._windows = SubmitQueues(rules.window, rules.fast_path_rest, self._view.max_job_count)
         self._emitter = Emitter(self._records, self._windows, self._eviction_limiter)
         self._retries = Retries(*rules.retry)
+        self.rejecting_nodes = RejectingNodes(rules.kubelet_rejections, rules.closed_by_kubelet)
         self._to_tell = ToTell(rules.telling_interval)
         self._wakes = Wakes()
         self._effects: list[Effect] = []
-        self._at = Context(0.0, rules, self._view)
+        self._at = Context(0.0, rules, self._view, rejecting=self.rejecting_nodes.closed_to)
         self._to_review: dict[str, None] = {}
         """Who is to be looked at: the Nodes, those that it avoids, or what Slurm takes have changed."""
         self._put_off = False
@@ -122,13 +124,13 @@ class Ledger(LedgerReader):
         if self._put_off:
             return self._at.now
         opens = min(self._windows.opens, self._retries.opens, self._eviction_limiter.opens)
-        return min(self._wakes.next, self._to_tell.next, opens)
+        return min(self._wakes.next, self._to_tell.next, opens, self.rejecting_nodes.opens)
 
     # The one door
 
     def apply(self, event: Event, now: float) -> tuple[Effect, ...]:
         """Takes an event in and returns what is to be done. `now` never goes back."""
-        self._at = Context(now, self.rules, self._view)
+        self._at = replace(self._at, now=now)
         self._handlers[type(event)](event)
         if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
             self._catch_up()
@@ -192,6 +194,8 @@ class Ledger(LedgerReader):
     def _pod_observed(self, event: PodObserved) -> None:
         pod, uid = event.pod, event.pod.workload.uid
         record = self._here_again(self._records.get(uid))
+        if self.rejecting_nodes.pod_seen(record, pod, len(self._view.nodes), self._at.now):
+            self._nodes_changed()
         if record is not None and on_pod.is_back(record, pod):
             self._forget(uid)
             record = Placeholder.of(pod, self._at.now)._replace(lingering=record.lingering)
@@ -252,14 +256,18 @@ class Ledger(LedgerReader):
         for node in {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}:
             if regained(node, before, self._view):  # kube-scheduler looks at those Pods again by itself
                 self._reopen(node)
-        self._windows.wake(self._view.max_job_count)
-        refused = self._retries.one_of_each()
-        for uid in refused if mended else ():
+        for uid in self._retries.one_of_each() if mended else ():
             self._hasten(uid, self.rules.retry[0])
-        self._to_review |= dict.fromkeys(refused)
+        self._nodes_changed()
+
+    def _nodes_changed(self) -> None:
+        self._windows.wake(self._view.max_job_count)
+        self._to_review |= dict.fromkeys(self._retries.one_of_each())
         self._to_review |= dict.fromkeys(each.uid for each in self._records.of(State.QUEUED))
 
     def _tick(self, _event: Tick) -> None:
+        if self.rejecting_nodes.reopen(self._at.now):
+            self._nodes_changed()
         for uid in self._some(self._wakes.due(self._at.now, self._records.get)):
             self._settle(self._records[uid])
 
@@ -278,7 +286,7 @@ class Ledger(LedgerReader):
 
     def _catch_up(self) -> None:
         self._put_off = False
-        for uid in self._some(self._reviews()) if self._to_review else ():
+        for uid in self._some(taken(self._to_review)) if self._to_review else ():
             record = self._records.get(uid)
             if record is not None:
                 self._review(record)
@@ -290,12 +298,6 @@ class Ledger(LedgerReader):
             for partition, uid in self._some(self._windows.turns(self._at.now)):
                 record, fast = self._records[uid], self._windows[partition].fast(self._at.now)
                 self._settle(begin(record, self._at, partition, fast=fast))
-
-    def _reviews(self) -> Iterator[str]:
-        while self._to_review:
-            uid = next(iter(self._to_review))
-            del self._to_review[uid]
-            yield uid
 
     def _review(self, record: Placeholder) -> None:
         match record.state:

@@ -79,3 +79,11 @@ class ToTell:
 
     def _next_of(self, turns: Turns) -> float:
         return max(next(iter(turns.values())), self.told_at + self._interval) if turns else inf
+
+
+def taken(uids: dict[str, None]) -> Iterator[str]:
+    """Yields the uids in their order, and takes each out of the dictionary."""
+    while uids:
+        uid = next(iter(uids))
+        del uids[uid]
+        yield uid

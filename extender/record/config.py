@@ -1,12 +1,13 @@
 """The numbers that placement goes by, all in seconds unless a name says otherwise."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from extender.cluster.equipment import Equipment
 from extender.cluster.view import ClusterView
 from extender.record.events import Remedy
 from extender.request.grace_period import GraceRule
+from extender.request.job_request import Request
 from slurm_client.rights import UserRights
 from wellknown.job_key import JobIdRange
 from wellknown.names import DEFAULT_PREFIX
@@ -69,6 +70,10 @@ class PlacementConfig:
     avoid: float = 60.0
     """How long a Node that a Pod could not be bound to is excluded for that Pod, unless another Pod of
     ours leaves it before."""
+    kubelet_rejections: tuple[int, float] = (3, 60.0)
+    """Number of Pods that a kubelet rejects before its Node is closed, and within which time."""
+    closed_by_kubelet: tuple[float, float] = (60.0, 1800.0)
+    """How long such a Node is closed: the first time, and at most; each time in a row twice as long."""
     offer: float = 60.0
     """How long only the Nodes count that kube-scheduler offered instead."""
     unbindable: tuple[float, float] = (30.0, 1800.0)
@@ -114,3 +119,6 @@ class Context:
     """What Slurm's nodes have, by partition, as far as that is to be told."""
     rights: UserRights | None = None
     """What the job's user may ask for, as far as that is to be told."""
+    rejecting: Callable[[str, Request], frozenset[str]] = lambda *_: frozenset()
+    """Returns the Nodes that are closed to a namespace's Pods with a request because the kubelets there
+    reject Pods."""

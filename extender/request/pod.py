@@ -7,7 +7,7 @@ from typing import NamedTuple
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_grace
 from extender.request.job_request import MANDATORY, Request, read_request
-from extender.request.pod_end import end_in_words
+from extender.request.pod_end import end_in_words, kubelet_rejection
 from extender.request.translation import TranslationConfig
 from extender.request.workload import Workload
 from kubernetes_client.protocol import Manifest
@@ -49,6 +49,10 @@ class Pod(NamedTuple):
     finished: bool = False
     end: str = ""
     """Words for how the Pod ended, or why it is being deleted."""
+    started: bool = False
+    """The kubelet has started its containers."""
+    kubelet_rejection: str = ""
+    """Why the kubelet rejected the Pod, as "REASON: MESSAGE"; empty if the kubelet did not."""
     doomed: bool = False
     """Its condition says that its job has ended, and that the eviction limiter delays its deletion."""
     told_to_wait: bool = False
@@ -146,6 +150,8 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
         eviction_grace=translation.grace.of_eviction(grace),
         finished=status.get("phase") in ("Succeeded", "Failed"),
         end=end_in_words(manifest),
+        started=status.get("phase") in ("Running", "Succeeded"),
+        kubelet_rejection=kubelet_rejection(status),
         doomed=waiting is not None and waiting.get("reason") == Reason.EVICTION_THROTTLED,
         told_to_wait=waiting is not None,
         feasible_nodes=FeasibleNodes.parse(annotations),

@@ -15,6 +15,8 @@ _LONGEST = 200
 SEPARATOR = "; "
 _HINT = f"{SEPARATOR}scancel evicts it"
 _REPLACED = "Replaced"
+_REJECTED = "Pod was rejected: "
+"""The prefix of a Pod's message after every rejection by a kubelet (pkg/kubelet, Kubelet.rejectPod)."""
 
 
 def pod_in_words(namespace: str, name: str, cluster: str) -> str:
@@ -43,6 +45,15 @@ def end_in_words(manifest: Manifest) -> str:
     if phase == "Succeeded":
         return "Pod succeeded"
     return _line("Pod failed", status.get("reason") or ", ".join(_exit_codes(status)))
+
+
+def kubelet_rejection(status: Manifest) -> str:
+    """Returns the reason and the message of the kubelet that rejected the Pod, as "REASON: MESSAGE".
+    Empty for any other Pod."""
+    message, reason = status.get("message") or "", status.get("reason")
+    if status.get("phase") != "Failed" or not reason or not message.startswith(_REJECTED):
+        return ""
+    return _line(reason, message.removeprefix(_REJECTED))
 
 
 def _disruptions(status: Manifest) -> Iterator[Manifest]:

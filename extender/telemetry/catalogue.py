@@ -333,6 +333,14 @@ SUPPRESSED: Final = Metric(
     "Nodes that are not ready, while they are too many for any more to be drained.",
     "Is Kubernetes in trouble rather than its Nodes?",
 )
+REJECTING: Final = Metric(
+    "slurm_extender_pods_rejecting_nodes",
+    "gauge",
+    "Nodes that are closed to new placeholders because their kubelets reject Pods: to `all` Pods, or to"
+    " `similar` Pods of one namespace.",
+    "Does a Node look idle to Slurm, while its kubelet rejects every Pod?",
+    ("closed_to",),
+)
 POOL_NODES: Final = Metric(
     "slurm_extender_pool_nodes",
     "gauge",

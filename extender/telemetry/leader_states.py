@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from extender.cluster.view import ClusterView
 from extender.node_sync.drain_decision import Tally, Why
 from extender.placement.kept_back import REASONS
+from extender.placement.rejecting_nodes import Closure
 from extender.pools.demand import Demand
 from extender.pools.roll_out import PoolState
 from extender.record.placeholder import Placeholder
@@ -35,6 +36,7 @@ class Sources:
 
     placeholders: Callable[[], Iterable[Placeholder]] = tuple
     nodes: Callable[[], Tally] = Tally
+    closures: Callable[[], Iterable[Closure]] = tuple
     adopted_pods: Callable[[], Mapping[Stage, int]] = dict
     pools: Callable[[], Mapping[str, PoolState]] = dict
     demand: Callable[[], Mapping[str, Demand]] = dict
@@ -66,6 +68,7 @@ class LeaderStates(Collector):
         yield self._bound_pods(view)
         yield _counted(catalogue.ADOPTED, Stage, sources.adopted_pods())
         yield from _drains(sources.nodes())
+        yield _rejecting(sources.closures())
         yield from _capacity(capacity)
         yield from _pools(sources.pools())
         yield from _demand(sources.demand())
@@ -129,6 +132,12 @@ def _drains(tally: Tally) -> Iterator[GaugeMetricFamily]:
         oldest.add_metric([cause], since)
     yield oldest
     yield catalogue.SUPPRESSED.told(tally.suppressed)
+
+
+def _rejecting(closures: Iterable[Closure]) -> GaugeMetricFamily:
+    closed = {("all" if each.to_all else "similar", each.node) for each in closures}
+    counts = Counter(closed_to for closed_to, _ in closed)
+    return _counted(catalogue.REJECTING, ("all", "similar"), counts)
 
 
 def _capacity(capacity: Capacity) -> Iterator[GaugeMetricFamily]:

@@ -22,6 +22,8 @@ OF_NO_POD = {
     "another replica leads: this one stops",
     "trouble",
     "trouble over",
+    # Nodes
+    "kubelet rejects Pods",
     # its listeners, of which strangers ask what they will
     "certificate loaded",
     "a webhook certificate was made",

@@ -1,7 +1,8 @@
 """The extender with shorter rests: `python -m tests.end_to_end.brief_extender`.
 
-After kube-scheduler has refused every Node, no job is requested for half a minute; after Slurm has
-refused a request, for two minutes. The tests are about what follows: here it follows sooner.
+If kube-scheduler has refused every Node, the extender asks for no job in the next half minute. If Slurm has
+refused a request, the extender waits for two minutes. If a kubelet rejects Pods, the extender closes the
+Node for a minute. Tests of the time after that wait less.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from extender.record.config import PlacementConfig
 ARGV: Final = (sys.executable, "-m", "tests.end_to_end.brief_extender")
 
 if __name__ == "__main__":
-    brief = partial(PlacementConfig, unbindable=(8.0, 1800.0), retry=(4.0, 1800.0))
+    brief = partial(
+        PlacementConfig,
+        unbindable=(8.0, 1800.0),
+        retry=(4.0, 1800.0),
+        closed_by_kubelet=(8.0, 1800.0),
+    )
     extender.settings.PlacementConfig = brief  # type: ignore[assignment, attr-defined]
     main()

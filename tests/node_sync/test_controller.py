@@ -20,6 +20,7 @@ from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import PREFIX, TAINT, DrainSettings, Why
 from extender.node_sync.prolog_gate import NotLeading
 from extender.request.node_constraints import Node
+from extender.request.pod import Pod
 from kubernetes_client.errors import Conflict, Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service import cooperative
@@ -29,9 +30,9 @@ from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest, node_manifest
 from tests.placement.ledger_steps import bound_pod, job_id_of
-from tests.placement.ledger_world import World
+from tests.placement.ledger_world import World, of_user
 from tests.service.turns import turns_of_others
-from wellknown.names import SLURM_OUT_OF_SERVICE
+from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE
 
 CORDONED = PREFIX + "cordoned in Kubernetes"
 REFUSED = PREFIX + "the gate refused job 7: Pods default/p"
@@ -488,3 +489,66 @@ async def test_a_change_of_a_node_is_acted_upon_at_once(
     await asyncio.wait([running], timeout=30)
     assert running.cancelled()
     assert await site.reason() == CORDONED
+
+
+def a_kubelet_rejects_pods(site: Site, node: str = "n1", *, of_two: bool = True) -> None:
+    """The kubelet rejects Pods that ask for different things, or Pods that are alike."""
+    for number in range(3):
+        asked = of_user(number if of_two else 0)
+        pod = Pod("u", "default", "serve-1", "1", asked, kubelet_rejection="OutOfcpu: too few")
+        site.world.ledger.rejecting_nodes.rejected(pod, node, len(NAMES), site.world.now)
+
+
+async def test_a_node_whose_kubelet_rejects_pods_gets_an_event_and_a_condition(site: Site) -> None:
+    a_kubelet_rejects_pods(site)
+    await site.controller.turn()
+    told = site.conditions("n1")[PODS_REJECTED]
+    assert (told["status"], told["reason"]) == ("True", "KubeletRejectsPods")
+    assert "the last of them default/serve-1: OutOfcpu: too few" in told["message"]
+    (event,) = site.kubernetes.objects("events")
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+    assert (event["type"], event["message"]) == ("Warning", told["message"])
+    assert await site.reason() is None  # the setting does not list the condition
+    site.calls.clear()
+    await site.controller.turn()
+    assert site.calls == []
+
+
+async def test_a_node_that_is_closed_to_similar_pods_gets_an_event_and_no_condition(site: Site) -> None:
+    a_kubelet_rejects_pods(site, of_two=False)
+    await site.controller.turn()
+    assert PODS_REJECTED not in site.conditions("n1")
+    (event,) = site.kubernetes.objects("events")
+    assert "The extender places no Pods like default/serve-1 here for 60 s" in event["message"]
+
+
+async def test_an_event_that_cannot_be_made_delays_no_condition(site: Site) -> None:
+    a_kubelet_rejects_pods(site)
+    refused = AsyncMock(side_effect=Rejected(403, "no"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site.kubernetes, "create_event", refused)
+        await site.controller.turn()
+    assert refused.await_count == 1
+    assert site.conditions("n1")[PODS_REJECTED]["status"] == "True"
+
+
+async def test_the_condition_drains_where_the_setting_lists_it_and_ends_with_the_pause() -> None:
+    site = Site(DrainSettings(conditions=frozenset({PODS_REJECTED})))
+    a_kubelet_rejects_pods(site)
+    await site.controller.turn()
+    await site.controller.turn()
+    reason = await site.reason()
+    assert reason is not None
+    assert reason.startswith(f"{PREFIX}condition {PODS_REJECTED}: the kubelet rejected 3 Pods")
+    site.world.pass_time(61.0)
+    await site.controller.turn()
+    await site.controller.turn()
+    assert site.conditions("n1")[PODS_REJECTED]["reason"] == "PodsAdmitted"
+    assert await site.reason() is None
+
+
+async def test_a_condition_of_an_earlier_leader_ends_at_once(site: Site) -> None:
+    """What that leader counted is lost."""
+    site.says_of(PODS_REJECTED, "n1", status="True", reason="KubeletRejectsPods")
+    await site.controller.turn()
+    assert site.conditions("n1")[PODS_REJECTED]["status"] == "False"

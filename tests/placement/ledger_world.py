@@ -92,6 +92,9 @@ LOST = Failure(Remedy.AGAIN, "the reply was lost")
 REFUSAL = '0/2 nodes are available: persistentvolumeclaim "data" not found'
 NO_CLAIM = 'PersistentVolumeClaim "data" not found; no job is asked for until it exists'
 
+NO_DEVICE = "UnexpectedAdmissionError: Allocate failed due to no healthy devices present"
+"""Why a kubelet rejects a Pod whose device plugin has no healthy device."""
+
 
 def job_state(base: str) -> JobState:
     return JobState(base)
@@ -430,6 +433,16 @@ class World:
         if pod is not None and pod.group is not None:  # the others may have to go, too
             self.disturbed.add(pod.group.uid)
         return pod
+
+    def kubelet_starts(self, uid: str) -> None:
+        """Its kubelet starts a Pod's containers."""
+        self.write(self.pods[uid]._replace(started=True))
+
+    def kubelet_rejects(self, uid: str, why: str = NO_DEVICE) -> None:
+        """Its kubelet rejects a Pod, which has failed then. Its controller's next Pod is another one."""
+        pod = self.pods[uid]
+        if pod.node is not None and not pod.started:
+            self.write(pod._replace(finished=True, kubelet_rejection=why))
 
     def force_delete(self, uid: str, *, seen: bool = True) -> None:
         """It is dropped at once; its kubelet ends its containers when it hears of that."""

@@ -144,6 +144,13 @@ class Interleavings(RuleBasedStateMachine):
         if under_way:
             self.world.finish_binding(under_way[index % len(under_way)])
 
+    @rule(index=_INDEX, starts=st.booleans())
+    def a_kubelet_decides(self, index: int, starts: bool) -> None:
+        pods = sorted(uid for uid, pod in self.world.pods.items() if pod.node)
+        if pods:
+            decide = self.world.kubelet_starts if starts else self.world.kubelet_rejects
+            decide(pods[index % len(pods)])
+
     @rule(index=_INDEX, offers=st.booleans())
     def refuse(self, index: int, offers: bool) -> None:
         pods = sorted(self.world.pods)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from extender.request.pod_end import (
     after_words,
     end_in_words,
+    kubelet_rejection,
     own_comment,
     pod_in_words,
     with_words,
@@ -100,3 +101,25 @@ def test_a_comment_is_never_longer_than_slurm_takes_nor_its_authors_words_change
     written = with_words(comment, words)
     assert written.startswith(comment)
     assert len(written.encode()) <= MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("status", "rejection"),
+    [
+        (
+            {
+                "phase": "Failed",
+                "reason": "OutOfcpu",
+                "message": "Pod was rejected: Node didn't have enough resource: cpu",
+            },
+            "OutOfcpu: Node didn't have enough resource: cpu",
+        ),
+        ({"phase": "Failed", "reason": "Evicted", "message": "Pod was evicted by the node"}, ""),
+        ({"phase": "Failed", "reason": "DeadlineExceeded", "message": "Pod was active too long"}, ""),
+        ({"phase": "Failed"}, ""),
+        ({"phase": "Running", "reason": "x", "message": "Pod was rejected: x"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_rejection_by_the_kubelet_is_told_from_other_ends(status: Any, rejection: str) -> None:
+    assert kubelet_rejection(status) == rejection

@@ -15,6 +15,7 @@ from extender.audit.compare import Finding, FindingKind
 from extender.cluster.slurm_nodes import Reading
 from extender.pages import renewed
 from extender.placement.pending_reasons import PENDING_REASONS
+from extender.placement.rejecting_nodes import Closure
 from extender.record.condition_reason import ConditionReason
 from extender.record.events import EvictPod
 from extender.record.placeholder import Placeholder
@@ -275,3 +276,13 @@ def test_a_reading_is_counted_once() -> None:
     assert now() is now()
     readings.append(Reading((), 1.0, 0.0))
     assert now().nodes == {}
+
+
+def test_nodes_whose_kubelets_reject_pods_are_counted_once_for_each_kind() -> None:
+    telemetry = Telemetry()
+    closed = [("n1", True), ("n1", False), ("n2", False), ("n2", False)]
+    closures = [Closure(node, to_all, 60.0, "rejects") for node, to_all in closed]
+    with telemetry.placement.leading(Sources(closures=lambda: closures)):
+        rejecting = "slurm_extender_pods_rejecting_nodes"
+        assert value(telemetry, rejecting, closed_to="all") == 1
+        assert value(telemetry, rejecting, closed_to="similar") == 2

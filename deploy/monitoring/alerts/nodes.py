@@ -81,6 +81,15 @@ NODES: Final = Group(
             "The driver says so, or a device's file is gone. The Node's condition names the device.",
         ),
         Alert(
+            "SlurmExtenderKubeletRejectsPods",
+            f"max {by('closed_to')} (max_over_time(slurm_extender_pods_rejecting_nodes[5m])) > 0",
+            "10m",
+            Severity.WARNING,
+            "The kubelets of {{ $value }} Nodes reject {{ $labels.closed_to }} Pods",
+            "The extender closes such a Node for 1 to 30 minutes, and then tries one Pod. An Event on"
+            " the Node names the last Pod and the kubelet's reason. To Slurm the node looks healthy.",
+        ),
+        Alert(
             "SlurmExtenderPoolRollOutStopped",
             f"max {by('pool')} (slurm_extender_pool_stopped) == 1",
             "1m",

@@ -72,6 +72,11 @@ CASES = (
         {'node_agent_devices_failed{node="n1",gres="gpu",type="h100"}': "0x60"},
     ),
     Case(
+        "SlurmExtenderKubeletRejectsPods",  # between two pauses a Pod is tried
+        {'slurm_extender_pods_rejecting_nodes{closed_to="all"}': "1x4 0 1x4 0 1x60"},
+        {'slurm_extender_pods_rejecting_nodes{closed_to="all"}': "0x20 1x1 0x60"},
+    ),
+    Case(
         "SlurmExtenderPoolRollOutStopped",
         {'slurm_extender_pool_stopped{pool="gpus"}': "1x60"},
         {'slurm_extender_pool_stopped{pool="gpus"}': "0x60"},

@@ -1,0 +1,96 @@
+"""A kubelet rejects every Pod: its Node is closed for a while, and says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.end_to_end import brief_extender
+from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.test_nodes import conditions, in_service, manifests, metrics, node
+
+pytestmark = pytest.mark.real
+
+PODS_REJECTED = "slurm-extender.io/PodsRejected"
+NO_DEVICE = (
+    "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy"
+    " devices nvidia.com/gpu, which is unexpected"
+)
+SETTINGS = {"SLURM_EXTENDER_DRAIN_CONDITIONS": PODS_REJECTED}
+
+
+@pytest.fixture
+def kubelets(quiet: Actors) -> Iterator[Actors]:
+    """The actors, of which the Pod author plays the kubelets as well."""
+    quiet.cluster.stop("kwok")
+    quiet.cluster.start("extender", argv=brief_extender.ARGV, env=SETTINGS)
+    yield quiet
+    quiet.cluster.stop("extender")
+    quiet.cluster.start("kwok")
+
+
+def decide(actors: Actors, name: str, broken: str) -> str:
+    """The kubelet of the Pod's Node starts the Pod, or rejects it on the broken Node."""
+    chosen, running = actors.bound(name), {"phase": "Running"}
+    failed = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": NO_DEVICE}
+    patch = json.dumps({"status": failed if chosen == broken else running})
+    patched = actors.kubectl("patch", "pod", actors.full(name), "--subresource=status", "-p", patch)
+    assert patched.returncode == 0, patched.stderr
+    return chosen
+
+
+def condition(actors: Actors, name: str) -> str:
+    told = conditions(manifests(actors)[name]).get(PODS_REJECTED)
+    return "" if told is None else f"{told['status']} {told['reason']} {told['message']}"
+
+
+def closed(actors: Actors, closed_to: str) -> float:
+    lines = metrics(actors).splitlines()
+    name = f'slurm_extender_pods_rejecting_nodes{{closed_to="{closed_to}"}}'
+    return float(next(line.split()[-1] for line in lines if line.startswith(name)))
+
+
+def test_a_node_whose_kubelet_rejects_every_pod_is_closed_and_opened(kubelets: Actors) -> None:
+    whole = {"exclusive": "none"}
+    kubelets.create("serve-0", gpus=1, annotations=whole)
+    broken = kubelets.bound("serve-0")
+    nodes = [decide(kubelets, "serve-0", broken)]
+    while nodes[-1] == broken and len(nodes) < 10:
+        name = f"serve-{len(nodes)}"
+        kubelets.create(name, gpus=1, annotations=whole)
+        nodes.append(decide(kubelets, name, broken))
+    assert nodes.count(broken) == 3, nodes
+    eventually(lambda: closed(kubelets, "similar") == 1, "counted")
+    assert closed(kubelets, "all") == 0
+    assert condition(kubelets, broken) == ""
+
+    kubelets.create("other", cpu="2", gpus=1, annotations=whole | {"required-nodes": broken})
+    assert decide(kubelets, "other", broken) == broken  # a Pod that asks for something else
+    words = (
+        f"the last of them default/{kubelets.full('other')}: UnexpectedAdmissionError: Allocate failed"
+    )
+    eventually(lambda: words in condition(kubelets, broken), "the Node has a condition")
+    assert closed(kubelets, "all") == 1
+    about = f"involvedObject.name={broken},reason=KubeletRejectsPods"
+    events = json.loads(
+        kubelets.kubectl(
+            "get", "events", "-n", "default", "--field-selector", about, "-o", "json"
+        ).stdout
+    )
+    told = [each["message"] for each in events["items"]]
+    assert any(words in message for message in told), told
+    reason = f"slurm-extender: condition {PODS_REJECTED}: the kubelet rejected 4 Pods"
+    eventually(lambda: is_drained_for(kubelets, broken, reason), "drained, as the setting says")
+
+    eventually(lambda: condition(kubelets, broken).startswith("False PodsAdmitted"), "open again")
+    eventually(lambda: in_service(kubelets, broken), "resumed")
+    kubelets.create("last", gpus=1, annotations=whole | {"required-nodes": broken})
+    assert decide(kubelets, "last", broken="") == broken
+    assert closed(kubelets, "all") == 0
+
+
+def is_drained_for(actors: Actors, name: str, reason: str) -> bool:
+    state, why = node(actors, name)
+    return state in {"drained", "draining"} and why.startswith(reason)

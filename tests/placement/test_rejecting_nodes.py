@@ -1,0 +1,251 @@
+"""A Node whose kubelet rejects Pods is closed for a while: to Pods that ask for the same, or to all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from extender.placement.rejecting_nodes import Closure, RejectingNodes
+from extender.record.condition_reason import ConditionReason
+from extender.request.job_request import Request
+from extender.request.pod import Pod
+from tests.placement.ledger_world import NO_DEVICE, REQUEST, World, of_user
+
+NUMA = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
+SYSCTL = 'SysctlForbidden: forbidden sysctl: "net.core.somaxconn" not allowlisted'
+OTHER = replace(REQUEST, job=replace(REQUEST.job, cpus=2))
+OF = 12
+"""The number of Nodes of most tests."""
+
+
+def rejected(request: Request = REQUEST, why: str = NO_DEVICE, name: str = "p") -> Pod:
+    return Pod(f"uid-{name}", "default", name, "1", request, finished=True, kubelet_rejection=why)
+
+
+def nodes() -> RejectingNodes:
+    return RejectingNodes((3, 60.0), (60.0, 240.0))
+
+
+def reject(
+    known: RejectingNodes, times: int, at: float = 0.0, *, node: str = "n1", pod: Pod | None = None
+) -> bool:
+    closes = [known.rejected(pod or rejected(), node, OF, at + number) for number in range(times)]
+    return any(closes)
+
+
+def closed_to_all(known: RejectingNodes) -> set[str]:
+    return {each.node for each in known.closures if each.to_all}
+
+
+def test_a_node_is_closed_to_similar_pods_after_three_rejections() -> None:
+    known = nodes()
+    assert not reject(known, 2)
+    assert reject(known, 1, at=2.0)
+    assert known.closed_to("default", REQUEST) == {"n1"}
+    named = replace(REQUEST, job=replace(REQUEST.job, name="another Pod of the Deployment"))
+    assert known.closed_to("default", named) == {"n1"}
+    with_volume = replace(REQUEST, constraints=REQUEST.constraints.with_claimed([]))
+    assert known.closed_to("default", with_volume) == {"n1"}
+    assert known.closed_to("default", OTHER) == frozenset()
+    assert known.closed_to("elsewhere", REQUEST) == frozenset()
+
+
+def test_a_closure_names_the_last_pod_its_rejection_and_the_pause() -> None:
+    known = nodes()
+    reject(known, 3, pod=rejected(name="serve-1"))
+    words = (
+        f"the kubelet rejected 3 Pods, the last of them default/serve-1: {NO_DEVICE}."
+        " The extender places no Pods like default/serve-1 here for 60 s, or until a Pod starts"
+    )
+    assert known.closures == (Closure("n1", False, 62.0, words),)
+
+
+def test_a_node_is_closed_to_all_pods_that_ask_for_different_things() -> None:
+    known = nodes()
+    reject(known, 2)
+    reject(known, 1, at=2.0, pod=rejected(OTHER))
+    assert closed_to_all(known) == {"n1"}
+    assert known.closed_to("elsewhere", of_user(7)) == {"n1"}
+
+
+def test_rejections_do_not_count_after_a_minute() -> None:
+    known = nodes()
+    assert not any(reject(known, 1, at=at) for at in (0.0, 40.0, 70.0, 110.0, 140.0))
+    assert reject(known, 1, at=150.0)
+
+
+def test_rejections_of_two_nodes_do_not_add_up() -> None:
+    known = nodes()
+    reject(known, 2)
+    assert not reject(known, 2, node="n2")
+
+
+@pytest.mark.parametrize(("why", "closes"), [(SYSCTL, set()), (NUMA, {"n1"}), ("OutOfcpu: x", {"n1"})])
+def test_a_reason_that_names_the_pod_closes_no_node_to_other_pods(why: str, closes: set[str]) -> None:
+    known = nodes()
+    for request in (REQUEST, OTHER):
+        reject(known, 3, pod=rejected(request, why))
+    assert closed_to_all(known) == closes
+    assert known.closed_to("default", OTHER) == {"n1"}
+
+
+def test_a_third_of_the_nodes_at_most_is_closed_to_all_pods() -> None:
+    """A user with two wrong Deployments closes no more than that to other users."""
+    known = nodes()
+    for number in range(OF):
+        for request in (REQUEST, OTHER):
+            reject(known, 3, at=10.0 + number, node=f"n{number}", pod=rejected(request))
+    assert closed_to_all(known) == {"n0", "n1", "n2", "n3"}
+    assert len(known.closed_to("default", REQUEST)) == OF
+
+
+def test_pauses_grow_while_a_node_rejects_and_one_rejection_is_enough() -> None:
+    known, at, pauses = nodes(), 0.0, []
+    reject(known, 2)
+    for _ in range(4):
+        at += 2.0
+        reject(known, 1, at=at)
+        pauses.append(known.opens - at)
+        at = known.opens
+        assert known.reopen(at)
+        assert known.closures == ()
+    assert pauses == [60.0, 120.0, 240.0, 240.0]
+
+
+def test_a_node_that_rejects_none_for_as_long_as_it_was_closed_needs_three_again() -> None:
+    known = nodes()
+    reject(known, 3)
+    assert not reject(known, 1, at=62.0 + 61.0)
+
+
+def test_a_pod_on_its_way_to_a_closed_node_does_not_prolong_the_pause() -> None:
+    known = nodes()
+    reject(known, 6)
+    assert known.opens == 62.0
+
+
+def test_a_pod_that_starts_opens_the_node_at_once_and_resets_the_pause() -> None:
+    known = nodes()
+    for request in (REQUEST, OTHER):
+        reject(known, 3, pod=rejected(request))
+    assert known.started(rejected(), "n1", 7.0)
+    assert closed_to_all(known) == set()
+    assert known.closed_to("default", REQUEST) == frozenset()
+    assert known.closed_to("default", OTHER) == {"n1"}  # with a dead GPU other Pods start
+    assert not reject(known, 2, at=8.0)
+
+
+def test_nothing_is_kept_of_nodes_that_reject_no_more() -> None:
+    known = nodes()
+    for number in range(50):
+        reject(known, 3, at=number * 1000.0, node=f"n{number}")
+    assert len(known) <= 2
+    known.reopen(1e9)
+    assert known.opens == inf
+
+
+# The ledger
+
+
+class Site(World):
+    """Three Nodes, of which some have a kubelet that rejects every Pod."""
+
+    def __init__(self) -> None:
+        super().__init__(nodes=("n1", "n2", "n3"))
+        self.broken = {"n1"}
+
+    def pod_of_deployment(self, request: Request = REQUEST) -> Pod:
+        """A Deployment makes a Pod, which is bound, and started or rejected."""
+        uid = self.bind_at_once(request=request)
+        broken = self.pods[uid].node in self.broken
+        (self.kubelet_rejects if broken else self.kubelet_starts)(uid)
+        self.live_on(0.1)
+        return self.pods[uid]
+
+    def pods_until_one_starts(self, request: Request = REQUEST) -> Iterator[Pod]:
+        for _ in range(10):
+            pod = self.pod_of_deployment(request)
+            yield pod
+            if pod.started:
+                return
+
+    def live_on(self, seconds: float) -> None:
+        self.settle()
+        self.pass_time(seconds)
+        self.ask()
+        self.answer()
+        self.settle()
+
+    def shown(self, uid: str) -> ConditionReason | None:
+        (shown,) = (each.members[0].shown for each in self.ledger.placeholders if each.uid == uid)
+        return shown
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_a_deployment_leaves_a_node_that_rejects_its_pods_after_three(site: Site) -> None:
+    pods = list(site.pods_until_one_starts())
+    assert [pod.node for pod in pods] == ["n1", "n1", "n1", "n2"]
+
+
+def test_a_second_deployment_has_the_node_closed_to_all(site: Site) -> None:
+    first, second = list(site.pods_until_one_starts()), list(site.pods_until_one_starts(OTHER))
+    assert (len(first), len(second)) == (4, 2)
+    (closed,) = {each.node for each in site.ledger.rejecting_nodes.closures if each.to_all}
+    assert closed == "n1"
+
+
+def test_a_pod_that_no_kubelet_admits_waits_and_is_told_why(site: Site) -> None:
+    site.broken = {"n1", "n2", "n3"}
+    for _ in range(9):
+        assert site.pod_of_deployment().kubelet_rejection
+    uid = site.create_pod()
+    site.live_on(2.0)
+    shown = site.shown(uid)
+    assert shown is not None
+    assert shown.reason == "NoEligibleNode"
+    assert "0/3 Nodes: 3 have a kubelet that rejects Pods" in shown.message
+    assert site.live_jobs(uid) == []
+    others = site.bind_at_once(request=OTHER)  # the Pod may be wrong, so others may go there
+    assert site.pods[others].node
+
+
+def test_a_waiting_pod_is_placed_when_the_pause_is_over(site: Site) -> None:
+    site.broken = {"n1", "n2", "n3"}
+    for _ in range(9):
+        site.pod_of_deployment()
+    uid = site.create_pod()
+    site.live_on(2.0)
+    assert site.live_jobs(uid) == []
+    site.live_on(site.ledger.next_wake() - site.now)
+    assert site.live_jobs(uid) == []
+    site.live_on(site.rules.closed_by_kubelet[0])
+    assert len(site.live_jobs(uid)) == 1
+
+
+def test_a_queued_job_is_told_of_a_closed_node_and_of_its_opening(site: Site) -> None:
+    for _ in site.nodes:
+        site.start_native_job()
+    site.end_job(min(site.jobs), "COMPLETED")
+    for _ in range(3):
+        assert site.pod_of_deployment().node == "n1"
+    uid = site.create_pod()
+    site.live_on(2.0)
+    (job,) = site.live_jobs(uid)
+    assert job.excluded_nodes == ("n1",)
+    site.live_on(site.rules.closed_by_kubelet[0])
+    (job,) = site.live_jobs(uid)
+    assert job.excluded_nodes == ()
+
+
+def test_a_new_leader_needs_three_rejections_again(site: Site) -> None:
+    list(site.pods_until_one_starts())
+    site.restart()
+    assert site.ledger.rejecting_nodes.closures == ()
+    assert len(list(site.pods_until_one_starts())) == 4
