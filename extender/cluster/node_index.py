@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 from functools import reduce
 from itertools import accumulate
-from operator import or_
+from operator import and_, or_
 from typing import Any
 
 from extender.request.node_constraints import Node, NodeConstraints, Taint, Tolerated
@@ -107,6 +107,32 @@ class Nodes(dict[str, Node]):
     def standing_for(self, slurm_name: str) -> int:
         """Returns the set of the Node that stands for a Slurm node; an empty one where none does."""
         return self._bits.get(self.names.standing_for(slurm_name) or "", 0)
+
+    def sharing(self, key: str, names: Iterable[str]) -> int:
+        """Returns the set of the Nodes that have the same value of a label as one of these Nodes."""
+        found = (self.get(name) for name in names)
+        values = {node.labels.get(key) for node in found if node is not None} - {None}
+        return _union(self._of(key).get(value, 0) for value in values)
+
+    def domains(self, key: str, within: int) -> dict[str, int]:
+        """Returns the values of a label, each with its set of Nodes, cut to a set."""
+        found = ((value, each & within) for value, each in self._of(key).items() if value is not _ANY)
+        return {value: each for value, each in found if each}
+
+    def counted(self, constraints: NodeConstraints, *, affinity: bool, taints: bool) -> int:
+        """Returns the set of the Nodes that kube-scheduler counts for a Pod's topology spread, which
+        may honor the Pod's node affinity and the Nodes' taints."""
+        closed = 0
+        for closing, nodes in self.closed_to(constraints):
+            is_taint, is_label = isinstance(closing, Taint), isinstance(closing, tuple)
+            by_affinity = closing is By.AFFINITY or (is_label and not is_taint)
+            if (taints and is_taint) or (affinity and by_affinity):
+                closed |= nodes
+        return self._all & ~closed
+
+    def having(self, keys: Iterable[str]) -> int:
+        """Returns the set of the Nodes that have all of these labels."""
+        return reduce(and_, (self._of(key).get(_ANY, 0) for key in keys), self._all)
 
     def open_to(self, constraints: NodeConstraints) -> int:
         """Returns the set of the Nodes that kube-scheduler's own rules leave open to a Pod."""

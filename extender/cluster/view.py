@@ -48,10 +48,23 @@ class Wish(NamedTuple):
     """The nodes that its author requires: one of them."""
     avoid: frozenset[str] = frozenset()
     """Nodes that kube-scheduler rejected for this Pod recently."""
+    apart: int = 0
+    """The set of the Nodes that other Pods close by their place (`Nodes`)."""
     feasible_nodes: tuple[str, ...] | None = None
     """The only Nodes that count; None: all. Names, or hostlist expressions of them."""
     rejecting: frozenset[str] = frozenset()
     """Nodes whose kubelets reject Pods."""
+
+
+class Domains(NamedTuple):
+    """Asks for the topology domains among which a Pod's siblings are spread."""
+
+    key: str
+    having: tuple[str, ...]
+    """Labels that a Node must have to count."""
+    constraints: NodeConstraints
+    honors_affinity: bool
+    honors_taints: bool
 
 
 class _Answers(dict[_Question, _Answer]):
@@ -84,6 +97,7 @@ class _Cached:
     )
     graceful: _Answers[tuple[str | None, str | None], bool] = field(default_factory=_Answers)
     preempting: _Answers[str, bool] = field(default_factory=_Answers)
+    domains: _Answers[Domains, dict[str, int]] = field(default_factory=_Answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +203,23 @@ class ClusterView:
         """Returns the number of Nodes of a partition that are closed to a Pod, by reason."""
         return self._cached.explained.to(wish, self._explain)
 
+    def named(self, names: Iterable[str]) -> int:
+        """Returns the set of the Nodes of these names."""
+        return self._indexed.named(names)
+
+    def sharing(self, key: str, names: Iterable[str]) -> int:
+        """Returns the set of the Nodes in the topology domains of these Nodes."""
+        return self._indexed.sharing(key, names)
+
+    def domains(self, asked: Domains) -> Mapping[str, int]:
+        """Returns the topology domains that count, each with the set of its Nodes."""
+        return self._cached.domains.to(asked, self._domains)
+
+    def _domains(self, asked: Domains) -> dict[str, int]:
+        nodes, by = self._indexed, {"affinity": asked.honors_affinity, "taints": asked.honors_taints}
+        counted = nodes.counted(asked.constraints, **by) & nodes.having(asked.having)
+        return nodes.domains(asked.key, counted)
+
     def leaves_any_of(self, nodes: Iterable[str], wish: Wish) -> bool:
         """Tells whether the exclusion would leave a Slurm node if only these Nodes counted. These Nodes
         differ each time, so the answer is not cached."""
@@ -225,6 +256,7 @@ class ClusterView:
         yield "are among its excluded-nodes", self._standing_for(excluded)
         for closing, closed in nodes.closed_to(wish.constraints):
             yield in_kubernetes_words(closing), closed
+        yield "have Pods that it must be apart from, or more than others", wish.apart
         yield "are excluded for a while", nodes.named(wish.avoid)
         yield "have a kubelet that rejects Pods", nodes.named(wish.rejecting)
         if wish.feasible_nodes is not None:
@@ -246,7 +278,8 @@ class ClusterView:
 
     def _usable(self, wish: Wish) -> int:
         nodes = self._indexed
-        usable = nodes.open_to(wish.constraints) & ~nodes.named(wish.avoid | wish.rejecting)
+        avoided = nodes.named(wish.avoid | wish.rejecting) | wish.apart
+        usable = nodes.open_to(wish.constraints) & ~avoided
         if wish.feasible_nodes is None:
             return usable
         return usable & nodes.named(hostlist.names(wish.feasible_nodes))

@@ -34,7 +34,10 @@ _OF_ONE_ATTEMPT = (JOB_ID, JOB_PROOF, NODE, GRANTED, FEASIBLE_NODES)
 
 
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
-    """Returns the status patch that makes kube-scheduler look at the allocated Node first."""
+    """Returns the status patch that makes kube-scheduler look at the allocated Node first. A Pod whose
+    place depends on other Pods is not nominated: kube-scheduler counts nominated Pods as placed, so that
+    Pods would close Nodes to each other before any of them is bound."""
+    node = None if pod.kept_from_pods else allocation.node
     message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
     cause = ConditionReason(Reason.ALLOCATED, message)
     conditions = [_condition(CONDITION, cause, now, holds=True)]
@@ -42,7 +45,7 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
         conditions.append(_condition("PodScheduled", cause, now, holds=False))
     return {
         "metadata": _as_seen(pod),
-        "status": {"nominatedNodeName": allocation.node, "conditions": conditions},
+        "status": {"nominatedNodeName": node, "conditions": conditions},
     }
 
 

@@ -19,6 +19,9 @@ from extender.record.states import State
 from slurm_client.model import JobSpec
 from wellknown.names import Reason
 
+_MAX_BECAUSE_OF_PODS = 50
+"""Number of attempts of a Pod that other Pods may end before its backoff grows all the same."""
+
 
 def follow(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -> Placeholder:
     """Returns the record after what follows by itself. `clear_at` says when the last containers have
@@ -95,6 +98,19 @@ def _until_bound(record: Placeholder, at: Context, clear_at: Callable[[str], flo
     return now_bound(record, at) if record.all_bound else give_back(record, at)
 
 
+def set_apart(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record of a grant on a Node that other Pods close: another Pod was granted the Node,
+    or a Node of its topology domain, at the same time. Slurm is asked again at once,
+    without these Nodes."""
+    words = f"Slurm chose {', '.join(_nodes(record.members))}, which other Pods close to this Pod"
+    replaced = record.replaced(at.now, ConditionReason(Reason.NODE_REJECTED, words))
+    return _because_of_pods(replaced)
+
+
+def _because_of_pods(record: Placeholder) -> Placeholder:
+    return record.with_rejections(because_of_pods=record.rejections.because_of_pods + 1)
+
+
 def give_back(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record of an allocation that is not bound: its Node is avoided for a while where
     kube-scheduler refuses it, and so are those that it did not offer."""
@@ -107,6 +123,8 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
     avoid = (*record.rejections.nodes, *((node, until) for node in nodes))
     replaced = record.replaced(at.now, ConditionReason(Reason.NODE_REJECTED, words))
     replaced = replaced.with_rejections(nodes=avoid)
+    if any(each.pod.kept_from_pods for each in rejecting):
+        replaced = _because_of_pods(replaced)
     found = rejecting[0].pod.feasible_nodes
     if found is None or found.job_id != record.job.id:
         return rested(replaced, at)
@@ -164,7 +182,7 @@ def _may_be_immediate(record: Placeholder, at: Context, partition: str) -> bool:
 
 def _pause(record: Placeholder, at: Context) -> float:
     """A Pod whose allocations cannot be used, again and again, tries less and less often."""
-    failed = record.attempt - 3
+    failed = record.attempt - min(record.rejections.because_of_pods, _MAX_BECAUSE_OF_PODS) - 3
     return at.now + at.rules.delay(Remedy.LATER, failed) if failed >= 0 else 0.0
 
 

@@ -7,6 +7,7 @@ from extender.cluster.view import ClusterView, Exclusion, Wish
 from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.node_constraints import gains
 from wellknown.names import ELSEWHERE, Reason
 
@@ -27,9 +28,32 @@ def _wish(record: Placeholder, at: Context) -> Wish:
         request.job.excluded_nodes,
         request.job.required_nodes,
         frozenset(name for name, until in record.rejections.nodes if until > at.now),
+        closed_by_pods(record, at),
         offered if until > at.now else None,
         at.rejecting(record.workload.namespace, request),
     )
+
+
+def closed_by_pods(record: Placeholder, at: Context) -> int:
+    """Returns the set of the Nodes that other Pods close to a workload's Pod."""
+    if record.workload.size > 1 or not record.members:
+        return 0
+    return at.closed_by_pods(record.lead.constraints, record.request.constraints)
+
+
+def is_blocked(record: Placeholder, at: Context) -> bool:
+    """Returns True if other Pods close all Nodes to a Pod, and only the place of a Pod, or a Node, can
+    change that."""
+    timed = record.rejections.nodes or record.rejections.offered[1]
+    return not timed and closed_by_pods(record, at) != 0 and has_no_node(record, at)
+
+
+def is_beside(record: Placeholder, at: Context) -> bool:
+    """Returns True if a grant is on a Node that other Pods close, and not written onto its Pod yet."""
+    if record.state is not State.ALLOCATED or record.retry.in_flight:
+        return False
+    granted = [each.slot.node for each in record.members if each.slot and not each.pod.allocation]
+    return bool(granted) and bool(closed_by_pods(record, at) & at.view.named(granted))
 
 
 def is_outdated(record: Placeholder, at: Context) -> bool:

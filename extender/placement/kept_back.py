@@ -22,6 +22,7 @@ from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.request.job_request import Request
+from extender.request.pod_constraints import names_other_pods
 from wellknown.names import Reason
 
 _A_FEW, _NAMED = 5, 3
@@ -85,6 +86,8 @@ def rested(record: Placeholder, at: Context) -> Placeholder:
     offered no other Node. It was asked and refused, or (the first time: kube-scheduler may have been
     down) has said nothing. A Pod that has our gate still, since its allocation could not be written, is
     one that kube-scheduler never looks at: it only rests."""
+    if names_other_pods(record.said):  # the places of other Pods change all the time
+        return record.with_rejections(asks_first=not record.gated, rests_until=0.0)
     unbindable = record.rejections.in_a_row + 1
     in_a_row = unbindable if record.node_rejected else unbindable - 1
     until, asks_first = at.now + at.rules.rest_unbindable(in_a_row), not record.gated

@@ -21,6 +21,7 @@ from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.lingering import still_held
 from extender.placement.on_job import after_restart
 from extender.placement.on_outcome import after_outcome, came_late
+from extender.placement.pods_apart import PodsApart
 from extender.placement.recovery import orphan_of, recovered
 from extender.placement.rejecting_nodes import RejectingNodes
 from extender.placement.retries import Retries
@@ -80,8 +81,7 @@ class Ledger(LedgerReader):
         self._observer = observer
         self._view = ClusterView()
         self._avoiding: set[str] = set()
-        """Who was refused a Node of late, and may be given another: each Pod that leaves has them looked
-        through."""
+        """Pods with Nodes that kube-scheduler rejected: each Pod that leaves a Node may open one."""
         self._windows = SubmitQueues(rules.window, rules.fast_path_rest, self._view.max_job_count)
         self._emitter = Emitter(self._records, self._windows, self._eviction_limiter)
         self._retries = Retries(*rules.retry)
@@ -89,9 +89,10 @@ class Ledger(LedgerReader):
         self._to_tell = ToTell(rules.telling_interval)
         self._wakes = Wakes()
         self._effects: list[Effect] = []
-        self._at = Context(0.0, rules, self._view, rejecting=self.rejecting_nodes.closed_to)
         self._to_review: dict[str, None] = {}
         """Who is to be looked at: the Nodes, those that it avoids, or what Slurm takes have changed."""
+        self._apart = PodsApart(self._to_review)
+        self._at = Context(0.0, rules, self._view, rejecting=self.rejecting_nodes.closed_to)
         self._put_off = False
         """More is to be done at this moment than an event may bring about."""
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -130,7 +131,7 @@ class Ledger(LedgerReader):
 
     def apply(self, event: Event, now: float) -> tuple[Effect, ...]:
         """Takes an event in and returns what is to be done. `now` never goes back."""
-        self._at = replace(self._at, now=now)
+        self._at = replace(self._at, now=now, rules=self.rules)
         self._handlers[type(event)](event)
         if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
             self._catch_up()
@@ -252,7 +253,7 @@ class Ledger(LedgerReader):
     def _cluster_observed(self, event: ClusterObserved) -> None:
         mended = event.view.partitions != self._view.partitions
         before, self._view = self._view, event.view
-        self._at = replace(self._at, view=event.view)
+        self._at = replace(self._at, view=event.view, closed_by_pods=self._apart.closed_in(event.view))
         for node in {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}:
             if regained(node, before, self._view):  # kube-scheduler looks at those Pods again by itself
                 self._reopen(node)
@@ -262,8 +263,9 @@ class Ledger(LedgerReader):
 
     def _nodes_changed(self) -> None:
         self._windows.wake(self._view.max_job_count)
-        self._to_review |= dict.fromkeys(self._retries.one_of_each())
-        self._to_review |= dict.fromkeys(each.uid for each in self._records.of(State.QUEUED))
+        queued = (each.uid for each in self._records.of(State.QUEUED))
+        refused = self._retries.one_of_each()
+        self._to_review |= dict.fromkeys((*refused, *queued, *self._apart.heeding))
 
     def _tick(self, _event: Tick) -> None:
         if self.rejecting_nodes.reopen(self._at.now):
@@ -274,9 +276,8 @@ class Ledger(LedgerReader):
     # What follows for others
 
     def _some(self, items: Iterator[_Item]) -> Iterator[_Item]:
-        """Yields as many as one event may bring about, and one at least: of those that are soon done
-        some, and of those for whom the Nodes must be looked at one. The others come with the next Tick,
-        which is due at once: everything else gets its turn between."""
+        """Yields at least one item, and no more after a costly look at the Nodes. The next Tick, due at
+        once, takes the rest, so that other events get their turn."""
         evaluated = self._view.evaluated
         for number, item in enumerate(items, 1):
             yield item
@@ -315,8 +316,7 @@ class Ledger(LedgerReader):
             self._tell_when(uid)
 
     def _tell_when(self, uid: str) -> None:
-        """What a refused Pod asks for is asked for at another time, and so for those that are alike.
-        They may be very many, and others have not been told anything yet."""
+        """Schedules a message for each Pod with the same request: the next try is earlier now."""
         for each in self._retries.alike(uid):
             self._to_tell.when.setdefault(each, self._at.now + self.rules.settle)
 
@@ -363,14 +363,14 @@ class Ledger(LedgerReader):
             record = self._retries.follow(record, self._records.get(record.uid), self._at)
         if record.state is State.SEEN and record.cause is None and had_cause:
             self._to_tell.in_line.setdefault(record.uid, self._at.now + self.rules.settle)
-        return record
+        return self._apart.checked(record, self._at)
 
     def _note(self, before: Placeholder | None, record: Placeholder) -> None:
         """Has everybody who keeps books on the records take note of one."""
         queue = queue_of(record, self._view)
         why = kept_back(record, self._at.now) if record.state is State.SEEN else None
         self._in_vain.note(record, why)
-        if why is not None:
+        if self._apart.keeps(record, queue, self._at, ready=why is None) or why is not None:
             self._windows.forget(record.uid)
         elif before is None or not _IN_QUEUES.isdisjoint((before.state, record.state)):
             self._windows.follow(queue, record, self._at.now)
@@ -394,9 +394,8 @@ class Ledger(LedgerReader):
         self._to_tell.again.pop(uid, None)
         self._retries.leave(uid)
         self._avoiding.discard(uid)
-        self._windows.forget(uid)
-        self._eviction_limiter.forget(uid)
-        self._signatures.forget(uid)
+        for book in (self._windows, self._eviction_limiter, self._signatures, self._apart):
+            book.forget(uid)
 
     def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
         uid = record.uid
@@ -438,7 +437,8 @@ class Ledger(LedgerReader):
                 record = self._records.get(uid)
                 if record is not None and record.state is State.SEEN and record.cause is None:
                     to_tell.told_at = now
-                    self._settle(record._replace(cause=self._windows.why(uid)))
+                    why = self._apart.why(record, self._at) or self._windows.why(uid)
+                    self._settle(record._replace(cause=why))
                 elif record is not None and record.rejected_by_slurm:
                     to_tell.told_at = now
                     self._settle(record)

@@ -23,7 +23,8 @@ _LONGEST_RESTS = 15  # a line that is refused again and again rests so many time
 _MANY = 1 << 30
 _TRIES = 10
 """So many lines of an owner that were refused are tried again while a line rests at first."""
-_demand = attrgetter(*fields_that_decide(Decides.DEMAND))
+demand_of = attrgetter(*fields_that_decide(Decides.DEMAND))
+"""Returns the fields of a job that say whether Slurm has a place for it."""
 
 
 def turn_of(pod: Pod) -> Turn:
@@ -60,8 +61,7 @@ def ordered(names: str) -> str:
 def kind_of(record: Placeholder) -> Hashable:
     """Returns what Slurm's limits, and the nodes that are open to a Pod, depend on besides its owner."""
     request, rejections = record.request, record.rejections
-    demand = _demand(request.job)
-    return demand, request.constraints.signature, rejections.nodes, rejections.offered
+    return demand_of(request.job), request.constraints.signature, rejections.nodes, rejections.offered
 
 
 class Line:

@@ -8,6 +8,8 @@ from extender.cluster.view import ClusterView
 from extender.record.events import Remedy
 from extender.request.grace_period import GraceRule
 from extender.request.job_request import Request
+from extender.request.node_constraints import NodeConstraints
+from extender.request.pod_constraints import PodConstraints
 from slurm_client.rights import UserRights
 from wellknown.job_key import JobIdRange
 from wellknown.names import DEFAULT_PREFIX
@@ -122,3 +124,5 @@ class Context:
     rejecting: Callable[[str, Request], frozenset[str]] = lambda *_: frozenset()
     """Returns the Nodes that are closed to a namespace's Pods with a request because the kubelets there
     reject Pods."""
+    closed_by_pods: Callable[[PodConstraints, NodeConstraints], int] = lambda *_: 0
+    """Returns the set of the Nodes that placed Pods close to a Pod."""

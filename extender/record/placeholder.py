@@ -86,6 +86,8 @@ class Rejections(NamedTuple):
     """How many attempts in a row ended so that kube-scheduler bound nothing and offered nothing."""
     rests_until: float = 0.0
     """When it may be in line again, after several such attempts."""
+    because_of_pods: int = 0
+    """Number of attempts that ended because of other Pods on the Node: those lengthen no backoff."""
 
 
 class Placeholder(NamedTuple):

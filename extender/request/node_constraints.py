@@ -1,9 +1,9 @@
 """The Nodes that Kubernetes itself would reject for a Pod, so that Slurm is not asked to choose them.
 
 These are constraints between a Pod and a Node alone: node selector, required node affinity, taints,
-cordons. The place of its volumes is known from its claims (`claims`); constraints that depend on other
-Pods (anti-affinity, spread, ports) are left to kube-scheduler. The index of `node_index` evaluates all
-Nodes at once.
+cordons. The place of its volumes is known from its claims (`claims`), constraints that depend
+on other Pods (anti-affinity, spread, ports) by `pod_constraints`. The index of `node_index` evaluates
+all Nodes at once.
 """
 
 import zlib

@@ -7,6 +7,12 @@ from typing import NamedTuple
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_grace
 from extender.request.job_request import MANDATORY, Request, read_request
+from extender.request.pod_constraints import (
+    NO_CONSTRAINTS,
+    PodConstraints,
+    names_other_pods,
+    parse_pod_constraints,
+)
 from extender.request.pod_end import end_in_words, kubelet_rejection
 from extender.request.translation import TranslationConfig
 from extender.request.workload import Workload
@@ -73,6 +79,8 @@ class Pod(NamedTuple):
     service_account: str = "default"
     group: Workload | None = None
     """The workload that it is a member of; None: it is one by itself."""
+    constraints: PodConstraints = NO_CONSTRAINTS
+    """The constraints between the Pod and other Pods."""
     touch: int = 0
     """A number that changes when its annotations are changed, but not by the extender itself."""
 
@@ -113,6 +121,11 @@ class Pod(NamedTuple):
     def unschedulable(self) -> bool:
         """Tells whether kube-scheduler rejects every Node by its own rules."""
         return bool(self.node_rejection)
+
+    @property
+    def kept_from_pods(self) -> bool:
+        """True if other Pods may be why kube-scheduler rejects a Node for the Pod."""
+        return self.constraints.exclusive or names_other_pods(self.node_rejection)
 
     @property
     def other_gates(self) -> tuple[str, ...]:
@@ -158,6 +171,7 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
         looked_at=looked_at,
         node_rejection=node_rejection[:_LONGEST_REJECTION],
         lacks_room=lacks_room(node_rejection, translation),
+        constraints=parse_pod_constraints(metadata, spec),
         touch=_touch(annotations),
     )
 

@@ -54,6 +54,7 @@ from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, Node
 from extender.request.pod import Pod, lacks_room
+from extender.request.pod_constraints import NO_CONSTRAINTS, PodConstraints
 from extender.request.workload import Workload
 from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
@@ -66,6 +67,7 @@ from wellknown.names import GATE
 
 OnSlurm = Submit | Allocate | FindJob | ReadJob | ExcludeNodes | HoldJob | CancelJob
 NODES = ("n1", "n2")
+HOSTNAME, ZONE, ZONES = "kubernetes.io/hostname", "zone", 3
 NATIVE = "native"
 
 
@@ -73,7 +75,10 @@ def view_of(nodes: tuple[str, ...]) -> ClusterView:
     """What is known of so many Nodes."""
     return ClusterView(
         cluster=PlacementConfig().cluster,
-        nodes={name: Node(name, name, {}, has_agent=True) for name in nodes},
+        nodes={
+            name: Node(name, name, {HOSTNAME: name, ZONE: f"z{number % ZONES}"}, has_agent=True)
+            for number, name in enumerate(nodes)
+        },
         partitions={"main": Partition("main", nodes, default=True)},
         preemption=False,
     )
@@ -120,6 +125,10 @@ class World:
         default_factory=lambda: PlacementConfig(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0))
     )
     nodes: tuple[str, ...] = NODES
+    jobs_per_node: int = 1
+    """Number of jobs that Slurm starts on a node. Slurm fills one node after the other."""
+    rejected_for_pods: Counter[str] = field(default_factory=Counter)
+    """How often kube-scheduler rejected a Pod's Node because of other Pods."""
     now: float = 0.0
     pods: dict[str, Pod] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -370,13 +379,14 @@ class World:
         *,
         obstacle: str | None = None,
         group: Workload | None = None,
+        constraints: PodConstraints = NO_CONSTRAINTS,
     ) -> str:
         self.made += 1
         uid = f"u{self.made}"
         name, created = f"p{self.made}", f"{datetime.fromtimestamp(self.made, UTC):%FT%TZ}"
         named = replace(request, job=replace(request.job, name=job_name("default", name)))
         pod = Pod(uid, "default", name, "0", named, created, priority, (GATE,), group=group)
-        self.write(pod._replace(obstacle=obstacle))
+        self.write(pod._replace(obstacle=obstacle, constraints=constraints))
         return uid
 
     def create_group(self, size: int, request: Request = REQUEST) -> tuple[str, ...]:
@@ -439,9 +449,10 @@ class World:
         self.write(self.pods[uid]._replace(started=True))
 
     def kubelet_rejects(self, uid: str, why: str = NO_DEVICE) -> None:
-        """Its kubelet rejects a Pod, which has failed then. Its controller's next Pod is another one."""
+        """Its kubelet rejects a Pod, which has failed then and never has containers. Its controller's next
+        Pod is another one."""
         pod = self.pods[uid]
-        if pod.node is not None and not pod.started:
+        if pod.node is not None and not pod.started and pod.group is None:
             self.write(pod._replace(finished=True, kubelet_rejection=why))
 
     def force_delete(self, uid: str, *, seen: bool = True) -> None:
@@ -450,7 +461,7 @@ class World:
         if pod is not None:
             replicas = [each for each in (self.acting, self.other) if each is not None]
             unaware = any(pod.workload.uid in each.unaware_of for each in replicas)
-            if seen and not unaware:  # otherwise nobody can know
+            if seen and not unaware and not pod.finished:  # otherwise nobody can know
                 self.containers[uid] = pod, self.now + pod.grace
             last = pod._replace(deleting=True)
             self._announce(PodVanished(uid, seen, last if seen else None), pod.workload.uid)
@@ -491,6 +502,8 @@ class World:
         """kube-scheduler binds, through what /bind checks, or refuses every Node, or finds some."""
         if self.cannot_be_bound(uid):
             self.refuse(uid, offers=False)
+        if self.reject_for_pods(uid):
+            return
         self.look(uid)
         self.begin_binding(uid)
         self.finish_binding(uid)
@@ -525,6 +538,40 @@ class World:
         self.bindings[uid] = pod.resource_version, granted.node
         self.annotated[uid] = granted
 
+    def reject_for_pods(self, uid: str) -> bool:
+        """kube-scheduler rejects the allocated Node because of Pods that are bound, and offers the Nodes
+        that it finds."""
+        pod = self.pods.get(uid)
+        if pod is None or pod.gated or pod.node or pod.allocation is None:
+            return False
+        found = tuple(name for name in self.nodes if not self.closed_by_pods(pod, name))
+        if pod.allocation.node in found:
+            return False
+        self.rejected_for_pods[uid] += 1
+        words = "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules"
+        self.say(uid, words, FeasibleNodes(pod.allocation.job_id, found) if found else None)
+        return True
+
+    def closed_by_pods(self, pod: Pod, node: str) -> bool:
+        """Whether kube-scheduler's InterPodAffinity, NodePorts and PodTopologySpread reject a Node."""
+        own, labels = pod.constraints, {name: each.labels for name, each in self.view.nodes.items()}
+        bound = [(p.constraints, name) for p, name in self.nodes_in_use() if p.uid != pod.uid]
+        for other, there in bound:
+            terms = [t for t in own.anti_affinity if t.matches(other)]
+            terms += [t for t in other.anti_affinity if t.matches(own)]
+            if any(labels[there][t.topology_key] == labels[node][t.topology_key] for t in terms):
+                return True
+            if there == node and own.uses_port_of(other):
+                return True
+        for each in own.spread:
+            counts = {labels[name][each.topology_key]: 0 for name in self.nodes}
+            for other, there in bound:
+                counts[labels[there][each.topology_key]] += other.is_selected(each.selector)
+            own_domain = counts[labels[node][each.topology_key]]
+            if own_domain + own.is_selected(each.selector) - min(counts.values()) > each.max_skew:
+                return True
+        return False
+
     def containers_end_on(self, node: str) -> bool:
         """Whether the leader's /bind knows of containers that outlive their Pod and its job."""
         outlive = (each.job.id for each in self.ledger.holding(node) if each.lingering)
@@ -547,7 +594,7 @@ class World:
         """Pods that are bound, or whose Binding is on its way, with their Nodes."""
         for pod in self.pods.values():
             version, node = self.bindings.get(pod.uid, ("", ""))
-            if pod.node or version == pod.resource_version:
+            if (pod.node or version == pod.resource_version) and not pod.finished:
                 yield pod, pod.node or node
         for pod, until in self.containers.values():
             if pod.node and self.now < until:
@@ -644,10 +691,10 @@ class World:
 
     def free_nodes(self, wanted: Job) -> list[str]:
         live = (job for job in self.jobs.values() if not job.state.ended)
-        used = {name for job in live for name in job.nodes}
+        used = Counter(name for job in live for name in job.nodes)
         allowed = wanted.required_nodes or self.nodes
-        used.update(wanted.excluded_nodes)
-        return [name for name in allowed if name not in used]
+        free = [name for name in allowed if used[name] < self.jobs_per_node]
+        return [name for name in free if name not in wanted.excluded_nodes]
 
     def fail_unanswered(self, submit: Submit) -> None:
         """slurmctld ends a job that it has just started if it cannot send its answer."""
@@ -1122,6 +1169,8 @@ def ends_well(world: World) -> None:
             begun = len(together) == pod.workload.size or any(each.node for each in together)
             assert begun, f"{pod.name} could be one of its group, and is not"
             assert not pod.node, f"{pod.name} is bound, and is not one of its group"
+        elif pod.finished:
+            assert not world.live_jobs(pod.workload.uid), f"the job of {pod.name} outlived its Pod"
         elif pod.node or not any(world.cannot_be_bound(each.uid) for each in together):
             has_one_job(world, pod, together)
     for uid in world.uids() - set(world.workloads()):

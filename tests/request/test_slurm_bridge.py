@@ -123,7 +123,7 @@ def test_old_prefix_is_read_with_the_same_meaning() -> None:
 def test_message_about_the_old_prefix_names_that_prefix() -> None:
     read = read_slurm_bridge({OLD_PREFIX + "timelimit": "soon", OLD_PREFIX + "wckey": "w"})
     (problem,), (warning,) = read.problems, read.warnings
-    assert problem.startswith(f"annotation {OLD_PREFIX}timelimit: 'soon' is not")
+    assert problem.startswith(f'annotation {OLD_PREFIX}timelimit: "soon" is not')
     assert warning.startswith(f"annotation {OLD_PREFIX}wckey does nothing: ")
 
 

@@ -1,0 +1,224 @@
+"""Constraints between Pods that kube-scheduler enforces: required anti-affinity, topology spread with
+DoNotSchedule, and host ports.
+
+Constraints that need more than the Pods' own manifests (a namespaceSelector with requirements) and
+constraints beyond `_MAX_RULES` or `_MAX_VALUES` are left out: kube-scheduler then rejects the Node.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from kubernetes_client.protocol import Manifest
+
+_MAX_RULES = 20
+"""Anti-affinity terms and spread constraints of one Pod."""
+_MAX_VALUES = 100
+"""Values of all requirements of one Pod."""
+_MAX_LABELS = 64
+_MAX_PORTS = 100
+_EVERY_IP = "0.0.0.0"  # noqa: S104 -- Kubernetes' own word for a host port without a hostIP
+_BY_PODS = re.compile(r"anti-affinity rules|topology spread constraints|free ports")
+"""In kube-scheduler's messages: a Node is rejected because of the Pods there."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class Requirement(NamedTuple):
+    """One requirement of a label selector."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Returns True if labels meet the requirement (labels.Requirement.Matches)."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+        return False
+
+
+Selector = tuple[Requirement, ...]
+
+
+class AntiAffinity(NamedTuple):
+    """One term of a Pod's required anti-affinity."""
+
+    topology_key: str
+    selector: Selector
+    namespaces: frozenset[str] | None
+    """None: all namespaces."""
+
+    def matches(self, other: "PodConstraints") -> bool:
+        """Returns True if another Pod must not be in the same topology domain."""
+        here = self.namespaces is None or other.namespace in self.namespaces
+        return here and other.is_selected(self.selector)
+
+
+class Spread(NamedTuple):
+    """One topology spread constraint with DoNotSchedule."""
+
+    topology_key: str
+    max_skew: int
+    selector: Selector
+    min_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
+
+
+class HostPort(NamedTuple):
+    """A port of the Node that a Pod uses."""
+
+    protocol: str
+    port: int
+    ip: str = _EVERY_IP
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Returns True if two Pods on one Node cannot have both ports."""
+        same = (self.protocol, self.port) == (other.protocol, other.port)
+        return same and (self.ip == other.ip or _EVERY_IP in (self.ip, other.ip))
+
+
+class PodConstraints(NamedTuple):
+    """The constraints of one Pod, and what the constraints of other Pods select the Pod by."""
+
+    namespace: str = ""
+    labels: frozenset[tuple[str, str]] = frozenset()
+    anti_affinity: tuple[AntiAffinity, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    ports: tuple[HostPort, ...] = ()
+
+    @property
+    def exclusive(self) -> bool:
+        """True if other Pods can make a Node unusable for this Pod by a rule of its own."""
+        return bool(self.anti_affinity or self.spread or self.ports)
+
+    @property
+    def rules(self) -> tuple[Any, ...]:
+        """Returns everything but the labels: the same for all Pods of one template."""
+        return self.namespace, self.anti_affinity, self.spread, self.ports
+
+    def is_selected(self, selector: Selector) -> bool:
+        """Returns True if a selector matches the Pod's labels."""
+        labels = _as_mapping(self.labels)
+        return all(each.matches(labels) for each in selector)
+
+    def heeds(self, other: "PodConstraints") -> bool:
+        """Returns True if the place of another Pod may open or close Nodes to this Pod."""
+        spread = self.namespace == other.namespace and any(
+            other.is_selected(each.selector) for each in self.spread
+        )
+        return spread or self.excludes(other)
+
+    def excludes(self, other: "PodConstraints") -> bool:
+        """Returns True if two Pods must not be in one topology domain, by a rule of either."""
+        own = any(each.matches(other) for each in self.anti_affinity)
+        return own or any(each.matches(self) for each in other.anti_affinity) or self.uses_port_of(other)
+
+    def uses_port_of(self, other: "PodConstraints") -> bool:
+        """Returns True if two Pods cannot be on one Node because of a host port."""
+        return any(own.conflicts(port) for own in self.ports for port in other.ports)
+
+
+NO_CONSTRAINTS = PodConstraints()
+
+
+def names_other_pods(rejection: str) -> bool:
+    """Returns True if kube-scheduler's message says that other Pods make it reject a Node."""
+    return bool(rejection) and _BY_PODS.search(rejection) is not None
+
+
+@lru_cache(4096)
+def _as_mapping(labels: frozenset[tuple[str, str]]) -> Mapping[str, str]:
+    return dict(labels)
+
+
+@lru_cache(4096)
+def _shared(constraints: PodConstraints) -> PodConstraints:
+    """Returns one object for equal constraints: most Pods are made from few templates."""
+    return constraints
+
+
+def parse_pod_constraints(metadata: Manifest, spec: Manifest) -> PodConstraints:
+    """Returns the constraints of a Pod's manifest. Never raises on malformed parts: those are left
+    out."""
+    namespace, labels = metadata.get("namespace") or "default", metadata.get("labels") or {}
+    if len(labels) > _MAX_LABELS:
+        return NO_CONSTRAINTS
+    try:
+        terms = tuple(_anti_affinity(spec, namespace))
+        spread = tuple(_spread(spec, labels))
+        ports = tuple(dict.fromkeys(_ports(spec)))
+    except (AttributeError, KeyError, TypeError, ValueError):  # kube-apiserver rejects such a Pod
+        terms, spread, ports = (), (), ()
+    selectors = [*(each.selector for each in terms), *(each.selector for each in spread)]
+    values = sum(1 + len(each.values) for selector in selectors for each in selector)
+    if len(selectors) > _MAX_RULES or values > _MAX_VALUES or len(ports) > _MAX_PORTS:
+        terms, spread, ports = (), (), ()
+    return _shared(PodConstraints(namespace, frozenset(labels.items()), terms, spread, ports))
+
+
+def _anti_affinity(spec: Manifest, own: str) -> Iterator[AntiAffinity]:
+    """kube-apiserver has merged matchLabelKeys and mismatchLabelKeys into the selector (since 1.31)."""
+    affinity = (spec.get("affinity") or {}).get("podAntiAffinity") or {}
+    for term in affinity.get(_REQUIRED) or ():
+        selector, of_namespaces = _selector(term.get("labelSelector")), term.get("namespaceSelector")
+        every = of_namespaces is not None and not _selector(of_namespaces)
+        if selector is None or (of_namespaces and not every):
+            continue
+        namespaces = None if every else frozenset(term.get("namespaces") or (own,))
+        yield AntiAffinity(term["topologyKey"], selector, namespaces)
+
+
+def _spread(spec: Manifest, labels: Mapping[str, str]) -> Iterator[Spread]:
+    for each in spec.get("topologySpreadConstraints") or ():
+        selector = _selector(each.get("labelSelector"))
+        if each.get("whenUnsatisfiable", "DoNotSchedule") != "DoNotSchedule" or selector is None:
+            continue
+        keys = each.get("matchLabelKeys") or ()
+        same = (Requirement(key, "In", frozenset((labels[key],))) for key in keys if key in labels)
+        yield Spread(
+            each["topologyKey"],
+            int(each["maxSkew"]),
+            (*selector, *same),
+            int(each.get("minDomains") or 1),
+            each.get("nodeAffinityPolicy") != "Ignore",
+            each.get("nodeTaintsPolicy") == "Honor",
+        )
+
+
+def _selector(selector: Manifest | None) -> Selector | None:
+    """Returns None if there is no selector, which matches nothing; an empty one matches all."""
+    if selector is None:
+        return None
+    labels = sorted((selector.get("matchLabels") or {}).items())
+    equal = (Requirement(key, "In", frozenset((value,))) for key, value in labels)
+    expressions = (
+        Requirement(each["key"], each["operator"], frozenset(each.get("values") or ()))
+        for each in selector.get("matchExpressions") or ()
+    )
+    return (*equal, *expressions)
+
+
+def _ports(spec: Manifest) -> Iterator[HostPort]:
+    for container in _running(spec):
+        for port in container.get("ports") or ():
+            if port.get("hostPort"):
+                protocol, ip = port.get("protocol") or "TCP", port.get("hostIP") or _EVERY_IP
+                yield HostPort(protocol, int(port["hostPort"]), ip)
+
+
+def _running(spec: Manifest) -> Iterable[Manifest]:
+    """kube-scheduler counts the ports of containers and of sidecars."""
+    sidecars = (
+        each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"
+    )
+    return (*(spec.get("containers") or ()), *sidecars)

@@ -1,0 +1,106 @@
+"""Pods that may not share a Node or a zone are placed by Slurm nearly as fast as by kube-scheduler
+alone, though Slurm packs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from tests.builders import PREFIX
+from tests.end_to_end.actors import eventually
+
+pytestmark = pytest.mark.real
+
+NODES, ZONES = 16, 3
+ZONE = "topology.kubernetes.io/zone"
+WITHIN_S = 5.0
+MOST_TIMES = 4.0
+"""Times as long as kube-scheduler alone, beside what any job in Slurm takes."""
+SLURM_S = 1.0
+MANAGED = {f"{PREFIX}partition": "ext"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """EXTERNAL nodes, which Slurm has from 26.05 on, need no slurmd each."""
+    spec = ClusterSpec(nodes=1, external_nodes=NODES)
+    with (
+        tempfile.TemporaryDirectory(prefix="pods-apart-") as directory,
+        Cluster.up(spec, Path(directory)) as running,
+    ):
+        for number in range(NODES):
+            name, zone = f"external-{number + 1}", f"{ZONE}=z{number % ZONES}"
+            running.kubectl("label", "node", name, zone)
+        yield running
+
+
+def alone(app: str) -> dict[str, Any]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return {"affinity": {"podAntiAffinity": required}}
+
+
+def spread(app: str) -> dict[str, Any]:
+    constraint = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    selector = {"labelSelector": {"matchLabels": {"app": app}}}
+    return {"topologySpreadConstraints": [constraint | selector]}
+
+
+def place(
+    cluster: Cluster, app: str, replicas: int, spec: Mapping[str, Any], annotations: Mapping[str, str]
+) -> tuple[float, list[str]]:
+    """Creates a Deployment; returns the seconds until all Pods are bound, and their Nodes."""
+    resources = {"requests": {"cpu": "1", "memory": "64Mi"}}
+    container = {"name": "main", "image": "registry.invalid/main", "resources": resources}
+    template = {
+        "metadata": {"labels": {"app": app}, "annotations": annotations},
+        "spec": {"containers": [container], **spec},
+    }
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": app},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": app}},
+            "template": template,
+        },
+    }
+    begun = perf_counter()
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(deployment))
+
+    def bound() -> list[str]:
+        listed = cluster.kubectl("get", "pods", "-l", f"app={app}", "-o", "json").stdout
+        nodes = [pod["spec"].get("nodeName") for pod in json.loads(listed)["items"]]
+        return nodes if len(nodes) == replicas and all(nodes) else []
+
+    nodes = eventually(bound, f"{replicas} Pods of {app} are bound", within=60.0)
+    seconds = perf_counter() - begun
+    cluster.kubectl("delete", "deployment", app, "--wait=true")
+    return seconds, nodes
+
+
+def is_nearly_as_fast(ours: float, alone: float) -> None:
+    assert ours <= WITHIN_S, f"{ours:.1f} s; kube-scheduler alone: {alone:.1f} s"
+    assert ours <= SLURM_S + MOST_TIMES * alone, f"{ours:.1f} s; kube-scheduler alone: {alone:.1f} s"
+
+
+def test_pods_apart_are_bound_as_fast_as_by_kube_scheduler(cluster: Cluster) -> None:
+    by_kube_scheduler, _ = place(cluster, "alone-plain", NODES, alone("alone-plain"), {})
+    ours, nodes = place(cluster, "alone", NODES, alone("alone"), MANAGED)
+    assert sorted(nodes) == sorted(f"external-{number + 1}" for number in range(NODES))
+    is_nearly_as_fast(ours, by_kube_scheduler)
+
+    by_kube_scheduler, _ = place(cluster, "spread-plain", 12, spread("spread-plain"), {})
+    ours, nodes = place(cluster, "spread", 12, spread("spread"), MANAGED)
+    zones = [(int(node.removeprefix("external-")) - 1) % ZONES for node in nodes]
+    assert sorted(zones) == sorted([*range(ZONES)] * 4)
+    is_nearly_as_fast(ours, by_kube_scheduler)

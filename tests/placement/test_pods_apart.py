@@ -1,0 +1,329 @@
+"""Pods that may not share a Node or a topology domain are placed at once, though Slurm packs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from time import perf_counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.view import ClusterView
+from extender.control.pod_patches import nomination
+from extender.placement.placed_pods import PlacedPods
+from extender.record.config import PlacementConfig
+from extender.record.events import Effect, ReportWaiting, WriteAttempt
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
+from extender.request.node_constraints import ANYWHERE
+from extender.request.pod_constraints import (
+    AntiAffinity,
+    HostPort,
+    PodConstraints,
+    Requirement,
+    Spread,
+)
+from tests.builders import pod
+from tests.placement.ledger_world import HOSTNAME, REFUSAL, REQUEST, ZONE, World, calm_down, view_of
+from wellknown.allocation import Allocation
+from wellknown.names import Reason
+
+
+def app(name: str) -> tuple[Requirement, ...]:
+    return (Requirement("app", "In", frozenset((name,))),)
+
+
+def labels(name: str) -> frozenset[tuple[str, str]]:
+    return frozenset({("app", name)})
+
+
+def alone(name: str = "a", key: str = HOSTNAME) -> PodConstraints:
+    """Pods that may not share a topology domain with Pods of their own name."""
+    term = AntiAffinity(key, app(name), frozenset(("default",)))
+    return PodConstraints("default", labels(name), anti_affinity=(term,))
+
+
+def spread(name: str = "a", skew: int = 1, minimum: int = 1) -> PodConstraints:
+    constraint = Spread(ZONE, skew, app(name), minimum)
+    return PodConstraints("default", labels(name), spread=(constraint,))
+
+
+def with_port(port: int = 80) -> PodConstraints:
+    return PodConstraints("default", ports=(HostPort("TCP", port),))
+
+
+def plain(name: str = "a") -> PodConstraints:
+    return PodConstraints("default", labels(name))
+
+
+def world_of(nodes: int, *, fast: bool = True) -> World:
+    """So many Nodes, each with room for all Pods, which Slurm fills one after the other."""
+    names = tuple(f"n{number}" for number in range(1, nodes + 1))
+    rules = PlacementConfig(fast_path=fast, avoid=20.0, offer=10.0, unbindable=(5.0, 20.0))
+    return World(rules, names, jobs_per_node=100)
+
+
+class QuickWorld(World):
+    """For very many Pods: without the books that are kept in quadratic time."""
+
+    def no_two_live_jobs(self) -> None:
+        pass
+
+
+def nodes_of(world: World) -> list[str]:
+    return [pod.node for pod in world.pods.values() if pod.node]
+
+
+def live(world: World, rounds: int) -> list[Effect]:
+    """Slurm's scheduler and kube-scheduler run so often; no time passes. Returns what was done."""
+    done: list[Effect] = []
+    for _ in range(rounds):
+        done += world.settle()
+        world.schedule()
+        world.ask()
+        world.answer()
+        done += world.settle()
+        for uid in sorted(world.pods):
+            world.bind(uid)
+        done += world.settle()
+        world.pass_time(0.0)
+    return done
+
+
+@pytest.mark.parametrize("constraints", [alone(), with_port()], ids=["anti-affinity", "host port"])
+def test_sixteen_pods_get_sixteen_nodes_without_a_second_attempt(constraints: PodConstraints) -> None:
+    world = world_of(16)
+    for _ in range(16):
+        world.create_pod(constraints=constraints)
+    done = live(world, 2)
+    assert sorted(nodes_of(world)) == sorted(world.nodes)
+    assert not world.rejected_for_pods
+    assert not [each for each in done if isinstance(each, WriteAttempt)]
+
+
+def test_queued_jobs_get_different_nodes_without_a_second_attempt() -> None:
+    world = world_of(4, fast=False)
+    for _ in range(4):
+        world.create_pod(constraints=alone())
+    done = live(world, 6)
+    assert sorted(nodes_of(world)) == sorted(world.nodes)
+    assert not [each for each in done if isinstance(each, WriteAttempt)]
+
+
+def test_pods_are_spread_over_zones_and_never_rejected() -> None:
+    world = world_of(6)
+    for _ in range(12):
+        world.create_pod(constraints=spread())
+    live(world, 6)
+    zones = [world.view.nodes[node].labels[ZONE] for node in nodes_of(world)]
+    assert sorted(zones) == sorted(["z0", "z1", "z2"] * 4)
+    assert not world.rejected_for_pods
+
+
+def test_conflicting_templates_are_asked_for_together_and_one_gives_way_at_once() -> None:
+    """Both are granted one Node at the same moment: the ledger gives one grant back, without a pause."""
+    world = world_of(4)
+    others = PodConstraints("default", labels("b"), anti_affinity=alone("a").anti_affinity)
+    for _ in range(2):
+        world.create_pod(constraints=plain("a"))
+        world.create_pod(constraints=others)
+    done = live(world, 3)
+    on: dict[str, set[str]] = {}
+    for each in world.pods.values():
+        assert each.node is not None
+        on.setdefault(each.node, set()).add(dict(each.constraints.labels)["app"])
+    assert all(len(apps) == 1 for apps in on.values())
+    assert not world.rejected_for_pods
+    assert [each for each in done if isinstance(each, WriteAttempt)], "nothing conflicted"
+
+
+def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
+    world = world_of(2)
+    for _ in range(4):
+        world.create_pod(constraints=alone())
+    live(world, 2)
+    assert len(nodes_of(world)) == 2
+    world.pass_time(2.0)
+    told = [each.cause for each in live(world, 1) if isinstance(each, ReportWaiting)]
+    assert {each.reason for each in told} == {Reason.NO_ELIGIBLE_NODE}
+    assert "2 have Pods that it must be apart from" in told[0].message
+    assert len(world.running()) == 2, "a job holds a Node that its Pod cannot use"
+    world.remove_pod(next(uid for uid, each in world.pods.items() if each.node))
+    live(world, 3)
+    assert len(nodes_of(world)) == 2
+
+
+def test_a_waiting_pod_does_not_hold_up_another_template() -> None:
+    """The Pods of one template find no room in Slurm; Pods of another have other demands."""
+    world = World(replace(PlacementConfig(), fast_path=False), ("n1", "n2"), jobs_per_node=1)
+    large = replace(REQUEST, job=replace(REQUEST.job, nodes=3))
+    first = world.create_pod(request=large, constraints=alone())
+    second = world.create_pod(constraints=alone())
+    live(world, 3)
+    assert world.pods[first].node is None
+    assert world.pods[second].node
+
+
+def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
+    """A Pod that Slurm does not place, and the ledger does not know, closes the Node each time."""
+    world = World(PlacementConfig(avoid=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
+    uid = world.create_pod(constraints=alone())
+    words = "0/2 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules"
+    for _ in range(6):
+        live_without_binding(world)
+        assert world.pods[uid].allocation, "a job is asked for at once"
+        world.say(uid, words)
+        world.settle()
+        world.pass_time(1.1)
+        world.settle()
+        world.look(uid)
+    record = next(each for each in world.ledger.placeholders if each.uid == uid)
+    assert record.rejections.in_a_row == 0
+    assert record.rejections.rests_until <= world.now
+
+
+def live_without_binding(world: World) -> None:
+    world.settle()
+    world.schedule()
+    world.ask()
+    world.answer()
+    world.settle()
+
+
+def test_other_rejections_lengthen_the_backoff() -> None:
+    world = World(PlacementConfig(avoid=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
+    uid = world.create_pod()
+    live_without_binding(world)
+    world.say(uid, REFUSAL)
+    world.settle()
+    world.pass_time(0.3)
+    world.settle()
+    record = next(each for each in world.ledger.placeholders if each.uid == uid)
+    assert record.rejections.in_a_row == 1
+    assert record.rejections.rests_until > world.now
+
+
+# What placed Pods close
+
+
+def placed(view_nodes: int, *pods: tuple[PodConstraints, str, bool]) -> tuple[PlacedPods, ClusterView]:
+    """Pods with their Nodes, each bound or only granted."""
+    book, view = PlacedPods(), view_of(tuple(f"n{number}" for number in range(view_nodes)))
+    for number, (constraints, node, bound) in enumerate(pods):
+        book.follow(f"u{number}", record_on(f"u{number}", constraints, node, bound=bound))
+    return book, view
+
+
+def record_on(uid: str, constraints: PodConstraints, node: str, *, bound: bool) -> Placeholder:
+    seen = pod(name=uid)._replace(uid=uid, constraints=constraints, node=node if bound else None)
+    record = Placeholder.of(seen)._replace(state=State.BOUND if bound else State.ALLOCATED)
+    return record.with_members(slot=Allocation(1, node))
+
+
+def closed(book: PlacedPods, view: ClusterView, constraints: PodConstraints) -> set[str]:
+    nodes = book.closed_to(constraints, ANYWHERE, view)
+    return {name for name in view.nodes if nodes & view.named((name,))}
+
+
+def test_granted_and_bound_pods_close_their_nodes_to_both_sides() -> None:
+    book, view = placed(4, (alone(), "n0", False), (alone(), "n1", True), (alone("b"), "n2", True))
+    assert closed(book, view, alone()) == {"n0", "n1"}
+    assert closed(book, view, plain("a")) == {"n0", "n1"}
+    assert closed(book, view, plain("c")) == set()
+
+
+def test_anti_affinity_closes_whole_topology_domains() -> None:
+    book, view = placed(6, (plain(), "n0", True))
+    assert closed(book, view, alone(key=ZONE)) == {"n0", "n3"}
+
+
+def test_pods_that_leave_open_their_nodes() -> None:
+    book, view = placed(2, (alone(), "n0", True))
+    assert book.follow("u0", None) == (alone(),)
+    assert closed(book, view, alone()) == set()
+
+
+def test_spread_closes_domains_above_the_skew() -> None:
+    book, view = placed(6, (spread(), "n0", True))
+    assert closed(book, view, spread()) == {"n0", "n3"}
+    assert closed(book, view, spread(skew=2)) == set()
+
+
+def test_spread_takes_the_smallest_domain_from_bound_pods() -> None:
+    """kube-scheduler may look at a second Pod of a zone before it has bound the first of another."""
+    every_zone = [(spread(), node, True) for node in ("n0", "n1")]
+    granted, view = placed(3, *every_zone, (spread(), "n2", False))
+    assert closed(granted, view, spread()) == {"n0", "n1", "n2"}
+    bound, view = placed(3, *every_zone, (spread(), "n2", True))
+    assert closed(bound, view, spread()) == set()
+
+
+def test_spread_counts_from_zero_with_too_few_domains() -> None:
+    book, view = placed(3, *((spread(), node, True) for node in ("n0", "n1", "n2")))
+    assert closed(book, view, spread(minimum=4)) == {"n0", "n1", "n2"}
+
+
+def test_spread_closes_nodes_without_the_label() -> None:
+    book, view = placed(3)
+    bare = view.with_node("bare", replace(view.nodes["n0"], name="bare", slurm_name="bare", labels={}))
+    assert closed(book, bare, spread()) == {"bare"}
+
+
+@pytest.mark.parametrize("constraints", [alone(), spread(skew=2000)], ids=["anti-affinity", "spread"])
+def test_a_thousand_pods_of_one_template_cost_little_each(constraints: PodConstraints) -> None:
+    """Compared with as many Pods without constraints in the same run, at 1,000 Nodes."""
+
+    def seconds(of: PodConstraints) -> float:
+        names = tuple(f"n{number}" for number in range(1000))
+        world = QuickWorld(PlacementConfig(), names, jobs_per_node=100)
+        begun = perf_counter()
+        for number in range(300):
+            uid = world.create_pod(constraints=of)
+            while world.news:
+                world.hear()
+            while world.effects:
+                effect = world.effects.pop(0)
+                world.finish(effect, world.do(effect))
+            assert world.pods[uid].allocation, number
+        return perf_counter() - begun
+
+    assert seconds(constraints) < 10 * seconds(plain())
+
+
+def test_pods_whose_place_depends_on_other_pods_are_not_nominated() -> None:
+    now, allocation = datetime(2026, 11, 28, tzinfo=UTC), Allocation(1, "n1")
+    words = "1 node(s) didn't satisfy existing pods anti-affinity rules"
+    seen = pod()
+    assert nomination(seen, allocation, now)["status"]["nominatedNodeName"] == "n1"
+    for apart in (seen._replace(constraints=alone()), seen._replace(node_rejection=words)):
+        assert nomination(apart, allocation, now)["status"]["nominatedNodeName"] is None
+
+
+# Any mixture
+
+_TEMPLATES = [alone(), alone("b"), alone(key=ZONE), spread(), spread("b", 2), with_port(), plain()]
+_STEP = st.tuples(st.sampled_from(["create", "create", "remove", "live"]), st.integers(0, 6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(_STEP, max_size=25), fast=st.booleans())
+def test_any_mixture_is_placed_as_kube_scheduler_would(steps: list[tuple[str, int]], fast: bool) -> None:
+    """In the end no Pod waits for which kube-scheduler finds a Node, and no job holds a Node in vain.
+    kube-scheduler rejects no Node, unless a Pod that leaves makes a granted Node's zone too full."""
+    world = world_of(6, fast=fast)
+    for what, index in steps:
+        if what == "create":
+            world.create_pod(constraints=_TEMPLATES[index])
+        elif what == "remove" and world.pods:
+            world.remove_pod(sorted(world.pods)[index % len(world.pods)])
+        else:
+            live(world, 1)
+    calm_down(world, rounds=40)
+    assert not world.rejected_for_pods or "remove" in {what for what, _ in steps}
+    for uid, each in world.pods.items():
+        if each.node is None:
+            free = [name for name in world.nodes if not world.closed_by_pods(each, name)]
+            assert not free, f"{uid} waits, and {free} are open: {world.ledger.record_of(uid)}"
+            assert not [job for job in world.live_jobs(uid) if job.state.running]
