@@ -449,8 +449,8 @@ class World:
         self.write(self.pods[uid]._replace(started=True))
 
     def kubelet_rejects(self, uid: str, why: str = NO_DEVICE) -> None:
-        """Its kubelet rejects a Pod, which has failed then and never has containers. Its controller's next
-        Pod is another one."""
+        """Its kubelet rejects a Pod: the Pod has failed and never has containers. Its controller makes
+        another Pod."""
         pod = self.pods[uid]
         if pod.node is not None and not pod.started and pod.group is None:
             self.write(pod._replace(finished=True, kubelet_rejection=why))
