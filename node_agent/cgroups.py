@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from node_agent.decision import PodCgroup
-from node_agent.limits import CPUS, MEMORY, SWAP
+from node_agent.limits import CPUS, MEMORY, SWAP, USED
 
 ROOT: Final = Path("/sys/fs/cgroup")
 ROOTS: Final = ("kubepods", "kubepods.slice")
@@ -72,9 +72,9 @@ def has_processes(place: Path) -> bool:
 
 
 def limits_now(place: Path) -> dict[str, str]:
-    """Returns what the files say that limit a cgroup, those that there are. Raises OSError."""
+    """Returns the present files that limit a cgroup, and the files of its memory use. Raises OSError."""
     found: dict[str, str] = {}
-    for name in LIMITS:
+    for name in (*LIMITS, *USED):
         with suppress(FileNotFoundError):
             found[name] = read(place / name)
     if not found:

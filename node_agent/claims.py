@@ -41,11 +41,6 @@ class Claim(NamedTuple):
     slurmd: bool = False
     """Whether it is the Node's slurmd Pod, which has all that no Pod of a job has."""
 
-    @property
-    def memory_limit_mb(self) -> int:
-        """Returns the memory that the Pod may use, in MiB; 0: any amount."""
-        return self.memory_mb or self.requested_mb
-
 
 def claim_of(manifest: Manifest, node: str) -> Claim:
     """Returns what a Pod of this Node has, as kube-apiserver has it. One that has ended has nothing."""

@@ -5,7 +5,7 @@ write the containers' as they like: of a limit above and one below, the narrower
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from node_agent.claims import Claim
 from node_agent.machine.cpus import Cpus
@@ -14,6 +14,8 @@ from wellknown import number_list
 CPUS: Final = "cpuset.cpus"
 MEMORY: Final = "memory.max"
 SWAP: Final = "memory.swap.max"
+USED: Final = ("memory.current", "memory.swap.current")
+"""Files with the bytes of memory and swap in use."""
 UNLIMITED: Final = "max"
 _MIB: Final = 1 << 20
 
@@ -29,6 +31,14 @@ class Limits(NamedTuple):
     """Why its cores are not known."""
     grows: bool = False
     """Whether it gets more memory than it had, when there is more: slurmd's Pod."""
+    requested: bool = False
+    """True if `memory` is the Pod's request, and Slurm granted no memory."""
+
+    def sparing(self, now: Mapping[str, str]) -> Self:
+        """Returns the limits without memory if a request is less than the cgroup uses: the kernel would
+        kill what runs. A kernel without swap reports no use of swap."""
+        used = sum(_bytes(now.get(name, "0")) for name in USED)
+        return self._replace(memory=0) if self.requested and used > self.memory else self
 
     def corrections(self, now: Mapping[str, str]) -> dict[str, str]:
         """Returns what to write into the files of a cgroup that say `now`; swap first, so that none is
@@ -74,16 +84,23 @@ def _absent(name: str) -> str:
 
 def limits_of(claim: Claim, cpus: Cpus | None) -> Limits:
     """Returns the limits of a Pod on this machine. Where its map of cores is not known there is none of
-    cores, for no Pod: that is no problem of this one."""
-    memory = claim.memory_limit_mb * _MIB
+    cores, for no Pod: that is no problem of this one. If Slurm granted no memory, the limit is the Pod's
+    request, except for a job that has, or may have, all cores of the machine."""
+    requested = claim.memory_mb == 0 < claim.requested_mb and not _may_be_whole(claim, cpus)
+    memory = (claim.requested_mb if requested else claim.memory_mb) * _MIB
     if cpus is None:
-        return Limits((), memory, grows=claim.slurmd)
+        return Limits((), memory, grows=claim.slurmd, requested=requested)
     if claim.cores and claim.cores[-1] >= len(cpus.cores):
         count = len(cpus.cores)
         words = f"Slurm gave it core {claim.cores[-1]}, and this machine has {count}"
-        return Limits((), memory, words)
+        return Limits((), memory, words, requested=requested)
     own = sorted(cpu for core in claim.cores for cpu in cpus.cores[core])
-    return Limits(tuple(own), memory, grows=claim.slurmd)
+    return Limits(tuple(own), memory, grows=claim.slurmd, requested=requested)
+
+
+def _may_be_whole(claim: Claim, cpus: Cpus | None) -> bool:
+    """Returns whether a job may have its Node for itself. Slurm reports only the job's cores."""
+    return bool(claim.cores) and (cpus is None or len(claim.cores) >= len(cpus.cores))
 
 
 def listed(text: str) -> tuple[int, ...]:

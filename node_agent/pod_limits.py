@@ -38,7 +38,8 @@ class PodLimits:
         return problems
 
     def _hold(self, cgroup: PodCgroup, claim: Claim, cpus: Cpus | None) -> list[str]:
-        limits, now = limits_of(claim, cpus), limits_now(cgroup.place)
+        now = limits_now(cgroup.place)
+        limits = limits_of(claim, cpus).sparing(now)
         found = limits.problems(now)
         for name, text in limits.corrections(now).items():
             try:

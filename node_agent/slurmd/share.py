@@ -24,7 +24,7 @@ def with_share(
         return claims
     taken = () if every_core else {core for claim in claims.values() for core in claim.cores}
     every = range(len(cpus.cores)) if cpus is not None else ()
-    left = memory_mb - sum(claim.memory_limit_mb for claim in claims.values())
+    left = memory_mb - sum(claim.memory_mb for claim in claims.values())
     share = slurmd._replace(
         cores=tuple(core for core in every if core not in taken), memory_mb=max(1, left)
     )

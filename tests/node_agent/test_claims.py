@@ -40,23 +40,23 @@ def requesting(memory_mb: int, **resources: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("memory_mb", "limit_mb"),
-    [pytest.param(64, 64, id="of the job"), pytest.param(0, 601, id="of the Pod")],
+    ("memory_mb", "requested_mb"),
+    [pytest.param(64, 0, id="of the job"), pytest.param(0, 601, id="of the Pod")],
 )
 def test_a_pod_may_use_the_memory_of_its_job_or_else_what_it_requests(
-    memory_mb: int, limit_mb: int
+    memory_mb: int, requested_mb: int
 ) -> None:
     pod = requesting(memory_mb, memory="500Mi")
     pod["spec"] |= {"overhead": {"memory": "105000000"}}  # 100.1 MiB
     found = claim_of(pod, "n1")
-    assert (found.memory_mb, found.memory_limit_mb) == (memory_mb, limit_mb)
+    assert (found.memory_mb, found.requested_mb) == (memory_mb, requested_mb)
 
 
 def test_a_pod_that_requests_no_memory_and_one_of_no_job_have_no_limit() -> None:
-    assert claim_of(requesting(0), "n1").memory_limit_mb == 0
+    assert claim_of(requesting(0), "n1").requested_mb == 0
     pod = requesting(0, memory="500Mi")
     pod["metadata"]["annotations"] = {}
-    assert claim_of(pod, "n1").memory_limit_mb == 0
+    assert claim_of(pod, "n1").requested_mb == 0
 
 
 def test_a_job_without_devices_has_none() -> None:

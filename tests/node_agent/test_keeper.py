@@ -54,3 +54,14 @@ def test_cores_that_are_written_anew_are_the_pods_at_once_and_nobody_elses_doing
     keeper.keep({"u1": Claim("u1", "ml/one", cores=(2, 3), memory_mb=1, of_job=True)})
     assert machine.says("cpuset.cpus") == "2-3,6-7"
     assert keeper.limits.repaired == 1
+
+
+def test_a_request_limits_a_pod_as_soon_as_the_pod_uses_less(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    keeper = Keeper(tmp_path / "gres", cast(PodCgroups, machine), cast(DeviceGuard, machine))
+    claims = {"u1": Claim("u1", "ml/one", requested_mb=1, of_job=True)}
+    for used, memory, swap in ((2 << 20, "max", "max"), (1 << 20, str(1 << 20), "0")):
+        (tmp_path / "memory.current").write_text(str(used))
+        keeper.keep(claims)
+        assert (machine.says("memory.max"), machine.says("memory.swap.max")) == (memory, swap)
+        assert keeper.limits.repaired == 0

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_agent.claims import Claim
-from node_agent.limits import CPUS, MEMORY, SWAP, Limits, limits_of
+from node_agent.limits import CPUS, MEMORY, SWAP, USED, Limits, limits_of
 from node_agent.machine.cpus import Cpus
 
 MIB = 1 << 20
 CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
 FRESH = {CPUS: "", MEMORY: "max", SWAP: "max"}
+REQUEST = Limits((), 64 * MIB, requested=True)
 
 
 def test_a_jobs_cores_are_all_their_threads() -> None:
@@ -21,7 +22,28 @@ def test_a_jobs_cores_are_all_their_threads() -> None:
 
 
 def test_a_pod_is_limited_to_its_request_if_its_job_has_no_memory() -> None:
-    assert limits_of(Claim("u", "ml/p", requested_mb=64), CORES) == Limits((), 64 * MIB)
+    assert limits_of(Claim("u", "ml/p", requested_mb=64), CORES) == REQUEST
+
+
+@pytest.mark.parametrize("cores", [(0, 1, 2, 3), (0, 1, 2, 3, 4)])
+def test_a_request_does_not_limit_a_job_with_all_cores(cores: tuple[int, ...]) -> None:
+    claim = Claim("u", "ml/p", cores=cores, requested_mb=64)
+    assert limits_of(claim, CORES).memory == 0
+    assert limits_of(claim._replace(memory_mb=32), CORES).memory == 32 * MIB
+    assert limits_of(claim._replace(cores=(0, 1)), CORES).memory == 64 * MIB
+
+
+def test_a_request_limits_no_job_whose_part_of_the_node_is_unknown() -> None:
+    assert limits_of(Claim("u", "ml/p", cores=(0,), requested_mb=64), None).memory == 0
+
+
+@pytest.mark.parametrize(("memory", "swap", "spared"), [(64, 0, False), (65, 0, True), (33, 32, True)])
+def test_a_request_limits_no_pod_that_uses_more(memory: int, swap: int, spared: bool) -> None:
+    now = FRESH | {name: str(used * MIB) for name, used in zip(USED, (memory, swap), strict=True)}
+    written = REQUEST.sparing(now).corrections(now)
+    assert written == ({} if spared else {MEMORY: str(64 * MIB), SWAP: "0"})
+    granted = REQUEST._replace(requested=False)
+    assert granted.sparing(now) == granted
 
 
 def test_cores_that_the_machine_does_not_have_are_told_of_and_memory_is_limited() -> None:

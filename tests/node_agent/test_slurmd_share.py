@@ -192,6 +192,13 @@ def test_its_share_of_cores_and_memory_is_what_pods_of_jobs_leave() -> None:
     assert with_share({A: pod}, cpus, 4000) == {A: pod}
 
 
+def test_slurmd_keeps_memory_that_pods_only_request() -> None:
+    """Native jobs use memory that Slurm does not count: their use may exceed what requests leave."""
+    slurmd = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
+    pod = Claim(A, "ml/p", requested_mb=1000, of_job=True)
+    assert with_share({A: pod, B: slurmd}, None, 4000)[B].memory_mb == 4000
+
+
 def test_where_slurmd_starts_placeholders_it_keeps_their_cores() -> None:
     cpus = Cpus(((0,), (1,), (2,)))
     slurmd = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
