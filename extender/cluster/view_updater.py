@@ -63,6 +63,7 @@ class ClusterViewUpdater:
         self._defaults = defaults
         self.view = ClusterView()
         self._select_type_parameters = defaults.select_type_parameters
+        self._select_type: str | None = None
         self.kill_wait_s = defaults.kill_wait_s
         """Slurm's KillWait, as last read."""
         self.node_statuses: dict[str, NodeStatus] = {}
@@ -115,6 +116,7 @@ class ClusterViewUpdater:
             self.kill_wait_s = told.kill_wait_s
         if told.select_type_parameters is not None:
             self._select_type_parameters = told.select_type_parameters
+        self._select_type = told.select_type
         most_jobs = self._defaults.max_job_count if told.max_job_count is None else told.max_job_count
         preempt_type = self._defaults.preempt_type if told.preempt_type is None else told.preempt_type
         self.view = replace(
@@ -174,7 +176,7 @@ class ClusterViewUpdater:
         self.view = replace(self.view, partitions=partitions)
 
     def _judge_memory(self) -> None:
-        words = uncounted_memory(self._select_type_parameters, self.view)
+        words = uncounted_memory(self._select_type_parameters, self.view, self._select_type)
         self._health.says(MEMORY, words and f"{words}. {CURE}", alarm=True)
 
     def _judge_names(self) -> None:

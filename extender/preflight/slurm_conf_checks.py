@@ -38,7 +38,7 @@ def select_type(facts: Facts) -> Finding:
     """Slurm gives parts of nodes to jobs, and the memory of a node to one job alone."""
     conf, own = known(facts.slurm.configuration), facts.settings.select_type_parameters
     told = conf.select_type_parameters
-    words = uncounted_memory(own if told is None else told, _view(facts))
+    words = uncounted_memory(own if told is None else told, _view(facts), conf.select_type)
     if words is not None:
         return failed(words)
     if conf.select_type not in (None, _SHARES_NODES):
@@ -128,7 +128,8 @@ SLURM_CONF_CHECKS: Final = (
     Check(
         "select-type-parameters",
         "SelectType is select/cons_tres, and SelectTypeParameters counts memory, for the cluster and for"
-        " each partition with Nodes. Without memory there, a Pod and a native job get the same memory.",
+        " each partition with Nodes that jobs share. Without memory there, a Pod and a native job get"
+        " the same memory.",
         CURE,
         "`scontrol show config | grep SelectType`, and set SLURM_EXTENDER_SELECT_TYPE_PARAMETERS to"
         " SelectTypeParameters.",

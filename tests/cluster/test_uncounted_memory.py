@@ -18,8 +18,9 @@ NODE = Node.parse(node_manifest("n1"), NODE_NAME_LABEL)
 COUNTED, UNCOUNTED = ("CR_CORE_MEMORY",), ("CR_SOCKET", "CR_PACK_NODES")
 
 
-def having(name: str, nodes: str, *parameters: str) -> Partition:
-    return replace(partition(name, nodes), select_type_parameters=parameters)
+def having(name: str, nodes: str, *parameters: str, sharing: str = "NO") -> Partition:
+    made = partition(name, nodes)
+    return replace(made, select_type_parameters=parameters, oversubscribe=sharing)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,35 @@ def test_parameters_without_memory_are_named(
     words = uncounted_memory(parameters, view)
     assert (words or "").partition(", without memory")[0].endswith(lacking)
     assert bool(words) is bool(lacking)
+
+
+WHOLE, WHOLE_WITHOUT = (having("whole", "n1", *own, sharing="EXCLUSIVE") for own in ((), UNCOUNTED))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "partitions", "select_type", "lacking"),
+    [
+        (UNCOUNTED, (WHOLE,), None, False),
+        (COUNTED, (WHOLE_WITHOUT,), None, False),
+        (UNCOUNTED, (WHOLE, having("main", "n2")), None, True),
+        (UNCOUNTED, (WHOLE, having("main", "n2", *COUNTED)), None, False),
+        (COUNTED, (WHOLE_WITHOUT, having("main", "n[1-2]")), None, True),
+        (UNCOUNTED, (having("main", "n1"),), "select/cons_tres", True),
+        (UNCOUNTED, (having("main", "n1"),), "select/linear", False),
+        (UNCOUNTED, (having("main", "n1", sharing="YES:4"),), "select/linear", True),
+        (UNCOUNTED, (having("main", "n1", sharing="FORCE:2"),), "select/linear", True),
+        (UNCOUNTED, (), "select/linear", False),
+    ],
+)
+def test_whole_nodes_need_no_memory_in_the_parameters(
+    parameters: tuple[str, ...],
+    partitions: tuple[Partition, ...],
+    select_type: str | None,
+    lacking: bool,
+) -> None:
+    nodes = {name: Node.parse(node_manifest(name), NODE_NAME_LABEL) for name in ("n1", "n2")}
+    view = ClusterView(nodes, {each.name: each for each in partitions})
+    assert (uncounted_memory(parameters, view, select_type) is not None) is lacking
 
 
 def test_cluster_and_partitions_are_named_together() -> None:

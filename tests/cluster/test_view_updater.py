@@ -37,11 +37,13 @@ class FakeSlurm:
         tells_default: bool = True,
         kill_wait_s: int | None = None,
         max_job_count: int | None = None,
+        select_type: str | None = None,
         select_type_parameters: tuple[str, ...] | None = None,
     ) -> None:
         self.preempt_type = preempt_type
         self.kill_wait_s = kill_wait_s
         self.max_job_count = max_job_count
+        self.select_type = select_type
         self.select_type_parameters = select_type_parameters
         self.asked = asyncio.Event()
         self._tells_default = tells_default
@@ -54,6 +56,7 @@ class FakeSlurm:
             preempt_type=self.preempt_type,
             kill_wait_s=self.kill_wait_s,
             max_job_count=self.max_job_count,
+            select_type=self.select_type,
             select_type_parameters=self.select_type_parameters,
         )
 
@@ -193,6 +196,13 @@ async def test_a_slurm_that_does_not_count_memory_is_a_problem(
     words = health.troubles().get(MEMORY)
     assert (words is None) is (problem is None)
     assert words is None or (problem or "") in words
+
+
+async def test_uncounted_memory_is_no_problem_if_jobs_get_whole_nodes() -> None:
+    health = Health()
+    slurm = FakeSlurm(select_type="select/linear", select_type_parameters=("CR_CPU",))
+    await updater(having(), slurm, health=health).load()
+    assert MEMORY not in health.troubles()
 
 
 async def test_the_problem_of_uncounted_memory_ends_with_its_cause(

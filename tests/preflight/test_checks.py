@@ -236,6 +236,18 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         "is CR_CORE_MEMORY",
     ),
     ("select-type-parameters", conf(select_type="select/linear"), WARN, "whole nodes"),
+    (
+        "select-type-parameters",
+        conf(select_type="select/linear", select_type_parameters=("CR_CPU",)),
+        WARN,
+        "whole nodes",
+    ),
+    (
+        "select-type-parameters",
+        slurm(partitions=(replace(WITHOUT_MEMORY, oversubscribe="EXCLUSIVE"),)),
+        PASS,
+        "is CR_CORE_MEMORY",
+    ),
     ("select-type-parameters", slurm(configuration=BEFORE_45), SKIPPED, "PARAMETERS is not set"),
     (
         "select-type-parameters",
