@@ -4,11 +4,12 @@
 asking kube-apiserver. So each replica reads the labels of the admission policies.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from kubernetes_client.errors import KubernetesError
-from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from service.periodic import periodically
 from wellknown.names import RELEASE_NAMESPACE
@@ -20,27 +21,37 @@ _INSTANCE: Final = "app.kubernetes.io/instance"
 _INTERVAL_S: Final = 60.0
 
 
-async def other_releases(kubernetes: Kubernetes, namespace: str) -> str | None:
-    """Returns words about releases besides the release in `namespace`, None without any. Raises
-    KubernetesError."""
-    return _words((await kubernetes.list(_KIND, None)).get("items") or (), namespace)
+@dataclass(frozen=True, slots=True, order=True)
+class Release:
+    """A release of the chart; `policy` is the admission policy that names the release."""
+
+    namespace: str
+    name: str
+    policy: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} ({self.policy})"
 
 
-def _words(policies: Iterable[Manifest], namespace: str) -> str | None:
-    others = set[str]()
-    own = set[str]()
-    for policy in policies:
+async def releases(kubernetes: Kubernetes) -> tuple[Release, ...]:
+    """Returns the releases in the cluster. Raises KubernetesError."""
+    found = list[Release]()
+    for policy in (await kubernetes.list(_KIND, None)).get("items") or ():
         labels = policy["metadata"].get("labels") or {}
-        if (where := labels.get(RELEASE_NAMESPACE)) is not None:
-            release = f"{where}/{labels.get(_INSTANCE, '')} ({policy['metadata']['name']})"
-            (own if where == namespace else others).add(release)
-    found = sorted(others) if len(own) < 2 else sorted(own | others)
-    if not found:
+        if (namespace := labels.get(RELEASE_NAMESPACE)) is not None:
+            found.append(Release(namespace, labels.get(_INSTANCE, ""), policy["metadata"]["name"]))
+    return tuple(sorted(found))
+
+
+def _words(found: Sequence[Release], namespace: str) -> str | None:
+    others = [each for each in found if each.namespace != namespace]
+    named = others if len(found) < len(others) + 2 else found
+    if not named:
         return None
     return (
-        f"another release of slurm-extender is in this cluster: {', '.join(found)}; this one is in the"
-        f" namespace {namespace}. A cluster may have one: each forbids what the other writes onto Pods."
-        " Uninstall one of them"
+        f"another release of slurm-extender is in this cluster: {', '.join(map(str, named))}; this one"
+        f" is in the namespace {namespace}. A cluster may have one: each forbids what the other writes"
+        " onto Pods. Uninstall one of them"
     )
 
 
@@ -58,7 +69,7 @@ class ReleaseCheck:
 
     async def look(self) -> None:
         """Looks once. Raises KubernetesError."""
-        words = await other_releases(self._kubernetes, self._namespace)
+        words = _words(await releases(self._kubernetes), self._namespace)
         self._health.says(PART, words, alarm=True)
 
     def _report(self, error: Exception | None) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
+from extender.control.release_check import Release
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.settings import Settings
 from kubernetes_client.protocol import Manifest, Right
@@ -108,8 +109,8 @@ class KubernetesFacts:
     """The webhooks of slurm-extender, of all its installations, and what answers them."""
     policies: tuple[str, ...] | Unread
     """The names of all ValidatingAdmissionPolicies."""
-    other_releases: str | Unread | None
-    """Words about other releases of the chart in the cluster."""
+    releases: tuple[Release, ...] | Unread
+    """The releases of the chart in the cluster."""
     lease: Manifest | Unread | None
     """The Lease of the extender's replicas: where there is one, an extender has run."""
 

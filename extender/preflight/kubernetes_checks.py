@@ -180,9 +180,18 @@ def policies(facts: Facts) -> Finding:
 
 
 def one_release(facts: Facts) -> Finding:
-    """No other release of the chart is in the cluster."""
-    others = known(facts.kubernetes.other_releases)
-    return passed("no other release is in the cluster") if others is None else failed(others)
+    """The cluster has at most one release of the chart, in the namespace of the settings."""
+    found, namespace = known(facts.kubernetes.releases), facts.settings.namespace
+    if len(found) > 1:
+        named = some([str(each) for each in found])
+        return failed(f"the cluster has {len(found)} releases of slurm-extender: {named}")
+    if found and found[0].namespace != namespace:
+        return warned(
+            f"the release of slurm-extender is {found[0]}, in another namespace than {namespace}",
+            "If you mean that release, set SLURM_EXTENDER_NAMESPACE to its namespace. Else uninstall"
+            " that release before you install another.",
+        )
+    return passed("the cluster has no other release of slurm-extender")
 
 
 def _require_install(facts: Facts) -> None:
@@ -295,10 +304,9 @@ KUBERNETES_CHECKS: Final = (
     ),
     Check(
         "one-release",
-        "The cluster has no other release of slurm-extender. Each release forbids what the other writes"
-        " onto Pods.",
-        "Uninstall the other release, or upgrade it instead. If it is the release that you check, set"
-        " SLURM_EXTENDER_NAMESPACE to its namespace.",
+        "The cluster has one release of slurm-extender, in the namespace SLURM_EXTENDER_NAMESPACE. Each"
+        " of two releases forbids what the other writes onto Pods.",
+        "Uninstall all releases except one.",
         "`kubectl get validatingadmissionpolicies -L app.kubernetes.io/instance,"
         "slurm-extender.io/release-namespace`",
         one_release,

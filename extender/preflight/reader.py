@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import fields, replace
 from typing import Final, TypeVar
 
-from extender.control.release_check import other_releases
+from extender.control.release_check import releases
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.policy.rules import Policy
 from extender.preflight import rights, webhooks
@@ -88,7 +88,7 @@ class Reader:
             nodes=await _told(_listed(api, "nodes")),
             webhooks=await _told(_webhooks(api)),
             policies=await _told(_policies(api)),
-            other_releases=await _told(other_releases(api, settings.namespace)),
+            releases=await _told(releases(api)),
             lease=await _told(api.read_lease(settings.namespace, LEASE)),
         )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from extender.control.release_check import Release
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.preflight.facts import (
     Address,
@@ -80,6 +81,7 @@ def webhook(
 ANSWERS = Called(Answer.YES, "answers")
 NO_SERVICE = Called(Answer.NO_SERVICE, "does not exist")
 
+RELEASE = Release("slurm", "slurm-extender", "slurm-extender-bookkeeping")
 KUBERNETES = KubernetesFacts(
     release="v1.37.2",
     account=ACCOUNT,
@@ -89,7 +91,7 @@ KUBERNETES = KubernetesFacts(
     nodes=(kubernetes_node(conditions=(condition("False"),)),),
     webhooks={webhook(): ANSWERS},
     policies=("slurm-extender-bookkeeping", "slurm-extender-resize"),
-    other_releases=None,
+    releases=(RELEASE,),
     lease={"metadata": {"name": "slurm-extender"}},
 )
 SLURM = SlurmFacts(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.local.spec import KUBERNETES_RELEASES
+from extender.control.release_check import Release
 from extender.preflight.checks import CHECKS, results, status
 from extender.preflight.facts import Answer, Called, Facts, Token, Unread
 from extender.preflight.kubernetes_checks import NEWEST, OLDEST
@@ -29,6 +30,7 @@ from tests.preflight.good import (
     MACHINE,
     NO_SERVICE,
     NOW,
+    RELEASE,
     condition,
     conf,
     kubernetes,
@@ -46,6 +48,7 @@ BEFORE_45 = Configuration(boot_time=1)
 WITHOUT_MEMORY = replace(
     partition("bare", ["n1"], max_time_minutes=60), select_type_parameters=("CR_CPU",)
 )
+OTHER_RELEASE = Release("b", "x", "x-bookkeeping")
 ACCOUNTING = {"accounting_storage_type": "accounting_storage/slurmdbd"}
 
 
@@ -145,8 +148,16 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
     ("policies", kubernetes(policies=("slurm-extender-resize",)), FAIL, "ends in bookkeeping"),
     ("policies", kubernetes(policies=("a-bookkeeping",)), WARN, "ends in resize"),
     ("policies", kubernetes(policies=(), lease=None), SKIPPED, "nothing is installed"),
-    ("one-release", kubernetes(other_releases="another is in b"), FAIL, "another is in b"),
-    ("one-release", kubernetes(other_releases=UNREAD), SKIPPED, "not told"),
+    (
+        "one-release",
+        kubernetes(releases=(RELEASE, OTHER_RELEASE)),
+        FAIL,
+        "has 2 releases of slurm-extender: slurm/slurm-extender (slurm-extender-bookkeeping), b/x",
+    ),
+    ("one-release", kubernetes(releases=(OTHER_RELEASE,) * 2), FAIL, "2 releases"),
+    ("one-release", kubernetes(releases=(OTHER_RELEASE,)), WARN, "in another namespace than slurm"),
+    ("one-release", kubernetes(releases=()), PASS, "no other release"),
+    ("one-release", kubernetes(releases=UNREAD), SKIPPED, "not told"),
     ("scheduler", good.scheduler(configuration(entry={"ignorable": True})), FAIL, "ignorable"),
     ("scheduler", replace(GOOD, scheduler=UNREAD), SKIPPED, "not told"),
     ("preemption", good.scheduler(configuration(entry=WITHOUT_VERB)), FAIL, "has no preemptVerb"),

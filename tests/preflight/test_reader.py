@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from extender.control.release_check import Release
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.policy.rules import Choice, Policy, Rule
 from extender.preflight import rights
@@ -58,15 +59,17 @@ def world(tmp_path: Path) -> World:
 
 
 async def test_both_systems_are_read(world: World) -> None:
-    world.kubernetes.put(
-        "validatingadmissionpolicies", {"metadata": {"name": "slurm-extender-bookkeeping"}}
-    )
+    name = "slurm-extender-bookkeeping"
+    labels = {"app.kubernetes.io/instance": "a", "slurm-extender.io/release-namespace": "b"}
+    policies = {"metadata": {"name": name, "labels": labels}}, {"metadata": {"name": "a"}}
+    world.kubernetes.put("validatingadmissionpolicies", *policies)
     facts = await world.read()
     assert facts.kubernetes.release == "v1.37.2"
     assert facts.kubernetes.account == {"username": "admin", "groups": ["system:masters"]}
     assert (facts.kubernetes.denied, facts.kubernetes.cannot_install) == ((), ())
     assert facts.kubernetes.webhooks == {}
-    assert facts.kubernetes.policies == ("slurm-extender-bookkeeping",)
+    assert facts.kubernetes.policies == ("a", name)
+    assert facts.kubernetes.releases == (Release("b", "a", name),)
     assert facts.kubernetes.lease is None
     assert facts.slurm.accepted is True
     assert facts.slurm.privileged is True
