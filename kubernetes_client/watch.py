@@ -167,10 +167,15 @@ class ResourceWatch:
         or nothing has changed, and another watch from the same version misses no change.
 
         Raises Expired if kube-apiserver is behind: its data was restored from a backup, and a watch
-        reports no change until kube-apiserver has passed the version of the watch.
+        reports no change until kube-apiserver has passed the version of the watch. Raises Expired also
+        if one of the two versions is no number: such versions cannot be compared.
         """
         version = await self._api.latest_version(self._kind)
-        if int(version) < int(self._version):
+        try:
+            is_behind = int(version) < int(self._version)
+        except ValueError as error:
+            raise Expired(410, f"a version of kube-apiserver is no number: {error}") from error
+        if is_behind:
             words = f"the data of kube-apiserver went back from version {self._version} to {version}"
             self._on_trouble(Unavailable(0, words))
             raise Expired(410, words)

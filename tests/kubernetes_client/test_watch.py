@@ -278,6 +278,16 @@ async def test_objects_are_listed_again_after_kube_apiserver_was_restored(
     assert api.since == ["30", "9", "10"]
 
 
+@pytest.mark.parametrize(("own", "latest"), [("5", "v9"), ("v5", "9")])
+async def test_objects_are_listed_again_if_a_version_is_no_number(
+    monkeypatch: pytest.MonkeyPatch, own: str, latest: str
+) -> None:
+    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
+    api = FakeApi([([item("a", 3)], own), ([item("b", 4)], "9")], [None], [event("ADDED", "c", 10)])
+    api.latest = latest
+    assert await told(api) == [("b", "4", False), ("a", "", True), ("c", "10", False)]
+
+
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses before each call, which none waits for."""
