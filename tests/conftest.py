@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from deploy.local.spec import KUBERNETES_RELEASES
 from tests.cluster_fixture import shared_cluster, shared_cluster_if_needed
-from tests.releases import repeats
+from tests.releases import names_a_release, repeats
 from tests.side_by_side import group_of, leaves_its_cluster
 
 __all__ = ["shared_cluster", "shared_cluster_if_needed"]
@@ -55,7 +55,7 @@ def is_apart(item: pytest.Function, asked: str) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     asked = config.getoption("markexpr")
     left_out = {item for item in items if is_apart(item, asked)}
-    if not config.getoption("all_releases"):
+    if not (config.getoption("all_releases") or names_a_release(config.getoption("keyword"))):
         left_out |= set(repeats([item for item in items if item not in left_out]))
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]

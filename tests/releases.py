@@ -29,6 +29,11 @@ ON_EACH_RELEASE: Final = (
 )
 
 
+def names_a_release(keywords: str) -> bool:
+    """Returns whether `-k` names a release, and so asks for all its variants."""
+    return any(release in keywords for release in DEBIAN_SUITES)
+
+
 def repeats(items: Sequence[pytest.Function]) -> list[pytest.Function]:
     """Returns the tests to leave out, of each of which another release's variant runs."""
     variants = dict[str, list[pytest.Function]]()

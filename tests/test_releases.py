@@ -36,6 +36,8 @@ def test_old(release): pass
 def test_neither(): pass
 """
 
+HOOKS = "from tests.conftest import pytest_addoption, pytest_collection_modifyitems"
+
 
 @pytest.fixture
 def items(pytester: pytest.Pytester) -> list[pytest.Function]:
@@ -72,6 +74,18 @@ def test_tests_with_a_shared_cluster_alternate(items: list[pytest.Function]) -> 
 def test_a_release_that_is_asked_for_by_name_runs(items: list[pytest.Function]) -> None:
     for item in items:
         assert repeats([item]) == []
+
+
+def test_each_variant_of_a_release_runs_if_keywords_name_the_release(
+    items: list[pytest.Function], pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(HOOKS)
+    own = {item.nodeid for item in items if item.nodeid.startswith("own/")}
+    for release in DEBIAN_SUITES:
+        result = pytester.runpytest("-k", release, "--collect-only", "-q", "own")
+        assert {line for line in result.outlines if "::" in line} == {
+            test for test in own if release in test
+        }
 
 
 def test_the_contracts_run_on_each_release(
