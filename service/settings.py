@@ -43,7 +43,7 @@ _OF_A_SERVICE: Final = re.compile(
 )
 """NAME=VALUE of the variables for Services, from the kubelet (enableServiceLinks): the name of a Service
 slurm-extender gives the settings' prefix."""
-_ALIKE: Final = 0.7
+_ALIKE: Final = 0.85
 """The least likeness (difflib) of a wrong name to the setting that is meant."""
 
 

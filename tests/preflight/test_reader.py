@@ -79,6 +79,17 @@ async def test_both_systems_are_read(world: World) -> None:
     assert not [name for name in facts.slurm.__slots__ if isinstance(getattr(facts.slurm, name), Unread)]
 
 
+@pytest.mark.parametrize(
+    ("variable", "verdict"), [("SLURMRESTD_ULR", Verdict.FAIL), ("KUBE_SCHEDULER", Verdict.WARN)]
+)
+async def test_only_a_variable_near_a_setting_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch, variable: str, verdict: Verdict
+) -> None:
+    monkeypatch.setenv(f"SLURM_EXTENDER_{variable}", "x")
+    found = {each.check: each.verdict for each in results(await world.read())}
+    assert found["settings"] is verdict
+
+
 async def test_a_right_that_is_denied_is_told(world: World) -> None:
     first, second = rights.of_extender(world.settings)[3:5]
     world.kubernetes.denied |= {first, second, rights.of_installation(world.settings)[0]}
