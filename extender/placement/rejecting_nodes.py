@@ -13,11 +13,11 @@ The state is lost when the leader changes: the next leader needs as many rejecti
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 from extender.record.placeholder import Placeholder
-from extender.request.job_request import Request
+from extender.request.job_request import Request, without_pod
 from extender.request.pod import Pod
 
 _ALL: Hashable = None
@@ -42,7 +42,7 @@ wrong."""
 def _kind_of(namespace: str, request: Request) -> Hashable:
     """Returns a key that is the same for Pods of one namespace that ask Slurm for the same. The Pods'
     constraints on Nodes do not count: the place of a Pod's volumes is one, and each Pod has its own."""
-    return namespace, replace(request.job, name="")
+    return namespace, without_pod(request.job)
 
 
 @dataclass(frozen=True, slots=True)

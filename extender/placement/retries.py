@@ -16,6 +16,7 @@ from extender.record.condition_reason import Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, State
+from extender.request.job_request import without_pod
 
 _SPREAD = 0.25  # what was refused together is not tried together
 _ASKED_AGAIN = "Slurm is asked again when the Pod is annotated, or at"
@@ -23,10 +24,9 @@ _TAKEN = frozenset({State.QUEUED, State.ALLOCATED})
 
 
 def request_of(record: Placeholder) -> Hashable:
-    """Returns what Slurm is asked for, but for the Pod's own name: its plugins may go by any of that."""
+    """Returns what Slurm is asked for, without the Pod: a job_submit plugin may go by any part."""
     request = record.request
-    job = replace(request.job, name="")
-    return record.workload.namespace, job, request.constraints.signature
+    return record.workload.namespace, without_pod(request.job), request.constraints.signature
 
 
 @dataclass(eq=False, slots=True)

@@ -15,7 +15,7 @@ from extender.request.annotations import (
 )
 from extender.request.limits import too_much_asked, too_much_kept
 from extender.request.node_constraints import ANYWHERE, NodeConstraints
-from extender.request.pod_end import own_comment, pod_in_words
+from extender.request.pod_end import is_own_comment, own_comment, pod_in_words
 from extender.request.slurm_bridge import read_slurm_bridge
 from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
@@ -67,6 +67,13 @@ class Request:
             return f"the policy of slurm-extender, for the {name}"
         beside = ", or activeDeadlineSeconds" if of == "time_limit_minutes" else ""
         return f"annotation {prefix}{name}{beside}"
+
+
+def without_pod(job: JobSpec) -> JobSpec:
+    """Returns a job without the parts that name its Pod, so that jobs of equal requests are equal. A
+    comment of the Pod's author stays: a job_submit plugin may go by it."""
+    own = job.comment is not None and is_own_comment(job.comment)
+    return replace(job, name="", comment=None if own else job.comment)
 
 
 def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:

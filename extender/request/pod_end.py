@@ -30,6 +30,11 @@ def own_comment(pod: str) -> str:
     return pod + _HINT
 
 
+def is_own_comment(comment: str) -> bool:
+    """Returns True for a comment that `own_comment` made."""
+    return comment.endswith(_HINT)
+
+
 def end_in_words(manifest: Manifest) -> str:
     """Returns how a Pod ended, or why it is being deleted; nothing while it lives."""
     status = manifest.get("status") or {}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from extender.request.job_request import Request
+from extender.request.job_request import Request, without_pod
 from wellknown.job_key import job_name
 
 _UNLIKE = "the Pods of a group must ask for the same"
@@ -40,4 +40,4 @@ class Workload(NamedTuple):
 
 def _asked(request: Request) -> Request:
     """Returns a request without the parts that name its Pod."""
-    return replace(request, job=replace(request.job, name="", comment=None), problems=())
+    return replace(request, job=without_pod(request.job), problems=())

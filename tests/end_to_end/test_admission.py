@@ -328,6 +328,6 @@ def test_a_resource_may_be_one_type_of_a_gres(quiet: Actors) -> None:
         (container,) = other["spec"]["containers"]
         container["resources"]["limits"] = {"example.com/other": "1"}
         assert quiet.apply(other).returncode == 0
-        eventually(lambda: quiet.condition("other").get("reason") == "Invalid", "no such type")
+        eventually(lambda: quiet.condition("other").get("reason") == "TooLarge", "no such type")
     finally:
         quiet.cluster.stop("extender")

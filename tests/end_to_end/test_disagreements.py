@@ -217,8 +217,8 @@ def test_a_pod_that_every_node_refuses_waits_and_is_bound_when_one_is_left(brief
         actors.create(name, labels={"group": "full"}, affinity=apart("full"))
         actors.bound(name)
     actors.create("fifth", labels={"group": "full"}, affinity=apart("full"))
-    eventually(lambda: actors.attempt("fifth") >= 2, "refused")
-    assert actors.node_of("fifth") is None
+    eventually(lambda: actors.condition("fifth").get("reason") == "NoEligibleNode", "told")
+    assert actors.job_of("fifth") is None
     left = actors.node_of(names[2])
     actors.delete(names[2])
     assert actors.bound("fifth", within=60) == left
@@ -398,7 +398,7 @@ def test_a_pod_without_a_gate_waits_for_slurm_and_is_refused_nodes_like_any_othe
         actors.create(f"holder-{number}", gpus=4, labels={"group": "mixed"})
         actors.bound(f"holder-{number}")
     create_without_webhook(actors, "patient", gpus=1, affinity=apart("mixed"))
-    actors.queued("patient")
+    eventually(lambda: actors.condition("patient").get("reason") == "NoEligibleNode", "told")
     actors.delete("holder-1")
     left = actors.node_of("holder-1")
     assert actors.bound("patient", within=60) == left

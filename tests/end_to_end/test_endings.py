@@ -328,7 +328,8 @@ def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) 
     eventually(lambda: actors.events("late").get("SlurmJobTimeout"), "an Event", 60)
     words = f"Slurm job {job.id} reached its time limit in Slurm (TIMEOUT)"
     is_being_evicted(actors, "late", "SlurmJobTimeout", words)
-    slurm_says(actors, job.id, "TIMEOUT")
+    comment = commented(f"elsewhere/{actors.full('late')}", "")
+    actors.in_the_books(job.id, {"state": "TIMEOUT", "comment": comment})
 
 
 def test_a_suspended_job_evicts_its_pod_and_is_ended_once_that_is_gone(actors: Actors) -> None:

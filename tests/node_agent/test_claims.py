@@ -91,7 +91,7 @@ def without_granted() -> Any:
     ("pod", "words"),
     [
         (manifest("shard:2(many)"), "shard:2(many) does not say which devices they are"),
-        (manifest("gpu:2"), "'gpu:2' are no devices of a job"),
+        (manifest("gpu:2"), '"gpu:2" are no devices of a job'),
         (manifest("gpu:1(IDX:0)", node="n2"), "what Slurm granted it is on Node n2"),
         (manifest(**{GRANTED: '{"v":9}'}), "what Slurm granted it cannot be read"),
         (manifest(**{JOB_ID: "x"}), "what Slurm granted it cannot be read"),

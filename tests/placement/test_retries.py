@@ -12,6 +12,7 @@ from extender.record.events import ClusterObserved, Effect, Failure, Remedy, Rep
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.job_request import Request
+from extender.request.pod_end import own_comment, pod_in_words
 from slurm_client.model import Partition
 from tests.placement.ledger_world import REQUEST, VIEW, World
 
@@ -30,8 +31,9 @@ class Site(World):
         return NO_ACCOUNT if wrong else super()._submit(effect)
 
     def refused(self, **wish: object) -> str:
-        """A Pod that Slurm refuses."""
-        uid = self.create_pod(request=asking(**wish))
+        """A Pod that Slurm refuses. The comment of its job names the Pod."""
+        comment = own_comment(pod_in_words("default", f"p{self.made + 1}", ""))
+        uid = self.create_pod(request=asking(comment=comment, **wish))
         self.settle()
         assert self.state_of(uid) is State.INVALID
         return uid
