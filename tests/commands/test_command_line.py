@@ -72,6 +72,7 @@ def test_a_program_prints_help_and_its_version_and_completes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(service_command_line, "version", {"slurm-extender": "1.2.3"}.__getitem__)
+    monkeypatch.setattr(cluster, "configure_logging", lambda _level: None)  # for the whole process
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", [name, *arguments])
