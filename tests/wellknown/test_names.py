@@ -19,6 +19,8 @@ OTHERS = {
     names.SLURMD,
     names.SLURMD_PROBLEM,
     names.POOL,
+    names.PODS_REJECTED,
+    names.RELEASE_NAMESPACE,
     names.REVISION,
 }
 """What is no annotation of a Pod."""
