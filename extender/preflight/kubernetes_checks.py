@@ -17,6 +17,7 @@ from extender.preflight.facts import (
 )
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
 from kubernetes_client.protocol import Manifest
+from wellknown.names import RELEASE_NAMESPACE
 from wellknown.quoting import quoted
 
 OLDEST: Final = (1, 31)
@@ -307,8 +308,7 @@ KUBERNETES_CHECKS: Final = (
         "The cluster has one release of slurm-extender, in the namespace SLURM_EXTENDER_NAMESPACE. Each"
         " of two releases forbids what the other writes onto Pods.",
         "Uninstall all releases except one.",
-        "`kubectl get validatingadmissionpolicies -L app.kubernetes.io/instance,"
-        "slurm-extender.io/release-namespace`",
+        f"`kubectl get validatingadmissionpolicies -L app.kubernetes.io/instance,{RELEASE_NAMESPACE}`",
         one_release,
     ),
     Check(
