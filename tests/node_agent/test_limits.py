@@ -94,3 +94,8 @@ def test_other_cores_are_made_the_jobs(other: str) -> None:
 def test_memory_is_never_more_than_granted_and_less_is_left(granted: int, now: int) -> None:
     written = Limits(memory=granted).corrections({MEMORY: str(now)})
     assert written == ({MEMORY: str(granted)} if now > granted else {})
+
+
+def test_a_request_is_no_problem_without_the_memory_controller() -> None:
+    assert Limits(memory=1, requested=True).problems({}) == []
+    assert Limits(memory=1).problems({}) != []
