@@ -55,8 +55,8 @@ class Limits(NamedTuple):
         return wanted
 
     def problems(self, now: Mapping[str, str]) -> list[str]:
-        """Returns why limits cannot be in a cgroup whose files say `now`. A limit that Slurm did not grant
-        is no reason to keep a Pod from starting."""
+        """Returns why limits cannot be in a cgroup whose files say `now`. A limit that Slurm did not
+        grant is no reason to keep a Pod from starting."""
         wanted = {CPUS: self.cpus, MEMORY: 0 if self.requested else self.memory}
         absent = [name for name, limit in wanted.items() if limit and name not in now]
         return [*filter(None, [self.problem]), *map(_absent, absent)]
