@@ -105,8 +105,8 @@ def test_a_users_pod_that_waits_leaves_one_without_a_key(actors: Actors) -> None
 def test_a_size_that_no_node_has_leaves_an_entry_and_an_unknown_value_none(actors: Actors) -> None:
     actors.create("large", gpus=5, annotations=ALICE)
     actors.create("unknown", annotations=ALICE | {"constraints": "h200"})
-    for name in ("large", "unknown"):
-        actors.event(name, "Invalid")
+    for name, reason in (("large", "TooLarge"), ("unknown", "Invalid")):
+        actors.event(name, reason)
     eventually(lambda: [entry.refused for entry in entries(actors, "large")] == [True], "in the books")
     assert entries(actors, "unknown") == []
     assert entries(actors, "large", WITHOUT_REFUSALS) == []

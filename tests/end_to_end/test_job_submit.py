@@ -54,9 +54,9 @@ def refused(actors: Actors, name: str) -> str:
     eventually(lambda: actors.condition(name).get("reason") == "Invalid", f"{name} refused", 30)
     eventually(lambda: "Invalid" in actors.events(name), "event")
     words = actors.condition(name)["message"]
-    cause, _, codes = actors.events(name)["Invalid"].rpartition(" (")
+    cause, *codes = actors.events(name)["Invalid"].split(" (Slurm error", 1)
     assert words.startswith(cause)
-    assert words.endswith(codes)
+    assert all(words.endswith(each) for each in codes)
     assert actors.job_of(name) is None
     return words
 

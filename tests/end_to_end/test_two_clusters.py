@@ -63,11 +63,12 @@ class Side(Actors):
         self.round = other.round
 
     def jobs(self) -> list[QueuedJob]:
+        seen = super().jobs()  # first: the keys of a job that comes between both calls would be missing
         shown = self.cluster.run_slurm("squeue", "-h", "-O", "JobID:20,admin_comment:200").stdout
         keys = {int(line[:20]): line[20:].strip() for line in shown.splitlines()}
         placeholders = {job_id for job_id, key in keys.items() if key.startswith(KEY)}
         others = {job_id for job_id in placeholders if not keys[job_id].startswith(self._key)}
-        return [job for job in super().jobs() if job.id not in others]
+        return [job for job in seen if job.id in keys and job.id not in others]
 
     def state_of(self, name: str) -> str:
         """Of the Pod's job; "": it has none."""
