@@ -111,7 +111,7 @@ def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(actors
     words = refused(actors, "p")
     assert "AdminComment" in words
     assert "job_submit plugin" in words
-    assert re.search(r"It is cancelled; another is asked for at \d\d:\d\d:\d\d UTC \(HTTP \d+\)$", words)
+    assert re.search(r"It is cancelled; another is asked for at \d\d:\d\d:\d\d UTC$", words)
     eventually(lambda: "AdminComment" in actors.ready()[1]["troubles"], "/readyz tells")
     actors.create("other")  # meanwhile others are placed
     actors.bound("other")
