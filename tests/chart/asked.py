@@ -77,7 +77,9 @@ CLUSTERS_CALLS = {"create_event", "read_secret", "write_secret"}
 """What slurm-cluster calls: its roles are those of the chart of a whole Slurm."""
 EVERYBODYS = {"version", "kinds", "account", "allows"}
 """What every account may ask (system:basic-user, system:discovery)."""
-ABOUT_ALL = {"serves", "list", "pages", "watch"}
+ABOUT_ALL = {"serves", "list", "latest_version", "pages", "watch"}
+PERSONS = {"call_service"}
+"""Calls of preflight with the account of a person alone: no role of the chart allows them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real  # Helm is built, once
 
 
 def test_what_each_program_calls_is_known_here() -> None:
-    others = asked.ABOUT_ALL | asked.EVERYBODYS | {"aclose"}
+    others = asked.ABOUT_ALL | asked.EVERYBODYS | asked.PERSONS | {"aclose"}
     known = asked.EXTENDERS.keys() | asked.AGENTS.keys() | asked.CLUSTERS.keys()
     assert asked.methods() == known | others
     assert called_in("extender") - others == asked.EXTENDERS.keys() | asked.CHECKS_CALLS
