@@ -12,6 +12,10 @@ SLURM = stub
 # that a test starts takes 2 s longer.
 export PYTHONDONTWRITEBYTECODE =
 
+# Until Python 3.11.4, ast.parse fails if garbage is collected meanwhile that logs a traceback: to mark the columns of
+# a line, the traceback calls ast.parse, too.
+export PYTHONNODEBUGRANGES = 1
+
 help:
 	@awk -F ':  ## ' '/^[a-z-]+:  ## / {printf "  make %-18s%s\n", $$1, $$2}' Makefile
 

@@ -57,6 +57,7 @@ def _in_thread(ask: Callable[[], _Answer]) -> asyncio.Future[_Answer]:
     def settle(said: _Answer | Exception) -> None:
         if isinstance(said, Exception):
             answer.set_exception(said)
+            answer.exception()  # else asyncio logs it where nobody waits any more
         else:
             answer.set_result(said)
 

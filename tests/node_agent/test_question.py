@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -59,6 +60,27 @@ async def test_what_asking_raises_is_raised_and_the_next_time_it_is_asked_again(
     with pytest.raises(ZeroDivisionError):
         await question.answer()
     assert await question.answer() == 7
+
+
+async def test_an_error_that_nobody_waits_for_any_more_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answered, threads = threading.Event(), list[threading.Thread]()
+
+    def ask() -> float:
+        threads.append(threading.current_thread())
+        answered.wait()
+        return 7 / 0
+
+    question = Question(ask, "a driver", 0.05)
+    with pytest.raises(Unanswered):
+        await question.answer()
+    answered.set()
+    threads[0].join()
+    await asyncio.sleep(0.01)  # the event loop hears of the error
+    del question
+    gc.collect()
+    assert not caplog.records
 
 
 def test_a_driver_that_hangs_keeps_no_process_from_ending(gpus: Gpus) -> None:
