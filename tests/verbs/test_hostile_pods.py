@@ -20,7 +20,7 @@ from extender.control.pod_watch import PodWatch
 from extender.policy.current import CurrentPolicy
 from extender.request.annotations import ANNOTATIONS
 from extender.request.pod import parse_pod
-from extender.request.translation import TranslationConfig
+from extender.request.translation import DEFAULT_SCHEDULER, TranslationConfig
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.model import MOST_CPUS
@@ -52,6 +52,12 @@ def annotated(annotations: Mapping[str, str]) -> bytes:
     return call(pod_manifest(annotations=named, terminationGracePeriodSeconds=20))
 
 
+def names_another_scheduler(sent: bytes) -> bool:
+    """Such a Pod is left as it is."""
+    named = json.loads(sent)["request"]["object"]["spec"].get("schedulerName")
+    return bool(named) and named not in (DEFAULT_SCHEDULER, TRANSLATION.scheduler_name)
+
+
 def answered(verb: str, sent: bytes, listeners: Listeners = LISTENERS) -> Manifest:
     """The response of a review as kube-apiserver takes one."""
     status, answer = asyncio.run(_post(verb, sent, listeners))
@@ -63,7 +69,8 @@ def answered(verb: str, sent: bytes, listeners: Listeners = LISTENERS) -> Manife
     passed_on(response.get("warnings", []))
     if response["allowed"]:
         assert "status" not in response
-        assert ("patch" in response) == ("patchType" in response) == (verb == "mutate")
+        changed = verb == "mutate" and not names_another_scheduler(sent)
+        assert ("patch" in response) == ("patchType" in response) == changed
     else:
         assert "patch" not in response
         assert response["status"]["code"] == 422
