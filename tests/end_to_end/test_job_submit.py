@@ -54,7 +54,7 @@ def refused(actors: Actors, name: str) -> str:
     eventually(lambda: actors.condition(name).get("reason") == "Invalid", f"{name} refused", 30)
     eventually(lambda: "Invalid" in actors.events(name), "event")
     words = actors.condition(name)["message"]
-    cause, *codes = actors.events(name)["Invalid"].split(" (Slurm error", 1)
+    cause, *codes = re.split(r"(?= \((?:Slurm error|HTTP) \d)", actors.events(name)["Invalid"])
     assert words.startswith(cause)
     assert all(words.endswith(each) for each in codes)
     assert actors.job_of(name) is None

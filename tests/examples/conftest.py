@@ -51,9 +51,9 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def patient(cluster: Cluster) -> Iterator[Running]:
     """The example that takes longest, which runs beside all the others."""
     running = Reader(cluster).begins(PATIENT)
-    yield running
-    running.process.kill()
-    running.process.wait()
+    with running.process:  # closes the pipe also where no test reads to its end
+        yield running
+        running.process.kill()
 
 
 @pytest.fixture
