@@ -14,6 +14,7 @@ from extender.control.feasible_nodes_writer import FeasibleNodesWriter
 from extender.control.job_id_check import JobIdCheck
 from extender.control.pod_watch import PodWatch
 from extender.control.release_check import ReleaseCheck
+from extender.control.rights_check import RightsCheck
 from extender.kube_scheduler.preemption_check import PreemptionCheck
 from extender.leader.lease import Lease
 from extender.node_sync.cpu_check import CpuCheck
@@ -72,6 +73,7 @@ class Replica:
         )
         self.telemetry.registry.register(self.states)
         self._releases = ReleaseCheck(kubernetes, self.health, settings.namespace)
+        self._rights = RightsCheck(kubernetes, self.health, settings.namespaces or ())
         self._preemption = PreemptionCheck(
             kubernetes,
             self.health,
@@ -97,6 +99,7 @@ class Replica:
             tasks.create_task(self.feasible_nodes.run())
             tasks.create_task(self._preemption.run())
             tasks.create_task(self._releases.run())
+            tasks.create_task(self._rights.run())
             tasks.create_task(self.policy.run(self.health, self.telemetry.policy_read))
             tasks.create_task(self.pools.run(self.health, self.telemetry.pools_read))
             await self.insist(_START, self.cluster.load)
