@@ -21,6 +21,7 @@ from kubernetes_client.errors import Conflict, NoCredentials, NotFound, Unavaila
 from kubernetes_client.protocol import Manifest, Right
 from kubernetes_client.trust import trusting
 from service.http_pool import Busy, Endpoint, Lost, NoConnection, Pool, Silent
+from wellknown.quoting import words_of
 
 _JSON = "application/json"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -57,9 +58,7 @@ async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         async for piece in response.content.iter_any():
             yield piece
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Unavailable(
-            0, f"kube-apiserver broke off the watch: {str(error) or type(error).__name__}"
-        ) from error
+        raise Unavailable(0, f"kube-apiserver broke off the watch: {words_of(error)}") from error
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
@@ -356,9 +355,7 @@ class KubernetesRest:
         try:
             manifest: Manifest = orjson.loads(await response.read())
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
-            raise Unavailable(
-                0, f"kube-apiserver broke off its answer: {str(error) or type(error).__name__}"
-            ) from error
+            raise Unavailable(0, f"kube-apiserver broke off its answer: {words_of(error)}") from error
         return manifest
 
     async def _send(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
@@ -367,9 +364,7 @@ class KubernetesRest:
             if response.status >= 400:
                 raise error_of(response.status, message_of(await response.read()))
         except (aiohttp.ClientError, TimeoutError, *_NO_TOKEN) as error:
-            raise Unavailable(
-                0, f"kube-apiserver does not answer: {str(error) or type(error).__name__}"
-            ) from error
+            raise Unavailable(0, f"kube-apiserver does not answer: {words_of(error)}") from error
         return response
 
     async def _respond(

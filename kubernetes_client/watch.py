@@ -21,6 +21,7 @@ import structlog
 from kubernetes_client.errors import Expired, KubernetesError, Unavailable, error_of
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.cooperative import Turn, yielding
+from wellknown.quoting import words_of
 
 _WATCH_S = 290
 _TRIAL_S = 1
@@ -212,7 +213,7 @@ def _as_ours(error: Exception) -> KubernetesError:
     neither is an answer of kube-apiserver."""
     if isinstance(error, KubernetesError):
         return error
-    return Unavailable(0, f"kube-apiserver broke off the watch: {str(error) or type(error).__name__}")
+    return Unavailable(0, f"kube-apiserver broke off the watch: {words_of(error)}")
 
 
 def _names(manifest: Manifest) -> _Names:

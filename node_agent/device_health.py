@@ -18,6 +18,7 @@ from node_agent.machine.devices import Device, has_nvidia
 from node_agent.node_condition import Condition, Reason, differences
 from node_agent.question import Question, Unanswered
 from service.periodic import periodically
+from wellknown.quoting import words_of
 
 log = structlog.get_logger()
 
@@ -146,7 +147,7 @@ class DeviceHealth:
         except Unanswered as error:
             self._silence = str(error)
         except Exception as error:
-            words = f"the drivers could not be asked: {str(error) or type(error).__name__}"
+            words = f"the drivers could not be asked: {words_of(error)}"
             if words != self._silence:
                 log.exception("the drivers could not be asked")
             self._silence = words

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from wellknown.quoting import words_of
+
 SLURM_KEY: Final = "slurm.key"
 SLURM_JWKS: Final = "slurm.jwks"
 
@@ -50,7 +52,7 @@ def parse(text: bytes) -> Keys:
         keys = json.loads(text)["keys"]
         return tuple(Key(key["kid"], _decoded(key["k"]), key.get("use") == "default") for key in keys)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WrongKeys(f"slurm.jwks: {str(error) or type(error).__name__}") from error
+        raise WrongKeys(f"slurm.jwks: {words_of(error)}") from error
 
 
 def render(keys: Sequence[Key]) -> bytes:

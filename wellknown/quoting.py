@@ -1,4 +1,4 @@
-"""Values in messages for people, between double quotes."""
+"""Values and errors in messages for people."""
 
 _MOST_SHOWN = 60
 _LATIN_1 = 0xFF
@@ -10,6 +10,11 @@ def quoted(value: object, most: int = _MOST_SHOWN) -> str:
     the whole sentence."""
     text = printable(str(value)[:most])
     return f'"{text}"' if len(text) <= most else f'"{text[:most]}..."'
+
+
+def words_of(error: Exception) -> str:
+    """Returns what an error says; its class where it says nothing, as TimeoutError does."""
+    return str(error) or type(error).__name__
 
 
 def printable(text: str) -> str:

@@ -1,7 +1,7 @@
 """Looks whether the extender may change the Pods in scope: now and then, on every replica.
 
-In the scope `namespace`, each namespace has a Role for the extender. Kubernetes deletes the Role with the
-namespace. A new namespace of the same name has no Role until the next `helm upgrade`.
+In the scope `namespace`, each namespace has a Role for the extender. Kubernetes deletes the Role with
+the namespace. A new namespace of the same name has no Role until the next `helm upgrade`.
 """
 
 from collections.abc import Iterable
@@ -44,6 +44,6 @@ class RightsCheck:
 
 def _words(without: Iterable[str]) -> str:
     return (
-        f"the extender may not change Pods of {', '.join(without)}: a namespace that was deleted and created"
-        " again lacks the extender's Role. helm upgrade creates the Role"
+        f"the extender may not change Pods of {', '.join(without)}: a namespace that was deleted and"
+        " created again lacks the extender's Role. helm upgrade creates the Role"
     )

@@ -21,6 +21,7 @@ from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
 from loadtest.harness.budgets import NoBudgets, Verdict, passed
 from slurm_client.errors import SlurmError
+from wellknown.quoting import words_of
 
 BUILD: Final = CHECKOUT / "build"
 _PLAIN_WIDTH: Final = 120
@@ -39,7 +40,7 @@ def first(error: Exception) -> str:
     """What went wrong; of a group of errors, what it began with."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    return words_of(error)
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from node_agent.machine.devices import (
     has_nvidia,
 )
 from service.watched_file import Stamp, stamp
+from wellknown.quoting import words_of
 
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where container runtimes look, too."""
@@ -154,7 +155,7 @@ def _by_cdi(folders: Iterable[Path], problems: list[str]) -> Iterator[tuple[str,
             wrong = error.errors()[0]
             problems.append(f"{file}: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")
         except Exception as error:  # noqa: BLE001 -- others write it: YAML has more errors than its own
-            problems.append(f"{file}: {str(error) or type(error).__name__}")
+            problems.append(f"{file}: {words_of(error)}")
         else:
             for device in found.devices:
                 files = frozenset(node.on_host or node.path for node in device.edits.nodes)

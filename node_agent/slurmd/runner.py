@@ -22,6 +22,7 @@ from service.periodic import periodically
 from wellknown import node_mapping
 from wellknown.conditions import condition
 from wellknown.names import ON_HOST, SLURMD, SLURMD_LABEL, SLURMD_PROBLEM
+from wellknown.quoting import words_of
 from wellknown.slurmd_pod import Assignment
 
 log = structlog.get_logger()
@@ -186,9 +187,7 @@ class SlurmdRunner:
         except Rejected as error:
             return f"kube-apiserver does not take the slurmd Pod: {error}"
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            return (
-                f"no slurmd Pod can be made of {assigned.revision}: {str(error) or type(error).__name__}"
-            )
+            return f"no slurmd Pod can be made of {assigned.revision}: {words_of(error)}"
         log.info("slurmd Pod made", revision=assigned.revision)
         return ""
 

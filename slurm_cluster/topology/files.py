@@ -12,7 +12,7 @@ import yaml
 
 from slurm_client.hostlist import compress, expand
 from slurm_cluster.topology.model import Kind, Topology, Unit, in_order
-from wellknown.quoting import quoted
+from wellknown.quoting import quoted, words_of
 
 YAML: Final = "topology.yaml"
 """Slurm 25.05 and later read this one, and then not the other."""
@@ -115,9 +115,7 @@ def _read_yaml(text: str) -> Topology:
         sizes = tuple(int(size) for size in body.get("block_sizes") or ())
         return Topology(kind, units, sizes, str(chosen["topology"]))
     except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise WrongTopology(
-            f"no topology.yaml of a tree or of blocks: {str(error) or type(error).__name__}"
-        ) from error
+        raise WrongTopology(f"no topology.yaml of a tree or of blocks: {words_of(error)}") from error
 
 
 def _read_conf(lines: Iterable[str]) -> Topology:
