@@ -2,7 +2,7 @@
 
 A budget stands in the file where its figure stands in the JSON that a command leaves. It is a number,
 the most that is allowed; or a table of `at_most` or `at_least`, `words` that say what it is, and `warns`
-where missing it fails no run.
+where missing it fails no run. A `goal` is a better figure than the budget: what the figure shall become.
 """
 
 import tomllib
@@ -31,6 +31,7 @@ class Verdict:
     at_least: bool
     kept: bool | None
     warns: bool = False
+    goal: float | None = None
 
     @classmethod
     def on(cls, key: str, budget: Json, value: float | None) -> Self:
@@ -38,7 +39,8 @@ class Verdict:
         limit: float = budget["at_least" if at_least else "at_most"]
         kept = None if value is None else value >= limit if at_least else value <= limit
         words, warns = budget.get("words", ""), budget.get("warns", False)
-        return cls(key, words, value and round(value, 3), limit, at_least, kept, warns)
+        rounded, goal = value and round(value, 3), budget.get("goal")
+        return cls(key, words, rounded, limit, at_least, kept, warns, goal)
 
     @property
     def word(self) -> str:
@@ -47,7 +49,8 @@ class Verdict:
 
     def __str__(self) -> str:
         bound = f"at {'least' if self.at_least else 'most'} {self.limit:g}"
-        told = f"{self.word}: {self.key} {self.value} ({bound})"
+        goal = "" if self.goal is None else f"; goal {self.goal:g}"
+        told = f"{self.word}: {self.key} {self.value} ({bound}{goal})"
         return f"{told}: {self.words}" if self.words else told
 
 

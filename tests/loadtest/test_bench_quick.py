@@ -63,8 +63,20 @@ def test_a_slow_binding_on_an_idle_cluster_only_warns(idle: float, word: str) ->
     assert binding.word == word
 
 
+def test_a_ratio_is_the_median_of_the_ratios_of_the_rounds() -> None:
+    """The machine was slow in the second round, and in the midst of the third."""
+    outcomes = {"alone": outcome([150.0]), "mapped": outcome([60.0, 20.0, 54.0])}
+    outcomes |= {"noop": outcome([100.0, 40.0, 100.0]), "ours": outcome([60.0, 20.0, 30.0])}
+    found = summary(outcomes)
+    assert (found["ratio_to_noop"], found["ratio_mapped"]) == (0.5, 1.0)
+
+
 def test_the_figures_are_those_that_readme_names() -> None:
-    outcomes = {"alone": outcome([150.0]), "noop": outcome([100.0]), "mapped": outcome([57.0], 31.0)}
+    outcomes = {
+        "alone": outcome([150.0]),
+        "noop": outcome([100.0] * 3),
+        "mapped": outcome([57.0] * 3, 31.0),
+    }
     found = summary(outcomes | {"ours": outcome([10.0, 70.0, 60.0], 30.0, 7.5)})
     assert found["variants"].keys() == {"alone", "noop", "mapped", "ours"}
     assert found["variants"]["ours"]["burst"]["created_per_s"]["each"] == [200.0] * 3

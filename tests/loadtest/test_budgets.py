@@ -34,6 +34,12 @@ def test_some_figures_are_to_reach_something_and_some_only_warn() -> None:
     assert passed(verdicts[1:])
 
 
+def test_a_goal_is_named_and_fails_no_run() -> None:
+    verdicts = judged({"ratio": {"at_least": 0.4, "goal": 0.5}}, {"ratio": 0.45})
+    assert [str(each) for each in verdicts] == ["kept: ratio 0.45 (at least 0.4; goal 0.5)"]
+    assert passed(verdicts)
+
+
 def test_what_was_not_measured_keeps_no_budget_but_where_a_part_was_to_be() -> None:
     verdicts = judged(BIND, {"filter": {"p50_ms": 1.0}})
     assert [each.word for each in verdicts] == ["not measured", "not measured"]
