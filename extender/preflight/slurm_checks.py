@@ -79,7 +79,7 @@ def job_ids(facts: Facts) -> Finding:
         return failed(near)
     if highest is None:
         raise NotKnown(
-            "slurmrestd tells no MaxJobId before API v0.0.45, and SLURM_EXTENDER_MAX_JOB_ID is not set"
+            "slurmrestd reports no MaxJobId before API v0.0.45, and SLURM_EXTENDER_MAX_JOB_ID is not set"
         )
     if highest > ids.first:
         return warned(f"MaxJobId is {highest}: native jobs come into the placeholders' ids one day")
@@ -90,7 +90,7 @@ def kill_wait(facts: Facts) -> Finding:
     """KillWait leaves Pods a grace."""
     told, settings = known(facts.slurm.configuration).kill_wait_s, facts.settings
     if told is None and "kill_wait_s" not in settings.model_fields_set:
-        raise NotKnown("slurmrestd tells no KillWait before API v0.0.45")
+        raise NotKnown("slurmrestd reports no KillWait before API v0.0.45")
     rule = GraceRule(settings.kill_wait_s if told is None else told, settings.default_grace)
     whose = "SLURM_EXTENDER_KILL_WAIT_S" if told is None else "KillWait"
     words = f"{whose} is {rule.kill_wait_s} s: a Pod's grace may be {max(rule.longest, 0)} s"
@@ -108,7 +108,7 @@ def preempt_type(facts: Facts) -> Finding:
     """PreemptType is known, and settings agree with it."""
     told, own = known(facts.slurm.configuration).preempt_type, facts.settings.preempt_type
     if told is None and own is None:
-        return warned("slurmrestd tells no PreemptType: there is no fast path")
+        return warned("slurmrestd reports no PreemptType: there is no fast path")
     if told is not None and own is not None and (told or "preempt/none") != own:
         return warned(f"PreemptType is {told}, and SLURM_EXTENDER_PREEMPT_TYPE says {own}")
     if told is None:
@@ -120,7 +120,7 @@ def scheduler_parameters(facts: Facts) -> Finding:
     """SchedulerParameters let placeholders start at once, and gated jobs wait."""
     told = known(facts.slurm.configuration)
     if told.scheduler_parameters is None:
-        raise NotKnown("slurmrestd tells no SchedulerParameters before API v0.0.45")
+        raise NotKnown("slurmrestd reports no SchedulerParameters before API v0.0.45")
     given = {each.partition("=")[0] for each in told.scheduler_parameters}
     if _runs(told.prologs, _GATE) and "nohold_on_prolog_fail" not in given:
         return failed(
@@ -136,7 +136,7 @@ def timeouts(facts: Facts) -> Finding:
     """slurmrestd is waited for longer than it waits for slurmctld."""
     told, own = known(facts.slurm.configuration).message_timeout_s, facts.settings.slurm_timeout_s
     if told is None:
-        raise NotKnown("slurmrestd tells no MessageTimeout before API v0.0.45")
+        raise NotKnown("slurmrestd reports no MessageTimeout before API v0.0.45")
     words = f"MessageTimeout is {told} s, SLURM_EXTENDER_SLURM_TIMEOUT_S {own:g}"
     return passed(words) if own > told else warned(words)
 
@@ -166,13 +166,13 @@ def cgroups(facts: Facts) -> Finding:
     """Native jobs are kept to their own cores, memory and devices by cgroups."""
     told = known(facts.slurm.configuration)
     if told.task_plugins is None:
-        raise NotKnown("slurmrestd tells no TaskPlugin before API v0.0.45, and cgroup.conf never")
+        raise NotKnown("slurmrestd reports no TaskPlugin before API v0.0.45, and cgroup.conf never")
     missing = [] if "task/cgroup" in told.task_plugins else ["TaskPlugin has no task/cgroup"]
     if told.proctrack_type != "proctrack/cgroup":
         missing.append(f"ProctrackType is {told.proctrack_type}")
     if missing:
         return warned(f"{' and '.join(missing)}: a native job may use what a Pod has")
-    raise NotKnown("TaskPlugin has task/cgroup; slurmrestd tells nothing of cgroup.conf")
+    raise NotKnown("TaskPlugin has task/cgroup; slurmrestd does not report cgroup.conf")
 
 
 def hooks(facts: Facts) -> Finding:
@@ -181,7 +181,7 @@ def hooks(facts: Facts) -> Finding:
     if facts.settings.hooks_token_file is None:
         raise NotKnown("SLURM_EXTENDER_HOOKS_TOKEN_FILE is not set: the extender takes no pushes")
     if told.slurmctld_epilogs is None:
-        raise NotKnown("slurmrestd tells no EpilogSlurmctld before API v0.0.45")
+        raise NotKnown("slurmrestd reports no EpilogSlurmctld before API v0.0.45")
     if _runs(told.slurmctld_epilogs, _HOOK):
         return passed(f"EpilogSlurmctld has {_HOOK}")
     if told.slurmctld_epilogs:
@@ -194,7 +194,7 @@ def prolog(facts: Facts) -> Finding:
     conf = known(facts.slurm.configuration)
     told = conf.prologs
     if told is None:
-        raise NotKnown("slurmrestd tells no Prolog before API v0.0.45")
+        raise NotKnown("slurmrestd reports no Prolog before API v0.0.45")
     if _runs(told, _GATE) and "Alloc" not in (conf.prolog_flags or ()):
         return warned(f"PrologFlags has no Alloc: {_GATE} runs at the first step of a job, if at all")
     if _runs(told, _GATE):

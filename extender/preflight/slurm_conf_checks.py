@@ -1,4 +1,4 @@
-"""The checks of slurm.conf that complete the checklist of docs/install.md, beside `slurm_checks`."""
+"""Checks of slurm.conf: together with `slurm_checks`, all of the checklist in docs/install.md."""
 
 from typing import Final, TypeVar
 
@@ -13,20 +13,21 @@ Value = TypeVar("Value")
 _MIN_JOB_AGE_S: Final = 300
 _MAX_JOB_COUNT: Final = 10_000
 _MANY_JOBS: Final = 1000
-"""Number of waiting jobs from which the backfill scheduler needs parameters of its own."""
+"""Number of waiting jobs. With more waiting jobs, the backfill scheduler needs `_BACKFILL`."""
 _BACKFILL: Final = ("bf_continue", "bf_yield_interval", "bf_yield_sleep")
 _SHARES_NODES: Final = "select/cons_tres"
 
 
 def _reported(value: Value | None, parameter: str) -> Value:
-    """Returns a parameter of slurm.conf. Raises NotKnown if slurmrestd does not report it."""
+    """Returns a parameter of slurm.conf. Raises NotKnown if slurmrestd does not report the
+    parameter."""
     if value is None:
-        raise NotKnown(f"slurmrestd tells no {parameter} before API v0.0.45")
+        raise NotKnown(f"slurmrestd reports no {parameter} before API v0.0.45")
     return value
 
 
 def _view(facts: Facts) -> ClusterView:
-    """Returns the Nodes and the partitions that could be read."""
+    """Returns the readable Nodes and partitions."""
     nodes, partitions = facts.kubernetes.nodes, facts.slurm.partitions
     label = facts.settings.node_name_label
     parsed = () if isinstance(nodes, Unread) else [Node.parse(each, label) for each in nodes]
@@ -35,7 +36,7 @@ def _view(facts: Facts) -> ClusterView:
 
 
 def select_type(facts: Facts) -> Finding:
-    """Slurm gives parts of nodes to jobs, and the memory of a node to one job alone."""
+    """Slurm gives parts of nodes to jobs, and a node's memory to a single job."""
     conf, own = known(facts.slurm.configuration), facts.settings.select_type_parameters
     told = conf.select_type_parameters
     words = uncounted_memory(own if told is None else told, _view(facts), conf.select_type)
@@ -47,7 +48,7 @@ def select_type(facts: Facts) -> Finding:
         return passed(f"SelectTypeParameters is {','.join(told)}")
     if not own:
         raise NotKnown(
-            "slurmrestd tells no SelectTypeParameters before API v0.0.45, and"
+            "slurmrestd reports no SelectTypeParameters before API v0.0.45, and"
             " SLURM_EXTENDER_SELECT_TYPE_PARAMETERS is not set"
         )
     return passed(f"SLURM_EXTENDER_SELECT_TYPE_PARAMETERS is {','.join(own)}")
@@ -66,7 +67,7 @@ def max_job_count(facts: Facts) -> Finding:
     """Slurm's queue has room for placeholders beside native jobs."""
     told, settings = known(facts.slurm.configuration).max_job_count, facts.settings
     if told is None and "max_job_count" not in settings.model_fields_set:
-        raise NotKnown("slurmrestd tells no MaxJobCount before API v0.0.45")
+        raise NotKnown("slurmrestd reports no MaxJobCount before API v0.0.45")
     count = settings.max_job_count if told is None else told
     whose = "SLURM_EXTENDER_MAX_JOB_COUNT" if told is None else "MaxJobCount"
     words = f"{whose} is {count}: at most {count // 2} placeholders wait"
