@@ -21,7 +21,7 @@ def run() -> None:
 
 @app.command()
 def remove() -> None:
-    """Remove what the agent has left in the kernel and on its Node: every Pod has every device then.
+    """Remove the agent's limits from the kernel and from the Node: every Pod then has every device.
 
     Stop the agent first. Exit status: 0; 2 if something is left.
     """

@@ -1,6 +1,6 @@
 """Options of all programs' command lines.
 
-Only command lines load this module, because typer takes memory: serving programs load neither.
+Only command lines load this module. Serving programs load neither this module nor typer, to save memory.
 """
 
 from enum import StrEnum
@@ -27,7 +27,7 @@ def _print_version(context: typer.Context, asked: bool) -> None:
 
 
 class Output(StrEnum):
-    """The form in which a command prints its answer."""
+    """The form of a command's output."""
 
     TABLE = "table"
     JSON = "json"

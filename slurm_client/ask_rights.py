@@ -1,4 +1,4 @@
-"""The calls to slurmrestd about the rights of a user, and the shapes of their replies."""
+"""Calls to slurmrestd about the rights of a user, and the shapes of the replies."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,7 +22,7 @@ class Ask(Protocol):
 
 
 async def rights(ask: Ask, slurm: Slurm, user_id: int | None, own: str) -> UserRights:
-    """Returns the rights of a user; None is the token's own user, whose name is `own`."""
+    """Returns the rights of a user. `user_id` is None for the token's own user, named `own`."""
     user = own if user_id is None else await _name_of(ask, user_id)
     if not user:
         return UserRights(unknown=user is None)
@@ -34,8 +34,8 @@ async def rights(ask: Ask, slurm: Slurm, user_id: int | None, own: str) -> UserR
 
 
 async def _name_of(ask: Ask, user_id: int) -> str | None:
-    """Returns the name of a user; "" if Slurm does not tell it, None if slurmctld cannot resolve the
-    user: slurmctld counts a call in the name of such a user as nobody's (24.11, 26.05)."""
+    """Returns the name of a user; "" if Slurm does not report the name; None if slurmctld cannot resolve
+    the user. slurmctld counts calls for an unknown user as calls of `nobody` (24.11, 26.05)."""
     diag = Request("GET", "diag/")
     before = await ask(diag, _callers)
     await ask(Request("GET", "jobs/state/", "job_id=1", user_id=user_id), lambda _: None)
@@ -54,14 +54,15 @@ async def _associations(ask: Ask, server: Capabilities, user: str) -> tuple[Asso
 
 
 def _callers(document: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
-    """Of GET diag: the name of each user that has called slurmctld, and the number of calls. The name is
-    empty if slurmrestd does not know it."""
-    told = (document.get("statistics") or {}).get("rpcs_by_user") or ()
-    return {int(each["user_id"]): (str(each.get("user") or ""), int(each["count"])) for each in told}
+    """Returns the name and the number of calls of each user, from the reply to GET diag. The name is
+    empty if slurmrestd does not know the user."""
+    counted = (document.get("statistics") or {}).get("rpcs_by_user") or ()
+    return {int(each["user_id"]): (str(each.get("user") or ""), int(each["count"])) for each in counted}
 
 
 def _in_cluster(document: Mapping[str, Any], cluster: str) -> tuple[Association, ...]:
-    """Of GET associations: those in one of the clusters that share a slurmdbd."""
+    """Returns the associations of a cluster, from the reply to GET associations. Several clusters may
+    share a slurmdbd."""
     return tuple(
         Association(
             account=str(entry["account"]),

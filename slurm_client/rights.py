@@ -1,4 +1,4 @@
-"""Rights of a Slurm user: accounts, QOS and reservations that the user may ask for."""
+"""Rights of a Slurm user: the user's accounts, QOS and reservations."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,18 @@ class Association:
     partition: str = ""
     """The only partition of the membership; empty for all partitions."""
     default: bool = False
-    """The account of the user's jobs that name no account."""
+    """True for the account of the user's jobs without `--account`."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserRights:
-    """What Slurm tells about one user, and about no other."""
+    """The rights of a single user, as Slurm reports them."""
 
     user: str = ""
-    """Name of the user; empty if Slurm does not tell the name."""
+    """Name of the user; empty if Slurm does not report the name."""
     unknown: bool = False
-    """slurmctld cannot resolve the user."""
+    """True if slurmctld cannot resolve the user."""
     associations: tuple[Association, ...] | None = None
     """None without slurmdbd, or without the user's name."""
     reservations: tuple[str, ...] = ()
-    """Names of the reservations that certainly admit the user."""
+    """Names of reservations for the user. A doubtful reservation is left out."""

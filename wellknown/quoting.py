@@ -6,19 +6,19 @@ _LATIN_1 = 0xFF
 
 def quoted(value: object, most: int = _MOST_SHOWN) -> str:
     """Returns a value for a sentence: in double quotes, cut to `most` characters, without unprintable
-    characters. Characters beyond Latin-1 are escaped: one such character takes four times the memory of
-    the whole sentence."""
+    characters. Escapes characters beyond Latin-1, because a single such character makes Python store
+    the whole sentence with four bytes per character."""
     text = printable(str(value)[:most])
     return f'"{text}"' if len(text) <= most else f'"{text[:most]}..."'
 
 
 def words_of(error: Exception) -> str:
-    """Returns what an error says; its class where it says nothing, as TimeoutError does."""
+    """Returns the message of an error, or the class of an error without a message (TimeoutError)."""
     return str(error) or type(error).__name__
 
 
 def printable(text: str) -> str:
-    """Returns a text with escapes for quotes, backslashes, and whatever `quoted` escapes."""
+    """Returns a text with escapes for quotes, backslashes, and the characters that `quoted` escapes."""
     plain = text.translate({ord('"'): '\\"', ord("\\"): "\\\\"})
     return "".join(each if _is_plain(each) else _escaped(each) for each in plain)
 

@@ -38,8 +38,8 @@ def questions_in_time() -> Iterator[None]:
 
 
 async def work_in_time(work: asyncio.Task[Answer]) -> Answer:
-    """Returns the result of a verb's work, and leaves work alone that takes longer. Raises TimeoutError
-    when the verb has to answer."""
+    """Returns the result of a verb's work. Raises TimeoutError if the verb has to answer before the
+    end of the work; the work continues."""
     async with asyncio.timeout(_ANSWER_S):
         return await asyncio.shield(work)
 

@@ -1,8 +1,8 @@
-"""The order in which Slurm is asked for Pods of one template that close Nodes to each other.
+"""The order of submissions for Pods that close Nodes to other Pods of the same template.
 
-A Pod that is asked for has no Node yet, so that two such Pods asked for at once may get one Node. Slurm
-is therefore asked for one Pod of a template at a time. Pods of other templates may be asked for
-meanwhile: if two grants conflict, the ledger gives the later grant back.
+If the extender asked Slurm for two such Pods at once, Slurm might grant the same Node to both. The
+extender therefore asks for a single Pod of each template at a time. Pods of different templates do not
+wait for each other: if two grants conflict, the ledger gives the later grant back.
 """
 
 from collections.abc import Hashable, Iterable
@@ -18,14 +18,14 @@ from wellknown.names import Reason
 
 ONE_AT_A_TIME = ConditionReason(
     Reason.WAITING_FOR_SUBMIT_SLOT,
-    "waits in line: of Pods that may not be placed beside each other, Slurm is asked for one at a time",
+    "waits in line: Pods of this template must be placed apart, so Slurm is asked for one Pod at a time",
     normal=True,
 )
 
 
 def template_of(record: Placeholder, queue: str) -> Hashable | None:
-    """Returns what Pods share that Slurm is asked for one at a time; None if the Pod closes no Nodes to
-    Pods of its template."""
+    """Returns a key, equal for all Pods of a template. Returns None for a group, and for a Pod without
+    rules against other Pods: such Pods need no order."""
     if record.workload.size > 1 or not record.members or not record.lead.constraints.exclusive:
         return None
     job, lead = record.request.job, record.lead
@@ -36,28 +36,31 @@ def template_of(record: Placeholder, queue: str) -> Hashable | None:
 
 @dataclass(slots=True)
 class _Template:
+    """The waiting Pods of a template, and the Pods with a job in submission or in Slurm's queue."""
+
     waiting: Ranking[str, Turn] = field(default_factory=Ranking)
     asking: set[str] = field(default_factory=set)
 
     @property
     def head(self) -> str | None:
-        """Returns the Pod that may be in line."""
+        """Returns the next Pod to ask Slurm for; None while the extender asks for another Pod."""
         first = None if self.asking else self.waiting.first()
         return first and first[1]
 
 
 class ExclusiveTurns:
-    """Pods by template: those that wait, and the Pod that Slurm is asked for."""
+    """Gives the Pods of each template their turns."""
 
     def __init__(self) -> None:
         self._templates: dict[Hashable, _Template] = {}
         self._of: dict[str, Hashable] = {}
         self._heeding: dict[str, PodConstraints] = {}
-        """Pods that Slurm is asked for, and Pods that wait for other Pods to be bound or to leave."""
+        """Constraints of Pods whose allowed Nodes depend on other Pods: Pods in Slurm's queue, and Pods
+        without an open Node."""
 
     def follow(self, record: Placeholder, queue: str, *, ready: bool) -> tuple[str, ...]:
-        """Takes note of a record; `ready` is False for a Pod that is kept back. Returns the Pods whose
-        turn has come or gone."""
+        """Follows the state of a Pod. `ready` is False if the Pod waits for another reason, such as a
+        backoff. Returns the Pods whose turn has come or gone."""
         uid = record.uid
         waits = record.state is State.SEEN and ready
         asks = record.state in (State.SUBMITTING, State.QUEUED) and not record.in_line
@@ -76,7 +79,7 @@ class ExclusiveTurns:
         return (*moved, *_moved(before, template.head))
 
     def forget(self, uid: str) -> tuple[str, ...]:
-        """Takes a Pod out. Returns the Pods whose turn has come."""
+        """Removes a Pod. Returns the Pods whose turn has come."""
         self._heeding.pop(uid, None)
         key = self._of.pop(uid, None)
         if key is None:
@@ -90,7 +93,7 @@ class ExclusiveTurns:
         return tuple(each for each in _moved(before, template.head) if each != uid)
 
     def waits(self, uid: str) -> bool:
-        """Returns True if a Pod must wait for other Pods of its template."""
+        """Returns True if another Pod of the template goes first."""
         key = self._of.get(uid)
         if key is None:
             return False
@@ -98,7 +101,7 @@ class ExclusiveTurns:
         return uid in template.waiting and template.head != uid
 
     def block(self, record: Placeholder) -> None:
-        """Takes note of a Pod whose turn it is and to which other Pods close all Nodes."""
+        """Records that other Pods close all Nodes to a Pod. `affected` then also returns the Pod."""
         self._heed(record, heeds=True)
 
     def _heed(self, record: Placeholder, *, heeds: bool) -> None:
@@ -108,14 +111,15 @@ class ExclusiveTurns:
             self._heeding.pop(record.uid, None)
 
     def affected(self, moved: Iterable[PodConstraints]) -> tuple[str, ...]:
-        """Returns the Pods to which the places of other Pods may have opened or closed Nodes."""
+        """Returns the Pods to review after a change of other Pods. `moved` has the constraints of the
+        changed Pods."""
         others = tuple(moved)
         heeding = self._heeding.items() if others else ()
         return tuple(uid for uid, pod in heeding if any(pod.heeds(each) for each in others))
 
     @property
     def heeding(self) -> tuple[str, ...]:
-        """Returns the Pods whose Nodes may change with other Pods or with Nodes."""
+        """Returns the Pods to review after a change of Nodes."""
         return tuple(self._heeding)
 
 

@@ -1,7 +1,8 @@
-"""Where Pods are that have a Node or were granted one, and the Nodes that those Pods close to others.
+"""The Nodes of placed Pods, and the Nodes that placed Pods close to waiting Pods.
 
-The ledger alone knows of grants whose Pods are not bound yet. Pods that Slurm does not place are not
-known here: kube-scheduler rejects a Node because of them.
+A Pod is placed after Slurm has granted a Node, even before the Binding: only the ledger knows such
+grants. This module does not know the Pods that Slurm does not place. If such a Pod closes a Node,
+kube-scheduler rejects the Node.
 """
 
 from collections import Counter, defaultdict
@@ -19,27 +20,27 @@ from extender.request.pod_constraints import NO_CONSTRAINTS, PodConstraints, Spr
 
 
 class _Place(NamedTuple):
-    """The Nodes of one Pod."""
+    """Constraints and Nodes of one placed Pod."""
 
     constraints: PodConstraints = NO_CONSTRAINTS
     held: frozenset[str] = NO_NODES
-    """Nodes where the Pod is, may yet be bound, or may still have containers."""
+    """Nodes where the Pod runs, may still be bound, or may still have containers."""
     node: str | None = None
-    """The Node that the Pod is bound to."""
+    """Node of the Pod's Binding; None before the Binding."""
     counts: bool = True
-    """kube-scheduler counts no Pod that is being deleted for topology spread."""
+    """False for a Pod in deletion: kube-scheduler ignores the Pod for topology spread."""
 
 
 @dataclass(slots=True)
 class _Alike:
-    """The Nodes of all Pods with the same constraints and labels."""
+    """Numbers of Pods by Node, for Pods with the same constraints and labels."""
 
     held: Counter[str] = field(default_factory=Counter)
     spread: Counter[str] = field(default_factory=Counter)
     bound: Counter[str] = field(default_factory=Counter)
 
     def add(self, place: _Place, number: int) -> None:
-        """Adds a Pod's Nodes, or (-1) takes them out."""
+        """Adds the Nodes of a Pod (`number` is 1), or removes the Nodes (`number` is -1)."""
         _add(self.held, place.held, number)
         if place.counts:
             _add(self.spread, place.held, number)
@@ -57,18 +58,19 @@ _Group = dict[PodConstraints, _Alike]
 
 
 class PlacedPods:
-    """Pods are counted by their constraints and labels: Pods of one template share these."""
+    """Counts placed Pods by constraints and labels, because Pods of one template share both."""
 
     def __init__(self) -> None:
         self._places: dict[str, _Place] = {}
         self._in: defaultdict[str, _Group] = defaultdict(dict)
-        """By namespace."""
+        """Counts by namespace and constraints."""
         self._repelling: dict[PodConstraints, None] = {}
-        """Those of them with anti-affinity."""
+        """Constraints of placed Pods with anti-affinity, in the order of arrival."""
         self._with_ports: dict[PodConstraints, None] = {}
 
     def follow(self, uid: str, record: Placeholder | None) -> tuple[PodConstraints, ...]:
-        """Takes note of the Nodes of a record's Pod. Returns the constraints of Pods that have moved."""
+        """Follows the Nodes of a Pod. Returns the Pod's constraints before and after a change of the
+        Nodes; empty without a change."""
         before, place = self._places.get(uid), _place_of(record)
         if place == before:
             return ()
@@ -81,7 +83,7 @@ class PlacedPods:
         return tuple(each.constraints for each in (before, place) if each is not None)
 
     def holds(self, uid: str) -> bool:
-        """Returns True if a Pod has a Node here."""
+        """Returns True if a Pod is placed."""
         return uid in self._places
 
     def _add(self, place: _Place, number: int) -> None:
@@ -102,7 +104,7 @@ class PlacedPods:
             self._with_ports[of] = None
 
     def closed_to(self, pod: PodConstraints, constraints: NodeConstraints, view: ClusterView) -> int:
-        """Returns the set of the Nodes that placed Pods close to a Pod."""
+        """Returns the Nodes that placed Pods close to a Pod, as a set of the view's Nodes."""
         if not (pod.exclusive or self._repelling):
             return 0
         closed = _union(self._apart(pod, view))
@@ -114,7 +116,7 @@ class PlacedPods:
         return closed
 
     def _apart(self, pod: PodConstraints, view: ClusterView) -> Iterator[int]:
-        for key, alike in chain(self._repelled_by(pod), self._that_repel(pod)):
+        for key, alike in chain(self._repelled_by(pod), self._repelling_to(pod)):
             yield view.sharing(key, alike.held)
         for other in self._with_ports if pod.ports else ():
             if pod.uses_port_of(other):
@@ -126,22 +128,22 @@ class PlacedPods:
                 if term.matches(other):
                     yield term.topology_key, alike
 
-    def _that_repel(self, pod: PodConstraints) -> Iterator[tuple[str, _Alike]]:
+    def _repelling_to(self, pod: PodConstraints) -> Iterator[tuple[str, _Alike]]:
         for other in self._repelling:
             for term in other.anti_affinity:
                 if term.matches(pod):
                     yield term.topology_key, self._in[other.namespace][other]
 
     def _of(self, namespaces: Iterable[str] | None) -> Iterator[tuple[PodConstraints, _Alike]]:
-        """Yields what is known of some namespaces, or (None) of all."""
+        """Yields the counts of some namespaces; None stands for all namespaces."""
         for namespace in self._in if namespaces is None else namespaces:
             yield from self._in.get(namespace, {}).items()
 
     def _within_skew(
         self, pod: PodConstraints, spread: Spread, domains: Mapping[str, int], view: ClusterView
     ) -> Iterator[int]:
-        """The smallest domain is counted by bound Pods alone: kube-scheduler may look at two Pods in
-        another order than Slurm did."""
+        """Yields the Nodes of each domain with room for another Pod. Only bound Pods count for the
+        smallest domain, because kube-scheduler may see granted Pods in a different order than Slurm."""
         there, bound = Counter[str](), Counter[str]()
         for other, alike in self._in.get(pod.namespace, {}).items():
             if other.is_selected(spread.selector):

@@ -1,4 +1,4 @@
-"""The ledger's books on Pods that close Nodes to each other: places of Pods, and turns of templates."""
+"""Pods that close Nodes to each other: the ledger's access to `placed_pods` and `exclusive_turns`."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from extender.request.pod_constraints import PodConstraints
 
 
 class PodsApart:
-    """Adds the Pods that the ledger must look at again to `to_review`."""
+    """Follows placed Pods and turns. Adds Pods to `to_review` if the ledger must look at a Pod again."""
 
     def __init__(self, to_review: dict[str, None]) -> None:
         self._placed, self._turns = PlacedPods(), ExclusiveTurns()
@@ -27,13 +27,13 @@ class PodsApart:
         return lambda pod, nodes: self._placed.closed_to(pod, nodes, view)
 
     def checked(self, record: Placeholder, at: Context) -> Placeholder:
-        """Returns a record; a new grant on a Node that other Pods close is given back."""
+        """Returns the record. If another Pod closes the Node of a new grant, gives the grant back."""
         conflicts = not self._placed.holds(record.uid) and is_beside(record, at)
         return set_apart(record, at) if conflicts else record
 
     def keeps(self, record: Placeholder, queue: str, at: Context, *, ready: bool) -> bool:
-        """Takes note of a record. Returns True if the Pod is not in line because of other Pods: Slurm is
-        asked for another Pod of its template, or other Pods close all Nodes."""
+        """Follows a record. Returns True if other Pods keep the Pod out of line: another Pod of the
+        template has the turn, or other Pods close all Nodes."""
         moved = self._placed.follow(record.uid, record)
         turned = self._turns.follow(record, queue, ready=ready)
         self._to_review |= dict.fromkeys((*self._turns.affected(moved), *turned))
@@ -45,17 +45,17 @@ class PodsApart:
         return blocked
 
     def forget(self, uid: str) -> None:
-        """Takes out a workload that is over."""
+        """Removes a workload after its end."""
         moved = self._placed.follow(uid, None)
         self._to_review |= dict.fromkeys((*self._turns.forget(uid), *self._turns.affected(moved)))
 
     @property
     def heeding(self) -> tuple[str, ...]:
-        """Returns the Pods whose Nodes may change with other Pods or with Nodes."""
+        """Returns the Pods to review after a change of Nodes."""
         return self._turns.heeding
 
     def why(self, record: Placeholder, at: Context) -> ConditionReason | None:
-        """Returns why other Pods keep a Pod out of line; None if they do not."""
+        """Returns the reason for which other Pods keep a Pod out of line; None if no Pod does."""
         if record.lead.constraints.exclusive and is_blocked(record, at):
             return no_node(record, at)
         return ONE_AT_A_TIME if self._turns.waits(record.uid) else None

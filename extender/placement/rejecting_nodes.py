@@ -1,15 +1,15 @@
-"""The Nodes whose kubelets reject Pods, and the Pods to which each such Node is closed.
+"""Nodes whose kubelets reject Pods, and the Pods to which the extender closes such a Node.
 
-kube-scheduler binds a Pod, and the kubelet checks the Pod once more before it starts a container. A
-kubelet with a dead device plugin rejects every Pod within a second. The Pod's controller then makes
-another Pod, for which Slurm picks the same idle node.
+After kube-scheduler has bound a Pod, the kubelet checks the Pod again and may reject the Pod. A kubelet
+with a dead device plugin rejects every Pod within a second. The Pod's controller then creates another
+Pod, and Slurm picks the same idle node again.
 
-Either the Node or the Pod may be at fault. If a kubelet rejects Pods of one template, the Node is closed
-to Pods that ask for the same, and stays open to all other Pods. If a kubelet rejects Pods that ask for
-different things, the Node is closed to all Pods. A Deployment with a Pod that no kubelet admits costs a
-few Pods for each Node, and closes no Node to other users.
+Either the Node or the Pod may be at fault. If a kubelet rejects several Pods with the same requests, the
+extender closes the Node to Pods with the same requests, and other Pods may still use the Node. If a
+kubelet rejects Pods with different requests, the extender closes the Node to all Pods. So a Deployment
+with a wrong Pod template loses a few Pods on each Node, and closes no Node to other users.
 
-The state is lost when the leader changes: the next leader needs as many rejections again.
+A new leader starts without this state, and counts rejections from zero.
 """
 
 from collections.abc import Hashable, Iterator
@@ -21,7 +21,7 @@ from extender.request.job_request import Request, without_pod
 from extender.request.pod import Pod
 
 _ALL: Hashable = None
-"""Stands for all requests."""
+"""The kind of all Pods together."""
 _OF_THE_POD = frozenset(
     {
         *("AppArmor", "EmptyPodSharedPoolError", "InitContainerRestartPolicyForbidden"),
@@ -30,70 +30,71 @@ _OF_THE_POD = frozenset(
         *("SupplementalGroupsPolicyNotSupported", "SysctlForbidden"),
     }
 )
-"""Reasons of the kubelet that name a mistake of the Pod. For all other reasons the Node may be at fault:
-UnexpectedAdmissionError, OutOfcpu and the like, TopologyAffinityError, NodeAffinity, NodeShutdown,
-Evicted (under the Node's pressure), VolumeAttachmentLimitExceeded, and later reasons. Source:
-pkg/kubelet of Kubernetes 1.37 (lifecycle, cm, eviction, nodeshutdown, sysctl, volumemanager)."""
-_MOST_CLOSED = 3
-"""One Node in so many may be closed to all Pods. If more Nodes reject Pods, the Pods are more likely
-wrong."""
+"""Reasons for which the kubelet rejects a wrong Pod. For every other reason the Node may be at fault:
+UnexpectedAdmissionError, OutOfcpu and other shortages, TopologyAffinityError, NodeAffinity,
+NodeShutdown, Evicted (under the Node's pressure), VolumeAttachmentLimitExceeded, and reasons of later
+releases. Source: pkg/kubelet of Kubernetes 1.37 (lifecycle, cm, eviction, nodeshutdown, sysctl,
+volumemanager)."""
+_CLOSED_SHARE = 3
+"""At most a third of the Nodes is closed to all Pods. If more Nodes reject Pods, the Pods are probably
+at fault."""
 
 
 def _kind_of(namespace: str, request: Request) -> Hashable:
-    """Returns a key that is the same for Pods of one namespace that ask Slurm for the same. The Pods'
-    constraints on Nodes do not count: the place of a Pod's volumes is one, and each Pod has its own."""
+    """Returns the kind of a Pod: the namespace and the requested job. Constraints on Nodes do not count,
+    because each Pod of a template may have volumes in a different place."""
     return namespace, without_pod(request.job)
 
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """A Node that is closed to some Pods, or to all, for a while."""
+    """A Node that is closed to some or all Pods for a limited time."""
 
     node: str
     to_all: bool
     until: float
     words: str
-    """Words for the rejection and its consequence."""
+    """Message about the rejections and the consequence."""
 
 
 @dataclass(slots=True)
 class _Case:
-    """The rejections by one kubelet of Pods that ask for the same, or of all Pods."""
+    """Rejections by one kubelet: of Pods of one kind, or of all Pods."""
 
     recent: list[tuple[float, Hashable]] = field(default_factory=list)
-    """The rejections that count: the time and the kind of Pod of each."""
+    """Time and kind of each rejected Pod since the last closure."""
     pause: float = 0.0
-    """How long the Node was closed the last time; 0: never."""
+    """Seconds of the last closure; 0 before the first closure."""
     closure: Closure | None = None
-    """The last closure, which may be over."""
+    """The last closure, current or over."""
 
     @property
     def until(self) -> float:
         return -inf if self.closure is None else self.closure.until
 
     def matters(self, now: float, window: float) -> bool:
-        """Tells whether the case has any consequence. For one more pause after a closure a single
-        rejection closes the Node again, for longer."""
+        """Returns True while the rejections have an effect. For one more pause after a closure, a single
+        rejection closes the Node again, and for longer."""
         counts = bool(self.recent) and now - self.recent[-1][0] < window
         return counts or now < self.until + self.pause
 
 
 class RejectingNodes:
-    """The Nodes that are closed because of their kubelets. Times are the ledger's clock, in seconds."""
+    """Decides when a Node closes and opens. Times are seconds of the ledger's clock."""
 
     def __init__(self, enough: tuple[int, float], pauses: tuple[float, float]) -> None:
-        """`enough`: how many rejections within how many seconds close a Node. `pauses`: for how long,
-        the first time and at most."""
+        """`enough` is the number of rejections before a closure, and the seconds within which rejections
+        count. `pauses` has the seconds of the first closure and of the longest closure."""
         self._enough, self._window = enough
         self._first, self._longest = pauses
         self._cases: dict[tuple[str, Hashable], _Case] = {}
         self._closed: dict[Hashable, frozenset[str]] = {}
-        """By kind of Pod."""
+        """Nodes by the kind of Pod to which the Nodes are closed."""
         self.opens = inf
-        """When the next Node is opened again; infinity if none is closed."""
+        """Time at which the next Node opens; infinity if no Node is closed."""
 
     def __len__(self) -> int:
-        """Returns the number of cases in memory."""
+        """Returns the number of cases."""
         return len(self._cases)
 
     @property
@@ -103,15 +104,15 @@ class RejectingNodes:
         return tuple(c for kind, c in known if c is not None and c.node in self._closed.get(kind, ()))
 
     def closed_to(self, namespace: str, request: Request) -> frozenset[str]:
-        """Returns the Nodes that are closed to such Pods."""
+        """Returns the Nodes that are closed to Pods of a namespace with a request."""
         to_all = self._closed.get(_ALL, frozenset())
-        if not self._closed:  # as nearly always
+        if not self._closed:  # the usual case
             return to_all
         return to_all | self._closed.get(_kind_of(namespace, request), frozenset())
 
     def pod_seen(self, record: Placeholder | None, pod: Pod, of: int, now: float) -> bool:
-        """Takes a new version of a Pod; the record has the version before. Returns True if a Node was
-        closed or opened. A Pod that ended before the leader saw it counts for nothing."""
+        """Compares a new version of a Pod with the record's version; `of` is the number of all Nodes.
+        Returns True if a Node was closed or opened. Ignores Pods without an earlier version."""
         before = None if record is None else record.member(pod.uid)
         if before is None or pod.node is None:
             return False
@@ -120,13 +121,13 @@ class RejectingNodes:
         return pod.started and not before.pod.started and self.started(pod, pod.node, now)
 
     def rejected(self, pod: Pod, node: str, of: int, now: float) -> bool:
-        """Takes a Pod that its kubelet has rejected; `of` is the number of all Nodes. Returns True if a
+        """Counts a Pod that the kubelet has rejected; `of` is the number of all Nodes. Returns True if a
         Node was closed."""
         self._cases = {key: c for key, c in self._cases.items() if c.matters(now, self._window)}
         kind, closes = _kind_of(pod.namespace, pod.request), False
         for each in self._concerned(pod, kind):
             case = self._cases.setdefault((node, each), _Case())
-            if now < case.until:  # the Pod was on its way when the Node was closed
+            if now < case.until:  # the Pod was placed before the closure
                 continue
             case.recent = [one for one in case.recent if now - one[0] < self._window]
             case.recent.append((now, kind))
@@ -137,9 +138,9 @@ class RejectingNodes:
         return closes
 
     def started(self, pod: Pod, node: str, now: float) -> bool:
-        """Takes a Pod that has started, so that the Node is no longer at fault. Returns True if that
-        opens a Node."""
-        if not self._cases:  # as nearly always
+        """Deletes the Node's rejections of Pods of this kind, and of all Pods, after a Pod has started
+        there. Returns True if the Node was closed."""
+        if not self._cases:  # the usual case
             return False
         kinds = _kind_of(pod.namespace, pod.request), _ALL
         cases = [self._cases.pop((node, kind), None) for kind in kinds]
@@ -147,7 +148,7 @@ class RejectingNodes:
         return any(each is not None and now < each.until for each in cases)
 
     def reopen(self, now: float) -> bool:
-        """Opens the Nodes whose time has come. Returns True if there are any."""
+        """Opens the Nodes whose closures are over. Returns True if at least one closure is over."""
         due = self.opens <= now
         if due:
             self._count(now)
@@ -166,7 +167,7 @@ class RejectingNodes:
         if kind is not _ALL:
             return True
         alike = len({each for _, each in case.recent}) == 1
-        room = len(self._closed.get(_ALL, ())) < max(1, of // _MOST_CLOSED)
+        room = len(self._closed.get(_ALL, ())) < max(1, of // _CLOSED_SHARE)
         return room and (known_for_it or not alike)
 
     def _close(self, case: _Case, pod: Pod, node: str, kind: Hashable, now: float) -> None:

@@ -1,5 +1,5 @@
-"""Messages about an account, a QOS or a reservation that Slurm refuses: what the user has instead. A
-message names nothing that belongs to another user."""
+"""Messages about a refused account, QOS or reservation. A message lists the accounts, QOS or
+reservations of the user, and never those of another user."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -18,13 +18,13 @@ NUMBERS: Final = _ACCOUNT | _RESERVATION | {_QOS}
 
 
 def unknown_user(user: int) -> str:
-    """Returns the refusal of a user that slurmctld cannot resolve."""
+    """Returns the message about a user ID without a name on slurmctld's host."""
     return f"slurmctld does not know user {user} (is sssd running on its host?)"
 
 
 def lacking(number: int, job: JobSpec, partition: str, rights: UserRights) -> str:
-    """Returns which right the user of a job lacks, and which rights the user has; empty if Slurm does
-    not tell."""
+    """Returns a message with the right that the user of a job lacks, and with the user's rights. Returns
+    an empty text if Slurm does not report the user's rights."""
     if not rights.user:
         return ""
     if number in _RESERVATION:

@@ -1,7 +1,7 @@
-"""Calls to the webhooks of slurm-extender, of all installations that kube-apiserver has webhooks of.
+"""Calls to the webhooks of slurm-extender, for every installation known to kube-apiserver.
 
 kube-apiserver itself calls the Services (services/proxy): the answer is the same in a Pod and on a
-laptop, and no Service's name has to be resolved. preflight calls URLs.
+laptop, and preflight resolves no name of a Service. preflight itself calls webhooks with a URL.
 """
 
 import asyncio

@@ -1,8 +1,10 @@
-"""Constraints between Pods that kube-scheduler enforces: required anti-affinity, topology spread with
+"""Constraints between Pods, enforced by kube-scheduler: required anti-affinity, topology spread with
 DoNotSchedule, and host ports.
 
-Constraints that need more than the Pods' own manifests (a namespaceSelector with requirements) and
-constraints beyond `_MAX_RULES` or `_MAX_VALUES` are left out: kube-scheduler then rejects the Node.
+The extender ignores two cases, so kube-scheduler may reject the Node of a grant:
+
+- a namespaceSelector with requirements, because a Pod's manifest does not have the Namespaces' labels
+- all constraints of a Pod beyond `_MAX_RULES`, `_MAX_VALUES`, `_MAX_LABELS` or `_MAX_PORTS`
 """
 
 import re
@@ -13,19 +15,19 @@ from typing import Any, NamedTuple
 from kubernetes_client.protocol import Manifest
 
 _MAX_RULES = 20
-"""Anti-affinity terms and spread constraints of one Pod."""
+"""Number of anti-affinity terms and spread constraints of one Pod together."""
 _MAX_VALUES = 100
-"""Values of all requirements of one Pod."""
+"""Number of requirements of one Pod, and of the values of all requirements, together."""
 _MAX_LABELS = 64
 _MAX_PORTS = 100
-_EVERY_IP = "0.0.0.0"  # noqa: S104 -- Kubernetes' own word for a host port without a hostIP
+_EVERY_IP = "0.0.0.0"  # noqa: S104 -- Kubernetes' value for a host port without a hostIP
 _BY_PODS = re.compile(r"anti-affinity rules|topology spread constraints|free ports")
-"""In kube-scheduler's messages: a Node is rejected because of the Pods there."""
+"""Parts of kube-scheduler's messages about Nodes closed by other Pods."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Requirement(NamedTuple):
-    """One requirement of a label selector."""
+    """A requirement of a label selector."""
 
     key: str
     operator: str
@@ -50,21 +52,21 @@ Selector = tuple[Requirement, ...]
 
 
 class AntiAffinity(NamedTuple):
-    """One term of a Pod's required anti-affinity."""
+    """A term of a Pod's required anti-affinity."""
 
     topology_key: str
     selector: Selector
     namespaces: frozenset[str] | None
-    """None: all namespaces."""
+    """None for all namespaces."""
 
     def matches(self, other: "PodConstraints") -> bool:
-        """Returns True if another Pod must not be in the same topology domain."""
+        """Returns True if the term forbids another Pod in the same topology domain."""
         here = self.namespaces is None or other.namespace in self.namespaces
         return here and other.is_selected(self.selector)
 
 
 class Spread(NamedTuple):
-    """One topology spread constraint with DoNotSchedule."""
+    """A topology spread constraint with DoNotSchedule."""
 
     topology_key: str
     max_skew: int
@@ -75,20 +77,20 @@ class Spread(NamedTuple):
 
 
 class HostPort(NamedTuple):
-    """A port of the Node that a Pod uses."""
+    """A port of the Node, used by a container."""
 
     protocol: str
     port: int
     ip: str = _EVERY_IP
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Returns True if two Pods on one Node cannot have both ports."""
+        """Returns True if both ports cannot be in use on one Node."""
         same = (self.protocol, self.port) == (other.protocol, other.port)
         return same and (self.ip == other.ip or _EVERY_IP in (self.ip, other.ip))
 
 
 class PodConstraints(NamedTuple):
-    """The constraints of one Pod, and what the constraints of other Pods select the Pod by."""
+    """The constraints of a Pod, with the namespace and labels for selectors of other Pods."""
 
     namespace: str = ""
     labels: frozenset[tuple[str, str]] = frozenset()
@@ -98,12 +100,12 @@ class PodConstraints(NamedTuple):
 
     @property
     def exclusive(self) -> bool:
-        """True if other Pods can make a Node unusable for this Pod by a rule of its own."""
+        """Returns True if the Pod's own rules can close Nodes because of other Pods."""
         return bool(self.anti_affinity or self.spread or self.ports)
 
     @property
     def rules(self) -> tuple[Any, ...]:
-        """Returns everything but the labels: the same for all Pods of one template."""
+        """Returns all fields except the labels: equal for all Pods of a template."""
         return self.namespace, self.anti_affinity, self.spread, self.ports
 
     def is_selected(self, selector: Selector) -> bool:
@@ -119,7 +121,7 @@ class PodConstraints(NamedTuple):
         return spread or self.excludes(other)
 
     def excludes(self, other: "PodConstraints") -> bool:
-        """Returns True if two Pods must not be in one topology domain, by a rule of either."""
+        """Returns True if a rule of either Pod forbids both Pods in one topology domain."""
         own = any(each.matches(other) for each in self.anti_affinity)
         return own or any(each.matches(self) for each in other.anti_affinity) or self.uses_port_of(other)
 
@@ -132,7 +134,7 @@ NO_CONSTRAINTS = PodConstraints()
 
 
 def names_other_pods(rejection: str) -> bool:
-    """Returns True if kube-scheduler's message says that other Pods make it reject a Node."""
+    """Returns True if kube-scheduler's message says that other Pods close a Node."""
     return bool(rejection) and _BY_PODS.search(rejection) is not None
 
 
@@ -143,13 +145,13 @@ def _as_mapping(labels: frozenset[tuple[str, str]]) -> Mapping[str, str]:
 
 @lru_cache(4096)
 def _shared(constraints: PodConstraints) -> PodConstraints:
-    """Returns one object for equal constraints: most Pods are made from few templates."""
+    """Returns a shared object for equal constraints, since many Pods have the same template."""
     return constraints
 
 
 def parse_pod_constraints(metadata: Manifest, spec: Manifest) -> PodConstraints:
-    """Returns the constraints of a Pod's manifest. Never raises on malformed parts: those are left
-    out."""
+    """Returns the constraints in a Pod's manifest. If a part is malformed, returns no constraints:
+    kube-apiserver rejects such a Pod."""
     namespace, labels = metadata.get("namespace") or "default", metadata.get("labels") or {}
     if len(labels) > _MAX_LABELS:
         return NO_CONSTRAINTS
@@ -157,7 +159,7 @@ def parse_pod_constraints(metadata: Manifest, spec: Manifest) -> PodConstraints:
         terms = tuple(_anti_affinity(spec, namespace))
         spread = tuple(_spread(spec, labels))
         ports = tuple(dict.fromkeys(_ports(spec)))
-    except (AttributeError, KeyError, TypeError, ValueError):  # kube-apiserver rejects such a Pod
+    except (AttributeError, KeyError, TypeError, ValueError):
         terms, spread, ports = (), (), ()
     selectors = [*(each.selector for each in terms), *(each.selector for each in spread)]
     values = sum(1 + len(each.values) for selector in selectors for each in selector)
@@ -167,7 +169,8 @@ def parse_pod_constraints(metadata: Manifest, spec: Manifest) -> PodConstraints:
 
 
 def _anti_affinity(spec: Manifest, own: str) -> Iterator[AntiAffinity]:
-    """kube-apiserver has merged matchLabelKeys and mismatchLabelKeys into the selector (since 1.31)."""
+    """Yields the required terms. kube-apiserver has already merged matchLabelKeys and mismatchLabelKeys
+    into the selector (since 1.31)."""
     affinity = (spec.get("affinity") or {}).get("podAntiAffinity") or {}
     for term in affinity.get(_REQUIRED) or ():
         selector, of_namespaces = _selector(term.get("labelSelector")), term.get("namespaceSelector")
@@ -196,7 +199,7 @@ def _spread(spec: Manifest, labels: Mapping[str, str]) -> Iterator[Spread]:
 
 
 def _selector(selector: Manifest | None) -> Selector | None:
-    """Returns None if there is no selector, which matches nothing; an empty one matches all."""
+    """Returns None without a selector. None matches no Pod; an empty selector matches every Pod."""
     if selector is None:
         return None
     labels = sorted((selector.get("matchLabels") or {}).items())
@@ -217,7 +220,7 @@ def _ports(spec: Manifest) -> Iterator[HostPort]:
 
 
 def _running(spec: Manifest) -> Iterable[Manifest]:
-    """kube-scheduler counts the ports of containers and of sidecars."""
+    """Returns containers and sidecars: kube-scheduler counts the ports of both."""
     sidecars = (
         each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"
     )
