@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from deploy.local.cluster import Cluster
 
 _MNT_DETACH = 2
-# umount(8) needs /proc/self, which belongs to another PID namespace there.
+# umount(8) needs /proc/self. In the mount namespace, /proc belongs to another PID namespace.
 _UNMOUNT = (
     f"import ctypes, sys; sys.exit(ctypes.CDLL(None).umount2(sys.argv[1].encode(), {_MNT_DETACH}))"
 )
@@ -23,8 +23,8 @@ _UNMOUNT = (
 
 @contextmanager
 def directory_away(cluster: Cluster, users: Collection[str]) -> Iterator[None]:
-    """slurmctld, slurmrestd and slurmd know none of these users until the block ends: Slurm's root has
-    another /etc/passwd meanwhile."""
+    """Replaces /etc/passwd in Slurm's root until the block ends: slurmctld, slurmrestd and slurmd cannot
+    resolve the users."""
     layout = Layout(cluster.directory)
     init, passwd = layout.init.read_text().split()[0], layout.root / "etc/passwd"
     enter = ["nsenter", "--target", init, "--mount", "--"]

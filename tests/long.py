@@ -1,11 +1,11 @@
-"""Runs the tests and measurements that take too long for `make test`, and notes when each passed.
+"""Runs the tests and measurements too long for `make test`, and notes the last pass of each.
 
     python -m tests.long             # all suites, one after the other, for some hours
-    python -m tests.long chaos load  # two of them
+    python -m tests.long chaos load  # two suites
     python -m tests.long --page      # writes the table of docs/development.md
 
-tests/long.json is committed and has the minutes and the commit of each suite's last run that passed. The
-command runs the other suites after a failure, and then fails.
+tests/long.json is committed, and has the minutes and the commit of each suite's last pass. If a suite
+fails, the command runs the remaining suites, and then fails.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ SOURCE: Final = "tests/long.json"
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A target of the Makefile, and what a pass of it proves."""
+    """A target of the Makefile, and the claim proved by a pass."""
 
     target: str
     proves: str
@@ -49,7 +49,7 @@ SUITES: Final = (
 
 
 def run(suites: Sequence[Suite], record: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Runs the suites in order. Returns the new record, and the targets that failed."""
+    """Runs the suites in order. Returns the new record, and the failed targets."""
     passed, failed = dict(record), list[str]()
     for suite in suites:
         began, at = time.monotonic(), commit()
@@ -82,7 +82,7 @@ def page(record: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the suites named, or all of them. Returns 1 if one failed, 2 for a name that is none."""
+    """Runs the suites named, or all of them. Returns 1 after a failure, 2 for an unknown name."""
     record: Mapping[str, Any] = read_json(RECORD)
     failed = list[str]()
     if [*arguments] != ["--page"]:

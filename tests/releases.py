@@ -1,7 +1,7 @@
-"""Chooses the release of Slurm for each real test that can run on every release.
+"""Chooses the release of Slurm for each real test with a variant for every release.
 
-`make test` runs the tests of ON_EACH_RELEASE on every release, and each other test on one release. The
-option `--all-releases` runs all of them on every release (`make test-releases`).
+`make test` runs the tests of ON_EACH_RELEASE on every release, and each other test on a single release.
+The option `--all-releases` runs all tests on every release (`make test-releases`).
 """
 
 import zlib
@@ -13,8 +13,8 @@ import pytest
 from deploy.local.spec import DEBIAN_SUITES
 from tests.side_by_side import home_of, release_of
 
-# The releases differ in REST's forms, in how jobs start, wait and end, in what slurmctld remembers, in
-# CPUs and GRES, and in the configurations that slurmctld accepts.
+# The releases differ in REST's forms, in the start, waiting and end of jobs, in slurmctld's memory of
+# ended jobs, in CPUs and GRES, and in the accepted configurations.
 ON_EACH_RELEASE: Final = (
     "tests/slurm_client/",
     *(
@@ -30,12 +30,12 @@ ON_EACH_RELEASE: Final = (
 
 
 def names_a_release(keywords: str) -> bool:
-    """Returns whether `-k` names a release, and so asks for all its variants."""
+    """Returns True if `-k` names a release, and so requests all variants of the release."""
     return any(release in keywords for release in DEBIAN_SUITES)
 
 
 def repeats(items: Sequence[pytest.Function]) -> list[pytest.Function]:
-    """Returns the tests to leave out, of each of which another release's variant runs."""
+    """Returns the tests to leave out, because the variant of another release runs."""
     variants = dict[str, list[pytest.Function]]()
     for item in items:
         if (release := release_of(item)) and not item.nodeid.startswith(ON_EACH_RELEASE):
@@ -50,8 +50,8 @@ def repeats(items: Sequence[pytest.Function]) -> list[pytest.Function]:
 
 
 def chosen(test: str, home: str) -> str:
-    """Returns the release for a test. A file with a cluster of its own has one release for all tests.
-    Tests that share the cluster of a folder (`home`) alternate."""
+    """Returns the release for a test. If a file has a cluster of its own, all tests of the file have the
+    same release. Tests with a cluster shared by a folder (`home`) alternate between the releases."""
     file = test.partition("::")[0]
     key = file if home in ("", file) else test.partition("[")[0]
     return sorted(DEBIAN_SUITES)[zlib.crc32(key.encode()) % len(DEBIAN_SUITES)]

@@ -1,8 +1,8 @@
-"""A plugin of pytest that writes what became of each test to the file that REPORT_LOG names.
+"""A plugin of pytest: writes the results of tests to the file named by REPORT_LOG.
 
     REPORT_LOG=FILE pytest -p tests.report_log
 
-One line of JSON for each phase of a test (setup, call, teardown), in the order in which phases ended.
+The file gets a line of JSON for each phase of a test (setup, call, teardown), at the end of the phase.
 """
 
 import os
@@ -17,7 +17,7 @@ _FILE: Final = "REPORT_LOG"
 
 
 class ReportLog:
-    """Appends a line for each report that pytest, or the controller of pytest-xdist, receives."""
+    """Appends a line for each report to pytest, or to the controller of pytest-xdist."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def without_group(nodeid: str) -> str:
-    """Returns a test's name without the group that pytest-xdist appends to it."""
+    """Returns a test's name without pytest-xdist's suffix for the group."""
     return re.sub(r"@[^\]]*$", "", nodeid)
 
 

@@ -1,4 +1,4 @@
-"""The suites of `make test-long`: each is a target, and a pass is noted, with its commit."""
+"""The suites of `make test-long`: each suite is a target, and each pass is noted with the commit."""
 
 import subprocess
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_the_page_has_the_table_of_the_record() -> None:
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A record of one earlier pass, and a page and a Makefile beside it."""
+    """Writes a record with an earlier pass, a page, and a Makefile."""
     (tmp_path / "page.md").write_text(PAGE.read_text())
     (tmp_path / "Makefile").write_text("chaos:\n\tfalse\nload:\n\ttrue\n")
     write_json(tmp_path / "long.json", {"chaos": {"commit": "before", "minutes": 1.0}})

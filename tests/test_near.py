@@ -1,4 +1,4 @@
-"""Which test files are near a path."""
+"""The test files near a path."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which variants of a test run: one release of Slurm, or each."""
+"""The variants of a test: a single release of Slurm, or every release."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ HOOKS = "from tests.conftest import pytest_addoption, pytest_collection_modifyit
 
 @pytest.fixture
 def items(pytester: pytest.Pytester) -> list[pytest.Function]:
-    """The tests of a file with a cluster of its own, and of a folder with a shared one."""
+    """Writes tests of a file with a cluster of its own, and of a folder with a shared cluster."""
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     for folder, files in {
         "shared": {"conftest": CONFTEST, "test_shares": SHARES},

@@ -1,4 +1,4 @@
-"""The record of unsteady tests: how a run enters it, how a test leaves it, and when it fails a run."""
+"""The record of unsteady tests: entries of runs, removal of fixed tests, and failed runs."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def _run(*tests: str) -> dict[str, object]:
 
 
 def test_no_test_is_unsteady_in_two_recorded_runs() -> None:
-    """If this fails: find the cause, fix it, and run `python -m tests.unsteady fixed TEST CAUSE`."""
+    """After a failure, find and fix the cause, and run `python -m tests.unsteady fixed TEST CAUSE`."""
     assert repeated(orjson.loads(RECORD.read_bytes())) == []
 
 

@@ -1,10 +1,10 @@
-"""The record of unsteady tests: tests that failed first and passed at a second try.
+"""The record of unsteady tests: tests that fail first and pass at the second try.
 
     python -m tests.unsteady record            # adds the last run, from build/unsteady.json
     python -m tests.unsteady fixed TEST CAUSE  # removes a test from the runs, and notes its cause
 
-tests/unsteady.json is committed and holds the last 20 recorded runs. A test that is unsteady in two of
-these runs fails `./check` until the test is fixed.
+tests/unsteady.json is committed and holds the last 20 recorded runs. If a test is unsteady in two of
+these runs, `./check` fails until the test is fixed.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ RUN: Final = _CHECKOUT / "build" / "unsteady.json"
 RECORD: Final = Path(__file__).with_suffix(".json")
 _MAX_RUNS: Final = 20
 _MAX_UNSTEADY: Final = 1
-"""Number of runs in which a test may be unsteady."""
+"""Number of recorded runs in which a test may be unsteady."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ def write_run(path: Path, unsteady: Sequence[Unsteady]) -> None:
 
 
 def record(run: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-    """Returns the record with one more run, without the oldest runs beyond the last 20."""
+    """Returns the record with another run, without the oldest runs beyond the last 20."""
     tests = [each["test"] for each in run["unsteady"]]
     runs = [*kept["runs"], {"commit": run["commit"], "unsteady": tests}]
     return {**kept, "runs": runs[-_MAX_RUNS:]}
 
 
 def fixed(test: str, cause: str, kept: dict[str, Any]) -> dict[str, Any]:
-    """Returns the record without the test, and with the cause. Raises KeyError if no run has it."""
+    """Returns the record without the test, but with the cause. Raises KeyError for an unknown test."""
     if test not in _counts(kept["runs"]):
         raise KeyError(test)
     others = [[each for each in run["unsteady"] if each != test] for run in kept["runs"]]
@@ -57,7 +57,7 @@ def fixed(test: str, cause: str, kept: dict[str, Any]) -> dict[str, Any]:
 
 
 def repeated(kept: dict[str, Any]) -> list[str]:
-    """Returns the tests that were unsteady in more than one recorded run."""
+    """Returns the tests with more than `_MAX_UNSTEADY` unsteady runs."""
     return sorted(test for test, count in _counts(kept["runs"]).items() if count > _MAX_UNSTEADY)
 
 
@@ -66,7 +66,7 @@ def _counts(runs: Iterable[dict[str, Any]]) -> Counter[str]:
 
 
 def commit() -> str:
-    """Returns the short hash of the commit that is checked out."""
+    """Returns the short hash of the checkout's commit."""
     command = ["git", "-C", str(_CHECKOUT), "rev-parse", "--short=12", "HEAD"]
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
@@ -77,7 +77,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes JSON as a committed file has it: indented, with a newline at its end."""
+    """Writes JSON for a committed file: indented, with a newline at the end."""
     path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 

@@ -1,4 +1,4 @@
-"""No message for people has a Python value in it."""
+"""No message for people contains a Python value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another release of the chart in the cluster is a problem of every replica, while it is there."""
+"""A second release of the chart in the cluster is a problem of every replica until `helm uninstall`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A namespace in scope without the extender's Role is a problem of every replica, while it lasts."""
+"""A namespace in scope without the extender's Role is a problem of every replica until a Role exists."""
 
 from __future__ import annotations
 

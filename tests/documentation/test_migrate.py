@@ -1,4 +1,4 @@
-"""The table of SUNK's flags names values and settings that exist, and that belong to each other."""
+"""Each row of the table of SUNK's flags names existing values, and the settings of the same purpose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {setting.variable: setting for setting in EXTENDER.settings()}
 
 
 def is_a_value(path: str) -> bool:
-    """Tells whether the chart's schema has a value of this path."""
+    """Returns True if the chart's schema has the value."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     for part in path.split("."):
         while "$ref" in schema:

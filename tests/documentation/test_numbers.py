@@ -24,7 +24,7 @@ TEXTS = {
     for page in PAGES
     if page.name != "CHANGELOG.md"
 }
-"""Pages as one line each, without the targets of links."""
+"""Text of each page on a single line, without the targets of links."""
 GATE = (CHECKOUT / "deploy/slurm/slurm-extender-gate").read_text()
 DEFAULTS = dict(re.findall(r"^(SLURM_EXTENDER_\w+)=(\d+)\b", GATE, re.MULTILINE)) | {
     setting.variable: str(program.model.model_fields[setting.name].default)

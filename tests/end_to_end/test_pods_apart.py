@@ -23,14 +23,14 @@ NODES, ZONES = 16, 3
 ZONE = "topology.kubernetes.io/zone"
 WITHIN_S = 5.0
 MOST_TIMES = 4.0
-"""Times as long as kube-scheduler alone, beside what any job in Slurm takes."""
+"""Multiple of kube-scheduler's own time, without `SLURM_S`."""
 SLURM_S = 1.0
 MANAGED = {f"{PREFIX}partition": "ext"}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """EXTERNAL nodes, which Slurm has from 26.05 on, need no slurmd each."""
+    """Starts EXTERNAL nodes (Slurm 26.05 and later), because EXTERNAL nodes need no slurmd."""
     spec = ClusterSpec(nodes=1, external_nodes=NODES)
     with (
         tempfile.TemporaryDirectory(prefix="pods-apart-") as directory,

@@ -1,4 +1,4 @@
-"""A kubelet rejects every Pod: its Node is closed for a while, and says so."""
+"""If a kubelet rejects every Pod, the Node is closed for a while and has a condition with the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = {"SLURM_EXTENDER_DRAIN_CONDITIONS": PODS_REJECTED}
 
 @pytest.fixture
 def kubelets(quiet: Actors) -> Iterator[Actors]:
-    """The actors, of which the Pod author plays the kubelets as well."""
+    """Actors of the test. The Pod author also plays the kubelets."""
     quiet.cluster.stop("kwok")
     quiet.cluster.start("extender", argv=brief_extender.ARGV, env=SETTINGS)
     yield quiet
@@ -67,7 +67,7 @@ def test_a_node_whose_kubelet_rejects_every_pod_is_closed_and_opened(kubelets: A
     assert condition(kubelets, broken) == ""
 
     kubelets.create("other", cpu="2", gpus=1, annotations=whole | {"required-nodes": broken})
-    assert decide(kubelets, "other", broken) == broken  # a Pod that asks for something else
+    assert decide(kubelets, "other", broken) == broken  # a Pod with other requests
     words = (
         f"the last of them default/{kubelets.full('other')}: UnexpectedAdmissionError: Allocate failed"
     )

@@ -1,4 +1,4 @@
-"""What the node agent reads from its environment."""
+"""The node agent's settings, read from environment variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node_agent.settings import Settings
 
 
 def test_a_resource_that_is_mapped_to_nothing_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extender's setting names network devices so, by the same value of the chart."""
+    """The extender's setting uses the same names, from the same value of the chart."""
     monkeypatch.setenv("NODE_AGENT_NODE", "n1")
     monkeypatch.setenv("NODE_AGENT_GRES", "/run/gres")
     resources = {"nvidia.com/gpu": "gpu", "nvidia.com/hostdev": ""}

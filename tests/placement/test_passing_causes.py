@@ -24,14 +24,14 @@ ALICE, BOB = 2001, 2002
 RULES = PlacementConfig(secret=b"known to the replicas", retry=(20.0, 120.0), mend=60.0)
 NODES = tuple(f"n{number}" for number in range(1, 13))
 LONGEST = 1.25 * RULES.retry[1] + RULES.mend
-"""The longest pause, with its random part, and once the pause after another job than was asked for."""
+"""Seconds of the longest backoff with the random part, and of a single pause after a wrong job."""
 
 
 class Site(World):
-    """A world with room for every Pod, whose Slurm acts between the ledger's wakes."""
+    """A world with room for every Pod. Slurm acts between the ledger's wakes."""
 
     def live_on(self, seconds: float) -> list[Effect]:
-        """So much time passes. Returns the effects that were carried out."""
+        """Lets time pass. Returns the effects carried out."""
         done, until = self._act(), self.now + seconds
         while self.now < until:
             wake = min(self.ledger.next_wake(), self.now + 30.0)
@@ -93,7 +93,7 @@ CAUSES: dict[str, Callable[[World], None]] = {
 
 
 def mend(world: World) -> None:
-    """Every cause is gone. What slurmctld holds stays held."""
+    """Removes every cause. Jobs held by slurmctld stay held."""
     world.unknown_users, world.refusals, world.rewrites = set(), {}, {}
     world.gives_to = world.max_jobs = None
     world.overwrites_keys = world.lacks_features = False
@@ -131,7 +131,7 @@ UNKNOWN = "slurmctld does not know user 2001 (is sssd running on its host?)"
 
 @pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
 def test_an_unknown_user_is_asked_for_again_with_backoff(queued: bool) -> None:
-    """Slurm gives a job that is asked for at once to nobody, and holds a batch job (24.11)."""
+    """Slurm runs an immediate job as user `nobody`, and holds a batch job (24.11)."""
     rules = replace(RULES, secret=b"" if queued else RULES.secret)
     world = Site(rules, NODES, external=not queued, unknown_users={ALICE})
     uids = [world.create_pod(request=of_user(ALICE)) for _ in range(3)]

@@ -40,7 +40,7 @@ def labels(name: str) -> frozenset[tuple[str, str]]:
 
 
 def alone(name: str = "a", key: str = HOSTNAME) -> PodConstraints:
-    """Pods that may not share a topology domain with Pods of their own name."""
+    """Returns anti-affinity to Pods with the same name in a topology domain."""
     term = AntiAffinity(key, app(name), frozenset(("default",)))
     return PodConstraints("default", labels(name), anti_affinity=(term,))
 
@@ -59,14 +59,14 @@ def plain(name: str = "a") -> PodConstraints:
 
 
 def world_of(nodes: int, *, fast: bool = True) -> World:
-    """So many Nodes, each with room for all Pods, which Slurm fills one after the other."""
+    """Returns a world whose Slurm fills each Node before the next. Each Node has room for all Pods."""
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
     rules = PlacementConfig(fast_path=fast, avoid=20.0, offer=10.0, unbindable=(5.0, 20.0))
     return World(rules, names, jobs_per_node=100)
 
 
 class QuickWorld(World):
-    """For very many Pods: without the books that are kept in quadratic time."""
+    """A world for many Pods: without the check whose time grows with the square of the Pods."""
 
     def no_two_live_jobs(self) -> None:
         pass
@@ -77,7 +77,7 @@ def nodes_of(world: World) -> list[str]:
 
 
 def live(world: World, rounds: int) -> list[Effect]:
-    """Slurm's scheduler and kube-scheduler run so often; no time passes. Returns what was done."""
+    """Runs Slurm's scheduler and kube-scheduler `rounds` times; no time passes. Returns the effects."""
     done: list[Effect] = []
     for _ in range(rounds):
         done += world.settle()
@@ -123,7 +123,7 @@ def test_pods_are_spread_over_zones_and_never_rejected() -> None:
 
 
 def test_conflicting_templates_are_asked_for_together_and_one_gives_way_at_once() -> None:
-    """Both are granted one Node at the same moment: the ledger gives one grant back, without a pause."""
+    """Slurm grants the same Node to both at once: the ledger gives a grant back, without a pause."""
     world = world_of(4)
     others = PodConstraints("default", labels("b"), anti_affinity=alone("a").anti_affinity)
     for _ in range(2):
@@ -156,7 +156,7 @@ def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
 
 
 def test_a_waiting_pod_does_not_hold_up_another_template() -> None:
-    """The Pods of one template find no room in Slurm; Pods of another have other demands."""
+    """A template's Pods find no room in Slurm. Pods of the other template have other demands."""
     world = World(replace(PlacementConfig(), fast_path=False), ("n1", "n2"), jobs_per_node=1)
     large = replace(REQUEST, job=replace(REQUEST.job, nodes=3))
     first = world.create_pod(request=large, constraints=alone())
@@ -167,7 +167,7 @@ def test_a_waiting_pod_does_not_hold_up_another_template() -> None:
 
 
 def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
-    """A Pod that Slurm does not place, and the ledger does not know, closes the Node each time."""
+    """A Pod outside of Slurm, unknown to the ledger, closes the Node each time."""
     world = World(PlacementConfig(avoid=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
     uid = world.create_pod(constraints=alone())
     words = "0/2 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules"
@@ -209,7 +209,7 @@ def test_other_rejections_lengthen_the_backoff() -> None:
 
 
 def placed(view_nodes: int, *pods: tuple[PodConstraints, str, bool]) -> tuple[PlacedPods, ClusterView]:
-    """Pods with their Nodes, each bound or only granted."""
+    """Returns placed Pods (bound, or only granted a Node), and a view of their Nodes."""
     book, view = PlacedPods(), view_of(tuple(f"n{number}" for number in range(view_nodes)))
     for number, (constraints, node, bound) in enumerate(pods):
         book.follow(f"u{number}", record_on(f"u{number}", constraints, node, bound=bound))
@@ -252,7 +252,7 @@ def test_spread_closes_domains_above_the_skew() -> None:
 
 
 def test_spread_takes_the_smallest_domain_from_bound_pods() -> None:
-    """kube-scheduler may look at a second Pod of a zone before it has bound the first of another."""
+    """kube-scheduler may check a zone's second Pod before the Binding of another zone's first Pod."""
     every_zone = [(spread(), node, True) for node in ("n0", "n1")]
     granted, view = placed(3, *every_zone, (spread(), "n2", False))
     assert closed(granted, view, spread()) == {"n0", "n1", "n2"}
@@ -310,8 +310,8 @@ _STEP = st.tuples(st.sampled_from(["create", "create", "remove", "live"]), st.in
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(_STEP, max_size=25), fast=st.booleans())
 def test_any_mixture_is_placed_as_kube_scheduler_would(steps: list[tuple[str, int]], fast: bool) -> None:
-    """In the end no Pod waits for which kube-scheduler finds a Node, and no job holds a Node in vain.
-    kube-scheduler rejects no Node, unless a Pod that leaves makes a granted Node's zone too full."""
+    """In the end no Pod waits while kube-scheduler finds a Node, and no job holds a Node in vain.
+    kube-scheduler rejects a Node only if a leaving Pod makes the zone of a granted Node too full."""
     world = world_of(6, fast=fast)
     for what, index in steps:
         if what == "create":

@@ -1,4 +1,4 @@
-"""Messages about every refusal that Slurm knows: the cause first, the numbers last, no Python values."""
+"""Messages about each of Slurm's refusals: the cause first, the numbers last, no Python values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Node whose kubelet rejects Pods is closed for a while: to Pods that ask for the same, or to all."""
+"""A Node whose kubelet rejects Pods is closed for a while: to Pods with the same requests, or to all."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_reason_that_names_the_pod_closes_no_node_to_other_pods(why: str, clos
 
 
 def test_a_third_of_the_nodes_at_most_is_closed_to_all_pods() -> None:
-    """A user with two wrong Deployments closes no more than that to other users."""
+    """A user with two wrong Deployments closes at most the allowed share of Nodes to other users."""
     known = nodes()
     for number in range(OF):
         for request in (REQUEST, OTHER):
@@ -151,14 +151,14 @@ def test_nothing_is_kept_of_nodes_that_reject_no_more() -> None:
 
 
 class Site(World):
-    """Three Nodes, of which some have a kubelet that rejects every Pod."""
+    """Three Nodes. The kubelets of the broken Nodes reject every Pod."""
 
     def __init__(self) -> None:
         super().__init__(nodes=("n1", "n2", "n3"))
         self.broken = {"n1"}
 
     def pod_of_deployment(self, request: Request = REQUEST) -> Pod:
-        """A Deployment makes a Pod, which is bound, and started or rejected."""
+        """Creates and binds a Pod; then the kubelet starts or rejects the Pod."""
         uid = self.bind_at_once(request=request)
         broken = self.pods[uid].node in self.broken
         (self.kubelet_rejects if broken else self.kubelet_starts)(uid)

@@ -1,4 +1,4 @@
-"""The contract: what Slurm tells about the rights of a user, and what becomes of an unknown user."""
+"""The contract about the rights of a user: Slurm's reports, and the jobs of an unknown user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kube-scheduler has an answer before it gives a call up, and the answer names the silent system."""
+"""kube-scheduler gets an answer before its timeout, and the answer names the silent system."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def guests(*pods: Manifest, **given: Any) -> others.Cluster:
-    """A cluster whose node n1 is known to be free for unmanaged Pods."""
+    """Returns a cluster with a free Node n1 for unmanaged Pods."""
     return await others.Cluster(*pods, nodes=(machine("n1"),), **given).known()
 
 
@@ -139,7 +139,7 @@ async def test_a_token_that_slurm_rejects_is_no_silence() -> None:
     assert cluster.listeners.occupancy.unknown(unmanaged()) == UNKNOWN
 
 
-# A Binding that is under way at the deadline
+# A Binding under way at the deadline
 
 
 async def test_a_late_binding_is_reported_to_the_next_call() -> None:
@@ -156,7 +156,7 @@ async def test_a_late_binding_is_reported_to_the_next_call() -> None:
 
 
 async def test_a_late_binding_keeps_its_room_until_its_answer() -> None:
-    """Two Pods of 5 CPUs and a node of 8: only one may be bound."""
+    """Two Pods need 5 CPUs each, and the node has 8 CPUs: a single Pod may be bound."""
     pods = [unmanaged(name, cpu="5") for name in ("first", "second")]
     cluster = await guests(*pods)
     cluster.kubernetes.hold("bind_pod")
