@@ -133,18 +133,21 @@ class Settings(BaseSettings):
     slurm_concurrency: int = Field(default=16, ge=1, le=256)
     """How many requests to slurmrestd are under way at a time."""
     default_partition: str | None = None
-    """Slurm's default partition, for a slurmrestd that does not tell it (before API v0.0.45)."""
+    """Slurm's default partition, for slurmrestd before API v0.0.45."""
     preempt_type: str | None = Field(default=None, pattern=r"^preempt/")
-    """Slurm's PreemptType, likewise. While it is not known there is no fast path."""
+    """Slurm's PreemptType, for slurmrestd before API v0.0.45. Until PreemptType is known, the extender
+    does not use the fast path."""
     kill_wait_s: int = Field(default=30, ge=7, le=65533)
-    """Slurm's KillWait, likewise, and until Slurm has told it."""
+    """Slurm's KillWait, for slurmrestd before API v0.0.45, and until Slurm reports KillWait."""
     max_job_count: int = Field(default=10_000, ge=1)
-    """Slurm's MaxJobCount, likewise: at most half as many placeholders wait, in all partitions."""
+    """Slurm's MaxJobCount, for slurmrestd before API v0.0.45: at most half as many placeholders wait, in
+    all partitions."""
     max_job_id: int | None = Field(default=None, ge=1)
-    """Slurm's MaxJobId, likewise: it tells whether native jobs can get placeholders' ids."""
+    """Slurm's MaxJobId, for slurmrestd before API v0.0.45: shows whether native jobs can get ids of
+    placeholders."""
     select_type_parameters: Names = ()
-    """Slurm's SelectTypeParameters, likewise ("CR_Core_Memory"): /readyz reports a problem if memory is
-    not among them."""
+    """Slurm's SelectTypeParameters ("CR_Core_Memory"), for slurmrestd before API v0.0.45: /readyz
+    reports a problem if memory is not among the parameters."""
     qos_grace: Names = ()
     """The QOS that have a GraceTime, with commas between them: Slurm tells only which partitions have
     one."""
