@@ -30,7 +30,7 @@ def remove() -> None:
 
 @app.command()
 def status(output: OutputOption = Output.TABLE) -> None:
-    """Show what each Pod and job of this Node has, granted and in force."""
+    """Show the devices, cores and memory of each Pod and job of this Node, granted and in force."""
     raise typer.Exit(agent.show(as_json=output is Output.JSON))
 
 

@@ -34,38 +34,48 @@ app.add_typer(topology, name="topology")
 _ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT = Options()
 _File = Annotated[Path, typer.Argument(help="YAML: qos, accounts, users (docs/slurm-configuration.md).")]
-_Cluster = Annotated[str, typer.Option(help="ClusterName; else the only one that slurmdbd has.")]
-_Patience = Annotated[
-    float, typer.Option(help="How long slurmdbd may be away.", metavar="SECONDS", min=0)
+_Cluster = Annotated[str, typer.Option(help="ClusterName; by default slurmdbd's only cluster.")]
+_Patience = Annotated[float, typer.Option(help="Limit of slurmdbd's absence.", metavar="SECONDS", min=0)]
+_Namespace = Annotated[
+    str, typer.Option(help="Namespace of the Secrets; by default the service account's.")
 ]
-_Namespace = Annotated[str, typer.Option(help="Of the Secrets; else the service account's.")]
 _SlurmKey = Annotated[str, typer.Option(help="The Secret of slurm.key and slurm.jwks.")]
 _JwtKey = Annotated[str, typer.Option(help="The Secret of jwt_hs256.key.")]
-_Kubeconfig = Annotated[Path | None, typer.Option(help="Else the service account.")]
+_Kubeconfig = Annotated[
+    Path | None, typer.Option(help="The kubeconfig file; by default the service account.")
+]
 
 
 @app.command()
 def configure(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
-    wanted: Annotated[Path, typer.Option(help="The folder of the configuration that you want.")],
-    kept: Annotated[Path, typer.Option(help="Where the last good one is kept: on slurmctld's volume.")],
-    running: Annotated[Path, typer.Option(help="The folder that slurmctld reads.")] = Path("/etc/slurm"),
+    wanted: Annotated[Path, typer.Option(help="The folder of the wanted configuration.")],
+    kept: Annotated[
+        Path, typer.Option(help="The folder of the last good configuration, on slurmctld's volume.")
+    ],
+    running: Annotated[Path, typer.Option(help="The folder of slurmctld's configuration.")] = Path(
+        "/etc/slurm"
+    ),
     key: Annotated[list[Path] | None, typer.Option(help="A folder of keys; may be repeated.")] = None,
-    state: Annotated[Path | None, typer.Option(help="Else StateSaveLocation.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="The folder of slurmctld's state; by default StateSaveLocation.")
+    ] = None,
     accept: Annotated[
         list[str] | None,
-        typer.Option(help="A regular expression of errors that are to count for nothing."),
+        typer.Option(help="A regular expression of errors to ignore."),
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would happen, and end.")] = False,
     within: Annotated[
-        float, typer.Option(help="In which slurmctld has to serve again.", metavar="SECONDS", min=1)
+        float, typer.Option(help="Limit for slurmctld to serve again.", metavar="SECONDS", min=1)
     ] = _DEFAULT.within_s,
     retry: Annotated[
         float,
-        typer.Option(help="After which what was refused is tried again.", metavar="SECONDS", min=1),
+        typer.Option(
+            help="Pause before a rejected configuration is tried again.", metavar="SECONDS", min=1
+        ),
     ] = 60.0,
-    port: Annotated[int, typer.Option(help="Of /metrics, /healthz, /readyz.")] = _DEFAULT.port,
+    port: Annotated[int, typer.Option(help="Port of /metrics, /healthz, /readyz.")] = _DEFAULT.port,
 ) -> None:
-    """Try the wanted configuration, and bring it to slurmctld where it is right; until SIGTERM."""
+    """Try the wanted configuration, and give a valid configuration to slurmctld, until SIGTERM."""
     places = Places(wanted, running, kept, tuple(key or ()), state, tuple(accept or ()), retry)
     if plan:
         raise typer.Exit(_print_plan(places))
@@ -95,7 +105,7 @@ def accounts_plan(
     patience: _Patience = 300.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print what slurmdbd lacks of the file. Changes nothing."""
+    """Print the differences between slurmdbd and the file. Changes nothing."""
     if output is Output.TABLE:
         raise typer.Exit(accounts_command.plan(file, cluster, patience, print))
     say = partial(print, file=sys.stderr)
@@ -108,7 +118,7 @@ def _print_changes(changes: Sequence[str]) -> None:
 
 @accounts.command("apply")
 def accounts_apply(file: _File, cluster: _Cluster = "", patience: _Patience = 300.0) -> None:
-    """Give slurmdbd what the file wants, and print each change."""
+    """Bring slurmdbd in line with the file, and print each change."""
     raise typer.Exit(accounts_command.apply(file, cluster, patience, print))
 
 
@@ -119,7 +129,7 @@ def keys_ensure(
     namespace: _Namespace = "",
     kubeconfig: _Kubeconfig = None,
 ) -> None:
-    """Make the Secrets of keys that do not exist. It overwrites none."""
+    """Create missing Secrets of keys. Overwrites no Secret."""
     names = Names(_namespace(namespace), slurm_key, jwt_key)
     raise typer.Exit(keys_command.ensure(names, kubeconfig))
 

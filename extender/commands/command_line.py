@@ -1,7 +1,7 @@
 """The command line of `slurm-extender`: its subcommands and their options.
 
-Every command uses the extender's own settings (SLURM_EXTENDER_*). Exit status: 0 where all is well, 1
-where something is not, 2 where the command, a setting or a file is wrong.
+Every command uses the extender's own settings (SLURM_EXTENDER_*). Exit status: 0 if all is well, 1 if
+you have something to fix, 2 if the command, a setting or a file is wrong.
 """
 
 from pathlib import Path
@@ -22,15 +22,13 @@ from wellknown.quoting import quoted
 app = program("slurm-extender", "A kube-scheduler extender that lets Slurm place Kubernetes Pods.")
 _audit_alone = typer.Typer(pretty_exceptions_enable=False)
 _DEFAULT = Wish()
-_Settle = Annotated[
-    float, typer.Option(help="How many seconds a difference must last to count.", metavar="SECONDS")
-]
+_Settle = Annotated[float, typer.Option(help="Differences count after this time.", metavar="SECONDS")]
 
 
 @app.command()
 def serve() -> None:
     """Place Pods, until SIGTERM."""
-    from extender.app import main  # noqa: PLC0415 -- the other commands do without it
+    from extender.app import main  # noqa: PLC0415 -- no other command needs the server
 
     main()
 
@@ -61,23 +59,23 @@ def preflight(
 @app.command()
 def check(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     output: OutputOption = Output.TABLE,
-    namespace: Annotated[str, typer.Option(help="Where its Pods are made.")] = _DEFAULT.namespace,
+    namespace: Annotated[str, typer.Option(help="Namespace of the check's Pods.")] = _DEFAULT.namespace,
     image: Annotated[
-        str, typer.Option(help="Of its Pods; it has to stay until it is ended.")
+        str, typer.Option(help="Image of the check's Pods; must run until the check deletes the Pod.")
     ] = _DEFAULT.image,
-    cpu: Annotated[str, typer.Option(help="What the Pod requests.")] = _DEFAULT.cpu,
-    memory: Annotated[str, typer.Option(help="What the Pod requests.")] = _DEFAULT.memory,
+    cpu: Annotated[str, typer.Option(help="CPU request of the Pod.")] = _DEFAULT.cpu,
+    memory: Annotated[str, typer.Option(help="Memory request of the Pod.")] = _DEFAULT.memory,
     device: Annotated[
-        list[str] | None, typer.Option(help="What the Pod requests besides: nvidia.com/gpu=1.")
+        list[str] | None, typer.Option(help="Number of devices of the Pod: nvidia.com/gpu=1.")
     ] = None,
     annotation: Annotated[
-        list[str] | None, typer.Option(help="Of the Pod, without the prefix: partition=main.")
+        list[str] | None, typer.Option(help="Annotation of the Pod, without the prefix: partition=main.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="For all steps together.", metavar="SECONDS")
+        float, typer.Option(help="Limit for all steps together.", metavar="SECONDS")
     ] = _DEFAULT.timeout_s,
 ) -> None:
-    """Have a Pod placed by Slurm and ended, and another refused: after an install."""
+    """After an install: have Slurm place and end a Pod, and try a Pod that must be rejected."""
     devices, annotations = _pairs(device, "--device"), _pairs(annotation, "--annotation")
     if wrong := [count for count in devices.values() if not count.isdecimal()]:
         raise typer.BadParameter(f"{quoted(wrong[0])} is no number", param_hint="--device")
@@ -101,13 +99,13 @@ def audit(output: OutputOption = Output.TABLE, settle: _Settle = 5.0) -> None:
 
 @app.command()
 def uninstall(
-    gates: Annotated[Gates, typer.Option(help="Of Pods that wait.")] = Gates.KEEP,
+    gates: Annotated[Gates, typer.Option(help="Gates of waiting Pods.")] = Gates.KEEP,
     jobs: Annotated[Jobs, typer.Option(help="Live jobs of Pods.")] = Jobs.KEEP,
     timeout: Annotated[
-        float, typer.Option(help="How long a replica may go on leading.", metavar="SECONDS")
+        float, typer.Option(help="Limit for the leader to give up the Lease.", metavar="SECONDS")
     ] = Choice().timeout_s,
 ) -> None:
-    """Once no extender runs, lift the gate of Pods that wait and end live jobs, by choice."""
+    """After all replicas have stopped: lift the gates of waiting Pods, and end live jobs, by choice."""
     raise typer.Exit(uninstall_command.run(Choice(gates, jobs, timeout)))
 
 
