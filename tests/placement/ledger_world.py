@@ -1084,8 +1084,9 @@ class World:
             if not job.state.ended and (uid := self.workload_of(job)):
                 live.setdefault(uid, []).append(job)
         for uid, jobs in live.items():
-            ids = [job.id for job in jobs if not self._will_be_swept(job)]
-            assert len(ids) <= 1, f"invariant I1: {uid} has {ids}"
+            if len(jobs) > 1:
+                ids = [job.id for job in jobs if not self._will_be_swept(job)]
+                assert len(ids) <= 1, f"invariant I1: {uid} has {ids}"
 
     def _will_be_swept(self, job: Job) -> bool:
         """What a killed slurmctld brings back, and what one of two replicas asked for when the other
