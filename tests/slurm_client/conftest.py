@@ -108,7 +108,7 @@ async def office(
         yield found
 
 
-@pytest.fixture(params=RELEASES)
+@pytest.fixture(params=[pytest.param(one, marks=pytest.mark.real) for one in RELEASES])
 async def real_office(
     request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
 ) -> AsyncIterator[RealBench]:
