@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,12 +108,10 @@ def test_the_pages_show_the_slurm_conf_that_is_tried() -> None:
 
 
 def test_the_scripts_are_clean_for_any_shell() -> None:
-    scripts = sorted(EXAMPLES.rglob("*.sh"))
-    shellcheck = Path(sys.executable).with_name("shellcheck")
-    done = subprocess.run(
-        [shellcheck, *scripts], cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "")
+    """`./check looks` runs shellcheck on them."""
+    scripts = set(EXAMPLES.rglob("*.sh"))
+    patterns = re.findall(r"examples/\S+\.sh", (CHECKOUT / "check").read_text())
+    assert {script for pattern in patterns for script in CHECKOUT.glob(pattern)} == scripts
     assert {script.read_text().partition("\n")[0] for script in scripts} == {
         "#!/bin/sh",
         "# shellcheck shell=sh",
