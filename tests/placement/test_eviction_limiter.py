@@ -40,8 +40,8 @@ from extender.request.pod import Pod
 from extender.request.pod_end import is_replaced
 from slurm_client.model import Job, JobState
 from tests.builders import RULES, kube_node, placeholder_job, placeholder_of, pod, view
+from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
-from wellknown.names import JOB_ID, NODE
 
 
 class Story:
@@ -76,10 +76,13 @@ class Story:
 
 
 def bound(number: int, namespace: str = "default") -> Pod:
-    named = {"name": f"p{number}", "uid": f"u{number}", "namespace": namespace}
-    blank = pod(**named, gates=(), node="n1")
-    told = {JOB_ID: str(placeholder_job(blank).id), NODE: "n1"}
-    return pod(**named, gates=(), node="n1", annotations=told)
+    name, uid = f"p{number}", f"u{number}"
+    blank = _BOUND._replace(name=name, uid=uid, namespace=namespace)
+    job_id = placeholder_job(blank).id
+    return blank._replace(job_id=job_id, allocation=Allocation(job_id, "n1"))
+
+
+_BOUND = pod(gates=(), node="n1")
 
 
 def ended(of: Pod, base: str = "CANCELLED") -> Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -515,9 +516,14 @@ def go(windows: SubmitQueues, account: str = "a", user: int | None = None) -> li
 
 
 def waiting(uid: str, account: str, user: int | None) -> Placeholder:
-    seen = pod(uid=uid, annotations={PREFIX + "account": account})
+    return placeholder_of(_pod_of(account, user)._replace(uid=uid))
+
+
+@cache
+def _pod_of(account: str, user: int | None) -> Pod:
+    seen = pod(annotations={PREFIX + "account": account})
     job = replace(seen.request.job, user_id=user)
-    return placeholder_of(seen._replace(request=replace(seen.request, job=job)))
+    return seen._replace(request=replace(seen.request, job=job))
 
 
 def waits(windows: SubmitQueues, uid: str) -> bool:
