@@ -179,7 +179,10 @@ def test_any_value_of_a_field_is_read_or_told_of(entry: dict[str, Any]) -> None:
 PART_OF_A_NODE = st.sampled_from(["name", "memory", "sockets", "cores", "status", "core_bitmap", "gres"])
 
 
-@given(st.lists(st.dictionaries(PART_OF_A_NODE, JSON | st.lists(st.dictionaries(PART_OF_A_NODE, JSON)))))
+PARTS = st.lists(st.dictionaries(PART_OF_A_NODE, JSON, max_size=3), max_size=2)
+
+
+@given(st.lists(st.dictionaries(PART_OF_A_NODE, JSON | PARTS, max_size=4), max_size=3))
 def test_any_description_of_a_jobs_nodes_is_read_or_told_of(on_nodes: list[dict[str, Any]]) -> None:
     told = {"job_id": 7, "nodes": "n1", "job_resources": {"nodes": {"allocation": on_nodes}}}
     responses.Reader(responses.job)(told)
