@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import extender
@@ -63,8 +64,13 @@ PASSED_ON = {"what", "self._event", "self.trouble is None"}
 policy.current tells, which is no line of the log."""
 
 
-def logged() -> Iterator[tuple[str, ast.Call]]:
+@cache
+def logged() -> Sequence[tuple[str, ast.Call]]:
     """Every call that logs: its text, and the call."""
+    return tuple(_logged())
+
+
+def _logged() -> Iterator[tuple[str, ast.Call]]:
     packages = (
         Path(package.__file__ or "").parent
         for package in (extender, kubernetes_client, service, slurm_cluster)

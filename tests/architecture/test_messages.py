@@ -24,7 +24,8 @@ def test_no_message_shows_a_python_repr(package: str) -> None:
     found = [
         f"{path.relative_to(CHECKOUT)}:{node.lineno}"
         for path in sorted((CHECKOUT / package).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        if "!r" in (text := path.read_text()) or "repr" in text
+        for node in ast.walk(ast.parse(text))
         if (isinstance(node, ast.FormattedValue) and node.conversion == ord("r"))
         or (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "repr")
     ]

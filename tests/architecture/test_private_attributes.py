@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from deploy.local.layout import CHECKOUT
@@ -20,6 +21,8 @@ STILL_THERE = {
 }
 """How many each file has left: most look for what is kept of what is gone. No more may come."""
 OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
+_HARMLESS = "|".join(each.removeprefix("_") for each in OF_NAMED_TUPLES)
+_MAY_POKE = re.compile(rf"(?<![^.\w]self)(?<![^.\w]cls)\._(?!_|(?:{_HARMLESS})\b)")
 
 
 def modules_of(tree: ast.Module) -> set[str]:
@@ -30,7 +33,10 @@ def modules_of(tree: ast.Module) -> set[str]:
 
 def pokes(file: Path) -> list[str]:
     """The private attributes of others that a test file uses; a module's own helpers are none."""
-    tree = ast.parse(file.read_text())
+    text = file.read_text()
+    if not _MAY_POKE.search(text):
+        return []
+    tree = ast.parse(text)
     own = {"self", "cls"} | modules_of(tree)
     return [
         f"{node.attr}, line {node.lineno}"
