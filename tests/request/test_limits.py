@@ -196,8 +196,20 @@ def test_a_pod_that_asks_for_too_much_memory_keeps_who_asks_and_what_for() -> No
 # What is kept
 
 
-@pytest.mark.parametrize("annotations", ANNOTATED)
-@pytest.mark.parametrize("spec", [*EXCESSES, *DEMANDS])
+HEAVY_ANNOTATIONS = ("unknown names", "wrong values")
+HEAVY_SPECS = ("all names that there are", "noise", "numbers")
+"""With one of these, a Pod uses the most memory."""
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec"),
+    [
+        (annotations, spec)
+        for annotations in ANNOTATED
+        for spec in (*EXCESSES, *DEMANDS)
+        if annotations in HEAVY_ANNOTATIONS or spec in HEAVY_SPECS
+    ],
+)
 def test_no_pod_takes_more_than_20_kb(annotations: str, spec: str) -> None:
     demanded = EXCESSES[spec]() if spec in EXCESSES else DEMANDS[spec](1)
     manifest = annotated(ANNOTATED[annotations], **demanded)
