@@ -195,7 +195,7 @@ class Prologs:
         (folder / "token").write_text("secret\n")
         (folder / "gate.conf").write_text(
             f'SLURM_EXTENDER_HOOKS_URLS="{urls}"\nSLURM_EXTENDER_HOOKS_TOKEN_FILE={folder}/token\n'
-            "SLURM_EXTENDER_GATE_S=1\n"
+            "SLURM_EXTENDER_GATE_S=0\n"
         )
         (folder / "squeue").write_text("#!/bin/sh\necho 40000000 CANCELLED\n")
         (folder / "squeue").chmod(0o755)

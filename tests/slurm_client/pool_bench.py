@@ -62,6 +62,9 @@ def spec(release: str) -> ClusterSpec:
 class PoolBench(Bench):
     """A bench without dynamic nodes."""
 
+    seconds_to_a_boot = 0
+    """Seconds after the start of a job until slurmctld recognises a boot."""
+
     async def start_slurmd(self, name: str, *features: str, booted: bool = False) -> None:
         """Its node has the feature `dynamic` as well."""
         raise NotImplementedError
@@ -183,6 +186,8 @@ class InMemoryPool(PoolBench):
 
 
 class RealPool(PoolBench):
+    seconds_to_a_boot = 4
+
     def __init__(self, slurm: Slurm, cluster: Cluster) -> None:
         super().__init__(slurm)
         self._cluster = cluster

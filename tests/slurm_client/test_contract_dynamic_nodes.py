@@ -344,7 +344,7 @@ async def test_a_node_that_boots_and_was_not_to_is_down(pool: PoolBench) -> None
     # slurmctld compares the boot with when it last heard from slurmd, in whole seconds (node_mgr.c,
     # validate_node_specs), and takes note of an answer up to a second late (agent.c, _wdog), on a busy
     # machine more: a boot in the seconds after the job began may be none.
-    await until_after(int(time.time()) + 4)
+    await until_after(int(time.time()) + pool.seconds_to_a_boot)
     await pool.start_slurmd(NODE, booted=True)
     node = await until_started_after(pool, started)
     assert "DOWN" in node.states
