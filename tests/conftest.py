@@ -63,6 +63,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Func
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
+def pytest_collection_finish() -> None:
+    """Excludes modules and collected tests from garbage collection: a full collection takes 0.4 s."""
+    gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Function | None) -> None:
     """A worker's fixtures of the session go with their group; without workers a group may come again."""
