@@ -245,7 +245,7 @@ def test_no_more_than_so_many_answers_are_kept_whatever_pods_name(of: str) -> No
     cluster = view(partitions=[Partition("main", ("n1",), default=True, grace_time_s=30)])
 
     def ask() -> None:
-        for number in range(50_000):
+        for number in range(10_000):
             name = f"{number:01000}"
             qos, partition = (name, None) if of == "QOS" else (None, name)
             cluster.has_grace(JobSpec("p@default", 1, 1, qos=qos, partition=partition))
