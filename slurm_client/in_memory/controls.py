@@ -1,5 +1,6 @@
 """What an administrator, the hardware and bad luck do to an `InMemorySlurm`: for tests."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,8 @@ class Controls:
     def __init__(self) -> None:
         self._outage: SlurmError | None = None
         self._lose_reply_of: list[str] = []
+        self.reads: Counter[str] = Counter()
+        """Number of calls of each method that changes nothing ("nodes")."""
 
     def outage(self, error: SlurmError | None) -> None:
         """Every call raises `error` and does nothing, until `outage(None)`."""

@@ -231,6 +231,7 @@ class InMemorySlurm(Controls):
 
     def _read(self, method: str) -> None:
         """Begins a call that changes nothing: whether its reply is lost is known before it."""
+        self.reads[method] += 1
         self._begin()
         self._answer(method)
 

@@ -12,17 +12,15 @@ from slurm_client.errors import RetryLater, SlurmError
 from slurm_client.in_memory import InMemorySlurm, node, partition
 
 
-class CountingSlurm(InMemorySlurm):
-    """One node; counts how often it is asked for, and answers when it may."""
+class HeldSlurm(InMemorySlurm):
+    """One node; answers when it may."""
 
     def __init__(self) -> None:
         super().__init__([node("n1")], [partition("main", "n1", default=True)])
-        self.readings = 0
         self.answers = asyncio.Event()
         self.answers.set()
 
     async def nodes(self) -> Any:
-        self.readings += 1
         found = await super().nodes()
         await self.answers.wait()
         return found
@@ -38,19 +36,19 @@ def test_a_reader_that_reads_more_seldom_pauses_longer() -> None:
 
 
 async def test_a_reading_is_new_for_half_of_the_readers_interval() -> None:
-    slurm = CountingSlurm()
+    slurm = HeldSlurm()
     nodes = SlurmNodes(slurm)
     first = await nodes.read(0.1)
     assert await nodes.read(60.0) is first
-    assert slurm.readings == 1
+    assert slurm.reads["nodes"] == 1
     await asyncio.sleep(0.06)
     assert await nodes.read(60.0) is first
     assert await nodes.read(0.1) is not first
-    assert slurm.readings == 2
+    assert slurm.reads["nodes"] == 2
 
 
 async def test_what_was_read_before_a_moment_is_read_again() -> None:
-    slurm = CountingSlurm()
+    slurm = HeldSlurm()
     nodes = SlurmNodes(slurm)
     first = await nodes.read(60.0)
     slurm.drain("n1", "disk")
@@ -59,7 +57,7 @@ async def test_what_was_read_before_a_moment_is_read_again() -> None:
 
 
 async def test_readers_share_a_question_that_is_young_enough_and_otherwise_the_next() -> None:
-    slurm = CountingSlurm()
+    slurm = HeldSlurm()
     nodes = SlurmNodes(slurm)
     slurm.answers.clear()
     sharing = [asyncio.ensure_future(nodes.read(60.0)) for _ in range(3)]
@@ -70,11 +68,11 @@ async def test_readers_share_a_question_that_is_young_enough_and_otherwise_the_n
     slurm.answers.set()
     told = [reading.nodes[0].reason for reading in await asyncio.gather(*sharing, *fresh)]
     assert told == ["", "", "", "disk", "disk", "disk"]
-    assert slurm.readings == 2
+    assert slurm.reads["nodes"] == 2
 
 
 async def test_a_failure_is_not_kept_and_one_reader_that_leaves_takes_nothing_from_others() -> None:
-    slurm = CountingSlurm()
+    slurm = HeldSlurm()
     nodes = SlurmNodes(slurm)
     slurm.outage(RetryLater("down"))
     with pytest.raises(SlurmError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -18,16 +17,15 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import OutcomeUnknown, SlurmError, Unreachable, Unreadable
 from slurm_client.in_memory import InMemorySlurm, partition
-from slurm_client.model import AllStates, Job, JobChanges, JobSpec
+from slurm_client.model import Job, JobChanges, JobSpec
 from wellknown.names import NODE_NAME_LABEL
 
 SPEC = JobSpec("native", cpus=2, memory_mb=100, partition="gpu")
 
 
-class CountingSlurm(InMemorySlurm):
+class ArraySlurm(InMemorySlurm):
     def __init__(self, *partitions: str) -> None:
         super().__init__([], [partition(name, [], default=name == "cpu") for name in partitions])
-        self.asked: Counter[str] = Counter()
         self.fails: dict[int, SlurmError] = {}
         """Why jobs cannot be read."""
         self.begun: dict[int, int] = {}
@@ -35,15 +33,10 @@ class CountingSlurm(InMemorySlurm):
         self.limited: dict[int, int] = {}
         """How many more tasks of an array may run."""
 
-    async def all_states(self) -> AllStates:
-        self.asked["all_states"] += 1
-        return await super().all_states()
-
     async def job(self, job_id: int) -> Job | None:
-        self.asked["job"] += 1
+        job = await super().job(job_id)
         if job_id in self.fails:
             raise self.fails[job_id]
-        job = await super().job(job_id)
         if job is None:
             return None
         begun, more = self.begun.get(job_id, 0), self.limited.get(job_id)
@@ -54,7 +47,7 @@ class Bench:
     """A Slurm without nodes, in whose partitions nothing can run."""
 
     def __init__(self) -> None:
-        self.slurm, self.health = CountingSlurm("cpu", "gpu"), Health()
+        self.slurm, self.health = ArraySlurm("cpu", "gpu"), Health()
         self.pools = [Pool("gpu", {}, partitions=frozenset({"gpu"}))]
         kubernetes = InMemoryKubernetes()
         kubernetes.put("namespaces", {"metadata": {"name": "kube-system"}})
@@ -72,9 +65,10 @@ class Bench:
 
     async def turn(self) -> tuple[Demand | None, dict[str, int]]:
         """Returns the demand afterwards, and what was asked for it."""
-        self.slurm.asked.clear()
+        self.slurm.reads.clear()
         await self.reader.turn()
-        return self.reader.demand.get("gpu"), dict(self.slurm.asked)
+        del self.slurm.reads["nodes"]
+        return self.reader.demand.get("gpu"), dict(self.slurm.reads)
 
 
 @pytest.fixture
