@@ -85,9 +85,15 @@ def container(
     return built | {"restartPolicy": "Always"} if sidecar else built
 
 
-def pod(**given: Any) -> Pod:
+def pod(*name: str, **given: Any) -> Pod:
     """The snapshot of `pod_manifest(...)`."""
-    return parse_pod(pod_manifest(**given), TRANSLATION)
+    return parse_pod(pod_manifest(*name, **given), TRANSLATION)
+
+
+def unmanaged(name: str = "u", **given: Any) -> Manifest:
+    """Returns a Pod of default-scheduler; `given` as for `pod_manifest`."""
+    defaults: Manifest = {"gates": (), "schedulerName": "default-scheduler"}
+    return pod_manifest(name, **defaults | given)
 
 
 def node_manifest(

@@ -28,7 +28,16 @@ from service.health import Health
 from slurm_client.errors import Unreachable
 from slurm_client.model import AllStates, Job, JobState, Node
 from slurm_client.protocol import Slurm
-from tests.builders import RULES, TRANSLATION, kube_node, placeholder_job, pod, pod_manifest, view
+from tests.builders import (
+    RULES,
+    TRANSLATION,
+    kube_node,
+    placeholder_job,
+    pod,
+    pod_manifest,
+    unmanaged,
+    view,
+)
 from tests.control import test_startup
 from tests.control.test_startup import GONE, NATIVE, POD
 from tests.placement.ledger_steps import bound_pod
@@ -320,7 +329,7 @@ async def test_a_number_that_somebody_wrote_onto_a_pod_that_runs_ends_nothing() 
 
 
 async def test_a_guests_job_is_no_orphan() -> None:
-    adopted_pod = pod_manifest("g", uid="u3", gates=(), node="n1", schedulerName="default-scheduler")
+    adopted_pod = unmanaged("g", uid="u3", node="n1")
     job = placeholder_job(pod(name="g", uid="u3"), attempt=ADOPTED_ATTEMPT, node="n1")
     for translation, orphans in ((TranslationConfig(adopts=True), []), (TRANSLATION, [job.id])):
         leader = Leader(FakeSlurm(job), InMemoryKubernetes(adopted_pod), translation)

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import httpx
 
 from tests.chaos.quiet_periods import QuietPeriods
+from tests.end_to_end.actors import pod
 
 NEEDED_AFTER: Final = ("kube-apiserver", "kube-scheduler")
 """The names of the components, or how they begin, whose failures may leave its lists old."""
@@ -121,13 +122,11 @@ class Canary:
 
 def _manifest(name: str) -> dict[str, object]:
     """It is popped before all others, so that a long queue does not count as blindness."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "priorityClassName": "system-cluster-critical",
-            "nodeSelector": {"nobody-has": "this"},
-            "containers": [{"name": "c", "image": "none"}],
-        },
-    }
+    return pod(
+        name,
+        cpu=None,
+        memory=None,
+        scheduler="default-scheduler",
+        priorityClassName="system-cluster-critical",
+        nodeSelector={"nobody-has": "this"},
+    )

@@ -13,7 +13,8 @@ from tests.chaos.checker import Causes
 from tests.chaos.cluster_spec import CROWD, CROWD_SIZE, LABEL, PREFIX, STOPS_AFTER
 from tests.chaos.history import SeenPod
 from tests.chaos.observer import Observer
-from tests.chaos.workload import Workload, pod
+from tests.chaos.workload import Workload
+from tests.end_to_end.actors import pod
 
 AT_ONCE = 50
 _NAME = "crowd-"
@@ -49,7 +50,7 @@ class Crowd:
         missing = range(CROWD_SIZE - len(self._there()))
         annotations = {PREFIX + "partition": CROWD, STOPS_AFTER: _STOPS_AFTER_S}
         names = [f"{_NAME}{next(self._numbers)}" for _ in missing]
-        manifests = [pod(name, annotations=annotations, labels={LABEL: "true"}) for name in names]
+        manifests = [pod(name, own_annotations=annotations, labels={LABEL: "true"}) for name in names]
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self._workload.create, manifests))
 

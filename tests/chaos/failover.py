@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import httpx
 
 from deploy.local.cluster import Cluster
-from tests.chaos.cluster_spec import PREFIX, PROBES
+from tests.chaos.cluster_spec import PROBES
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.quiet_periods import QuietPeriods
-from tests.chaos.workload import Workload, pod
+from tests.chaos.workload import Workload
+from tests.end_to_end.actors import pod
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/slurm-extender"
 _LONGEST_S = 60.0
@@ -65,7 +66,7 @@ class Failovers:
 
     def _probe(self, name: str, kubernetes: Kubernetes) -> float:
         begin = time.monotonic()
-        self.workload.create(pod(name, annotations={PREFIX + "partition": PROBES}))
+        self.workload.create(pod(name, annotations={"partition": PROBES}))
         while (took := time.monotonic() - begin) < _LONGEST_S:
             with suppress(httpx.HTTPError):
                 seen = kubernetes.ask("GET", f"/api/v1/namespaces/default/pods/{name}")

@@ -22,6 +22,7 @@ from tests.chaos.cluster_spec import ODD, PREFIX, RUNS_FOR, STOPS_AFTER
 from tests.chaos.history import pod_of
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.plan import Fate, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
+from tests.end_to_end.actors import pod
 from wellknown.job_key import job_name
 
 BY_HAND = "disk is to be replaced"
@@ -234,37 +235,6 @@ class Workload:
                 self._over.wait(min(due, 1.0))
 
 
-def pod(
-    name: str,
-    *,
-    cpus: int = 1,
-    gpus: int = 0,
-    annotations: dict[str, str] | None = None,
-    labels: dict[str, str] | None = None,
-    scheduler: str = "slurm-scheduler",
-    **spec: Any,
-) -> dict[str, Any]:
-    """A Pod that asks for Slurm; `annotations` with their prefix, and more of its `spec`."""
-    resources: dict[str, Any] = {"requests": {"cpu": str(cpus), "memory": "100Mi"}}
-    if gpus:
-        resources["limits"] = {"nvidia.com/gpu": str(gpus)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "labels": labels or {},
-            "annotations": annotations or {},
-        },
-        "spec": {
-            "schedulerName": scheduler,
-            "containers": [{"name": "c", "image": "none", "resources": resources}],
-            **spec,
-        },
-    }
-
-
 def _manifest(plan: PodPlan) -> dict[str, Any]:
     """kwok ends the Pod by what its annotations say."""
     takes = _A_DAY_S if plan.fate is Fate.SLOWLY else plan.grace_s
@@ -276,9 +246,9 @@ def _manifest(plan: PodPlan) -> dict[str, Any]:
         annotations |= _owned_by(plan.owner)
     return pod(
         plan.name,
-        cpus=plan.cpus,
+        cpu=str(plan.cpus),
         gpus=plan.gpus,
-        annotations=annotations,
+        own_annotations=annotations,
         scheduler="slurm-scheduler" if plan.partition else "default-scheduler",
         terminationGracePeriodSeconds=plan.grace_s,
     )
@@ -289,7 +259,7 @@ def _odd_manifest(plan: OddPlan) -> dict[str, Any]:
     if plan.comment:
         annotations[PREFIX + "comment"] = plan.comment
     spec = {"terminationGracePeriodSeconds": 1, **_ODD_SPECS.get(plan.why, {})}
-    return pod(plan.name, annotations=annotations, labels={ODD: plan.why}, **spec)
+    return pod(plan.name, own_annotations=annotations, labels={ODD: plan.why}, **spec)
 
 
 def _owned_by(user: str) -> dict[str, str]:

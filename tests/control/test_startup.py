@@ -30,7 +30,7 @@ from slurm_client.errors import Unexplained, Unreachable, Unreadable
 from slurm_client.model import UNREAD, AllStates, Job, JobChanges, JobState
 from slurm_client.protocol import Slurm
 from slurm_client.server import Configuration
-from tests.builders import RULES, TRANSLATION, Manifest, placeholder_job, pod, pod_manifest
+from tests.builders import RULES, TRANSLATION, Manifest, placeholder_job, pod, pod_manifest, unmanaged
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID
 
@@ -225,7 +225,7 @@ async def test_many_jobs_are_all_read() -> None:
 # Adopted Pods
 
 
-ADOPTED_POD = pod_manifest("g", uid="u3", gates=(), node="n1", schedulerName="default-scheduler")
+ADOPTED_POD = unmanaged("g", uid="u3", node="n1")
 ADOPTS = TranslationConfig(adopts=True)
 
 

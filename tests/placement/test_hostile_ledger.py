@@ -31,7 +31,7 @@ from extender.record.states import State
 from extender.request.pod import Pod, parse_pod
 from slurm_client import hostlist
 from slurm_client.model import Job, JobState, Partition
-from tests.builders import PREFIX, TRANSLATION, kube_node, pod_manifest
+from tests.builders import PREFIX, TRANSLATION, kube_node, pod
 from tests.clock import slowness
 from tests.hostile import ANNOTATED, DEMANDS, EXCESSES, affinity, annotated, expression
 from wellknown.names import GATE
@@ -156,11 +156,6 @@ def shown(cluster: ClusterView) -> Turn:
 def cordoned(cluster: ClusterView, number: int) -> ClusterView:
     node = kube_node(f"node-{number}", labels=labels(number), unschedulable=True)
     return cluster.with_node(node.name, node)
-
-
-def pod(name: str, **given: object) -> Pod:
-    manifest = pod_manifest(name=name, **given)  # type: ignore[arg-type]
-    return parse_pod(manifest, TRANSLATION)
 
 
 def life(size: int, pods: Sequence[Pod]) -> tuple[Turn, ...]:

@@ -22,7 +22,7 @@ from slurm_client.errors import InvalidRequest, NeedsOperator
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import Job, JobChanges, JobSpec
 from slurm_client.protocol import Slurm
-from tests.builders import PREFIX, RULES, Manifest, kube_node, pod_manifest, view
+from tests.builders import PREFIX, RULES, Manifest, kube_node, unmanaged, view
 from wellknown.job_key import PlaceholderKey
 from wellknown.names import ADOPTED
 
@@ -31,8 +31,7 @@ DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "contro
 
 
 def manifest_of_adopted(name: str = "g", node: str | None = "n1", **given: Any) -> Manifest:
-    scheduler = given.pop("schedulerName", "default-scheduler")
-    return pod_manifest(name, gates=(), node=node, schedulerName=scheduler, **given)
+    return unmanaged(name, node=node, **given)
 
 
 class Refusing(InMemorySlurm):

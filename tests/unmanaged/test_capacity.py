@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -21,16 +20,12 @@ from extender.unmanaged.capacity import (
 )
 from slurm_client.in_memory import node
 from slurm_client.model import JobState
-from tests.builders import TRANSLATION, Manifest, pod_manifest
+from tests.builders import TRANSLATION, Manifest, pod_manifest, unmanaged
 from wellknown.names import JOB_ID, NODE
 from wellknown.resources import MEBIBYTE
 
 GI = 1024 * MEBIBYTE
 WHOLE = Amounts(8000, 16 * GI, {"gpu": 4})
-
-
-def unmanaged(name: str = "u", **given: Any) -> Manifest:
-    return pod_manifest(name, gates=(), schedulerName="default-scheduler", **given)
 
 
 def occupancy(**left: Amounts) -> Occupancy:

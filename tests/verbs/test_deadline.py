@@ -12,11 +12,11 @@ import pytest
 from extender.kube_scheduler import deadline
 from extender.unmanaged.free_capacity import UNKNOWN
 from slurm_client.errors import BadToken, OutcomeUnknown, Unreachable
-from tests.builders import Manifest
+from tests.builders import Manifest, unmanaged
 from tests.verbs import test_unmanaged_pods as others
 from tests.verbs.callers import body
 from tests.verbs.test_bind import Cluster, granted
-from tests.verbs.test_unmanaged_pods import machine, unmanaged
+from tests.verbs.test_unmanaged_pods import machine
 
 SILENT = re.compile(
     r"Slurm has not answered since \d\d:\d\d UTC; free capacity of its nodes is unknown; retried"

@@ -11,9 +11,9 @@ from extender.unmanaged import free_capacity
 from extender.unmanaged.free_capacity import FULL
 from slurm_client.errors import Unreachable
 from slurm_client.model import Node
-from tests.builders import Manifest, pod_manifest
+from tests.builders import Manifest, pod_manifest, unmanaged
 from tests.verbs.callers import Listeners, body
-from tests.verbs.test_unmanaged_pods import DAEMON_SET, DOWN, Cluster, machine, unmanaged
+from tests.verbs.test_unmanaged_pods import DAEMON_SET, DOWN, Cluster, machine
 from wellknown.names import ADOPTED, JOB_ID, NODE
 
 CRITICAL = 2_000_000_000

@@ -19,7 +19,16 @@ from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import node
 from slurm_client.model import JobState, Node
-from tests.builders import Manifest, kube_node, placeholder_job, placeholder_of, pod, pod_manifest, view
+from tests.builders import (
+    Manifest,
+    kube_node,
+    placeholder_job,
+    placeholder_of,
+    pod,
+    pod_manifest,
+    unmanaged,
+    view,
+)
 from tests.clock import CpuClock
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners
 from wellknown.names import ADOPTED, JOB_ID, NODE
@@ -28,10 +37,6 @@ DAEMON_SET = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "c
 OWN_NAMES = ("n1", "n2", "n3")
 VIEW = view(kube_node("n4", labels={"slurm": "gpu-04"}), *map(kube_node, OWN_NAMES))
 DOWN = Unreachable("slurmctld was not reached", number=1001)
-
-
-def unmanaged(name: str = "u", **given: Any) -> Manifest:
-    return pod_manifest(name, gates=(), schedulerName="default-scheduler", **given)
 
 
 def machine(name: str, *, cpus: int = 0, memory_mb: int = 0, gpus: int = 0, **given: Any) -> Node:
