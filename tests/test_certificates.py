@@ -21,6 +21,7 @@ from service.connections import Limits
 from service.health import Health
 from service.http_server import Verbs
 from service.listener import Server
+from tests.eventually import until
 
 NOW = datetime.now(UTC)
 END = b"-----END CERTIFICATE-----\n"
@@ -65,8 +66,7 @@ async def served(certificate: Shown) -> AsyncIterator[int]:
     limits = Limits(connections=9, body=lambda: 0)
     server = Server(Verbs({}, print), ("127.0.0.1", 0), limits, print, lambda: certificate.shown.context)
     serving = asyncio.ensure_future(server.serve())
-    while not server.started:  # noqa: ASYNC110 -- uvicorn's
-        await asyncio.sleep(0)
+    await until(lambda: server.started)
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
     await serving

@@ -25,7 +25,8 @@ from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from deploy.local.users import JOB_USERS
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 
 POINTS = (
     "SlurmRest.allocate_as_owner:after",

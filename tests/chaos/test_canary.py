@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.chaos.canary import Canary
 from tests.chaos.quiet_periods import QuietPeriods
+from tests.eventually import eventually
 
 _WITHIN_S = 5.0
 
@@ -58,18 +59,11 @@ def asked(gives_up_after_s: float = 60.0, *, blind: bool) -> Iterator[Scene]:
     scene.canary.start()
     try:
         scene.canary.ask()
-        until(lambda: scene.api.created == 1)
+        eventually(lambda: scene.api.created == 1, within_s=_WITHIN_S)
         yield scene
     finally:
         scene.canary.stop()
     assert scene.api.closed
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _WITHIN_S
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_placing_is_disturbed_until_its_pod_is_judged_and_nothing_else_is() -> None:
@@ -77,22 +71,22 @@ def test_placing_is_disturbed_until_its_pod_is_judged_and_nothing_else_is() -> N
         assert scene.placing.since() is None
         assert scene.quiet.since() is not None
         scene.api.blind = False
-        until(lambda: scene.placing.since() is not None)
-        until(lambda: not scene.api.pods)
+        eventually(lambda: scene.placing.since() is not None, within_s=_WITHIN_S)
+        eventually(lambda: not scene.api.pods, within_s=_WITHIN_S)
     assert scene.log == []
     assert 0.0 < scene.canary.blind_s < _WITHIN_S
 
 
 def test_it_gives_up_and_says_so_and_is_no_excuse_until_its_pod_is_judged() -> None:
     with asked(gives_up_after_s=0.3, blind=True) as scene:
-        until(lambda: scene.placing.since() is not None)
-        until(lambda: scene.log != [])
+        eventually(lambda: scene.placing.since() is not None, within_s=_WITHIN_S)
+        eventually(lambda: scene.log != [], within_s=_WITHIN_S)
         since = scene.placing.since()
         scene.canary.ask()
         time.sleep(0.5)
         assert scene.placing.since() == since
         scene.api.blind = False
-        until(lambda: scene.api.created == 2)
+        eventually(lambda: scene.api.created == 2, within_s=_WITHIN_S)
     assert len(scene.log) == 1
     assert "no excuse" in scene.log[0]
     assert scene.canary.blind_s == pytest.approx(1.0, abs=0.5)
@@ -101,10 +95,10 @@ def test_it_gives_up_and_says_so_and_is_no_excuse_until_its_pod_is_judged() -> N
 def test_a_pod_of_its_that_is_gone_is_created_anew() -> None:
     with asked(blind=True) as scene:
         scene.api.pods.clear()
-        until(lambda: scene.api.created == 2)
+        eventually(lambda: scene.api.created == 2, within_s=_WITHIN_S)
         assert scene.placing.since() is None
         scene.api.blind = False
-        until(lambda: scene.placing.since() is not None)
+        eventually(lambda: scene.placing.since() is not None, within_s=_WITHIN_S)
 
 
 def test_it_can_be_stopped_while_nothing_is_seen() -> None:

@@ -24,8 +24,9 @@ from deploy.local.progress import silent
 from tests.chart import asked
 from tests.chart.asked import Permission, asked_by
 from tests.chart.matrix import OUTSIDE, POOLS, merged, with_needed
-from tests.end_to_end.actors import eventually
+from tests.end_to_end.actors import pod
 from tests.end_to_end.agent_account import write_kubeconfig
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
 
@@ -172,13 +173,8 @@ def test_kube_scheduler_runs_on_the_charts_configuration_with_the_charts_rights(
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
     ]
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "asks-for-slurm"},
-        "spec": {"schedulerName": _SCHEDULER, "containers": [{"name": "c", "image": "i"}]},
-    }
-    release_cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    asks = json.dumps(pod("asks-for-slurm", scheduler=_SCHEDULER))
+    release_cluster.kubectl("create", "-f", "-", stdin=asks)
     with running(command, log):
         eventually(lambda: answers(f"https://127.0.0.1:{secure}/readyz"), "kube-scheduler is ready")
         words = eventually(lambda: why_it_waits(release_cluster), "it says why the Pod waits")

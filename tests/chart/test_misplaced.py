@@ -19,7 +19,7 @@ from deploy.local.progress import silent
 from extender.request.slurm_bridge import NOT_READ, OLD_PREFIX, TABLE
 from extender.request.slurm_bridge import PREFIX as BRIDGES
 from tests.chart.matrix import with_needed
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
 

@@ -17,7 +17,7 @@ from deploy.local.errors import ClusterError
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart.matrix import POOLS, UNINSTALL, merged, with_needed
-from tests.end_to_end.actors import eventually_not
+from tests.eventually import eventually_not
 from tests.meanwhile import meanwhile
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # a cluster, and four calls of Helm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any
 
 import pytest
 
@@ -15,10 +15,11 @@ from extender.cluster.view_updater import MEMORY, NAMES, ClusterViewUpdater, Slu
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import NeedsOperator, Unreachable
+from slurm_client.in_memory import InMemorySlurm, node
 from slurm_client.model import Partition
-from slurm_client.protocol import Slurm
-from slurm_client.server import Capabilities, Configuration
+from slurm_client.server import Configuration
 from tests.builders import Manifest, node_manifest
+from tests.eventually import until
 from wellknown.names import NODE_NAME_LABEL
 
 MAIN = Partition("main", ("n1", "n2"), default=True)
@@ -27,52 +28,29 @@ NOTHING = SlurmDefaults()
 Happens = Callable[[InMemoryKubernetes], object]
 
 
-class FakeSlurm:
-    """Has partitions, and a way to preempt."""
+class ToldSlurm(InMemorySlurm):
+    """Has two partitions, and tells these fields of its configuration."""
 
     def __init__(
-        self,
-        preempt_type: str | None = "",
-        *,
-        tells_default: bool = True,
-        kill_wait_s: int | None = None,
-        max_job_count: int | None = None,
-        select_type: str | None = None,
-        select_type_parameters: tuple[str, ...] | None = None,
+        self, preempt_type: str | None = "", *, tells_default: bool = True, **told: Any
     ) -> None:
-        self.preempt_type = preempt_type
-        self.kill_wait_s = kill_wait_s
-        self.max_job_count = max_job_count
-        self.select_type = select_type
-        self.select_type_parameters = select_type_parameters
-        self.asked = asyncio.Event()
-        self._tells_default = tells_default
+        partitions = [replace(MAIN, default=tells_default), LONG]
+        configuration = Configuration(preempt_type=preempt_type, **told)
+        super().__init__([node("n1"), node("n2")], partitions, configuration=configuration)
+        self._capabilities = replace(self._capabilities, default_partition=tells_default)
 
-    async def connect(self) -> Capabilities:
-        return Capabilities("v", "26.05", "c", True, default_partition=self._tells_default)
-
-    async def configuration(self) -> Configuration:
-        return Configuration(
-            preempt_type=self.preempt_type,
-            kill_wait_s=self.kill_wait_s,
-            max_job_count=self.max_job_count,
-            select_type=self.select_type,
-            select_type_parameters=self.select_type_parameters,
-        )
-
-    async def partitions(self) -> tuple[Partition, ...]:
-        self.asked.set()
-        return (replace(MAIN, default=self._tells_default), LONG)
+    def edit_conf(self, **told: Any) -> None:
+        self._configuration = replace(self._configuration, **told)
 
 
 def updater(
     kubernetes: InMemoryKubernetes,
-    slurm: FakeSlurm | None = None,
+    slurm: ToldSlurm | None = None,
     untold: SlurmDefaults = NOTHING,
     health: Health | None = None,
 ) -> ClusterViewUpdater:
-    controller = cast(Slurm, slurm or FakeSlurm())
-    return ClusterViewUpdater(kubernetes, controller, health or Health(), NODE_NAME_LABEL, untold)
+    asked = slurm or ToldSlurm()
+    return ClusterViewUpdater(kubernetes, asked, health or Health(), NODE_NAME_LABEL, untold)
 
 
 def having(*nodes: Manifest) -> InMemoryKubernetes:
@@ -129,13 +107,13 @@ async def test_among_partitions_of_one_tier_what_slurm_says_of_preemption_counts
     preempt_type: str | None, may_preempt: bool
 ) -> None:
     """A server that does not say may preempt by QOS, which no tier tells of."""
-    view = await updater(having(), FakeSlurm(preempt_type)).load()
+    view = await updater(having(), ToldSlurm(preempt_type)).load()
     assert view.may_preempt("main") is may_preempt
 
 
 async def test_what_slurmrestd_does_not_tell_is_what_the_settings_say() -> None:
     untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
-    slurm = FakeSlurm(None, tells_default=False)
+    slurm = ToldSlurm(None, tells_default=False)
     view = await updater(having(), slurm, untold).load()
     assert view.partition_name(None) == "long"
     assert not view.may_preempt("long")
@@ -143,14 +121,14 @@ async def test_what_slurmrestd_does_not_tell_is_what_the_settings_say() -> None:
 
 async def test_of_a_qos_grace_time_only_the_settings_tell() -> None:
     untold = SlurmDefaults(preempt_type="preempt/qos", graceful_qos=("patient",))
-    view = await updater(having(), FakeSlurm(None), untold).load()
+    view = await updater(having(), ToldSlurm(None), untold).load()
     assert view.graceful_qos == {"patient"}
     assert view.gives_grace
 
 
 async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
     untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
-    view = await updater(having(), FakeSlurm("preempt/qos"), untold).load()
+    view = await updater(having(), ToldSlurm("preempt/qos"), untold).load()
     assert view.partition_name(None) == "main"
     assert view.may_preempt("main")
 
@@ -159,7 +137,7 @@ async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
 async def test_max_job_count_is_what_slurm_tells_else_what_the_settings_say(
     told: int | None, counts: int
 ) -> None:
-    slurm = FakeSlurm(max_job_count=told)
+    slurm = ToldSlurm(max_job_count=told)
     view = await updater(having(), slurm, SlurmDefaults(max_job_count=4000)).load()
     assert view.max_job_count == counts
 
@@ -168,7 +146,7 @@ async def test_max_job_count_is_what_slurm_tells_else_what_the_settings_say(
 async def test_kill_wait_is_what_slurm_tells_else_what_the_settings_say(
     told: int | None, counts: int
 ) -> None:
-    updating = updater(having(), FakeSlurm(kill_wait_s=told), SlurmDefaults(kill_wait_s=45))
+    updating = updater(having(), ToldSlurm(kill_wait_s=told), SlurmDefaults(kill_wait_s=45))
     assert updating.kill_wait_s == 45  # Slurm was not asked yet
     await updating.load()
     assert updating.kill_wait_s == counts
@@ -192,7 +170,7 @@ async def test_a_slurm_that_does_not_count_memory_is_a_problem(
     told: tuple[str, ...] | None, setting: tuple[str, ...], problem: str | None
 ) -> None:
     health, defaults = Health(), SlurmDefaults(select_type_parameters=setting)
-    await updater(having(), FakeSlurm(select_type_parameters=told), defaults, health).load()
+    await updater(having(), ToldSlurm(select_type_parameters=told), defaults, health).load()
     words = health.troubles().get(MEMORY)
     assert (words is None) is (problem is None)
     assert words is None or (problem or "") in words
@@ -200,7 +178,7 @@ async def test_a_slurm_that_does_not_count_memory_is_a_problem(
 
 async def test_uncounted_memory_is_no_problem_if_jobs_get_whole_nodes() -> None:
     health = Health()
-    slurm = FakeSlurm(select_type="select/linear", select_type_parameters=("CR_CPU",))
+    slurm = ToldSlurm(select_type="select/linear", select_type_parameters=("CR_CPU",))
     await updater(having(), slurm, health=health).load()
     assert MEMORY not in health.troubles()
 
@@ -209,14 +187,14 @@ async def test_the_problem_of_uncounted_memory_ends_with_its_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("extender.cluster.view_updater._CONFIGURATION_S", 0.001)
-    health, slurm = Health(), FakeSlurm(select_type_parameters=("CR_CORE",))
+    health, slurm = Health(), ToldSlurm(select_type_parameters=("CR_CORE",))
     updating = updater(having(), slurm, health=health)
     await updating.load()
     assert MEMORY in health.troubles()
-    slurm.select_type_parameters = ("CR_CORE_MEMORY",)
-    slurm.asked.clear()
+    slurm.edit_conf(select_type_parameters=("CR_CORE_MEMORY",))
+    slurm.reads.clear()
     running = asyncio.ensure_future(updating.run())
-    await asyncio.wait_for(slurm.asked.wait(), 10)
+    await until(lambda: slurm.reads["partitions"], within_s=10)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert MEMORY not in health.troubles()
@@ -224,13 +202,13 @@ async def test_the_problem_of_uncounted_memory_ends_with_its_cause(
 
 async def test_what_is_changed_in_slurm_conf_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cluster.view_updater._CONFIGURATION_S", 0.001)
-    slurm = FakeSlurm(kill_wait_s=60)
+    slurm = ToldSlurm(kill_wait_s=60)
     updating = updater(having(), slurm)
     assert not (await updating.load()).may_preempt("main")
-    slurm.kill_wait_s, slurm.preempt_type = 90, "preempt/qos"
-    slurm.asked.clear()
+    slurm.edit_conf(kill_wait_s=90, preempt_type="preempt/qos")
+    slurm.reads.clear()
     running = asyncio.ensure_future(updating.run())
-    await asyncio.wait_for(slurm.asked.wait(), 10)
+    await until(lambda: slurm.reads["partitions"], within_s=10)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert updating.kill_wait_s == 90
@@ -239,10 +217,10 @@ async def test_what_is_changed_in_slurm_conf_is_followed(monkeypatch: pytest.Mon
 
 async def test_after_an_outage_slurm_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cluster.view_updater._CONFIGURATION_S", 0.001)
-    health, slurm = Health(), FakeSlurm()
+    health, slurm = Health(), ToldSlurm()
     updating = updater(having(), slurm, health=health)
     await updating.load()
-    slurm.asked.clear()
+    slurm.reads.clear()
 
     async def down() -> Configuration:
         monkeypatch.setattr(slurm, "configuration", configuration)
@@ -253,14 +231,14 @@ async def test_after_an_outage_slurm_is_asked_again_soon(monkeypatch: pytest.Mon
     monkeypatch.setattr(slurm, "configuration", down)
     monkeypatch.setattr("extender.cluster.view_updater._RETRY_S", 0.001)
     running = asyncio.ensure_future(updating.run())
-    await asyncio.wait_for(slurm.asked.wait(), 10)
+    await until(lambda: slurm.reads["partitions"], within_s=10)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert health.parts() == {"Slurm": False}
 
 
 async def test_a_default_partition_that_slurm_does_not_have_is_an_operators_mistake() -> None:
-    slurm = FakeSlurm(tells_default=False)
+    slurm = ToldSlurm(tells_default=False)
     with pytest.raises(NeedsOperator, match="is mian; Slurm has the partitions main, long"):
         await updater(having(), slurm, SlurmDefaults(default_partition="mian")).load()
 

@@ -22,6 +22,7 @@ from kubernetes_client.errors import KubernetesError, Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from tests.builders import PREFIX, Manifest, pod_manifest
+from tests.eventually import until
 
 LATE: Manifest = {
     "metadata": {"name": "late", "uid": "c1", "resourceVersion": "6"},
@@ -72,9 +73,7 @@ class Api(InMemoryKubernetes):
         """Waits until there were so many more such requests."""
         call = f"{CALLS[at]} {kind}"
         times += self.calls.count(call)
-        async with asyncio.timeout(5):
-            while self.calls.count(call) <= times:  # noqa: ASYNC110 -- the last one has ended, too
-                await asyncio.sleep(0.001)
+        await until(lambda: self.calls.count(call) > times)  # the last one has ended, too
 
 
 class Site:
@@ -265,9 +264,7 @@ async def test_a_group_that_is_found_to_be_missing_is_no_trouble_any_more(
     assert "not now" in str(site.health.troubles())
     async with site.following():
         site.api.fail("groups", "resourceclaims", None)
-        async with asyncio.timeout(5):
-            while site.health.troubles():  # noqa: ASYNC110 -- nothing tells of it
-                await asyncio.sleep(0.001)
+        await until(lambda: not site.health.troubles())
 
 
 async def test_claims_that_cannot_be_listed_keep_no_pod_from_being_placed() -> None:

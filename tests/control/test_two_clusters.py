@@ -33,7 +33,7 @@ from slurm_client.model import Job, JobSpec
 from slurm_client.tokens import StaticToken
 from tests.builders import TRANSLATION, kube_node, pod, view
 from tests.deploy_slurm.test_gate_script import SCRIPT
-from tests.slurm_client.bench import eventually
+from tests.eventually import until
 from wellknown.job_key import JobIdRange, PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID, NODE
 
@@ -174,7 +174,7 @@ async def serving(*each: Cluster) -> AsyncIterator[str]:
         application.include_router(router(StaticToken("secret"), drop, cluster.gate()))
         server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error"))
         tasks.append(asyncio.ensure_future(server.serve()))
-        await eventually(lambda server=server: has_started(server))  # type: ignore[misc]
+        await until(lambda server=server: has_started(server), within_s=15)  # type: ignore[misc]
         port = server.servers[0].sockets[0].getsockname()[1]
         servers.append(server)
         urls.append(f"http://127.0.0.1:{port}")
@@ -215,7 +215,7 @@ async def test_each_clusters_gate_lets_through_what_meets_none_of_its_pods(tmp_p
     """One of b's Pods has lost its job and is on b1 yet; on a1 and on a node of no cluster is nobody."""
     one, other = clusters(apart=True)
     (lost,), (ours,) = await other.place(1), await one.place(1)
-    await eventually(lambda: runs(other.slurm, lost))
+    await until(lambda: runs(other.slurm, lost), within_s=15)
     notes = {ATTEMPT: "1", JOB_ID: str(lost), NODE: "b1"}
     other.pods = [pod(name="p0", uid="b-0", node="b1", gates=(), annotations=notes)]
     for each in (one, other):

@@ -33,7 +33,7 @@ from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.documentation.commands import Command, commands, words
 from tests.documentation.pages import PAGES, Block, Mark, blocks
-from tests.end_to_end.actors import eventually_not
+from tests.eventually import eventually_not
 from tests.readme import first_pod
 
 SHOWN = [

@@ -6,49 +6,26 @@ import itertools
 import json
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import yaml
 
 from deploy.local.cluster import Cluster
+from tests.eventually import eventually, eventually_not
 from wellknown.job_key import job_name
 
 Manifest = dict[str, Any]
-Result = TypeVar("Result")
 
 PREFIX = "sunk.coreweave.com/"
 CONDITION = "slurm-extender.io/Placeholder"
 SIGN = job_name("", "")
 """What the names of placeholders have, and those of native jobs here have not."""
 _ROUNDS = itertools.count(1)
-
-
-def _pause(began: float) -> None:
-    """The longer it has taken already, up to a tenth of a second: to look costs both systems CPU."""
-    time.sleep(min(0.1, max(0.03, (time.monotonic() - began) / 10)))
-
-
-def eventually(see: Callable[[], Result], what: str, within: float = 40.0) -> Result:
-    """Returns the first true answer. Fails with the last one once the time is over."""
-    began = time.monotonic()
-    while not (seen := see()):
-        assert time.monotonic() < began + within, f"{what}: not within {within} s, but {seen!r}"
-        _pause(began)
-    return seen
-
-
-def eventually_not(see: Callable[[], Any], what: str, within: float = 40.0) -> None:
-    """Waits until the answer is false. Fails with the last one once the time is over."""
-    began = time.monotonic()
-    while seen := see():
-        assert time.monotonic() < began + within, f"{what}: not within {within} s, but {seen!r}"
-        _pause(began)
 
 
 def name_of(job: str) -> str:

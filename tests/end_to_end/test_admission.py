@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.actors import PREFIX, Actors, Manifest, eventually, pod
+from tests.end_to_end.actors import PREFIX, Actors, Manifest, pod
+from tests.eventually import eventually
 from wellknown.allocation import Allocation
 
 pytestmark = pytest.mark.real

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from extender.unmanaged.adoption import COMMENT
-from tests.end_to_end.actors import Actors, QueuedJob, eventually
+from tests.end_to_end.actors import Actors, QueuedJob
 from tests.end_to_end.test_audit import audit, metrics
 from tests.end_to_end.test_unmanaged_pods import sbatch
+from tests.eventually import eventually
 from wellknown.names import ADOPTED, JOB_ID
 
 pytestmark = pytest.mark.real

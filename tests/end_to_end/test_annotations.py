@@ -19,7 +19,8 @@ from deploy.local.accounting import Account, Limits, Qos, Reservation, User, dec
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from extender.request.annotations import ANNOTATIONS
-from tests.end_to_end.actors import PREFIX, Actors, eventually
+from tests.end_to_end.actors import PREFIX, Actors
+from tests.eventually import eventually
 
 Annotations = Mapping[str, str]
 

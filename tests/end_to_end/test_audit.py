@@ -15,7 +15,8 @@ import pytest
 
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 from wellknown.job_key import JobIdRange, PlaceholderKey
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from tests.directory_away import directory_away
-from tests.end_to_end.actors import Actors, eventually, pod
+from tests.end_to_end.actors import Actors, pod
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -14,7 +14,8 @@ import pytest
 from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors, eventually, name_of
+from tests.end_to_end.actors import Actors, name_of
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -18,7 +18,8 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from extender.unmanaged.free_capacity import FULL
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.end_to_end.actors import Actors, eventually, name_of
+from tests.end_to_end.actors import Actors, name_of
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

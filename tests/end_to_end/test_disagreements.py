@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.end_to_end.actors import Actors, Manifest, eventually, eventually_not
+from tests.end_to_end.actors import Actors, Manifest
+from tests.eventually import eventually, eventually_not
 from wellknown.names import NODE_NAME_LABEL
 
 pytestmark = pytest.mark.real
@@ -192,7 +193,7 @@ def test_a_volume_that_takes_long_to_be_made_loses_no_allocation(quiet: Actors) 
         node = eventually(lambda: selected_node(actors, claimed), "a volume is asked for")
         job = actors.job_of("slow")
         assert job is not None
-        eventually_not(lambda: actors.attempt("slow") != 1, "the allocation is given back", within=8)
+        eventually_not(lambda: actors.attempt("slow") != 1, "the allocation is given back", within_s=8)
         with local_volume(actors, claimed, node, storage_class="late"):
             assert actors.bound("slow") == node
             still = actors.job_of("slow")

@@ -24,7 +24,8 @@ from deploy.local.accounting import Account, Qos, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors, Manifest, eventually
+from tests.end_to_end.actors import Actors, Manifest
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -15,8 +15,9 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.deploy_slurm.test_gate_script import gone
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
 from tests.end_to_end.state_loss import lose_all_state, waits_pinned
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -11,7 +11,8 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import PREFIX, Actors, eventually
+from tests.end_to_end.actors import PREFIX, Actors
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import httpx
 import pytest
 
-from tests.end_to_end.actors import CONDITION, Actors, eventually, pod
+from tests.end_to_end.actors import CONDITION, Actors, pod
+from tests.eventually import eventually
 from wellknown import number_list
 from wellknown.allocation import Allocation
 from wellknown.names import CAPACITY_FREED, DOMAIN

@@ -24,7 +24,8 @@ from deploy.local.spec import ClusterSpec
 from tests.documentation.commands import commands
 from tests.documentation.pages import blocks
 from tests.documentation.test_commands import Shell
-from tests.end_to_end.actors import Actors, Manifest, eventually, pod
+from tests.end_to_end.actors import Actors, Manifest, pod
+from tests.eventually import eventually
 from wellknown.job_key import job_name
 
 pytestmark = pytest.mark.real

@@ -18,7 +18,8 @@ from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_binaries import kubernetes_binaries, version_of
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors, Manifest, eventually
+from tests.end_to_end.actors import Actors, Manifest
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -16,8 +16,9 @@ from deploy.local.ports import lease_ports
 from node_agent import node_devices
 from node_agent.node_condition import Condition
 from slurm_client import gres
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
 from tests.end_to_end.agent_account import token_of_a_pod, write_kubeconfig
+from tests.eventually import eventually
 from tests.node_agent.cgroup_tree import Tree, make_devices, mounted
 from wellknown.allocation import Allocation
 

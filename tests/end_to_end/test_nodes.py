@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 from deploy.local.errors import ClusterError
-from tests.end_to_end.actors import Actors, Manifest, eventually
+from tests.end_to_end.actors import Actors, Manifest
 from tests.end_to_end.state_loss import lose_all_state
 from tests.end_to_end.test_crashes import restart_if_dead, start_doomed
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -19,9 +19,10 @@ from deploy.local.kubernetes_config import scheduler_configuration
 from deploy.local.layout import Layout
 from deploy.local.spec import ClusterSpec
 from extender.unmanaged.free_capacity import FULL
-from tests.end_to_end.actors import Actors, eventually, pod
+from tests.end_to_end.actors import Actors, pod
 from tests.end_to_end.test_no_preemption import URGENT, make_class
 from tests.end_to_end.test_unmanaged_pods import all_native_run, reason, sbatch
+from tests.eventually import eventually
 from tests.local_cluster.test_kubernetes_config import entry, shown_for_others
 
 pytestmark = pytest.mark.real

@@ -19,7 +19,8 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.proxy import EMPTY, ERROR, GARBAGE, HEALTHY, REFUSE, SLOW, STALL
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

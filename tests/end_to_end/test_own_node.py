@@ -17,8 +17,8 @@ from deploy.local.kubernetes_config import admin_token
 from deploy.local.layout import Layout
 from node_agent import node_devices
 from node_agent.node_condition import WITHDRAWN, Condition
-from tests.end_to_end.actors import eventually
 from tests.end_to_end.agent_account import authority, token_of_a_pod, unbound_token
+from tests.eventually import eventually
 from wellknown.names import DEVICE_PROBLEM, DEVICES, SLURMD_PROBLEM
 
 pytestmark = pytest.mark.real

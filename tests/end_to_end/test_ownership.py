@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

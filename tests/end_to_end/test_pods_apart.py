@@ -15,7 +15,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from tests.builders import PREFIX
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 
@@ -82,7 +82,7 @@ def place(
         nodes = [pod["spec"].get("nodeName") for pod in json.loads(listed)["items"]]
         return nodes if len(nodes) == replicas and all(nodes) else []
 
-    nodes = eventually(bound, f"{replicas} Pods of {app} are bound", within=60.0)
+    nodes = eventually(bound, f"{replicas} Pods of {app} are bound", within_s=60.0)
     seconds = perf_counter() - begun
     cluster.kubectl("delete", "deployment", app, "--wait=true")
     return seconds, nodes

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from deploy.local.errors import ClusterError
-from tests.end_to_end.actors import PREFIX, Actors, eventually, name_of, pod
+from tests.end_to_end.actors import PREFIX, Actors, name_of, pod
 from tests.end_to_end.test_disagreements import without_webhook
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -15,8 +15,9 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
 from tests.end_to_end.test_unmanaged_pods import all_native_run, reason, sbatch, unmanaged
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

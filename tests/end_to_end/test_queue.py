@@ -11,7 +11,8 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
-from tests.end_to_end.actors import SIGN, Actors, eventually
+from tests.end_to_end.actors import SIGN, Actors
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from deploy.local.demo.story import NODES, cluster_of
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 from tests.readme import first_pod, seen_of_the_first_pod
 
 pytestmark = pytest.mark.real

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.end_to_end import brief_extender
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
 from tests.end_to_end.test_nodes import conditions, in_service, manifests, metrics, node
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

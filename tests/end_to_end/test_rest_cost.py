@@ -14,7 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurm_client.rest import SlurmRest
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 

@@ -12,7 +12,8 @@ from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from extender.request.slurm_bridge import OLD_PREFIX
 from extender.request.slurm_bridge import PREFIX as THEIRS
-from tests.end_to_end.actors import Actors, Manifest, eventually, pod
+from tests.end_to_end.actors import Actors, Manifest, pod
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

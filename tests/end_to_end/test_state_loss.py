@@ -7,9 +7,10 @@ import re
 
 import pytest
 
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
 from tests.end_to_end.state_loss import lose_all_state, open_partition, waits_pinned
 from tests.end_to_end.test_audit import audit, metrics
+from tests.eventually import eventually
 from wellknown.allocation import Allocation
 from wellknown.names import DEVICE_PROBLEM
 

@@ -15,9 +15,10 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors, QueuedJob, eventually
+from tests.end_to_end.actors import Actors, QueuedJob
 from tests.end_to_end.test_audit import audit
 from tests.end_to_end.test_gate import KILL_WAIT, Native, overlap, slow_pod
+from tests.eventually import eventually
 from wellknown.job_key import JobIdRange
 
 pytestmark = pytest.mark.real

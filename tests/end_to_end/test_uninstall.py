@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
 from tests.end_to_end.chart_accounts import kubeconfig_of
+from tests.eventually import eventually
 from tests.preflight.test_faults import deleted
 from wellknown.names import GATE
 

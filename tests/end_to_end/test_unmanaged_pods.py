@@ -18,7 +18,8 @@ import pytest
 
 from deploy.local.spec import ClusterSpec
 from extender.unmanaged.free_capacity import TAKEN
-from tests.end_to_end.actors import Actors, Manifest, eventually
+from tests.end_to_end.actors import Actors, Manifest
+from tests.eventually import eventually
 from wellknown.names import CAPACITY_FREED
 from wellknown.resources import effective_requests
 
@@ -129,7 +130,7 @@ def test_a_mixed_workload_never_overcommits_a_node(actors: Actors) -> None:
             > len([p for p in pods.values() if p["spec"].get("nodeName")])
         ),
         "what the jobs had is used",
-        within=30,
+        within_s=30,
     )
     assert more
 

@@ -18,7 +18,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import scheduler_configuration
 from deploy.local.layout import Layout
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
 from tests.end_to_end.test_no_preemption import (
     GIVEN_BACK_SOON,
     URGENT,
@@ -27,6 +27,7 @@ from tests.end_to_end.test_no_preemption import (
     refused,
     staying,
 )
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 
@@ -24,7 +25,7 @@ def described(actors: Actors, name: str, event: str) -> str:
         found = wanted.search(actors.kubectl("describe", "pod", actors.full(name)).stdout)
         return found[0] if found else ""
 
-    return eventually(see, f"{event} in what is described of {name}", within=90)
+    return eventually(see, f"{event} in what is described of {name}", within_s=90)
 
 
 def fill(actors: Actors, **given: dict[str, str]) -> None:

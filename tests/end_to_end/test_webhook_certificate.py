@@ -11,7 +11,8 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors, eventually, pod
+from tests.end_to_end.actors import Actors, pod
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.local.spec import DEFAULT_RELEASE
-from tests.end_to_end.actors import eventually_not
+from tests.eventually import eventually_not
 from tests.examples.reader import NAMES, PATIENT, Reader, Running
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

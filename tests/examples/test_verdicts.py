@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.actors import eventually, eventually_not
+from tests.eventually import eventually, eventually_not
 from tests.examples.reader import Reader, Told
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

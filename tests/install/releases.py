@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 
 WITHIN_S: Final = 600.0
 """For what takes a minute where nothing else runs: the guest is emulated."""

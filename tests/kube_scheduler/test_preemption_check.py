@@ -18,6 +18,7 @@ from kubernetes_client.errors import Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from tests.builders import TRANSLATION, Manifest, pod_manifest
+from tests.eventually import until
 from tests.kube_scheduler.test_configuration import ENTRY, OURS, WITHOUT_VERB
 
 WATCH = "watch of Events"
@@ -182,8 +183,7 @@ async def test_events_that_may_not_be_read_are_trouble_of_their_own(
     world = World()
     world.kubernetes.outage(Rejected(403, "events is forbidden"), "pages events")
     running = asyncio.ensure_future(world.check.run())
-    while WATCH not in world.health.troubles():  # noqa: ASYNC110 -- it tells nobody
-        await asyncio.sleep(0)
+    await until(lambda: WATCH in world.health.troubles())
     world.kubernetes.outage(None)
     await world.kubernetes.all_told()
     assert WATCH not in world.health.troubles()

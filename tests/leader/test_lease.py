@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from extender.leader.lease import Lease
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
+from tests.eventually import until
 from wellknown.names import JOBS_FROM, LEASE
 
 DURATION = 0.5  # seconds; a real one is a whole number
@@ -199,7 +200,7 @@ async def test_a_leaders_mark_is_on_the_lease_for_the_next_one(kubernetes: OneLe
         await soon(first.leads)
         assert first.lease.left is None
         first.lease.mark = lambda: "7@100"
-        await until(lambda: kubernetes.mark == "7@100")
+        await until(lambda: kubernetes.mark == "7@100", within_s=10)
         first.lease.mark = lambda: "9@100"
     assert kubernetes.mark == "9@100"
     kubernetes.edit("leases", LEASE, {"metadata": {"annotations": {"others": "x"}}}, "kube-system")
@@ -208,9 +209,3 @@ async def test_a_leaders_mark_is_on_the_lease_for_the_next_one(kubernetes: OneLe
         assert second.lease.left == "9@100"
         await asyncio.sleep(DURATION / 2)  # it has none of its own yet
         assert (kubernetes.mark, kubernetes.annotations["others"]) == ("9@100", "x")
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 -- nothing tells of it
-            await asyncio.sleep(0.01)

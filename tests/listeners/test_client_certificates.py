@@ -20,7 +20,8 @@ from extender.policy.current import CurrentPolicy
 from extender.settings import Settings
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.protocol import Slurm
-from tests.listeners.test_limits import LIMITS, Site, head, site, until
+from tests.eventually import until
+from tests.listeners.test_limits import LIMITS, Site, head, site
 from tests.verbs.callers import FakeSlurm
 
 MUTATE = b'{"request": {"uid": "u", "kind": {"kind": "Pod"}, "object": {"metadata": {}, "spec": {}}}}'

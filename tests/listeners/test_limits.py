@@ -13,7 +13,7 @@ import socket
 import ssl
 import tracemalloc
 from asyncio import IncompleteReadError, StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from http import HTTPStatus
@@ -34,6 +34,7 @@ from service.connections import Limits
 from service.http_server import Verbs
 from service.listener import Server
 from slurm_client.protocol import Slurm
+from tests.eventually import until
 from tests.verbs.callers import FakeSlurm
 
 MOST = 1000
@@ -164,12 +165,6 @@ async def site(
             await peer.leaves()
         server.should_exit = True
         await serving
-
-
-async def until(happens: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not happens():  # noqa: ASYNC110 -- what strangers cause sets no event
-            await asyncio.sleep(0.01)
 
 
 # Bodies

@@ -12,7 +12,7 @@ from deploy.local.accounting import Account, Limits, Qos, Reservation, User, dec
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
-from tests.local_cluster.test_cluster import wait_until
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 
@@ -32,7 +32,7 @@ def cluster(
 def no_jobs_left(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.run_slurm("scancel", "--user=alice")
-    wait_until(lambda: not cluster.run_slurm("squeue", "--noheader").stdout)
+    eventually(lambda: not cluster.run_slurm("squeue", "--noheader").stdout, within_s=20)
 
 
 def sbatch(cluster: Cluster, *options: str, user: str = "alice", runs: str = "sleep 60") -> str:
@@ -52,7 +52,7 @@ def reason(cluster: Cluster, job_id: str) -> str:
 
 def test_a_job_is_in_the_books_with_its_account_and_comment(cluster: Cluster) -> None:
     job_id = sbatch(cluster, "--account=ml", "--comment=for the paper", runs="true")
-    wait_until(lambda: sacct(cluster, job_id, "state") == ["COMPLETED"])
+    eventually(lambda: sacct(cluster, job_id, "state") == ["COMPLETED"], within_s=20)
     entry = sacct(cluster, job_id, "user", "group", "account", "qos", "comment")
     assert entry == ["alice", "alice", "ml", "normal", "for the paper"]
 
@@ -68,11 +68,11 @@ def test_what_is_declared_again_is_changed_at_once(cluster: Cluster) -> None:
         cluster, Qos("few", limits=Limits(max_jobs=1)), User("alice", ("ml",), qos=("normal", "few"))
     )
     first, second = (sbatch(cluster, "--qos=few") for _ in range(2))
-    wait_until(lambda: reason(cluster, second) == "QOSMaxJobsPerUserLimit")
+    eventually(lambda: reason(cluster, second) == "QOSMaxJobsPerUserLimit", within_s=20)
     assert reason(cluster, first) == "None"
 
     declare(cluster, Qos("few", limits=Limits(max_submit_jobs=2)))
-    wait_until(lambda: reason(cluster, second) == "None")
+    eventually(lambda: reason(cluster, second) == "None", within_s=20)
     with pytest.raises(ClusterError, match="QOSMaxSubmitJobPerUserLimit"):
         sbatch(cluster, "--qos=few")
 
@@ -86,8 +86,8 @@ def test_a_reservation_is_for_its_users_until_the_block_ends(cluster: Cluster) -
         with pytest.raises(ClusterError, match="Access denied to requested reservation"):
             sbatch(cluster, "--reservation=bobs")
         waits = sbatch(cluster)
-        wait_until(lambda: reason(cluster, waits).startswith("ReqNodeNotAvail"))
-    wait_until(lambda: reason(cluster, waits) == "None")
+        eventually(lambda: reason(cluster, waits).startswith("ReqNodeNotAvail"), within_s=20)
+    eventually(lambda: reason(cluster, waits) == "None", within_s=20)
 
 
 def test_everything_listens_on_loopback_only(cluster: Cluster) -> None:
@@ -124,4 +124,4 @@ def test_without_its_database_slurm_goes_on_and_writes_it_down_later(cluster: Cl
         sbatch(cluster, user="bob")
     cluster.start("mariadbd")
     cluster.start("slurmdbd")
-    wait_until(lambda: sacct(cluster, job_id, "account", "state") == ["ml", "COMPLETED"], 60)
+    eventually(lambda: sacct(cluster, job_id, "account", "state") == ["ml", "COMPLETED"], within_s=60)

@@ -6,8 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -19,30 +17,17 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import AlreadyRunningError, ClusterError
 from deploy.local.layout import CHECKOUT
 from deploy.local.spec import ClusterSpec
+from tests.end_to_end import actors
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 
 SLURM_ALONE = ClusterSpec(nodes=1, kubernetes=False, extender=False)
 
 
-def wait_until(condition: Callable[[], object], within_s: float = 20.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def pod(name: str, **annotations: str) -> str:
-    resources = {"limits": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}}
     prefixed = {f"local.slurm-extender.io/{key}": value for key, value in annotations.items()}
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "annotations": prefixed},
-            "spec": {"containers": [{"name": "main", "image": "none", "resources": resources}]},
-        }
-    )
+    return json.dumps(actors.pod(name, gpus=1, own_annotations=prefixed, scheduler="default-scheduler"))
 
 
 def pods(cluster: Cluster) -> dict[str, dict[str, Any]]:
@@ -86,13 +71,13 @@ def test_pods_run_end_and_are_deleted(shared_cluster: Cluster) -> None:
     def phases() -> dict[str, str]:
         return {name: each["status"]["phase"] for name, each in pods(shared_cluster).items()}
 
-    wait_until(lambda: phases() == wanted)
+    eventually(lambda: phases() == wanted, within_s=20)
     names = [f"node-{number}" for number in range(1, 5)]
     assert all(each["spec"]["nodeName"] in names for each in pods(shared_cluster).values())
 
     shared_cluster.kubectl("delete", "pod", "--wait=false", *wanted)
     assert pods(shared_cluster)["stays"]["metadata"]["deletionTimestamp"]
-    wait_until(lambda: not pods(shared_cluster))
+    eventually(lambda: not pods(shared_cluster), within_s=20)
 
 
 def test_a_pods_conditions_outlive_its_start(shared_cluster: Cluster) -> None:
@@ -103,7 +88,7 @@ def test_a_pods_conditions_outlive_its_start(shared_cluster: Cluster) -> None:
         said = pods(shared_cluster)["kept"]["status"].get("conditions", ())
         return {each["type"] for each in said if each["status"] == "True"}
 
-    wait_until(lambda: conditions() >= {"PodScheduled", "Ready"})
+    eventually(lambda: conditions() >= {"PodScheduled", "Ready"}, within_s=20)
     shared_cluster.kubectl("delete", "pod", "kept")
 
 
@@ -111,7 +96,7 @@ def test_a_native_job_runs_as_its_user_with_the_gpus_it_asked_for(shared_cluster
     script = "#!/bin/bash\nid -un; pwd; echo $CUDA_VISIBLE_DEVICES | tr , '\\n' | wc -l\n"
     shared_cluster.run_slurm("sbatch", "--gres=gpu:2", "--output=native.out", user="alice", stdin=script)
     output = shared_cluster.directory / "home/alice/native.out"
-    wait_until(lambda: output.exists() and output.read_text() == "alice\n/home/alice\n2\n")
+    eventually(lambda: output.exists() and output.read_text() == "alice\n/home/alice\n2\n", within_s=20)
 
 
 def test_slurmrestd_serves_on_tcp_and_on_a_socket(shared_cluster: Cluster) -> None:
@@ -195,12 +180,12 @@ def test_kill_9_of_the_owner_leaves_no_process_not_even_a_jobs(tmp_path: Path) -
     def runs(command: str) -> bool:
         return any(command in command_line(pid) for pid in processes_in(namespace))
 
-    wait_until(lambda: runs("sleep 1234") and runs("slurmstepd"))
+    eventually(lambda: runs("sleep 1234") and runs("slurmstepd"), within_s=20)
 
     os.kill(owner.pid, signal.SIGKILL)
     owner.wait()
-    wait_until(lambda: not processes_in(namespace), within_s=5.0)
-    wait_until(lambda: not Cluster.attach(tmp_path).is_up(), within_s=5.0)
+    eventually(lambda: not processes_in(namespace), within_s=5.0)
+    eventually(lambda: not Cluster.attach(tmp_path).is_up(), within_s=5.0)
     with Cluster.up(SLURM_ALONE, tmp_path) as again:
         assert again.is_running("slurmctld")
 
@@ -306,11 +291,11 @@ def test_what_a_newcomer_creates_makes_pods(shared_cluster: Cluster) -> None:
     try:
         for kind, given in made.items():
             shared_cluster.kubectl("create", "--filename=-", stdin=owner(kind, **given))
-        wait_until(lambda: owners() == made.keys(), within_s=75)
+        eventually(lambda: owners() == made.keys(), within_s=75)
     finally:
         for kind in made:
             shared_cluster.kubectl("delete", kind, "made")
-        wait_until(lambda: not owners())
+        eventually(lambda: not owners(), within_s=20)
 
 
 def test_a_claim_that_is_deleted_is_gone_once_no_pod_uses_it(shared_cluster: Cluster) -> None:

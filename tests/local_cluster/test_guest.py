@@ -23,9 +23,10 @@ from deploy.local.guest.nodes import GPUS
 from deploy.local.layout import CHECKOUT
 from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec, SpecError
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 INSIDE = Path(runner.__file__).parent
 
@@ -119,7 +120,7 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(port: int, tm
     alive = tmp_path / "alive"
     with pytest.raises(ClusterError, match="timed out"):
         Connection(port).run(f"while :; do touch {alive}; sleep 0.05; done & sleep 100", within_s=0.5)
-    wait_until(lambda: not changes(alive))
+    eventually(lambda: not changes(alive), within_s=20)
 
 
 def test_a_command_that_never_stops_talking_ends_too(port: int) -> None:
@@ -170,9 +171,9 @@ def test_a_program_that_a_signal_ended_is_told_as_by_a_shell(port: int) -> None:
 def test_a_program_dies_with_the_process_for_it(port: int, tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     with program(port, f"while :; do touch {alive}; sleep 0.05; done") as process:
-        wait_until(alive.exists)
+        eventually(alive.exists, within_s=20)
         process.kill()
-    wait_until(lambda: not changes(alive))
+    eventually(lambda: not changes(alive), within_s=20)
 
 
 def changes(file: Path) -> bool:
@@ -180,13 +181,6 @@ def changes(file: Path) -> bool:
     before = file.stat().st_mtime_ns
     time.sleep(0.4)
     return file.stat().st_mtime_ns != before
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_where_programs_are_pods_the_cluster_runs_none_of_them() -> None:

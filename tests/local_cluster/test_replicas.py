@@ -9,7 +9,8 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.proxy import HEALTHY, REFUSE
 from deploy.local.spec import ClusterSpec, SpecError
-from tests.local_cluster.test_cluster import wait_until
+from tests.end_to_end.actors import pod
+from tests.eventually import eventually
 
 
 @pytest.fixture(scope="module")
@@ -20,13 +21,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def create(cluster: Cluster, name: str) -> None:
-    resources = {"requests": {"cpu": "1", "memory": "100Mi"}}
-    spec = {
-        "schedulerName": "slurm-scheduler",
-        "containers": [{"name": "c", "image": "none", "resources": resources}],
-    }
-    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    cluster.kubectl("create", "--filename=-", stdin=json.dumps(manifest))
+    cluster.kubectl("create", "--filename=-", stdin=json.dumps(pod(name)))
 
 
 def gates(cluster: Cluster, name: str) -> str:
@@ -52,7 +47,7 @@ def test_admission_goes_on_when_the_first_extender_is_killed(pair: Cluster) -> N
             create(pair, f"admitted-{number}")
     finally:
         pair.start("extender")
-    wait_until(lambda: all(is_bound(pair, f"admitted-{number}") for number in range(3)))
+    eventually(lambda: all(is_bound(pair, f"admitted-{number}") for number in range(3)), within_s=20)
 
 
 @pytest.mark.real
@@ -65,7 +60,7 @@ def test_another_kube_scheduler_leads_when_the_leader_is_killed(pair: Cluster) -
         killed.append(name)
         try:
             create(pair, f"after-{name}")
-            wait_until(lambda: is_bound(pair, f"after-{name}"))  # noqa: B023 - called at once
+            eventually(lambda: is_bound(pair, f"after-{name}"), within_s=20)  # noqa: B023 - called at once
         finally:
             pair.start(name)
     assert scheduling_leader(pair) != before
@@ -80,10 +75,10 @@ def test_a_link_that_refuses_cuts_one_extender_off(pair: Cluster) -> None:
     pair.disturb("extender-2", "slurmrestd", REFUSE)
     try:
         # A replica that stands by reads the partitions four times a minute, and nothing else.
-        wait_until(lambda: "Slurm" in troubles(), within_s=40.0)
+        eventually(lambda: "Slurm" in troubles(), within_s=40.0)
     finally:
         pair.disturb("extender-2", "slurmrestd", HEALTHY)
-    wait_until(lambda: "Slurm" not in troubles(), within_s=40.0)
+    eventually(lambda: "Slurm" not in troubles(), within_s=40.0)
     with pytest.raises(ClusterError, match="extender-3-to-slurmrestd"):
         pair.disturb("extender-3", "slurmrestd", REFUSE)
 

@@ -15,8 +15,8 @@ from deploy.local import debian
 from deploy.local.cache import build_once, recipe_hash, trees_folder
 from deploy.local.components import accepts_connections
 from deploy.local.progress import silent
+from tests.eventually import eventually
 from tests.login.client import KeyPair
-from tests.login.pod import eventually
 
 HOST = "ldap.example.com"
 """Of 127.0.0.1, where it listens. libldap takes localhost for this machine's own name."""
@@ -130,7 +130,7 @@ class DirectoryServer:
             self._process = subprocess.Popen(
                 self._inside(*command, "-d", "stats"), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        eventually(lambda: accepts_connections(self._ports["ldap"]), "slapd does not serve")
+        eventually(lambda: accepts_connections(self._ports["ldap"]), "slapd serves", 30)
 
     def stop(self) -> None:
         """By kill -9."""

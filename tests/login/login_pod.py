@@ -13,11 +13,12 @@ import trustme
 from deploy.local.cluster import Cluster
 from deploy.local.components import accepts_connections
 from deploy.local.ports import lease_ports
+from tests.eventually import eventually
 from tests.login.chart import pod_of, rendered
 from tests.login.client import Client, host_keys
 from tests.login.directory_server import BASE, HOST, READER, READER_PASSWORD, DirectoryServer
 from tests.login.images import files_of
-from tests.login.pod import Given, Pod, ended, eventually
+from tests.login.pod import Given, Pod, ended
 
 CONTAINERS = ("sssd", "sackd", "login")
 # Here everybody comes from one address: it must not be closed after a wrong password.
@@ -101,7 +102,7 @@ class LoginPod:
         def settled() -> bool:
             return self._serves(container) or not self.pod.is_running(container)
 
-        eventually(settled, f"{container} does not serve")
+        eventually(settled, f"{container} serves", 30)
         assert self.pod.is_running(container), self.pod.log(container)
 
     def _serves(self, container: str) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -170,14 +169,6 @@ def _mode(volume: Manifest) -> int:
 def decoded(secret: Manifest) -> dict[str, bytes]:
     """The content of a Secret of kube-apiserver's."""
     return {key: b64decode(value) for key, value in secret["data"].items()}
-
-
-def eventually(condition: Callable[[], bool], what: str, within_s: float = 30.0) -> None:
-    """Returns when the condition has come true."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -11,11 +11,11 @@ import trustme
 from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.eventually import eventually
 from tests.login.client import KeyPair, key_pair
 from tests.login.conftest import CONFIGLESS
 from tests.login.directory_server import DirectoryServer, one_of_each
 from tests.login.login_pod import LoginPod, World
-from tests.login.pod import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -57,7 +57,8 @@ def test_a_user_with_an_association_runs_jobs_and_sees_their_records(
     records = f"sacct -nPX -j {job} -o User,Account,State"
     eventually(
         lambda: login.client.by_key("carol", carols_key, records).stdout == "carol|ml|COMPLETED\n",
-        "the job is not in sacct",
+        "sacct has the job",
+        30,
     )
 
 

@@ -9,10 +9,10 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES
+from tests.eventually import eventually
 from tests.login.client import KeyPair, key_pair
 from tests.login.directory_server import DirectoryServer, one_of_each
 from tests.login.login_pod import LoginPod
-from tests.login.pod import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -39,7 +39,7 @@ def test_a_batch_job_runs_as_its_user_and_writes_to_the_home(
     )
     assert "UserId=carol(5001) GroupId=carol(5001)" in shown.stdout, shown
     output = login.pod.volume("shared-home") / "carol/job.out"
-    eventually(lambda: output.exists() and "carol" in output.read_text().split(), "the job has not run")
+    eventually(lambda: output.exists() and "carol" in output.read_text().split(), "the job has run", 30)
     assert output.read_text().split() == ["5001", "5001", "6001", "/home/carol", "carol"]
     assert output.stat().st_uid == 5001
 

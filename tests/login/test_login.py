@@ -9,11 +9,11 @@ import pytest
 import trustme
 
 from deploy.local.ports import lease_ports
+from tests.eventually import eventually
 from tests.login.client import KeyPair, key_pair, run
 from tests.login.conftest import StartLogin
 from tests.login.directory_server import HOST, DirectoryServer, Person
 from tests.login.login_pod import LoginPod
-from tests.login.pod import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the images are built first
 
@@ -80,7 +80,9 @@ def test_a_user_who_leaves_the_directory_is_refused_at_the_next_login(
     assert login.client.by_password("grace", "grace's", "true").returncode == REFUSED
     # What is known of a user is asked again when it is a few seconds old.
     eventually(
-        lambda: login.client.by_key("grace", key, "true").returncode == REFUSED, "grace is still let in"
+        lambda: login.client.by_key("grace", key, "true").returncode == REFUSED,
+        "grace is rejected",
+        30,
     )
 
 
@@ -93,7 +95,9 @@ def test_an_account_that_has_expired_is_refused_with_its_key_too(
     assert login.client.by_key("heidi", key, "true").returncode == 0, login.pod.log("login")
     directory.change(heidi, "shadowExpire", "1")  # the second day of 1970
     eventually(
-        lambda: login.client.by_key("heidi", key, "true").returncode == REFUSED, "heidi is still let in"
+        lambda: login.client.by_key("heidi", key, "true").returncode == REFUSED,
+        "heidi is rejected",
+        30,
     )
 
 

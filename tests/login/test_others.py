@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually
 from tests.login.chart import pod_of, rendered
 from tests.login.directory_server import BASE, HOST, READER
 from tests.login.images import files_of
 from tests.login.login_pod import World, secrets_of
-from tests.login.pod import Given, Pod, ended, eventually
+from tests.login.pod import Given, Pod, ended
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -43,7 +44,7 @@ def test_slurmctlds_pod_knows_users_of_the_directory_and_of_the_values(
     (tmp_path / "state").mkdir()
     with ended(Pod(pod_of(chart, "StatefulSet", "slurmctld"), given, tmp_path / "pod")) as pod:
         pod.start("sssd")
-        eventually((pod.volume("sss") / "pipes/nss").exists, "sssd does not serve")
+        eventually((pod.volume("sss") / "pipes/nss").exists, "sssd serves", 30)
         pod.start("slurmctld", argv=["/usr/bin/id", "carol"])
         assert pod.wait("slurmctld") == 0, pod.log("slurmctld") + pod.log("sssd")
         pod.start("slurmctld", argv=["/usr/bin/id", "dave"])

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually
 from tests.login.client import KeyPair, key_pair
 from tests.login.conftest import StartLogin
 from tests.login.directory_server import DirectoryServer, Person
 from tests.login.login_pod import LoginPod, World
-from tests.login.pod import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -79,7 +79,8 @@ def test_whoever_has_logged_in_can_again_while_the_directory_is_away(
         assert login.client.by_password("mallory", "mallory's", "true").returncode == REFUSED
     eventually(
         lambda: login.client.by_password("mallory", "mallory's", "true").returncode == 0,
-        "the directory is not asked again",
+        "mallory is let in",
+        30,
     )
 
 
@@ -104,10 +105,13 @@ def test_a_session_goes_on_when_another_container_is_killed_and_starts_again(
         assert answer(session, "echo still") == "still"
         login.start([container])
         assert answer(session, "id -un") == "carol"
-        eventually(lambda: answer(session, "squeue -h -o %i && echo answers") == "answers", "no squeue")
+        eventually(
+            lambda: answer(session, "squeue -h -o %i && echo answers") == "answers", "squeue answers", 30
+        )
     eventually(
         lambda: login.client.by_key("carol", carols_key, "true").returncode == 0,
-        "carol is let in no more",
+        "carol is let in",
+        30,
     )
 
 
@@ -118,7 +122,7 @@ def test_sackd_takes_a_new_configuration_of_slurm_without_a_restart(
     written = login.pod.volume("slurm") / "conf/slurm.conf"
     before = written.stat().st_mtime_ns
     world.slurm.run_slurm("scontrol", "reconfigure")
-    eventually(lambda: written.stat().st_mtime_ns > before, "sackd has no new configuration", 10)
+    eventually(lambda: written.stat().st_mtime_ns > before, "sackd has the new configuration", 10)
     done = login.client.by_key("carol", carols_key, "squeue -h && echo answers")
     assert done.stdout == "answers\n", done.stderr + login.pod.log("sackd")
     assert login.pod.is_running("sackd"), login.pod.log("sackd")
@@ -131,7 +135,7 @@ def test_a_pod_that_is_to_go_waits_for_those_who_are_logged_in(
     waits = "timeout", "3", "/usr/libexec/slurm-login/wait-for-sessions"
     with logged_in(login, carols_key):
         assert login.pod.execute("login", *waits).returncode == 124
-    eventually(lambda: login.pod.execute("login", *waits).returncode == 0, "it waits for nobody")
+    eventually(lambda: login.pod.execute("login", *waits).returncode == 0, "its wait ends", 30)
 
 
 def test_sshd_ends_when_it_is_told_to(start_login: StartLogin) -> None:

@@ -26,7 +26,8 @@ from node_agent import figures as node_agent
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 from tests.chart.figures import leave
-from tests.end_to_end.actors import Actors, eventually, eventually_not
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually, eventually_not
 from wellknown.job_key import JobIdRange
 
 pytestmark = pytest.mark.real

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

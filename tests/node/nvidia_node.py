@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from deploy.local.spec import GUEST_GPUS
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.node import nvidia_driver
 from tests.node.real_node import REFUSED, STARTS_WITHIN_S, RealNode
 from tests.node_agent.machines import NVML, Gpus, build_nvml

@@ -12,7 +12,8 @@ from deploy.local.guest.machine import HOST
 from deploy.local.guest.oci import SLURMD
 from deploy.local.layout import Layout
 from deploy.local.spec import GUEST, GUEST_CPUS, GUEST_GPUS, GUEST_MEMORY_MB
-from tests.end_to_end.actors import Manifest, eventually
+from tests.end_to_end.actors import Manifest
+from tests.eventually import eventually
 from tests.node.real_node import PROGRAMS, STARTS_WITHIN_S, RealNode, in_words
 from wellknown.names import REVISION
 from wellknown.slurmd_pod import pod_name

@@ -18,7 +18,8 @@ from deploy.local.guest.nodes import GPU, agent_argv
 from deploy.local.guest.oci import BOX
 from deploy.local.spec import GUEST, GUEST_GPUS
 from slurm_client import gres
-from tests.end_to_end.actors import Actors, Manifest, eventually
+from tests.end_to_end.actors import Actors, Manifest
+from tests.eventually import eventually
 from wellknown.allocation import Allocation
 from wellknown.names import DEVICE_PROBLEM
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from slurm_client import gres
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.node.real_node import CPUS_OF_JOB, GPUS_OF_JOB, STARTS_WITHIN_S, container, in_words
 from wellknown import number_list
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deploy.local.spec import GUEST_GPUS
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local.guest.oci import BOX
 from deploy.local.spec import GUEST_GPUS
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.node.escapes import BY_JOB, BY_POD, Escape, all_of, answers
 from tests.node.real_node import STARTS_WITHIN_S, Opened, container, open_each
 from wellknown.names import GRANTED

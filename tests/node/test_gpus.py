@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from deploy.local.spec import DEFAULT_RELEASE, GUEST
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 from tests.node.conftest import Guest
 from tests.node.nvidia_node import (
     FILES,

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local.guest.nodes import GPUS
 from deploy.local.spec import GUEST_GPUS
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.node.real_node import STARTS_WITHIN_S, container
 from wellknown.names import DEVICE_PROBLEM
 

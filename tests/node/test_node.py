@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deploy.local.spec import GUEST, GUEST_GPUS
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.node.real_node import Opened, open_each
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import pytest
 from deploy.local.chart import POOLS_NAMESPACE
 from deploy.local.guest.nodes import GPUS
 from deploy.local.spec import DEFAULT_RELEASE, GUEST, GUEST_CPUS
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 from tests.node.conftest import Guest
 from tests.node.pool_node import FEATURE, SLURMD_POD, PoolNode
 from tests.node.real_node import STARTS_WITHIN_S, Opened, open_each

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from deploy.local.spec import GUEST_GPUS
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.node.conftest import WITHOUT_NRI
 from tests.node.real_node import REFUSED, STARTS_WITHIN_S, Opened, container, open_each
 from wellknown import number_list

@@ -16,6 +16,7 @@ from node_agent.cgroups import PodCgroups
 from node_agent.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.node_condition import Condition
+from tests.eventually import until
 from tests.node_agent.cgroup_tree import Tree, make_devices
 from wellknown.allocation import Allocation
 
@@ -142,23 +143,11 @@ class Node:
         agent = Agent(self.kubernetes, "n1", cgroups, keeper, programs)
         running = asyncio.create_task(agent.run())
         if ready:
-            await eventually(lambda: agent.health.ready)
+            await until(lambda: agent.health.ready)
         yield agent
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def eventually(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 -- the kernel tells nobody
-            await asyncio.sleep(0.02)
-
-
-async def until(ask: Callable[[], Awaitable[object]], expected: object) -> None:
-    said: object = None
-    try:
-        async with asyncio.timeout(5):
-            while (said := await ask()) != expected:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        assert said == expected
+async def until_equal(ask: Callable[[], Awaitable[object]], expected: object) -> None:
+    await until(ask, f"an answer equal to {expected!r}", holds=lambda answer: answer == expected)

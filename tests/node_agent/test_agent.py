@@ -23,7 +23,8 @@ from node_agent.machine import names
 from node_agent.node_condition import Condition
 from node_agent.pods import NodePods
 from service import probes
-from tests.node_agent.node import A, B, eventually, until
+from tests.eventually import until
+from tests.node_agent.node import A, B, until_equal
 from wellknown.names import GRANTED
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ async def test_a_pod_has_its_devices_whichever_comes_first_pod_or_cgroup(node: N
         node.bind(A, "gpu:h100:2(IDX:0,2)")
         one = node.start(A)
         other = node.start(B, guaranteed=False)
-        await eventually(lambda: node.has(one) == "xz")
+        await until(lambda: node.has(one) == "xz")
         assert node.has(other) == ""
         node.bind(B, "gpu:h100:1(IDX:1)")
-        await eventually(lambda: node.has(other) == "y")
+        await until(lambda: node.has(other) == "y")
         assert node.has(one) == "xz"
 
 
@@ -65,7 +66,7 @@ async def test_pods_of_no_job_have_none(one_driver: Node) -> None:
         none = node.start(A)
         node.bind(B, "gpu:1(IDX:0)")
         other = node.start(B)
-        await eventually(lambda: node.has(other) == "x")  # the agent has looked
+        await until(lambda: node.has(other) == "x")  # the agent has looked
         assert node.has(none) == ""
 
 
@@ -73,14 +74,14 @@ async def test_a_device_is_given_on_once_the_last_process_of_its_pod_is_gone(nod
     async with node.agent() as agent:
         node.bind(A, "gpu:1(IDX:0)")
         one = node.start(A)
-        await eventually(lambda: node.has(one) == "x")
+        await until(lambda: node.has(one) == "x")
         node.bind(B, "gpu:1(IDX:0)")
         other = node.start(B, guaranteed=False)
         with node.process(one):
             await node.delete(A)  # by force
-            await eventually(lambda: agent.problems.get(f"ml/{B}", "").startswith("processes of a Pod"))
+            await until(lambda: agent.problems.get(f"ml/{B}", "").startswith("processes of a Pod"))
             assert (node.has(one), node.has(other)) == ("x", "")
-        await eventually(lambda: node.has(other) == "x")
+        await until(lambda: node.has(other) == "x")
         assert node.has(one) == ""
         assert agent.problems == {}
 
@@ -90,9 +91,9 @@ async def test_a_pod_that_has_ended_has_none(one_driver: Node) -> None:
     async with node.agent():
         node.bind(A, "gpu:1(IDX:0)")
         cgroup = node.start(A)
-        await eventually(lambda: node.has(cgroup))
+        await until(lambda: node.has(cgroup))
         await node.kubernetes.patch_pod_status("ml", A, {"status": {"phase": "Failed"}})
-        await eventually(lambda: not node.has(cgroup))
+        await until(lambda: not node.has(cgroup))
 
 
 async def test_while_no_agent_runs_everybody_keeps_what_they_have_and_nobody_gets_more(
@@ -101,12 +102,12 @@ async def test_while_no_agent_runs_everybody_keeps_what_they_have_and_nobody_get
     async with node.agent():
         node.bind(A, "gpu:1(IDX:0)")
         one = node.start(A)
-        await eventually(lambda: node.has(one) == "x")
+        await until(lambda: node.has(one) == "x")
     node.bind(B, "gpu:1(IDX:1)")
     other = node.start(B)
     assert (node.has(one), node.has(other)) == ("x", "")
     async with node.agent():
-        await eventually(lambda: node.has(other) == "y")
+        await until(lambda: node.has(other) == "y")
         assert node.has(one) == "x"
 
 
@@ -117,14 +118,14 @@ async def test_while_kube_apiserver_is_away_an_agent_that_starts_takes_nothing_a
     async with node.agent():
         node.bind(A, "gpu:1(IDX:0)")
         cgroup = node.start(A)
-        await eventually(lambda: node.has(cgroup) == "x")
+        await until(lambda: node.has(cgroup) == "x")
     node.kubernetes.outage(Unavailable(0, "no answer"))
     async with node.agent(ready=False) as agent:
-        await eventually(agent.health.troubles)
+        await until(agent.health.troubles)
         await asyncio.sleep(0.3)
         assert (node.has(cgroup), agent.health.ready) == ("x", False)
         node.kubernetes.outage(None)
-        await eventually(lambda: agent.health.ready)
+        await until(lambda: agent.health.ready)
         assert node.has(cgroup) == "x"
 
 
@@ -137,20 +138,20 @@ async def test_the_first_agent_of_a_boot_needs_no_kube_apiserver_to_close_the_de
     assert node.has(cgroup) == "xyz"
     node.kubernetes.outage(Unavailable(0, "no answer"))
     async with node.agent(ready=False):
-        await eventually(lambda: not node.has(cgroup))
+        await until(lambda: not node.has(cgroup))
         node.kubernetes.outage(None)
-        await eventually(lambda: node.has(cgroup) == "x")
+        await until(lambda: node.has(cgroup) == "x")
 
 
 async def test_a_device_whose_file_comes_later_is_guarded_then(one_driver: Node) -> None:
     node = one_driver
     late = node.unload("y")
     async with node.agent(ready=False) as agent:
-        await eventually(lambda: f"{late}: No such file" in agent.health.troubles().get(_DEVICES, ""))
+        await until(lambda: f"{late}: No such file" in agent.health.troubles().get(_DEVICES, ""))
         node.load(late)
         node.bind(A, "gpu:1(IDX:1)")
         one, other = node.start(A), node.start(B)
-        await eventually(lambda: (node.has(one), node.has(other)) == ("y", ""))
+        await until(lambda: (node.has(one), node.has(other)) == ("y", ""))
         assert _DEVICES not in agent.health.troubles()
 
 
@@ -161,17 +162,17 @@ async def test_an_agent_without_slurmds_list_guards_what_was_guarded_and_says_wh
     async with node.agent():
         node.bind(A, "gpu:1(IDX:0)")
         one = node.start(A)
-        await eventually(lambda: node.has(one) == "x")
+        await until(lambda: node.has(one) == "x")
     node.gres.write_text("slurmd: fatal: Unable to determine this slurmd's NodeName\n")
     async with node.agent(ready=False) as agent:
-        await eventually(lambda: _DEVICES in agent.health.troubles())
+        await until(lambda: _DEVICES in agent.health.troubles())
         assert "fatal: Unable" in agent.health.troubles()[_DEVICES]
         other = node.start(B)
         assert (node.has(one), node.has(other)) == ("x", "")
         node.print_devices("xyz")
         node.bind(B, "gpu:1(IDX:2)")
-        await eventually(lambda: agent.health.ready)
-        await eventually(lambda: node.has(other) == "z")
+        await until(lambda: agent.health.ready)
+        await until(lambda: node.has(other) == "z")
 
 
 async def test_a_list_that_changes_counts_from_then_on(one_driver: Node) -> None:
@@ -181,14 +182,14 @@ async def test_a_list_that_changes_counts_from_then_on(one_driver: Node) -> None
         node.bind(A, "gpu:1(IDX:0)")
         one = node.start(A)
         assert "z" in node.has(one)  # Slurm does not count it
-        await eventually(lambda: node.has(one) == "xz")
+        await until(lambda: node.has(one) == "xz")
         node.print_devices("zy")
         node.bind(A, "gpu:1(IDX:0)", news="1")
-        await eventually(lambda: node.has(one) == "z")
+        await until(lambda: node.has(one) == "z")
         node.gres.write_text("")  # slurmd counts none: what was guarded stays so
         node.bind(B, "gpu:1(IDX:0)")
         other = node.start(B)
-        await eventually(lambda: f"ml/{B}" in agent.problems)
+        await until(lambda: f"ml/{B}" in agent.problems)
         assert node.has(other) == ""
 
 
@@ -198,7 +199,7 @@ async def test_a_pod_that_cannot_have_its_devices_is_told_of(one_driver: Node) -
         node.bind(A, "", **{GRANTED: '{"v":2}'})
         node.bind(B, "gpu:1(IDX:7)")
         cgroups = [node.start(A), node.start(B)]
-        await eventually(lambda: len(agent.problems) == 2)
+        await until(lambda: len(agent.problems) == 2)
         assert agent.problems == {
             f"ml/{A}": "what Slurm granted it cannot be read",
             f"ml/{B}": "Slurm gave it gpu 7, and this machine has 3",
@@ -217,7 +218,7 @@ async def test_the_devices_are_counted(one_driver: Node) -> None:
     node = one_driver
     late = node.unload("y")
     async with node.agent(ready=False) as agent:
-        await eventually(lambda: str(late) in agent.health.troubles().get(_DEVICES, ""))
+        await until(lambda: str(late) in agent.health.troubles().get(_DEVICES, ""))
         of = {"gres": "gpu", "type": ""}
         assert figure(agent, "node_agent_devices", **of) == 3
         assert figure(agent, "node_agent_devices_failed", **of) == 1
@@ -240,7 +241,7 @@ async def test_pods_of_other_nodes_do_not_count(one_driver: Node) -> None:
         node.bind(A, "gpu:1(IDX:0)", node="n2")
         node.bind(B, "gpu:1(IDX:1)")
         foreign, own = node.start(A), node.start(B)
-        await eventually(lambda: node.has(own) == "y")
+        await until(lambda: node.has(own) == "y")
         assert node.has(foreign) == ""
 
 
@@ -252,9 +253,9 @@ async def test_a_node_that_was_moved_to_another_driver_is_guarded_in_both_places
         node.tree.make("kubepods.slice/kubepods-pod" + A.replace("-", "_") + ".slice/c")
         moved = "kubepods.slice/kubepods-pod" + A.replace("-", "_") + ".slice/c"
         node.bind(B, "gpu:1(IDX:1)")
-        await eventually(lambda: node.has(moved) == "")
+        await until(lambda: node.has(moved) == "")
         node.bind(A, "gpu:1(IDX:0)")
-        await eventually(lambda: node.has(moved) == "x")
+        await until(lambda: node.has(moved) == "x")
 
 
 async def test_a_kubelet_that_makes_its_cgroup_anew_is_guarded_anew(one_driver: Node) -> None:
@@ -264,18 +265,18 @@ async def test_a_kubelet_that_makes_its_cgroup_anew_is_guarded_anew(one_driver: 
             (node.tree.root / "kubepods" / name).rmdir()
         node.bind(A, "gpu:1(IDX:0)")
         one, other = node.start(A), node.start(B)
-        await eventually(lambda: (node.has(one), node.has(other)) == ("x", ""))
+        await until(lambda: (node.has(one), node.has(other)) == ("x", ""))
 
 
 async def test_a_guard_that_somebody_takes_off_is_put_on_again(node: Node) -> None:
     async with node.agent():
         node.bind(A, "gpu:1(IDX:0)")
         one, other = node.start(A), node.start(B)
-        await eventually(lambda: (node.has(one), node.has(other)) == ("x", ""))
+        await until(lambda: (node.has(one), node.has(other)) == ("x", ""))
         node.remove_guard()
         assert node.has(other) == "xyz"
         node.bind(B, "gpu:1(IDX:1)")  # something happens
-        await eventually(lambda: (node.has(one), node.has(other)) == ("x", "y"))
+        await until(lambda: (node.has(one), node.has(other)) == ("x", "y"))
 
 
 @pytest.mark.parametrize("what", ["guarded", "let_in", "program-*", "*"])
@@ -285,18 +286,18 @@ async def test_what_somebody_removes_of_the_guard_is_kept_again(what: str, node:
     async with node.agent() as agent:
         node.bind(A, "gpu:1(IDX:0)")
         one = node.start(A)
-        await eventually(lambda: node.has(one) == "x")
+        await until(lambda: node.has(one) == "x")
         with node.process(one):
             await node.delete(A)
             node.bind(B, "gpu:2(IDX:0,1)")
             other = node.start(B)
-            await eventually(lambda: f"ml/{B}" in agent.problems)
+            await until(lambda: f"ml/{B}" in agent.problems)
             node.remove_files_of_guard(what)
             node.bind("u3", "")  # something happens
-            await eventually(node.guard_is_kept)
-            await eventually(lambda: f"ml/{B}" in agent.problems)
+            await until(node.guard_is_kept)
+            await until(lambda: f"ml/{B}" in agent.problems)
             assert (node.has(one), node.has(other)) == ("x", "")
-        await eventually(lambda: node.has(other) == "xy")
+        await until(lambda: node.has(other) == "xy")
         assert "other device programs" not in agent.health.troubles()
 
 
@@ -322,15 +323,15 @@ async def test_a_watch_that_has_died_unheard_is_ended_for_a_pod_that_begins(
     monkeypatch.setattr(ResourceWatch, "changes", deaf)
     following = asyncio.create_task(pods.follow())
     try:
-        await eventually(lambda: pods.claims is not None)
+        await until(lambda: pods.claims is not None)
         node.bind(A, "gpu:1(IDX:0)")
         await asyncio.sleep(0.1)
         assert A not in (pods.claims or {})
         pods.doubt()
-        await eventually(lambda: A in (pods.claims or {}))
+        await until(lambda: A in (pods.claims or {}))
         await node.delete(A)
         pods.doubt()
-        await eventually(lambda: A not in (pods.claims or {}))
+        await until(lambda: A not in (pods.claims or {}))
         assert pods.gone({A}) == {A: f"ml/{A}"}
     finally:
         following.cancel()
@@ -349,13 +350,13 @@ async def test_what_the_kernel_writes_wakes_nobody(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         assert told == []
         (tmp_path / "memory.max").write_text("1")
-        await eventually(lambda: told)
+        await until(lambda: told)
         told.clear()
         (tmp_path / "pod").mkdir()
-        await eventually(lambda: told)
+        await until(lambda: told)
         told.clear()
         (tmp_path / "kept").rmdir()
-        await eventually(lambda: told)
+        await until(lambda: told)
     finally:
         watch.close()
 
@@ -372,7 +373,7 @@ async def test_without_inotify_it_looks_more_often(
         assert "inotify" in agent.health.troubles()
         node.bind(A, "gpu:1(IDX:0)")
         one = node.start(A)
-        await eventually(lambda: node.has(one) == "x")
+        await until(lambda: node.has(one) == "x")
 
 
 async def test_a_machine_without_pods_cgroups_is_told_of(one_driver: Node) -> None:
@@ -380,9 +381,9 @@ async def test_a_machine_without_pods_cgroups_is_told_of(one_driver: Node) -> No
     for name in ("burstable", ""):
         (node.tree.root / "kubepods" / name).rmdir()
     async with node.agent(ready=False) as agent:
-        await eventually(lambda: "no cgroup" in agent.health.troubles().get("guard", ""))
+        await until(lambda: "no cgroup" in agent.health.troubles().get("guard", ""))
         node.tree.make("kubepods")
-        await eventually(lambda: agent.health.ready)
+        await until(lambda: agent.health.ready)
 
 
 async def test_it_is_not_ready_while_the_guard_has_trouble(one_driver: Node) -> None:
@@ -396,10 +397,10 @@ async def test_it_is_not_ready_while_the_guard_has_trouble(one_driver: Node) -> 
         assert await readyz() == (200, False)
         for name in ("burstable", ""):
             (node.tree.root / "kubepods" / name).rmdir()
-        await until(readyz, (503, True))
+        await until_equal(readyz, (503, True))
         assert (await client.get("/healthz")).status_code == 200
         node.tree.make("kubepods")
-        await until(readyz, (200, False))
+        await until_equal(readyz, (200, False))
 
 
 async def test_it_is_not_ready_before_slurmds_list_was_read_once(one_driver: Node) -> None:
@@ -409,15 +410,15 @@ async def test_it_is_not_ready_before_slurmds_list_was_read_once(one_driver: Nod
     async with node.agent(ready=False) as agent:
         node.bind(A, "gpu:1(IDX:0)")
         node.start(A)
-        await eventually(lambda: _DEVICES in agent.health.troubles())
+        await until(lambda: _DEVICES in agent.health.troubles())
         await asyncio.sleep(0.3)
         assert not agent.health.ready
         node.gres.write_text(printed)
         node.start(B)
-        await eventually(lambda: agent.health.ready)
+        await until(lambda: agent.health.ready)
         node.gres.unlink()  # what was read counts on
         node.bind(B, "gpu:1(IDX:1)")
-        await eventually(lambda: _DEVICES in agent.health.troubles())
+        await until(lambda: _DEVICES in agent.health.troubles())
         assert agent.health.ready
 
 
@@ -429,12 +430,12 @@ async def test_the_agents_own_pod_has_every_device_and_is_in_nobodys_way(one_dri
     node.kubernetes.outage(Unavailable(0, "no answer"))
     async with node.agent(ready=False) as agent:
         one = node.start(A)
-        await eventually(lambda: (node.has(own), node.has(one)) == ("xyz", ""))
+        await until(lambda: (node.has(own), node.has(one)) == ("xyz", ""))
         node.kubernetes.outage(None)
-        await eventually(lambda: agent.health.ready)
+        await until(lambda: agent.health.ready)
         with node.process(own):
             node.bind(A, "gpu:1(IDX:1)")
-            await eventually(lambda: node.has(one) == "y")
+            await until(lambda: node.has(one) == "y")
         assert node.has(own) == "xyz"
 
 
@@ -448,17 +449,17 @@ async def test_a_device_that_fails_is_a_condition_of_the_node_and_its_repair_ano
         return Condition.on(await node.kubernetes.read_node("n1"))
 
     async with node.agent():
-        await until(told, Condition.of({}, []))
+        await until_equal(told, Condition.of({}, []))
         late = node.unload("y")
         node.bind(A, "gpu:1(IDX:0)")  # something happens
         words = f"{late}: No such file or directory"
-        await until(told, Condition(True, "DeviceFailed", f"gpu 1: {words}"))
+        await until_equal(told, Condition(True, "DeviceFailed", f"gpu 1: {words}"))
         text = node_devices.text_on(await node.kubernetes.read_node("n1"))
         problems = [each.get("problem") for each in json.loads(text or "{}")["devices"]]
         assert problems == [None, words, None]
         node.load(late)
         node.bind(A, "gpu:1(IDX:0)", news="1")
-        await until(told, Condition.of({}, []))
+        await until_equal(told, Condition.of({}, []))
 
 
 async def test_a_job_that_slurm_does_not_hold_is_told_of_while_it_is_here(
@@ -475,13 +476,13 @@ async def test_a_job_that_slurm_does_not_hold_is_told_of_while_it_is_here(
         with capture_logs() as logs:
             node.tree.make(f"{job}/step_batch/user")
             with node.process(f"{job}/step_batch/user"):
-                await eventually(lambda: "in force for job_33" in agent.health.troubles().get(part, ""))
+                await until(lambda: "in force for job_33" in agent.health.troubles().get(part, ""))
                 for parameter in ("ConstrainCores=yes", "ConstrainDevices=yes"):
                     assert parameter in agent.health.troubles()[part]
                 assert agent.health.ready
             for below in ("step_batch/user", "step_batch", ""):
                 (node.tree.root / job / below).rmdir()
-            await eventually(lambda: part not in agent.health.troubles())
+            await until(lambda: part not in agent.health.troubles())
         told = [(line["log_level"], line["event"]) for line in logs if line.get("part") == part]
         assert told == [("error", "trouble"), ("info", "trouble over")]
 
@@ -508,11 +509,11 @@ async def _touches_by_the_setting_alone(node: Node, part: str) -> None:
     async with node.agent() as agent:
         if off:
             words = "Pod kube-system/p: its cgroup has no cpuset.cpus: the controller is not enabled"
-            await eventually(lambda: words in agent.health.troubles().get(part, ""))
-        await eventually(lambda: "Slurm's limits of its jobs" in agent.health.troubles())
+            await until(lambda: words in agent.health.troubles().get(part, ""))
+        await until(lambda: "Slurm's limits of its jobs" in agent.health.troubles())
         node.bind(B, "gpu:1(IDX:0)")
         other = node.start(B)
-        await eventually(lambda: node.has(other) == "x")
+        await until(lambda: node.has(other) == "x")
         assert (part in agent.health.troubles()) is off
 
 
@@ -528,10 +529,10 @@ async def test_a_list_that_cannot_be_read_is_a_condition_of_the_node(
     node = one_driver
     node.gres.write_text("slurmd: fatal: Unable to determine this slurmd's NodeName\n")
     async with node.agent(ready=False):
-        await until(lambda: reason(node), "ListUnreadable")
+        await until_equal(lambda: reason(node), "ListUnreadable")
         node.print_devices("xyz")
         node.bind(A, "gpu:1(IDX:0)")  # something happens
-        await until(lambda: reason(node), "DevicesUsable")
+        await until_equal(lambda: reason(node), "DevicesUsable")
 
 
 async def test_devices_that_are_not_closed_are_a_condition_of_the_node(
@@ -542,9 +543,9 @@ async def test_devices_that_are_not_closed_are_a_condition_of_the_node(
     for name in ("burstable", ""):
         (node.tree.root / "kubepods" / name).rmdir()
     async with node.agent(ready=False):
-        await until(lambda: reason(node), "NotGuarded")
+        await until_equal(lambda: reason(node), "NotGuarded")
         node.tree.make("kubepods")
-        await until(lambda: reason(node), "DevicesUsable")
+        await until_equal(lambda: reason(node), "DevicesUsable")
 
 
 async def test_the_agents_own_pod_is_let_in_before_the_drivers_are_asked(
@@ -567,5 +568,5 @@ async def test_the_agents_own_pod_is_let_in_before_the_drivers_are_asked(
     monkeypatch.setattr(names, "ask_drivers", ask)
     monkeypatch.setattr(agent_module.Agent, "_keep", never)
     async with node.agent(ready=False):
-        await eventually(lambda: had)
+        await until(lambda: had)
     assert had[0] == "xyz"

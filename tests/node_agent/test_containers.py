@@ -3,7 +3,6 @@ and each is given them."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,9 @@ import pytest
 from kubernetes_client.errors import Unavailable
 from node_agent import device_health
 from node_agent.machine import names
+from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
-from tests.node_agent.node import A, B, eventually
+from tests.node_agent.node import A, B
 from tests.node_agent.plugin import Plugin, connected
 from wellknown.allocation import Allocation
 from wellknown.names import GRANTED
@@ -54,10 +54,13 @@ async def begun(node: Node, runtime: ContainerRuntime, *pods: dict[str, Any]) ->
 
 async def known(runtime: ContainerRuntime, pod: dict[str, Any]) -> str:
     """Waits until the agent knows a Pod, and returns what it answers then."""
-    async with asyncio.timeout(5):
-        while "has not told" in (error := await runtime.runs(pod)):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    return error
+    return str(await until(lambda: runtime.runs(pod), holds=lambda error: "has not told" not in error))
+
+
+async def created(runtime: ContainerRuntime, pod: dict[str, Any], passes: str) -> str:
+    """Creates the Pod until its error no longer has the words that pass, and returns the error."""
+    answer = await until(lambda: runtime.creates(pod), holds=lambda made: passes not in made[1])
+    return str(answer[1])
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -144,7 +147,7 @@ async def test_a_pod_that_kube_apiserver_does_not_have_is_not_begun(one_driver: 
         assert await known(runtime, pod) == ""
         assert node.has(cgroup) == "x"
         await node.delete(A)
-        await eventually(lambda: agent.clear().word == "clear")
+        await until(lambda: agent.clear().word == "clear")
         assert "kube-apiserver has it no more" in await runtime.runs(pod)
         assert "kube-apiserver has it no more" in (await runtime.creates(pod))[1]
         assert node.has(cgroup) == ""
@@ -157,9 +160,7 @@ async def test_without_slurmds_list_pods_of_no_job_and_of_no_device_run(one_driv
     node.nri = node.gres.with_name("nri")
     start = ContainerRuntime.start("0.12", node.nri, "slurm-extender")
     async with start as runtime, node.agent(ready=False):
-        while "required plugin" in (error := (await runtime.creates(sandbox(A)))[1]):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # the agent is not connected yet
-        assert error == ""
+        assert await created(runtime, sandbox(A), "required plugin") == ""
         assert await runtime.runs(sandbox(A)) == ""
 
 
@@ -171,14 +172,12 @@ async def test_before_the_pods_are_known_none_is_begun(one_driver: Node) -> None
     async with start as runtime, node.agent(ready=False) as agent:
         node.start(A)
         node.bind(A, "gpu:1(IDX:0)")
-        await eventually(agent.health.troubles)
+        await until(agent.health.troubles)
         pod = sandbox(A, "gpu:1(IDX:0)")
-        while "required plugin" in (error := (await runtime.creates(pod))[1]):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # the agent is not connected yet
-        assert "does not know yet who has what" in error
+        assert "does not know yet who has what" in await created(runtime, pod, "required plugin")
         assert "does not know yet who has what" in await runtime.runs(pod)
         node.kubernetes.outage(None)
-        await eventually(lambda: agent.health.ready)
+        await until(lambda: agent.health.ready)
         assert await runtime.runs(pod) == ""
 
 
@@ -190,9 +189,7 @@ async def test_before_slurmd_has_told_its_devices_a_pod_with_some_waits(one_driv
     async with running(node) as (runtime, _):
         node.start(A)
         node.bind(A, "gpu:1(IDX:0)")
-        async with asyncio.timeout(5):
-            while "node agent of it yet" in (error := (await runtime.creates(pod))[1]):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        error = await created(runtime, pod, "node agent of it yet")
         told = "slurmd's list of devices: slurmd has not told its devices yet"
         assert f"the node agent does not know yet who has what ({told}" in error
         node.print_devices("xyz")
@@ -223,10 +220,10 @@ async def test_a_runtime_that_starts_anew_is_answered_again(one_driver: Node) ->
     node = one_driver
     async with running(node) as (runtime, agent):
         runtime.kill()
-        await eventually(lambda: "container runtime" in agent.health.troubles())
+        await until(lambda: "container runtime" in agent.health.troubles())
         assert node.nri is not None
         async with ContainerRuntime.start("0.8", node.nri) as another:  # and of another release
-            await eventually(lambda: "container runtime" not in agent.health.troubles())
+            await until(lambda: "container runtime" not in agent.health.troubles())
             cgroup = node.start(A)
             node.bind(A, "gpu:1(IDX:0)")
             assert await known(another, sandbox(A, "gpu:1(IDX:0)")) == ""

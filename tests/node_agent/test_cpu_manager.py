@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 from node_agent import pod_limits
 from node_agent.limits import CPUS, cpus_instead
 from node_agent.machine.cpus import Cpus
+from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
-from tests.node_agent.node import A, B, eventually
+from tests.node_agent.node import A, B
 from tests.node_agent.test_containers import begun, running, sandbox
 from wellknown import number_list
 from wellknown.allocation import Allocation
@@ -131,6 +132,6 @@ async def test_what_the_kubelet_wrote_while_the_agent_was_away_is_put_right(
         await runtime.has(pod(A), {"id": "has", **live, **asks(own())})
         await runtime.has(sandbox(B), {"id": "of no job", **live, **asks(OTHERS)})
         async with node.agent() as agent:
-            await eventually(lambda: agent.health.ready)
+            await until(lambda: agent.health.ready)
             (update,) = await runtime.synchronized()
     assert update == {"containerId": "lacks", "ignoreFailure": True, **asks(own())}

@@ -22,7 +22,7 @@ from node_agent.machine import names
 from node_agent.machine.devices import Device, Names
 from node_agent.machine.numbered import Machine, Number
 from node_agent.node_condition import Condition, Reason
-from tests.node_agent.node import until
+from tests.node_agent.node import until_equal
 from wellknown.names import DEVICES
 
 GPU = Device("gpu", "h100", ("/dev/nvidia0",), uuid="GPU-0", bus="0000:19:00.0")
@@ -101,14 +101,14 @@ async def test_a_driver_that_hangs_is_told_of_and_its_last_answers_count(drivers
     node = Node()
     node.looked()
     async with node.runs():
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
         drivers.goes_on.clear()
         words = "a driver has not answered for 0.1 s"
-        await until(node.condition, Condition(True, "DeviceFailed", words))
+        await until_equal(node.condition, Condition(True, "DeviceFailed", words))
         assert node.said["names of devices"] == words
         assert node.has() == Names("GPU-0")
         drivers.goes_on.set()
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
         assert node.said["names of devices"] is None
 
 
@@ -145,13 +145,13 @@ async def test_an_error_that_nobody_has_thought_of_is_told_of_and_the_last_answe
     node = Node()
     node.looked()
     async with node.runs():
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
         drivers.answer = ZeroDivisionError("half dead")
         words = "the drivers could not be asked: half dead"
-        await until(node.condition, Condition(True, "DeviceFailed", words))
+        await until_equal(node.condition, Condition(True, "DeviceFailed", words))
         assert node.has() == Names("GPU-0")
         drivers.answer = names.Answers((GPU,))
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
 
 
 async def test_drivers_are_of_no_matter_where_slurm_counts_no_device(drivers: Drivers) -> None:
@@ -160,7 +160,7 @@ async def test_drivers_are_of_no_matter_where_slurm_counts_no_device(drivers: Dr
     node.keeper.devices = ()
     drivers.answer = ZeroDivisionError("half dead")
     async with node.runs():
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
 
 
 async def test_the_node_is_told_of_nothing_before_the_agent_has_looked(drivers: Drivers) -> None:
@@ -172,7 +172,7 @@ async def test_the_node_is_told_of_nothing_before_the_agent_has_looked(drivers: 
         await asyncio.sleep(0.1)
         assert await node.condition() is None
         node.health.hears(Reason.NOT_GUARDED, None)
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
 
 
 def _list_is_away(health: DeviceHealth) -> None:
@@ -196,7 +196,7 @@ async def test_devices_that_are_not_known_or_not_closed_are_told_of(
     node = Node()
     node.looked()
     async with node.runs():
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
         happens(node.health)
 
         async def told() -> tuple[bool, str, bool]:
@@ -204,9 +204,9 @@ async def test_devices_that_are_not_known_or_not_closed_are_told_of(
             assert said is not None
             return said.problem, said.reason, said.message.startswith(words)
 
-        await until(told, (True, reason, True))
+        await until_equal(told, (True, reason, True))
         node.looked()
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
 
 
 LISTED = {"name": "gpu", "index": 0, "type": "h100", "files": ["/dev/nvidia0"]}
@@ -221,12 +221,12 @@ async def test_the_devices_stand_on_the_node_once_slurmds_list_is_known(drivers:
     node = Node()
     node.looked()
     async with node.runs():
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
         assert await node.listed() is None
         node.keeper.machine = machine()
-        await until(node.listed, [LISTED | BY_DRIVER])
+        await until_equal(node.listed, [LISTED | BY_DRIVER])
         drivers.answer = names.Answers(())
-        await until(node.listed, [LISTED])
+        await until_equal(node.listed, [LISTED])
 
 
 async def test_the_list_of_devices_is_written_where_it_is_not_what_stands_there(
@@ -244,13 +244,13 @@ async def test_the_list_of_devices_is_written_where_it_is_not_what_stands_there(
     node.keeper.machine = machine()
     node.looked()
     async with node.runs():
-        await until(node.listed, [LISTED | BY_DRIVER])
+        await until_equal(node.listed, [LISTED | BY_DRIVER])
         await asyncio.sleep(0.2)
         assert len(writes) == 1
         await node.kubernetes.patch_node(
             "n1", {"metadata": {"annotations": {DEVICES: '{"devices":[]}'}}}
         )
-        await until(node.listed, [LISTED | BY_DRIVER])
+        await until_equal(node.listed, [LISTED | BY_DRIVER])
         assert len(writes) == 2
 
 
@@ -267,10 +267,10 @@ async def test_an_error_in_listening_to_the_driver_ends_nothing(
     node = Node()
     node.looked()
     async with node.runs():
-        await until(node.condition, FINE)
+        await until_equal(node.condition, FINE)
         part = "complaints of NVIDIA's driver"
 
         async def said() -> str:
             return str(node.said.get(part))
 
-        await until(said, "half dead")
+        await until_equal(said, "half dead")

@@ -10,8 +10,8 @@ from node_agent.kubelet import device_plugin
 from node_agent.kubelet import device_plugin_pb2 as api
 from node_agent.machine.devices import Device
 from node_agent.machine.vendors import may_be
+from tests.eventually import until
 from tests.node_agent.kubelet import RESOURCE, Kubelet, allocate, list_and_watch, plugged
-from tests.node_agent.node import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_kubelet_hears_of_the_units_and_of_what_becomes_of_them(tmp_path: Path) -> None:
     kubelet, units = Kubelet(tmp_path), {"gpu-0": True, "gpu-1": False}
     async with kubelet.runs(), plugged(tmp_path, units) as reports:
-        await eventually(lambda: None in reports)
+        await until(lambda: None in reports)
         assert kubelet.registered == [("v1beta1", RESOURCE, "slurm-extender-nvidia.com-gpu.sock")]
         async with kubelet.asks() as plugin:
             told = aiter(list_and_watch(plugin))
@@ -51,7 +51,7 @@ async def test_parts_of_gpus_are_counted_as_slurm_counts_them(
     node.resources = {"example.com/shard": "shard"}
     kubelet = Kubelet(node.device_plugins)
     async with kubelet.runs(), node.agent(ready=False):
-        await eventually(lambda: kubelet.registered)
+        await until(lambda: kubelet.registered)
         assert kubelet.registered[-1][1] == "example.com/shard"
         async with kubelet.asks() as plugin:
             first = await anext(aiter(list_and_watch(plugin)))
@@ -64,7 +64,7 @@ async def test_parts_of_gpus_are_counted_as_slurm_counts_them(
 async def test_a_container_is_given_nothing_by_it(tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path)
     async with kubelet.runs(), plugged(tmp_path, {"gpu-0": True}) as reports:
-        await eventually(lambda: None in reports)
+        await until(lambda: None in reports)
         async with kubelet.asks() as plugin:
             answer = await allocate(plugin, ["gpu-0"], [])
     assert answer == api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()] * 2)
@@ -73,11 +73,11 @@ async def test_a_container_is_given_nothing_by_it(tmp_path: Path) -> None:
 async def test_a_kubelet_that_starts_later_or_anew_has_it_registered(tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path)
     async with plugged(tmp_path, {"gpu-0": True}) as reports:
-        await eventually(lambda: reports and reports[0] is not None)
+        await until(lambda: reports and reports[0] is not None)
         for _ in range(2):
             kubelet.registered.clear()
             async with kubelet.runs():
-                await eventually(lambda: kubelet.registered)
+                await until(lambda: kubelet.registered)
                 kubelet.empties()
 
 
@@ -85,17 +85,17 @@ async def test_a_plugin_that_ends_leaves_no_kubelet_listening(tmp_path: Path) ->
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs():
         async with plugged(tmp_path, {"gpu-0": True}):
-            await eventually(kubelet.checkpoint.exists)
+            await until(kubelet.checkpoint.exists)
             assert kubelet.is_listening
-        await eventually(lambda: not kubelet.is_listening)
+        await until(lambda: not kubelet.is_listening)
         assert kubelet.sockets() == ["kubelet.sock"]
 
 
 async def test_why_it_cannot_be_registered_is_told(tmp_path: Path) -> None:
     async with plugged(tmp_path, {"gpu-0": True}) as reports:
-        await eventually(lambda: reports)
+        await until(lambda: reports)
         (tmp_path / "kubelet.sock").touch()
-        await eventually(lambda: len(set(reports)) > 1)
+        await until(lambda: len(set(reports)) > 1)
     where = f"the kubelet: {tmp_path / 'kubelet.sock'}"
     assert {*reports} == {f"{where}: No such file or directory", f"{where}: Connection refused"}
 

@@ -10,7 +10,8 @@ import pytest
 
 from node_agent.app import local
 from service.local_socket import LocalServer
-from tests.node_agent.node import A, B, eventually
+from tests.eventually import until
+from tests.node_agent.node import A, B
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.real
 async def served(agent: Agent, socket: Path) -> AsyncIterator[None]:
     server = LocalServer(local(agent), socket)
     serving = asyncio.create_task(server.serve())
-    await eventually(lambda: server.started)
+    await until(lambda: server.started)
     yield
     server.should_exit = True
     await serving
@@ -45,11 +46,11 @@ async def test_the_gate_is_answered_by_who_is_really_here(one_driver: Node, tmp_
         assert await ask(socket) == "clear\n"
         node.bind(A, "gpu:1(IDX:0)")
         one = node.start(A)
-        await eventually(lambda: node.has(one))
+        await until(lambda: node.has(one))
         assert await ask(socket) == "ask\n"
         with node.process(one):
             await node.delete(A)  # by force
-            await eventually(lambda: agent.clear().word != "ask")
+            await until(lambda: agent.clear().word != "ask")
             assert await ask(socket) == f"there ml/{A}\n"
         assert await ask(socket) == "clear\n"
 

@@ -7,7 +7,7 @@ import json
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from shutil import copy
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import psutil
@@ -18,14 +18,14 @@ from deploy.local.ports import lease_ports
 from node_agent.node_condition import Condition
 from tests.end_to_end.actors import pod
 from tests.end_to_end.agent_account import authority, token_of_a_pod
+from tests.eventually import until
 from tests.node_agent.cgroup_tree import make_devices
 from tests.node_agent.container_runtime import ContainerRuntime
 from tests.node_agent.kubelet import RESOURCE, Kubelet
-from tests.node_agent.node import eventually
 from wellknown.allocation import Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from deploy.local.cluster import Cluster
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tests.node_agent.node import Node
 
 pytestmark = pytest.mark.real
-Result = TypeVar("Result")
 
 MOST_BYTES = 80_000_000
 """Of memory that the agent may take (RSS)."""
@@ -142,11 +141,11 @@ async def test_with_everything_the_agent_takes_less_memory_than_it_may(
         agent, health, metrics = await there.enter_async_context(
             surroundings.agent(shared_cluster, token)
         )
-        await first(lambda: is_ready(client, health))
-        await first(lambda: begins(runtime, sandbox))
-        await eventually(lambda: kubelet.is_listening)
+        await until(lambda: is_ready(client, health), within_s=_WITHIN_S)
+        await until(lambda: begins(runtime, sandbox), within_s=_WITHIN_S)
+        await until(lambda: kubelet.is_listening)
         given, error = await runtime.creates(sandbox)
-        told = await first(lambda: condition(shared_cluster))
+        told = await until(lambda: condition(shared_cluster), within_s=_WITHIN_S)
         shown = (await client.get(f"{metrics}/metrics")).raise_for_status().text
         taken = agent.memory_info().rss
         loaded = {each.path.rpartition("/")[2] for each in agent.memory_maps()}
@@ -168,14 +167,6 @@ def has_job(cluster: Cluster, tree: Tree) -> dict[str, Any]:
     uid, names = metadata["uid"], {key: metadata[key] for key in ("uid", "name", "namespace")}
     tree.make(f"kubepods/burstable/pod{uid}/c")
     return {"id": uid, **names, "annotations": granted}
-
-
-async def first(ask: Callable[[], Awaitable[Result | None]]) -> Result:
-    """The first answer that is true."""
-    async with asyncio.timeout(_WITHIN_S):
-        while not (answer := await ask()):  # noqa: ASYNC110 -- nothing tells when
-            await asyncio.sleep(0.05)
-    return answer
 
 
 async def is_ready(client: httpx.AsyncClient, health: str) -> bool:

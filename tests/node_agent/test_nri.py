@@ -14,8 +14,8 @@ from node_agent.nri import api_pb2 as api
 from node_agent.nri import plugin
 from node_agent.nri.plugin import Session, serve, stay
 from node_agent.nri.wire import Malformed
+from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
-from tests.node_agent.node import eventually
 from tests.node_agent.plugin import Plugin, connected
 
 POD = {
@@ -185,7 +185,7 @@ async def test_a_runtime_that_cannot_validate_is_served_without(tmp_path: Path) 
     reports: list[object] = []
     async with ContainerRuntime.start("0.8", tmp_path / "s") as runtime:
         task = asyncio.create_task(stay(runtime.socket, handler := Plugin(), reports.append))
-        await eventually(lambda: None in reports)
+        await until(lambda: None in reports)
         assert (await runtime.creates(POD))[1] == ""
         task.cancel()
     assert [what for what, _ in handler.heard] == ["create"]
@@ -206,12 +206,12 @@ async def test_a_runtime_that_goes_ends_the_session(release: str, tmp_path: Path
 async def test_a_runtime_that_starts_later_and_anew_is_served(tmp_path: Path) -> None:
     reports: list[object] = []
     task = asyncio.create_task(stay(tmp_path / "s", Plugin(), reports.append))
-    await eventually(lambda: reports)
+    await until(lambda: reports)
     assert isinstance(reports[0], FileNotFoundError)
     for _ in range(2):
         async with ContainerRuntime.start("0.12", tmp_path / "s") as runtime:
             reports.clear()
-            await eventually(lambda: None in reports)
+            await until(lambda: None in reports)
             assert (await runtime.creates(POD))[1] == ""
     task.cancel()
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node_agent.kubelet import device_plugin
+from tests.eventually import until
 from tests.node_agent.kubelet import RESOURCE, Kubelet, plugged
-from tests.node_agent.node import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,18 +44,18 @@ async def test_it_is_told_and_seen_for_a_while_and_this_one_is_registered_again(
 ) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
-        await eventually(kubelet.checkpoint.exists)
+        await until(kubelet.checkpoint.exists)
         await asyncio.sleep(0.15)
         assert (reports, len(kubelet.registered)) == ([None], 1)
         await take(kubelet, how)
-        await eventually(lambda: reports[1:] == [WORDS])
+        await until(lambda: reports[1:] == [WORDS])
         await asyncio.sleep(0.15)
         assert len(kubelet.registered) == 1  # after a pause
-        await eventually(lambda: len(kubelet.registered) > 1)
-        await eventually(lambda: "gpu-0" in kubelet.checkpoint.read_text())  # it counts again
+        await until(lambda: len(kubelet.registered) > 1)
+        await until(lambda: "gpu-0" in kubelet.checkpoint.read_text())  # it counts again
         await asyncio.sleep(0.15)
         assert set(reports[1:]) == {WORDS}  # all the while
-        await eventually(lambda: reports[-1] is None)
+        await until(lambda: reports[-1] is None)
         assert len(kubelet.registered) == 2
         assert kubelet.is_listening
 
@@ -64,10 +64,10 @@ async def test_a_vendors_plugin_that_comes_back_is_told_of_again(tmp_path: Path)
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
         for times in (1, 2):
-            await eventually(kubelet.checkpoint.exists)
-            await eventually(lambda: "gpu-0" in kubelet.checkpoint.read_text())
+            await until(kubelet.checkpoint.exists)
+            await until(lambda: "gpu-0" in kubelet.checkpoint.read_text())
             kubelet.counts("GPU-a")
-            await eventually(lambda times=times: len(kubelet.registered) > times)  # type: ignore[misc]
+            await until(lambda times=times: len(kubelet.registered) > times)  # type: ignore[misc]
         assert reports[-1] == WORDS
 
 
@@ -76,13 +76,13 @@ async def test_a_kubelet_that_ends_is_no_other_plugin(tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with plugged(tmp_path, UNITS) as reports:
         async with kubelet.runs():
-            await eventually(lambda: kubelet.is_listening)
-            await eventually(kubelet.checkpoint.exists)
+            await until(lambda: kubelet.is_listening)
+            await until(kubelet.checkpoint.exists)
         kubelet.counts("GPU-a")
         await looked()
         kubelet.empties()
         async with kubelet.runs():
-            await eventually(lambda: len(kubelet.registered) == 2)
+            await until(lambda: len(kubelet.registered) == 2)
             await looked()
     assert "the kubelet starts" in reports
     assert WORDS not in reports
@@ -101,7 +101,7 @@ async def test_what_the_kubelet_counts_of_this_plugins_is_no_other_plugins(
 ) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
-        await eventually(kubelet.checkpoint.exists)
+        await until(kubelet.checkpoint.exists)
         kubelet.counts(*counted)
         await looked()
         assert reports == [None]
@@ -111,12 +111,12 @@ async def test_what_the_kubelet_counts_of_this_plugins_is_no_other_plugins(
 async def test_a_checkpoint_that_cannot_be_read_tells_nothing(text: str, tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
-        await eventually(kubelet.checkpoint.exists)
+        await until(kubelet.checkpoint.exists)
         kubelet.checkpoint.write_text(text)
         await looked()
         assert reports == [None]
         await kubelet.hangs_up()
-        await eventually(lambda: WORDS in reports)  # it looks yet
+        await until(lambda: WORDS in reports)  # it looks yet
 
 
 async def test_what_the_kubelet_counted_before_is_no_other_plugins(
@@ -127,7 +127,7 @@ async def test_what_the_kubelet_counted_before_is_no_other_plugins(
     kubelet = Kubelet(tmp_path)
     kubelet.counts("GPU-a")
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
-        await eventually(lambda: kubelet.registered)
+        await until(lambda: kubelet.registered)
         await looked()
         kubelet.counts(*UNITS)
         await asyncio.sleep(0.5)

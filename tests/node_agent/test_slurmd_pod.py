@@ -15,7 +15,7 @@ from node_agent.pods import NodePods
 from node_agent.slurmd.manifest import Found, manifest, reserved
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from node_agent.slurmd.step import Step, starts, step
-from tests.node_agent.node import eventually
+from tests.eventually import until
 from wellknown.conditions import timestamp
 from wellknown.names import SLURMD
 from wellknown.slurmd_pod import Assignment, pod_name
@@ -273,47 +273,47 @@ async def _running(bench: Bench) -> AsyncIterator[Bench]:
 
 async def test_a_node_that_is_assigned_runs_the_pod_and_one_that_is_not_runs_none(bench: Bench) -> None:
     await bench.assign("gpu-1")
-    await eventually(lambda: bench.revision == "gpu-1")
+    await until(lambda: bench.revision == "gpu-1")
     assert "Gres=gpu:2 " in conf(bench.pod or {})
     await bench.assign(None)
-    await eventually(lambda: bench.pod is None or "deletionTimestamp" in bench.pod["metadata"])
+    await until(lambda: bench.pod is None or "deletionTimestamp" in bench.pod["metadata"])
 
 
 async def test_another_revision_replaces_the_pod_once_no_job_is_in_it(bench: Bench) -> None:
     await bench.assign("gpu-1")
-    await eventually(lambda: bench.pods.slurmd is not None)
+    await until(lambda: bench.pods.slurmd is not None)
     bench.jobs = {"job_7"}
     await bench.assign("gpu-2")
-    await eventually(lambda: bench.problem)
+    await until(lambda: bench.problem)
     assert bench.problem == "the slurmd Pod is not ended, since Slurm's jobs run in it: job_7"
     assert bench.revision == "gpu-1"
     bench.jobs = set()
     bench.runner.hears()
-    await eventually(lambda: bench.pod and "deletionTimestamp" in bench.pod["metadata"])
+    await until(lambda: bench.pod and "deletionTimestamp" in bench.pod["metadata"])
     assert bench.pod is not None
     assert bench.pod["metadata"]["deletionGracePeriodSeconds"] == 7 * 86_400  # jobs may come this moment
     bench.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
-    await eventually(lambda: bench.revision == "gpu-2")
-    await eventually(lambda: bench.problem is None)
+    await until(lambda: bench.revision == "gpu-2")
+    await until(lambda: bench.problem is None)
 
 
 async def test_a_pod_that_somebody_removed_is_made_again(bench: Bench) -> None:
     await bench.assign("gpu-1")
-    await eventually(lambda: bench.pods.slurmd is not None)
+    await until(lambda: bench.pods.slurmd is not None)
     assert bench.pod is not None
     uid = bench.pod["metadata"]["uid"]
     bench.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
-    await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
+    await until(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
 
 
 async def test_a_pod_that_has_ended_is_made_again(bench: Bench) -> None:
     await bench.assign("gpu-1")
-    await eventually(lambda: bench.pods.slurmd is not None)
+    await until(lambda: bench.pods.slurmd is not None)
     assert bench.pod is not None
     uid = bench.pod["metadata"]["uid"]
     evicted = {"status": {"phase": "Failed", "reason": "Evicted"}}
     bench.kubernetes.edit("pods", pod_name("n1"), evicted, "slurm-nodes")
-    await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
+    await until(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
 
 
 async def test_a_pod_that_ends_at_once_is_not_made_again_and_again(bench: Bench) -> None:
@@ -321,7 +321,7 @@ async def test_a_pod_that_ends_at_once_is_not_made_again_and_again(bench: Bench)
     await bench.assign("gpu-1")
     uids = set[str]()
     for _ in range(2):
-        await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
+        await until(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
         assert bench.pod is not None
         uids.add(bench.pod["metadata"]["uid"])
         failed = {"status": {"phase": "Failed", "reason": "OutOfcpu"}}
@@ -331,14 +331,14 @@ async def test_a_pod_that_ends_at_once_is_not_made_again_and_again(bench: Bench)
     assert bench.pod["metadata"]["uid"] in uids
     bench.now += 60
     bench.runner.hears()
-    await eventually(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
+    await until(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
 
 
 async def test_an_assignment_of_a_later_release_changes_nothing(bench: Bench) -> None:
     await bench.assign("gpu-1")
-    await eventually(lambda: bench.pods.slurmd is not None)
+    await until(lambda: bench.pods.slurmd is not None)
     await bench.kubernetes.patch_node("n1", {"metadata": {"annotations": {SLURMD: '{"v":2}'}}})
-    await eventually(lambda: bench.problem)
+    await until(lambda: bench.problem)
     assert bench.problem == 'the annotation slurm-extender.io/slurmd is not understood: {"v":2}'
     assert bench.pod is not None
     assert "deletionTimestamp" not in bench.pod["metadata"]
@@ -347,14 +347,14 @@ async def test_an_assignment_of_a_later_release_changes_nothing(bench: Bench) ->
 async def test_what_cannot_be_made_is_told_on_the_node(bench: Bench) -> None:
     annotations = Assignment("gpu", "gpu-9").annotations()
     await bench.kubernetes.patch_node("n1", {"metadata": {"annotations": annotations}})
-    await eventually(lambda: bench.problem == "there is no ControllerRevision gpu-9 in slurm-nodes")
+    await until(lambda: bench.problem == "there is no ControllerRevision gpu-9 in slurm-nodes")
     bench.kubernetes.outage(Rejected(422, "spec.volumes[0]: Required value"), "create_pod")
     await bench.assign("gpu-1")
-    await eventually(lambda: "spec.volumes[0]: Required value" in (bench.problem or ""))
+    await until(lambda: "spec.volumes[0]: Required value" in (bench.problem or ""))
     bench.kubernetes.outage(None)
     bench.runner.hears()
-    await eventually(lambda: bench.revision == "gpu-1")
-    await eventually(lambda: bench.problem is None)
+    await until(lambda: bench.revision == "gpu-1")
+    await until(lambda: bench.problem is None)
 
 
 async def test_where_the_agent_is_to_find_the_devices_it_waits_for_their_drivers(bench: Bench) -> None:
@@ -362,22 +362,22 @@ async def test_where_the_agent_is_to_find_the_devices_it_waits_for_their_drivers
     bench.awaited = "no driver tells of the GPU at 0000:19:00.0"
     words = f"no slurmd Pod is made yet: {bench.awaited}; with slurm.gres in the pool it would be"
     await bench.assign("gpu-1")
-    await eventually(lambda: bench.condition == ("False", words))
+    await until(lambda: bench.condition == ("False", words))
     bench.now += 600
     bench.runner.hears()
-    await eventually(lambda: bench.condition == ("True", words))
+    await until(lambda: bench.condition == ("True", words))
     assert bench.pod is None
     bench.awaited = ""
     bench.runner.hears()
-    await eventually(lambda: bench.revision == "gpu-1")
-    await eventually(lambda: bench.condition[0] == "False")
+    await until(lambda: bench.revision == "gpu-1")
+    await until(lambda: bench.condition[0] == "False")
     assert bench.condition[1] == "the Node's slurmd Pod is as it was assigned"
 
 
 async def test_where_the_pool_says_the_devices_it_waits_for_no_driver(bench: Bench) -> None:
     bench.awaited = "no driver tells of the GPU at 0000:19:00.0"
     await bench.assign("gpu-1", slurm={"gres": ""})  # none
-    await eventually(lambda: bench.revision == "gpu-1")
+    await until(lambda: bench.revision == "gpu-1")
 
 
 async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> None:
@@ -389,6 +389,6 @@ async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> No
             "spec": {"nodeName": "n1", "containers": []},
         },
     )
-    await eventually(lambda: bench.pods.claims)
+    await until(lambda: bench.pods.claims)
     assert not any(claim.slurmd for claim in (bench.pods.claims or {}).values())
     assert bench.pods.slurmd is None

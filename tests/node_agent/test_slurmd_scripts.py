@@ -16,6 +16,7 @@ import pytest
 from node_agent.machine import slurmd_gres
 from node_agent.machine.slurmd_gres import WrongGres
 from node_agent.slurmd import manifest as manifest_module
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,10 +132,7 @@ CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-
 
 def first_process(container: subprocess.Popen[str]) -> int:
     children = Path(f"/proc/{container.pid}/task/{container.pid}/children")
-    end = time.monotonic() + 10
-    while not (found := children.read_text().split()) and time.monotonic() < end:
-        time.sleep(0.01)
-    return int(found[0])
+    return int(eventually(lambda: children.read_text().split(), within_s=10)[0])
 
 
 _LEAVES_ZOMBIES = """
@@ -164,9 +162,7 @@ def test_a_container_that_is_ended_ends_whatever_it_does(root: Path, hangs: str)
     else:
         program(root / "bin/slurmd", f'[ "$1" != -D ] || {{ {hang}; }}')
     with started(root, CONTAINER) as container:
-        end = time.monotonic() + 10
-        while not (root / "up").exists() and time.monotonic() < end:
-            time.sleep(0.01)
+        eventually((root / "up").exists, within_s=10)
         os.kill(first_process(container), signal.SIGTERM)
         assert container.wait(timeout=5) != 0
 

@@ -17,7 +17,8 @@ from node_agent.machine.numbered import Number
 from node_agent.node_condition import Condition
 from node_agent.slurmd import share
 from node_agent.slurmd.share import with_share
-from tests.node_agent.node import A, B, eventually, until
+from tests.eventually import until
+from tests.node_agent.node import A, B, until_equal
 from wellknown.conditions import timestamp
 from wellknown.names import ON_HOST, SLURMD, SLURMD_LABEL, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment, pod_name
@@ -43,23 +44,23 @@ async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(one_driver: Node
     node = one_driver
     slurmds = start_slurmd(node)
     async with node.agent() as agent:
-        await eventually(lambda: node.has(slurmds) == "xyz")
+        await until(lambda: node.has(slurmds) == "xyz")
         node.bind(A, "gpu:1(IDX:1)")
         pods = node.start(A)
-        await eventually(lambda: node.has(pods) == "y")
+        await until(lambda: node.has(pods) == "y")
         assert node.has(slurmds) == "xz"
         with node.process(pods):
             await node.delete(A)  # by force: its process has the device yet
-            await eventually(lambda: agent.clear().word == "there")
+            await until(lambda: agent.clear().word == "there")
             assert (node.has(pods), node.has(slurmds)) == ("y", "xz")
-        await eventually(lambda: agent.clear().word == "clear")
+        await until(lambda: agent.clear().word == "clear")
         assert node.has(slurmds) == "xyz"  # the job that was told so begins now
         node.bind(A, "gpu:1(IDX:1)")
-        await eventually(lambda: node.has(pods) == "y")
+        await until(lambda: node.has(pods) == "y")
         with node.process(pods):
             await node.delete(A)
             await asyncio.sleep(0.5)  # the agent has looked, and would do so again in 10 s
-        await eventually(lambda: node.has(slurmds) == "xyz")  # without a question, too
+        await until(lambda: node.has(slurmds) == "xyz")  # without a question, too
 
 
 @pytest.mark.real
@@ -71,15 +72,15 @@ async def test_a_node_whose_slurmd_has_not_started_yet_is_fine_and_gives_no_devi
     node.gres.unlink()
     node.slurmd_namespace = "slurm-nodes"
     async with node.agent() as agent:
-        await until(node.condition, Condition.of({}, []))
+        await until_equal(node.condition, Condition.of({}, []))
         assert not agent.health.troubles()
         node.bind(A, "gpu:1(IDX:1)")
         pods = node.start(A)
         node.print_devices("xyz")
         slurmds = start_slurmd(node)
-        await eventually(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
+        await until(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
         node.gres.unlink()
-        await eventually(lambda: "slurmd's list of devices" in agent.health.troubles())
+        await until(lambda: "slurmd's list of devices" in agent.health.troubles())
 
 
 @pytest.mark.real
@@ -90,16 +91,16 @@ async def test_a_slurmd_pod_that_never_tells_its_devices_is_a_problem(one_driver
     start_slurmd(node)
     pod = node.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
     async with node.agent() as agent:
-        await until(node.condition, Condition.of({}, []))
+        await until_equal(node.condition, Condition.of({}, []))
         began = datetime.now(UTC) - timedelta(minutes=10)
         running = {"name": "slurmd", "state": {"running": {"startedAt": timestamp(began)}}}
         node.kubernetes.put("pods", pod | {"status": {"containerStatuses": [running]}})
-        await eventually(lambda: "slurmd's list of devices" in agent.health.troubles())
-        await until(lambda: _reason(node), "ListUnreadable")
+        await until(lambda: "slurmd's list of devices" in agent.health.troubles())
+        await until_equal(lambda: _reason(node), "ListUnreadable")
         node.print_devices("xyz")
         node.bind(A, "gpu:1(IDX:1)")
         pods = node.start(A)
-        await eventually(lambda: node.has(pods) == "y")
+        await until(lambda: node.has(pods) == "y")
 
 
 @pytest.mark.real
@@ -112,7 +113,7 @@ async def test_slurmd_on_the_host_has_told_its_devices(one_driver: Node) -> None
         node.bind(A, "")  # the agent looks
         await asyncio.sleep(0.3)
         node.bind(A, "", news="1")
-        await eventually(lambda: "slurmd's list of devices" in agent.health.troubles())
+        await until(lambda: "slurmd's list of devices" in agent.health.troubles())
 
 
 async def _reason(node: Node) -> str:
@@ -138,7 +139,7 @@ async def test_an_agent_makes_no_slurmd_pod_before_a_driver_tells_of_the_gpus(
         return "no driver tells of the GPU at 0000:19:00.0" in messages.get(SLURMD_PROBLEM, "")
 
     async with node.agent():
-        await until(told, expected=True)
+        await until_equal(told, expected=True)
 
 
 @pytest.mark.real
@@ -147,7 +148,7 @@ async def test_an_agent_that_finds_no_list_leaves_pods_what_they_have(one_driver
     node.bind(A, "gpu:1(IDX:1)")
     pods, slurmds = node.start(A), start_slurmd(node)
     async with node.agent():
-        await eventually(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
+        await until(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
     node.gres.unlink()
     async with node.agent(ready=False):
         await asyncio.sleep(0.5)
@@ -160,15 +161,15 @@ async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(one
     node = one_driver
     slurmds = start_slurmd(node)
     async with node.agent() as agent:
-        await eventually(lambda: node.has(slurmds) == "xyz")
+        await until(lambda: node.has(slurmds) == "xyz")
         with node.process(slurmds):
             node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": {SLURMD: None}}})
             node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
             node.bind(A, "gpu:1(IDX:1)")
             pods = node.start(A)
-            await eventually(lambda: f"ml/{A}" in agent.problems)
+            await until(lambda: f"ml/{A}" in agent.problems)
             assert node.has(pods) == ""
-        await eventually(lambda: node.has(pods) == "y")
+        await until(lambda: node.has(pods) == "y")
 
 
 def test_of_a_gpu_in_parts_native_jobs_may_have_others() -> None:

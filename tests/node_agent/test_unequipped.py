@@ -13,8 +13,9 @@ from node_agent.keeper import Keeper
 from node_agent.machine.devices import Device, Names
 from node_agent.machine.numbered import Machine, Number
 from node_agent.unequipped import Made, Unequipped
+from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
-from tests.node_agent.node import A, B, eventually
+from tests.node_agent.node import A, B
 from tests.node_agent.test_containers import sandbox
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ async def test_a_pod_with_such_a_container_has_less_than_its_job_until_that_is_g
         await runtime.has(pod, {"id": "c9", "state": "CONTAINER_STOPPED"})
         await runtime.has(other, {"id": "c2", "podSandboxId": B, **live, **has})
         async with node.agent() as agent:
-            await eventually(lambda: agent.problems)
+            await until(lambda: agent.problems)
             (words,) = agent.problems.values()
             assert agent.problems.keys() == {f"ml/{A}"}
             assert words.startswith("container c was made without the node agent, and lacks /")
@@ -188,4 +189,4 @@ async def test_a_pod_with_such_a_container_has_less_than_its_job_until_that_is_g
                 case _:
                     assert await runtime.stops(pod) == ""
             node.bind(B, "gpu:1(IDX:1)")  # something happens
-            await eventually(lambda: not agent.problems)
+            await until(lambda: not agent.problems)

@@ -14,8 +14,8 @@ from node_agent.kubelet import device_plugin
 from node_agent.machine.devices import Device, Names
 from node_agent.machine.numbered import Machine, Number
 from node_agent.without_nri import whole_node
+from tests.eventually import until
 from tests.node_agent.kubelet import RESOURCE, Kubelet, allocate, plugged, refusal
-from tests.node_agent.node import eventually
 from tests.node_agent.test_unequipped import Known
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_where_nobody_tells_how_they_are_called_they_are_not_given() -> None:
 async def test_the_kubelet_hears_why_a_part_of_them_is_not_given(tmp_path: Path) -> None:
     kubelet, give = Kubelet(tmp_path), partial(whole_node, by_uuid(), RESOURCE, "gpu")
     async with kubelet.runs(), plugged(tmp_path, {"gpu-0": True, "gpu-1": True}, give):
-        await eventually(lambda: kubelet.registered)
+        await until(lambda: kubelet.registered)
         async with kubelet.asks() as plugin:
             code, words = await refusal(plugin, ["gpu-0"])
             given = await allocate(plugin, ["gpu-0", "gpu-1"])
@@ -134,7 +134,7 @@ async def test_it_is_so_without_nri(
     node.nri = node.gres.with_name("nri") if with_nri else None
     kubelet = Kubelet(node.device_plugins)
     async with kubelet.runs(), node.agent(ready=False):
-        await eventually(lambda: kubelet.registered)
+        await until(lambda: kubelet.registered)
         async with kubelet.asks() as plugin:
             whole = await allocate(plugin, ["gpu-0", "gpu-1", "gpu-2"])
             files = [each.host_path[-1] for each in whole.container_responses[0].devices]

@@ -17,7 +17,7 @@ from slurm_client.errors import RetryLater, SlurmError
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import Node
 from tests.builders import kube_node, view
-from tests.slurm_client.bench import eventually
+from tests.eventually import until
 
 CORES = replace(node("n1", cpus=4), cores=4, threads_per_core=2)
 THREADS = replace(node("n1", cpus=8), cores=4, threads_per_core=2)
@@ -86,5 +86,5 @@ async def test_an_outage_changes_nothing_and_is_outlived(monkeypatch: pytest.Mon
     await asyncio.sleep(0.05)
     assert checked.troubles == {}
     checked.slurm.outage(None)
-    await eventually(checked.has_trouble)
+    await until(checked.has_trouble, within_s=15)
     running.cancel()

@@ -17,7 +17,7 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.components import accepts_connections
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.preflight.test_faults import deleted
 
 pytestmark = pytest.mark.real

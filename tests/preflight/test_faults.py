@@ -19,7 +19,7 @@ from deploy.local.layout import Layout
 from extender.cluster.view_updater import MEMORY
 from extender.commands import preflight as command
 from service.command_line import Output
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.preflight.test_idle import problems
 from wellknown.names import NODE_NAME_LABEL
 

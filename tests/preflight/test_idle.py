@@ -11,7 +11,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEFAULT_RELEASE
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 

@@ -25,7 +25,7 @@ from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.ports import lease_ports
 from deploy.local.spec import ClusterSpec
 from slurm_cluster.configuration import folders
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.meanwhile import meanwhile
 from tests.slurm_chart.rendering import files, rendered
 from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of

@@ -14,7 +14,7 @@ from typing import Final
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from tests.end_to_end.actors import eventually_not
+from tests.eventually import eventually_not
 from tests.meanwhile import meanwhile
 
 DRAINS: Final = frozenset({"Duplicate jobid", "Prolog error"})

@@ -13,13 +13,14 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from deploy.local.chart import Manifest, Rendered
+from tests.eventually import eventually
 from tests.slurm_chart.rendering import NAMESPACE
 
 ADDRESSES = {
@@ -47,15 +48,6 @@ cp {hosts} {scratch}/root/etc/hosts
 {binds}
 exec chroot --userspec={uid}:{uid} --groups={uid} {scratch}/root {command}
 """
-
-
-def eventually(see: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
-    """The first true answer."""
-    deadline = time.monotonic() + within_s
-    while not (seen := see()):
-        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}"
-        time.sleep(0.1)
-    return seen
 
 
 class Machine:
@@ -154,7 +146,7 @@ class Pod:
         found = self.pids(program)
         for pid in found:
             os.kill(pid, number)
-        eventually(lambda: not self.pids(program), f"{program} has ended")
+        eventually(lambda: not self.pids(program), f"{program} has ended", 60)
         self.running = None
         assert found, f"{program} does not run"
 

@@ -11,7 +11,8 @@ import pytest
 from deploy.local.chart import Rendered
 from deploy.local.slurm_tree import tree_place
 from deploy.local.spec import ClusterSpec
-from tests.slurm_chart.pods import Machine, Pod, eventually, secret
+from tests.eventually import eventually
+from tests.slurm_chart.pods import Machine, Pod, secret
 from tests.slurm_chart.rendering import files
 
 SLURM_UID = 64030
@@ -47,13 +48,13 @@ class Slurm:
     def start(self) -> None:
         for each in self.controllers:
             each.start("slurmctld")
-        eventually(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld serves")
+        eventually(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld serves", 60)
 
     def start_rest(self) -> None:
         """slurmrestd, after its sackd."""
         self.rest.start("sackd")
         conf = self.rest.volumes["slurm"] / "conf/slurm.conf"
-        eventually(conf.exists, "sackd has the configuration")
+        eventually(conf.exists, "sackd has the configuration", 60)
         self.rest.start("slurmrestd")
 
     def ask(self, *command: str) -> str:

@@ -15,7 +15,8 @@ from deploy.images.builder import Builder, Choice
 from deploy.images.image import image
 from deploy.local.progress import silent
 from deploy.local.spec import DEFAULT_RELEASE
-from tests.slurm_chart.pods import Pod, eventually, machine, secret
+from tests.eventually import eventually
+from tests.slurm_chart.pods import Pod, machine, secret
 from tests.slurm_chart.rendering import rendered
 from tests.slurm_chart.slurm import SLURM_UID, Slurm, tree
 

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE
-from tests.end_to_end.actors import eventually, eventually_not
+from tests.eventually import eventually, eventually_not
 from tests.slurm_chart.controller import Controller
 from tests.slurm_chart.figures import record
 from tests.slurm_chart.native_jobs import NativeJobs, Submitted, met_by

@@ -21,7 +21,8 @@ from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE
 from tests.chaos.anomalies import anomalies
 from tests.chaos.history import read_jobs, read_pod
-from tests.end_to_end.actors import Actors, Manifest, eventually, eventually_not
+from tests.end_to_end.actors import Actors, Manifest
+from tests.eventually import eventually, eventually_not
 from tests.meanwhile import meanwhile
 from tests.slurm_chart.controller import Controller, Sidecar
 from tests.slurm_chart.figures import record

@@ -14,7 +14,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.database import copy_system_tables
 from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.slurm_chart.controller import Controller, parameters
 from tests.slurm_chart.native_jobs import NativeJobs
 from tests.slurm_cluster.slurm import tree_of

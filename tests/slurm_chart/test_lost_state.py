@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from deploy.local.spec import DEFAULT_RELEASE
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 from tests.slurm_chart.controller import Controller, Sidecar
 from tests.slurm_chart.native_jobs import NativeJobs
 from wellknown.names import JOB_ID

@@ -16,7 +16,7 @@ from kubernetes_client.rest import KubernetesRest
 from slurm_cluster.hand_out import writer
 from slurm_cluster.hand_out.places import Copy, Place
 from slurm_cluster.hand_out.writer import Wanted, hand_out
-from tests.end_to_end.actors import eventually_not
+from tests.eventually import eventually_not
 from tests.slurm_chart.rendering import NAMESPACE, run_helm
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

@@ -15,8 +15,9 @@ import pytest
 from deploy.local.chart import Values
 from deploy.local.layout import CHECKOUT
 from deploy.local.spec import DEBIAN_SUITES
+from tests.eventually import eventually
 from tests.slurm_chart.matrix import BACKUP, CONFIG, SCRIPTS, merged
-from tests.slurm_chart.pods import ADDRESSES, Machine, eventually, machine
+from tests.slurm_chart.pods import ADDRESSES, Machine, machine
 from tests.slurm_chart.rendering import rendered
 from tests.slurm_chart.slurm import Slurm, tree
 
@@ -85,7 +86,7 @@ def test_slurmctld_takes_the_configuration(release: str, where: Machine, values:
         assert [name for name in NAMES if name not in shown] == []
     assert "main" in slurm.ask("sinfo", "-h") or values is CONFIG
     assert slurm.ask("scontrol", "reconfigure") == ""
-    eventually(lambda: "is UP" in slurm.ask("scontrol", "ping"), "slurmctld serves again")
+    eventually(lambda: "is UP" in slurm.ask("scontrol", "ping"), "slurmctld serves again", 60)
 
 
 def test_slurm_extenders_preflight_finds_nothing_wrong(
@@ -122,7 +123,7 @@ def preflight(slurm: Slurm, token: Path) -> dict[str, dict[str, Any]]:
         found = {each["check"]: each for each in told["results"]}
         return found if found["slurm-api"]["verdict"] != "FAIL" else {}
 
-    found: dict[str, dict[str, Any]] = eventually(see, "slurmrestd answers")
+    found: dict[str, dict[str, Any]] = eventually(see, "slurmrestd answers", 60)
     return found
 
 
@@ -142,7 +143,9 @@ def held_job(slurm: Slurm) -> str:
     job = ("sbatch", "--parsable", "--hold", "-n1", f"--job-name={NAME}", "--wrap=true")
     submitted = slurm.controllers[0].run("slurmctld", *job).strip()
     state = slurm.machine.folder / "state/state/job_state"
-    eventually(lambda: state.exists() and NAME.encode() in state.read_bytes(), "the job is in the state")
+    eventually(
+        lambda: state.exists() and NAME.encode() in state.read_bytes(), "the job is in the state", 60
+    )
     return submitted
 
 
@@ -153,7 +156,7 @@ def test_a_backup_takes_over_and_the_first_slurmctld_takes_it_back(release: str,
     slurm.start()
     first, second = slurm.controllers
     job = held_job(slurm)
-    eventually(lambda: "background mode" in second.log.read_text(), "the second one waits")
+    eventually(lambda: "background mode" in second.log.read_text(), "the second one waits", 60)
     first.kill("slurmctld")
     eventually(
         lambda: "Running as primary controller" in second.log.read_text(), "the second one leads", 90

@@ -11,7 +11,7 @@ import pytest
 from deploy.local.errors import ClusterError
 from deploy.local.layout import Layout
 from deploy.local.spec import DEBIAN_SUITES
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.slurm_chart.controller import Controller
 
 pytestmark = pytest.mark.real

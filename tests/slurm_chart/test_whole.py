@@ -14,7 +14,8 @@ from deploy.images.image import image
 from deploy.local.chart import Values
 from deploy.local.progress import silent
 from deploy.local.spec import DEFAULT_RELEASE
-from tests.slurm_chart.pods import Pod, eventually, machine, secret
+from tests.eventually import eventually
+from tests.slurm_chart.pods import Pod, machine, secret
 from tests.slurm_chart.rendering import files, rendered, write
 from tests.slurm_chart.slurm import SLURM_UID, tree
 
@@ -92,7 +93,7 @@ def test_a_right_configuration_comes_and_a_wrong_one_does_not(controller: Pod) -
 
 def test_a_pod_that_is_made_anew_begins_with_the_last_good_one(controller: Pod) -> None:
     state = controller.volumes["state"]
-    eventually((state / "configuration/good/slurm.conf").exists, "kept")
+    eventually((state / "configuration/good/slurm.conf").exists, "kept", 60)
     wrong = {"config": {"slurm": {"SelectType": "select/none"}}}
     write(controller.volumes["wanted"], files(rendered(NO_ACCOUNTING | wrong)))
     controller.kill("slurmctld")

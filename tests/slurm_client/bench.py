@@ -7,7 +7,6 @@ says who may do what.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import re
@@ -29,9 +28,10 @@ from slurm_client.in_memory import (
 )
 from slurm_client.model import JobSpec
 from tests.directory_away import directory_away
+from tests.eventually import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager as ContextManager
 
     from deploy.local.cluster import Cluster
@@ -83,7 +83,6 @@ ACCOUNTING = Accounting(
         Association(BOB, "web", qos=("bobs", "normal", "one-runs", "one-runs-of-all")),
     ),
 )
-WITHIN_S = 15.0
 
 # Far above what Slurm counts up to by itself, and never used twice in a run.
 _ids = itertools.count(30_000_000 + int(time.time()) % 1_000_000 * 10)
@@ -144,14 +143,14 @@ class Bench:
         async def running() -> bool:
             return (await self.state(job_id)).running
 
-        await eventually(running)
+        await until(running, within_s=15)
         return await self.read(job_id)
 
     async def until_waiting_for(self, job_id: int, *reasons: str) -> None:
         async def said() -> bool:
             return (await self.read(job_id)).reason in reasons
 
-        await eventually(said)
+        await until(said, within_s=15)
 
     async def clear(self) -> None:
         """No job left, every node idle again."""
@@ -164,7 +163,7 @@ class Bench:
             # IDLE+COMPLETING: a batch job's last processes still hold what it had.
             return all(one.states == {"IDLE"} for one in nodes)
 
-        await eventually(idle)
+        await until(idle, within_s=15)
 
 
 class InMemoryBench(Bench):
@@ -296,11 +295,3 @@ def _real(limits: Limits) -> real.Limits:
 def spec(**wanted: Any) -> JobSpec:
     """A small job, but for what is said."""
     return replace(JobSpec("contract", cpus=1, memory_mb=100), **wanted)
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]], within_s: float = WITHIN_S) -> None:
-    """Return once it holds; AssertionError when it does not in time."""
-    deadline = time.monotonic() + within_s
-    while not await holds():
-        assert time.monotonic() < deadline, f"not within {within_s:g} s"
-        await asyncio.sleep(0.01)

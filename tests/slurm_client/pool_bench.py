@@ -16,7 +16,8 @@ from deploy.local.users import JOB_USERS
 from slurm_client.errors import InvalidRequest
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import Power
-from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, Bench, eventually
+from tests.eventually import until
+from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, Bench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,7 +110,7 @@ class PoolBench(Bench):
         async def there() -> bool:
             return await self.slurm.node(name) is not None
 
-        await eventually(there)
+        await until(there, within_s=15)
         return await self.see(name)
 
     async def see(self, name: str) -> Node:
@@ -121,7 +122,7 @@ class PoolBench(Bench):
         async def reached() -> bool:
             return (await self.see(name)).power is power
 
-        await eventually(reached)
+        await until(reached, within_s=15)
         return await self.see(name)
 
     async def clear(self) -> None:
@@ -137,7 +138,7 @@ class PoolBench(Bench):
                     return False
                 return True
 
-            await eventually(deleted)
+            await until(deleted, within_s=15)
             await self.stop_slurmd(name)
 
 

@@ -15,7 +15,8 @@ from slurm_client import gres
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
 from slurm_client.model import MOST_MINUTES, JobChanges, Sharing
 from slurm_client.server import Configuration
-from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, eventually, spec
+from tests.eventually import until
+from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, spec
 from wellknown import number_list
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ async def test_a_drained_node_is_not_schedulable_and_a_resumed_one_is(bench: Ben
     assert not await schedulable()
     await bench.resume("node-1")
     # Its slurmd has to answer first: NOT_RESPONDING for up to two seconds.
-    await eventually(schedulable)
+    await until(schedulable, within_s=15)
 
 
 async def test_partitions_tell_their_nodes_and_limits(bench: Bench) -> None:

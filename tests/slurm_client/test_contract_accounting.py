@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow, RetryLater
-from tests.slurm_client.bench import ALICE, BOB, NOBODY, eventually, spec
+from tests.eventually import until
+from tests.slurm_client.bench import ALICE, BOB, NOBODY, spec
 
 if TYPE_CHECKING:
     from tests.slurm_client.bench import Bench, RealBench
@@ -211,7 +212,7 @@ async def test_who_cancelled_a_job_is_in_the_books(office: Bench) -> None:
     async def told() -> bool:
         return await office.slurm.canceller(job.id) == "root"
 
-    await eventually(told)
+    await until(told, within_s=15)
     assert await office.slurm.canceller(next(office.ids)) is None
 
 

@@ -15,7 +15,7 @@ from slurm_client.errors import InvalidRequest
 from slurm_client.model import Power
 from slurm_client.rest import SlurmRest
 from slurm_client.tokens import StaticToken
-from tests.slurm_client.bench import eventually
+from tests.eventually import until
 from tests.slurm_client.conftest import RELEASES, ROOTS_TOKEN
 from tests.slurm_client.pool_bench import (
     DYNAMIC,
@@ -81,14 +81,14 @@ async def until_after(second: int) -> None:
     async def passed() -> bool:
         return int(time.time()) > second
 
-    await eventually(passed)
+    await until(passed, within_s=15)
 
 
 async def until_started_after(pool: PoolBench, second: int) -> Node:
     async def registered() -> bool:
         return ((await pool.see(NODE)).slurmd_started or 0) > second
 
-    await eventually(registered)
+    await until(registered, within_s=15)
     return await pool.see(NODE)
 
 
@@ -141,7 +141,7 @@ async def test_a_node_that_has_jobs_is_not_deleted(pool: PoolBench) -> None:
         node = await pool.see(NODE)
         return not node.cpus_allocated and "COMPLETING" not in node.states
 
-    await eventually(free)
+    await until(free, within_s=15)
     await pool.slurm.delete_node(NODE)
     assert await pool.slurm.node(NODE) is None
 
@@ -153,7 +153,7 @@ async def test_a_reserved_node_is_not_deleted(pool: PoolBench) -> None:
         async def reserved() -> bool:
             return "RESERVED" in (await pool.see(NODE)).states
 
-        await eventually(reserved)
+        await until(reserved, within_s=15)
         with pytest.raises(InvalidRequest):
             await pool.slurm.delete_node(NODE)
     assert await pool.slurm.node(NODE) is not None
@@ -196,7 +196,7 @@ async def test_a_reservation_that_is_to_begin_goes_with_its_only_node(
         async def gone() -> bool:
             return await pool.reservation("course") is None
 
-        await eventually(gone)
+        await until(gone, within_s=15)
 
 
 async def test_a_reservation_that_is_to_begin_is_without_a_node_that_comes_anew(pool: PoolBench) -> None:
@@ -210,7 +210,7 @@ async def test_a_reservation_that_is_to_begin_is_without_a_node_that_comes_anew(
             return found is not None and (NODE in found.nodes) == keeps_the_name
 
         await pool.slurm.delete_node(NODE)
-        await eventually(is_as_told)
+        await until(is_as_told, within_s=15)
         await pool.stop_slurmd(NODE)
         await pool.joined(NODE)
         await pool.slurm.validate_reservations(NODE)
@@ -226,7 +226,7 @@ async def test_a_reservation_of_all_nodes_has_a_node_that_comes_anew(pool: PoolB
             found = await pool.reservation("maintenance")
             return found is not None and NODE not in found.nodes
 
-        await eventually(without)
+        await until(without, within_s=15)
         await pool.stop_slurmd(NODE)
         before = await pool.joined(NODE)
         assert await without()
@@ -236,7 +236,7 @@ async def test_a_reservation_of_all_nodes_has_a_node_that_comes_anew(pool: PoolB
             found = await pool.reservation("maintenance")
             return found is not None and NODE in found.nodes
 
-        await eventually(has_it)
+        await until(has_it, within_s=15)
         assert await pool.see(NODE) == before
     with pytest.raises(InvalidRequest):
         await pool.slurm.validate_reservations("nowhere")
@@ -297,7 +297,7 @@ async def test_a_node_whose_slurmd_is_gone_is_down_until_it_starts_again(pool: P
     async def down() -> bool:
         return "DOWN" in (await pool.see(NODE)).states
 
-    await eventually(down, within_s=40)
+    await until(down, within_s=40)
     node = await pool.see(NODE)
     assert not node.responding
     assert node.reason == "Not responding"
@@ -307,7 +307,7 @@ async def test_a_node_whose_slurmd_is_gone_is_down_until_it_starts_again(pool: P
     async def up() -> bool:
         return (await pool.see(NODE)).schedulable
 
-    await eventually(up)
+    await until(up, within_s=15)
     assert (await pool.see(NODE)).reason == ""
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from slurm_client.errors import InvalidRequest, OtherJob
 from slurm_client.model import JobChanges
-from tests.slurm_client.bench import GPUS, eventually
+from tests.eventually import until
+from tests.slurm_client.bench import GPUS
 
 if TYPE_CHECKING:
     from tests.slurm_client.bench import Bench
@@ -139,7 +140,7 @@ async def test_a_cancelled_job_ends_and_its_node_is_free(bench: Bench) -> None:
         nodes = await bench.slurm.nodes()  # 24.11 takes no job at once on IDLE+COMPLETING
         return any("IDLE" in one.states and "COMPLETING" not in one.states for one in nodes)
 
-    await eventually(free)
+    await until(free, within_s=15)
     assert (await bench.allocate(gres=(("gpu", GPUS),))).state.running
 
 
@@ -200,7 +201,7 @@ async def test_an_ended_job_says_when_and_has_no_gpus(bench: Bench) -> None:
             and not ended.state.completing
         )
 
-    await eventually(read)
+    await until(read, within_s=15)
 
 
 async def test_many_tasks_may_use_one_client(bench: Bench) -> None:

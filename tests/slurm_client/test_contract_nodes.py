@@ -8,7 +8,8 @@ import pytest
 
 from slurm_client.errors import InvalidRequest
 from slurm_client.model import Node
-from tests.slurm_client.bench import CPUS, eventually
+from tests.eventually import until
+from tests.slurm_client.bench import CPUS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -32,7 +33,7 @@ async def in_service(bench: Bench, name: str) -> None:
     async def answers() -> bool:
         return (await see(bench, name)).schedulable
 
-    await eventually(answers)
+    await until(answers, within_s=15)
 
 
 async def see(bench: Bench, name: str = "node-1") -> Node:
@@ -67,7 +68,7 @@ async def test_what_jobs_have_of_a_node_is_told_of_it_by_itself_at_once(healed: 
             nothing = (node.cpus_allocated, node.memory_allocated_mb) == (0, 0)
             return nothing and "COMPLETING" not in node.states
 
-        await eventually(freed)
+        await until(freed, within_s=15)
 
 
 async def test_a_node_that_slurm_does_not_know_is_none(healed: Bench) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_client.errors import InvalidRequest
-from tests.slurm_client.bench import CPUS, FEATURES, GPUS, NODES, eventually
+from tests.eventually import until
+from tests.slurm_client.bench import CPUS, FEATURES, GPUS, NODES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -110,7 +111,7 @@ class TestNativeJobs:
         async def one_runs() -> bool:
             return (await native.slurm.all_states()).waiting.get(array) == 9
 
-        await eventually(one_runs)
+        await until(one_runs, within_s=15)
         job = await native.read(array)
         assert (job.more_tasks, job.begun_tasks) == (2, 1)
 

@@ -20,7 +20,8 @@ from slurm_client.errors import SlurmError
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
-from tests.slurm_client.bench import Bench, eventually
+from tests.eventually import until
+from tests.slurm_client.bench import Bench
 from wellknown import number_list
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ async def test_a_job_gets_whole_cores(shape: Shape, release: str | None) -> None
             (one,) = (node for node in await bench.slurm.nodes() if node.name == job.nodes[0])
             assert len(number_list.expand(job.cores[0])) == given // one.cpus_per_core
             await bench.slurm.cancel(job.id)
-            await eventually(lambda: room_for_jobs(bench.slurm))
+            await until(lambda: room_for_jobs(bench.slurm), within_s=15)
         assert await fill(bench) == shape.jobs
         for one in await bench.slurm.nodes():
             assert one.cpus_per_core == shape.gets[1][1]

@@ -19,7 +19,8 @@ from slurm_client.errors import (
 )
 from slurm_client.rest import SlurmRest
 from slurm_client.tokens import StaticToken
-from tests.slurm_client.bench import GPUS, RealBench, eventually, spec
+from tests.eventually import until
+from tests.slurm_client.bench import GPUS, RealBench, spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -258,7 +259,7 @@ async def test_a_placeholder_is_charged_to_whom_it_names(real_office: RealBench)
         charged = "alice|bob|lab|normal|4321|for the paper|key|CANCELLED by 0"
         return entry == charged and "gres/gpu=2" in tres
 
-    await eventually(written)
+    await until(written, within_s=15)
 
 
 # -- slurmctld down

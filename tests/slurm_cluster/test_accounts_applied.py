@@ -15,7 +15,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_cluster.accounts.apply import Status, apply, plan
-from tests.local_cluster.test_cluster import wait_until
+from tests.eventually import eventually
 from tests.slurm_chart.rendering import rendered
 from tests.slurm_cluster.slurm import on_path
 
@@ -222,13 +222,15 @@ def test_what_slurmdbd_refuses_is_told_with_what_is_made(slurm: Cluster, account
     job = slurm.run_slurm(
         "sbatch", "--parsable", "--account=teaching", user="bob", stdin="#!/bin/sh\nsleep 60\n"
     ).stdout.strip()
-    wait_until(lambda: "RUNNING" in slurm.run_slurm("squeue", "--noheader", "--format=%T").stdout)
+    eventually(
+        lambda: "RUNNING" in slurm.run_slurm("squeue", "--noheader", "--format=%T").stdout, within_s=20
+    )
     pruned = "prune: true\nqos: [{name: late}]\n"
     assert accounts.apply(pruned) is Status.DIFFERS
     assert any(line.endswith("and not: - user bob") for line in accounts.said), accounts.said
     assert "late" in show(slurm, "qos", "format=name").split()
     slurm.run_slurm("scancel", job)
-    wait_until(lambda: not slurm.run_slurm("squeue", "--noheader").stdout)
+    eventually(lambda: not slurm.run_slurm("squeue", "--noheader").stdout, within_s=20)
 
 
 def test_a_change_made_by_hand_is_shown_and_taken_back(slurm: Cluster, accounts: Accounts) -> None:
@@ -324,6 +326,8 @@ def test_users_may_do_what_the_file_says(slurm: Cluster, accounts: Accounts) -> 
     job = slurm.run_slurm(
         "sbatch", "--parsable", "--account=research", user="bob", stdin="#!/bin/sh\nsleep 60\n"
     ).stdout.strip()
-    wait_until(lambda: "RUNNING" in slurm.run_slurm("squeue", "--noheader", "--format=%T").stdout)
+    eventually(
+        lambda: "RUNNING" in slurm.run_slurm("squeue", "--noheader", "--format=%T").stdout, within_s=20
+    )
     slurm.run_slurm("scancel", job)
-    wait_until(lambda: not slurm.run_slurm("squeue", "--noheader").stdout)
+    eventually(lambda: not slurm.run_slurm("squeue", "--noheader").stdout, within_s=20)

@@ -29,7 +29,7 @@ from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, 
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File
 from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key
-from tests.local_cluster.test_cluster import wait_until
+from tests.eventually import eventually
 from tests.meanwhile import meanwhile
 from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
 
@@ -70,7 +70,7 @@ class Bench:
         script = "#!/bin/sh\nsleep 600\n"
         said = self.cluster.run_slurm("sbatch", "--parsable", "--mem=10", *options, stdin=script).stdout
         job = said.strip()
-        wait_until(lambda: self.state_of(job) == "RUNNING")
+        eventually(lambda: self.state_of(job) == "RUNNING", within_s=20)
         return job
 
     def state_of(self, job: str) -> str:
@@ -112,14 +112,14 @@ def bench(slurm: tuple[Cluster, Path], tmp_path: Path) -> Iterator[Bench]:
     bench.want(conf)
     assert bench.configurer().begin().verdict is Verdict.APPLIED
     cluster.run_slurm("scontrol", "reconfigure")
-    wait_until(lambda: Controller(WITHIN_S).serves())
+    eventually(lambda: Controller(WITHIN_S).serves(), within_s=20)
     yield bench
     with kubelet(cluster):  # a test that failed may have left no slurmctld
         bench.want(conf)
-        wait_until(lambda: bench.look().verdict is Verdict.CURRENT, 60.0)
-        wait_until(lambda: Controller(WITHIN_S).serves(), WITHIN_S)
+        eventually(lambda: bench.look().verdict is Verdict.CURRENT, within_s=60.0)
+        eventually(lambda: Controller(WITHIN_S).serves(), within_s=WITHIN_S)
     cluster.run_slurm("scancel", "--user=root")
-    wait_until(lambda: not cluster.run_slurm("squeue", "--noheader").stdout)
+    eventually(lambda: not cluster.run_slurm("squeue", "--noheader").stdout, within_s=20)
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_jobs_hold_up_what_would_end_them(bench: Bench) -> None:
     assert (outcome.verdict, f"would end jobs: {job}" in outcome.words) == (Verdict.HELD, True)
     assert bench.running() == bench.conf + BATCH
     bench.cluster.run_slurm("scancel", job)
-    wait_until(lambda: not bench.state_of(job))
+    eventually(lambda: not bench.state_of(job), within_s=20)
     assert bench.look().verdict is Verdict.APPLIED
     assert bench.running() == bench.conf
 
@@ -267,7 +267,7 @@ def test_a_slurmctld_that_ends_at_its_reconfiguration_gets_back_what_it_had(
     configurer = Configurer(bench.places, Controller(5.0))
     with on_path(blind), kubelet(bench.cluster):
         outcome = configurer.look(0.0, waited=False)
-        wait_until(lambda: Controller(WITHIN_S).serves(), WITHIN_S)
+        eventually(lambda: Controller(WITHIN_S).serves(), within_s=WITHIN_S)
     assert outcome.verdict is Verdict.REFUSED
     assert "did not serve within 5 s: the configuration before is placed again" in outcome.words
     assert bench.running() == bench.conf
@@ -328,13 +328,17 @@ def test_the_sidecar_tells_what_it_does_and_ends_with_its_pod(
     with (tmp_path / "log").open("w") as log:
         sidecar = subprocess.Popen(command(bench, f"--port={port}"), cwd=CHECKOUT, stderr=log)
     try:
-        wait_until(lambda: fetch(port, "/readyz")[0] == 200, 30.0)
-        wait_until(lambda: "slurm_cluster_configuration_current 1.0" in fetch(port, "/metrics")[1])
+        eventually(lambda: fetch(port, "/readyz")[0] == 200, within_s=30.0)
+        eventually(
+            lambda: "slurm_cluster_configuration_current 1.0" in fetch(port, "/metrics")[1], within_s=20
+        )
         bench.want(bench.conf.replace("KillWait=40", "KilWait=41"))
-        wait_until(lambda: "slurm_cluster_configuration_current 0.0" in fetch(port, "/metrics")[1])
+        eventually(
+            lambda: "slurm_cluster_configuration_current 0.0" in fetch(port, "/metrics")[1], within_s=20
+        )
         assert json.loads(fetch(port, "/readyz")[1]) == {"ready": True, "troubles": ["configuration"]}
         bench.want(bench.conf.replace("KillWait=40", "KillWait=41"))
-        wait_until(lambda: 'verdict="Applied"' in fetch(port, "/metrics")[1], 30.0)
+        eventually(lambda: 'verdict="Applied"' in fetch(port, "/metrics")[1], within_s=30.0)
         assert bench.shows("KillWait") == "41 sec"
     finally:
         sidecar.send_signal(signal.SIGTERM)

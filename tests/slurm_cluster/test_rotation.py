@@ -17,7 +17,7 @@ from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from deploy.local.users import SLURM_UID
 from slurm_cluster import jwks
 from slurm_cluster.jwks import Key, Keys
-from tests.local_cluster.test_cluster import wait_until
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 
@@ -57,7 +57,7 @@ def works(cluster: Cluster, job: str) -> None:
 
 def reconfigure(cluster: Cluster) -> None:
     cluster.run_slurm("scontrol", "reconfigure")
-    wait_until(lambda: "is UP" in ping(cluster))
+    eventually(lambda: "is UP" in ping(cluster), within_s=20)
 
 
 def ping(cluster: Cluster) -> str:
@@ -72,7 +72,7 @@ def test_three_steps_lose_no_job(cluster: Cluster) -> None:
     job = cluster.run_slurm(
         "sbatch", "--parsable", "--mem=10", user="alice", stdin=script
     ).stdout.strip()
-    wait_until(lambda: cluster.run_slurm("squeue", "--noheader", "--states=R").stdout)
+    eventually(lambda: cluster.run_slurm("squeue", "--noheader", "--states=R").stdout, within_s=20)
     keys: Keys = (Key("first", (cluster.directory / "slurm/etc/slurm.key").read_bytes(), signs=True),)
     for _ in jwks.Stage:
         keys = jwks.rotated(keys, NEW)
@@ -97,12 +97,12 @@ def test_slurmdbd_takes_the_tokens_of_auth_jwts_old_key_until_it_is_restarted(
         write(cluster.directory / "slurm/etc/jwt_hs256.key", b"n" * 64)
         reconfigure(cluster)
         cluster.run_slurm("sacctmgr", "-i", "reconfigure")  # which is not enough
-        wait_until(lambda: not taken(cluster, old)["slurm"])
+        eventually(lambda: not taken(cluster, old)["slurm"], within_s=20)
         new = cluster.mint_token("slurm")
         assert taken(cluster, old) == {"slurm": False, "slurmdb": True}
         assert taken(cluster, new) == {"slurm": True, "slurmdb": False}
         cluster.restart("slurmdbd")
-        wait_until(lambda: taken(cluster, new) == {"slurm": True, "slurmdb": True})
+        eventually(lambda: taken(cluster, new) == {"slurm": True, "slurmdb": True}, within_s=20)
         assert taken(cluster, old) == {"slurm": False, "slurmdb": False}
 
 

@@ -18,7 +18,7 @@ from slurm_cluster.configuration import folders
 from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, Verdict
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File, Kept
-from tests.local_cluster.test_cluster import wait_until
+from tests.eventually import eventually
 from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
 from tests.slurm_cluster.standby import ADDRESS, HOST, Standby
 from tests.slurm_cluster.test_configure import kubelet
@@ -61,7 +61,7 @@ class Two:
     def submit(self, *options: str) -> str:
         script = "#!/bin/sh\nsleep 600\n"
         said = self.cluster.run_slurm("sbatch", "--parsable", "--mem=10", *options, stdin=script).stdout
-        wait_until(lambda: self.states(said.strip()) == "RUNNING")
+        eventually(lambda: self.states(said.strip()) == "RUNNING", within_s=20)
         return said.strip()
 
     def states(self, jobs: str) -> str:
@@ -104,7 +104,7 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Two]:
             assert made.of_first(begin).verdict is Verdict.APPLIED
             assert made.of_second(begin).verdict is Verdict.CURRENT
             with second.runs():
-                wait_until(lambda: "background mode" in second.said(), WITHIN_S)
+                eventually(lambda: "background mode" in second.said(), within_s=WITHIN_S)
                 yield made
 
 
@@ -137,8 +137,8 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     new = two.submit("--partition=new")
     Controller(WITHIN_S).reconfigure()  # before it all state is saved, else what is 5 s old at least
     two.cluster.kill("slurmctld")
-    wait_until(lambda: "Running as primary controller" in two.second.said(), 90.0)
-    wait_until(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2)
+    eventually(lambda: "Running as primary controller" in two.second.said(), within_s=90.0)
+    eventually(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2, within_s=20)
     # It leads: a change is its own to bring in, and the first one comes back with it.
     two.want(two.conf.replace("KillWait=40", "KillWait=41") + NEW)
     outcome = two.of_second(look)
@@ -147,9 +147,9 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     (two.cluster.directory / "slurm/etc/slurm.conf").unlink()  # its Pod is made anew
     assert two.of_first(begin).verdict is Verdict.CURRENT
     two.cluster.start("slurmctld")
-    wait_until(lambda: two.second.said().count("background mode") == started + 2, 90.0)
+    eventually(lambda: two.second.said().count("background mode") == started + 2, within_s=90.0)
     assert two.kill_wait() == "41 sec"
-    wait_until(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2)
+    eventually(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2, within_s=20)
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
 
 

@@ -15,7 +15,7 @@ from slurm_cluster.configuration import folders
 from slurm_cluster.configuration.configurer import Configurer, Places
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File, Kept
-from tests.local_cluster.test_cluster import wait_until
+from tests.eventually import eventually
 from tests.slurm_cluster.slurm import on_path, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
@@ -56,7 +56,9 @@ def started(cluster: Cluster) -> str:
 def state_is_saved(cluster: Cluster) -> None:
     """slurmctld saves what it knows of slurmdbd every 5 minutes, and at a reconfiguration."""
     before = started(cluster)
-    wait_until(lambda: cluster.run_slurm("scontrol", "reconfigure") and started(cluster) != before)
+    eventually(
+        lambda: cluster.run_slurm("scontrol", "reconfigure") and started(cluster) != before, within_s=20
+    )
 
 
 def test_what_runs_is_right(cluster: Cluster, tmp_path: Path) -> None:
@@ -68,7 +70,9 @@ def test_a_qos_that_there_is_not_is_refused_until_there_is_one(cluster: Cluster,
     assert any("limits" in words for words in problems(cluster, tmp_path, *change))
     cluster.run_slurm("sacctmgr", "-i", "add", "qos", "limits")
     before = started(cluster)
-    wait_until(lambda: cluster.run_slurm("scontrol", "reconfigure") and started(cluster) != before)
+    eventually(
+        lambda: cluster.run_slurm("scontrol", "reconfigure") and started(cluster) != before, within_s=20
+    )
     assert problems(cluster, tmp_path, *change) == []
     cluster.run_slurm("sacctmgr", "-i", "delete", "qos", "limits")
 
@@ -89,7 +93,7 @@ def test_slurmdbd_knows_the_running_slurmctld_and_no_other(cluster: Cluster, tmp
         asked = ("show", "cluster", "format=Cluster,ControlHost,ControlPort")
         return cluster.run_slurm("sacctmgr", "-nP", *asked).stdout
 
-    wait_until(lambda: str(cluster.ports["slurmctld"]) in known())
+    eventually(lambda: str(cluster.ports["slurmctld"]) in known(), within_s=20)
     before = known()
     assert problems(cluster, tmp_path, "KillWait=40", "KillWait=41") == []
     assert known() == before

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 
 NODE = "dynamic-1"
 ADDRESSES = ("127.0.0.2", "127.0.0.3")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deploy.local.cluster import Cluster
 from deploy.local.layout import Layout
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 
 _PAUSE_S = 0.7
 _LOOKS_EVERY = 5  # jobs; slurmctld forgets a job 60 s after its end

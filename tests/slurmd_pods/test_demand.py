@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.end_to_end.actors import eventually
+from tests.eventually import eventually
 from tests.slurmd_pods.world import NODES, World, pools
 
 pytestmark = pytest.mark.real

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from deploy.local.chart import POOLS_NAMESPACE
-from tests.end_to_end.actors import eventually, eventually_not
+from tests.eventually import eventually, eventually_not
 from tests.slurmd_pods.evidence import Evidence
 from tests.slurmd_pods.fleet import CRASHES
 from tests.slurmd_pods.page import examples

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local.layout import Layout
 from deploy.local.slurm_tree import tree_place
-from tests.end_to_end.actors import eventually, eventually_not
+from tests.eventually import eventually, eventually_not
 from tests.slurmd_pods.world import NODES, World
 
 pytestmark = pytest.mark.real

@@ -16,7 +16,8 @@ from deploy.local.cluster import Cluster
 from deploy.local.layout import Layout
 from deploy.local.spec import ClusterSpec
 from loadtest.harness.meters import cpu_s, sums
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually
 from tests.slurmd_pods.crowd import Crowd
 from tests.slurmd_pods.evidence import Evidence, percentile
 from tests.slurmd_pods.observer import Observer, states_of_nodes

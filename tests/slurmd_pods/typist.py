@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.end_to_end.actors import eventually_not
+from tests.eventually import eventually_not
 from tests.slurmd_pods.page import SIZE, Step, examples, file_with
 from tests.slurmd_pods.world import World
 

@@ -10,7 +10,8 @@ import yaml
 
 from deploy.local.chart import POOLS_NAMESPACE
 from slurm_client import hostlist
-from tests.end_to_end.actors import Actors, eventually, eventually_not
+from tests.end_to_end.actors import Actors
+from tests.eventually import eventually, eventually_not
 from tests.slurmd_pods.fleet import Fleet, options_of
 from tests.slurmd_pods.page import file_with
 from wellknown.slurmd_pod import pod_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +24,8 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
-from tests.builders import RULES, kube_node, pod_manifest, view
+from tests.builders import RULES, kube_node, unmanaged, view
+from tests.eventually import until
 from wellknown.names import ADOPTED
 
 ADOPTS = TranslationConfig(adopts=True)
@@ -68,7 +69,7 @@ class World:
         )
 
     def add(self, name: str, cpu: str = "1") -> None:
-        pod = pod_manifest(name, cpu=cpu, gates=(), node="n1", schedulerName="default-scheduler")
+        pod = unmanaged(name, cpu=cpu, node="n1")
         self.kubernetes.put("pods", pod)
         self.occupancy.pod_seen(pod)
 
@@ -84,9 +85,7 @@ class World:
         return sum(not state.ended for state in (await self.slurm.all_states()).values())
 
     async def has_jobs(self, count: int) -> None:
-        async with asyncio.timeout(WITHIN_S):
-            while await self.jobs() != count:  # noqa: ASYNC110 -- Slurm tells nobody
-                await asyncio.sleep(0.001)
+        await until(self.jobs, within_s=WITHIN_S, holds=lambda jobs: jobs == count)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -94,12 +93,6 @@ class World:
         yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while not holds():  # noqa: ASYNC110 -- it may depend on anything
-            await asyncio.sleep(0.001)
 
 
 @pytest.fixture(autouse=True)
@@ -113,10 +106,10 @@ async def test_guests_have_jobs_for_as_long_as_they_are_there() -> None:
     world.add("a", cpu="3")
     async with world.running():
         world.add("b")
-        await until(lambda: world.noted("a") and world.noted("b"))
+        await until(lambda: world.noted("a") and world.noted("b"), within_s=WITHIN_S)
         assert await world.jobs() == 2
         world.remove("a")
-        await until(lambda: len(world.adoptions.job_ids) == 1)
+        await until(lambda: len(world.adoptions.job_ids) == 1, within_s=WITHIN_S)
         assert await world.jobs() == 1
 
 
@@ -136,9 +129,9 @@ async def test_an_outage_is_told_and_holds_nothing_back_afterwards() -> None:
     world.slurm.outage(Unreachable("slurmctld was not reached"))
     world.add("a")
     async with world.running():
-        await until(lambda: world.health.parts().get("Slurm"))
+        await until(lambda: world.health.parts().get("Slurm"), within_s=WITHIN_S)
         world.slurm.outage(None)
-        await until(lambda: world.noted("a"))
+        await until(lambda: world.noted("a"), within_s=WITHIN_S)
         assert world.health.parts() == {"Slurm": False}
 
 
@@ -148,7 +141,7 @@ async def test_what_fails_is_logged_with_the_pod_and_its_job() -> None:
     world.slurm.lose_reply_of_next("submit")
     with capture_logs() as logs:
         async with world.running():
-            await until(lambda: world.noted("a"))
+            await until(lambda: world.noted("a"), within_s=WITHIN_S)
     line = next(line for line in logs if line["event"] == "effect failed")
     (job_id,) = world.adoptions.job_ids
     assert (line["pod"], line["job"]) == ("default/a", job_id)

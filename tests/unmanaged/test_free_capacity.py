@@ -21,7 +21,8 @@ from service.health import Health
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
-from tests.builders import TRANSLATION, Manifest, container, kube_node, pod_manifest, view
+from tests.builders import TRANSLATION, Manifest, container, kube_node, pod_manifest, unmanaged, view
+from tests.eventually import until
 from wellknown.names import CAPACITY_FREED
 
 WITHIN_S = 10.0
@@ -51,21 +52,6 @@ class Touched(InMemoryKubernetes):
         return super().pages(kind, field_selector)
 
 
-class CountingSlurm(InMemorySlurm):
-    """Two nodes of 8 CPUs; counts how often they are asked for."""
-
-    def __init__(self) -> None:
-        names = ("n1", "n2")
-        super().__init__(
-            [node(name, cpus=8) for name in names], [partition("main", names, default=True)]
-        )
-        self.readings = 0
-
-    async def nodes(self) -> Any:
-        self.readings += 1
-        return await super().nodes()
-
-
 class World:
     def __init__(
         self,
@@ -74,7 +60,8 @@ class World:
         translation: TranslationConfig = TRANSLATION,
     ) -> None:
         self.kubernetes = Touched(*pods)
-        self.slurm = CountingSlurm()
+        nodes_of_slurm = [node(name, cpus=8) for name in ("n1", "n2")]
+        self.slurm = InMemorySlurm(nodes_of_slurm, [partition("main", ("n1", "n2"), default=True)])
         self.health = Health()
         self.view = FreeCapacity(
             self.kubernetes, self.slurm, SlurmNodes(self.slurm), translation, self.health, nodes
@@ -93,17 +80,11 @@ class World:
         return self.view.closed(pod, ["n1", "n2"])
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(WITHIN_S):
-            while not holds():  # noqa: ASYNC110 -- it may depend on anything
-                await asyncio.sleep(0.001)
+        await until(holds, within_s=WITHIN_S)
 
     async def several_readings(self) -> None:
-        then = self.slurm.readings + 3
-        await self.until(lambda: self.slurm.readings >= then)
-
-
-def unmanaged(name: str, **given: Any) -> Manifest:
-    return pod_manifest(name, gates=(), schedulerName="default-scheduler", **given)
+        then = self.slurm.reads["nodes"] + 3
+        await self.until(lambda: self.slurm.reads["nodes"] >= then)
 
 
 async def full(world: World) -> list[int]:
@@ -120,7 +101,7 @@ async def test_slurm_is_asked_once_and_then_no_more_until_an_unmanaged_pod_is_th
     world = World()
     async with world.running():
         await world.until(lambda: world.view.stale)
-        assert world.slurm.readings == 1
+        assert world.slurm.reads["nodes"] == 1
         assert world.ask() == {}
         await world.several_readings()
     assert world.kubernetes.touched == []
@@ -166,12 +147,12 @@ async def test_slurm_is_asked_no_more_once_nobody_asks_or_waits(monkeypatch: pyt
     async with world.running():
         await world.until(lambda: world.ask() == {"n1": FULL, "n2": FULL})
         await asyncio.sleep(0.1)
-        before = world.slurm.readings
+        before = world.slurm.reads["nodes"]
         await world.several_readings()  # beyond _IDLE_S, for the Pod that waits
         await world.until(lambda: world.view.stale)
-        before = world.slurm.readings
+        before = world.slurm.reads["nodes"]
         await asyncio.sleep(0.1)
-        assert world.slurm.readings <= before + 1
+        assert world.slurm.reads["nodes"] <= before + 1
 
 
 async def test_an_outage_is_over_though_nobody_asks_any_more(monkeypatch: pytest.MonkeyPatch) -> None:

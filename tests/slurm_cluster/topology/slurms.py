@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from slurm_client.hostlist import expand
 from slurm_cluster.topology import files
 from slurm_cluster.topology.model import Kind, Topology
 from slurm_cluster.topology.running import topology_of
+from tests.eventually import eventually
 
 HAS_YAML = frozenset({"26.05"})
 """Releases that read topology.yaml (25.05 and later)."""
@@ -75,7 +75,9 @@ class RealSlurm:
         assert found is not None, told
         nodes = self.cluster.run_slurm("squeue", "--noheader", f"--jobs={found[1]}", "--format=%N")
         self.cluster.run_slurm("scancel", found[1])
-        self.until(lambda: not self.cluster.run_slurm("squeue", "--noheader").stdout.strip())
+        eventually(
+            lambda: not self.cluster.run_slurm("squeue", "--noheader").stdout.strip(), within_s=30
+        )
         return expand(nodes.stdout.strip())
 
     def states(self) -> dict[str, str]:
@@ -89,12 +91,8 @@ class RealSlurm:
         conf.write_text("\n".join([*kept, f"TopologyPlugin=topology/{kind}", ""]))
 
     def registered(self, count: int) -> None:
-        """Waits until so many nodes are idle."""
+        """Waits until `count` nodes are idle."""
+        self.until_states(lambda states: [*states.values()].count("idle") >= count)
 
-        self.until(lambda: [*self.states().values()].count("idle") >= count)
-
-    def until(self, holds: Callable[[], object], within_s: float = 30.0) -> None:
-        end = time.monotonic() + within_s
-        while not holds():
-            assert time.monotonic() < end, self.cluster.run_slurm("sinfo", "-N").stdout
-            time.sleep(0.05)
+    def until_states(self, holds: Callable[[dict[str, str]], object]) -> None:
+        eventually(self.states, within_s=30, holds=holds)

@@ -16,6 +16,7 @@ from slurm_cluster.topology.build import build
 from slurm_cluster.topology.model import Kind, Topology, Unit
 from slurm_cluster.topology.places import Place
 from slurm_cluster.topology.rules import Members, Rules
+from tests.eventually import eventually
 from tests.slurm_cluster.topology.labels import LEAF, TREE, places
 from tests.slurm_cluster.topology.slurms import RealSlurm
 
@@ -202,7 +203,7 @@ def test_a_node_that_names_a_switch_of_no_file_is_invalid_and_then_drained(tmp_p
         first = build(told, places("node-1 - -")).topology
         slurm.takes(slurm.text_of(first))
         cluster.register("dynamic-1", "Feature=dynamic CPUs=2 Topology=default:rack-7")
-        slurm.until(lambda: slurm.states().get("dynamic-1") == "inval")
+        slurm.until_states(lambda states: states.get("dynamic-1") == "inval")
         for node in ("dynamic-2", "dynamic-3"):
             cluster.register(node, "Feature=dynamic CPUs=2 Topology=default:cluster:rack-8")
         slurm.registered(3)
@@ -214,7 +215,7 @@ def test_a_node_that_names_a_switch_of_no_file_is_invalid_and_then_drained(tmp_p
         every = places("node-1 - -", "dynamic-1 s rack-7", "dynamic-2 s rack-8", "dynamic-3 s rack-8")
         slurm.file.write_text(slurm.text_of(build(told, every, first).topology))
         cluster.run_slurm("scontrol", "reconfigure")
-        slurm.until(lambda: slurm.states().get("dynamic-1") == "drained")
+        slurm.until_states(lambda states: states.get("dynamic-1") == "drained")
         cure = ("NodeName=dynamic-1", "Topology=default:rack-7", "State=RESUME")
         cluster.run_slurm("scontrol", "update", *cure)
         slurm.registered(4)
@@ -246,4 +247,4 @@ def test_a_listed_node_that_joins_is_in_its_block_after_a_reconfigure(
         slurm.registered(3)
         assert slurm.nodes_for("--partition=all", "--nodes=2") == ()
         cluster.run_slurm("scontrol", "reconfigure")
-        slurm.until(lambda: len(slurm.nodes_for("--partition=all", "--nodes=3")) == 3)
+        eventually(lambda: len(slurm.nodes_for("--partition=all", "--nodes=3")) == 3, within_s=30)

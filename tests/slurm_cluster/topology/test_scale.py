@@ -15,8 +15,9 @@ from slurm_cluster.topology.build import build
 from slurm_cluster.topology.drawing import draw
 from slurm_cluster.topology.places import Reader
 from slurm_cluster.topology.watch import Follower, Pace
+from tests.eventually import until
 from tests.slurm_cluster.topology.labels import LEAF, SPINE, TREE, racks
-from tests.slurm_cluster.topology.test_watch import TARGET, manifests, soon, text
+from tests.slurm_cluster.topology.test_watch import TARGET, manifests, text
 
 pytestmark = pytest.mark.alone
 
@@ -40,15 +41,13 @@ async def test_5000_nodes_are_few_writes_and_their_heartbeats_are_none() -> None
     follower = Follower(kubernetes, TREE, Reader((SPINE, LEAF), {}), TARGET, PACE)
     task = asyncio.ensure_future(follower.run())
     try:
-        await soon(lambda: follower.health.ready)
+        await until(lambda: follower.health.ready, within_s=20)
         began = time.monotonic()
         for index, manifest in enumerate(everyone):
             kubernetes.put("nodes", manifest)
             if index % 50 == 0:
                 await asyncio.sleep(0.05)  # over 5 s and more
-        async with asyncio.timeout(60):
-            while listed(kubernetes) < NODES:  # noqa: ASYNC110 -- nothing tells
-                await asyncio.sleep(0.1)
+        await until(lambda: listed(kubernetes) >= NODES, within_s=60)
         took, writes = time.monotonic() - began, follower.writes
         assert writes <= 3 + took / PACE.longest  # not one for each Node
         await beaten(kubernetes, follower, writes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,6 +17,7 @@ from slurm_cluster.topology.places import Reader
 from slurm_cluster.topology.rules import Rules
 from slurm_cluster.topology.running import SlurmFailed
 from slurm_cluster.topology.watch import Follower, Pace, Target
+from tests.eventually import until
 from tests.slurm_cluster.topology.labels import LEAF, SPINE, TREE, node, racks
 
 TARGET = Target("slurm", "slurm-topology", files.YAML)
@@ -57,13 +58,6 @@ def has_text(kubernetes: InMemoryKubernetes, words: str) -> bool:
     return any(words in each["data"].get(files.YAML, "") for each in maps)
 
 
-async def soon(holds: Callable[[], object]) -> None:
-    """Returns when `holds` is true, which no write tells."""
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 -- nothing tells
-            await asyncio.sleep(0.005)
-
-
 async def test_the_config_map_is_made_and_follows_the_labels() -> None:
     kubernetes = cluster()
     async with following(kubernetes) as follower:
@@ -73,7 +67,7 @@ async def test_the_config_map_is_made_and_follows_the_labels() -> None:
         await kubernetes.until(lambda: has_text(kubernetes, '"leaf-9", nodes: "new"'))
         kubernetes.remove("nodes", "new")
         await kubernetes.until(lambda: has_text(kubernetes, '{switch: "leaf-9"}'))
-        await soon(lambda: follower.health.ready)
+        await until(lambda: follower.health.ready, within_s=20)
 
 
 async def test_heartbeats_and_labels_that_do_not_count_write_nothing() -> None:
@@ -93,7 +87,7 @@ async def test_labels_that_change_nothing_write_nothing() -> None:
     async with following(kubernetes) as follower:
         await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
         kubernetes.edit("nodes", "node-0", {"metadata": {"labels": {SPINE: None}}})
-        await soon(lambda: kubernetes.calls.count("read_config_map") == 2)
+        await until(lambda: kubernetes.calls.count("read_config_map") == 2, within_s=20)
         await asyncio.sleep(3 * QUICK.settle)
         assert follower.writes == 1
         assert (
@@ -135,7 +129,7 @@ async def test_a_config_map_that_a_person_has_written_stays() -> None:
     own = {"metadata": {"namespace": "slurm", "name": "slurm-topology"}, "data": {files.YAML: "mine"}}
     kubernetes.put("configmaps", own)
     async with following(kubernetes) as follower:
-        await soon(lambda: "read_config_map" in kubernetes.calls)
+        await until(lambda: "read_config_map" in kubernetes.calls, within_s=20)
         await asyncio.sleep(3 * QUICK.settle)
         assert text(kubernetes) == "mine"
         assert not follower.health.ready
@@ -167,7 +161,7 @@ async def test_without_any_label_there_is_no_block_and_no_file() -> None:
     kubernetes.put("nodes", node("n1"))
     blocks = Rules(Kind.BLOCK, (SPINE, LEAF), (2,))
     async with following(kubernetes, rules=blocks):
-        await soon(lambda: "read_config_map" in kubernetes.calls)
+        await until(lambda: "read_config_map" in kubernetes.calls, within_s=20)
         await asyncio.sleep(3 * QUICK.settle)
         assert not kubernetes.objects("configmaps")
 
@@ -188,7 +182,7 @@ async def test_of_slurms_nodes_alone_one_that_joins_is_a_change() -> None:
         has.add("node-2")
         await kubernetes.until(lambda: has_text(kubernetes, 'nodes: "node-[0,2]"'))
         has.clear()
-        await soon(lambda: "Slurm" in str(follower.health.for_strangers()))
+        await until(lambda: "Slurm" in str(follower.health.for_strangers()), within_s=20)
         assert has_text(kubernetes, 'nodes: "node-[0,2]"')
     finally:
         task.cancel()
@@ -199,6 +193,6 @@ async def test_an_outage_is_waited_for() -> None:
     kubernetes = cluster()
     kubernetes.outage(Unavailable(0, "down"), "pages nodes")
     async with following(kubernetes) as follower:
-        await soon(lambda: "pages nodes" in kubernetes.calls)
+        await until(lambda: "pages nodes" in kubernetes.calls, within_s=20)
         await asyncio.sleep(0.01)
         assert not follower.health.ready

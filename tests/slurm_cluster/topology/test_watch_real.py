@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -20,6 +19,7 @@ from deploy.local.errors import ClusterError
 from deploy.local.ports import lease_ports
 from slurm_cluster.topology import files
 from slurm_cluster.topology.model import Topology
+from tests.eventually import eventually
 from tests.slurm_cluster.topology.slurms import RealSlurm
 
 pytestmark = pytest.mark.real
@@ -49,13 +49,6 @@ def topology(cluster: Cluster) -> Topology | None:
     return None
 
 
-def soon(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 def nodes_of(cluster: Cluster, rack: str) -> tuple[str, ...] | None:
     found = topology(cluster)
     unit = found.by_name.get(rack) if found else None
@@ -70,8 +63,8 @@ def test_the_config_map_follows_labels_and_slurm_takes_it(labelled: Cluster) -> 
     command = [sys.executable, "-c", PROGRAM, "watch", *OPTIONS, *probes]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as program:
         try:
-            soon(lambda: nodes_of(labelled, "a") == ("node-1", "node-3"))
-            soon(lambda: answers(f"http://127.0.0.1:{port}/readyz"))
+            eventually(lambda: nodes_of(labelled, "a") == ("node-1", "node-3"), within_s=60)
+            eventually(lambda: answers(f"http://127.0.0.1:{port}/readyz"), within_s=60)
             slurm = RealSlurm(labelled)
             found = topology(labelled)
             assert found is not None
@@ -80,9 +73,9 @@ def test_the_config_map_follows_labels_and_slurm_takes_it(labelled: Cluster) -> 
             assert slurm.nodes_for("--nodes=2") in (("node-1", "node-3"), ("node-2", "node-4"))
             assert slurm.nodes_for("--nodes=2", "--switches=1") == ("node-1", "node-3")
             labelled.kubectl("label", "node", "node-4", f"{LABEL}=b")
-            soon(lambda: nodes_of(labelled, "b") == ("node-2", "node-4"))
+            eventually(lambda: nodes_of(labelled, "b") == ("node-2", "node-4"), within_s=60)
             labelled.kubectl("label", "node", "--all", f"{LABEL}-")
-            soon(lambda: nodes_of(labelled, "a") == ())
+            eventually(lambda: nodes_of(labelled, "a") == (), within_s=60)
         finally:
             program.send_signal(signal.SIGTERM)
         _, told = program.communicate(timeout=20)
