@@ -1,7 +1,8 @@
 """Chooses the release of Slurm for each real test with a variant for every release.
 
-`make test` runs the tests of ON_EACH_RELEASE on every release, and each other test on a single release.
-The option `--all-releases` runs all tests on every release (`make test-releases`).
+`make test` runs the tests of ON_EACH_RELEASE on every release, except tests with the marker
+`one_release`, which names the reason. Marked tests and all other tests run on one release. The option
+`--all-releases` runs all tests on every release (`make test-releases`).
 """
 
 import zlib
@@ -38,7 +39,7 @@ def repeats(items: Sequence[pytest.Function]) -> list[pytest.Function]:
     """Returns the tests to leave out, because the variant of another release runs."""
     variants = dict[str, list[pytest.Function]]()
     for item in items:
-        if (release := release_of(item)) and not item.nodeid.startswith(ON_EACH_RELEASE):
+        if (release := release_of(item)) and not _runs_on_each(item):
             variants.setdefault(item.nodeid.replace(release, ""), []).append(item)
     return [
         item
@@ -49,9 +50,16 @@ def repeats(items: Sequence[pytest.Function]) -> list[pytest.Function]:
     ]
 
 
+def _runs_on_each(item: pytest.Function) -> bool:
+    marked = item.get_closest_marker("one_release") is not None
+    return item.nodeid.startswith(ON_EACH_RELEASE) and not marked
+
+
 def chosen(test: str, home: str) -> str:
     """Returns the release for a test. If a file has a cluster of its own, all tests of the file have the
-    same release. Tests with a cluster shared by a folder (`home`) alternate between the releases."""
+    same release. Tests with a cluster shared by a folder (`home`) alternate between the releases, and so
+    do tests of ON_EACH_RELEASE."""
     file = test.partition("::")[0]
-    key = file if home in ("", file) else test.partition("[")[0]
+    alone = home in ("", file) and not file.startswith(ON_EACH_RELEASE)
+    key = file if alone else test.partition("[")[0]
     return sorted(DEBIAN_SUITES)[zlib.crc32(key.encode()) % len(DEBIAN_SUITES)]

@@ -95,6 +95,24 @@ def test_the_contracts_run_on_each_release(
     assert repeats(items) == []
 
 
+def test_marked_test_runs_on_one_release(
+    items: list[pytest.Function], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.releases.ON_EACH_RELEASE", ("own/", "shared/"))
+    marked = [item for item in items if item.originalname in ("test_a", "test_b")]
+    for item in marked:
+        item.add_marker(pytest.mark.one_release("a reason"))
+    kept = [item for item in _kept(items) if item in marked]
+    assert sorted(item.originalname for item in kept) == ["test_a", "test_b"]
+
+
+def test_marked_tests_alternate_between_the_clusters_of_their_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.releases.ON_EACH_RELEASE", ("tests/a.py",))
+    assert {chosen(f"tests/a.py::test_{each}", "tests/a.py") for each in range(20)} == {*DEBIAN_SUITES}
+
+
 def test_a_choice_is_the_same_on_each_machine() -> None:
     assert chosen("tests/a.py::test_a", "tests/a.py") == chosen("tests/a.py::test_b", "tests/a.py")
     assert {chosen(f"tests/a.py::test_{each}", "tests") for each in range(20)} == {*DEBIAN_SUITES}

@@ -253,6 +253,9 @@ def test_exclusive_is_what_slurm_makes_of_it(actors: Actors, form: Form) -> None
 
 @real
 @pytest.mark.parametrize("asked", [{}, {"exclusive": "ok"}], ids=str)
+@pytest.mark.one_release(
+    "Who shares a node follows from the form of `exclusive`, which is tested on each release"
+)
 def test_a_partition_that_gives_whole_nodes_does_so_whatever_is_asked(
     actors: Actors, asked: Annotations
 ) -> None:
@@ -275,6 +278,9 @@ MCS = {"exclusive": "mcs"}
     ],
     ids=str,
 )
+@pytest.mark.one_release(
+    "Who shares a node follows from the form of `exclusive`, which is tested on each release"
+)
 def test_a_node_is_shared(actors: Actors, first: Annotations, second: Annotations) -> None:
     place(actors, "first", ALICE, on("node-1"), first)
     place(actors, "second", second)
@@ -295,6 +301,9 @@ def test_a_node_is_shared(actors: Actors, first: Annotations, second: Annotation
     ],
     ids=str,
 )
+@pytest.mark.one_release(
+    "Who shares a node follows from the form of `exclusive`, which is tested on each release"
+)
 def test_a_node_is_not_shared(actors: Actors, first: Annotations, second: Annotations) -> None:
     place(actors, "first", ALICE, on("node-1"), first)
     actors.create("second", annotations=second)
@@ -307,6 +316,9 @@ def test_a_node_is_not_shared(actors: Actors, first: Annotations, second: Annota
 
 
 @real
+@pytest.mark.one_release(
+    "The choice of nodes follows from the job's fields, which are tested on each release"
+)
 def test_of_several_required_nodes_one_that_is_open_is_given(actors: Actors) -> None:
     """Closed to the Pod when it comes, or while it waits."""
     actors.cluster.kubectl("cordon", "node-2")
@@ -326,6 +338,9 @@ def test_of_several_required_nodes_one_that_is_open_is_given(actors: Actors) -> 
 
 @real
 @pytest.mark.usefixtures("reservation")
+@pytest.mark.one_release(
+    "The choice of nodes follows from the job's fields, which are tested on each release"
+)
 def test_who_names_no_reservation_keeps_off_its_nodes(actors: Actors) -> None:
     actors.create("p", annotations=joined(ALICE, on("node-3")))
     assert "May be reserved for other job" in waits(actors, "p", "ReqNodeNotAvail")
@@ -333,6 +348,9 @@ def test_who_names_no_reservation_keeps_off_its_nodes(actors: Actors) -> None:
 
 
 @real
+@pytest.mark.one_release(
+    "The choice of nodes follows from the job's fields, which are tested on each release"
+)
 def test_a_preferred_node_that_is_taken_is_not_waited_for(actors: Actors) -> None:
     for node in ("node-3", "node-4"):
         place(actors, node, on(node), {"exclusive": "none"})
@@ -340,6 +358,9 @@ def test_a_preferred_node_that_is_taken_is_not_waited_for(actors: Actors) -> Non
 
 
 @real
+@pytest.mark.one_release(
+    "The choice of nodes follows from the job's fields, which are tested on each release"
+)
 def test_preferred_features_are_tried_instead_of_the_required_ones_and_not_beside_them(
     actors: Actors,
 ) -> None:
@@ -349,6 +370,9 @@ def test_preferred_features_are_tried_instead_of_the_required_ones_and_not_besid
 
 
 @real
+@pytest.mark.one_release(
+    "The choice of nodes follows from the job's fields, which are tested on each release"
+)
 def test_of_two_that_wait_the_one_of_higher_priority_is_placed_first(actors: Actors) -> None:
     whole = joined(on("node-1"), {"exclusive": "none"})
     place(actors, "first", whole)
@@ -383,6 +407,9 @@ def test_what_no_node_has_is_told_beside_the_most_that_one_has(actors: Actors) -
 
 @real
 @pytest.mark.parametrize("name", ["constraints", "prefer"])
+@pytest.mark.one_release(
+    "The extender adds the features to Slurm's error; the errors are tested on each release"
+)
 def test_a_feature_that_no_node_has_is_told_beside_those_that_there_are(
     actors: Actors, name: str
 ) -> None:
@@ -434,6 +461,7 @@ def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(
 
 
 @real
+@pytest.mark.one_release("The annotation decides when the extender asks again")
 def test_a_pod_whose_account_is_made_later_is_placed_once_it_is_annotated(
     actors: Actors, cluster: Cluster
 ) -> None:
@@ -457,6 +485,7 @@ def test_a_pod_whose_account_is_made_later_is_placed_once_it_is_annotated(
     ],
     ids=str,
 )
+@pytest.mark.one_release("Both releases give these reasons the same names")
 def test_who_has_as_much_as_is_allowed_waits_and_is_told_why(
     actors: Actors, asked: Annotations, reason: str
 ) -> None:
@@ -477,6 +506,7 @@ def test_who_has_as_much_as_is_allowed_waits_and_is_told_why(
     ],
     ids=str,
 )
+@pytest.mark.one_release("Both releases give these reasons the same names")
 def test_what_never_starts_by_itself_waits_until_an_admin_changes_it(
     actors: Actors, asked: Annotations, reason: str, change: str
 ) -> None:

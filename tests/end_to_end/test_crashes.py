@@ -14,22 +14,25 @@ from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 
+ALIKE = pytest.mark.one_release(
+    "The crash interrupts a request to Kubernetes; each request to Slurm is interrupted on each release"
+)
 CALLS = (
     "SlurmRest.allocate",
     "SlurmRest.submit",
     "SlurmRest.job",
     "SlurmRest.cancel",
-    "KubernetesRest.patch_pod_status",
-    "KubernetesRest.patch_pod",
-    "KubernetesRest.bind_pod",
-    "KubernetesRest.create_event",
-    "KubernetesRest.delete_pod",
+    pytest.param("KubernetesRest.patch_pod_status", marks=ALIKE),
+    pytest.param("KubernetesRest.patch_pod", marks=ALIKE),
+    pytest.param("KubernetesRest.bind_pod", marks=ALIKE),
+    pytest.param("KubernetesRest.create_event", marks=ALIKE),
+    pytest.param("KubernetesRest.delete_pod", marks=ALIKE),
 )
 CALLS_FOR_USERS = (
     "SlurmRest.allocate_as_owner",
     "SlurmRest.job",
     "SlurmRest.cancel",
-    "KubernetesRest.patch_pod",
+    pytest.param("KubernetesRest.patch_pod", marks=ALIKE),
 )
 """What is called while a job has an id of Slurm's choice, and nothing else tells whose it is."""
 ALICE = "rules:\n- name: all\n  namespaces: [default]\n  default: {user: 2001}\n"
@@ -76,6 +79,7 @@ def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.one_release("The update of a waiting job is tested on each release in tests/slurm_client")
 def test_a_crash_while_slurm_is_told_of_a_cordon_loses_nothing(quiet: Actors, side: str) -> None:
     actors, cluster = quiet, quiet.cluster
     start_doomed(actors, f"Dispatcher._exclude_nodes:{side}")

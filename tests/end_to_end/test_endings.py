@@ -427,6 +427,7 @@ def what_slurm_did(actors: Actors, job: Job) -> str:
 
 
 @pytest.mark.usefixtures("by_tier")
+@pytest.mark.one_release("The extender alone translates the class")
 def test_a_priority_class_stands_for_a_partition(actors: Actors) -> None:
     with priority_class(actors, "by-tier") as spec:
         takes_the_place_of_a_native_job(actors, ("-p", "low"), **spec)
@@ -537,6 +538,9 @@ def test_a_pod_whose_job_may_not_start_waits_and_says_so(actors: Actors, reason:
     actors.bound("p", 40)
 
 
+@pytest.mark.one_release(
+    "Each kind of cancelled job is tested on each release; this test counts evictions"
+)
 def test_fifty_cancelled_jobs_of_two_hundred_evict_their_pods_at_once(actors: Actors) -> None:
     """`make chaos` has the figure; this is a bound that a busy machine keeps too."""
     names = [f"p-{number}" for number in range(200)]

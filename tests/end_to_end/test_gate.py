@@ -162,6 +162,9 @@ def test_after_a_cancelled_pod_a_native_job_waits_for_all_of_its_grace(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.one_release(
+    "Preemption is tested on each release in test_endings, and the gate by cancelled Pods"
+)
 def test_a_native_job_that_preempts_a_pod_waits_for_it_too(actors: Actors, kind: str) -> None:
     watched = slow_pod(actors)
     preempted = time.time()
@@ -193,6 +196,7 @@ def deletion_grace(actors: Actors, name: str) -> int | None:
 
 
 @pytest.mark.parametrize("seconds", [600, 86_400])
+@pytest.mark.one_release("kube-apiserver alone decides about the grace period")
 def test_after_a_pod_that_somebody_lets_leave_slowly_a_native_job_waits_no_longer(
     actors: Actors, seconds: int
 ) -> None:
@@ -219,6 +223,7 @@ def deletes_by_force(actors: Actors, name: str) -> float:
     return began
 
 
+@pytest.mark.one_release("The extender alone counts the time after the Pod was deleted")
 def test_what_a_pod_deleted_by_force_has_is_nobody_elses_for_all_of_its_grace(actors: Actors) -> None:
     actors.create("p", cpu="8")
     actors.bound("p")
@@ -232,6 +237,7 @@ def test_what_a_pod_deleted_by_force_has_is_nobody_elses_for_all_of_its_grace(ac
     assert actors.job_of("p") is None
 
 
+@pytest.mark.one_release("The extender alone counts the time after the Pod was deleted")
 def test_a_pod_deleted_by_force_on_its_way_out_lets_nobody_in_before_its_grace_is_over(
     actors: Actors,
 ) -> None:
@@ -244,6 +250,7 @@ def test_a_pod_deleted_by_force_on_its_way_out_lets_nobody_in_before_its_grace_i
     assert native.starts() - forced > GRACE + 4
 
 
+@pytest.mark.one_release("The extender alone counts the time after the Pod was deleted")
 def test_another_leader_holds_what_a_pod_deleted_by_force_has(actors: Actors) -> None:
     actors.create("p", cpu="8")
     actors.bound("p")
@@ -353,6 +360,7 @@ def test_a_pod_whose_job_slurm_lost_is_in_the_way_while_no_extender_runs(closed:
         actors.cluster.start("extender")
 
 
+@pytest.mark.one_release("The script alone decides which extender it asks")
 def test_a_replica_that_is_gone_holds_up_no_pods_job(actors: Actors) -> None:
     """A native job is held up for two seconds by a host that does not even refuse."""
     with gone() as url, gate_asks(actors.cluster, url):
@@ -370,6 +378,9 @@ def gate_asks(cluster: Cluster, url: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.one_release(
+    "The extender drains the node as in test_nodes; the Prolog that fails is tested on each release"
+)
 def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(actors: Actors) -> None:
     """Before the Prolog gives up: Slurm would drain the node then, for a person to resume."""
     actors.create("p", cpu="8", own_annotations={HANGS: "true"})

@@ -116,6 +116,7 @@ def test_a_token_without_rights(preflight: Preflight, cluster: Cluster, tmp_path
     assert failing(preflight(SLURM_TOKEN_FILE=str(file))[1]) == set()
 
 
+@pytest.mark.one_release("The fault is in a setting")
 def test_no_slurmrestd_at_the_address(preflight: Preflight, cluster: Cluster) -> None:
     closed = cluster.ports["slurmctld"] if not tells(cluster) else 9
     status, found = preflight(SLURMRESTD_URL=f"http://127.0.0.1:{closed}", SLURM_TIMEOUT_S="2")
@@ -125,6 +126,7 @@ def test_no_slurmrestd_at_the_address(preflight: Preflight, cluster: Cluster) ->
     assert folded >= {"token", "token-rights", "job-ids", "partitions", "gres", "cpus", "memory"}
 
 
+@pytest.mark.one_release("The fault is in a setting")
 def test_a_variable_that_is_no_setting(preflight: Preflight, cluster: Cluster) -> None:
     status, found = preflight(SLURMRESTD_ULR=cluster.slurmrestd_url)
     assert (status, failing(found)) == (1, {"settings"})
@@ -156,6 +158,7 @@ def test_preemption_that_would_evict(preflight: Preflight, cluster: Cluster, tmp
     assert "has no preemptVerb: it would evict" in words(found, "preemption")
 
 
+@pytest.mark.one_release("The fault is in Kubernetes")
 def test_a_kubernetes_that_is_not_there(preflight: Preflight, tmp_path: Path, cluster: Cluster) -> None:
     status, found = preflight(KUBECONFIG=str(tmp_path / "none"))
     assert (status, failing(found)) == (1, {"kubernetes-release"})
@@ -166,6 +169,7 @@ def test_a_kubernetes_that_is_not_there(preflight: Preflight, tmp_path: Path, cl
     assert "may not list" in words(found, "webhooks", "SKIPPED").replace("cannot", "may not")
 
 
+@pytest.mark.one_release("The fault is in a setting")
 def test_wrong_settings_and_files_are_no_finding(preflight: Preflight, tmp_path: Path) -> None:
     assert preflight(tmp_path / "none") == (2, {})
     assert preflight(POLICY_FILE=str(tmp_path / "none")) == (2, {})
@@ -174,6 +178,7 @@ def test_wrong_settings_and_files_are_no_finding(preflight: Preflight, tmp_path:
     assert end.value.code == 2
 
 
+@pytest.mark.one_release("The fault is in Kubernetes")
 def test_the_extenders_own_file_of_kube_scheduler_may_be_elsewhere(
     preflight: Preflight, tmp_path: Path, cluster: Cluster
 ) -> None:
@@ -201,6 +206,7 @@ def deleted(cluster: Cluster, kind: str, name: str) -> Iterator[None]:
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(kept))
 
 
+@pytest.mark.one_release("The fault is in Kubernetes")
 def test_no_webhooks(preflight: Preflight, cluster: Cluster) -> None:
     with deleted(cluster, "mutatingwebhookconfiguration", "slurm-extender"):
         status, found = preflight()
@@ -227,6 +233,7 @@ def webhooks_left(cluster: Cluster, service: dict[str, Any]) -> Iterator[None]:
         cluster.kubectl("delete", "--ignore-not-found", *(f"{kind}/first" for kind in CONFIGURATIONS))
 
 
+@pytest.mark.one_release("The fault is in Kubernetes")
 def test_webhooks_of_an_installation_that_is_gone(preflight: Preflight, cluster: Cluster) -> None:
     with webhooks_left(cluster, {"namespace": "gone", "name": "first", "path": "/mutate"}):
         for namespace in ("kube-system", "another"):  # with and without an installation beside
@@ -238,6 +245,7 @@ def test_webhooks_of_an_installation_that_is_gone(preflight: Preflight, cluster:
         assert preflight()[0] == 0
 
 
+@pytest.mark.one_release("The fault is in Kubernetes")
 def test_webhooks_whose_service_has_no_pod(preflight: Preflight, cluster: Cluster) -> None:
     cluster.kubectl("create", "service", "clusterip", "no-pod", "--tcp=443:8443")
     try:
@@ -249,6 +257,7 @@ def test_webhooks_whose_service_has_no_pod(preflight: Preflight, cluster: Cluste
     assert "no endpoints available" in words(found, "webhook-answers")
 
 
+@pytest.mark.one_release("The fault is in Kubernetes")
 def test_no_policy_that_guards_the_annotations(preflight: Preflight, cluster: Cluster) -> None:
     with deleted(cluster, "validatingadmissionpolicy", "slurm-extender-bookkeeping"):
         status, found = preflight()
@@ -256,6 +265,7 @@ def test_no_policy_that_guards_the_annotations(preflight: Preflight, cluster: Cl
     assert "whoever may change a Pod" in words(found, "policies")
 
 
+@pytest.mark.one_release("The fault is in Kubernetes")
 def test_release_in_another_namespace_is_named_as_a_warning(
     preflight: Preflight, cluster: Cluster
 ) -> None:

@@ -178,6 +178,7 @@ def test_a_wrong_configuration_leaves_everything_as_it_is(bench: Bench) -> None:
     assert (bench.state_of(job), bench.cluster.pid("slurmctld")) == ("RUNNING", pid)
 
 
+@pytest.mark.one_release("The configurer alone decides when to try again")
 def test_what_was_refused_is_tried_again_later_and_at_once_when_it_changes(bench: Bench) -> None:
     looks = bench.configurer()
     bench.want(bench.conf + "Include later.conf\n")
@@ -244,6 +245,7 @@ def test_jobs_hold_up_what_would_end_them(bench: Bench) -> None:
     assert bench.running() == bench.conf
 
 
+@pytest.mark.one_release("The configurer alone compares the files")
 def test_what_would_lose_all_jobs_is_left_to_a_person(bench: Bench) -> None:
     bench.want(
         bench.conf.replace("StateSaveLocation=/var/lib/slurm/state", "StateSaveLocation=/tmp/state")
@@ -295,6 +297,7 @@ def command(bench: Bench, *more: str) -> list[str]:
     return [sys.executable, "-m", "slurm_cluster", "configure", *folders_of, *more]
 
 
+@pytest.mark.one_release("The configurer alone compares the files")
 def test_the_plan_is_printed_and_nothing_changes(bench: Bench) -> None:
     def plan() -> tuple[int, list[str]]:
         done = subprocess.run(
@@ -322,6 +325,7 @@ def fetch(port: int, path: str) -> tuple[int, str]:
         return 0, ""
 
 
+@pytest.mark.one_release("slurmctld's answers are those of the tests above")
 def test_the_sidecar_tells_what_it_does_and_ends_with_its_pod(
     port: int, bench: Bench, tmp_path: Path
 ) -> None:

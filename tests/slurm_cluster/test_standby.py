@@ -153,6 +153,7 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
 
 
+@pytest.mark.one_release("The configurer alone waits for the first slurmctld")
 def test_a_second_one_waits_until_the_first_one_knows_of_it(two: Two) -> None:
     """`slurmctld.replicas` was 1."""
     alone = "".join(line for line in two.conf.splitlines(keepends=True) if f"={HOST}(" not in line)

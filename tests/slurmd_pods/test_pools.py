@@ -130,6 +130,7 @@ def test_a_reservation_of_all_nodes_gets_those_that_join_and_is_not_waited_for(w
         eventually(lambda: {*world.reserved("all")} == {*others, *NODES}, "all are reserved", 30)
 
 
+@pytest.mark.one_release("Roll-outs, tested on each release, also end slurmd Pods after their jobs")
 def test_a_slurmd_pod_that_somebody_deletes_ends_after_its_jobs_and_comes_back(world: World) -> None:
     node = NODES[1]
     job = world.sbatch(6, "-w", node)
@@ -142,6 +143,9 @@ def test_a_slurmd_pod_that_somebody_deletes_ends_after_its_jobs_and_comes_back(w
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.one_release(
+    "Slurm's part, a node that is deleted, is tested on each release in tests/slurm_client"
+)
 def test_nodes_whose_nodes_are_gone_are_given_up_or_forgotten_after_a_minute(world: World) -> None:
     """One slurmd has left in order; the other has crashed, and its Node comes anew later."""
     left, crashed = OTHERS
@@ -167,6 +171,7 @@ def test_nodes_whose_nodes_are_gone_are_given_up_or_forgotten_after_a_minute(wor
     eventually(lambda: crashed not in world.nodes(), "what was the pool's is forgotten", 10)
 
 
+@pytest.mark.one_release("The extender compares reasons, which are text on each release")
 def test_a_persons_drain_stays(world: World) -> None:
     node = NODES[3]
     update = (f"NodeName={node}", "State=DRAIN", "Reason=loud disk")
@@ -197,6 +202,7 @@ def test_a_node_that_is_external_in_slurm_is_left_alone(world: World) -> None:
         world.cluster.kubectl("label", "node", node, "pool-")
 
 
+@pytest.mark.one_release("kube-apiserver alone decides")
 def test_an_agent_may_make_the_slurmd_pod_of_its_own_node_and_no_other_pod(world: World) -> None:
     """Of another name it would take the place of another Node's."""
     pods = f"/api/v1/namespaces/{POOLS_NAMESPACE}/pods"
@@ -223,6 +229,7 @@ def test_an_agent_may_make_the_slurmd_pod_of_its_own_node_and_no_other_pod(world
         assert agent.ask("DELETE", f"{pods}/{pod_name(NODES[0])}?dryRun=All").status_code == 403
 
 
+@pytest.mark.one_release("The leader's records are in Kubernetes")
 def test_a_leader_that_is_killed_leaves_nothing_undone(world: World) -> None:
     world.write(pools("v4", update={"maxUnavailable": 2}))
     for _ in range(3):
