@@ -21,11 +21,12 @@ def eventually(
     holds: Callable[[Result], object] = bool,
 ) -> Result:
     """Returns the first value of `see` for which `holds` is true. Fails after `within_s` seconds."""
-    began = time.monotonic()
+    began = looks = time.monotonic()
     while not holds(seen := see()):
-        took = time.monotonic() - began
-        assert took < within_s, _late(what, within_s, seen)
-        time.sleep(min(0.1, max(0.03, took / 10)))  # each look costs CPU of the systems under test
+        now = time.monotonic()
+        assert now < began + within_s, _late(what, within_s, seen)
+        _pause(now - began, now - looks)
+        looks = time.monotonic()
     return seen
 
 
@@ -50,6 +51,12 @@ async def until(
     except TimeoutError as late:
         raise AssertionError(_late(what, within_s, seen)) from late
     return seen
+
+
+def _pause(waited_s: float, looked_s: float) -> None:
+    """Sleeps before the next look. Each look costs CPU of the systems under test: the pause grows with
+    the whole wait, and with the duration of the last look, most of all for kubectl."""
+    time.sleep(max(0.03, min(0.1, waited_s / 10), min(0.5, 3 * looked_s)))
 
 
 def _late(what: str, within_s: float, seen: object) -> str:

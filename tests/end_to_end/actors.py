@@ -26,6 +26,13 @@ CONDITION = "slurm-extender.io/Placeholder"
 SIGN = job_name("", "")
 """What the names of placeholders have, and those of native jobs here have not."""
 _ROUNDS = itertools.count(1)
+_NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def fetch(url: str) -> httpx.Response:
+    """Sends a GET over plain HTTP. httpx.get alone would first read the certificates of this machine's
+    authorities, for 25 ms of CPU."""
+    return httpx.get(url, timeout=5, verify=_NO_AUTHORITIES)
 
 
 def name_of(job: str) -> str:
@@ -192,7 +199,7 @@ class Actors:
         return int(told["major"]), int(told["minor"].rstrip("+"))
 
     def ready(self) -> tuple[int, Manifest]:
-        answer = httpx.get(f"http://127.0.0.1:{self.cluster.ports['extender-health']}/readyz", timeout=5)
+        answer = fetch(f"http://127.0.0.1:{self.cluster.ports['extender-health']}/readyz")
         return answer.status_code, answer.json()
 
     def trouble(self, part: str) -> str:

@@ -10,12 +10,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import httpx
 import pytest
 
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
-from tests.end_to_end.actors import Actors
+from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually
 from wellknown.job_key import JobIdRange, PlaceholderKey
 
@@ -54,7 +53,7 @@ def audit(actors: Actors, *options: str) -> tuple[int, dict[Difference, dict[str
 
 
 def metrics(actors: Actors) -> str:
-    return httpx.get(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
+    return fetch(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
 
 
 def counted(actors: Actors, kind: str) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
-from tests.end_to_end.actors import Actors
+from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
@@ -37,7 +36,7 @@ def test_more_deletions_than_may_be_are_held_back_and_told(quiet: Actors) -> Non
     log = (cluster.logs / "extender.log").read_text()
     for name in held:
         assert f'"pod":"{actors.namespace}/{actors.full(name)}"' in log
-    metrics = httpx.get(f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics").text
+    metrics = fetch(f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics").text
     assert "slurm_extender_evictions_throttled 2.0" in metrics
     assert "was cancelled" in actors.event(held[0], "EvictionThrottled")
     # Whoever finds that they are to go all the same gives another limit.

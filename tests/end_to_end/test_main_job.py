@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import httpx
 import pytest
 
-from tests.end_to_end.actors import CONDITION, Actors, pod
+from tests.end_to_end.actors import CONDITION, Actors, fetch, pod
 from tests.eventually import eventually
 from wellknown import number_list
 from wellknown.allocation import Allocation
@@ -251,7 +251,7 @@ def test_metrics_tell_what_was_done(actors: Actors) -> None:
     actors.bound("p")
 
     def metrics() -> str:
-        return httpx.get(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
+        return fetch(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
 
     eventually(
         lambda: 'slurm_extender_placeholders{state="Bound"} 1.0' in metrics(), "the Pod is counted"

@@ -16,7 +16,7 @@ from deploy.local.ports import lease_ports
 from node_agent import node_devices
 from node_agent.node_condition import Condition
 from slurm_client import gres
-from tests.end_to_end.actors import Actors
+from tests.end_to_end.actors import Actors, fetch
 from tests.end_to_end.agent_account import token_of_a_pod, write_kubeconfig
 from tests.eventually import eventually
 from tests.node_agent.cgroup_tree import Tree, make_devices, mounted
@@ -97,7 +97,7 @@ def remove(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
 
 def is_ready(url: str) -> bool:
     with suppress(httpx.TransportError):
-        return httpx.get(url).status_code == 200
+        return fetch(url).status_code == 200
     return False
 
 

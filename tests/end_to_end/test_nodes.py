@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
 
 from deploy.local.errors import ClusterError
-from tests.end_to_end.actors import Actors, Manifest
+from tests.end_to_end.actors import Actors, Manifest, fetch
 from tests.end_to_end.state_loss import lose_all_state
 from tests.end_to_end.test_crashes import restart_if_dead, start_doomed
 from tests.eventually import eventually
@@ -133,7 +132,7 @@ def readiness(actors: Actors, name: str, status: str) -> None:
 
 def metrics(actors: Actors) -> str:
     port = actors.cluster.ports["extender-metrics"]
-    return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text
+    return fetch(f"http://127.0.0.1:{port}/metrics").text
 
 
 def ending(actors: Actors, name: str) -> bool:

@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.proxy import EMPTY, ERROR, GARBAGE, HEALTHY, REFUSE, SLOW, STALL
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
-from tests.end_to_end.actors import Actors
+from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
@@ -77,7 +76,7 @@ def troubles(actors: Actors) -> list[str]:
 def troubled_by_metrics(actors: Actors) -> set[str]:
     url = f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics"
     named = 'slurm_extender_component_degraded{component="'
-    lines = httpx.get(url, timeout=5).text.splitlines()
+    lines = fetch(url).text.splitlines()
     return {
         line.removeprefix(named).split('"')[0]
         for line in lines

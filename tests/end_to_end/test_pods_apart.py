@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from tests.builders import PREFIX
+from tests.end_to_end.actors import Actors
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
@@ -78,11 +80,12 @@ def place(
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(deployment))
 
     def bound() -> list[str]:
-        listed = cluster.kubectl("get", "pods", "-l", f"app={app}", "-o", "json").stdout
-        nodes = [pod["spec"].get("nodeName") for pod in json.loads(listed)["items"]]
+        listed = actors.api.get("/pods", params={"labelSelector": f"app={app}"}).raise_for_status()
+        nodes = [pod["spec"].get("nodeName") for pod in listed.json()["items"]]
         return nodes if len(nodes) == replicas and all(nodes) else []
 
-    nodes = eventually(bound, f"{replicas} Pods of {app} are bound", within_s=60.0)
+    with closing(Actors(cluster)) as actors:
+        nodes = eventually(bound, f"{replicas} Pods of {app} are bound", within_s=60.0)
     seconds = perf_counter() - begun
     cluster.kubectl("delete", "deployment", app, "--wait=true")
     return seconds, nodes

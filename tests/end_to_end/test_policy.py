@@ -10,12 +10,11 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
 from deploy.local.errors import ClusterError
-from tests.end_to_end.actors import PREFIX, Actors, name_of, pod
+from tests.end_to_end.actors import PREFIX, Actors, fetch, name_of, pod
 from tests.end_to_end.test_disagreements import without_webhook
 from tests.eventually import eventually
 
@@ -301,14 +300,14 @@ def test_a_bad_file_keeps_the_last_good_policy_and_alerts(actors: Actors, policy
     assert "policy.yaml:1: preset: must be restricted or open" in trouble
     assert actors.ready()[0] == 200
     metrics = f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics"
-    assert "slurm_extender_policy_good 0.0" in httpx.get(metrics).text
+    assert "slurm_extender_policy_good 0.0" in fetch(metrics).text
     assert "what was good last counts" in trouble
     actors.create("p")
     actors.bound("p")
     assert owner(actors, "p") == "alice"
     policy.write(BOB)
     eventually(lambda: "policy" not in actors.ready()[1]["troubles"], "trouble over")
-    assert "slurm_extender_policy_good 1.0" in httpx.get(metrics).text
+    assert "slurm_extender_policy_good 1.0" in fetch(metrics).text
 
 
 def test_a_bad_file_at_the_start_ends_the_program(quiet: Actors, tmp_path: Path) -> None:

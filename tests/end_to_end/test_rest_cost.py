@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurm_client.rest import SlurmRest
-from tests.end_to_end.actors import Actors
+from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
@@ -45,7 +44,7 @@ class Asked:
         tally: dict[str, defaultdict[str, float]] = {
             f"slurm_extender_slurmrestd_{what}_total": defaultdict(float) for what in ("calls", "bytes")
         }
-        for family in text_string_to_metric_families(httpx.get(url).text):
+        for family in text_string_to_metric_families(fetch(url).text):
             for sample in family.samples:
                 if sample.name in tally:
                     tally[sample.name][sample.labels["call"]] += sample.value

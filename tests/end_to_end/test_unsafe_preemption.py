@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 
@@ -18,7 +17,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import scheduler_configuration
 from deploy.local.layout import Layout
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
-from tests.end_to_end.actors import Actors
+from tests.end_to_end.actors import Actors, fetch
 from tests.end_to_end.test_no_preemption import (
     GIVEN_BACK_SOON,
     URGENT,
@@ -59,14 +58,14 @@ def is_asked(actors: Actors) -> bool:
 
 
 def counted(actors: Actors) -> float:
-    told = httpx.get(actors.cluster.probes["extender"][1]).text.splitlines()
+    told = fetch(actors.cluster.probes["extender"][1]).text.splitlines()
     name = "slurm_extender_unasked_preemptions_total "
     return float(next(line for line in told if line.startswith(name)).removeprefix(name))
 
 
 def degraded(actors: Actors) -> bool:
     metric = f'slurm_extender_component_degraded{{component="{PART}"}} 1.0'
-    return metric in httpx.get(actors.cluster.probes["extender"][1]).text
+    return metric in fetch(actors.cluster.probes["extender"][1]).text
 
 
 def test_kube_schedulers_configuration_is_trouble_where_it_would_evict(actors: Actors) -> None:

@@ -26,7 +26,7 @@ from node_agent import figures as node_agent
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 from tests.chart.figures import leave
-from tests.end_to_end.actors import Actors
+from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually, eventually_not
 from wellknown.job_key import JobIdRange
 
@@ -49,7 +49,7 @@ def series(kinds: dict[str, str]) -> set[str]:
 
 
 def extenders_page(actors: Actors) -> str:
-    return httpx.get(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
+    return fetch(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
 
 
 def job_of(actors: Actors, name: str) -> int:
@@ -75,7 +75,7 @@ def test_the_extender_tells_what_its_table_has_and_nothing_else(actors: Actors) 
 def slurmctlds_pages(actors: Actors) -> Iterable[str]:
     for part in _SLURMS:
         yield (
-            httpx.get(f"http://127.0.0.1:{actors.cluster.ports['slurmctld']}/metrics/{part}")
+            fetch(f"http://127.0.0.1:{actors.cluster.ports['slurmctld']}/metrics/{part}")
             .raise_for_status()
             .text
         )
@@ -132,7 +132,7 @@ class Alerts:
 
     def firing(self, name: str) -> dict[str, Any]:
         """The alert of this name, if it fires."""
-        answer = httpx.get(f"{self._url}/api/v1/alerts").raise_for_status().json()
+        answer = fetch(f"{self._url}/api/v1/alerts").raise_for_status().json()
         alerts = [each for each in answer["data"]["alerts"] if each["state"] == "firing"]
         return next((each for each in alerts if each["labels"]["alertname"] == name), {})
 

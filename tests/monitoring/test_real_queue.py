@@ -6,13 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors
+from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
@@ -34,7 +33,7 @@ def actors() -> Iterator[Actors]:
 
 def told(actors: Actors, name: str) -> dict[str, float]:
     """The values of a metric, by partition."""
-    page = httpx.get(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
+    page = fetch(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
     return {
         sample.labels["partition"]: sample.value
         for family in text_string_to_metric_families(page)

@@ -6,11 +6,11 @@ import json
 import re
 import time
 
-import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEFAULT_RELEASE
+from tests.end_to_end.actors import fetch
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
@@ -21,7 +21,7 @@ _PAUSE_S = 0.5
 def problems(cluster: Cluster) -> list[str]:
     """Returns the degraded components that /readyz names."""
     url = f"http://127.0.0.1:{cluster.ports['extender-health']}/readyz"
-    return list(httpx.get(url, timeout=5).json()["troubles"])
+    return list(fetch(url).json()["troubles"])
 
 
 def lists_of_events(cluster: Cluster) -> int:
