@@ -37,6 +37,8 @@ from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
 CRASHES = "registry.example.com/slurmd:broken"
 """An image whose slurmd ends at once."""
 _LOOK_S = 0.1
+_JOBS_LOOK_S = 0.3
+"""Pause between two looks at native jobs, each of which starts squeue."""
 _THREADS = 32
 _TAKES_NO_JOBS = frozenset({"DRAIN", "POWERING_DOWN", "POWERED_DOWN"})
 
@@ -140,7 +142,7 @@ class Fleet:
         """As cgroups tell an agent, squeue tells here."""
         while True:
             self._native = await self.native_jobs()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_JOBS_LOOK_S)
 
     async def slurm(self, *argv: str) -> str:
         """What a command of Slurm's says."""
@@ -258,6 +260,7 @@ class Kubelet:
             reason = "slurm-extender pool dyn: its slurmd Pod is being deleted"
             await self._fleet.slurmrestd.drain_node(self._node, reason)
         if self._node in await self._fleet.native_jobs():
+            await asyncio.sleep(_JOBS_LOOK_S)
             return
         await self._stop()
         with suppress(Conflict):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import yaml
 
 from deploy.local.chart import POOLS_NAMESPACE
 from slurm_client import hostlist
-from tests.end_to_end.actors import Actors
+from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually, eventually_not
 from tests.slurmd_pods.fleet import Fleet, options_of
 from tests.slurmd_pods.page import file_with
@@ -47,9 +46,9 @@ class World:
 
     def label(self, *nodes: str) -> None:
         """These Nodes are in the pool, and no others."""
-        for node in NODES:
-            mark = "pool=yes" if node in nodes else "pool-"
-            self.cluster.kubectl("label", "node", node, mark, "--overwrite")
+        for mark, marked in ("pool=yes", {*nodes}), ("pool-", {*NODES} - {*nodes}):
+            if marked:
+                self.cluster.kubectl("label", "node", *sorted(marked), mark, "--overwrite")
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         shown = self.cluster.run_slurm("scontrol", "show", "nodes", "--json").stdout
@@ -91,10 +90,12 @@ class World:
         return {name for name, states in self.states().items() if not states & closed}
 
     def images(self) -> dict[str, str]:
-        listed = self.cluster.kubectl("get", "pods", "-n", POOLS_NAMESPACE, "-o", "json").stdout
+        """The images of the slurmd Pods, by Node. Without kubectl, whose start costs 0.14 s of CPU."""
+        pods = f"{self.cluster.api_server_url}/api/v1/namespaces/{POOLS_NAMESPACE}/pods"
+        listed = self.actors.api.get(pods).raise_for_status().json()
         return {
             pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"]
-            for pod in json.loads(listed)["items"]
+            for pod in listed["items"]
             if "deletionTimestamp" not in pod["metadata"]
         }
 
@@ -147,6 +148,6 @@ class World:
         return "COMPLETED" in state
 
     def metric(self, name: str) -> dict[str, float]:
-        text = httpx.get(f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics").text
+        text = fetch(f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics").text
         lines = (line.rpartition(" ") for line in text.splitlines() if line.startswith(name))
         return {key: float(value) for key, _, value in lines}
