@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from deploy.local.spec import KUBERNETES_RELEASES
 from tests.cluster_fixture import shared_cluster, shared_cluster_if_needed
+from tests.real import may_be_real
 from tests.releases import names_a_release, repeats
 from tests.side_by_side import group_of, leaves_its_cluster
 
@@ -53,6 +54,9 @@ def is_apart(item: pytest.Function, asked: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads them
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
+    hidden = {str(i.path) for i in items if i.get_closest_marker("real") and not may_be_real(i.path)}
+    if hidden:
+        raise pytest.UsageError(f"tests.real does not find the real tests of {', '.join(hidden)}")
     asked = config.getoption("markexpr")
     left_out = {item for item in items if is_apart(item, asked)}
     if not (config.getoption("all_releases") or names_a_release(config.getoption("keyword"))):

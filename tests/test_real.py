@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real import Run, run, times
+from tests.real import Run, files, run, times
 
 UNSTEADY = """
 from pathlib import Path
@@ -80,3 +80,29 @@ def test_pytest_that_is_killed_fails_the_run(tmp_path: Path, monkeypatch: pytest
 def test_what_pytest_does_not_get_through_fails_the_run(runs: Runs) -> None:
     result, _ = runs("a", options=("-m", "no expression at all"))
     assert result.status == 4
+
+
+def test_only_files_that_name_the_marker_are_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    marked = "pytestmark = pytest.mark.real\n"
+    texts = {
+        "tests/test_fast.py": "",
+        "tests/test_real.py": marked,
+        "tests/contract/conftest.py": marked,
+        "tests/contract/test_both.py": "",
+        "tests/contract/deep/test_deep.py": "",
+        "fast/test_fast.py": "",
+    }
+    for name, text in texts.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    assert files(["--all-releases", "tests", "fast", "tests/test_fast.py::test_a"]) == [
+        "--all-releases",
+        "tests/contract/deep/test_deep.py",
+        "tests/contract/test_both.py",
+        "tests/test_real.py",
+        "fast",
+        "tests/test_fast.py::test_a",
+    ]
