@@ -106,6 +106,7 @@ def unmanaged(actors: Actors, name: str, cpu: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.one_release("How Slurm counts CPUs is tested on each release by cores of two threads")
 def test_each_small_pod_takes_a_whole_cpu_of_slurms(release: str) -> None:
     """Ten Pods of 100m on 4 CPUs: Slurm has no less than a CPU to give to a job."""
     with one_node(release, cpus_per_node=4) as actors:
@@ -117,6 +118,7 @@ def test_each_small_pod_takes_a_whole_cpu_of_slurms(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.one_release("How Slurm counts CPUs is tested on each release by cores of two threads")
 def test_where_slurm_counts_tenths_small_pods_share_cpus(release: str) -> None:
     """A node of 4 CPUs that is declared as 40."""
     with one_node(release, "100m", cpus_per_node=4, slurm_cpus_per_node=40) as actors:
@@ -176,6 +178,7 @@ def test_a_pod_takes_whole_cores_of_two_threads(
 
 
 @pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.one_release("How Slurm counts CPUs is tested on each release by cores of two threads")
 def test_where_slurm_counts_cores_a_unit_makes_both_agree(release: str) -> None:
     with one_node(release, slurm_cpus_per_node=4, **THREADS) as actors:
         advice = "SLURM_EXTENDER_CPU_UNIT=2"
