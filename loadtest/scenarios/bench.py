@@ -123,8 +123,9 @@ def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 def _ratio_of_rounds(figures: Mapping[str, Any], to: Mapping[str, Any]) -> float:
     """Returns the median of each round's ratio. Both bursts of a round share a minute of the machine."""
-    rounds = (at(each, "burst.pods_per_s.each") for each in (figures, to))
-    return round(median(mine / theirs for mine, theirs in zip(*rounds, strict=False)), 3)
+    mine, theirs = (at(each, "burst.pods_per_s.each") for each in (figures, to))
+    ratio: float = median(ours / limit for ours, limit in zip(mine, theirs, strict=False))
+    return round(ratio, 3)
 
 
 def chosen(scenarios: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
