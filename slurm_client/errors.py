@@ -272,13 +272,15 @@ def _is_outage(error: SlurmError) -> bool:
 
 
 def _is_of_communication(number: int) -> bool:
-    return number // 1000 in {1, 5}
+    """Tells whether a number is about slurmrestd's connection to slurmctld. Below 1,000 are the
+    system's own numbers: 104, ECONNRESET, if slurmctld is killed before its reply."""
+    return number // 1000 in {1, 5} or (0 < number < 1000 and number not in CAUSES)
 
 
 def classify(number: int) -> type[SlurmError]:
     """The class for one of Slurm's error numbers.
 
-    A number that the table lacks is judged by its range: communication (1000-1999, 5000-5999) may have
+    A number that the table lacks is judged by its range: communication (1-1999, 5000-5999) may have
     been carried out; slurmctld's own errors (2000-2999) and what slurmrestd could not parse (9000-9999)
     are about the request; the rest is for a person.
     """

@@ -60,6 +60,8 @@ def test_a_node_whose_kubelet_rejects_every_pod_is_closed_and_opened(kubelets: A
     nodes = [decide(kubelets, "serve-0", broken)]
     while nodes[-1] == broken and len(nodes) < 10:
         name = f"serve-{len(nodes)}"
+        # While the job of the rejected Pod completes, Slurm chooses another node.
+        eventually(lambda: node(kubelets, broken)[0] == "idle", "the rejected Pod's job has ended")
         kubelets.create(name, gpus=1, annotations=whole)
         nodes.append(decide(kubelets, name, broken))
     assert nodes.count(broken) == 3, nodes

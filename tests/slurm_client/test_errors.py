@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from service.health import common_trouble
 from slurm_client.error_mapping import problem
 from slurm_client.errors import (
     CAUSES,
@@ -46,6 +47,7 @@ def test_a_number_says_what_to_do_next(number: int, error: type[SlurmError]) -> 
 @pytest.mark.parametrize(
     ("number", "error"),
     [
+        (104, OutcomeUnknown),
         (1099, OutcomeUnknown),
         (2999, InvalidRequest),
         (5999, OutcomeUnknown),
@@ -56,6 +58,17 @@ def test_a_number_says_what_to_do_next(number: int, error: type[SlurmError]) -> 
 def test_an_unlisted_number_is_judged_by_its_range(number: int, error: type[SlurmError]) -> None:
     assert number not in CAUSES
     assert classify(number) is error
+
+
+def test_a_connection_that_a_killed_slurmctld_resets_is_part_of_the_outage() -> None:
+    """26.05.5 answered GET jobs/ so at the kill of slurmctld."""
+    reply = {
+        "errors": [{"error_number": 104, "error": "slurm_load_ctl_conf() failed: Connection reset"}]
+    }
+    error = problem(500, b"", reply)
+    assert isinstance(error, OutcomeUnknown)
+    assert common_trouble(error) == "Slurm"
+    assert common_trouble(RetryLater("busy", number=11)) is None
 
 
 def test_every_number_has_a_name_and_a_reason_of_its_own() -> None:
