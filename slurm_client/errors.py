@@ -4,6 +4,7 @@ One table gives the error for each of Slurm's error numbers, and the reason. The
 these errors alone; no error of a lower layer leaks through.
 """
 
+import errno
 from typing import Final, NamedTuple
 
 OUTAGE: Final = "Slurm"
@@ -124,7 +125,8 @@ class ErrorMeaning(NamedTuple):
     why: str
 
 
-# slurm/slurm_errno.h of 26.05, and 1 (EPERM) and 11 (EAGAIN) of the system's own.
+# slurm/slurm_errno.h of 26.05, and numbers of errno.h: EPERM, EAGAIN, and those of slurmrestd's
+# connection to slurmctld. Other numbers of errno.h may come from a job_submit plugin.
 _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
     Unexplained: {
         # job_submit.lua's `return slurm.ERROR`. What it says by slurm.log_user is in slurmrestd's log,
@@ -139,8 +141,14 @@ _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
     Unreachable: {
         1001: ("SLURM_COMMUNICATIONS_CONNECTION_ERROR", "slurmctld was not reached"),
         1800: ("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", "slurmctld is down"),
+        errno.ECONNREFUSED: ("ECONNREFUSED", "slurmctld does not listen"),
+        errno.EHOSTUNREACH: ("EHOSTUNREACH", "slurmctld's host was not reached"),
     },
     OutcomeUnknown: {
+        # 26.05.5 answers so a request that is under way at the kill of slurmctld.
+        errno.ECONNRESET: ("ECONNRESET", "lost before the reply"),
+        errno.EPIPE: ("EPIPE", "lost while sending"),
+        errno.ETIMEDOUT: ("ETIMEDOUT", "slurmctld did not answer"),
         1000: ("SLURM_UNEXPECTED_MSG_ERROR", "the reply was not understood"),
         1002: ("SLURM_COMMUNICATIONS_SEND_ERROR", "lost while sending"),
         1003: ("SLURM_COMMUNICATIONS_RECEIVE_ERROR", "lost before the reply"),
@@ -256,8 +264,9 @@ CAUSES: Final = {
 }
 """The meaning of each of Slurm's error numbers."""
 
-_OUTAGES: Final = frozenset({2027, 2131})
-"""Outside of the numbers of communication: another controller takes over, or has."""
+_OUTAGES: Final = frozenset({2027, 2131, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
+"""Outages outside of Slurm's numbers of communication: another controller takes over, or the connection
+of slurmrestd to slurmctld is lost."""
 
 
 def _is_outage(error: SlurmError) -> bool:
@@ -272,15 +281,13 @@ def _is_outage(error: SlurmError) -> bool:
 
 
 def _is_of_communication(number: int) -> bool:
-    """Tells whether a number is about slurmrestd's connection to slurmctld. Below 1,000 are the
-    system's own numbers: 104, ECONNRESET, if slurmctld is killed before its reply."""
-    return number // 1000 in {1, 5} or (0 < number < 1000 and number not in CAUSES)
+    return number // 1000 in {1, 5}
 
 
 def classify(number: int) -> type[SlurmError]:
     """The class for one of Slurm's error numbers.
 
-    A number that the table lacks is judged by its range: communication (1-1999, 5000-5999) may have
+    A number that the table lacks is judged by its range: communication (1000-1999, 5000-5999) may have
     been carried out; slurmctld's own errors (2000-2999) and what slurmrestd could not parse (9000-9999)
     are about the request; the rest is for a person.
     """

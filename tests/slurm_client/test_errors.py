@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from service.health import common_trouble
@@ -33,6 +35,8 @@ from slurm_client.errors import (
         (2050, RetryLater),
         (1800, Unreachable),
         (1802, OutcomeUnknown),
+        (errno.ECONNRESET, OutcomeUnknown),
+        (errno.ECONNREFUSED, Unreachable),
         (5004, OutcomeUnknown),
         (1007, NeedsOperator),
         (2002, NeedsOperator),
@@ -47,7 +51,7 @@ def test_a_number_says_what_to_do_next(number: int, error: type[SlurmError]) -> 
 @pytest.mark.parametrize(
     ("number", "error"),
     [
-        (104, OutcomeUnknown),
+        (13, NeedsOperator),
         (1099, OutcomeUnknown),
         (2999, InvalidRequest),
         (5999, OutcomeUnknown),
@@ -68,7 +72,14 @@ def test_a_connection_that_a_killed_slurmctld_resets_is_part_of_the_outage() -> 
     error = problem(500, b"", reply)
     assert isinstance(error, OutcomeUnknown)
     assert common_trouble(error) == "Slurm"
-    assert common_trouble(RetryLater("busy", number=11)) is None
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT])
+def test_a_number_that_a_job_submit_plugin_returns_is_no_outage(number: int) -> None:
+    answered = {"error_number": number, "error": "refused"}
+    error = problem(500, b"", {"errors": [answered]})
+    assert isinstance(error, NeedsOperator)
+    assert common_trouble(error) is None
 
 
 def test_every_number_has_a_name_and_a_reason_of_its_own() -> None:
