@@ -117,7 +117,7 @@ performance-page:  ## the pages that show figures, from what bench measured
 	@./bootstrap
 	@.venv/bin/python -m loadtest performance-page
 
-bench-quick:  ## a part of it, in three minutes
+bench-quick:  ## a part of it, in five minutes
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest bench-quick

@@ -1,6 +1,6 @@
-"""CPU time for tests with a limit on it. Machines differ by a factor of two, and so does one machine from
-one second to the next. The clock divides by how slow the machine is, before or after the measured work,
-whichever is more.
+"""CPU time for tests with a limit on it. Machines differ by a factor of two, and so does one machine
+from one second to the next. The clock divides by how slow the machine is, before or after the measured
+work, whichever is more.
 """
 
 from __future__ import annotations
