@@ -5,11 +5,14 @@
 
 import sys
 
+from service.start import loading
+
 
 def main() -> None:
     """The program's entry."""
     if sys.argv[1:] == ["serve"]:
-        from extender.app import main as serve  # noqa: PLC0415 -- see above
+        with loading():
+            from extender.app import main as serve  # noqa: PLC0415 -- see above
 
         serve()
     else:

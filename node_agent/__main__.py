@@ -5,13 +5,14 @@
 
 import sys
 
+from service.start import loading
+
 
 def main() -> None:
     """Runs the program."""
     if sys.argv[1:] == ["run"]:
-        # structlog would load rich, for a console that nobody looks at: 4 MB.
-        sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
-        from node_agent.app import main as run  # noqa: PLC0415 -- see above
+        with loading():
+            from node_agent.app import main as run  # noqa: PLC0415 -- see above
 
         sys.exit(run())
     from node_agent.command_line import app  # noqa: PLC0415 -- see above
