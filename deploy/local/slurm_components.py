@@ -29,7 +29,7 @@ _WITH_OWN_RUN: Final = 'run=$1; shift; mount --bind "$run" "$0/run" && exec chro
 def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
     """slurmctld, slurmrestd and one slurmd for each node that has one; they start in any order."""
     return [
-        _slurmctld(spec, layout),
+        _slurmctld(spec, ports["slurmctld"], layout),
         _slurmrestd(spec, ports["slurmrestd"], layout),
         *(_slurmd(node, ports, layout) for node in spec.slurmd_names),
     ]
@@ -72,9 +72,9 @@ def _slurmdbd(port: int, layout: Layout) -> Component:
     )
 
 
-def _slurmctld(spec: ClusterSpec, layout: Layout) -> Component:
+def _slurmctld(spec: ClusterSpec, port: int, layout: Layout) -> Component:
     def is_ready() -> bool:
-        if "is UP" not in _client(layout, "scontrol", "ping"):
+        if not accepts_connections(port) or "is UP" not in _client(layout, "scontrol", "ping"):
             return False
         return not spec.accounting or _is_registered(layout)
 
