@@ -32,7 +32,6 @@ _TIMES: Final = _CHECKOUT / "build" / "real.json"
 # Most tests wait for clusters: two cores suffice for four tests at a time.
 _SIDE_BY_SIDE: Final = ("-m", "real and not alone", "-n", "4", "--dist", "loadgroup")
 _ALONE: Final = ("-m", "real and alone")
-_MARKER: Final = re.compile(r"\bmark\.real\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +61,23 @@ def run(options: Sequence[str], *, max_retried: int = MAX_RETRIED) -> Run:
     return Run(status, tuple(unsteady), reports)
 
 
-def files(paths: Sequence[str]) -> list[str]:
-    """Returns the paths, with each folder replaced by its files of real tests. Each worker of pytest
-    would need 22 s of CPU to collect all files."""
-    return [file for path in paths for file in _files(Path(path)) or [path]]
+def files(paths: Sequence[str], marker: str = "real") -> list[str]:
+    """Returns the paths, with each folder replaced by its files of real tests that may have the marker.
+    Each worker of pytest would need 22 s of CPU to collect all files."""
+    return [file for path in paths for file in _files(Path(path), marker) or [path]]
 
 
-def _files(folder: Path) -> list[str]:
-    return sorted(str(file) for file in folder.glob("**/test_*.py") if may_be_real(file))
+def _files(folder: Path, marker: str) -> list[str]:
+    found = (file for file in folder.glob("**/test_*.py") if may_have("real", file))
+    return sorted(str(file) for file in found if may_have(marker, file))
 
 
 @cache
-def may_be_real(file: Path) -> bool:
-    """Returns whether a file, or a conftest.py of its folders, names the marker of real tests."""
+def may_have(marker: str, file: Path) -> bool:
+    """Returns whether a file, or a conftest.py of its folders, names a marker of tests."""
     above = (folder / "conftest.py" for folder in file.parents)
     texts = (each.read_text() for each in (file, *above) if each.exists())
-    return any(_MARKER.search(text) for text in texts)
+    return any(re.search(rf"\bmark\.{marker}\b", text) for text in texts)
 
 
 def times(runs: Sequence[Run], busy: float) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _pytest(*options: str) -> tuple[int, tuple[dict[str, Any], ...]]:
 def main(paths: Sequence[str]) -> int:
     """Runs all real tests below the paths; returns 1 if one failed."""
     psutil.cpu_percent()  # counts from here on
-    runs = [run([*kind, *files(paths)]) for kind in (_SIDE_BY_SIDE, _ALONE)]
+    runs = [run([*_SIDE_BY_SIDE, *files(paths)]), run([*_ALONE, *files(paths, "alone")])]
     _TIMES.parent.mkdir(exist_ok=True)
     found = times(runs, psutil.cpu_percent() / 100)
     _TIMES.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))

@@ -93,6 +93,8 @@ def test_only_files_that_name_the_marker_are_collected(
         "tests/contract/conftest.py": marked,
         "tests/contract/test_both.py": "",
         "tests/contract/deep/test_deep.py": "",
+        "tests/test_alone.py": f"{marked}pytest.mark.alone",
+        "tests/test_alone_and_fast.py": "pytest.mark.alone",
         "fast/test_fast.py": "",
     }
     for name, text in texts.items():
@@ -102,7 +104,9 @@ def test_only_files_that_name_the_marker_are_collected(
         "--all-releases",
         "tests/contract/deep/test_deep.py",
         "tests/contract/test_both.py",
+        "tests/test_alone.py",
         "tests/test_real.py",
         "fast",
         "tests/test_fast.py::test_a",
     ]
+    assert files(["tests"], "alone") == ["tests/test_alone.py"]
