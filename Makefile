@@ -91,12 +91,13 @@ test-gpu:  ## the node agent beside NVIDIA's driver, on a machine with a GPU
 	@./bootstrap
 	.venv/bin/pytest -m gpu tests/node_agent
 
-# The end-to-end tests, and the chart's, on the oldest Kubernetes that is supported; it is built for them, once.
+# The end-to-end tests, and the charts', on the oldest Kubernetes that is supported; it is built for them, once.
 test-oldest: export KUBERNETES_RELEASE = 1.31
 test-oldest:  ## the end-to-end tests on the oldest Kubernetes
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
-	.venv/bin/python -m tests.real tests/end_to_end tests/chart
+	.venv/bin/python -m tests.real tests/end_to_end tests/chart tests/gitops \
+		tests/slurm_chart/test_rendered.py tests/slurm_chart/test_release.py
 
 # Kubernetes' own specs of scheduling without the extender and with it; the results are left in build/conformance.json.
 conformance:  ## Kubernetes' own specs of scheduling

@@ -6,16 +6,13 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_binaries import needs_build
 from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
 
 
-def cluster_of_release(release: str, directory: Path) -> Cluster:
-    """One Node, and no extender. Skips a release that has not been built, but for the newest: `make
-    test-oldest` builds the oldest."""
-    if release != KUBERNETES_RELEASES[0] and needs_build(release):
-        how = f"python -m deploy.local prepare --kubernetes-release {release}"
-        pytest.skip(f"Kubernetes {release} is not built here: {how}")
+def bare_cluster(directory: Path) -> Cluster:
+    """Starts a cluster with one Node and no extender, of the Kubernetes release that KUBERNETES_RELEASE
+    names, or else of the newest."""
+    release = ClusterSpec().kubernetes_release or KUBERNETES_RELEASES[0]
     return Cluster.up(ClusterSpec(nodes=1, extender=False, kubernetes_release=release), directory)
 
 

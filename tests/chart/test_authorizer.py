@@ -15,7 +15,6 @@ import yaml
 from deploy.local.chart import AGENT_NAME, NAMESPACE, RELEASE, Manifest, Rendered, Values
 from deploy.local.cluster import Cluster
 from deploy.local.components import answers
-from deploy.local.helm_binary import helm
 from deploy.local.kubernetes_binaries import kubernetes_binaries
 from deploy.local.kubernetes_components import api_client
 from deploy.local.layout import Layout
@@ -23,7 +22,8 @@ from deploy.local.ports import lease_ports
 from deploy.local.progress import silent
 from tests.chart import asked
 from tests.chart.asked import Permission, asked_by
-from tests.chart.matrix import OUTSIDE, POOLS, merged, with_needed
+from tests.chart.matrix import OUTSIDE, POOLS, merged
+from tests.chart.rendering import rendered
 from tests.end_to_end.actors import pod
 from tests.end_to_end.agent_account import write_kubeconfig
 from tests.eventually import eventually
@@ -53,7 +53,7 @@ def account(name: str) -> str:
 
 def install(cluster: Cluster, values: Values, kinds: Iterable[str]) -> Rendered:
     """Makes the objects of these kinds, as the release would have them."""
-    chart = Rendered.of(helm(silent), with_needed(values))
+    chart = rendered(values)
     wanted = [each for each in chart.manifests if each["kind"] in kinds]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted})
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=listed)

@@ -9,22 +9,17 @@ from typing import Any
 
 import pytest
 
-from deploy.local.chart import AGENT_NAME, RELEASE, Manifest, Rendered, Values
-from deploy.local.helm_binary import helm
-from deploy.local.progress import silent
+from deploy.local.chart import AGENT_NAME, RELEASE, Manifest
 from extender.policy.file import read as read_policy
 from extender.pools.file import read as read_pools
 from extender.settings import Settings as ExtenderSettings
 from node_agent.settings import Settings as AgentSettings
-from tests.chart.matrix import MATRIX, POOLS, merged, with_needed
+from tests.chart.matrix import MATRIX, POOLS, merged
+from tests.chart.rendering import rendered
 
 pytestmark = pytest.mark.real  # Helm is built, once
 
 INSIDE = [case for case in MATRIX if not case.startswith("outside")]
-
-
-def rendered(values: Values) -> Rendered:
-    return Rendered.of(helm(silent), with_needed(values))
 
 
 def containers(workload: Manifest) -> Iterator[dict[str, Any]]:

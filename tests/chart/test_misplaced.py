@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.local.chart import RELEASE, Manifest, Rendered, Values
+from deploy.local.chart import RELEASE, Manifest, Values
 from deploy.local.cluster import Cluster
-from deploy.local.helm_binary import helm
-from deploy.local.progress import silent
 from extender.request.slurm_bridge import NOT_READ, OLD_PREFIX, TABLE
 from extender.request.slurm_bridge import PREFIX as BRIDGES
-from tests.chart.matrix import with_needed
+from tests.chart.rendering import rendered
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
@@ -98,7 +96,7 @@ def installed(release_cluster: Cluster) -> Iterator[Cluster]:
 
 def install(cluster: Cluster, values: Values) -> None:
     """Creates the policy, and waits until kube-apiserver warns."""
-    chart = Rendered.of(helm(silent), with_needed(values))
+    chart = rendered(values)
     found = [chart.find(kind, POLICY) for kind in KINDS]
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(found))
     settings = values["extender"]["settings"]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.local.chart import AGENT_NAME, RELEASE, Manifest, Rendered, Values
-from deploy.local.helm_binary import helm
-from deploy.local.progress import silent
-from tests.chart.matrix import UNINSTALL, with_needed
+from deploy.local.chart import AGENT_NAME, RELEASE, Manifest, Values
+from tests.chart.matrix import UNINSTALL
+from tests.chart.rendering import rendered
 
 pytestmark = pytest.mark.real  # Helm is built, once
 
 
 def ports_out(values: Values) -> set[int]:
-    chart = Rendered.of(helm(silent), with_needed(values))
+    chart = rendered(values)
     rules = chart.find("NetworkPolicy", RELEASE)["spec"]["egress"]
     return {each["port"] for rule in rules for each in rule["ports"]} - {53, 5353, 443, 6443}
 
@@ -49,7 +48,7 @@ def test_and_at_the_ports_of_the_pods_behind_a_service() -> None:
     ],
 )
 def test_each_pod_has_one_policy_that_is_there_as_long_as_the_pod(kind: str, name: str) -> None:
-    chart = Rendered.of(helm(silent), with_needed(UNINSTALL))
+    chart = rendered(UNINSTALL)
     workload = chart.find(kind, name)
     pod = workload if kind == "Pod" else workload["spec"]["template"]
     labels = pod["metadata"]["labels"]
@@ -71,6 +70,6 @@ def made_for(manifest: Manifest) -> str:
 @pytest.mark.parametrize(("jobs", "asks"), [("keep", False), ("end", True)])
 def test_an_uninstall_reaches_slurm_where_it_ends_jobs(jobs: str, asks: bool) -> None:
     values: Values = {"uninstall": {"gates": "lift", "jobs": jobs}}
-    chart = Rendered.of(helm(silent), with_needed(values))
+    chart = rendered(values)
     rules = chart.find("NetworkPolicy", f"{RELEASE}-uninstall")["spec"]["egress"]
     assert (6820 in {each["port"] for rule in rules for each in rule["ports"]}) is asks

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from deploy.local.chart import RELEASE, Manifest, Rendered
-from deploy.local.helm_binary import helm
-from deploy.local.progress import silent
+from deploy.local.chart import RELEASE, Manifest
 from extender.settings import Settings
-from tests.chart.matrix import MATRIX, UNINSTALL, with_needed
+from tests.chart.matrix import MATRIX, UNINSTALL
+from tests.chart.rendering import rendered
 
 pytestmark = pytest.mark.real  # Helm is built, once
 
@@ -32,7 +31,7 @@ def patience_s(probe: dict[str, Any]) -> int:
 
 def test_kube_scheduler_is_ended_where_the_extender_beside_it_does_not_answer() -> None:
     """A kubelet asks the Pod's address; there the extender answers by its default."""
-    chart = Rendered.of(helm(silent), with_needed({}))
+    chart = rendered({})
     found = containers(chart.find("Deployment", RELEASE))
     extender, scheduler = found["extender"], found["kube-scheduler"]
     for probe in ("startupProbe", "livenessProbe"):
@@ -47,7 +46,7 @@ def test_kube_scheduler_is_ended_where_the_extender_beside_it_does_not_answer() 
 
 
 def test_kube_scheduler_says_itself_whether_it_is_ready() -> None:
-    chart = Rendered.of(helm(silent), with_needed({}))
+    chart = rendered({})
     scheduler = containers(chart.find("Deployment", RELEASE))["kube-scheduler"]
     asked = scheduler["readinessProbe"]["httpGet"]
     assert asked == {"path": "/readyz", "port": "kube-scheduler", "scheme": "HTTPS"}
@@ -56,7 +55,7 @@ def test_kube_scheduler_says_itself_whether_it_is_ready() -> None:
 @pytest.mark.parametrize("case", [case for case in MATRIX if not case.startswith("outside")])
 def test_a_probe_by_name_names_a_port_of_its_own_container(case: str) -> None:
     """A kubelet looks there alone, and throws the answer of another name away."""
-    for workload in Rendered.of(helm(silent), with_needed(MATRIX[case])).manifests:
+    for workload in rendered(MATRIX[case]).manifests:
         if workload["kind"] not in ("Deployment", "DaemonSet"):
             continue
         for container in containers(workload).values():
@@ -70,7 +69,7 @@ def test_pods_go_to_nodes_of_linux_and_to_others_where_a_value_says_so() -> None
         ({}, {"kubernetes.io/os": "linux"}),
         (values, values["extender"]["nodeSelector"]),
     ):
-        chart = Rendered.of(helm(silent), with_needed({**UNINSTALL, **given}))
+        chart = rendered({**UNINSTALL, **given})
         for kind, suffix in (("Deployment", ""), ("Job", "-uninstall"), ("Pod", "-check")):
             workload = chart.find(kind, f"{RELEASE}{suffix}")
             spec = workload["spec"] if kind == "Pod" else workload["spec"]["template"]["spec"]

@@ -6,11 +6,9 @@ import re
 
 import pytest
 
-from deploy.local.chart import Rendered
 from deploy.local.errors import ClusterError
-from deploy.local.helm_binary import helm
-from deploy.local.progress import silent
-from tests.chart.matrix import REFUSED, with_needed
+from tests.chart.matrix import REFUSED
+from tests.chart.rendering import rendered
 
 pytestmark = pytest.mark.real  # Helm is built, once
 
@@ -19,4 +17,4 @@ pytestmark = pytest.mark.real  # Helm is built, once
 def test_values_that_cannot_be_are_refused(case: str) -> None:
     values, words = REFUSED[case]
     with pytest.raises(ClusterError, match=re.escape(words)):
-        Rendered.of(helm(silent), with_needed(values))
+        rendered(values)

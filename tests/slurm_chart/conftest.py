@@ -1,4 +1,4 @@
-"""Clusters of the oldest and the newest Kubernetes, with the namespaces that objects need."""
+"""Cluster with the kinds and namespaces that the chart's objects need."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Report
-from deploy.local.spec import KUBERNETES_RELEASES
-from tests.cluster_fixture import cluster_of_release
+from tests.cluster_fixture import bare_cluster
 from tests.install.reporting import reporter
 from tests.log_of_slurmctld import pytest_runtest_makereport
 from tests.slurm_chart.rendering import NAMESPACE
@@ -28,12 +27,9 @@ def report(request: pytest.FixtureRequest) -> Report:
     return reporter(request.config)
 
 
-@pytest.fixture(scope="session", params=KUBERNETES_RELEASES)
-def release_cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    """One of each release; the oldest only where it has been built, as `make test-oldest` does."""
-    with cluster_of_release(request.param, tmp_path_factory.mktemp("slurm-chart")) as cluster:
+@pytest.fixture(scope="session")
+def release_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with bare_cluster(tmp_path_factory.mktemp("slurm-chart")) as cluster:
         for name in NAMESPACES:
             cluster.kubectl("create", "namespace", name)
         cluster.kubectl("create", "namespace", "restricted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,14 @@ def text(values: Values, *options: str, release: str = "slurm") -> str:
 
 
 def rendered(values: Values, release: str = "slurm") -> Rendered:
-    """The objects. Raises ClusterError."""
-    return Rendered.parsed(text(values, release=release))
+    """Returns the objects. Helm renders the same values once: tests share the objects, and do not change
+    them. Raises ClusterError."""
+    return _rendered(json.dumps(values), release)
+
+
+@cache
+def _rendered(values: str, release: str) -> Rendered:
+    return Rendered.parsed(text(json.loads(values), release=release))
 
 
 def files(chart: Rendered) -> dict[str, str]:
