@@ -89,34 +89,34 @@ class Bench:
 
 
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
-def slurm(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Cluster, Path]]:
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     spec = ClusterSpec(nodes=2, kubernetes=False, extender=False, release=request.param)
-    with Cluster.up(spec, tmp_path_factory.mktemp("slurm")) as cluster:
-        programs = tmp_path_factory.mktemp("programs")
-        put_slurmctld(programs, tree_of(request.param), cluster.directory / "slurm/etc")
+    folder = tmp_path_factory.mktemp("slurm")
+    with Cluster.up(spec, folder / "cluster") as cluster:
+        programs, running = folder / "programs", cluster.directory / "slurm/etc"
+        put_slurmctld(programs, tree_of(request.param), running)
         put_scontrol(programs, cluster)
+        state = cluster.directory / "slurm/var/state"
+        places = Places(folder / "wanted", running, folder / "kept", (), state)
+        conf = (running / "slurm.conf").read_text()
+        conf = conf.replace("localhost(127", f"{socket.gethostname()}(127")
+        bench = Bench(cluster, places, programs, conf)
         with on_path(programs, cluster.directory / "bin"):
-            yield cluster, programs
+            bench.want(conf)
+            assert bench.configurer().begin().verdict is Verdict.APPLIED
+            cluster.run_slurm("scontrol", "reconfigure")
+            eventually(lambda: Controller(WITHIN_S).serves(), within_s=20)
+            yield bench
 
 
 @pytest.fixture
-def bench(slurm: tuple[Cluster, Path], tmp_path: Path) -> Iterator[Bench]:
-    cluster, programs = slurm
-    running = cluster.directory / "slurm/etc"
-    state = cluster.directory / "slurm/var/state"
-    places = Places(tmp_path / "wanted", running, tmp_path / "kept", (), state)
-    conf = (running / "slurm.conf").read_text().replace("localhost(127", f"{socket.gethostname()}(127")
-    bench = Bench(cluster, places, programs, conf)
-    bench.want(conf)
-    assert bench.configurer().begin().verdict is Verdict.APPLIED
-    cluster.run_slurm("scontrol", "reconfigure")
-    eventually(lambda: Controller(WITHIN_S).serves(), within_s=20)
-    yield bench
+def bench(shared: Bench) -> Iterator[Bench]:
+    """slurmctld has the first configuration, and no jobs. Both are so again after the test."""
+    yield shared
+    cluster = shared.cluster
     with kubelet(cluster):  # a test that failed may have left no slurmctld
-        bench.want(conf)
-        eventually(lambda: bench.look().verdict is Verdict.CURRENT, within_s=60.0)
+        shared.want(shared.conf)
+        eventually(lambda: shared.look().verdict is Verdict.CURRENT, within_s=60.0)
         eventually(lambda: Controller(WITHIN_S).serves(), within_s=WITHIN_S)
     cluster.run_slurm("scancel", "--user=root")
     eventually(lambda: not cluster.run_slurm("squeue", "--noheader").stdout, within_s=20)
@@ -231,6 +231,7 @@ def rotation(keys: jwks.Keys) -> Iterator[jwks.Keys]:
         yield keys
 
 
+@pytest.mark.one_release("The configurer alone compares partitions with jobs")
 def test_jobs_hold_up_what_would_end_them(bench: Bench) -> None:
     bench.want(bench.conf + BATCH)
     assert bench.look().verdict is Verdict.APPLIED
@@ -256,6 +257,7 @@ def test_what_would_lose_all_jobs_is_left_to_a_person(bench: Bench) -> None:
     assert bench.running() == bench.conf
 
 
+@pytest.mark.one_release("The configurer alone decides when to place the files again")
 def test_a_slurmctld_that_ends_at_its_reconfiguration_gets_back_what_it_had(
     bench: Bench, tmp_path: Path
 ) -> None:
