@@ -25,7 +25,7 @@ def eventually(
     while not holds(seen := see()):
         now = time.monotonic()
         assert now < began + within_s, _late(what, within_s, seen)
-        _pause(now - began, now - looks)
+        time.sleep(_pause_s(0.03, now - began, now - looks))
         looks = time.monotonic()
     return seen
 
@@ -44,19 +44,22 @@ async def until(
 ) -> Any:
     """Does the same as `eventually` on the event loop. The value of `see` may be awaitable."""
     seen = None
+    began = looks = time.monotonic()
     try:
         async with asyncio.timeout(within_s):
-            while not holds(seen := await value if isawaitable(value := see()) else value):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            while not holds(seen := await value if isawaitable(value := see()) else value):
+                now = time.monotonic()
+                await asyncio.sleep(_pause_s(0.01, now - began, now - looks))
+                looks = time.monotonic()
     except TimeoutError as late:
         raise AssertionError(_late(what, within_s, seen)) from late
     return seen
 
 
-def _pause(waited_s: float, looked_s: float) -> None:
-    """Sleeps before the next look. Each look costs CPU of the systems under test: the pause grows with
-    the whole wait, and with the duration of the last look, most of all for kubectl."""
-    time.sleep(max(0.03, min(0.1, waited_s / 10), min(0.5, 3 * looked_s)))
+def _pause_s(shortest_s: float, waited_s: float, looked_s: float) -> float:
+    """Returns the pause before the next look. Each look costs CPU of the systems under test: the pause
+    grows with the whole wait, and with the duration of the last look, most of all for kubectl."""
+    return max(shortest_s, min(0.5, max(waited_s / 20, 3 * looked_s)))
 
 
 def _late(what: str, within_s: float, seen: object) -> str:
