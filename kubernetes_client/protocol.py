@@ -7,7 +7,7 @@ method may be called again after any error: its write is bound to an object's ve
 when it is repeated.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -165,8 +165,8 @@ class Kubernetes(Protocol):
         """The account that asks, as the server knows it (authentication.k8s.io UserInfo): `username`,
         `groups`, and in `extra` what its token says."""
 
-    async def allows(self, right: Right) -> bool:
-        """Whether the account may do this, by all that the server's authorizers say."""
+    async def denied(self, asked: Iterable[Right]) -> tuple[Right, ...]:
+        """Returns the rights that the account lacks, by all authorizers of the server."""
 
     # Lists and watches. A kind is a resource's plural: "pods", "nodes", "events",
     # "persistentvolumeclaims", "persistentvolumes", "storageclasses", those of admission and, once

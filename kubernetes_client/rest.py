@@ -7,7 +7,7 @@ slurmrestd (at half of aiohttp's cost); lists, watches and calls that must not w
 do all calls through a proxy. Every error becomes a `KubernetesError`.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -16,6 +16,7 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
+from kubernetes_client import rights
 from kubernetes_client.access import Access, find_access
 from kubernetes_client.errors import Conflict, NoCredentials, NotFound, Unavailable, error_of, message_of
 from kubernetes_client.protocol import Manifest, Right
@@ -238,21 +239,20 @@ class KubernetesRest:
         return frozenset(each["name"] for each in served.get("resources") or ())
 
     async def account(self) -> Manifest:
-        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        path = f"/apis/{review['apiVersion']}/selfsubjectreviews"
-        told: Manifest = (await self._ask("POST", path, body=review))["status"]["userInfo"]
+        told: Manifest = (await self._review("SelfSubjectReview", {}, "authentication.k8s.io"))[
+            "userInfo"
+        ]
         return told
 
-    async def allows(self, right: Right) -> bool:
-        resource, _, subresource = right.resource.partition("/")
-        asked = right._asdict() | {"resource": resource, "subresource": subresource}
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked},
-        }
-        path = f"/apis/{review['apiVersion']}/selfsubjectaccessreviews"
-        return bool((await self._ask("POST", path, body=review))["status"]["allowed"])
+    async def denied(self, asked: Iterable[Right]) -> tuple[Right, ...]:
+        return await rights.denied(asked, self._review)
+
+    async def _review(self, kind: str, spec: Manifest, group: str = "authorization.k8s.io") -> Manifest:
+        """Returns the status that kube-apiserver gives a review of the account itself."""
+        review = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+        answer = await self._ask("POST", f"/apis/{group}/v1/{kind.lower()}s", body=review)
+        status: Manifest = answer["status"]
+        return status
 
     # Lists and watches
 

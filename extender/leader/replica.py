@@ -20,6 +20,7 @@ from extender.leader.lease import Lease
 from extender.node_sync.cpu_check import CpuCheck
 from extender.policy.current import CurrentPolicy
 from extender.pools.current import CurrentPools
+from extender.preflight.rights import to_pods_in_scope
 from extender.request.translation import TranslationConfig
 from extender.settings import Settings
 from extender.telemetry import Telemetry
@@ -73,7 +74,7 @@ class Replica:
         )
         self.telemetry.registry.register(self.states)
         self._releases = ReleaseCheck(kubernetes, self.health, settings.namespace)
-        self._rights = RightsCheck(kubernetes, self.health, settings.namespaces or ())
+        self._rights = RightsCheck(kubernetes, self.health, to_pods_in_scope(settings))
         self._preemption = PreemptionCheck(
             kubernetes,
             self.health,

@@ -27,7 +27,7 @@ from extender.preflight.facts import (
 )
 from extender.settings import Settings
 from kubernetes_client.errors import KubernetesError
-from kubernetes_client.protocol import Kubernetes, Manifest, Right
+from kubernetes_client.protocol import Kubernetes, Manifest
 from service.settings import unknown_variables
 from slurm_client import tokens
 from slurm_client.errors import BadToken, SlurmError
@@ -83,8 +83,8 @@ class Reader:
             release=release,
             account=await _told(api.account()),
             admission_kinds=await _told(api.kinds(_ADMISSION)),
-            denied=await _told(_denied(api, rights.of_extender(settings))),
-            cannot_install=await _told(_denied(api, rights.of_installation(settings))),
+            denied=await _told(api.denied(rights.of_extender(settings))),
+            cannot_install=await _told(api.denied(rights.of_installation(settings))),
             nodes=await _told(_listed(api, "nodes")),
             webhooks=await _told(_webhooks(api)),
             policies=await _told(_policies(api)),
@@ -166,11 +166,6 @@ async def _asked(answer: Awaitable[Value], check: str = "") -> Value | Unread:
         return await answer
     except SlurmError as error:
         return Unread(f"Slurm does not tell: {error}", check)
-
-
-async def _denied(api: Kubernetes, asked: tuple[Right, ...]) -> tuple[Right, ...]:
-    allowed = await asyncio.gather(*map(api.allows, asked))
-    return tuple(right for right, allows in zip(asked, allowed, strict=True) if not allows)
 
 
 async def _listed(api: Kubernetes, kind: str) -> tuple[Manifest, ...]:

@@ -47,11 +47,20 @@ def of_extender(settings: Settings) -> tuple[Right, ...]:
     return tuple(_rights((*_EVERYWHERE, *_by_settings(settings))))
 
 
-def _by_settings(settings: Settings) -> Iterator[_Rule]:
-    own, pools, tls = settings.namespace, settings.pools_file, settings.tls_secret
+def to_pods_in_scope(settings: Settings) -> tuple[Right, ...]:
+    """Returns the extender's rights to change Pods in scope."""
+    return tuple(_rights(_to_pods(settings)))
+
+
+def _to_pods(settings: Settings) -> Iterator[_Rule]:
     for namespace in settings.namespaces or ("",):
         yield _Rule("patch delete", "pods", namespace=namespace)
         yield _Rule("patch", "pods/status", namespace=namespace)
+
+
+def _by_settings(settings: Settings) -> Iterator[_Rule]:
+    own, pools, tls = settings.namespace, settings.pools_file, settings.tls_secret
+    yield from _to_pods(settings)
     yield _Rule("create", "leases", _LEASES, own)
     yield _Rule("get update", "leases", _LEASES, own, LEASE)
     yield _Rule("create", "secrets", "", own)

@@ -39,8 +39,8 @@ class Controls:
         self._compacted = 0
         self._watches: list[Watch] = []
         self._one_waits = asyncio.Event()
-        self.denied: set[Right] = set()
-        """What the account is told that it may not do; the calls themselves are all let in."""
+        self.lacking: set[Right] = set()
+        """Rights that the server denies to the account when asked. No call is rejected."""
         self.answering: dict[tuple[str, str], int] = {}
         """Services (namespace and name) that have a Pod, and the HTTP status with which it answers."""
         self.calls: list[str] = []

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 from typing import Any, Final
@@ -29,7 +29,7 @@ class InMemoryKubernetes(Controls):
     """A kube-apiserver with the namespace kube-system and these Pods, without a kubelet or a scheduler.
 
     `clock` gives UNIX seconds. Lists come in pages of `page` objects. Of `unserved` kinds it has none.
-    `account` is whose calls these are; it may do all that `denied` (of Controls) does not have.
+    `account` is whose calls these are; it has all rights except `lacking` (of Controls).
     """
 
     def __init__(
@@ -212,9 +212,9 @@ class InMemoryKubernetes(Controls):
         async with self._call("account"):
             return self._account
 
-    async def allows(self, right: Right) -> bool:
-        async with self._call("allows"):
-            return right not in self.denied
+    async def denied(self, asked: Iterable[Right]) -> tuple[Right, ...]:
+        async with self._call("denied"):
+            return tuple(right for right in asked if right in self.lacking)
 
     # Lists and watches
 

@@ -75,7 +75,7 @@ CHECKS_CALLS = {"create_pod"}
 """What of the extender's package the check calls alone."""
 CLUSTERS_CALLS = {"create_event", "read_secret", "write_secret"}
 """What slurm-cluster calls: its roles are those of the chart of a whole Slurm."""
-EVERYBODYS = {"version", "kinds", "account", "allows"}
+EVERYBODYS = {"version", "kinds", "account", "denied"}
 """What every account may ask (system:basic-user, system:discovery)."""
 ABOUT_ALL = {"serves", "list", "latest_version", "pages", "watch"}
 PERSONS = {"call_service"}

@@ -76,19 +76,36 @@ async def test_the_server_tells_its_release_and_its_kinds(bench: Bench) -> None:
 
 async def test_an_account_is_told_who_it_is_and_what_it_may_do(bench: Bench) -> None:
     assert (await bench.kubernetes.account())["username"] == "admin"
-    for right in (
+    rights = [
         Right("patch", "pods/status"),
         Right("get", "leases", "coordination.k8s.io", "kube-system", "slurm-extender"),
-    ):
-        assert await bench.kubernetes.allows(right)
+        Right("create", "leases", "coordination.k8s.io", "kube-system"),
+    ]
+    assert await bench.kubernetes.denied(rights) == ()
 
 
 @pytest.mark.real
-async def test_an_account_is_told_what_it_may_not_do(shared_cluster: Cluster) -> None:
+async def test_account_lacks_the_rights_that_no_role_gives(shared_cluster: Cluster) -> None:
     kubeconfig = kubeconfig_of("system:kube-scheduler", Layout(shared_cluster.directory))
     kubernetes = await KubernetesRest.connect(kubeconfig)
-    asked = [Right("create", "pods/binding"), Right("patch", "pods/status"), Right("create", "pods")]
-    assert [await kubernetes.allows(right) for right in asked] == [True, True, False]
+    leases, scheduler = "coordination.k8s.io", "kube-scheduler"
+    given = [
+        Right("create", "pods/binding"),
+        Right("patch", "pods/status"),
+        Right("delete", "pods", namespace="default"),
+        Right("patch", "pods/status", namespace="default"),
+        Right("create", "leases", leases, "default"),
+        Right("update", "leases", leases, "default", scheduler),
+    ]
+    lacking = [
+        Right("create", "pods"),
+        Right("update", "pods", namespace="default"),
+        Right("patch", "pods/exec", namespace="default"),
+        Right("update", "leases", leases, "default"),
+        Right("update", "leases", leases, "default", "other"),
+        Right("update", "leases", "", "default", scheduler),
+    ]
+    assert set(await kubernetes.denied([*given, *lacking])) == set(lacking)
     await kubernetes.aclose()
 
 

@@ -92,7 +92,7 @@ async def test_only_a_variable_near_a_setting_fails(
 
 async def test_a_right_that_is_denied_is_told(world: World) -> None:
     first, second = rights.of_extender(world.settings)[3:5]
-    world.kubernetes.denied |= {first, second, rights.of_installation(world.settings)[0]}
+    world.kubernetes.lacking |= {first, second, rights.of_installation(world.settings)[0]}
     facts = await world.read()
     assert facts.kubernetes.denied == (first, second)
     assert facts.kubernetes.cannot_install == rights.of_installation(world.settings)[:1]
