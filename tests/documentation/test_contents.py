@@ -1,0 +1,80 @@
+"""Pages that a reader decides by keep their facts: README, the models, the limits, and `make` itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from deploy.local.layout import CHECKOUT
+from tests.documentation.pages import PAGES
+
+README = (CHECKOUT / "README.md").read_text()
+MODELS = (CHECKOUT / "docs/models.md").read_text()
+LIMITS = (CHECKOUT / "docs/limits.md").read_text()
+
+
+def table(text: str) -> list[list[str]]:
+    """Returns the cells of the first table, row by row."""
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_models_are_defined_from_slurms_side() -> None:
+    head, definition = table(MODELS)[:2]
+    defined = dict(zip(head, definition, strict=True))
+    assert list(defined) == ["", "over", "distant", "adjacent", "under"]
+    assert "inside jobs" in defined["over"]
+    assert "a tool moves nodes" in defined["distant"]
+    assert "Slurm schedules both" in defined["adjacent"]
+    assert "Slurm runs inside Kubernetes" in defined["under"]
+    assert "## slurm-extender is adjacent" in MODELS
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "One release of slurm-extender in a cluster",
+        "The vendor's device plugin has to be off",
+        "The node agent is no DRA driver",
+        "arm64 is untested",
+    ],
+)
+def test_limits_are_named(limit: str) -> None:
+    assert limit in LIMITS
+
+
+def test_readme_compares_two_schedulers_slurm_bridge_and_sunk() -> None:
+    head = table(README.split("## Comparison", 1)[1])[0]
+    named = [re.sub(r"\[([^]]*)\].*", r"\1", cell) for cell in head]
+    assert named == ["", "two schedulers on the same nodes", "slurm-bridge", "SUNK", "slurm-extender"]
+
+
+def test_readme_says_what_was_tested_and_what_never() -> None:
+    status = README.split("## Status", 1)[1].split("\n## ", 1)[0]
+    assert re.findall(r"^- \*\*(.*?)\*\*", status, re.MULTILINE) == ["Tested on", "Never tested on"]
+
+
+def test_readme_has_a_picture_of_the_parts() -> None:
+    picture = README.split("```mermaid", 1)[1].split("```", 1)[0]
+    parts = ("kube-apiserver", "kube-scheduler", "extender", "kubelet", "node agent", "slurmd")
+    assert [part for part in (*parts, "slurmrestd", "slurmctld") if f"[{part}]" not in picture] == []
+
+
+def test_readme_gives_the_reason_for_the_prefix() -> None:
+    begin = README.split("## Annotations", 1)[1].split("\n\n")[1]
+    assert re.match(r"All annotations begin with `sunk\.coreweave\.com/`, so that", begin)
+
+
+def test_make_without_a_target_lists_every_documented_target() -> None:
+    printed = subprocess.run(
+        ["make", "--no-print-directory", "MAKEFLAGS="],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    listed = set(re.findall(r"^  make ([\w-]+) +\S", printed, re.MULTILINE))
+    text = "\n".join(page.read_text() for page in PAGES if page.name != "CHANGELOG.md")
+    assert set(re.findall(r"(?:`|^    )make ([\w-]+)", text, re.MULTILINE)) <= listed
