@@ -1,5 +1,6 @@
 """The programs of a cluster: how each is started, and how one sees that it serves."""
 
+import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -13,8 +14,11 @@ import httpx
 
 from deploy.local.layout import CHECKOUT
 
-# What a component gets of the environment, when it is not our own code, which needs more.
-PLAIN_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+# What a component gets of the environment, when it is not our own code, which needs more. GOGC (400, for
+# instance) spares the Kubernetes programs a quarter of their CPU, for more memory.
+PLAIN_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"} | {
+    name: os.environ[name] for name in ("GOGC",) if name in os.environ
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
