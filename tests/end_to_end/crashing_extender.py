@@ -1,23 +1,31 @@
-"""The extender, killed by kill -9 at one chosen call: `python -m tests.end_to_end.crashing_extender`.
+"""The extender, killed by kill -9 at chosen calls: `python -m tests.end_to_end.crashing_extender`.
 
-SLURM_EXTENDER_CRASH_AT names the call and the side of it, "SlurmRest.submit:after": before it is made,
-or after it was carried out and before anybody learned of it. The product itself knows nothing of this.
+SLURM_EXTENDER_CRASH_AT names the calls in their order, and the side of each call:
+"SlurmRest.submit:before SlurmRest.submit:after". An extender dies before it makes a call, or after the
+call was carried out and before the extender learns of the result. The next extender follows at once, and
+does not import its modules again: this program forks the extenders. After the last crash this
+program ends itself by kill -9. The log names each crash.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from extender.app import main
 from extender.control.dispatcher import Dispatcher
 from kubernetes_client.rest import KubernetesRest
 from slurm_client.rest import SlurmRest
 
-_TARGETS = {"Dispatcher": Dispatcher, "KubernetesRest": KubernetesRest, "SlurmRest": SlurmRest}
+CRASHED: Final = "crashed at "
+"""Begins a line of the log; a call and its side follow."""
+_TARGETS: Final = {"Dispatcher": Dispatcher, "KubernetesRest": KubernetesRest, "SlurmRest": SlurmRest}
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def die() -> NoReturn:
@@ -41,6 +49,22 @@ def arm(point: str) -> None:
     setattr(_TARGETS[adapter], method, deadly)
 
 
+def crash(points: Sequence[str]) -> NoReturn:
+    """Runs one extender after the other. If an extender ends by itself, its exit status is returned."""
+    for point in points:
+        child = os.fork()
+        if not child:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            arm(point)
+            main()
+            sys.exit()
+        signal.signal(signal.SIGTERM, lambda *_, child=child: os.kill(child, signal.SIGTERM))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status != -signal.SIGKILL:
+            sys.exit(status)
+        print(f"{CRASHED}{point}", flush=True)  # noqa: T201 - the cluster keeps the log
+    die()
+
+
 if __name__ == "__main__":
-    arm(os.environ.pop("SLURM_EXTENDER_CRASH_AT"))
-    main()
+    crash(os.environ.pop("SLURM_EXTENDER_CRASH_AT").split())

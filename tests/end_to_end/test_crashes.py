@@ -10,65 +10,73 @@ import httpx
 import pytest
 
 from tests.end_to_end.actors import Actors, name_of
+from tests.end_to_end.crashing_extender import CRASHED
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 
-ALIKE = pytest.mark.one_release(
-    "The crash interrupts a request to Kubernetes; each request to Slurm is interrupted on each release"
+SIDES = ("before", "after")
+TO_SLURM = ("SlurmRest.allocate", "SlurmRest.submit", "SlurmRest.cancel", "SlurmRest.job")
+TO_KUBERNETES = (
+    "KubernetesRest.patch_pod",
+    "KubernetesRest.bind_pod",
+    "KubernetesRest.patch_pod_status",
+    "KubernetesRest.create_event",
+    "KubernetesRest.delete_pod",
 )
-CALLS = (
-    "SlurmRest.allocate",
-    "SlurmRest.submit",
-    "SlurmRest.job",
-    "SlurmRest.cancel",
-    pytest.param("KubernetesRest.patch_pod_status", marks=ALIKE),
-    pytest.param("KubernetesRest.patch_pod", marks=ALIKE),
-    pytest.param("KubernetesRest.bind_pod", marks=ALIKE),
-    pytest.param("KubernetesRest.create_event", marks=ALIKE),
-    pytest.param("KubernetesRest.delete_pod", marks=ALIKE),
-)
-CALLS_FOR_USERS = (
+FOR_USERS = (
     "SlurmRest.allocate_as_owner",
     "SlurmRest.job",
+    "KubernetesRest.patch_pod",
     "SlurmRest.cancel",
-    pytest.param("KubernetesRest.patch_pod", marks=ALIKE),
 )
-"""What is called while a job has an id of Slurm's choice, and nothing else tells whose it is."""
+"""Calls while a job has an id of Slurm's choice, and only the job's name says whose job it is."""
 ALICE = "rules:\n- name: all\n  namespaces: [default]\n  default: {user: 2001}\n"
 
 
-def start_doomed(actors: Actors, point: str) -> None:
-    argv = [sys.executable, "-m", "tests.end_to_end.crashing_extender"]
-    actors.cluster.start("extender", argv=argv, env={"SLURM_EXTENDER_CRASH_AT": point})
+class Doomed:
+    """Extenders that die one after the other, each at its point, before a healthy extender follows."""
+
+    def __init__(self, actors: Actors, *points: str, **env: str) -> None:
+        self.points = points
+        self._cluster = actors.cluster
+        self._log = actors.cluster.logs / "extender.log"
+        self._before = len(self._crashes())
+        argv = [sys.executable, "-m", "tests.end_to_end.crashing_extender"]
+        self._cluster.start(
+            "extender", argv=argv, env={"SLURM_EXTENDER_CRASH_AT": " ".join(points), **env}
+        )
+
+    def are_dead(self) -> bool:
+        """Returns whether each extender has died. The first such call starts the healthy extender."""
+        if self._cluster.is_running("extender"):
+            return self.died() == self.points
+        assert self._cluster.wait_exit("extender") == -signal.SIGKILL
+        self._cluster.start("extender")
+        return self.died() == self.points
+
+    def died(self) -> tuple[str, ...]:
+        """Returns the points of the crashes until now."""
+        return self._crashes()[self._before :]
+
+    def _crashes(self) -> tuple[str, ...]:
+        lines = self._log.read_text().splitlines()
+        return tuple(line.removeprefix(CRASHED) for line in lines if line.startswith(CRASHED))
 
 
-def restart_if_dead(actors: Actors) -> bool:
-    """Starts a healthy extender in the place of one that was killed."""
-    if actors.cluster.is_running("extender"):
-        return False
-    assert actors.cluster.wait_exit("extender") == -signal.SIGKILL
-    actors.cluster.start("extender")
-    return True
+def on_both_sides(*calls: str) -> list[str]:
+    return [f"{call}:{side}" for call in calls for side in SIDES]
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
-def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(
-    quiet: Actors, side: str
-) -> None:
+def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(quiet: Actors) -> None:
     """kube-scheduler sleeps past the deadline: the Pod's next attempt is written, then the job ended."""
     actors, cluster = quiet, quiet.cluster
-    argv = [sys.executable, "-m", "tests.end_to_end.crashing_extender"]
-    settings = {
-        "SLURM_EXTENDER_CRASH_AT": f"Dispatcher._write_attempt:{side}",
-        "SLURM_EXTENDER_UNBOUND_DEADLINE_S": "1",
-    }
-    cluster.start("extender", argv=argv, env=settings)
+    points = on_both_sides("Dispatcher._write_attempt")
+    doomed = Doomed(actors, *points, SLURM_EXTENDER_UNBOUND_DEADLINE_S="1")
     cluster.pause("kube-scheduler")
     try:
         actors.create("p")
-        assert cluster.wait_exit("extender", 20.0) == -signal.SIGKILL
-        cluster.start("extender")
+        eventually(doomed.are_dead, "both die")
     finally:
         cluster.resume("kube-scheduler")
     node = actors.bound("p", within=60)
@@ -78,22 +86,21 @@ def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(
     eventually(lambda: len(actors.squeue()) == 1, "one job")
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.one_release("The update of a waiting job is tested on each release in tests/slurm_client")
-def test_a_crash_while_slurm_is_told_of_a_cordon_loses_nothing(quiet: Actors, side: str) -> None:
+def test_a_crash_while_slurm_is_told_of_a_cordon_loses_nothing(quiet: Actors) -> None:
     actors, cluster = quiet, quiet.cluster
-    start_doomed(actors, f"Dispatcher._exclude_nodes:{side}")
+    doomed = Doomed(actors, *on_both_sides("Dispatcher._exclude_nodes"))
     names = [f"big-{number}" for number in range(4)]
     for name in names:
         actors.create(name, cpu="8")
+    for name in names:
         actors.bound(name)
     actors.create("next", cpu="8")
     actors.queued("next")
     cordoned = str(actors.node_of(names[0]))
     cluster.kubectl("cordon", cordoned)
     try:
-        assert cluster.wait_exit("extender", 20.0) == -signal.SIGKILL
-        cluster.start("extender")
+        eventually(doomed.are_dead, "both die")
         eventually(lambda: actors.scontrol("next")["ExcNodeList"] == cordoned, "Slurm is told")
         actors.delete(names[1])
         assert actors.bound("next") != cordoned
@@ -102,7 +109,7 @@ def test_a_crash_while_slurm_is_told_of_a_cordon_loses_nothing(quiet: Actors, si
 
 
 def created(actors: Actors, name: str) -> bool:
-    """Creates a Pod; while the extender is dead admission refuses it, and its author tries again."""
+    """Creates a Pod. Returns False if admission refuses the Pod because the extender is dead."""
     try:
         actors.create(name, cpu="8")
     except httpx.HTTPStatusError as error:
@@ -112,72 +119,83 @@ def created(actors: Actors, name: str) -> bool:
     return True
 
 
-def jobs_ever_granted(actors: Actors, name: str) -> int:
-    """How many jobs of this Pod ran at all, the ended ones that Slurm still remembers included."""
+def jobs_ever_granted(actors: Actors) -> dict[str, int]:
+    """Returns how many jobs of each Pod ever ran, including ended jobs in Slurm's memory."""
     shown = actors.cluster.run_slurm("squeue", "-h", "-t", "all", "-o", "%j|%N").stdout
-    granted = (line.split("|") for line in shown.splitlines())
-    return sum(1 for job, nodes in granted if name_of(job) == name and nodes)
+    granted = [name_of(job) for job, nodes in (line.split("|") for line in shown.splitlines()) if nodes]
+    return {name: granted.count(name) for name in granted}
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
-@pytest.mark.parametrize("call", CALLS)
-def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(
-    quiet: Actors, call: str, side: str
-) -> None:
-    nothing_is_lost(quiet, call, side)
+def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(quiet: Actors) -> None:
+    nothing_is_lost(quiet, *TO_SLURM)
+
+
+@pytest.mark.one_release(
+    "The crash interrupts a request to Kubernetes; each request to Slurm is interrupted on each release"
+)
+def test_neither_does_a_crash_while_kubernetes_is_asked(quiet: Actors) -> None:
+    nothing_is_lost(quiet, *TO_KUBERNETES)
 
 
 @pytest.fixture
 def of_alice(quiet: Actors) -> Iterator[Actors]:
-    """Every Pod is alice's: Slurm chooses the ids of the jobs that are asked for at once."""
+    """Every Pod is alice's: Slurm chooses the id of a job by job/allocate."""
     file = quiet.cluster.policy_file
     before = file.read_text()
     file.write_text(ALICE)
     yield quiet
     if quiet.cluster.is_running("extender"):
-        quiet.cluster.stop("extender")  # one that runs on would read the file in the next test's midst
+        quiet.cluster.stop("extender")  # a running extender would read the file during the next test
     file.write_text(before)
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
-@pytest.mark.parametrize("call", CALLS_FOR_USERS)
-def test_neither_does_one_while_a_users_job_is_asked_for(of_alice: Actors, call: str, side: str) -> None:
-    nothing_is_lost(of_alice, call, side)
+def test_neither_does_a_crash_while_a_users_job_is_asked_for(of_alice: Actors) -> None:
+    nothing_is_lost(of_alice, *FOR_USERS)
 
 
-def nothing_is_lost(actors: Actors, call: str, side: str) -> None:
-    died = False
-    start_doomed(actors, f"{call}:{side}")
-    tag = f"{call.split('.')[1].replace('_', '-')}-{side}"
-    names = [f"{tag}-{number}" for number in range(5)]
+def nothing_is_lost(actors: Actors, *calls: str) -> None:
+    """Kills the extender on both sides of each call while Pods come, wait, go and are evicted. After a
+    crash before a call, the next extender makes the call."""
+    doomed = Doomed(actors, *on_both_sides(*calls))
+    names = [f"p-{number}" for number in range(6)]
 
     def settled(*bound: str) -> bool:
-        nonlocal died
-        died = restart_if_dead(actors) or died
+        doomed.are_dead()
         actors.squeue()  # fails on two live jobs of one name
         return all(actors.node_of(name) for name in bound)
 
     def create(name: str) -> None:
-        eventually(lambda: settled() and created(actors, name), f"{name} created", 40)
+        eventually(lambda: settled() and created(actors, name), f"{name} created", 60)
 
-    for name in names[:4]:  # fill all nodes; the fifth has to wait in Slurm's queue
+    def next_is(point: str) -> None:
+        """Waits for the crashes before this point: the test causes this call only once."""
+        if point in doomed.points:
+            ahead = doomed.points.index(point)
+            eventually(lambda: settled() and len(doomed.died()) >= ahead, f"crashes before {point}", 60)
+
+    def told(name: str) -> None:
+        eventually(lambda: settled() and actors.condition(name), f"{name} is told why it waits", 60)
+
+    for name in names[:4]:  # fill all nodes; the others have to wait in Slurm's queue
         create(name)
-        eventually(lambda: settled(name), f"{name} bound", 40)  # noqa: B023 -- called at once
+        eventually(lambda: settled(name), f"{name} bound", 60)  # noqa: B023 -- called at once
     create(names[4])
-    eventually(lambda: settled() and actors.condition(names[4]), "the fifth is told why it waits", 40)
+    told(names[4])
+    next_is("KubernetesRest.create_event:after")  # a crash may lose an Event
+    create(names[5])
+    told(names[5])
+    next_is("SlurmRest.cancel:before")
     actors.delete(names[0])  # the first gives its node back: the fifth takes it
-    eventually(lambda: settled(names[4]), "the fifth bound", 40)
+    eventually(lambda: settled(names[4]), "the fifth bound", 60)
+    next_is("KubernetesRest.delete_pod:before")
     actors.scancel(names[1])  # the second is evicted
-    eventually(lambda: settled() and actors.see(names[1]) is None, "the second gone", 40)
+    eventually(lambda: settled() and actors.see(names[1]) is None, "the second gone", 60)
+    eventually(lambda: settled(names[5]), "the sixth bound", 60)
 
-    # An Event comes a second after what it tells of.
-    eventually(lambda: settled() and died, f"a call of {call}: else this crash was not tested", 10)
-    for name in names[2:]:
-        job = actors.job_of(name)
-        assert job is not None
-        assert (job.state, job.node) == ("RUNNING", actors.node_of(name))
-        assert jobs_ever_granted(actors, actors.job_name(name)) == 1
-    eventually(
-        lambda: set(actors.squeue()) == {actors.job_name(n) for n in names[2:]},
-        "no job left over",
-    )
+    eventually(lambda: settled() and doomed.are_dead(), f"each crash of {doomed.points}", 20)
+    left = {actors.job_name(name): name for name in names[2:]}
+    eventually(lambda: set(actors.squeue()) == set(left), "no job left over")
+    for job, name in left.items():
+        seen = actors.squeue()[job]
+        assert (seen.state, seen.node) == ("RUNNING", actors.node_of(name))
+    assert {job: jobs_ever_granted(actors).get(job) for job in left} == dict.fromkeys(left, 1)

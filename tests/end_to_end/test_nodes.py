@@ -11,7 +11,7 @@ import pytest
 from deploy.local.errors import ClusterError
 from tests.end_to_end.actors import Actors, Manifest, fetch
 from tests.end_to_end.state_loss import lose_all_state
-from tests.end_to_end.test_crashes import restart_if_dead, start_doomed
+from tests.end_to_end.test_crashes import Doomed
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
@@ -140,8 +140,9 @@ def ending(actors: Actors, name: str) -> bool:
 
 
 def test_a_node_is_not_resumed_while_a_job_may_have_failed_to_end_there(actors: Actors) -> None:
-    """Slurm kills it after KillWait, here; what it cannot kill it drains the node for."""
-    wrap = 'trap "" TERM; touch /tmp/ignores-term; sleep 300'
+    """The job ignores SIGTERM, and ends when its file is gone. Slurm would drain the node for a job that
+    Slurm cannot kill."""
+    wrap = 'trap "" TERM; touch /tmp/ignores-term; while [ -e /tmp/ignores-term ]; do sleep 0.2; done'
     job = ("sbatch", "--parsable", "-w", "node-1", "-n1", "--mem=100", "-o", "/dev/null", "--wrap", wrap)
     job_id = actors.cluster.run_slurm(*job, user="alice").stdout.strip()
     ignores = actors.cluster.directory / "slurm/tmp/ignores-term"
@@ -154,10 +155,10 @@ def test_a_node_is_not_resumed_while_a_job_may_have_failed_to_end_there(actors: 
     told(actors, "node-1", "Resuming", "when no job is ending there")
     assert ending(actors, "node-1")
     assert is_drained(actors, "node-1", CORDONED)
-    eventually(lambda: not ending(actors, "node-1"), "it has ended", 60)
+    ignores.unlink()
+    eventually(lambda: not ending(actors, "node-1"), "it has ended")
     resumed(actors, "node-1")
     told(actors, "node-1", "InService")
-    ignores.unlink()
 
 
 def test_a_cordon_drains_the_node_and_leaves_what_runs_there(actors: Actors) -> None:
@@ -269,15 +270,12 @@ def test_what_is_closed_in_slurm_is_told_and_tainted_on_the_node(may_taint: Acto
     assert in_service(actors, "node-4")
 
 
-@pytest.mark.parametrize("point", ["SlurmRest.drain_node:after", "SlurmRest.undrain_node:before"])
-def test_a_crash_in_between_leaves_nothing_half_done(quiet: Actors, point: str) -> None:
+def test_a_crash_in_between_leaves_nothing_half_done(quiet: Actors) -> None:
     actors = quiet
-    start_doomed(actors, point)
-    died = False
+    doomed = Doomed(actors, "SlurmRest.drain_node:after", "SlurmRest.undrain_node:before")
 
     def seen(state: bool) -> bool:
-        nonlocal died
-        died = restart_if_dead(actors) or died
+        doomed.are_dead()
         return state
 
     actors.cluster.kubectl("cordon", "node-3")
@@ -286,7 +284,7 @@ def test_a_crash_in_between_leaves_nothing_half_done(quiet: Actors, point: str) 
     actors.cluster.kubectl("uncordon", "node-3")
     eventually(lambda: seen(in_service(actors, "node-3")), "resumed", 30)
     eventually(lambda: seen(says(actors, "node-3", "InService")), "told", 30)
-    assert died
+    assert doomed.are_dead()
 
 
 def test_a_pod_that_comes_while_every_node_is_cordoned_is_placed_after(actors: Actors) -> None:
