@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from extender.request.annotations import ANNOTATIONS
 from tests.end_to_end.actors import PREFIX, Actors
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_not
 
 Annotations = Mapping[str, str]
 
 real = pytest.mark.real
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
+CPUS = 64
+"""One node has room for the Pods of all CASES."""
 FEATURES = {"node-1": "h100,ib", "node-2": "h100", "node-3": "a100", "node-4": "a100,ib"}
 BLOCKS = "BlockName=b1 Nodes=node-[1-2]\nBlockName=b2 Nodes=node-[3-4]\nBlockSizes=2\n"
 CONF = (
@@ -55,7 +57,13 @@ ALICE, BOB = {"user-id": "2001"}, {"user-id": "2002"}
 
 @pytest.fixture(scope="module")
 def cluster(slurm_release: str) -> Iterator[Cluster]:
-    spec = ClusterSpec(nodes=len(NODES), release=slurm_release, accounting=True, slurm_conf=CONF)
+    spec = ClusterSpec(
+        nodes=len(NODES),
+        cpus_per_node=CPUS,
+        release=slurm_release,
+        accounting=True,
+        slurm_conf=CONF,
+    )
     with (
         tempfile.TemporaryDirectory(prefix="annotations-") as directory,
         Cluster.up(spec, Path(directory)) as running,
@@ -170,24 +178,60 @@ def reservation(actors: Actors) -> Iterator[None]:
 
 
 @real
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_job_has_what_the_pod_asks_for(
-    actors: Actors, case: Case, request: pytest.FixtureRequest
-) -> None:
-    """Of the token's own user, where the Pod names none, and of alice: job/allocate and job/submit."""
-    if "reservation" in case.asked:
-        request.getfixturevalue("reservation")
-    for name, whose in {"p": {}, "hers": ALICE}.items():
-        node = place(actors, name, whose, case.asked, **case.pod)
-        assert node in case.nodes
-        job, shown = actors.job_of(name), actors.scontrol(name)
-        assert job is not None
-        assert job.node == node
-        assert job.comment == told_by(actors, name, case.asked)
+def test_the_jobs_have_what_the_pods_ask_for(actors: Actors) -> None:
+    have_what_is_asked_for(actors, [case for case in CASES if "reservation" not in case.asked])
+
+
+@real
+@pytest.mark.usefixtures("reservation")
+def test_a_job_has_the_reservation_that_its_pod_asks_for(actors: Actors) -> None:
+    have_what_is_asked_for(actors, [case for case in CASES if "reservation" in case.asked])
+
+
+def have_what_is_asked_for(actors: Actors, cases: Sequence[Case]) -> None:
+    """Creates two Pods for each case: a Pod that names no user, for job/submit, and a Pod of alice, for
+    job/allocate."""
+    pods = {
+        f"{whose}-{number}": (case, joined(user, case.asked))
+        for number, case in enumerate(cases)
+        for whose, user in {"p": {}, "hers": ALICE}.items()
+    }
+    for name, (case, asked) in pods.items():
+        actors.create(name, annotations=asked, **case.pod)
+    nodes = {name: actors.bound(name) for name in pods}
+    jobs, shown = actors.squeue(), shown_by_scontrol(actors)
+    books = dict[int, Mapping[str, str]]()
+    for name, (case, _) in pods.items():
+        job = jobs[actors.job_name(name)]
+        fields = shown[job.id]
+        assert nodes[name] in case.nodes, (name, str(case))
+        assert (job.node, job.comment) == (nodes[name], told_by(actors, name, case.asked)), str(case)
         for key, value in case.job.items():
-            assert shown.get(key, "") in value.split(" or "), key
-        if case.books:
-            actors.in_the_books(job.id, case.books)
+            assert fields.get(key, "") in value.split(" or "), (name, str(case), key)
+        books[job.id] = case.books
+    eventually_not(lambda: differences(actors, books), "in the books")
+
+
+def shown_by_scontrol(actors: Actors) -> dict[int, dict[str, str]]:
+    """Returns the fields of each job, by its id."""
+    lines = actors.cluster.run_slurm("scontrol", "show", "jobs", "--oneliner").stdout.splitlines()
+    jobs = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
+    return {int(job["JobId"]): job for job in jobs}
+
+
+def differences(actors: Actors, expected: Mapping[int, Mapping[str, str]]) -> list[str]:
+    """Returns what sacct says of jobs instead of what is expected; slurmdbd is told a moment later."""
+    fields = sorted({field for books in expected.values() for field in books})
+    options = (f"--jobs={','.join(map(str, expected))}", f"--format=jobid,{','.join(fields)}")
+    shown = actors.cluster.run_slurm("sacct", "-nPX", "--delimiter=;", *options).stdout
+    parts = (line.split(";") for line in shown.splitlines())
+    seen = {int(job_id): dict(zip(fields, values, strict=True)) for job_id, *values in parts}
+    return [
+        f"{job_id}: {field} is not {value}: {seen.get(job_id)}"
+        for job_id, books in expected.items()
+        for field, value in books.items()
+        if seen.get(job_id, {}).get(field) != value
+    ]
 
 
 def told_by(actors: Actors, name: str, asked: Annotations) -> str:
@@ -240,15 +284,20 @@ FORMS = [
 
 
 @real
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.value or "absent")
-def test_exclusive_is_what_slurm_makes_of_it(actors: Actors, form: Form) -> None:
-    for name, whose in {"p": {}, "hers": ALICE}.items():
-        place(actors, name, whose, form.asked)
-        shown = actors.scontrol(name)
-        assert (shown["OverSubscribe"], shown.get("Exclusive", "")) == (
-            form.words[actors.cluster.spec.release]
-        )
-        assert ("gres/gpu=4" in shown["AllocTRES"], shown["NumCPUs"] == "8") == (form.alone, form.alone)
+def test_exclusive_is_what_slurm_makes_of_it(actors: Actors) -> None:
+    for number, form in enumerate(FORMS):
+        pods = {f"p-{number}": {}, f"hers-{number}": ALICE}
+        for name, whose in pods.items():
+            actors.create(name, annotations=joined(whose, form.asked))
+        for name in pods:
+            actors.bound(name)
+            shown = actors.scontrol(name)
+            is_told = (shown["OverSubscribe"], shown.get("Exclusive", ""))
+            assert is_told == form.words[actors.cluster.spec.release], form.value
+            alone = ("gres/gpu=4" in shown["AllocTRES"], shown["NumCPUs"] == str(CPUS))
+            assert alone == (form.alone, form.alone), form.value
+        for name in pods:
+            actors.delete(name)
 
 
 @real
@@ -260,7 +309,7 @@ def test_a_partition_that_gives_whole_nodes_does_so_whatever_is_asked(
     actors: Actors, asked: Annotations
 ) -> None:
     place(actors, "p", asked, {"partition": "whole"})
-    assert actors.scontrol("p")["NumCPUs"] == "8"
+    assert actors.scontrol("p")["NumCPUs"] == str(CPUS)
 
 
 MCS = {"exclusive": "mcs"}
@@ -396,7 +445,7 @@ def test_what_no_node_has_is_told_beside_the_most_that_one_has(actors: Actors) -
     else:
         end = r"; Slurm is asked again .* \(Slurm error \d+, HTTP \d+\)"
     told = waits(actors, "p", "TooLarge")
-    cause = "no node of partition main has more than 8 CPUs; the Pod asks for 1000"
+    cause = f"no node of partition main has more than {CPUS} CPUs; the Pod asks for 1000"
     assert re.fullmatch(cause + end, told)
     actors.create("gpus", gpus=5)
     told = waits(actors, "gpus", "TooLarge")
@@ -419,45 +468,44 @@ def test_a_feature_that_no_node_has_is_told_beside_those_that_there_are(
     assert f'annotation {PREFIX}{name}: "h200"; {there};' in told
 
 
+REFUSED: Sequence[tuple[Annotations, str]] = (
+    (joined(ALICE, {"account": "web"}), 'alice has no account "web"; accounts of alice: '),
+    ({"account": "web"}, 'root has no account "web"; accounts of root: '),
+    (
+        joined(BOB, {"account": "nowhere"}),
+        'bob has no account "nowhere"; accounts of bob: web; annotation',
+    ),
+    ({"user-id": "2005"}, "slurmctld does not know user 2005 (is sssd running on its host?)"),
+    (joined(ALICE, {"qos": "bobs"}), 'alice has no QOS "bobs"; QOS of alice in account ml: '),
+    ({"qos": "nowhere"}, 'root has no QOS "nowhere"; QOS of root in account root: '),
+    (
+        joined(BOB, {"reservation": "ours"}),
+        'bob may not use reservation "ours"; bob has no reservation',
+    ),
+    ({"reservation": "nowhere"}, 'Slurm has no reservation "nowhere"; reservations of root: ours'),
+    (joined({"reservation": "ours"}, on("node-1")), "Requested node configuration is not available"),
+    ({"constraints": "h200"}, "Invalid feature specification"),
+    ({"constraints": "h100&a100"}, "Requested node configuration is not available"),
+    ({"prefer": "h200"}, "Invalid preferred feature"),
+    (on("node-5"), "Invalid node name"),
+    ({"excluded-nodes": "node-5"}, "Invalid node name"),
+)
+
+
 @real
 @pytest.mark.usefixtures("reservation")
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (joined(ALICE, {"account": "web"}), 'alice has no account "web"; accounts of alice: '),
-        ({"account": "web"}, 'root has no account "web"; accounts of root: '),
-        (
-            joined(BOB, {"account": "nowhere"}),
-            'bob has no account "nowhere"; accounts of bob: web; annotation',
-        ),
-        ({"user-id": "2005"}, "slurmctld does not know user 2005 (is sssd running on its host?)"),
-        (joined(ALICE, {"qos": "bobs"}), 'alice has no QOS "bobs"; QOS of alice in account ml: '),
-        ({"qos": "nowhere"}, 'root has no QOS "nowhere"; QOS of root in account root: '),
-        (
-            joined(BOB, {"reservation": "ours"}),
-            'bob may not use reservation "ours"; bob has no reservation',
-        ),
-        ({"reservation": "nowhere"}, 'Slurm has no reservation "nowhere"; reservations of root: ours'),
-        (joined({"reservation": "ours"}, on("node-1")), "Requested node configuration is not available"),
-        ({"constraints": "h200"}, "Invalid feature specification"),
-        ({"constraints": "h100&a100"}, "Requested node configuration is not available"),
-        ({"prefer": "h200"}, "Invalid preferred feature"),
-        (on("node-5"), "Invalid node name"),
-        ({"excluded-nodes": "node-5"}, "Invalid node name"),
-    ],
-    ids=str,
-)
-def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(
-    actors: Actors, asked: Annotations, words: str
-) -> None:
-    actors.create("p", annotations=asked)
-    told = waits(actors, "p", "Invalid")
-    assert words in told
-    if "Requested node configuration" not in words and "slurmctld" not in words:
-        name, value = list(asked.items())[-1]
-        assert f'annotation {PREFIX}{name}: "{value}"' in told
-    eventually(lambda: words in actors.events("p").get("Invalid", ""), "event")
-    assert actors.job_of("p") is None
+def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(actors: Actors) -> None:
+    pods = {f"p-{number}": refused for number, refused in enumerate(REFUSED)}
+    for name, (asked, _) in pods.items():
+        actors.create(name, annotations=asked)
+    for name, (asked, words) in pods.items():
+        told = waits(actors, name, "Invalid")
+        assert words in told
+        if "Requested node configuration" not in words and "slurmctld" not in words:
+            annotation, value = list(asked.items())[-1]
+            assert f'annotation {PREFIX}{annotation}: "{value}"' in told
+        assert words in actors.event(name, "Invalid")
+    assert actors.squeue() == {}
 
 
 @real
