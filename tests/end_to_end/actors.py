@@ -109,7 +109,8 @@ class Actors:
         return {item["metadata"]["name"]: item for item in listed["items"]}
 
     def see(self, name: str) -> Manifest | None:
-        return self.pods().get(self.full(name))
+        answer = self.api.get(f"/pods/{self.full(name)}")
+        return None if answer.status_code == httpx.codes.NOT_FOUND else answer.raise_for_status().json()
 
     def node_of(self, name: str) -> str | None:
         seen = self.see(name)

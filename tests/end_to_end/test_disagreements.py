@@ -61,6 +61,15 @@ def changed(actors: Actors, change: list[str], back: list[str]) -> Iterator[None
         actors.cluster.kubectl(*back)
 
 
+def occupy_all(actors: Actors, name: str = "holder", **given: Any) -> None:
+    """Places a Pod on each Node, `holder-0` to `holder-3`, with all GPUs of the Node."""
+    names = [f"{name}-{number}" for number in range(len(NODES))]
+    for each in names:
+        actors.create(each, gpus=4, **given)
+    for each in names:
+        actors.bound(each)
+
+
 # Told beforehand
 
 
@@ -250,9 +259,7 @@ def test_a_pod_is_told_what_its_node_lacks_and_is_bound_as_soon_as_it_is_there(a
 def test_a_node_that_is_being_vacated_is_waited_for(actors: Actors) -> None:
     """Slurm gives a cancelled job's GPUs away at once; Kubernetes counts them until the Pod is gone."""
     slow = {"local.slurm-extender.io/stop-after": "7"}
-    for number in range(len(NODES)):
-        actors.create(f"leaver-{number}", gpus=4, own_annotations=slow)
-        actors.bound(f"leaver-{number}")
+    occupy_all(actors, "leaver", own_annotations=slow)
     actors.create("heir", gpus=4)
     actors.queued("heir")
     began = time.monotonic()
@@ -266,29 +273,23 @@ def test_a_node_that_is_being_vacated_is_waited_for(actors: Actors) -> None:
 # Nodes that come, go and close
 
 
-@pytest.mark.parametrize(
-    ("close", "open_again"),
-    [
-        (["cordon", "node-2"], ["uncordon", "node-2"]),
-        (
-            ["taint", "node", "node-2", "node.kubernetes.io/not-ready=:NoSchedule"],
-            ["taint", "node", "node-2", "node.kubernetes.io/not-ready-"],
-        ),
-    ],
-)
-def test_a_job_that_waits_is_not_started_on_a_node_that_closed_meanwhile(
-    actors: Actors, close: list[str], open_again: list[str]
-) -> None:
-    for number in range(len(NODES)):
-        actors.create(f"holder-{number}", gpus=4)
-        actors.bound(f"holder-{number}")
+def test_a_job_that_waits_is_not_started_on_a_node_that_closed_meanwhile(actors: Actors) -> None:
+    """node-1 is tainted, and node-2 is cordoned."""
+    occupy_all(actors)
     holders = {actors.node_of(f"holder-{number}"): f"holder-{number}" for number in range(len(NODES))}
     actors.create("waiting", gpus=4)
     actors.queued("waiting")
-    with changed(actors, close, open_again):
-        eventually(lambda: "node-2" in actors.scontrol("waiting").get("ExcNodeList", ""), "told")
-        actors.delete(holders["node-2"])
-        actors.gone(holders["node-2"])
+    taint = ["taint", "node", "node-1"]
+    key = "node.kubernetes.io/not-ready"
+    with (
+        changed(actors, [*taint, f"{key}=:NoSchedule"], [*taint, f"{key}-"]),
+        changed(actors, ["cordon", "node-2"], ["uncordon", "node-2"]),
+    ):
+        excluded = {"ExcNodeList": "node-[1-2]"}.items()
+        eventually(lambda: excluded <= actors.scontrol("waiting").items(), "told")
+        for node in ("node-1", "node-2"):
+            actors.delete(holders[node])
+            actors.gone(holders[node])
         assert actors.queued("waiting")
         actors.delete(holders["node-4"])
         assert actors.bound("waiting") == "node-4"
@@ -395,9 +396,7 @@ def test_a_pod_without_a_gate_is_placed_all_the_same(actors: Actors) -> None:
 def test_a_pod_without_a_gate_waits_for_slurm_and_is_refused_nodes_like_any_other(
     actors: Actors,
 ) -> None:
-    for number in range(len(NODES)):
-        actors.create(f"holder-{number}", gpus=4, labels={"group": "mixed"})
-        actors.bound(f"holder-{number}")
+    occupy_all(actors, labels={"group": "mixed"})
     create_without_webhook(actors, "patient", gpus=1, affinity=apart("mixed"))
     eventually(lambda: actors.condition("patient").get("reason") == "NoEligibleNode", "told")
     actors.delete("holder-1")
@@ -406,9 +405,7 @@ def test_a_pod_without_a_gate_waits_for_slurm_and_is_refused_nodes_like_any_othe
 
 
 def test_a_pod_that_was_ungated_by_hand_still_waits_for_slurm(actors: Actors) -> None:
-    for number in range(len(NODES)):
-        actors.create(f"holder-{number}", gpus=4)
-        actors.bound(f"holder-{number}")
+    occupy_all(actors)
     actors.create("impatient", gpus=4)
     before = actors.queued("impatient")
     ungate = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
@@ -425,9 +422,7 @@ def test_a_pod_that_was_ungated_by_hand_still_waits_for_slurm(actors: Actors) ->
 
 
 def test_a_pod_that_is_edited_while_it_waits_gets_the_job_that_it_asks_for(actors: Actors) -> None:
-    for number in range(len(NODES)):
-        actors.create(f"holder-{number}", gpus=4)
-        actors.bound(f"holder-{number}")
+    occupy_all(actors)
     actors.create("undecided", gpus=4, annotations={"comment": "first"})
     assert actors.queued("undecided").comment == "first"
     comment = "sunk.coreweave.com/comment=second"
@@ -444,9 +439,7 @@ def test_a_pod_that_is_edited_while_it_waits_gets_the_job_that_it_asks_for(actor
 
 def test_a_pod_that_is_narrowed_while_it_waits_keeps_its_job(actors: Actors) -> None:
     """A gated Pod's node selector may be added to."""
-    for number in range(len(NODES)):
-        actors.create(f"holder-{number}", gpus=4)
-        actors.bound(f"holder-{number}")
+    occupy_all(actors)
     actors.create("narrowed", gpus=4)
     before = actors.queued("narrowed")
     patch = yaml.safe_dump({"spec": {"nodeSelector": {HOSTNAME: "node-3"}}})
