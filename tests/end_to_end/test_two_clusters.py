@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from tests.end_to_end.actors import Actors, QueuedJob
 from tests.end_to_end.test_audit import audit
-from tests.end_to_end.test_gate import KILL_WAIT, Native, overlap, slow_pod
+from tests.end_to_end.test_gate import KILL_WAIT, SLOW, Native, Watched, overlap, place, pod_on
 from tests.eventually import eventually
 from wellknown.job_key import JobIdRange
 
@@ -206,18 +206,19 @@ def test_a_leaving_pod_is_waited_for_and_only_on_its_own_node(both: Both) -> Non
     """The other cluster's extender says that the node is none of its own: that clears nothing, also
     while the Pod's own extender is dead. The other's nodes are held up by neither."""
     one, other = both
-    watched = slow_pod(one)
-    native = Native(one, node=one.bound("p"))
-    eventually(lambda: "native" in one.squeue(), "native job queued")
-    cancelled = time.time()
-    one.scancel("p")
-    eventually(lambda: one.squeue()["native"].state == "RUNNING", "its Prolog runs")
-    assert Native(other, cpus=7, node=NODES[1][0]).starts() - cancelled < PROMPT_S
-    one.dies()
-    died = time.time()
-    assert Native(other, cpus=6, node=NODES[1][1]).starts() - died < PROMPT_S
-    other.create("q")
-    other.bound("q")
-    assert native.started() is None
-    one.begins()
-    assert overlap(native, watched, cancelled) == 0
+    node = NODES[0][0]
+    place(one, node, does=SLOW)
+    with closing(Watched(one)) as watched:
+        native = Native(one, node).queued()
+        cancelled = time.time()
+        one.scancel(pod_on(node))
+        native.waits_in_prolog()
+        assert Native(other, NODES[1][0]).starts() - cancelled < PROMPT_S
+        one.dies()
+        died = time.time()
+        assert Native(other, NODES[1][1]).starts() - died < PROMPT_S
+        other.create("q")
+        other.bound("q")
+        assert native.started() is None
+        one.begins()
+        assert overlap(native, watched, pod_on(node), cancelled) == 0
