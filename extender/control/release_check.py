@@ -19,6 +19,9 @@ PART: Final = "release"
 _KIND: Final = "validatingadmissionpolicies"
 _INSTANCE: Final = "app.kubernetes.io/instance"
 _INTERVAL_S: Final = 60.0
+_RETRY_S: Final = 10.0
+"""Seconds until the next look after a failure. A kube-apiserver that starts forbids for a moment what
+it allows: only the second failure in a row counts."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,10 +65,13 @@ class ReleaseCheck:
         self._kubernetes = kubernetes
         self._health = health
         self._namespace = namespace
+        self._failed = False
 
     async def run(self) -> None:
         """Looks for ever."""
-        await periodically(self.look, _INTERVAL_S, outlives=KubernetesError, report=self._report)
+        await periodically(
+            self.look, _INTERVAL_S, outlives=KubernetesError, retry=_RETRY_S, report=self._report
+        )
 
     async def look(self) -> None:
         """Looks once. Raises KubernetesError."""
@@ -73,5 +79,6 @@ class ReleaseCheck:
         self._health.says(PART, words, alarm=True)
 
     def _report(self, error: Exception | None) -> None:
-        if error is not None:
+        if error is not None and self._failed:
             self._health.says(PART, error)
+        self._failed = error is not None
