@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
+from deploy.local.layout import Layout
 from deploy.local.spec import ClusterSpec
 from extender.unmanaged.free_capacity import FULL
 from tests.end_to_end.actors import Actors
@@ -28,15 +30,13 @@ THREADS: dict[str, Any] = {"cpus_per_node": 8, "threads_per_core": 2}
 
 
 @contextmanager
-def one_node(release: str, unit: str | None = None, **shape: Any) -> Iterator[Actors]:
+def one_node(release: str, **shape: Any) -> Iterator[Actors]:
     """The people of a cluster of one node without GPUs."""
     spec = ClusterSpec(release=release, gpus_per_node=0, **({"nodes": 1} | shape))
     with (
         tempfile.TemporaryDirectory(prefix="cpus-") as directory,
         Cluster.up(spec, Path(directory)) as cluster,
     ):
-        if unit is not None:
-            restart(cluster, unit)
         actors = Actors(cluster)
         yield actors
         actors.close()
@@ -107,74 +107,95 @@ def unmanaged(actors: Actors, name: str, cpu: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.one_release("How Slurm counts CPUs is tested on each release by cores of two threads")
-def test_each_small_pod_takes_a_whole_cpu_of_slurms(release: str) -> None:
-    """Ten Pods of 100m on 4 CPUs: Slurm has no less than a CPU to give to a job."""
+def test_small_pods_share_cpus_if_slurm_counts_tenths(release: str) -> None:
+    """Ten Pods of 100m on 4 CPUs: Slurm gives a job at least a CPU. A node of 4 CPUs may be declared as
+    40."""
     with one_node(release, cpus_per_node=4) as actors:
         names = create(actors, 10, "100m")
         first, *_ = all_but(actors, names, waiting=6)
         assert (job_cpus(actors, first), given_away(actors), described(actors)) == (1, 4, "400m")
         actors.delete(first)
         all_but(actors, [name for name in names if name != first], waiting=5)
+        actors.clean_up()
+        actors.begin()
+        counts_tenths(actors.cluster)
+        share_cpus(actors)
 
 
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.one_release("How Slurm counts CPUs is tested on each release by cores of two threads")
-def test_where_slurm_counts_tenths_small_pods_share_cpus(release: str) -> None:
-    """A node of 4 CPUs that is declared as 40."""
-    with one_node(release, "100m", cpus_per_node=4, slurm_cpus_per_node=40) as actors:
-        names = create(actors, 10, "100m")
-        all_but(actors, names, waiting=0)
-        assert (job_cpus(actors, names[0]), given_away(actors), described(actors)) == (1, 10, "1")
-        actors.create("odd", cpu="250m", memory="10Mi")
-        actors.bound("odd")
-        assert (job_cpus(actors, "odd"), given_away(actors), described(actors)) == (3, 13, "1250m")
-        actors.cluster.run_slurm("sbatch", "-c10", "--mem=10", "--wrap", "sleep 900", user="alice")
-        eventually(lambda: given_away(actors) == 23, "a native job runs")
-        unmanaged(actors, "large", "1800m")  # Kubernetes would have room for it, Slurm has 17 left
-        eventually(lambda: refused_for_room(actors, "large"), "refused")
-        unmanaged(actors, "small", "1700m")
-        actors.bound("small")
-        assert actors.ready() == (200, {"ready": True, "troubles": []})
+def counts_tenths(cluster: Cluster) -> None:
+    conf = Layout(cluster.directory).slurm / "etc/slurm.conf"
+    tenths = replace(cluster.spec, slurm_cpus_per_node=40).slurm_size
+    conf.write_text(conf.read_text().replace(cluster.spec.slurm_size, tenths))
+    cluster.restart("slurmctld")
+    cluster.restart("slurmd-node-1")
+    restart(cluster, "100m")
+
+
+def share_cpus(actors: Actors) -> None:
+    names = create(actors, 10, "100m")
+    all_but(actors, names, waiting=0)
+    assert (job_cpus(actors, names[0]), given_away(actors), described(actors)) == (1, 10, "1")
+    actors.create("odd", cpu="250m", memory="10Mi")
+    actors.bound("odd")
+    assert (job_cpus(actors, "odd"), given_away(actors), described(actors)) == (3, 13, "1250m")
+    actors.cluster.run_slurm("sbatch", "-c10", "--mem=10", "--wrap", "sleep 900", user="alice")
+    eventually(lambda: given_away(actors) == 23, "a native job runs")
+    unmanaged(actors, "large", "1800m")  # Kubernetes would have room for it, Slurm has 17 left
+    eventually(lambda: refused_for_room(actors, "large"), "refused")
+    unmanaged(actors, "small", "1700m")
+    actors.bound("small")
+    assert actors.ready() == (200, {"ready": True, "troubles": []})
 
 
 # Threads
 
 
-BY_CPU = {"slurm_conf": ("SelectTypeParameters=CR_CPU_Memory",)}
-SHAPES = [
-    pytest.param("26.05", {}, 2, 4, id="26.05"),
-    pytest.param("24.11", {}, 2, 4, id="24.11"),
-    pytest.param("26.05", {"nodes": 0, "external_nodes": 1}, 2, 4, id="26.05-external"),
-    pytest.param("26.05", BY_CPU, 1, 3, id="26.05-by-cpu"),
-    pytest.param("24.11", BY_CPU, 1, 3, id="24.11-by-cpu"),
-]
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_pod_takes_whole_cores_of_two_threads(release: str) -> None:
+    """By squeue a job has whole cores if Slurm counts cores, and its own CPUs if Slurm counts CPUs."""
+    with one_node(release, **THREADS) as actors:
+        takes_whole_cores(actors, one=2, three=4)
+        actors.clean_up()
+        actors.begin()
+        counts_by_cpu(actors.cluster)
+        takes_whole_cores(actors, one=1, three=3)
 
 
-@pytest.mark.parametrize(("release", "more", "one", "three"), SHAPES)
-def test_a_pod_takes_whole_cores_of_two_threads(
-    release: str, more: dict[str, Any], one: int, three: int
-) -> None:
+def test_a_pod_takes_whole_cores_of_an_external_node() -> None:
+    with one_node("26.05", **THREADS, nodes=0, external_nodes=1) as actors:
+        takes_whole_cores(actors, one=2, three=4)
+
+
+def counts_by_cpu(cluster: Cluster) -> None:
+    with (Layout(cluster.directory).slurm / "etc/slurm.conf").open("a") as conf:
+        conf.write("SelectTypeParameters=CR_CPU_Memory\n")
+    cluster.stop("extender")
+    cluster.restart("slurmctld")
+    (cluster.logs / "extender.log").unlink()
+    cluster.start("extender")
+
+
+def takes_whole_cores(actors: Actors, *, one: int, three: int) -> None:
     """4 cores of 2 threads are 8 CPUs to both. A core goes to one job only; what the job itself has by
     squeue (`one`, `three`) is another matter. Unmanaged Pods get what whole cores leave."""
-    with one_node(release, **THREADS, **more) as actors:
-        log = (actors.cluster.logs / "extender.log").read_text
-        eventually(lambda: "Slurm gives whole cores of 2 CPUs" in log(), "the log says so")
-        actors.create("three", cpu="3", memory="10Mi")
-        actors.bound("three")
-        assert (job_cpus(actors, "three"), given_away(actors), described(actors)) == (three, 4, "3")
-        actors.delete("three")
-        eventually(lambda: not given_away(actors), "it is gone")
-        names = create(actors, 5, "1")
-        placed = all_but(actors, names, waiting=1)
-        assert (job_cpus(actors, placed[0]), given_away(actors), described(actors)) == (one, 8, "4")
-        unmanaged(actors, "u", "1")  # Kubernetes counts 4 CPUs free
-        eventually(lambda: refused_for_room(actors, "u"), "refused")
-        for name in placed[:3]:
-            actors.delete(name)
-        actors.bound("u")
-        all_but(actors, [name for name in names if name not in placed[:3]], waiting=0)
-        assert given_away(actors) == 4
-        assert actors.ready()[1]["troubles"] == []
+    log = (actors.cluster.logs / "extender.log").read_text
+    eventually(lambda: "Slurm gives whole cores of 2 CPUs" in log(), "the log says so")
+    actors.create("three", cpu="3", memory="10Mi")
+    actors.bound("three")
+    assert (job_cpus(actors, "three"), given_away(actors), described(actors)) == (three, 4, "3")
+    actors.delete("three")
+    eventually(lambda: not given_away(actors), "it is gone")
+    names = create(actors, 5, "1")
+    placed = all_but(actors, names, waiting=1)
+    assert (job_cpus(actors, placed[0]), given_away(actors), described(actors)) == (one, 8, "4")
+    unmanaged(actors, "u", "1")  # Kubernetes counts 4 CPUs free
+    eventually(lambda: refused_for_room(actors, "u"), "refused")
+    for name in placed[:3]:
+        actors.delete(name)
+    actors.bound("u")
+    all_but(actors, [name for name in names if name not in placed[:3]], waiting=0)
+    assert given_away(actors) == 4
+    assert actors.ready()[1]["troubles"] == []
 
 
 @pytest.mark.parametrize("release", RELEASES)
