@@ -14,13 +14,14 @@ from typing import Any, Final, Protocol
 import httpx
 
 from tests.chaos.quiet_periods import QuietPeriods
-from tests.end_to_end.actors import pod
+from tests.end_to_end.actors import Manifest, pod
 
 NEEDED_AFTER: Final = ("kube-apiserver", "kube-scheduler")
 """The names of the components, or how they begin, whose failures may leave its lists old."""
 GIVES_UP_AFTER_S: Final = 180.0
 """For so long its blindness is an excuse."""
-_PODS = "/api/v1/namespaces/kube-system/pods"
+_NAMESPACE: Final = "kube-system"
+_PODS = f"/api/v1/namespaces/{_NAMESPACE}/pods"
 _ASKS_EVERY_S = 0.2
 _WORTH_TELLING_S = 5.0
 
@@ -120,9 +121,9 @@ class Canary:
         return True
 
 
-def _manifest(name: str) -> dict[str, object]:
+def _manifest(name: str) -> Manifest:
     """It is popped before all others, so that a long queue does not count as blindness."""
-    return pod(
+    manifest = pod(
         name,
         cpu=None,
         memory=None,
@@ -130,3 +131,5 @@ def _manifest(name: str) -> dict[str, object]:
         priorityClassName="system-cluster-critical",
         nodeSelector={"nobody-has": "this"},
     )
+    manifest["metadata"]["namespace"] = _NAMESPACE
+    return manifest

@@ -30,18 +30,24 @@ class Api:
         path = path.partition("?")[0]
         if method == "POST":
             assert body is not None
+            if f"/namespaces/{body['metadata']['namespace']}/" not in path:
+                _raise(400, method, path)
             self.created += 1
             self.pods.add(f"{path}/{body['metadata']['name']}")
             return body
         if path not in self.pods:
-            request = httpx.Request(method, f"http://stub{path}")
-            httpx.Response(404, request=request).raise_for_status()
+            _raise(404, method, path)
         if method == "DELETE":
             self.pods.remove(path)
         return {"status": {} if self.blind else {"conditions": [{"type": "PodScheduled"}]}}
 
     def close(self) -> None:
         self.closed = True
+
+
+def _raise(status: int, method: str, path: str) -> None:
+    request = httpx.Request(method, f"http://stub{path}")
+    httpx.Response(status, request=request).raise_for_status()
 
 
 class Scene:
