@@ -85,44 +85,51 @@ def troubled_by_metrics(actors: Actors) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("of", "how", "part"),
+    ("of", "part", "faults"),
     [
-        ("slurmrestd", "kill", "Slurm"),
-        *(("slurmrestd", how, "Slurm") for how in (REFUSE, STALL, GARBAGE, ERROR, EMPTY)),
-        ("kube-apiserver", "kill", "Kubernetes"),
-        *(("kube-apiserver", how, "Kubernetes") for how in (REFUSE, STALL, GARBAGE)),
+        ("slurmrestd", "Slurm", ("kill", STALL, GARBAGE, ERROR, EMPTY)),
+        ("kube-apiserver", "Kubernetes", ("kill", REFUSE, STALL, GARBAGE)),
     ],
 )
-def test_an_outage_is_told_once_touches_nothing_and_is_made_up_for(
-    actors: Actors, of: str, how: str, part: str
+def test_outages_are_told_once_touch_nothing_and_are_made_up_for(
+    actors: Actors, of: str, part: str, faults: tuple[str, ...]
 ) -> None:
-    """One trouble, whatever asks that system; a line of the log when it begins, and one at its end."""
-    before = len(log(actors))
-    for name in ("runs", "leaves"):
+    """One trouble, whatever asks that system; a line of the log when it begins, and one at its end. The
+    Pod that waits in one outage leaves in the next."""
+    for name in ("runs", "pod-0"):
         actors.create(name, cpu="8")
         actors.bound(name)
-    actors.create("waits", cpu="8")
-    actors.queued("waits")
+    for number, how in enumerate(faults):
+        fails_once(actors, (of, how), part, (f"pod-{number}", f"pod-{number + 1}"))
+
+
+def fails_once(actors: Actors, outage_is: tuple[str, str], part: str, pods: tuple[str, str]) -> None:
+    """A Pod runs, the first of `pods` leaves, and the second waits for the Node of the first."""
+    leaves, waits = pods
+    before = len(log(actors))
+    actors.create(waits, cpu="8")
+    actors.queued(waits)
     jobs, node = actors.squeue(), actors.node_of("runs")
-    with outage(actors.cluster, of, how):
-        eventually(lambda: part in troubles(actors), "/readyz tells", 60)
+    stay = jobs.keys() - {actors.job_name(leaves)}
+    with outage(actors.cluster, *outage_is):
+        eventually(lambda: part in troubles(actors), f"/readyz tells of {outage_is}", 60)
         assert troubled_by_metrics(actors) == {part}
-        if (of, how) != ("kube-apiserver", "kill"):
-            actors.delete("leaves")
+        if outage_is != ("kube-apiserver", "kill"):
+            actors.delete(leaves)
         until = time.monotonic() + LASTS_S
         while time.monotonic() < until:
             assert troubles(actors) == [part]
             time.sleep(0.1)
-        assert actors.squeue().keys() >= {job for job in jobs if "leaves" not in job}
-    if actors.see("leaves") is not None:
-        actors.delete("leaves")
-    actors.bound("waits", within=60)
-    eventually(lambda: not troubles(actors), "trouble over", 60)
+        assert actors.squeue().keys() >= stay
+    if actors.see(leaves) is not None:
+        actors.delete(leaves)
+    actors.bound(waits, within=60)
+    eventually(lambda: not troubles(actors), f"{outage_is} over", 60)
     assert not troubled_by_metrics(actors)
-    actors.gone("leaves")
+    actors.gone(leaves)
     after = actors.squeue()
     assert actors.node_of("runs") == node
-    assert after.keys() == {job for job in jobs if "leaves" not in job}
+    assert after.keys() == stay
     assert {after[job].id for job in after} == {jobs[job].id for job in after}
     assert_is_told_once(log(actors)[before:], part)
 
