@@ -443,8 +443,7 @@ def test_nobody_else_writes_the_bookkeeping_by_a_pods_status(actors: Actors) -> 
     assert (actors.see("p") or {})["metadata"]["annotations"]["mine"] == "yes"
 
 
-@pytest.mark.parametrize("path", ["pods/{pod}/binding", "bindings"])
-def test_nobody_else_writes_the_bookkeeping_by_a_binding(actors: Actors, path: str) -> None:
+def test_nobody_else_writes_the_bookkeeping_by_a_binding(actors: Actors) -> None:
     """By the newer of two ways that kube-apiserver has, and by the older."""
     pod = actors.full("p")
     actors.create("p", scheduler="nobody")
@@ -455,29 +454,27 @@ def test_nobody_else_writes_the_bookkeeping_by_a_binding(actors: Actors, path: s
         "metadata": {"name": pod, "annotations": annotations},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
     }
-    way = f"/api/v1/namespaces/{actors.namespace}/{path.format(pod=pod)}"
-    refused = actors.kubectl("create", "--raw", way, "-f", "-", stdin=json.dumps(binding))
-    assert "the extender's to write" in refused.stderr
-    assert actors.node_of("p") is None
+    for path in (f"pods/{pod}/binding", "bindings"):
+        way = f"/api/v1/namespaces/{actors.namespace}/{path}"
+        refused = actors.kubectl("create", "--raw", way, "-f", "-", stdin=json.dumps(binding))
+        assert "the extender's to write" in refused.stderr
+        assert actors.node_of("p") is None
 
 
-@pytest.mark.parametrize("subresource", ["ephemeralcontainers", "resize"])
-def test_other_ways_to_change_a_pod_leave_the_bookkeeping_alone(
-    actors: Actors, subresource: str
-) -> None:
-    """kube-apiserver takes nothing from them but what they are for."""
-    if subresource == "resize" and actors.kubernetes() < (1, 32):
-        pytest.skip("this Kubernetes has no such subresource")
+def test_other_ways_to_change_a_pod_leave_the_bookkeeping_alone(actors: Actors) -> None:
+    """kube-apiserver takes nothing from them but what they are for. Before Kubernetes 1.32 a Pod has no
+    `resize`."""
     actors.create("p")
     actors.bound("p")
     before = forged(actors, "p")
     patch = json.dumps({"metadata": {"annotations": {"slurm-extender.io/job-id": "7"}}})
-    actors.api.patch(
-        f"/pods/{actors.full('p')}/{subresource}",
-        content=patch,
-        headers={"Content-Type": "application/merge-patch+json"},
-    )
-    assert forged(actors, "p") == before
+    for subresource in ("ephemeralcontainers", "resize"):
+        actors.api.patch(
+            f"/pods/{actors.full('p')}/{subresource}",
+            content=patch,
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+        assert forged(actors, "p") == before
 
 
 def copied(actors: Actors, name: str, copy: str) -> CompletedProcess[str]:
