@@ -35,7 +35,7 @@ from tests.chaos.state_loss import StateLoss
 from tests.chaos.workload import BY_FORCE, SLOWLY, Workload
 
 _HEALED_WITHIN_S = 90.0
-_REST_S = GRACE_S + 2.0  # so that what lasts too long is seen to
+_REST_S = GRACE_S + 2.0
 _STORMS_A_STATE_LOSS = 4
 
 Log = Callable[[str], None]
@@ -112,7 +112,7 @@ class Run:
             preemption_burst(self._workload, number)
             self._failovers.measure(number)
             if number % _STORMS_A_STATE_LOSS == 0:
-                self._rest()
+                self._heal()
                 self._state_loss.inflict()
                 self._rest()
             if time.monotonic() - self.begin > self._duration:
@@ -120,7 +120,11 @@ class Run:
             self._crowd.gather()
 
     def _rest(self) -> None:
-        if not self._placing.wait(_REST_S, _HEALED_WITHIN_S):
+        """Waits until what lasts too long has been seen."""
+        self._heal(_REST_S)
+
+    def _heal(self, lasting_s: float = 1.0) -> None:
+        if not self._placing.wait(lasting_s, _HEALED_WITHIN_S):
             self._log(f"not healed: {self._placing}")
 
     def _report(self, result: Audit, measured: Figures) -> Report:
