@@ -114,18 +114,13 @@ def create_waiting(actors: Actors, name: str) -> None:
 
 
 @pytest.mark.usefixtures("policy")
-def test_a_pod_runs_as_the_user_of_its_namespace(actors: Actors) -> None:
+def test_a_pod_runs_as_the_user_of_its_namespace_or_service_account(actors: Actors) -> None:
     actors.create("p")
+    actors.create("robot", serviceAccountName="robot-1")
     actors.bound("p")
-    assert owner(actors, "p") == "alice"
+    actors.bound("robot")
+    assert (owner(actors, "p"), owner(actors, "robot")) == ("alice", "bob")
     assert actors.scontrol("p")["GroupId"] == "alice(2001)"
-
-
-@pytest.mark.usefixtures("policy")
-def test_a_service_account_may_have_a_user_of_its_own(actors: Actors) -> None:
-    actors.create("p", serviceAccountName="robot-1")
-    actors.bound("p")
-    assert owner(actors, "p") == "bob"
 
 
 def test_jobs_are_given_a_time_limit_and_no_longer_one(actors: Actors, policy: Policy) -> None:
@@ -335,7 +330,12 @@ def isolating(quiet: Actors) -> Iterator[Actors]:
     file.write_text(before)
 
 
-def test_no_native_job_is_beside_a_pod_that_has_gpus(isolating: Actors) -> None:
+def test_no_native_job_uses_the_gpus_of_a_pod(isolating: Actors) -> None:
+    no_native_job_is_beside_a_pod_that_has_gpus(isolating)
+    pod_whose_gpus_a_native_job_may_use_is_refused(isolating)
+
+
+def no_native_job_is_beside_a_pod_that_has_gpus(isolating: Actors) -> None:
     annotations = {"user-id": "2001", "required-nodes": "node-2"}
     answer = isolating.apply(pod("p", gpus=1, annotations=annotations))
     assert "Warning: exclusive is user for this Pod" in answer.stderr
@@ -350,8 +350,8 @@ def test_no_native_job_is_beside_a_pod_that_has_gpus(isolating: Actors) -> None:
     assert isolating.squeue()["native"].state == "PENDING"
 
 
-def test_a_pod_whose_gpus_a_native_job_may_use_is_refused_with_the_cures(isolating: Actors) -> None:
-    answer = isolating.apply(pod("p", gpus=1))
+def pod_whose_gpus_a_native_job_may_use_is_refused(isolating: Actors) -> None:
+    answer = isolating.apply(pod("refused", gpus=1))
     assert answer.returncode != 0
     assert f"annotation {PREFIX}exclusive to none, for a node of its own, or to user" in answer.stderr
     assert "of which the user of the extender's token is none" in answer.stderr
@@ -364,8 +364,8 @@ def test_a_pod_whose_gpus_a_native_job_may_use_is_refused_with_the_cures(isolati
         assert answer.returncode != 0
         assert "nvidia.com/gpu.shared: Slurm does not count this GPU" in answer.stderr
         assert '"nvidia.com/gpu.shared": "shard"} (gpuTypes in the chart)' in answer.stderr
-    isolating.create("q", gpus=1, annotations={"exclusive": "none"})
-    isolating.bound("q")
+    isolating.create("alone", gpus=1, annotations={"exclusive": "none"})
+    isolating.bound("alone")
 
 
 def test_where_it_is_allowed_the_author_is_warned_that_a_native_job_may_use_the_gpus(
