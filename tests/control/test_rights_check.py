@@ -15,7 +15,6 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Right
 from service.health import Health
 
-
 RETRY = "extender.control.rights_check._RETRY_S"
 PATCH = Right("patch", "pods", namespace="team-a")
 
