@@ -37,9 +37,18 @@ SEEN = {
 external jobs either, nor does it tell of a default partition."""
 
 
-@pytest.fixture(params=DEBIAN_SUITES)
+@pytest.fixture(scope="module", params=DEBIAN_SUITES)
 def release(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def slurm(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """Slurm by the chart's default values, without accounting. slurmctld serves."""
+    with machine(tmp_path_factory.mktemp("defaults"), tree(release)) as made:
+        found = Slurm(made, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
+        found.start()
+        yield found
 
 
 @pytest.fixture
@@ -63,37 +72,36 @@ def loud(said: str) -> list[str]:
     return [line for line in lines if not any(word in line for word in known)]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{}, CONFIG, SCRIPTS],
-    ids=["defaults", "a configuration", "scripts"],
-)
-def test_slurmctld_takes_the_configuration(release: str, where: Machine, values: Values) -> None:
-    chart = rendered(merged(merged(values, NO_ACCOUNTING), {"slurmRelease": release}))
-    slurm = Slurm(where, chart)
+def config_of(slurm: Slurm) -> dict[str, str]:
+    """Returns what `scontrol show config` says."""
+    shown = slurm.ask("scontrol", "show", "config").splitlines()
+    settings = dict(line.split("=", 1) for line in shown if "=" in line)
+    return {key.strip().rstrip("[0]"): value.strip() for key, value in settings.items()}
+
+
+def test_slurmctld_takes_the_default_configuration(slurm: Slurm) -> None:
+    assert loud(slurm.said()) == []
+    config = config_of(slurm)
+    assert config["StateSaveLocation"] == "/var/spool/slurmctld/state"
+    assert config["KillWait"] == "40 sec"
+    assert "main" in slurm.ask("sinfo", "-h")
+
+
+def test_slurmctld_takes_a_configuration_and_scripts(release: str, where: Machine) -> None:
+    values = merged(merged(CONFIG, SCRIPTS), NO_ACCOUNTING)
+    slurm = Slurm(where, rendered(merged(values, {"slurmRelease": release})))
     slurm.start()
     assert loud(slurm.said()) == []
-    told = dict(
-        line.split("=", 1)
-        for line in slurm.ask("scontrol", "show", "config").splitlines()
-        if "=" in line
-    )
-    told = {key.strip().rstrip("[0]"): value.strip() for key, value in told.items()}
-    assert told["StateSaveLocation"] == "/var/spool/slurmctld/state"
-    assert told["KillWait"] == ("44 sec" if values is CONFIG else "40 sec")
-    if values is SCRIPTS:
-        shown = slurm.ask("scontrol", "show", "config")
-        assert [name for name in NAMES if name not in shown] == []
-    assert "main" in slurm.ask("sinfo", "-h") or values is CONFIG
+    assert config_of(slurm)["KillWait"] == "44 sec"
+    shown = slurm.ask("scontrol", "show", "config")
+    assert [name for name in NAMES if name not in shown] == []
     assert slurm.ask("scontrol", "reconfigure") == ""
     eventually(lambda: "is UP" in slurm.ask("scontrol", "ping"), "slurmctld serves again", 60)
 
 
 def test_slurm_extenders_preflight_finds_nothing_wrong(
-    release: str, where: Machine, tmp_path: Path
+    release: str, slurm: Slurm, tmp_path: Path
 ) -> None:
-    slurm = Slurm(where, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
-    slurm.start()
     slurm.start_rest()
     found = preflight(slurm, tmp_path / "token.jwt")
     assert not OF_SLURM - found.keys()
@@ -127,15 +135,11 @@ def preflight(slurm: Slurm, token: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_state_outlives_slurmctld(release: str, where: Machine) -> None:
-    slurm = Slurm(where, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
-    slurm.start()
-    first = slurm.controllers[0]
+def test_state_outlives_slurmctld(slurm: Slurm) -> None:
     submitted = held_job(slurm)
-    for _ in range(3):
-        first.kill("slurmctld")
-        slurm.start()
-        assert submitted in slurm.ask("squeue", "-h", "-o", "%i")
+    slurm.controllers[0].kill("slurmctld")
+    slurm.start()
+    assert submitted in slurm.ask("squeue", "-h", "-o", "%i")
 
 
 def held_job(slurm: Slurm) -> str:
@@ -149,6 +153,7 @@ def held_job(slurm: Slurm) -> str:
     return submitted
 
 
+@pytest.mark.one_release("tests/slurm_cluster/test_standby.py takes over on each release")
 def test_a_backup_takes_over_and_the_first_slurmctld_takes_it_back(release: str, where: Machine) -> None:
     own = {"CommunicationParameters": ["NoCtldInAddrAny"], "SlurmctldTimeout": 10}
     values = merged(merged(BACKUP, NO_ACCOUNTING), {"slurmRelease": release, "config": {"slurm": own}})
@@ -162,7 +167,7 @@ def test_a_backup_takes_over_and_the_first_slurmctld_takes_it_back(release: str,
         lambda: "Running as primary controller" in second.log.read_text(), "the second one leads", 90
     )
     assert job in second.run("slurmctld", "squeue", "-h", "-o", "%i")
-    slurm.start()
+    first.start("slurmctld")
     eventually(lambda: "slurmctld-0 is UP" in up(slurm), "the first one leads again", 90)
     assert job in first.run("slurmctld", "squeue", "-h", "-o", "%i")
 
