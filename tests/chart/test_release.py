@@ -182,14 +182,17 @@ def test_pods_of_the_system_need_no_extender_whoever_labels_their_namespaces(
 
 @contextmanager
 def ended(cluster: Cluster, component: str, status: int) -> Iterator[None]:
-    """kwok ends the Pods of a component as soon as they run, with this exit status."""
+    """kwok ends the Pods of a component as soon as they run, with this exit status. The component's Job
+    does not try again, for 30 s, a Pod that failed."""
     label = f"app.kubernetes.io/component={component}"
     local = "local.slurm-extender.io"
     ends = (f"{local}/run-for=0", f"{local}/exit-code={status}")
+    job = ("job", f"placer-slurm-extender-{component}", "-n", NAMESPACE)
 
     def end() -> None:
         with suppress(ClusterError):  # there is none yet
             cluster.kubectl("annotate", "pods", "-n", NAMESPACE, "-l", label, *ends, "--overwrite")
+            cluster.kubectl("patch", *job, "-p", '{"spec": {"backoffLimit": 0}}')
 
     with meanwhile(end, 0.5):
         yield
