@@ -24,11 +24,9 @@ def scenario(
     path: Way = Way.FAST,
     *,
     native: int | None = None,
-    release: str = "26.05",
-    before: int = 0,
     times: int = 1,
 ) -> Scenario:
-    few = Scenario("few Nodes", name, placer, NODES, flow, path, release, native, before)
+    few = Scenario("few Nodes", name, placer, NODES, flow, path, native=native)
     return replace(few, bursts=times, steadies=times, idle=2)
 
 
@@ -60,11 +58,12 @@ def test_a_round_begins_for_all_or_for_none(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.real
 @pytest.mark.timeout(400)
 def test_one_that_breaks_does_not_take_the_others_along(tmp_path: Path) -> None:
+    nameless = scenario("no node is called so there", Placer.REAL)
     scenarios = [
-        scenario("no node is called so there", Placer.REAL, release="24.11", before=1),
+        replace(nameless, nodes=1, release="24.11", before=1),  # each of its Nodes has a slurmd
         scenario("stub", Placer.STUB),
         scenario(
-            "queued, filter first", Placer.REAL, Flow.FILTER_FIRST, Way.SUBMIT, native=500, times=4
+            "queued, filter first", Placer.REAL, Flow.FILTER_FIRST, Way.SUBMIT, native=100, times=4
         ),
         scenario("Slurm alone", Placer.REST, path=Way.SUBMIT),
     ]
