@@ -65,12 +65,18 @@ def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def world(whole: World) -> Iterator[World]:
     """All four Nodes serve, by the page's first example."""
+    yield from serving(whole, IMAGE)
+
+
+def serving(whole: World, image: str) -> Iterator[World]:
+    """All four Nodes serve, by the page's first example with this image."""
+    whole.image = image
     whole.actors.begin()
-    whole.write(pools(update={"maxUnavailable": len(NODES)}))
+    whole.write(pools(image, update={"maxUnavailable": len(NODES)}))
     whole.label(*NODES)
-    whole.all_run(IMAGE, 1, within=90)
+    whole.all_run(image, 1, within=90)
     whole.all_serve(*NODES)
-    whole.write(pools())
+    whole.write(pools(image))
     yield whole
     whole.actors.clean_up()
     assert whole.fleet.seen.ended_busy == 0

@@ -141,7 +141,8 @@ class Fleet:
     async def _watch_native_jobs(self) -> None:
         """As cgroups tell an agent, squeue tells here."""
         while True:
-            self._native = await self.native_jobs()
+            with suppress(SlurmError):  # slurmctld starts again
+                self._native = await self.native_jobs()
             await asyncio.sleep(_JOBS_LOOK_S)
 
     async def slurm(self, *argv: str) -> str:
@@ -160,7 +161,11 @@ class Fleet:
         await asyncio.get_running_loop().run_in_executor(self._threads, whole)
 
     async def native_jobs(self) -> dict[str, list[str]]:
-        """Those that are there now, by node."""
+        """Those that are there now, by node. slurmrestd answers with less CPU than squeue whether there
+        are any."""
+        states = (await self.slurmrestd.all_states()).values()
+        if not any(state.completing or not (state.ended or state.pending) for state in states):
+            return {}
         lines = (await self.slurm("squeue", "-h", "-t", "R,CG", "-o", "%j|%i|%N")).splitlines()
         found: dict[str, list[str]] = {}
         for name, job, nodes in (line.split("|") for line in lines):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -16,11 +17,12 @@ from deploy.local.chart import POOLS_NAMESPACE
 from tests.end_to_end.agent_account import token_of_a_pod
 from tests.end_to_end.test_own_node import Caller
 from tests.eventually import eventually
+from tests.slurmd_pods.conftest import serving
 from tests.slurmd_pods.evidence import Evidence
 from tests.slurmd_pods.native_jobs import NativeJobs
 from tests.slurmd_pods.observer import Observer
 from tests.slurmd_pods.page import SIZE
-from tests.slurmd_pods.world import IMAGE, NODES, OTHERS, World, pools
+from tests.slurmd_pods.world import NODES, OTHERS, World, pools
 from wellknown.names import DEVICE_PROBLEM, SLURMD
 from wellknown.slurmd_pod import pod_name
 
@@ -29,6 +31,12 @@ pytestmark = pytest.mark.real
 RESERVED = 'slurm_extender_pool_nodes{nodes="reserved",pool="dyn"}'
 ROLL_OUTS = int(os.environ.get("POOLS_ROLL_OUTS", "3"))
 """Under load; `make test-pools` has 20 of them."""
+
+
+@pytest.fixture
+def world(whole: World) -> Iterator[World]:
+    """All four Nodes serve. Their image may be one of the test before: a roll-out back takes seconds."""
+    yield from serving(whole, whole.image_of_all())
 
 
 def test_a_roll_out_waits_for_jobs_and_goes_on_below_a_pod(world: World) -> None:
@@ -40,17 +48,20 @@ def test_a_roll_out_waits_for_jobs_and_goes_on_below_a_pod(world: World) -> None
     beside = [NODES[1]] if world.cluster.spec.release == "26.05" else []
     idle = [*beside, *NODES[2:]]
     eventually(lambda: {n for n, i in world.images().items() if i == "v2"} >= set(idle), "v2", 60)
-    assert world.images()[NODES[0]] == IMAGE
+    assert world.images()[NODES[0]] == world.image
     eventually(lambda: world.completed(job), "the job", 40)
     if not beside:
         # 24.11's placeholder is a batch job: its step ends with slurmd
-        assert world.images()[NODES[1]] == IMAGE
+        assert world.images()[NODES[1]] == world.image
         world.actors.delete("p")
     world.all_serve(*NODES, image="v2")
     if beside:
         assert world.actors.see("p") is not None
 
 
+@pytest.mark.one_release(
+    "Slurm's part, a node that is deleted, is tested on each release in tests/slurm_client"
+)
 def test_a_node_that_a_person_has_slurm_forget_is_told_anew(world: World) -> None:
     """What the agent has found since then, say: Slurm takes it when it makes the node."""
 
@@ -58,7 +69,7 @@ def test_a_node_that_a_person_has_slurm_forget_is_told_anew(world: World) -> Non
         return str(world.nodes().get(node, {"gres": "?"})["gres"])
 
     node, other = NODES[:2]
-    world.write(pools(slurm={"gres": None}))
+    world.write(pools(world.image, slurm={"gres": None}))
     eventually(lambda: not any(map(gres, NODES)), "no node has devices", 60)
     world.all_serve(*NODES)
     world.fleet.gres = "gpu:h100:4"
@@ -89,7 +100,7 @@ def test_a_roll_out_goes_on_below_an_adopted_pod(world: World) -> None:
             assert world.adopted("guest") == node
         else:
             # Its job is a batch job
-            assert world.images()[node] == IMAGE
+            assert world.images()[node] == world.image
         world.actors.delete("guest")
         world.all_serve(*NODES, image="v6")
     finally:
@@ -97,10 +108,11 @@ def test_a_roll_out_goes_on_below_an_adopted_pod(world: World) -> None:
         cluster.start("extender")
 
 
+@pytest.mark.one_release("Slurm's reservations are tested on each release in tests/slurm_client")
 def test_a_node_that_is_to_be_reserved_serves_on_and_is_not_forgotten(world: World) -> None:
     node, others = NODES[0], NODES[1:]
     with reserved(world.cluster, Reservation("course", (node,), ("root",), start="now+1hours")):
-        world.write(pools(slurm={"weight": 9}))
+        world.write(pools(world.image, slurm={"weight": 9}))
         eventually(lambda: {world.weights().get(each) for each in others} == {9}, "told anew", 60)
         world.all_serve(*NODES)
         assert world.weights()[node] == 1
@@ -116,6 +128,7 @@ def test_a_node_that_is_to_be_reserved_serves_on_and_is_not_forgotten(world: Wor
     world.all_serve(*NODES)
 
 
+@pytest.mark.one_release("Slurm's reservations are tested on each release in tests/slurm_client")
 def test_a_reservation_of_all_nodes_gets_those_that_join_and_is_not_waited_for(world: World) -> None:
     world.label(*NODES[1:])
     eventually(lambda: NODES[0] not in world.nodes(), "it has left", 60)
@@ -125,7 +138,7 @@ def test_a_reservation_of_all_nodes_gets_those_that_join_and_is_not_waited_for(w
         assert {*world.reserved("all")} == {*others, *NODES[1:]}
         world.label(*NODES)
         eventually(lambda: {*world.reserved("all")} == {*others, *NODES}, "all are reserved", 30)
-        world.write(pools(slurm={"weight": 11}, update={"maxUnavailable": 2}))
+        world.write(pools(world.image, slurm={"weight": 11}, update={"maxUnavailable": 2}))
         eventually(lambda: {world.weights().get(each) for each in NODES} == {11}, "told anew", 60)
         eventually(lambda: {*world.reserved("all")} == {*others, *NODES}, "all are reserved", 30)
 
@@ -143,6 +156,7 @@ def test_a_slurmd_pod_that_somebody_deletes_ends_after_its_jobs_and_comes_back(w
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 @pytest.mark.one_release(
     "Slurm's part, a node that is deleted, is tested on each release in tests/slurm_client"
 )

@@ -40,6 +40,8 @@ class World:
 
     def __init__(self, actors: Actors, fleet: Fleet) -> None:
         self.actors, self.fleet, self.cluster = actors, fleet, actors.cluster
+        self.image = IMAGE
+        """Image of all slurmd Pods at the start of a test."""
 
     def write(self, text: str) -> None:
         self.cluster.pools_file.write_text(text)
@@ -99,7 +101,15 @@ class World:
             if "deletionTimestamp" not in pod["metadata"]
         }
 
-    def all_serve(self, *nodes: str, image: str = IMAGE, within: float = 60.0) -> None:
+    def image_of_all(self) -> str:
+        """Returns the image of the slurmd Pods if all Nodes have the same and take jobs, else IMAGE."""
+        images = self.images()
+        alike = images.keys() == {*NODES} and len({*images.values()}) == 1 and self.open() == {*NODES}
+        return images[NODES[0]] if alike else IMAGE
+
+    def all_serve(self, *nodes: str, image: str = "", within: float = 60.0) -> None:
+        """Waits until these Nodes alone run this image, by default `self.image`, and take jobs."""
+        image = image or self.image
         expected = dict.fromkeys(nodes, image)
         eventually(lambda: self.images() == expected, f"slurmd Pods of {image}", within)
         eventually(lambda: self.open() == set(nodes), f"{nodes} open", within)
