@@ -101,12 +101,12 @@ class Reader:
 
     def what_there_is(self) -> list[str]:
         """What a script could leave behind, but for those that run side by side with others."""
-        kinds = "pods,deployments,replicasets,statefulsets,jobs,cronjobs,services"
-        cordoned = "jsonpath={range .items[*]}{.metadata.name} {.spec.unschedulable}{'\\n'}{end}"
+        kinds = "pods,deployments,replicasets,statefulsets,jobs,cronjobs,services,nodes"
+        each = "{.kind} {.metadata.name} {.spec.unschedulable}"
+        shown = f"jsonpath={{range .items[*]}}{each}{{'\\n'}}{{end}}"
         kubectl, slurm = self.cluster.kubectl, self.cluster.run_slurm
         listed = (
-            kubectl("get", kinds, "-o", "name").stdout,
-            kubectl("get", "nodes", "-o", cordoned).stdout,
+            kubectl("get", kinds, "-o", shown).stdout,
             slurm("squeue", "-h", "-o", "%i %j").stdout,
             slurm("sinfo", "-h", "-N", "-o", "%N %E").stdout,
             slurm("scontrol", "-o", "show", "reservation").stdout,
