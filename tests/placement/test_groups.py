@@ -250,6 +250,17 @@ def test_a_job_on_fewer_nodes_than_it_names_is_given_back() -> None:
     replaced = granted(record, 7, Grant(("n1", "n2", "n2")), at)
     assert replaced.cause is not None
     assert (replaced.state, replaced.cause.reason) == (State.REPLACING, Reason.NODE_UNKNOWN)
+    assert replaced.cause.message == "Slurm chose n1, n2, n2, for which no Node stands"
+
+
+def test_message_names_only_nodes_without_a_node_object() -> None:
+    world = group_of_three()
+    record = world.ledger.record_of(GROUP)
+    assert record is not None
+    at = Context(0.0, world.rules, world.view)
+    replaced = granted(record, 7, Grant(("n1", "n2", "gone")), at)
+    assert replaced.cause is not None
+    assert replaced.cause.message == "Slurm chose gone, for which no Node stands"
 
 
 # Its controller makes a Pod for each that goes
@@ -343,6 +354,28 @@ def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else() 
     calm_down(world, 10)
     ends_well(world)
     assert all(pod.node for pod in world.pods.values())
+
+
+def test_invalid_group_waits_again_after_a_pod_is_gone() -> None:
+    world = World()
+    world.create_group(2)
+    world.edit("u2", 7)
+    world.catch_up_with_slurm()
+    assert state_of(world) is State.INVALID
+    world.remove_pod("u2")
+    world.catch_up_with_slurm()
+    assert state_of(world) is State.SEEN
+
+
+def test_queued_group_gives_its_job_back_after_a_pod_is_gone() -> None:
+    world = World()
+    world.create_group(3)  # there are two nodes
+    world.settle()
+    assert state_of(world) is State.QUEUED
+    world.remove_pod("u2")
+    assert any(isinstance(effect, CancelJob) for effect in world.settle())
+    world.catch_up_with_slurm()
+    assert state_of(world) is State.SEEN
 
 
 @pytest.mark.parametrize("request_", [REQUEST, of_user(7)], ids=["at once", "queued"])

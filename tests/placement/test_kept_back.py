@@ -206,6 +206,7 @@ def test_a_leader_that_begins_anew_asks_kube_scheduler_first_too() -> None:
         world.restart()
         live_on(world, 60, uid)
     assert world.started[uid] == 1
+    assert "times in a row" not in told(world, uid)
     world.unbindable.clear()
     live_on(world, 3, uid)
     assert world.pods[uid].node

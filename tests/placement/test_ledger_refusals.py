@@ -75,6 +75,16 @@ def test_a_pod_whose_node_kube_scheduler_refuses_tries_another_at_once_if_that_i
     assert world.pods[uid].attempt == 2
 
 
+def test_offer_that_comes_after_the_rejection_ends_the_attempt_at_once() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.refuse(uid, offers=False)
+    assert kinds(settle(world)) == []
+    world.refuse(uid, offers=True)
+    assert kinds(settle(world))[:3] == [CheckDepartures, WriteAttempt, CancelJob]
+
+
 def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusal() -> None:
     names = ("n1", "n2", "n3", "n4")
     world = World()

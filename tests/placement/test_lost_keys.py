@@ -434,6 +434,9 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     world.rules = replace(world.rules, fast_path=fast_path)
     world.restart()
     uid = big(world)
+    while state_of(world, uid) is not State.INVALID:
+        live_on(world, 1)
+    assert len(world.jobs) == 2
     live_on(world, 1800)
     assert len(world.jobs) <= 2 + 1800 // world.rules.mend
     assert world.pods[uid].node is None
