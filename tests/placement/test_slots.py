@@ -1,0 +1,58 @@
+"""What a job has on the Node of each of its Pods, and which jobs' ids stand on no Pod yet."""
+
+from __future__ import annotations
+
+from extender.placement import on_pod
+from extender.record.condition_reason import ConditionReason
+from extender.record.config import Context
+from extender.record.member import slot_of
+from extender.record.states import State
+from tests.builders import placeholder_job, pod
+from tests.placement.ledger_steps import job_id_of, settle
+from tests.placement.ledger_world import VIEW, World
+from tests.placement.test_groups import GROUP, group_of_three
+from wellknown.names import Reason
+
+
+def test_pod_has_the_slot_of_its_own_node() -> None:
+    job = placeholder_job(pod(), nodes=("n1", "n2"))
+    for node in ("n1", "n2"):
+        slot = slot_of(pod(node=node), job, VIEW)
+        assert slot is not None
+        assert slot.node == node
+    assert slot_of(pod(node="n3"), job, VIEW) is None
+    assert slot_of(pod(), job, VIEW) is None
+
+
+def test_group_bound_in_part_while_replaced_goes_whole() -> None:
+    """/bind was faster than the write of the next attempt."""
+    for given, reason in ((None, Reason.POD_OF_GROUP_GONE), (Reason.CHANGED, Reason.CHANGED)):
+        world = group_of_three()
+        record = world.ledger.record_of(GROUP)
+        assert record is not None
+        cause = None if given is None else ConditionReason(given, "something else is requested")
+        record = record.replaced(0.0, cause)
+        first = record.members[0]
+        assert first.slot is not None
+        bound = first.pod._replace(node=first.slot.node)
+        at = Context(1.0, world.rules, world.view)
+        left = on_pod.bound_by_its_job(record.with_member(bound, pod=bound), bound, at)
+        assert left.state is State.EVICTING
+        assert left.cause is not None
+        assert left.cause.reason == reason
+
+
+def test_job_is_unrecorded_until_its_pod_names_it_and_after_the_pod() -> None:
+    world = World()
+    uid = world.create_pod()
+    waiting = [world.create_pod() for _ in range(2)][-1]
+    settle(world)
+    assert [*world.ledger.unrecorded_ids()] == [job_id_of(world, waiting)]
+    world.bind(uid)
+    settle(world)
+    bound = job_id_of(world, uid)
+    assert bound not in [*world.ledger.unrecorded_ids()]
+    world.remove_pod(uid)
+    while world.news:
+        world.hear()
+    assert bound in [*world.ledger.unrecorded_ids()]
