@@ -16,7 +16,7 @@ from extender.record.events import (
     WriteAllocation,
 )
 from extender.record.states import State
-from extender.request.node_constraints import Node
+from extender.request.node_constraints import Node, NodeConstraints
 from tests.placement.ledger_steps import bound_pod, pod_that_finds_no_room, settle, state_of
 from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down
 
@@ -140,3 +140,17 @@ def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
     world.remove_pod(first)
     settle(world)
     calm_down(world, 3)
+
+
+def test_queued_job_excludes_nodes_as_soon_as_its_pod_rules_them_out() -> None:
+    """A Pod with a gate may narrow its affinity."""
+    world = World()
+    uid = pod_that_finds_no_room(world)
+    field = {"key": "metadata.name", "operator": "In", "values": ["n2"]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    request = replace(world.pods[uid].request, constraints=NodeConstraints.parse({"affinity": affinity}))
+    world.write(world.pods[uid]._replace(request=request))
+    told = [each for each in settle(world) if isinstance(each, ExcludeNodes)]
+    assert [(each.uid, each.nodes) for each in told] == [(uid, ("n1",))]
+    assert state_of(world, uid) is State.QUEUED
