@@ -161,6 +161,7 @@ def test_a_pod_that_finished_gives_its_job_back_and_stays() -> None:
     settle(world)
     assert not world.live_jobs(uid)
     assert uid in world.pods
+    assert holders(world) == []
 
 
 def test_a_terminating_pod_keeps_its_node_until_it_is_gone() -> None:
@@ -217,14 +218,6 @@ def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node() -> None:
     while world.news:
         world.hear()
     assert holders(world) == [State.EVICTING]
-
-
-def test_a_pod_that_has_ended_holds_nothing() -> None:
-    world = World()
-    uid = bound_pod(world)
-    world.write(world.pods[uid]._replace(finished=True))
-    settle(world)
-    assert holders(world) == []
 
 
 @pytest.mark.parametrize("external", [False, True])
