@@ -361,12 +361,6 @@ def shares(uids: list[str]) -> dict[str, int]:
     return Counter(uid[0] for uid in uids)
 
 
-def test_an_owner_alone_has_the_whole_window() -> None:
-    line = Line(size=20)
-    many(line, "a", 100)
-    assert len(line.take()) == 20
-
-
 def test_owners_take_turns_whatever_their_pods_priorities() -> None:
     line = Line(size=6)
     many(line, "a", 10, priority=1000)
