@@ -56,3 +56,14 @@ def test_job_is_unrecorded_until_its_pod_names_it_and_after_the_pod() -> None:
     while world.news:
         world.hear()
     assert bound in [*world.ledger.unrecorded_ids()]
+
+
+def test_allocation_with_a_bound_pod_is_not_replaced() -> None:
+    """A bound Pod cannot be bound again."""
+    world = group_of_three()
+    record = world.ledger.record_of(GROUP)
+    assert record is not None
+    assert record.replaced(1.0, None).state is State.REPLACING
+    first = record.members[0]
+    bound = first.pod._replace(node="n1")
+    assert record.with_member(bound, pod=bound).replaced(1.0, None).state is State.EVICTING
