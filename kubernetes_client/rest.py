@@ -239,9 +239,8 @@ class KubernetesRest:
         return frozenset(each["name"] for each in served.get("resources") or ())
 
     async def account(self) -> Manifest:
-        told: Manifest = (await self._review("SelfSubjectReview", {}, "authentication.k8s.io"))[
-            "userInfo"
-        ]
+        status = await self._review("SelfSubjectReview", {}, "authentication.k8s.io")
+        told: Manifest = status["userInfo"]
         return told
 
     async def denied(self, asked: Iterable[Right]) -> tuple[Right, ...]:
@@ -249,7 +248,9 @@ class KubernetesRest:
 
     async def _review(self, kind: str, spec: Manifest, group: str = "authorization.k8s.io") -> Manifest:
         """Returns the status that kube-apiserver gives a review of the account itself."""
-        review = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+        review: dict[str, Any] = {"apiVersion": f"{group}/v1", "kind": kind}
+        if spec:
+            review["spec"] = spec
         answer = await self._ask("POST", f"/apis/{group}/v1/{kind.lower()}s", body=review)
         status: Manifest = answer["status"]
         return status
