@@ -22,6 +22,8 @@ _ASKS_FOR_CERTIFICATE: Final = "certificate required"
 """OpenSSL's and Go's message to a caller without a certificate: the extender demands kube-apiserver's
 certificate if SLURM_EXTENDER_ADMISSION_CLIENT_CA_FILE is set."""
 _WITHIN_S: Final = 5.0
+_TRIES: Final = 3
+"""Calls of a URL, at most: a server may end a connection before the caller has read why."""
 
 
 def webhooks_of(kind: str, configurations: Iterable[Manifest]) -> Iterator[Webhook]:
@@ -93,16 +95,26 @@ async def _call_url(url: str, authority: str) -> Called:
     endpoint = Endpoint.parse(url, lambda: ssl.create_default_context(cadata=trusted))
     pool = Pool(endpoint, 1, timeout_s=_WITHIN_S, connect_s=_WITHIN_S)
     try:
-        status, _ = await pool.exchange(endpoint.request("GET", "", {}, None))
+        return await _exchanged(pool, endpoint)
     except NoConnection as error:
         if isinstance(error.__cause__, ssl.SSLCertVerificationError):
             why = error.__cause__.verify_message
             return Called(Answer.NO, f"has a certificate that kube-apiserver does not trust: {why}")
         return Called(Answer.UNKNOWN, f"does not answer from here: {error}")
     except (Busy, Lost, Silent) as error:
-        if _ASKS_FOR_CERTIFICATE in str(error).lower():
-            return Called(Answer.YES, "answers")
         return Called(Answer.UNKNOWN, f"does not answer from here: {error}")
     finally:
         await pool.aclose()
+
+
+async def _exchanged(pool: Pool, endpoint: Endpoint, tries: int = _TRIES) -> Called:
+    """Returns the answer to a call. Raises the errors of `Pool.exchange`."""
+    try:
+        status, _ = await pool.exchange(endpoint.request("GET", "", {}, None))
+    except Lost as error:
+        if _ASKS_FOR_CERTIFICATE in str(error).lower():
+            return Called(Answer.YES, "answers")
+        if tries == 1:
+            raise
+        return await _exchanged(pool, endpoint, tries - 1)
     return _answered(status)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import trustme
@@ -18,6 +19,7 @@ from extender.preflight.facts import Address, Answer, Called, Webhook
 from extender.preflight.webhooks import called, webhooks_of
 from kubernetes_client.errors import KubernetesError, Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
+from service.http_pool import Lost, Pool
 from tests.preflight.good import webhook
 
 MUTATING = "mutatingwebhookconfiguration"
@@ -165,3 +167,12 @@ async def test_a_url_is_called_and_its_certificate_checked() -> None:
 async def test_a_server_that_asks_for_kube_apiservers_certificate_answers() -> None:
     with server(ssl.CERT_REQUIRED) as url:
         assert (await ask(f"{url}/mutate")).answer is Answer.YES
+
+
+@pytest.mark.parametrize(("lost", "answer"), [(2, Answer.YES), (3, Answer.UNKNOWN)])
+async def test_a_server_may_end_connections_before_the_caller_has_read_why(
+    lost: int, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [Lost("[Errno 32] Broken pipe")] * lost + [Lost("tlsv13 alert certificate required")]
+    monkeypatch.setattr(Pool, "exchange", AsyncMock(side_effect=errors))
+    assert (await ask("https://127.0.0.1:1")).answer is answer
