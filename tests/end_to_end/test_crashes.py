@@ -42,6 +42,7 @@ class Doomed:
         self._cluster = actors.cluster
         self._log = actors.cluster.logs / "extender.log"
         self._before = len(self._crashes())
+        self._healthy = False
         argv = [sys.executable, "-m", "tests.end_to_end.crashing_extender"]
         self._cluster.start(
             "extender", argv=argv, env={"SLURM_EXTENDER_CRASH_AT": " ".join(points), **env}
@@ -49,11 +50,11 @@ class Doomed:
 
     def are_dead(self) -> bool:
         """Returns whether each extender has died. The first such call starts the healthy extender."""
-        if self._cluster.is_running("extender"):
-            return self.died() == self.points
-        assert self._cluster.wait_exit("extender") == -signal.SIGKILL
-        self._cluster.start("extender")
-        return self.died() == self.points
+        if not self._healthy and not self._cluster.is_running("extender"):
+            assert self._cluster.wait_exit("extender") == -signal.SIGKILL
+            self._cluster.start("extender")
+            self._healthy = True
+        return self._healthy and self.died() == self.points
 
     def died(self) -> tuple[str, ...]:
         """Returns the points of the crashes until now."""

@@ -192,9 +192,10 @@ def test_what_the_chart_makes_is_right_before_slurmctld_has_any_state(
     programs: Path, tmp_path: Path
 ) -> None:
     """With accounting, whose slurmdbd the trial of a first start leaves out."""
-    made = files(rendered({}))
-    conf = made.pop("slurm.conf").replace("slurmctld-0(slurmctld-0.slurm.svc)", socket.gethostname())
-    assert problems(tmp_path, conf, {name: text.encode() for name, text in made.items()}) == []
+    made = {name: text.encode() for name, text in files(rendered({})).items()}
+    conf = made.pop("slurm.conf").decode()
+    conf = conf.replace("slurmctld-0(slurmctld-0.slurm.svc)", socket.gethostname())
+    assert problems(tmp_path, conf, made) == []
 
 
 def test_right_files_of_slurmd_are_right(programs: Path, tmp_path: Path) -> None:
