@@ -150,4 +150,6 @@ class Node:
 
 
 async def until_equal(ask: Callable[[], Awaitable[object]], expected: object) -> None:
-    await until(ask, f"an answer equal to {expected!r}", holds=lambda answer: answer == expected)
+    """Waits for the answer. The agent looks at the devices every 5 s."""
+    what = f"an answer equal to {expected!r}"
+    await until(ask, what, within_s=15, holds=lambda answer: answer == expected)
