@@ -8,20 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kubernetes_client.errors import KubernetesError
+from extender.control.each_minute import each_minute
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
-from service.periodic import periodically
 from wellknown.names import RELEASE_NAMESPACE
 
 PART: Final = "release"
 """The part of health for other releases."""
 _KIND: Final = "validatingadmissionpolicies"
 _INSTANCE: Final = "app.kubernetes.io/instance"
-_INTERVAL_S: Final = 60.0
-_RETRY_S: Final = 10.0
-"""Seconds until the next look after a failure. A kube-apiserver that starts forbids for a moment what
-it allows: only the second failure in a row counts."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,8 +42,9 @@ async def releases(kubernetes: Kubernetes) -> tuple[Release, ...]:
 
 
 def _words(found: Sequence[Release], namespace: str) -> str | None:
+    own = [each for each in found if each.namespace == namespace]
     others = [each for each in found if each.namespace != namespace]
-    named = others if len(found) < len(others) + 2 else found
+    named = found if len(own) > 1 else others
     if not named:
         return None
     return (
@@ -65,20 +61,12 @@ class ReleaseCheck:
         self._kubernetes = kubernetes
         self._health = health
         self._namespace = namespace
-        self._failed = False
 
     async def run(self) -> None:
         """Looks for ever."""
-        await periodically(
-            self.look, _INTERVAL_S, outlives=KubernetesError, retry=_RETRY_S, report=self._report
-        )
+        await each_minute(self.look, PART, self._health)
 
     async def look(self) -> None:
         """Looks once. Raises KubernetesError."""
         words = _words(await releases(self._kubernetes), self._namespace)
         self._health.says(PART, words, alarm=True)
-
-    def _report(self, error: Exception | None) -> None:
-        if error is not None and self._failed:
-            self._health.says(PART, error)
-        self._failed = error is not None

@@ -12,17 +12,12 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from kubernetes_client.errors import KubernetesError
+from extender.control import each_minute
 from kubernetes_client.protocol import Kubernetes, Right
 from service.health import Health
-from service.periodic import periodically
 
 PART: Final = "rights"
 """The part of health for rights to Pods in scope."""
-_INTERVAL_S: Final = 60.0
-_RETRY_S: Final = 10.0
-"""Seconds until the check asks again after a refusal or a failure, before it reports a problem: a
-kube-apiserver that starts forbids for a moment what it allows."""
 
 
 class RightsCheck:
@@ -32,26 +27,18 @@ class RightsCheck:
         self._kubernetes = kubernetes
         self._health = health
         self._rights = tuple(rights)
-        self._failed = False
 
     async def run(self) -> None:
         """Checks for ever."""
-        await periodically(
-            self.look, _INTERVAL_S, outlives=KubernetesError, retry=_RETRY_S, report=self._report
-        )
+        await each_minute.each_minute(self.look, PART, self._health)
 
     async def look(self) -> None:
         """Checks once, and again after a refusal. Raises KubernetesError."""
         denied = await self._kubernetes.denied(self._rights)
         if denied:
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(each_minute.RETRY_S)
             denied = await self._kubernetes.denied(denied)
         self._health.says(PART, _words(denied) if denied else None, alarm=True)
-
-    def _report(self, error: Exception | None) -> None:
-        if error is not None and self._failed:
-            self._health.says(PART, error)
-        self._failed = error is not None
 
 
 def _words(denied: Iterable[Right]) -> str:

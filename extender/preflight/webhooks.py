@@ -21,6 +21,9 @@ _DOMAIN: Final = ".slurm-extender.io"
 _ASKS_FOR_CERTIFICATE: Final = "certificate required"
 """OpenSSL's and Go's message to a caller without a certificate: the extender demands kube-apiserver's
 certificate if SLURM_EXTENDER_ADMISSION_CLIENT_CA_FILE is set."""
+_SERVICE_UNAVAILABLE: Final = 503
+"""HTTP status of kube-apiserver if the Service has no Pod, or if the Pods do not answer. Other statuses
+are about kube-apiserver: 429 if kube-apiserver is too busy."""
 _WITHIN_S: Final = 5.0
 _TRIES: Final = 3
 """Calls of a URL, at most: a server may end a connection before the caller has read why."""
@@ -78,8 +81,11 @@ async def _call(webhook: Webhook, kubernetes: Kubernetes) -> Called:
     except Unavailable as error:
         if _ASKS_FOR_CERTIFICATE in error.message:
             return Called(Answer.YES, "answers")
-        why = error.message if error.status else "no answer in time"
-        return Called(Answer.NO, f"does not answer kube-apiserver: {why}")
+        if error.status == _SERVICE_UNAVAILABLE:
+            return Called(Answer.NO, f"does not answer kube-apiserver: {error.message}")
+        if isinstance(error.__cause__, Silent):
+            return Called(Answer.NO, "does not answer kube-apiserver: no answer in time")
+        return Called(Answer.UNKNOWN, f"was not called: {error.message}")
     except KubernetesError as error:
         return Called(Answer.UNKNOWN, f"was not called: {error}")
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from extender.control.release_check import PART, ReleaseCheck
-from kubernetes_client.errors import Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 
@@ -43,18 +41,3 @@ async def test_replica_reports_a_second_release_until_it_is_gone(
     kubernetes.remove("validatingadmissionpolicies", second["metadata"]["name"])
     await check.look()
     assert health.troubles() == {}
-
-
-@pytest.mark.parametrize(("retry_s", "reported"), [(1000.0, False), (0.0, True)])
-async def test_replica_reports_a_refusal_only_if_it_lasts(
-    retry_s: float, reported: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kube-apiserver that starts forbids for a moment what it allows."""
-    monkeypatch.setattr("extender.control.release_check._RETRY_S", retry_s)
-    kubernetes, health = InMemoryKubernetes(), Health()
-    kubernetes.outage(Rejected(403, "forbidden"), "list")
-    looking = asyncio.create_task(ReleaseCheck(kubernetes, health, "team-a").run())
-    for _ in range(20):
-        await asyncio.sleep(0)
-    looking.cancel()
-    assert (PART in health.troubles()) == reported

@@ -7,6 +7,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
@@ -17,9 +18,12 @@ import trustme
 
 from extender.preflight.facts import Address, Answer, Called, Webhook
 from extender.preflight.webhooks import called, webhooks_of
+from kubernetes_client.access import Access
 from kubernetes_client.errors import KubernetesError, Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
-from service.http_pool import Lost, Pool
+from kubernetes_client.rest import KubernetesRest
+from service.http_pool import Busy, Lost, NoConnection, Pool, Silent
+from tests.kubernetes_client.accesses import access_of
 from tests.preflight.good import webhook
 
 MUTATING = "mutatingwebhookconfiguration"
@@ -100,8 +104,9 @@ async def test_a_service_without_pods_or_with_another_program_is_told(
     ("error", "answer"),
     [
         (Unavailable(503, "error trying to reach service: connection refused"), Answer.NO),
-        (Unavailable(0, "kube-apiserver does not answer: no reply within 10 s"), Answer.NO),
         (Unavailable(503, "remote error: tls: certificate required"), Answer.YES),
+        (Unavailable(429, "too many requests"), Answer.UNKNOWN),
+        (Unavailable(500, "etcdserver: request timed out"), Answer.UNKNOWN),
         (Rejected(403, "services/proxy is forbidden"), Answer.UNKNOWN),
     ],
 )
@@ -110,6 +115,41 @@ async def test_an_error_says_what_answers(
 ) -> None:
     kubernetes.outage(error, "call_service")
     assert (await called([webhook()], kubernetes))[webhook()].answer is answer
+
+
+@pytest.mark.parametrize(
+    ("cause", "answer"),
+    [
+        (Silent("no reply within 10 s"), Answer.NO),
+        (Busy("all connections were busy for 10 s"), Answer.UNKNOWN),
+        (NoConnection("Connection refused"), Answer.UNKNOWN),
+        (Lost("the server had closed it"), Answer.UNKNOWN),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_no_reply_of_kube_apiserver_is_no_answer_only_in_silence(
+    cause: Exception, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pool, "exchange", AsyncMock(side_effect=cause))
+    told = await ask_kube_apiserver(access_of("http://127.0.0.1:1"))
+    assert told.answer is answer
+    assert ("kube-apiserver" in told.words, str(cause) in told.words) == (True, answer is Answer.UNKNOWN)
+
+
+async def test_service_is_not_known_to_answer_without_a_token() -> None:
+    async def headers() -> dict[str, str]:
+        raise FileNotFoundError("no token")
+
+    told = await ask_kube_apiserver(replace(access_of("http://127.0.0.1:1"), headers=headers))
+    assert told == Called(Answer.UNKNOWN, "was not called: kube-apiserver does not answer: no token")
+
+
+async def ask_kube_apiserver(access: Access) -> Called:
+    api = KubernetesRest(access)
+    try:
+        return (await called([webhook()], api))[webhook()]
+    finally:
+        await api.aclose()
 
 
 AUTHORITY = trustme.CA()
