@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from extender.control import each_minute
+from extender.control.each_minute import RETRY_S, each_minute
 from kubernetes_client.protocol import Kubernetes, Right
 from service.health import Health
 
@@ -30,13 +30,13 @@ class RightsCheck:
 
     async def run(self) -> None:
         """Checks for ever."""
-        await each_minute.each_minute(self.look, PART, self._health)
+        await each_minute(self.look, PART, self._health)
 
     async def look(self) -> None:
         """Checks once, and again after a refusal. Raises KubernetesError."""
         denied = await self._kubernetes.denied(self._rights)
         if denied:
-            await asyncio.sleep(each_minute.RETRY_S)
+            await asyncio.sleep(RETRY_S)
             denied = await self._kubernetes.denied(denied)
         self._health.says(PART, _words(denied) if denied else None, alarm=True)
 

@@ -14,7 +14,7 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Right
 from service.health import Health
 
-RETRY = "extender.control.each_minute.RETRY_S"
+RETRY = "extender.control.rights_check.RETRY_S"
 PATCH = Right("patch", "pods", namespace="team-a")
 
 
