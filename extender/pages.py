@@ -71,7 +71,7 @@ def _preflight() -> Iterator[str]:
     """Yields preflight's checks; a check's name is the anchor that pages point to."""
     yield from table_head("check", "requirement", "fix", "if preflight cannot see it")
     for check in CHECKS:
-        texts = (each.replace("|", "\\|") for each in (check.about, check.cure, check.look))
+        texts = (each.replace("|", "\\|") for each in (check.about, check.fix, check.look))
         yield table_row(f'<a id="{check.name}"></a>`{check.name}`', *texts)
 
 

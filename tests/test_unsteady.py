@@ -25,10 +25,10 @@ def test_a_test_that_two_runs_name_is_repeated_until_it_is_fixed() -> None:
     assert repeated(once) == []
     twice = record(_run("a"), record(_run(), once))
     assert repeated(twice) == ["a"]
-    cured = fixed("a", "the port was given back too early", twice)
-    assert repeated(cured) == []
-    assert cured["fixed"] == [{"test": "a", "cause": "the port was given back too early"}]
-    assert repeated(record(_run("b"), cured)) == ["b"]
+    after_fix = fixed("a", "the port was given back too early", twice)
+    assert repeated(after_fix) == []
+    assert after_fix["fixed"] == [{"test": "a", "cause": "the port was given back too early"}]
+    assert repeated(record(_run("b"), after_fix)) == ["b"]
 
 
 def test_a_run_leaves_the_record_after_twenty_more() -> None:

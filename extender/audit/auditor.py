@@ -138,7 +138,7 @@ def _say(tell: Callable[..., object], what: str, findings: Sequence[Finding]) ->
             job=finding.job_id,
             node=finding.node or None,
             cause=finding.cause,
-            cure=finding.cure,
+            fix=finding.fix,
         )
     if len(findings) > _SAID:
         tell(what, more=len(findings) - _SAID)

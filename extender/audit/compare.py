@@ -1,4 +1,4 @@
-"""The comparison of both systems: every difference, with its cause and its cure.
+"""The comparison of both systems: every difference, with its cause and its fix.
 
 A difference may only be in motion, so one reading proves nothing: callers report a difference that
 several readings have found. `audit.reader` reads; this module changes nothing.
@@ -67,7 +67,7 @@ class Finding:
 
     kind: FindingKind
     cause: str = field(compare=False)
-    cure: str = field(compare=False)
+    fix: str = field(compare=False)
     pod: str = ""
     """namespace/name."""
     job_id: int | None = None
@@ -176,8 +176,8 @@ def _without_key(job: Job) -> Finding:
     cause = (
         f"job {job.id} is a placeholder of {job.name}, and its AdminComment is not the one it was given"
     )
-    cure = "find the job_submit plugin, or who, overwrites AdminComment; the job stays the Pod's"
-    return Finding(FindingKind.FOREIGN_KEY, cause, cure, job_id=job.id)
+    fix = "find the job_submit plugin, or who, overwrites AdminComment; the job stays the Pod's"
+    return Finding(FindingKind.FOREIGN_KEY, cause, fix, job_id=job.id)
 
 
 def _orphan(
@@ -192,16 +192,16 @@ def _orphan(
         return None  # it is somebody's whose id a Pod names
     if key is None:
         cause = f"job {job.id} ({job.name}) has an id of the placeholders' range, and no key of ours"
-        cure = (
+        fix = (
             "have whoever chose its id leave that to Slurm, or move SLURM_EXTENDER_JOB_ID_FIRST; "
             "it is not ours to end"
         )
-        return Finding(FindingKind.FOREIGN_KEY, cause, cure, job_id=job.id)
+        return Finding(FindingKind.FOREIGN_KEY, cause, fix, job_id=job.id)
     whose = f"{key.namespace}/{key.name}"
     if key.cluster != config.cluster:
         cause = f"job {job.id} is the placeholder of {whose} in the Kubernetes cluster {key.cluster}"
-        cure = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
-        return Finding(FindingKind.OTHER_CLUSTER, cause, cure, whose, job.id)
+        fix = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
+        return Finding(FindingKind.OTHER_CLUSTER, cause, fix, whose, job.id)
     listed = pods.get(key.uid, [])
     if not listed and job.id not in reading.over:
         return None  # it exists, and was not listed
@@ -214,8 +214,8 @@ def _orphan(
     else:
         return None
     cause = f"job {job.id} is {job.state.text} for {whose}, and {why}"
-    cure = f"the leader cancels it; by hand: scancel {job.id}"
-    return Finding(FindingKind.ORPHAN_JOB, cause, cure, whose, job.id, mended=True, key=key)
+    fix = f"the leader cancels it; by hand: scancel {job.id}"
+    return Finding(FindingKind.ORPHAN_JOB, cause, fix, whose, job.id, mended=True, key=key)
 
 
 def may_have_no_job(pods: Sequence[Pod]) -> bool:
@@ -259,8 +259,8 @@ def _is_forged(pod: Pod, live: set[int], config: PlacementConfig) -> bool:
 def _names_another(pod: Pod) -> Finding:
     name, job_id = pod.full_name, pod.job_id
     cause = f"the Pod's annotation {JOB_ID} names job {job_id}, which is not its own"
-    cure = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out who may write to it"
-    return Finding(FindingKind.FOREIGN_KEY, cause, cure, name, job_id)
+    fix = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out who may write to it"
+    return Finding(FindingKind.FOREIGN_KEY, cause, fix, name, job_id)
 
 
 def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> Iterator[Finding]:
@@ -272,10 +272,10 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
     for job in read:
         if job.id != kept:
             cause = f"job {job.id} is {job.state.text} for a Pod that has job {kept}"
-            cure = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
+            fix = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
             name, key = pod.full_name, key_of(job)
             mended = key is not None and kept == pod.job_id and (runs or not job.state.running)
-            yield Finding(FindingKind.TWO_JOBS, cause, cure, name, job.id, mended=mended, key=key)
+            yield Finding(FindingKind.TWO_JOBS, cause, fix, name, job.id, mended=mended, key=key)
 
 
 def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot) -> Iterator[Finding]:
@@ -289,14 +289,14 @@ def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, _placing_anew(pod), name, None, node)
     elif state is None:
         cause = f"the Pod is bound to {node}, and Slurm does not know its job {job_id}"
-        cure = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
-        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
+        fix = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, job_id, node, mended=True)
     elif state.pending and (job is None or waits_for_its_pods_nodes(job, (pod,), reading.view)):
         yield _waits_for_its_node(pod, job, job_id, reading.view)
     elif state.ended or state.pending or state.suspended:
         cause = f"the Pod is bound to {node}, and its job {job_id} is {state.text}"
-        cure = "the leader deletes the Pod, unless the eviction limiter holds that back (/readyz)"
-        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
+        fix = "the leader deletes the Pod, unless the eviction limiter holds that back (/readyz)"
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, job_id, node, mended=True)
 
 
 def _placing_anew(pod: Pod) -> str:
@@ -313,11 +313,11 @@ def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterVie
     )
     where = view.nodes.get(pod.node or "")
     slurm_node = where.slurm_name if where is not None else pod.node
-    cure = (
+    fix = (
         f"the job starts as soon as there is room: see squeue -w {slurm_node}, and sinfo -R;"
         f" or {_placing_anew(pod)}"
     )
-    return Finding(FindingKind.JOB_WAITS, cause, cure, pod.full_name, job_id, pod.node or "")
+    return Finding(FindingKind.JOB_WAITS, cause, fix, pod.full_name, job_id, pod.node or "")
 
 
 def _waiting(
@@ -333,16 +333,16 @@ def _waiting(
     if not live and pod.job_id is not None:
         what = "not known to Slurm" if state is None else state.text
         cause = f"the Pod waits by its job {pod.job_id}, which is {what}"
-        cure = "the leader asks Slurm for it again, or deletes the Pod where somebody cancelled the job"
-        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, pod.job_id, mended=True)
+        fix = "the leader asks Slurm for it again, or deletes the Pod where somebody cancelled the job"
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, pod.job_id, mended=True)
     elif live and pod.gated and not pod.other_gates and state is not None and state.running:
         cause = f"job {pod.job_id} runs, and our scheduling gate still holds the Pod back"
-        cure = "see that a leader is up (/readyz) and may patch Pods; it lifts the gate"
-        yield Finding(FindingKind.STUCK_GATE, cause, cure, name, pod.job_id)
+        fix = "see that a leader is up (/readyz) and may patch Pods; it lifts the gate"
+        yield Finding(FindingKind.STUCK_GATE, cause, fix, name, pod.job_id)
     elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, config):
         cause = "our scheduling gate holds the Pod back, no job waits for it, and nothing says why"
-        cure = "see that a leader is up (/readyz), and that the Pod is in its scope; it takes it up"
-        yield Finding(FindingKind.STUCK_GATE, cause, cure, name)
+        fix = "see that a leader is up (/readyz), and that the Pod is in its scope; it takes it up"
+        yield Finding(FindingKind.STUCK_GATE, cause, fix, name)
 
 
 def _is_untold(pod: Pod) -> bool:
@@ -367,18 +367,18 @@ def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding
             node = reading.view.node_of(job.nodes[0])
             stands = node.name if node is not None else f"{job.nodes[0]}, for which no Node stands"
             cause = f"the Pod is bound to {pod.node}, and its job {job.id} runs on {stands}"
-            cure = f"{_placing_anew(pod)}; find out who bound it"
-            yield Finding(FindingKind.WRONG_NODE, cause, cure, pod.full_name, job.id, pod.node)
+            fix = f"{_placing_anew(pod)}; find out who bound it"
+            yield Finding(FindingKind.WRONG_NODE, cause, fix, pod.full_name, job.id, pod.node)
 
 
 def _contested(view: ClusterView) -> Iterator[Finding]:
     for slurm_node in view.names.contested:
-        cure = (
+        fix = (
             "put right the labels by which Nodes name Slurm's nodes (SLURM_EXTENDER_NODE_NAME_LABEL),"
             " or delete the Node that is no more"
         )
         cause = in_words(view.names, slurm_node)
-        yield Finding(FindingKind.CONTESTED_NODE, cause, cure, node=slurm_node)
+        yield Finding(FindingKind.CONTESTED_NODE, cause, fix, node=slurm_node)
 
 
 def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
@@ -388,7 +388,7 @@ def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
         ours = drained and node.reason.startswith(drain_decision.PREFIX)
         if ours and stands is not None and not drain_decision.reason_still_holds(node.reason, stands):
             cause = f"drained ({node.reason}), and its Node {stands.name} is not so any more"
-            cure = (
+            fix = (
                 f"the leader takes it back; by hand: scontrol update nodename={node.name} state=undrain"
             )
-            yield Finding(FindingKind.STUCK_DRAIN, cause, cure, node=node.name, mended=True)
+            yield Finding(FindingKind.STUCK_DRAIN, cause, fix, node=node.name, mended=True)

@@ -29,7 +29,7 @@ _LOOK_S: Final = 0.5
 _CLEAN_UP_S: Final = 20.0
 _DENIED: Final = 'slurm-extender.io" denied the request'
 """How kube-apiserver begins the words of the extender's webhook."""
-_CURES: Final = {
+_FIXES: Final = {
     "gated": "Is the webhook installed (`kubectl get mutatingwebhookconfigurations`), and does the"
     " extender run (`kubectl get pods`, /readyz)? A refusal by policy names what the Pod lacks:"
     " --annotation.",
@@ -103,7 +103,7 @@ class Steps:
         try:
             words = await act()
         except (Failed, KubernetesError, SlurmError) as error:
-            return Result(step, Verdict.FAIL, str(error), _CURES[step])
+            return Result(step, Verdict.FAIL, str(error), _FIXES[step])
         return Result(step, Verdict.PASS, f"{words} ({self._clock() - began:.1f} s)", "")
 
     async def _gated(self) -> str:

@@ -12,7 +12,7 @@ from extender.cluster.view import ClusterView
 from slurm_client.model import Partition
 from slurm_client.server import counts_memory
 
-CURE: Final = "Set SelectTypeParameters=CR_Core_Memory in slurm.conf, and run `scontrol reconfigure`."
+FIX: Final = "Set SelectTypeParameters=CR_Core_Memory in slurm.conf, and run `scontrol reconfigure`."
 _LINEAR: Final = "select/linear"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from extender.cluster.node_conditions import NodeStatus
-from extender.cluster.uncounted_memory import CURE, uncounted_memory
+from extender.cluster.uncounted_memory import FIX, uncounted_memory
 from extender.cluster.view import ClusterView
 from extender.request.node_constraints import Node
 from kubernetes_client.protocol import Kubernetes, Manifest
@@ -177,7 +177,7 @@ class ClusterViewUpdater:
 
     def _judge_memory(self) -> None:
         words = uncounted_memory(self._select_type_parameters, self.view, self._select_type)
-        self._health.says(MEMORY, words and f"{words}. {CURE}", alarm=True)
+        self._health.says(MEMORY, words and f"{words}. {FIX}", alarm=True)
 
     def _judge_names(self) -> None:
         self._health.says(NAMES, trouble(self.view.names, self._label))

@@ -1,4 +1,4 @@
-"""`slurm-extender audit` prints every difference between both systems, with its cause and its cure.
+"""`slurm-extender audit` prints every difference between both systems, with its cause and its fix.
 
 It uses the extender's own settings and changes nothing.
 """
@@ -82,7 +82,7 @@ def _tell_people(findings: Sequence[Finding]) -> None:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
         if finding is not None:
             print(f"  cause: {finding.cause}")
-            print(f"  cure:  {finding.cure}")
+            print(f"  fix:   {finding.fix}")
 
 
 def _row(finding: Finding) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _tell_programs(findings: Sequence[Finding]) -> None:
             "node": finding.node or None,
             "mended": finding.mended,
             "cause": finding.cause,
-            "cure": finding.cure,
+            "fix": finding.fix,
         }
         for finding in findings
     ]

@@ -43,9 +43,9 @@ def _line(result: Result, skipped: Sequence[str]) -> Table:
     for width in _WIDTHS:
         made.add_column(min_width=width, no_wrap=True)
     made.add_row(Text(result.verdict, _STYLES[result.verdict]), result.check, Text(result.words))
-    if result.cure:
+    if result.fix:
         word = "look" if result.verdict is Verdict.SKIPPED else "fix"
-        made.add_row("", "", Text(f"{word}: {result.cure}", "italic"))
+        made.add_row("", "", Text(f"{word}: {result.fix}", "italic"))
     if skipped:
         told = f"not checked because of this ({len(skipped)}): {', '.join(skipped)}"
         made.add_row("", "", Text(told, "dim"))
@@ -83,13 +83,13 @@ def show(results: Sequence[Result], output: Output) -> None:
 
 
 def _document(results: Sequence[Result]) -> dict[str, object]:
-    """Returns the outcomes for programs: by `check`, with `verdict`, `found`, `cure` and `because`."""
+    """Returns the outcomes for programs: by `check`, with `verdict`, `found`, `fix` and `because`."""
     told = [
         {
             "check": each.check,
             "verdict": each.verdict,
             "found": each.words,
-            "cure": each.cure or None,
+            "fix": each.fix or None,
             "because": each.because or None,
         }
         for each in results

@@ -41,7 +41,7 @@ _MOST: Final = 500
 """How many preemptors of one namespace's Pods wait to be looked for, and victims of each."""
 _LASTS_S: Final = 600.0
 """How long an eviction is trouble: a person corrects kube-scheduler, and no Event says so."""
-_CURE: Final = (
+_FIX: Final = (
     "; disable DefaultPreemption in kube-scheduler's profile, or give slurm-extender's entry in its"
     " `extenders` `preemptVerb: preempt`"
 )
@@ -92,7 +92,7 @@ class PreemptionCheck:
         if self._seen is not None and self._clock() - self._seen_at >= _LASTS_S:
             self._seen = None
         words = self._configured or self._seen
-        self._health.says(PART, words and words + _CURE, alarm=True)
+        self._health.says(PART, words and words + _FIX, alarm=True)
 
     def hears(self, event: Manifest) -> None:
         """Notes the eviction that an Event tells, once; it is looked at in its turn."""

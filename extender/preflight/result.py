@@ -17,7 +17,7 @@ class Verdict(StrEnum):
     FAIL = "FAIL"
     """Pods would not be placed, or somebody would come to harm."""
     SKIPPED = "SKIPPED"
-    """A fact could not be read; the cure says how a person sees it."""
+    """A fact could not be read; the fix says how a person sees it."""
 
 
 class Finding(NamedTuple):
@@ -25,8 +25,8 @@ class Finding(NamedTuple):
 
     verdict: Verdict
     words: str
-    cure: str = ""
-    """What to do about this; "": the check's own cure."""
+    fix: str = ""
+    """What to do about this; "": the check's own fix."""
 
 
 def passed(words: str) -> Finding:
@@ -34,14 +34,14 @@ def passed(words: str) -> Finding:
     return Finding(Verdict.PASS, words)
 
 
-def warned(words: str, cure: str = "") -> Finding:
+def warned(words: str, fix: str = "") -> Finding:
     """Returns a finding that a person should know."""
-    return Finding(Verdict.WARN, words, cure)
+    return Finding(Verdict.WARN, words, fix)
 
 
-def failed(words: str, cure: str = "") -> Finding:
-    """Returns a finding that has to be cured."""
-    return Finding(Verdict.FAIL, words, cure)
+def failed(words: str, fix: str = "") -> Finding:
+    """Returns a finding that has to be fixed."""
+    return Finding(Verdict.FAIL, words, fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Check:
     """For people and programs, and the anchor of its row in docs/preflight.md."""
     about: str
     """What must be so: a sentence."""
-    cure: str
+    fix: str
     """What to do where it is not so."""
     look: str
     """How a person sees it where preflight cannot."""
@@ -66,7 +66,7 @@ class Result(NamedTuple):
     check: str
     verdict: Verdict
     words: str
-    cure: str
+    fix: str
     """What to do; "" where nothing is."""
     because: str = ""
     """The check that failed for the same cause, so that this check was skipped; "" if none did."""
@@ -78,8 +78,8 @@ def outcome(check: Check, facts: Facts) -> Result:
         found = check.judge(facts)
     except NotKnown as unknown:
         return Result(check.name, Verdict.SKIPPED, str(unknown), check.look, unknown.because)
-    cure = "" if found.verdict is Verdict.PASS else found.cure or check.cure
-    return Result(check.name, found.verdict, found.words, cure)
+    fix = "" if found.verdict is Verdict.PASS else found.fix or check.fix
+    return Result(check.name, found.verdict, found.words, fix)
 
 
 def some(names: Sequence[str], most: int = 3) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Final, TypeVar
 
-from extender.cluster.uncounted_memory import CURE, uncounted_memory
+from extender.cluster.uncounted_memory import FIX, uncounted_memory
 from extender.cluster.view import ClusterView
 from extender.preflight.facts import Facts, NotKnown, Unread, known
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
@@ -131,7 +131,7 @@ SLURM_CONF_CHECKS: Final = (
         "SelectType is select/cons_tres, and SelectTypeParameters counts memory, for the cluster and for"
         " each partition with Nodes that jobs share. Without memory there, a Pod and a native job get"
         " the same memory.",
-        CURE,
+        FIX,
         "`scontrol show config | grep SelectType`, and set SLURM_EXTENDER_SELECT_TYPE_PARAMETERS to"
         " SelectTypeParameters.",
         select_type,

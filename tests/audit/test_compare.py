@@ -61,7 +61,7 @@ def audited(
 def the_one(*found: Finding) -> Finding:
     (finding,) = found
     assert finding.cause
-    assert finding.cure
+    assert finding.fix
     return finding
 
 
@@ -245,7 +245,7 @@ def test_a_job_that_waits_for_the_node_where_its_pod_runs_says_so(job: Job) -> N
     assert (found.kind, found.job_id, found.node) == (FindingKind.JOB_WAITS, job.id, "n1")
     assert not found.mended
     assert "Resources" in found.cause
-    assert "squeue -w n1" in found.cure
+    assert "squeue -w n1" in found.fix
 
 
 @pytest.mark.parametrize("other", [{"restart_count": 1}, {"required_nodes": ("n2",)}])

@@ -69,7 +69,7 @@ class World:
 
     def found(self, step: str) -> str:
         result = self.results[step]
-        assert (result.verdict, bool(result.cure)) == ("FAIL", True)
+        assert (result.verdict, bool(result.fix)) == ("FAIL", True)
         return result.words
 
     def left(self) -> list[Manifest]:

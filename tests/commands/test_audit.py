@@ -44,7 +44,7 @@ def test_two_systems_that_agree(finds: Finds, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == "both systems agree\n"
 
 
-def test_every_difference_has_its_cause_and_its_cure(
+def test_every_difference_has_its_cause_and_its_fix(
     finds: Finds, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finds(ORPHAN, DRAIN)
@@ -53,10 +53,10 @@ def test_every_difference_has_its_cause_and_its_cure(
         "KIND        POD        JOB       NODE  MENDED BY",
         "OrphanJob   default/p  40000000  -     leader",
         "  cause: its Pod is gone",
-        "  cure:  end it",
+        "  fix:   end it",
         "StuckDrain  -          -         n1    person",
         "  cause: drained for nothing",
-        "  cure:  undrain it",
+        "  fix:   undrain it",
     ]
 
 

@@ -232,11 +232,11 @@ def test_programs_are_told_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         "check": "kill-wait",
         "verdict": "WARN",
         "found": "KillWait is 30 s",
-        "cure": "Set it.",
+        "fix": "Set it.",
         "because": None,
     }
     assert [each["because"] for each in told["results"][4:]] == ["webhooks", None, "webhooks"]
-    assert told["results"][0]["cure"] is None
+    assert told["results"][0]["fix"] is None
 
 
 # -- the Pods of the check

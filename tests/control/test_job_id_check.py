@@ -23,7 +23,7 @@ def test_ids_that_are_far_away_are_not_worth_a_word(latest: int | None) -> None:
 
 
 @pytest.mark.parametrize("max_job_id", [SLURMS_DEFAULT, IDS.first + 1, None])
-def test_ids_that_come_near_are_told_with_the_cure(max_job_id: int | None) -> None:
+def test_ids_that_come_near_are_told_with_the_fix(max_job_id: int | None) -> None:
     words = encroaching(30_198_988, max_job_id, IDS)
     assert words is not None
     assert "comes near the placeholders' range (33554432 to 67043327): it is at 30198988" in words

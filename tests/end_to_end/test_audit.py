@@ -127,7 +127,7 @@ def test_every_difference_is_said_and_the_leader_mends_what_is_its_own(quiet: Ac
             ("StuckGate", default["gated"], waiting["gated"]),
             ("StuckDrain", None, None),
         }
-        assert all(each["cause"] and each["cure"] for each in found.values())
+        assert all(each["cause"] and each["fix"] for each in found.values())
         assert found["WrongNode", default["astray"], waiting["astray"]]["node"] == nodes["left"]
         assert found["StuckDrain", None, None]["node"] == nodes["twofold"]
         mended_by_the_leader(actors, foreign)

@@ -126,7 +126,7 @@ def test_what_cannot_be_deleted_is_told(demo: Reader) -> None:
     )
 
 
-def test_a_reservation_of_a_run_before_is_named_with_its_cure(demo: Reader) -> None:
+def test_a_reservation_of_a_run_before_is_named_with_its_fix(demo: Reader) -> None:
     reservation = "ReservationName=a-reservation"
     at = ("StartTime=now", "Duration=5", "Nodes=node-1", "Users=root")
     demo.cluster.run_slurm("scontrol", "create", "reservation", reservation, *at)

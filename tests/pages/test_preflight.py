@@ -7,7 +7,7 @@ import re
 import yaml
 
 from deploy.local.layout import CHECKOUT
-from extender.check.steps import _CURES as STEPS
+from extender.check.steps import _FIXES as STEPS
 from extender.kube_scheduler.preemption_check import _LASTS_S as LASTS_S
 from extender.kube_scheduler.preemption_check import _WATCH as WATCH
 from extender.kube_scheduler.preemption_check import PART

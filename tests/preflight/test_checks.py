@@ -403,7 +403,7 @@ def found(facts: Facts) -> dict[str, Result]:
 def test_a_check_finds_what_it_is_for(name: str, facts: Facts, verdict: Verdict, words: str) -> None:
     result = found(facts)[name]
     assert (result.verdict, words in result.words) == (verdict, True), result
-    assert bool(result.cure) is (verdict is not PASS)
+    assert bool(result.fix) is (verdict is not PASS)
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
@@ -425,7 +425,7 @@ def test_what_slurm_and_the_kubelet_keep_for_themselves_is_counted() -> None:
 def test_each_check_can_fail_or_warn_and_has_its_words() -> None:
     assert {name for name, _, verdict, _ in CASES if verdict in (WARN, FAIL)} == set(found(GOOD))
     assert len({check.name for check in CHECKS}) == len(CHECKS)
-    assert all(check.about.endswith(".") and check.cure.endswith(".") and check.look for check in CHECKS)
+    assert all(check.about.endswith(".") and check.fix.endswith(".") and check.look for check in CHECKS)
 
 
 @pytest.mark.parametrize("because", ["token", "timeouts"])

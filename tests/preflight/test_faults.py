@@ -58,10 +58,10 @@ def failing(found: Found) -> set[str]:
 
 
 def words(found: Found, check: str, verdict: str = "FAIL") -> str:
-    """What a check found, which has a cure."""
+    """What a check found, which has a fix."""
     result = found[check]
     assert result["verdict"] == verdict, result
-    assert result["cure"]
+    assert result["fix"]
     return str(result["found"])
 
 
@@ -240,7 +240,7 @@ def test_webhooks_of_an_installation_that_is_gone(preflight: Preflight, cluster:
             status, found = preflight(NAMESPACE=namespace)
             assert (status, failing(found)) == (1, {"webhook-answers"})
             assert "Service gone/first does not exist" in words(found, "webhook-answers")
-        fix = found["webhook-answers"]["cure"].split("`")[1]
+        fix = found["webhook-answers"]["fix"].split("`")[1]
         cluster.kubectl(*fix.split()[1:])
         assert preflight()[0] == 0
 

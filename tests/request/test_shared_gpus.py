@@ -72,7 +72,7 @@ def test_native_jobs_of_the_same_user_may_be_beside_a_pod(setting: SharedGpus) -
 
 
 @pytest.mark.parametrize("exclusive", [None, "ok", "mcs", "topo"])
-def test_refused_are_both_cures_named(exclusive: str | None) -> None:
+def test_refused_are_both_fixes_named(exclusive: str | None) -> None:
     told = refused(setting="refuse", **({} if exclusive is None else {"exclusive": exclusive}))
     assert (
         "exclusive to none, for a node of its own, or to user, with a user that only Pods have" in told

@@ -238,7 +238,7 @@ async def test_what_kube_apiserver_will_refuse_itself_is_left_to_it(selector: An
 GPU = container({"cpu": "1", "memory": "1Gi"}, limits={"nvidia.com/gpu": "1"})
 
 
-async def test_a_pod_whose_gpus_a_native_job_may_use_is_refused_with_the_cures() -> None:
+async def test_a_pod_whose_gpus_a_native_job_may_use_is_refused_with_the_fixes() -> None:
     response = await respond(call(containers=[GPU]))
     assert not response["allowed"]
     message = response["status"]["message"]

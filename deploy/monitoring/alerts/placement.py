@@ -91,7 +91,7 @@ PLACEMENT: Final = Group(
             "10m",
             Severity.WARNING,
             "Slurm and Kubernetes differ: {{ $value }} times {{ $labels.kind }}",
-            "slurm-extender audit lists each difference with its cause and its cure.",
+            "slurm-extender audit lists each difference with its cause and its fix.",
         ),
         Alert(
             "SlurmExtenderAuditStale",

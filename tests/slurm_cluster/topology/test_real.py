@@ -216,8 +216,8 @@ def test_a_node_that_names_a_switch_of_no_file_is_invalid_and_then_drained(tmp_p
         slurm.file.write_text(slurm.text_of(build(told, every, first).topology))
         cluster.run_slurm("scontrol", "reconfigure")
         slurm.until_states(lambda states: states.get("dynamic-1") == "drained")
-        cure = ("NodeName=dynamic-1", "Topology=default:rack-7", "State=RESUME")
-        cluster.run_slurm("scontrol", "update", *cure)
+        fix = ("NodeName=dynamic-1", "Topology=default:rack-7", "State=RESUME")
+        cluster.run_slurm("scontrol", "update", *fix)
         slurm.registered(4)
         assert slurm.shown().by_name["rack-7"].nodes == ("dynamic-1",)
         assert slurm.shown().parents["rack-8"] == "s"
