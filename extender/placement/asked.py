@@ -33,11 +33,11 @@ _REFUSED: Mapping[int, tuple[str, ...]] = {
 """Which of a job's fields Slurm's error numbers are about (`slurm_client.errors.CAUSES`)."""
 _FEATURES = frozenset({2029, 2133})
 _TOO_LARGE = frozenset({2005, 2006, 2014, 2044, 2069, 2072, 2119, 2134})
-"""Those that may say that no node is so large."""
+"""Slurm's error numbers that may mean that the job is larger than every node."""
 
 
 def needs_equipment(effect: Effect, result: Any) -> bool:
-    """Tells whether a Pod's author is to be told what Slurm's nodes have, beside what came of that."""
+    """Returns True if a message about the result has to name the equipment of Slurm's nodes."""
     match effect, result:
         case Submit() | Allocate(), Failure(number=number):
             return number in _TOO_LARGE | _FEATURES
@@ -47,7 +47,7 @@ def needs_equipment(effect: Effect, result: Any) -> bool:
 
 
 def needs_rights(effect: Effect, result: Any) -> bool:
-    """Tells whether a Pod's author is to be told what the job's user may ask for."""
+    """Returns True if a message about the result has to name the rights of the job's user."""
     refused = isinstance(result, Failure) and result.number in rights.NUMBERS
     return refused and isinstance(effect, Submit | Allocate)
 
@@ -86,14 +86,14 @@ def _value(field: str, request: Request, prefix: str) -> str:
 
 
 def _default(field: str, request: Request, prefix: str) -> str:
-    """Of what no one names Slurm takes its default, or does without."""
+    """Returns the words for a field that the request does not set and for which Slurm has a default."""
     if field not in ("account", "qos", "partition"):
         return ""
     return f"no annotation {prefix}{FIELD_NAMES[field]}: Slurm's default{_for_whom(field, request)}"
 
 
 def _for_whom(field: str, request: Request) -> str:
-    """Accounts and QOS are some users' only."""
+    """Returns the words that name the job's user: Slurm grants accounts and QOS to single users."""
     user = request.job.user_id
     return f", for user {user}" if field in ("account", "qos") and user is not None else ""
 

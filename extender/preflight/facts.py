@@ -1,4 +1,4 @@
-"""The facts that the checks judge: what was read of both systems, or why it could not be."""
+"""The facts that the checks judge: values read from both systems, or reasons why a read failed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ other check that needs one of them is skipped."""
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A fact that could not be read, and why, in words."""
+    """A fact that could not be read, with the reason in words."""
 
     why: str
     because: str = ""
@@ -31,7 +31,7 @@ class Unread:
 
 
 class NotKnown(Exception):
-    """A check needs a fact that could not be read; the words say why."""
+    """A check needs a fact that could not be read. The message is the reason."""
 
     def __init__(self, why: str, because: str = "") -> None:
         super().__init__(why)
@@ -39,7 +39,7 @@ class NotKnown(Exception):
 
 
 def known(fact: Value | Unread) -> Value:
-    """Returns a fact. Raises NotKnown where it could not be read."""
+    """Returns a fact. Raises NotKnown if the fact could not be read."""
     if isinstance(fact, Unread):
         raise NotKnown(fact.why, fact.because)
     return fact
@@ -92,68 +92,68 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesFacts:
-    """What kube-apiserver tells the account that asks."""
+    """Facts that preflight reads from kube-apiserver."""
 
     release: str | Unread
     """"v1.37.2"."""
     account: Manifest | Unread
-    """The account that asks (UserInfo)."""
+    """The account of preflight (UserInfo)."""
     admission_kinds: frozenset[str] | Unread
     """The kinds of admissionregistration.k8s.io/v1."""
     denied: tuple[Right, ...] | Unread
-    """What the extender needs and this account may not."""
+    """Rights that the extender needs and the account lacks."""
     cannot_install: tuple[Right, ...] | Unread
-    """What an installation needs and this account may not."""
+    """Rights that an installation needs and the account lacks."""
     nodes: tuple[Manifest, ...] | Unread
     webhooks: Mapping[Webhook, Called] | Unread
-    """The webhooks of slurm-extender, of all its installations, and what answers them."""
+    """The webhooks of all installations of slurm-extender, each with the outcome of a call."""
     policies: tuple[str, ...] | Unread
     """The names of all ValidatingAdmissionPolicies."""
     releases: tuple[Release, ...] | Unread
     """The releases of the chart in the cluster."""
     lease: Manifest | Unread | None
-    """The Lease of the extender's replicas: where there is one, an extender has run."""
+    """The Lease of the extender's replicas. None if no extender has run yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The token that is sent to slurmrestd, as it says itself."""
+    """The claims in the token for slurmrestd."""
 
     user: str | None
-    """The Slurm user that it speaks for."""
+    """The Slurm user of the token."""
     expires: float | None
     """UNIX seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmFacts:
-    """What slurmrestd tells."""
+    """Facts that preflight reads from slurmrestd."""
 
     capabilities: Capabilities | Unread
     token: Token | Unread
     accepted: bool | Unread
-    """True where slurmctld takes the token."""
+    """True if slurmctld accepts the token."""
     privileged: bool | Unread
-    """Whether the token may choose ids of jobs and act for other users."""
+    """True if the token may choose ids of jobs and act for other users."""
     configuration: Configuration | Unread
     nodes: tuple[Node, ...] | Unread
     partitions: tuple[Partition, ...] | Unread
     newest_job_id: int | Unread | None
-    """The newest of the ids that Slurm gives by itself, where it does not tell the next one."""
+    """The highest id of a job below the placeholders' range. None if there is no such job."""
     waiting_jobs: int | Unread
-    """Number of jobs that wait, of all users."""
+    """Number of waiting jobs of all users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All facts, and the settings that they are compared with. `now` is in UNIX seconds."""
+    """All facts, and the settings to compare the facts with. `now` is in UNIX seconds."""
 
     settings: Settings
     kubernetes: KubernetesFacts
     slurm: SlurmFacts
     scheduler: SchedulerConfiguration | Unread
     variables: Mapping[str, str | None]
-    """Environment variables that are no setting, each with the setting probably meant."""
+    """Environment variables that are no setting, each with the most similar setting."""
     now: float
     asked_partitions: Mapping[str, str]
-    """The partitions that the settings and the policy name, each with where."""
+    """The partitions in the settings and in the policy, each with its place."""

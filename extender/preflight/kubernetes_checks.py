@@ -176,7 +176,9 @@ def policies(facts: Facts) -> Finding:
         return passed("the admission policies are there")
     words = f"no ValidatingAdmissionPolicy whose name ends in {' and in '.join(missing)}"
     if "bookkeeping" in missing:
-        return failed(f"{words}: whoever may change a Pod may write what the extender notes on it")
+        return failed(
+            f"{words}: every account that may change a Pod may write the extender's annotations"
+        )
     return warned(f"{words}: a Pod may be resized beyond its job")
 
 
@@ -322,9 +324,9 @@ KUBERNETES_CHECKS: Final = (
     ),
     Check(
         "preemption",
-        "kube-scheduler evicts no Pod for one that Slurm has not let in. With DefaultPreemption on and"
-        " no preemptVerb it evicted 200 of 200 Pods in 3 s, since each Node that becomes free is closed"
-        " to the Pod again.",
+        "kube-scheduler evicts no Pod for a Pod that Slurm has not admitted. With DefaultPreemption and"
+        " without a preemptVerb, kube-scheduler evicts Pods on one Node after another, because the"
+        " extender keeps each freed Node closed to the waiting Pod.",
         "Disable DefaultPreemption in the profile (plugins.multiPoint.disabled), or give"
         " slurm-extender's entry `preemptVerb: preempt` and `ignorable: false`.",
         "Give kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",

@@ -262,7 +262,7 @@ def test_no_policy_that_guards_the_annotations(preflight: Preflight, cluster: Cl
     with deleted(cluster, "validatingadmissionpolicy", "slurm-extender-bookkeeping"):
         status, found = preflight()
     assert (status, failing(found)) == (1, {"policies"})
-    assert "whoever may change a Pod" in words(found, "policies")
+    assert "every account that may change a Pod" in words(found, "policies")
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
