@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.real import Run, files, run, times
+from tests import real
+from tests.real import Run, files, main, run, times
 
 UNSTEADY = """
 from pathlib import Path
@@ -110,3 +111,36 @@ def test_only_files_that_name_the_marker_are_collected(
         "tests/test_fast.py::test_a",
     ]
     assert files(["tests"], "alone") == ["tests/test_alone.py"]
+
+
+SIDE_BY_SIDE, ALONE, BROKEN = (
+    f"import pytest\n{marks}\ndef test_it(): assert {passes}\n"
+    for marks, passes in (
+        ("@pytest.mark.real", True),
+        ("@pytest.mark.real\n@pytest.mark.alone", True),
+        ("@pytest.mark.real\n@pytest.mark.alone", False),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("texts", "status"),
+    [
+        ((SIDE_BY_SIDE,), 0),
+        ((ALONE,), 0),
+        ((SIDE_BY_SIDE, BROKEN), 1),
+        (("def test_it(): pass",), 1),
+    ],
+    ids=["side by side", "alone", "broken alone", "no real test"],
+)
+def test_command_passes_if_each_real_test_of_the_paths_passes(
+    texts: tuple[str, ...], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(real, "_SIDE_BY_SIDE", ("-m", "real and not alone"))
+    monkeypatch.setattr(real, "_TIMES", tmp_path / "build" / "real.json")
+    monkeypatch.setattr(real, "RUN", tmp_path / "build" / "unsteady.json")
+    Path("pytest.ini").write_text("[pytest]\nmarkers =\n  real\n  alone\n")
+    for number, text in enumerate(texts):
+        Path(f"test_{number}.py").write_text(text)
+    assert main(["."]) == status
