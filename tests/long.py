@@ -4,7 +4,8 @@
     python -m tests.long chaos load  # two suites
     python -m tests.long --page      # writes the table of docs/development.md
 
-tests/long.json is committed, and has the minutes and the commit of each suite's last pass. If a suite
+tests/long.json is committed, and has the minutes and the commit of each suite's last pass. A pass is
+noted at once, but only if the checkout has no changes: the noted commit is the tested one. If a suite
 fails, the command runs the remaining suites, and then fails.
 """
 
@@ -48,17 +49,28 @@ SUITES: Final = (
 )
 
 
-def run(suites: Sequence[Suite], record: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Runs the suites in order. Returns the new record, and the failed targets."""
-    passed, failed = dict(record), list[str]()
+def run(suites: Sequence[Suite]) -> list[str]:
+    """Runs the suites in order, and notes each pass at once. Returns the failed targets."""
+    failed = list[str]()
     for suite in suites:
-        began, at = time.monotonic(), commit()
-        if subprocess.run(["make", suite.target], cwd=CHECKOUT, check=False).returncode == 0:
-            minutes = round((time.monotonic() - began) / 60, 1)
-            passed[suite.target] = {"commit": at, "minutes": minutes}
-        else:
+        began, at = time.monotonic(), clean_commit()
+        if subprocess.run(["make", suite.target], cwd=CHECKOUT, check=False).returncode != 0:
             failed.append(suite.target)
-    return passed, failed
+        elif at is None or clean_commit() != at:
+            sys.stderr.write(f"{suite.target} passed, not noted: commit all changes before a run\n")
+        else:
+            minutes = round((time.monotonic() - began) / 60, 1)
+            write_json(RECORD, read_json(RECORD) | {suite.target: {"commit": at, "minutes": minutes}})
+            PAGE.write_text(page(read_json(RECORD)))
+    return failed
+
+
+def clean_commit() -> str | None:
+    """Returns the commit. None if a file differs from the commit, except for the record and its page."""
+    written = (f":!{path.relative_to(CHECKOUT)}" for path in (RECORD, PAGE))
+    command = ["git", "status", "--porcelain", "--", ".", *written]
+    status = subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True)
+    return None if status.returncode != 0 or status.stdout else commit()
 
 
 def rows(record: Mapping[str, Any]) -> list[str]:
@@ -83,16 +95,13 @@ def page(record: Mapping[str, Any]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the suites named, or all of them. Returns 1 after a failure, 2 for an unknown name."""
-    record: Mapping[str, Any] = read_json(RECORD)
-    failed = list[str]()
-    if [*arguments] != ["--page"]:
-        suites = [each for each in SUITES if not arguments or each.target in arguments]
-        if unknown := set(arguments) - {each.target for each in SUITES}:
-            sys.stderr.write(f"no such suite: {', '.join(sorted(unknown))}\n{__doc__}")
-            return 2
-        record, failed = run(suites, record)
-        write_json(RECORD, record)
-    PAGE.write_text(page(record))
+    if [*arguments] == ["--page"]:
+        PAGE.write_text(page(read_json(RECORD)))
+        return 0
+    if unknown := set(arguments) - {each.target for each in SUITES}:
+        sys.stderr.write(f"no such suite: {', '.join(sorted(unknown))}\n{__doc__}")
+        return 2
+    failed = run([each for each in SUITES if not arguments or each.target in arguments])
     if failed:
         sys.stderr.write(f"failed: {', '.join(failed)}\n")
     return int(bool(failed))

@@ -9,6 +9,18 @@ from tests import long
 from tests.long import CHECKOUT, PAGE, RECORD, SUITES, main, page
 from tests.unsteady import read_json, write_json
 
+MAKEFILE = """
+chaos:
+\tfalse
+load:
+\ttrue
+bench-quick:
+\tgrep -q now long.json
+bench:
+\techo >> Makefile
+"""
+IDENTITY = ("-c", "user.name=tester", "-c", "user.email=tester@example.com")
+
 
 def test_each_suite_is_a_target_of_the_makefile() -> None:
     targets = (CHECKOUT / "Makefile").read_text()
@@ -22,14 +34,17 @@ def test_the_page_has_the_table_of_the_record() -> None:
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Writes a record with an earlier pass, a page, and a Makefile."""
+    """Commits a record with an earlier pass, a page, and a Makefile. The last target needs the note of
+    the target before."""
     (tmp_path / "page.md").write_text(PAGE.read_text())
-    (tmp_path / "Makefile").write_text("chaos:\n\tfalse\nload:\n\ttrue\n")
+    (tmp_path / "Makefile").write_text(MAKEFILE)
     write_json(tmp_path / "long.json", {"chaos": {"commit": "before", "minutes": 1.0}})
     monkeypatch.setattr(long, "RECORD", tmp_path / "long.json")
     monkeypatch.setattr(long, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(long, "CHECKOUT", tmp_path)
     monkeypatch.setattr(long, "commit", lambda: "now")
+    for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
+        subprocess.run(["git", *IDENTITY, *command], cwd=tmp_path, check=True)
     return tmp_path / "long.json"
 
 
@@ -40,6 +55,27 @@ def test_a_pass_is_noted_and_a_failure_fails_the_command_after_the_last_suite(re
     assert kept["load"]["commit"] == "now"
     assert "| `now` |" in record.with_name("page.md").read_text()
     assert main(["load"]) == 0
+
+
+def test_a_pass_is_noted_before_the_next_suite_runs(record: Path) -> None:
+    assert main(["load", "bench-quick"]) == 0
+    assert read_json(record)["bench-quick"]["commit"] == "now"
+
+
+@pytest.mark.parametrize("changed", ["Makefile", "new_module.py"])
+def test_a_pass_with_changes_is_not_noted(
+    record: Path, changed: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with record.with_name(changed).open("a") as file:
+        file.write("\n")
+    assert main(["load"]) == 0
+    assert "load passed, not noted" in capfd.readouterr().err
+    assert "load" not in read_json(record)
+
+
+def test_a_pass_is_not_noted_after_a_change_during_the_run(record: Path) -> None:
+    assert main(["bench"]) == 0
+    assert "bench" not in read_json(record)
 
 
 def test_a_name_that_is_no_suite_runs_nothing(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
