@@ -32,8 +32,9 @@ MANAGED = {f"{PREFIX}partition": "ext"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Starts EXTERNAL nodes (Slurm 26.05 and later), because EXTERNAL nodes need no slurmd."""
-    spec = ClusterSpec(nodes=1, external_nodes=NODES)
+    """Starts EXTERNAL nodes (Slurm 26.05 and later), because EXTERNAL nodes need no slurmd, and another
+    kube-scheduler for Pods that need no placeholder. That kube-scheduler calls no extender."""
+    spec = ClusterSpec(nodes=1, external_nodes=NODES, own_scheduler=True)
     with (
         tempfile.TemporaryDirectory(prefix="pods-apart-") as directory,
         Cluster.up(spec, Path(directory)) as running,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -272,13 +272,13 @@ def test_spread_closes_nodes_without_the_label() -> None:
 
 
 @pytest.mark.parametrize("constraints", [alone(), spread(skew=2000)], ids=["anti-affinity", "spread"])
-def test_a_thousand_pods_of_one_template_cost_little_each(constraints: PodConstraints) -> None:
-    """Compared with as many Pods without constraints in the same run, at 1,000 Nodes."""
+def test_pods_of_one_template_cost_little_each(constraints: PodConstraints) -> None:
+    """Compares CPU time with Pods without constraints: 300 Pods on 1,000 Nodes."""
 
     def seconds(of: PodConstraints) -> float:
         names = tuple(f"n{number}" for number in range(1000))
         world = QuickWorld(PlacementConfig(), names, jobs_per_node=100)
-        begun = perf_counter()
+        begun = process_time()
         for number in range(300):
             uid = world.create_pod(constraints=of)
             while world.news:
@@ -287,7 +287,7 @@ def test_a_thousand_pods_of_one_template_cost_little_each(constraints: PodConstr
                 effect = world.effects.pop(0)
                 world.finish(effect, world.do(effect))
             assert world.pods[uid].allocation, number
-        return perf_counter() - begun
+        return process_time() - begun
 
     assert seconds(constraints) < 10 * seconds(plain())
 
