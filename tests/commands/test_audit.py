@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from deploy.local.layout import CHECKOUT
 from extender.audit.compare import Finding, FindingKind
 from extender.commands import audit as command
 from extender.settings import Settings
 from service.command_line import Output
 from slurm_client.errors import Unreachable
+from tests.documentation.commands import commands
+from tests.documentation.pages import blocks
 
 ORPHAN = Finding(FindingKind.ORPHAN_JOB, "its Pod is gone", "end it", "default/p", 40000000, mended=True)
 DRAIN = Finding(FindingKind.STUCK_DRAIN, "drained for nothing", "undrain it", node="n1")
@@ -58,6 +62,18 @@ def test_every_difference_has_its_cause_and_its_fix(
         "  cause: drained for nothing",
         "  fix:   undrain it",
     ]
+
+
+def test_page_shows_the_output_and_the_exit_status(
+    finds: Finds, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = CHECKOUT / "docs/audit.md"
+    audit, status = commands(next(blocks(page)))
+    cause, fix = re.findall(r"  (?:cause|fix): +(.*)", audit.printed)
+    finds(Finding(FindingKind.ORPHAN_JOB, cause, fix, "default/chat", 46403111, mended=True))
+    assert (audit.text, status.text) == ("slurm-extender audit", "echo $?")
+    assert command.run(Output.TABLE, 5.0) == int(status.printed)
+    assert capsys.readouterr().out == audit.printed
 
 
 def test_what_is_only_worth_knowing_is_told_and_is_no_difference(

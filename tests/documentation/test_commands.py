@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -75,15 +76,25 @@ def test_every_command_says_how_it_is_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [block for block, _ in SHOWN if block.mark and block.mark.kind == "run by"], ids=str
+    "block",
+    dict.fromkeys(block for block, _ in SHOWN if block.mark and block.mark.kind == "run by"),
+    ids=str,
 )
-def test_a_test_that_is_said_to_run_a_command_knows_it(block: Block) -> None:
+def test_mark_names_a_test_that_names_the_page_or_its_commands(block: Block) -> None:
     assert block.mark is not None
-    test = (CHECKOUT / block.mark.what).read_text()
-    unknown = [
-        each.text for each in commands(block) if not any(word in test for word in words(each.text)[:2])
-    ]
-    assert block.page.stem in test or unknown == []
+    test, page = (CHECKOUT / block.mark.what).read_text(), block.page.relative_to(CHECKOUT)
+    named = {str(page), str(page.parent)} - {".", "docs"}
+    unknown = [each.text for each in commands(block) if not _occurs(each, test)]
+    assert any(name in test for name in named) or unknown == []
+
+
+def _occurs(command: Command, test: str) -> bool:
+    """Returns whether a test has the program and the subcommands of a command. The module of a program
+    has underscores."""
+    program, *arguments = words(command.text)
+    subcommands = takewhile(re.compile(r"[a-z][a-z-]*").fullmatch, arguments)
+    names = (rf"\b{program.replace('-', '[-_]')}\b", *(rf"\b{each}\b" for each in subcommands))
+    return all(re.search(name, test) for name in names)
 
 
 def test_every_target_of_make_and_every_module_on_a_page_is_there() -> None:

@@ -90,8 +90,8 @@ def agent_in(environment: dict[str, str], folder: Path) -> Iterator[None]:
     assert agent.returncode == 0, (folder / "log").read_text()
 
 
-def remove(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "node_agent", "remove"]
+def command(name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "node_agent", name]
     return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -141,6 +141,8 @@ def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree,
             eventually(lambda: opened(tree, container, tmp_path) == own, f"{name} has its GPUs")  # noqa: B023
             assert seen.isdisjoint(numbers)
             seen.update(numbers)
+        shown = command("status", environment)
+        assert (shown.returncode, actors.full("one") in shown.stdout) == (0, True), shown.stderr
         said = eventually(lambda: all_told(actors, "node-1", tmp_path), "the agent's word on its Node")
         assert said
         condition, devices = said
@@ -169,12 +171,12 @@ def test_an_agent_that_is_removed_leaves_nothing_in_the_kernel_nor_on_its_node(
             away = tmp_path / "away"
             text, server = (tmp_path / "kubeconfig").read_text(), actors.cluster.api_server_url
             away.write_text(text.replace(server, f"https://127.0.0.1:{nobody.ports['nobody']}"))
-            done = remove(environment | {"NODE_AGENT_KUBECONFIG": str(away)})
+            done = command("remove", environment | {"NODE_AGENT_KUBECONFIG": str(away)})
         words = "the guard is removed, but what the agent says on Node node-1 is not: "
         assert (done.returncode, done.stderr.startswith(words)) == (2, True), done.stderr
         assert opened(tree, container, tmp_path) == GPUS
         assert told(actors, "node-1") == said
-        done = remove(environment)
+        done = command("remove", environment)
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
         assert told(actors, "node-1") == (None, None)
         assert not tree.bpf.exists()

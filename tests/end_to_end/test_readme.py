@@ -1,4 +1,4 @@
-"""README's first Pod, created exactly as it stands there, and what is said to be seen of it."""
+"""The first Pod of README.md, created as shown, and the commands after the Pod with their output."""
 
 from __future__ import annotations
 
