@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from itertools import dropwhile, takewhile
 
 import pytest
 
@@ -17,8 +18,15 @@ LIMITS = (CHECKOUT / "docs/limits.md").read_text()
 
 def table(text: str) -> list[list[str]]:
     """Returns the cells of the first table, row by row."""
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in row] for row in rows]
+    lines = dropwhile(lambda line: not line.startswith("|"), text.splitlines())
+    rows = takewhile(lambda line: line.startswith("|"), lines)
+    cells = (row.strip("|").split("|") for row in rows if row.startswith("| "))
+    return [[cell.strip() for cell in row] for row in cells]
+
+
+def test_table_ends_before_the_next_table() -> None:
+    first, second = "| a | b |\n|---|---|\n| c | d |\n", "| e | f |\n|---|---|\n| g | h |\n"
+    assert table(f"text\n\n{first}\n{second}") == [["a", "b"], ["c", "d"]]
 
 
 def test_models_are_defined_from_slurms_side() -> None:
