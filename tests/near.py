@@ -3,7 +3,8 @@
     python -m tests.near extender/policy wellknown/names.py
 
 A path is a file or a folder. A test file is near a path if the file imports a module below the path, or
-a module of the product that imports such a module. A test file below a path is near, too.
+a module of the product that imports such a module. A test file below a path is near, too. The tests of
+all pages are near a page (Markdown, or the folder docs). Other files have no test near.
 """
 
 import sys
@@ -17,25 +18,30 @@ _ROOTS: Final = (
     *("extender", "kubernetes_client", "node_agent", "service", "slurm_client", "slurm_cluster"),
     *("deploy", "loadtest", "tests", "wellknown"),
 )
+_PAGE_TESTS: Final = ("tests.documentation", "tests.pages")
 
 
 def near(paths: Sequence[Path]) -> list[Path]:
-    """Returns the test files, in order. Paths are relative to the project's root. Raises ValueError if
-    the project has no module below a path."""
+    """Returns the test files, in order. The working directory is the project's root. Raises
+    FileNotFoundError if a path does not exist, and ValueError if a path is outside the project."""
     graph = grimp.build_graph(*_ROOTS)
-    named = set[str]()
-    for path in paths:
-        below = _below(".".join(path.with_suffix("").parts), graph.modules)
-        if not below:
-            raise ValueError(f"{path} has no module of the project")
-        named |= below
+    named, found = set[str](), set[str]()
+    for each in paths:
+        path = each.resolve(strict=True).relative_to(Path.cwd())
+        named |= _below(".".join(path.parts).removesuffix(path.suffix), graph.modules)
+        if _is_page(path):
+            found.update(*(_below(package, graph.modules) for package in _PAGE_TESTS))
     users = named | {module for module in _importers(graph, named) if not module.startswith("tests.")}
-    tests = filter(_is_test, named | _importers(graph, users))
+    tests = filter(_is_test, found | named | _importers(graph, users))
     return sorted(Path(f"{module.replace('.', '/')}.py") for module in tests)
 
 
+def _is_page(path: Path) -> bool:
+    return path.suffix == ".md" or path.parts[:1] == ("docs",)
+
+
 def _below(module: str, modules: Iterable[str]) -> set[str]:
-    return {each for each in modules if each == module or each.startswith(f"{module}.")}
+    return {each for each in modules if f"{each}.".startswith(f"{module}." if module else "")}
 
 
 def _importers(graph: grimp.ImportGraph, modules: Iterable[str]) -> set[str]:
@@ -51,5 +57,5 @@ if __name__ == "__main__":
         sys.stdout.writelines(
             f"{path}\n" for path in near([Path(argument) for argument in sys.argv[1:]])
         )
-    except ValueError as error:
+    except (FileNotFoundError, ValueError) as error:
         sys.exit(str(error))

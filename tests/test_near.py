@@ -1,5 +1,7 @@
-"""The test files near a path."""
+"""The test files near a path, and `./check PATH`."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,68 @@ def test_a_folder_of_tests_has_its_own_files() -> None:
     assert expected <= set(near([Path("tests/policy")]))
 
 
-def test_a_path_without_a_module_is_an_error() -> None:
-    with pytest.raises(ValueError, match="docs has no module of the project"):
-        near([Path("docs")])
+def test_each_spelling_of_a_path_has_the_same_tests() -> None:
+    folder = Path("tests/policy")
+    assert near([folder]) == near([folder.absolute()]) == near([Path("docs/../tests/policy")])
+    assert set(near([folder])) < set(near([Path()]))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/operate.md", "docs", "examples/01-a-pod/README.md"])
+def test_page_has_the_tests_of_all_pages(page: str) -> None:
+    files = near([Path(page)])
+    assert {str(file.parent) for file in files} == {"tests/documentation", "tests/pages"}
+
+
+def test_file_without_a_module_has_no_tests() -> None:
+    assert near([Path("LICENSE"), Path("deploy/slurm/slurm-extender-gate")]) == []
+
+
+def test_path_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError, match="extender/polici"):
+        near([Path("extender/polici")])
+
+
+class Checkout:
+    """A copy of `check`, with programs that note their calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        shutil.copy(Path(__file__).parents[1] / "check", folder)
+        self._program(folder / "bootstrap", "")
+        (folder / ".venv/bin").mkdir(parents=True)
+        for name in ("ruff", "mypy", "lint-imports"):
+            self._program(folder / ".venv/bin" / name, "")
+
+    def _program(self, path: Path, text: str) -> None:
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def check(self, files: str, status: int) -> tuple[int, list[str], str]:
+        """Returns the exit status of `./check PATH`, the calls of pytest, and the output. `files` are
+        the files near the path; pytest exits with `status`."""
+        calls = self._folder / "calls"
+        calls.touch()
+        self._program(self._folder / ".venv/bin/python", f"printf '%s' '{files}'")
+        self._program(self._folder / ".venv/bin/pytest", f'echo "$@" >>{calls}; exit {status}')
+        argv = [str(self._folder / "check"), "some/path"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.returncode, calls.read_text().splitlines(), done.stdout
+
+
+@pytest.mark.parametrize(("status", "result"), [(0, 0), (5, 0), (1, 1)])
+def test_check_runs_pytest_on_the_files_near_a_path(tmp_path: Path, status: int, result: int) -> None:
+    (tmp_path / "test_a.py").touch()
+    found, calls, _ = Checkout(tmp_path).check("test_a.py", status)
+    assert (found, len(calls)) == (result, 1)
+    assert calls[0].endswith(" test_a.py")
+
+
+def test_check_runs_tests_marked_alone_by_themselves(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").touch()
+    (tmp_path / "test_b.py").write_text("pytestmark = pytest.mark.alone\n")
+    _, calls, _ = Checkout(tmp_path).check("test_a.py\ntest_b.py", 0)
+    assert calls[-1] == "-q -m not real and alone test_b.py"
+
+
+def test_check_passes_without_pytest_if_no_test_is_near(tmp_path: Path) -> None:
+    assert Checkout(tmp_path).check("", 0) == (0, [], "no test is near: some/path\n")
