@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import tomllib
 
+import pytest
+import typer
+
 from deploy.local.layout import CHECKOUT
+from extender.commands.command_line import app as extender_app
+from node_agent.command_line import app as agent_app
+
+
+@pytest.mark.parametrize(
+    ("program", "app"), [("slurm-extender", extender_app), ("node-agent", agent_app)]
+)
+def test_table_lists_the_commands_of_the_program(program: str, app: typer.Typer) -> None:
+    page = (CHECKOUT / "docs" / "without-helm.md").read_text()
+    commands = ", ".join(f"`{name}`" for name in typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert f"| `{program}` | {commands} |" in page
 
 
 def test_the_page_has_every_command_of_the_wheel() -> None:
