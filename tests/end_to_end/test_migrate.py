@@ -1,5 +1,5 @@
 """Follows docs/migrate.md: Pods of SUNK's scheduler are left alone, and the page's values take the Pods
-over."""
+of one namespace over."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ MANIFESTS: list[Manifest] = [
 VALUES: dict[str, Any] = yaml.safe_load(
     next(block.text for block in blocks(PAGE) if "takeSchedulers: [" in block.text)
 )
+(TAKEN,) = VALUES["scheduler"]["scope"]["namespaces"]
+"""The namespace that the page's values take over. Pods of `default` stay SUNK's."""
 DEFAULTS = (("SHARED_GPUS", "isolate"),)
 """Defaults of the product for settings with other values on local clusters."""
 WITH_INFINIBAND = ("node-2", "node-3")
@@ -65,6 +67,7 @@ def cluster() -> Iterator[Cluster]:
         added = json.dumps({"status": {kind: {"rdma/ib": "1"} for kind in ("capacity", "allocatable")}})
         for node in WITH_INFINIBAND:
             running.kubectl("patch", "node", node, "--subresource=status", "-p", added)
+        running.kubectl("create", "namespace", TAKEN)
         yield running
 
 
@@ -72,6 +75,28 @@ def cluster() -> Iterator[Cluster]:
 def all_actors(cluster: Cluster) -> Iterator[Actors]:
     actors = Actors(cluster)
     yield actors
+    actors.close()
+
+
+@pytest.fixture
+def inside(cluster: Cluster) -> Iterator[Actors]:
+    """The actors of the namespace that the page's values take over."""
+    actors = Actors(cluster, TAKEN)
+    yield actors
+    actors.clean_up()
+    actors.close()
+
+
+@pytest.fixture(scope="module")
+def upgraded(cluster: Cluster) -> None:
+    """Upgrades to the page's values, and waits until kube-apiserver has read the webhooks again."""
+    upgrade(cluster)
+    actors = Actors(cluster, TAKEN)
+
+    def told() -> bool:
+        return all(warning_of_the_page() in warned(actors, each) for each in MANIFESTS)
+
+    eventually(told, "each author is warned")
     actors.close()
 
 
@@ -110,28 +135,17 @@ def phase_of(actors: Actors, name: str) -> str:
     return str(actors.pods()[name]["status"]["phase"])
 
 
-def test_pods_run_as_the_page_shows_after_the_upgrade(actors: Actors, shell: Shell) -> None:
-    upgrade(actors.cluster)
-
-    def warned(manifest: Manifest) -> str:
-        dry_run = ("create", "--dry-run=server", "-f", "-")
-        return actors.kubectl(*dry_run, stdin=yaml.safe_dump(manifest)).stderr
-
-    def told() -> bool:
-        """Returns True after kube-apiserver has read the webhooks again."""
-        return all(warning_of_the_page() in warned(each) for each in MANIFESTS)
-
-    eventually(told, "each author is warned")
+@pytest.mark.usefixtures("upgraded")
+def test_pods_run_as_the_page_shows_after_the_upgrade(inside: Actors, shell: Shell) -> None:
     for each in MANIFESTS:
-        assert f"spec.template: {warning_of_the_page()}" in warned(deployment(each))
-    assert warned(pod("other", annotations={"timeout": "soon"}, scheduler="volcano")) == ""
+        assert f"spec.template: {warning_of_the_page()}" in warned(inside, deployment(each))
     for block in blocks(PAGE):
         if block.mark and block.mark.what == TEST:
             for command in commands(block):
                 shell.type(command)
-    training, inference = job_of(actors, "training"), job_of(actors, "inference")
+    training, inference = job_of(inside, "training"), job_of(inside, "inference")
     assert training.items() >= {
-        ("UserId", "root(0)"),
+        ("UserId", "alice(2001)"),
         ("Exclusive", "NODE"),
         ("NumCPUs", "16"),
         ("TresPerNode", "gres/gpu:8"),
@@ -145,8 +159,24 @@ def test_pods_run_as_the_page_shows_after_the_upgrade(actors: Actors, shell: She
         ("TresPerNode", "gres/gpu:1"),
     }
     for name, job in (("training", training), ("inference", inference)):
-        assert actors.pods()[name]["spec"]["nodeName"] == job["NodeList"]
+        assert inside.pods()[name]["spec"]["nodeName"] == job["NodeList"]
     assert inference["NodeList"] != training["NodeList"]
+
+
+@pytest.mark.usefixtures("upgraded")
+def test_pods_of_other_namespaces_and_users_are_not_taken_over(actors: Actors, inside: Actors) -> None:
+    for each in MANIFESTS:
+        assert warned(actors, each) == ""
+    assert warned(inside, pod("other", annotations={"timeout": "soon"}, scheduler="volcano")) == ""
+    root = pod("root", annotations={"user-id": "0"}, scheduler=MANIFESTS[0]["spec"]["schedulerName"])
+    assert 'user-id: "0" is not allowed by the policy' in warned(inside, root)
+
+
+def warned(actors: Actors, manifest: Manifest) -> str:
+    """Returns the warnings for the author of an object in the actors' namespace, or the rejection."""
+    metadata = {**manifest["metadata"], "namespace": actors.namespace}
+    given = yaml.safe_dump({**manifest, "metadata": metadata})
+    return actors.kubectl("create", "--dry-run=server", "-f", "-", stdin=given).stderr
 
 
 def job_of(actors: Actors, name: str) -> dict[str, str]:
@@ -181,11 +211,13 @@ def upgrade(cluster: Cluster) -> None:
     """Brings the page's values into the release."""
     cluster.policy_file.write_text(yaml.safe_dump(VALUES["policy"]))
     taken = ",".join(VALUES["extender"]["settings"]["takeSchedulers"])
-    spec = replace(cluster.spec, extender_settings=(*DEFAULTS, ("TAKE_SCHEDULERS", taken)))
+    settings = (*DEFAULTS, ("TAKE_SCHEDULERS", taken))
+    spec = replace(cluster.spec, extender_settings=settings, namespaces=(TAKEN,))
     authority = ca_bundle(Layout(cluster.directory))
     values = values_of(spec, cluster.ports["extender-admission"], authority)
     chart = Rendered.of(helm(silent), values).wanted(spec)
     webhooks = [each for each in chart if each["kind"].endswith("WebhookConfiguration")]
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(webhooks))
     cluster.stop("extender")
-    cluster.start("extender", env={"SLURM_EXTENDER_TAKE_SCHEDULERS": taken})
+    given = {"SLURM_EXTENDER_TAKE_SCHEDULERS": taken, "SLURM_EXTENDER_SCOPE": TAKEN}
+    cluster.start("extender", env=given)
