@@ -97,8 +97,14 @@ def _answered(status: int) -> Called:
 
 
 async def _call_url(url: str, authority: str) -> Called:
-    trusted = b64decode(authority).decode() or None
-    endpoint = Endpoint.parse(url, lambda: ssl.create_default_context(cadata=trusted))
+    try:
+        tls = _trusting(authority)
+    except (ssl.SSLError, ValueError):
+        return Called(Answer.NO, "has a caBundle that is no certificate: kube-apiserver cannot call it")
+    try:
+        endpoint = Endpoint.parse(url, lambda: tls)
+    except ValueError as error:
+        return Called(Answer.NO, f"has a URL that kube-apiserver cannot call: {error}")
     pool = Pool(endpoint, 1, timeout_s=_WITHIN_S, connect_s=_WITHIN_S)
     try:
         return await _exchanged(pool, endpoint)
@@ -111,6 +117,14 @@ async def _call_url(url: str, authority: str) -> Called:
         return Called(Answer.UNKNOWN, f"does not answer from here: {error}")
     finally:
         await pool.aclose()
+
+
+def _trusting(authority: str) -> ssl.SSLContext:
+    """Returns a TLS context that trusts a caBundle: PEM, with comments in any encoding. Trusts the
+    system's CAs if the caBundle is empty. Raises ssl.SSLError or ValueError if a caBundle has no
+    certificate."""
+    pem = b64decode(authority).decode("ascii", "ignore") + "\n"
+    return ssl.create_default_context(cadata=pem if authority else None)
 
 
 async def _exchanged(pool: Pool, endpoint: Endpoint, tries: int = _TRIES) -> Called:

@@ -186,9 +186,8 @@ def server(authority: ssl.VerifyMode = ssl.CERT_NONE) -> Iterator[str]:
         listening.server_close()
 
 
-async def ask(url: str, authority: trustme.CA = AUTHORITY) -> Called:
-    bundle = b64encode(authority.cert_pem.bytes()).decode()
-    hook = Webhook("x", "y", Address(url), "/", bundle, True)
+async def ask(url: str, authority: bytes = AUTHORITY.cert_pem.bytes()) -> Called:
+    hook = Webhook("x", "y", Address(url), "/", b64encode(authority).decode(), True)
     return (await called([hook], InMemoryKubernetes()))[hook]
 
 
@@ -196,12 +195,32 @@ async def test_a_url_is_called_and_its_certificate_checked() -> None:
     with server() as url:
         assert (await ask(f"{url}/mutate")).answer is Answer.YES
         assert (await ask(f"{url}/other")).answer is Answer.NO
-        told = await ask(f"{url}/mutate", trustme.CA())
+        told = await ask(f"{url}/mutate", trustme.CA().cert_pem.bytes())
         assert told.answer is Answer.NO
         assert "has a certificate that kube-apiserver does not trust" in told.words
     assert await ask(f"{url}/mutate") == Called(
         Answer.UNKNOWN, "does not answer from here: Connection refused"
     )
+
+
+@pytest.mark.parametrize("bundle", [b"\n", b"placeholder", b"\xff\xfe"])
+async def test_a_ca_bundle_without_a_certificate_is_reported(bundle: bytes) -> None:
+    told = await ask("https://127.0.0.1:1", bundle)
+    assert told == Called(
+        Answer.NO, "has a caBundle that is no certificate: kube-apiserver cannot call it"
+    )
+
+
+async def test_a_ca_bundle_may_have_comments_in_any_encoding() -> None:
+    with server() as url:
+        told = await ask(f"{url}/mutate", b"# \xc3\xa9 \xff\n" + AUTHORITY.cert_pem.bytes())
+    assert told.answer is Answer.YES
+
+
+async def test_a_url_with_an_impossible_port_is_reported() -> None:
+    told = await ask("https://127.0.0.1:99999/mutate")
+    assert told.answer is Answer.NO
+    assert told.words.startswith("has a URL that kube-apiserver cannot call: ")
 
 
 async def test_a_server_that_asks_for_kube_apiservers_certificate_answers() -> None:
