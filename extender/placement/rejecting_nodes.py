@@ -12,9 +12,10 @@ with a wrong Pod template loses a few Pods on each Node, and closes no Node to o
 A new leader starts without this state, and counts rejections from zero.
 """
 
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from extender.record.placeholder import Placeholder
 from extender.request.job_request import Request, without_pod
@@ -42,8 +43,25 @@ at fault."""
 
 def _kind_of(namespace: str, request: Request) -> Hashable:
     """Returns the kind of a Pod: the namespace and the requested job. Constraints on Nodes do not count,
-    because each Pod of a template may have volumes in a different place."""
-    return namespace, without_pod(request.job)
+    because each Pod of a template may have volumes in a different place. Comments do not count."""
+    return namespace, replace(without_pod(request.job), comment=None), request.uncounted_gpus
+
+
+def _devices(request: Request) -> Mapping[str, int]:
+    """Returns the devices of a Pod, by GRES. A GPU that Slurm does not count has its resource's name."""
+    return dict.fromkeys(request.uncounted_gpus, 1) | dict(request.job.gres)
+
+
+class _Rejection(NamedTuple):
+    time: float
+    kind: Hashable
+    """The kind of the rejected Pod."""
+    devices: Mapping[str, int]
+    """The devices of the rejected Pod."""
+
+    def is_refuted_by(self, devices: Mapping[str, int]) -> bool:
+        """Returns True if a Pod that starts with these devices has all devices of the rejected Pod."""
+        return all(devices.get(name, 0) >= count for name, count in self.devices.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +79,10 @@ class Closure:
 class _Case:
     """Rejections by one kubelet: of Pods of one kind, or of all Pods."""
 
-    recent: list[tuple[float, Hashable]] = field(default_factory=list)
-    """Time and kind of each rejected Pod since the last closure."""
+    recent: list[_Rejection] = field(default_factory=list)
+    """Rejections since the last closure."""
+    causes: list[_Rejection] = field(default_factory=list)
+    """Rejections that led to the last closure."""
     pause: float = 0.0
     """Seconds of the last closure; 0 before the first closure."""
     closure: Closure | None = None
@@ -75,8 +95,12 @@ class _Case:
     def matters(self, now: float, window: float) -> bool:
         """Returns True while the rejections have an effect. For one more pause after a closure, a single
         rejection closes the Node again, and for longer."""
-        counts = bool(self.recent) and now - self.recent[-1][0] < window
+        counts = bool(self.recent) and now - self.recent[-1].time < window
         return counts or now < self.until + self.pause
+
+    def is_refuted_by(self, devices: Mapping[str, int]) -> bool:
+        """Returns True if the start of a Pod with these devices refutes every rejection."""
+        return all(each.is_refuted_by(devices) for each in (*self.recent, *self.causes))
 
 
 class RejectingNodes:
@@ -129,8 +153,8 @@ class RejectingNodes:
             case = self._cases.setdefault((node, each), _Case())
             if now < case.until:  # the Pod was placed before the closure
                 continue
-            case.recent = [one for one in case.recent if now - one[0] < self._window]
-            case.recent.append((now, kind))
+            case.recent = [one for one in case.recent if now - one.time < self._window]
+            case.recent.append(_Rejection(now, kind, _devices(pod.request)))
             if self._suffices(case, each, of, now):
                 self._close(case, pod, node, each, now)
                 closes = True
@@ -138,14 +162,16 @@ class RejectingNodes:
         return closes
 
     def started(self, pod: Pod, node: str, now: float) -> bool:
-        """Deletes the Node's rejections of Pods of this kind, and of all Pods, after a Pod has started
-        there. Returns True if the Node was closed."""
-        if not self._cases:  # the usual case
-            return False
-        kinds = _kind_of(pod.namespace, pod.request), _ALL
-        cases = [self._cases.pop((node, kind), None) for kind in kinds]
-        self._count(now)
-        return any(each is not None and now < each.until for each in cases)
+        """Deletes the Node's rejections of Pods of this kind after a Pod has started there. Deletes the
+        rejections of all Pods if the Pod has the devices of each rejected Pod: a Pod without GPUs also
+        starts beside a dead device plugin. Returns True if the Node was closed."""
+        keys = [(node, kind) for kind in (_kind_of(pod.namespace, pod.request), _ALL)]
+        devices = _devices(pod.request)
+        refuted = [key for key in keys if key in self._cases and self._cases[key].is_refuted_by(devices)]
+        cases = [self._cases.pop(key) for key in refuted]
+        if cases:
+            self._count(now)
+        return any(now < each.until for each in cases)
 
     def reopen(self, now: float) -> bool:
         """Opens the Nodes whose closures are over. Returns True if at least one closure is over."""
@@ -166,7 +192,7 @@ class RejectingNodes:
             return False
         if kind is not _ALL:
             return True
-        alike = len({each for _, each in case.recent}) == 1
+        alike = len({each.kind for each in case.recent}) == 1
         room = len(self._closed.get(_ALL, ())) < max(1, of // _CLOSED_SHARE)
         return room and (known_for_it or not alike)
 
@@ -178,7 +204,8 @@ class RejectingNodes:
             f"the kubelet rejected {many}, the last of them {pod.full_name}: {pod.kubelet_rejection}."
             f" The extender places no {whose} here for {case.pause:.0f} s, or until a Pod starts"
         )
-        case.closure, case.recent = Closure(node, kind is _ALL, now + case.pause, words), []
+        case.closure = Closure(node, kind is _ALL, now + case.pause, words)
+        case.causes, case.recent = case.recent, []
 
     def _count(self, now: float) -> None:
         closed: dict[Hashable, set[str]] = {}

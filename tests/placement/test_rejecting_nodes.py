@@ -138,6 +138,46 @@ def test_a_pod_that_starts_opens_the_node_at_once_and_resets_the_pause() -> None
     assert not reject(known, 2, at=8.0)
 
 
+def with_gpus(count: int, minutes: int = 60) -> Request:
+    gres = (("gpu", count),) if count else ()
+    return replace(REQUEST, job=replace(REQUEST.job, gres=gres, time_limit_minutes=minutes))
+
+
+@pytest.mark.parametrize(("count", "opens"), [(0, False), (1, False), (2, True), (3, True)])
+def test_a_pod_opens_a_node_only_with_the_devices_of_rejected_pods(count: int, opens: bool) -> None:
+    """A Pod without GPUs starts beside a dead device plugin: its start says nothing about GPUs."""
+    known = nodes()
+    for minutes in (60, 61, 62):
+        reject(known, 1, pod=rejected(with_gpus(2, minutes)))
+    started = rejected(with_gpus(count, 90))
+    assert known.started(started, "n1", 3.0) is opens
+    assert closed_to_all(known) == (set() if opens else {"n1"})
+
+
+def test_a_pod_without_gpus_resets_no_count_of_rejected_pods_with_gpus() -> None:
+    known = nodes()
+    for minutes in (60, 61, 62):
+        reject(known, 1, at=float(minutes), pod=rejected(with_gpus(1, minutes)))
+        known.started(rejected(with_gpus(0)), "n1", minutes + 0.5)
+    assert closed_to_all(known) == {"n1"}
+
+
+def test_gpus_that_slurm_does_not_count_are_devices_too() -> None:
+    known, gpus = nodes(), replace(REQUEST, uncounted_gpus=("amd.com/gpu",))
+    reject(known, 3, pod=rejected(gpus))
+    assert not known.started(rejected(), "n1", 3.0)
+    assert known.started(rejected(gpus), "n1", 4.0)
+
+
+def test_pods_that_differ_only_in_their_comments_are_similar() -> None:
+    known = nodes()
+    for number in range(3):
+        job = replace(REQUEST.job, comment=f"run {number}")
+        reject(known, 1, pod=rejected(replace(REQUEST, job=job)))
+    assert known.closed_to("default", REQUEST) == {"n1"}
+    assert closed_to_all(known) == set()
+
+
 def test_nothing_is_kept_of_nodes_that_reject_no_more() -> None:
     known = nodes()
     for number in range(50):
