@@ -195,7 +195,7 @@ class Ledger(LedgerReader):
     def _pod_observed(self, event: PodObserved) -> None:
         pod, uid = event.pod, event.pod.workload.uid
         record = self._here_again(self._records.get(uid))
-        if self.rejecting_nodes.pod_seen(record, pod, len(self._view.nodes), self._at.now):
+        if self.rejecting_nodes.pod_seen(record, pod, self._view, self._at.now):
             self._nodes_changed()
         if record is not None and on_pod.is_back(record, pod):
             self._forget(uid)

@@ -6,17 +6,19 @@ Pod, and Slurm picks the same idle node again.
 
 Either the Node or the Pod may be at fault. If a kubelet rejects several Pods with the same requests, the
 extender closes the Node to Pods with the same requests, and other Pods may still use the Node. If a
-kubelet rejects Pods with different requests, the extender closes the Node to all Pods. So a Deployment
-with a wrong Pod template loses a few Pods on each Node, and closes no Node to other users.
+kubelet rejects Pods of one owner with different requests, the extender closes the Node to the owner's
+Pods. If a kubelet rejects Pods of several owners, the extender closes the Node to all Pods. So an owner
+of wrong Pod templates loses a few Pods on each Node, and closes no Node to other owners.
 
 A new leader starts without this state, and counts rejections from zero.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+from extender.cluster.view import ClusterView
 from extender.record.placeholder import Placeholder
 from extender.request.job_request import Request, without_pod
 from extender.request.pod import Pod
@@ -37,8 +39,8 @@ NodeShutdown, Evicted (under the Node's pressure), VolumeAttachmentLimitExceeded
 releases. Source: pkg/kubelet of Kubernetes 1.37 (lifecycle, cm, eviction, nodeshutdown, sysctl,
 volumemanager)."""
 _CLOSED_SHARE = 3
-"""At most a third of the Nodes is closed to all Pods. If more Nodes reject Pods, the Pods are probably
-at fault."""
+"""At most a third of a partition's Nodes is closed to different Pods. If more Nodes reject Pods, the
+Pods are probably at fault."""
 
 
 def _kind_of(namespace: str, request: Request) -> Hashable:
@@ -47,15 +49,26 @@ def _kind_of(namespace: str, request: Request) -> Hashable:
     return namespace, replace(without_pod(request.job), comment=None), request.uncounted_gpus
 
 
+def _owner_of(namespace: str, request: Request) -> Hashable:
+    """Returns the kind of all Pods of an owner: the namespace and the Slurm user."""
+    return namespace, request.job.user_id
+
+
 def _devices(request: Request) -> Mapping[str, int]:
     """Returns the devices of a Pod, by GRES. A GPU that Slurm does not count has its resource's name."""
     return dict.fromkeys(request.uncounted_gpus, 1) | dict(request.job.gres)
 
 
+def _standing_for(slurm_nodes: Collection[str], view: ClusterView) -> set[str]:
+    """Returns the Nodes of Slurm nodes."""
+    names = frozenset(slurm_nodes)
+    return {name for name, node in view.nodes.items() if node.slurm_name in names}
+
+
 class _Rejection(NamedTuple):
     time: float
     kind: Hashable
-    """The kind of the rejected Pod."""
+    """The kind of the rejected Pod; in the case of all Pods, the Pod's owner."""
     devices: Mapping[str, int]
     """The devices of the rejected Pod."""
 
@@ -77,7 +90,7 @@ class Closure:
 
 @dataclass(slots=True)
 class _Case:
-    """Rejections by one kubelet: of Pods of one kind, or of all Pods."""
+    """Rejections by one kubelet: of Pods of one kind, of one owner, or of all Pods."""
 
     recent: list[_Rejection] = field(default_factory=list)
     """Rejections since the last closure."""
@@ -129,33 +142,32 @@ class RejectingNodes:
 
     def closed_to(self, namespace: str, request: Request) -> frozenset[str]:
         """Returns the Nodes that are closed to Pods of a namespace with a request."""
-        to_all = self._closed.get(_ALL, frozenset())
         if not self._closed:  # the usual case
-            return to_all
-        return to_all | self._closed.get(_kind_of(namespace, request), frozenset())
+            return frozenset()
+        kinds = _kind_of(namespace, request), _owner_of(namespace, request), _ALL
+        return frozenset[str]().union(*(self._closed.get(kind, ()) for kind in kinds))
 
-    def pod_seen(self, record: Placeholder | None, pod: Pod, of: int, now: float) -> bool:
-        """Compares a new version of a Pod with the record's version; `of` is the number of all Nodes.
-        Returns True if a Node was closed or opened. Ignores Pods without an earlier version."""
+    def pod_seen(self, record: Placeholder | None, pod: Pod, view: ClusterView, now: float) -> bool:
+        """Compares a new version of a Pod with the record's version. Returns True if a Node was closed
+        or opened. Ignores Pods without an earlier version."""
         before = None if record is None else record.member(pod.uid)
         if before is None or pod.node is None:
             return False
         if pod.kubelet_rejection and not before.pod.finished:
-            return self.rejected(pod, pod.node, of, now)
+            return self.rejected(pod, pod.node, view, now)
         return pod.started and not before.pod.started and self.started(pod, pod.node, now)
 
-    def rejected(self, pod: Pod, node: str, of: int, now: float) -> bool:
-        """Counts a Pod that the kubelet has rejected; `of` is the number of all Nodes. Returns True if a
-        Node was closed."""
+    def rejected(self, pod: Pod, node: str, view: ClusterView, now: float) -> bool:
+        """Counts a Pod that the kubelet has rejected. Returns True if a Node was closed."""
         self._cases = {key: c for key, c in self._cases.items() if c.matters(now, self._window)}
-        kind, closes = _kind_of(pod.namespace, pod.request), False
-        for each in self._concerned(pod, kind):
+        closes, devices = False, _devices(pod.request)
+        for each, kind in self._concerned(pod):
             case = self._cases.setdefault((node, each), _Case())
             if now < case.until:  # the Pod was placed before the closure
                 continue
             case.recent = [one for one in case.recent if now - one.time < self._window]
-            case.recent.append(_Rejection(now, kind, _devices(pod.request)))
-            if self._suffices(case, each, of, now):
+            case.recent.append(_Rejection(now, kind, devices))
+            if self._suffices(case, each, now) and (each == kind or self._has_room(node, each, view)):
                 self._close(case, pod, node, each, now)
                 closes = True
         self._count(now)
@@ -163,10 +175,11 @@ class RejectingNodes:
 
     def started(self, pod: Pod, node: str, now: float) -> bool:
         """Deletes the Node's rejections of Pods of this kind after a Pod has started there. Deletes the
-        rejections of all Pods if the Pod has the devices of each rejected Pod: a Pod without GPUs also
-        starts beside a dead device plugin. Returns True if the Node was closed."""
-        keys = [(node, kind) for kind in (_kind_of(pod.namespace, pod.request), _ALL)]
-        devices = _devices(pod.request)
+        rejections of the owner's Pods, and of all Pods, if the Pod has the devices of each rejected Pod:
+        a Pod without GPUs also starts beside a dead device plugin. Returns True if the Node was
+        closed."""
+        of, devices = (pod.namespace, pod.request), _devices(pod.request)
+        keys = [(node, kind) for kind in (_kind_of(*of), _owner_of(*of), _ALL)]
         refuted = [key for key in keys if key in self._cases and self._cases[key].is_refuted_by(devices)]
         cases = [self._cases.pop(key) for key in refuted]
         if cases:
@@ -181,31 +194,51 @@ class RejectingNodes:
         return due
 
     @staticmethod
-    def _concerned(pod: Pod, kind: Hashable) -> Iterator[Hashable]:
-        yield kind
+    def _concerned(pod: Pod) -> Iterator[tuple[Hashable, Hashable]]:
+        """Yields the kinds of Pods that a rejection concerns, each with the narrower kind that counts:
+        an owner needs rejections of two kinds of Pods, and all Pods need rejections of two owners."""
+        of = (pod.namespace, pod.request)
+        kind, owner = _kind_of(*of), _owner_of(*of)
+        yield kind, kind
         if pod.kubelet_rejection.partition(":")[0] not in _OF_THE_POD:
-            yield _ALL
+            yield owner, kind
+            yield _ALL, owner
 
-    def _suffices(self, case: _Case, kind: Hashable, of: int, now: float) -> bool:
-        known_for_it = now < case.until + case.pause
-        if not known_for_it and len(case.recent) < self._enough:
-            return False
-        if kind is not _ALL:
+    def _suffices(self, case: _Case, key: Hashable, now: float) -> bool:
+        if now < case.until + case.pause:
             return True
         alike = len({each.kind for each in case.recent}) == 1
-        room = len(self._closed.get(_ALL, ())) < max(1, of // _CLOSED_SHARE)
-        return room and (known_for_it or not alike)
+        return len(case.recent) >= self._enough and (not alike or case.recent[0].kind == key)
+
+    def _has_room(self, node: str, kind: Hashable, view: ClusterView) -> bool:
+        """Returns True if another Node of each of the Node's partitions may be closed to different
+        Pods. A Node without a partition counts among all Nodes."""
+        own, closed = view.nodes.get(node), self._closed.get(kind, frozenset())
+        of = [each.nodes for each in view.partitions.values() if own and own.slurm_name in each.nodes]
+        return all(
+            len(closed & nodes) < max(1, len(nodes) // _CLOSED_SHARE)
+            for nodes in [_standing_for(each, view) for each in of] or [set(view.nodes)]
+        )
 
     def _close(self, case: _Case, pod: Pod, node: str, kind: Hashable, now: float) -> None:
         case.pause = min(self._longest, max(self._first, 2 * case.pause))
-        whose = "Pods" if kind is _ALL else f"Pods like {pod.full_name}"
+        whose, until = self._in_words(pod, kind)
         many = f"{len(case.recent)} Pods" if len(case.recent) > 1 else "another Pod"
         words = (
             f"the kubelet rejected {many}, the last of them {pod.full_name}: {pod.kubelet_rejection}."
-            f" The extender places no {whose} here for {case.pause:.0f} s, or until a Pod starts"
+            f" The extender places no {whose} here for {case.pause:.0f} s, or until {until} starts"
         )
         case.closure = Closure(node, kind is _ALL, now + case.pause, words)
         case.causes, case.recent = case.recent, []
+
+    @staticmethod
+    def _in_words(pod: Pod, kind: Hashable) -> tuple[str, str]:
+        """Returns the Pods of a kind, and the Pod whose start opens a Node to these Pods."""
+        if kind == _kind_of(pod.namespace, pod.request):
+            return f"Pods like {pod.full_name}", "such a Pod"
+        user = pod.request.job.user_id
+        owner = f" of namespace {pod.namespace}" + (f", Slurm user {user}" if user else "")
+        return f"Pods{'' if kind is _ALL else owner}", "a Pod with the same devices"
 
     def _count(self, now: float) -> None:
         closed: dict[Hashable, set[str]] = {}

@@ -337,7 +337,7 @@ REJECTING: Final = Metric(
     "slurm_extender_pods_rejecting_nodes",
     "gauge",
     "Nodes that are closed to new placeholders because their kubelets reject Pods: to `all` Pods, or to"
-    " `similar` Pods of one namespace.",
+    " similar Pods or all Pods of one namespace (`similar`).",
     "Does a Node look idle to Slurm, while its kubelet rejects every Pod?",
     ("closed_to",),
 )

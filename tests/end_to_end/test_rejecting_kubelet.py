@@ -69,8 +69,9 @@ def test_a_node_whose_kubelet_rejects_every_pod_is_closed_and_opened(kubelets: A
     assert closed(kubelets, "all") == 0
     assert condition(kubelets, broken) == ""
 
-    kubelets.create("other", cpu="2", gpus=1, annotations=whole | {"required-nodes": broken})
-    assert decide(kubelets, "other", broken) == broken  # a Pod with other requests
+    of_alice = whole | {"required-nodes": broken, "user-id": "2001"}
+    kubelets.create("other", gpus=1, annotations=of_alice)
+    assert decide(kubelets, "other", broken) == broken  # another user's Pod
     words = (
         f"the last of them default/{kubelets.full('other')}: UnexpectedAdmissionError: Allocate failed"
     )

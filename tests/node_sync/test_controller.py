@@ -30,7 +30,7 @@ from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest, node_manifest
 from tests.placement.ledger_steps import bound_pod, job_id_of
-from tests.placement.ledger_world import World, of_user
+from tests.placement.ledger_world import World, of_user, view_of
 from tests.service.turns import turns_of_others
 from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE
 
@@ -492,11 +492,11 @@ async def test_a_change_of_a_node_is_acted_upon_at_once(
 
 
 def a_kubelet_rejects_pods(site: Site, node: str = "n1", *, of_two: bool = True) -> None:
-    """The kubelet rejects Pods that ask for different things, or Pods that are alike."""
+    """The kubelet rejects Pods of different users, or Pods that are alike."""
     for number in range(3):
         asked = of_user(number if of_two else 0)
         pod = Pod("u", "default", "serve-1", "1", asked, kubelet_rejection="OutOfcpu: too few")
-        site.world.ledger.rejecting_nodes.rejected(pod, node, len(NAMES), site.world.now)
+        site.world.ledger.rejecting_nodes.rejected(pod, node, view_of(NAMES), site.world.now)
 
 
 async def test_a_node_whose_kubelet_rejects_pods_gets_an_event_and_a_condition(site: Site) -> None:

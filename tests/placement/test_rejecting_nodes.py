@@ -8,21 +8,29 @@ from math import inf
 
 import pytest
 
+from extender.cluster.view import ClusterView
 from extender.placement.rejecting_nodes import Closure, RejectingNodes
 from extender.record.condition_reason import ConditionReason
 from extender.request.job_request import Request
 from extender.request.pod import Pod
-from tests.placement.ledger_world import NO_DEVICE, REQUEST, World, of_user
+from slurm_client.model import Partition
+from tests.placement.ledger_world import NO_DEVICE, REQUEST, World, of_user, view_of
 
 NUMA = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
 SYSCTL = 'SysctlForbidden: forbidden sysctl: "net.core.somaxconn" not allowlisted'
 OTHER = replace(REQUEST, job=replace(REQUEST.job, cpus=2))
-OF = 12
-"""The number of Nodes of most tests."""
+NAMES = tuple(f"n{number}" for number in range(12))
+VIEW = view_of(NAMES)
 
 
-def rejected(request: Request = REQUEST, why: str = NO_DEVICE, name: str = "p") -> Pod:
-    return Pod(f"uid-{name}", "default", name, "1", request, finished=True, kubelet_rejection=why)
+def rejected(
+    request: Request = REQUEST, why: str = NO_DEVICE, name: str = "p", namespace: str = "default"
+) -> Pod:
+    return Pod(f"uid-{name}", namespace, name, "1", request, finished=True, kubelet_rejection=why)
+
+
+BY_TWO = (rejected(), rejected(namespace="elsewhere"))
+"""Rejected Pods of two owners."""
 
 
 def nodes() -> RejectingNodes:
@@ -30,9 +38,15 @@ def nodes() -> RejectingNodes:
 
 
 def reject(
-    known: RejectingNodes, times: int, at: float = 0.0, *, node: str = "n1", pod: Pod | None = None
+    known: RejectingNodes,
+    times: int,
+    at: float = 0.0,
+    *,
+    node: str = "n1",
+    pod: Pod | None = None,
+    view: ClusterView = VIEW,
 ) -> bool:
-    closes = [known.rejected(pod or rejected(), node, OF, at + number) for number in range(times)]
+    closes = [known.rejected(pod or rejected(), node, view, at + number) for number in range(times)]
     return any(closes)
 
 
@@ -58,17 +72,31 @@ def test_a_closure_names_the_last_pod_its_rejection_and_the_pause() -> None:
     reject(known, 3, pod=rejected(name="serve-1"))
     words = (
         f"the kubelet rejected 3 Pods, the last of them default/serve-1: {NO_DEVICE}."
-        " The extender places no Pods like default/serve-1 here for 60 s, or until a Pod starts"
+        " The extender places no Pods like default/serve-1 here for 60 s, or until such a Pod starts"
     )
     assert known.closures == (Closure("n1", False, 62.0, words),)
 
 
-def test_a_node_is_closed_to_all_pods_that_ask_for_different_things() -> None:
+def test_a_node_is_closed_to_an_owner_whose_different_pods_are_rejected() -> None:
     known = nodes()
     reject(known, 2)
     reject(known, 1, at=2.0, pod=rejected(OTHER))
+    assert closed_to_all(known) == set()
+    third = replace(REQUEST, job=replace(REQUEST.job, cpus=3))
+    assert known.closed_to("default", third) == {"n1"}
+    assert known.closed_to("elsewhere", third) == frozenset()
+    assert known.closed_to("default", of_user(7)) == frozenset()
+    (closure,) = known.closures
+    assert "The extender places no Pods of namespace default here for 60 s" in closure.words
+
+
+@pytest.mark.parametrize("pod", [rejected(namespace="elsewhere"), rejected(of_user(7))])
+def test_a_node_is_closed_to_all_if_pods_of_two_owners_are_rejected(pod: Pod) -> None:
+    known = nodes()
+    reject(known, 2)
+    reject(known, 1, at=2.0, pod=pod)
     assert closed_to_all(known) == {"n1"}
-    assert known.closed_to("elsewhere", of_user(7)) == {"n1"}
+    assert known.closed_to("a third", of_user(8)) == {"n1"}
 
 
 def test_rejections_do_not_count_after_a_minute() -> None:
@@ -86,20 +114,42 @@ def test_rejections_of_two_nodes_do_not_add_up() -> None:
 @pytest.mark.parametrize(("why", "closes"), [(SYSCTL, set()), (NUMA, {"n1"}), ("OutOfcpu: x", {"n1"})])
 def test_a_reason_that_names_the_pod_closes_no_node_to_other_pods(why: str, closes: set[str]) -> None:
     known = nodes()
-    for request in (REQUEST, OTHER):
-        reject(known, 3, pod=rejected(request, why))
+    for namespace in ("default", "elsewhere"):
+        reject(known, 3, pod=rejected(REQUEST, why, namespace=namespace))
     assert closed_to_all(known) == closes
-    assert known.closed_to("default", OTHER) == {"n1"}
+    assert known.closed_to("elsewhere", REQUEST) == {"n1"}
 
 
-def test_a_third_of_the_nodes_at_most_is_closed_to_all_pods() -> None:
-    """A user with two wrong Deployments closes at most the allowed share of Nodes to other users."""
+def test_an_owner_closes_no_node_to_other_owners() -> None:
+    """An owner of wrong Deployments closes a third of the Nodes to the owner's other Pods."""
     known = nodes()
-    for number in range(OF):
+    for number, node in enumerate(NAMES):
         for request in (REQUEST, OTHER):
-            reject(known, 3, at=10.0 + number, node=f"n{number}", pod=rejected(request))
-    assert closed_to_all(known) == {"n0", "n1", "n2", "n3"}
-    assert len(known.closed_to("default", REQUEST)) == OF
+            reject(known, 3, at=10.0 + number, node=node, pod=rejected(request))
+    assert closed_to_all(known) == set()
+    assert known.closed_to("elsewhere", REQUEST) == frozenset()
+    third = replace(REQUEST, job=replace(REQUEST.job, cpus=3))
+    assert known.closed_to("default", third) == set(NAMES[:4])
+    assert known.closed_to("default", REQUEST) == set(NAMES)
+
+
+def test_a_third_of_each_partition_at_most_is_closed_to_all_pods() -> None:
+    known, gpu_nodes = nodes(), NAMES[:3]
+    partitions = {"main": Partition("main", NAMES, default=True), "gpu": Partition("gpu", gpu_nodes)}
+    for number, node in enumerate(NAMES):
+        for pod in BY_TWO:
+            reject(
+                known, 3, 10.0 + number, node=node, pod=pod, view=replace(VIEW, partitions=partitions)
+            )
+    assert closed_to_all(known) == {"n0", "n3", "n4", "n5"}
+
+
+def test_a_third_of_all_nodes_at_most_is_closed_without_partitions() -> None:
+    known, view = nodes(), replace(VIEW, partitions={})
+    for number, node in enumerate(NAMES):
+        for pod in BY_TWO:
+            reject(known, 3, 10.0 + number, node=node, pod=pod, view=view)
+    assert closed_to_all(known) == set(NAMES[:4])
 
 
 def test_pauses_grow_while_a_node_rejects_and_one_rejection_is_enough() -> None:
@@ -129,36 +179,36 @@ def test_a_pod_on_its_way_to_a_closed_node_does_not_prolong_the_pause() -> None:
 
 def test_a_pod_that_starts_opens_the_node_at_once_and_resets_the_pause() -> None:
     known = nodes()
-    for request in (REQUEST, OTHER):
-        reject(known, 3, pod=rejected(request))
+    for pod in BY_TWO:
+        reject(known, 3, pod=pod)
     assert known.started(rejected(), "n1", 7.0)
     assert closed_to_all(known) == set()
     assert known.closed_to("default", REQUEST) == frozenset()
-    assert known.closed_to("default", OTHER) == {"n1"}  # with a dead GPU other Pods start
+    assert known.closed_to("elsewhere", REQUEST) == {"n1"}
     assert not reject(known, 2, at=8.0)
 
 
-def with_gpus(count: int, minutes: int = 60) -> Request:
+def with_gpus(count: int) -> Request:
     gres = (("gpu", count),) if count else ()
-    return replace(REQUEST, job=replace(REQUEST.job, gres=gres, time_limit_minutes=minutes))
+    return replace(REQUEST, job=replace(REQUEST.job, gres=gres))
 
 
 @pytest.mark.parametrize(("count", "opens"), [(0, False), (1, False), (2, True), (3, True)])
 def test_a_pod_opens_a_node_only_with_the_devices_of_rejected_pods(count: int, opens: bool) -> None:
     """A Pod without GPUs starts beside a dead device plugin: its start says nothing about GPUs."""
     known = nodes()
-    for minutes in (60, 61, 62):
-        reject(known, 1, pod=rejected(with_gpus(2, minutes)))
-    started = rejected(with_gpus(count, 90))
+    for namespace in ("a", "b", "c"):
+        reject(known, 1, pod=rejected(with_gpus(2), namespace=namespace))
+    started = rejected(with_gpus(count))
     assert known.started(started, "n1", 3.0) is opens
     assert closed_to_all(known) == (set() if opens else {"n1"})
 
 
 def test_a_pod_without_gpus_resets_no_count_of_rejected_pods_with_gpus() -> None:
     known = nodes()
-    for minutes in (60, 61, 62):
-        reject(known, 1, at=float(minutes), pod=rejected(with_gpus(1, minutes)))
-        known.started(rejected(with_gpus(0)), "n1", minutes + 0.5)
+    for at, namespace in enumerate(("a", "b", "c")):
+        reject(known, 1, at=float(at), pod=rejected(with_gpus(1), namespace=namespace))
+        known.started(rejected(with_gpus(0)), "n1", at + 0.5)
     assert closed_to_all(known) == {"n1"}
 
 
@@ -182,7 +232,7 @@ def test_nothing_is_kept_of_nodes_that_reject_no_more() -> None:
     known = nodes()
     for number in range(50):
         reject(known, 3, at=number * 1000.0, node=f"n{number}")
-    assert len(known) <= 2
+    assert len(known) <= 3
     known.reopen(1e9)
     assert known.opens == inf
 
@@ -199,7 +249,12 @@ class Site(World):
 
     def pod_of_deployment(self, request: Request = REQUEST) -> Pod:
         """Creates and binds a Pod; then the kubelet starts or rejects the Pod."""
-        uid = self.bind_at_once(request=request)
+        uid = self.create_pod(request=request)
+        self.settle()
+        self.schedule()  # Slurm starts another user's job later
+        self.live_on(0.1)
+        self.bind(uid)
+        self.settle()
         broken = self.pods[uid].node in self.broken
         (self.kubelet_rejects if broken else self.kubelet_starts)(uid)
         self.live_on(0.1)
@@ -234,8 +289,8 @@ def test_a_deployment_leaves_a_node_that_rejects_its_pods_after_three(site: Site
     assert [pod.node for pod in pods] == ["n1", "n1", "n1", "n2"]
 
 
-def test_a_second_deployment_has_the_node_closed_to_all(site: Site) -> None:
-    first, second = list(site.pods_until_one_starts()), list(site.pods_until_one_starts(OTHER))
+def test_another_users_deployment_has_the_node_closed_to_all(site: Site) -> None:
+    first, second = list(site.pods_until_one_starts()), list(site.pods_until_one_starts(of_user(7)))
     assert (len(first), len(second)) == (4, 2)
     (closed,) = {each.node for each in site.ledger.rejecting_nodes.closures if each.to_all}
     assert closed == "n1"
