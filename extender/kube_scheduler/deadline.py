@@ -2,13 +2,15 @@
 
 kube-scheduler reports a call without an answer as `Client.Timeout`, which names no cause. A verb asks
 Slurm and kube-apiserver through `slurm_in_time` and `kubernetes_in_time`, so that the error names the
-system without an answer.
+system without an answer. A slow system may leave the other system little time: the error names the
+slow system.
 """
 
 import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from extender.kube_scheduler.configuration import HTTP_TIMEOUT_S
@@ -19,18 +21,29 @@ _ANSWER_S = 0.8 * HTTP_TIMEOUT_S
 """Seconds until a verb answers. The rest is for the connection and the event loop."""
 _QUESTIONS_S = 0.7 * HTTP_TIMEOUT_S
 """Seconds until questions end. A Binding that follows the last question has time until _ANSWER_S."""
+_FAIR_SHARE: Final = 0.25
+"""Share of _QUESTIONS_S that a system needs before an error names the system."""
 _LATE: Final = "no answer in time for kube-scheduler"
 
 Answer = TypeVar("Answer")
 
-_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
-"""Time of the event loop's clock at which questions end. None outside of a verb."""
+
+@dataclass(slots=True)
+class _Deadline:
+    at: float
+    """Time of the event loop's clock at which questions end."""
+    slurm_s: float = 0.0
+    """Seconds that questions to Slurm have taken."""
+
+
+_deadline: ContextVar[_Deadline | None] = ContextVar("deadline", default=None)
+"""The deadline of the verb's questions. None outside of a verb."""
 
 
 @contextmanager
 def questions_in_time() -> Iterator[None]:
     """Sets the deadline for the questions inside the block, and in tasks that the block starts."""
-    before = _deadline.set(asyncio.get_running_loop().time() + _QUESTIONS_S)
+    before = _deadline.set(_Deadline(asyncio.get_running_loop().time() + _QUESTIONS_S))
     try:
         yield
     finally:
@@ -45,18 +58,35 @@ async def work_in_time(work: asyncio.Task[Answer]) -> Answer:
 
 
 async def slurm_in_time(question: Awaitable[Answer]) -> Answer:
-    """Returns Slurm's answer to a question. Raises OutcomeUnknown at the deadline."""
+    """Returns Slurm's answer to a question. At the deadline, raises OutcomeUnknown, or Unavailable if
+    kube-apiserver has left Slurm too little time."""
+    deadline = _deadline.get()
+    if deadline is None:
+        return await question
+    began = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout_at(_deadline.get()):
+        async with asyncio.timeout_at(deadline.at):
             return await question
     except TimeoutError as error:
-        raise OutcomeUnknown(_LATE) from error
+        slurm_s = deadline.slurm_s + deadline.at - began
+        raise _late(of_slurm=slurm_s >= _FAIR_SHARE * _QUESTIONS_S) from error
+    finally:
+        deadline.slurm_s += asyncio.get_running_loop().time() - began
 
 
 async def kubernetes_in_time(question: Awaitable[Answer]) -> Answer:
-    """Returns kube-apiserver's answer to a question. Raises Unavailable at the deadline."""
+    """Returns kube-apiserver's answer to a question. At the deadline, raises Unavailable, or
+    OutcomeUnknown if Slurm has left kube-apiserver too little time."""
+    deadline = _deadline.get()
+    if deadline is None:
+        return await question
     try:
-        async with asyncio.timeout_at(_deadline.get()):
+        async with asyncio.timeout_at(deadline.at):
             return await question
     except TimeoutError as error:
-        raise Unavailable(0, _LATE) from error
+        left_s = _QUESTIONS_S - deadline.slurm_s
+        raise _late(of_slurm=left_s < _FAIR_SHARE * _QUESTIONS_S) from error
+
+
+def _late(*, of_slurm: bool) -> Exception:
+    return OutcomeUnknown(_LATE) if of_slurm else Unavailable(0, _LATE)

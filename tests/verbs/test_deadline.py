@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from extender.kube_scheduler import deadline
 from extender.unmanaged.free_capacity import UNKNOWN
+from kubernetes_client.errors import Unavailable
 from slurm_client.errors import BadToken, OutcomeUnknown, Unreachable
 from tests.builders import Manifest, unmanaged
 from tests.verbs import test_unmanaged_pods as others
@@ -24,15 +25,16 @@ SILENT = re.compile(
 )
 NO_SLURM = "Slurm does not answer"
 NO_KUBERNETES = "kube-apiserver does not answer"
+InTime = Callable[[Awaitable[object]], Awaitable[object]]
 VERBS = ("filter", "prioritize", "bind", "preempt")
 USUAL = deadline._QUESTIONS_S, deadline._ANSWER_S
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deadlines of a tenth of a second, so that a test without an answer fails soon."""
-    monkeypatch.setattr(deadline, "_QUESTIONS_S", 0.05)
-    monkeypatch.setattr(deadline, "_ANSWER_S", 0.1)
+    """Deadlines of a fraction of a second, so that a test without an answer fails soon."""
+    monkeypatch.setattr(deadline, "_QUESTIONS_S", 0.1)
+    monkeypatch.setattr(deadline, "_ANSWER_S", 0.15)
 
 
 @pytest.fixture
@@ -99,6 +101,36 @@ async def test_bind_names_kube_apiserver_while_it_is_silent(
     assert cluster.kubernetes.bindings == []
     patiently()
     assert await cluster.bind() == ""
+
+
+@pytest.mark.parametrize(
+    ("slow", "other", "error"),
+    [
+        (deadline.kubernetes_in_time, deadline.slurm_in_time, Unavailable),
+        (deadline.slurm_in_time, deadline.kubernetes_in_time, OutcomeUnknown),
+    ],
+)
+async def test_the_system_that_leaves_the_other_no_time_is_named(
+    slow: InTime, other: InTime, error: type[Exception]
+) -> None:
+    async def ask_both() -> None:
+        with deadline.questions_in_time():
+            await slow(asyncio.sleep(0.9 * deadline._QUESTIONS_S))
+            await other(asyncio.Event().wait())
+
+    with pytest.raises(error):
+        await ask_both()
+
+
+async def test_bind_does_not_blame_slurm_for_a_slow_kube_apiserver() -> None:
+    cluster = await guests(unmanaged())
+    cluster.slurm.silent = True
+    cluster.kubernetes.hold("list pods")
+    bind = asyncio.ensure_future(cluster.bind(unmanaged(), "n1"))
+    await asyncio.sleep(0.9 * deadline._QUESTIONS_S)
+    cluster.kubernetes.release()
+    assert await bind == NO_KUBERNETES
+    assert cluster.listeners.occupancy.unknown(unmanaged()) == UNKNOWN
 
 
 async def test_bind_of_unmanaged_pod_says_since_when_slurm_is_silent(
