@@ -30,6 +30,11 @@ GPU_DOMAINS = frozenset(
         "gpu.intel.com",  # intel/intel-device-plugins-for-kubernetes, gpu_plugin: i915, xe, monitoring
         "habana.ai",  # HabanaAI's device plugin: gaudi
         "aws.amazon.com",  # Neuron's device plugin: neuron, neuroncore; GRES gpu by AutoDetect=nrt
+        "huawei.com",  # Ascend's device plugin and HAMi: Ascend910, Ascend310P, npu-core
+        "birentech.com",  # Biren's device plugin: gpu, 1-2-gpu, vgpu
+        "kunlunxin.com",  # Kunlunxin's device plugin: xpu, vxpu
+        "enflame.com",  # Enflame's device plugin: gcu, shared-gcu, drs-gcu
+        "vastaitech.com",  # Vastai's device plugin: va
         "cambricon.com",  # Cambricon/cambricon-k8s-device-plugin: mlu
         "hygon.com",  # Hygon's device plugin: dcu, dcunum
         "iluvatar.com",  # Iluvatar CoreX's device plugin: gpu
@@ -45,6 +50,9 @@ GPU_DOMAINS = frozenset(
 )
 """Domains of the extended resources that device plugins of GPUs give to GPUs and to parts of GPUs. A
 name within a domain is the choice of the plugin's configuration."""
+_KOORDINATOR = "koordinator.sh/gpu"
+"""Beginning of Koordinator's names of GPUs and their parts: gpu, gpu-core, gpu-memory. The domain also
+has network devices and FPGAs."""
 _Kinds = tuple[str, str]
 """Kinds of amounts: the second counts, and where it has none the first stands in."""
 
@@ -85,8 +93,13 @@ def effective_limits(spec: Manifest) -> dict[str, Decimal]:
 
 
 def gpu_resources(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of resources that are GPUs, or parts of them, by their domains; in order."""
-    return tuple(sorted(name for name in names if name.partition("/")[0] in GPU_DOMAINS))
+    """Returns the names of resources that are GPUs, or parts of GPUs, by a list of device plugins;
+    in order."""
+    return tuple(sorted(filter(_is_gpu, names)))
+
+
+def _is_gpu(name: str) -> bool:
+    return name.partition("/")[0] in GPU_DOMAINS or name.startswith(_KOORDINATOR)
 
 
 def _effective(spec: Manifest, kinds: _Kinds) -> dict[str, Decimal]:

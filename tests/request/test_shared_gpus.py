@@ -138,6 +138,13 @@ NAMES = [
     "habana.ai/gaudi",
     "aws.amazon.com/neuroncore",
     "volcano.sh/vgpu-number",
+    "huawei.com/Ascend910",
+    "birentech.com/gpu",
+    "kunlunxin.com/xpu",
+    "enflame.com/gcu",
+    "vastaitech.com/va",
+    "koordinator.sh/gpu-core",
+    "koordinator.sh/gpu",
     "deviceclass.resource.kubernetes.io/gpu.example.com",
 ]
 
@@ -184,7 +191,9 @@ def test_such_a_gpu_is_allowed_with_a_warning_where_shared_gpus_are_allowed() ->
     assert "a native job may use the GPUs of this Pod" in request.warnings[0]
 
 
-@pytest.mark.parametrize("resource", ["rdma/ib", "example.com/nvidia.com", "nvidia.com/hostdev"])
+@pytest.mark.parametrize(
+    "resource", ["rdma/ib", "example.com/nvidia.com", "nvidia.com/hostdev", "koordinator.sh/rdma"]
+)
 def test_what_is_no_gpu_is_left_to_kube_scheduler(resource: str) -> None:
     request = asked(resource=resource, not_gpus=frozenset({"nvidia.com/hostdev"}))
     assert (request.problems, request.warnings) == ((), ())
