@@ -45,5 +45,7 @@ def _words(denied: Iterable[Right]) -> str:
     rights = ", ".join(map(str, denied))
     return (
         f"the extender lacks rights ({rights}). helm upgrade creates the Roles: Kubernetes deletes a"
-        " Role with its namespace, and a new namespace of the same name has none"
+        " Role with its namespace, and a new namespace of the same name has none. If a namespace is gone"
+        " for good, remove the namespace from scheduler.scope.namespaces first: helm upgrade fails for a"
+        " missing namespace"
     )

@@ -33,6 +33,7 @@ async def test_replica_reports_each_right_to_pods_that_it_lacks(
         kubernetes.lacking = {right}
         await check.look()
         assert f"lacks rights ({right}). " in health.troubles()[PART]
+        assert "remove the namespace from scheduler.scope.namespaces" in health.troubles()[PART]
     kubernetes.lacking = set()
     await check.look()
     assert health.troubles() == {}
