@@ -15,6 +15,8 @@ def loading() -> Iterator[None]:
     """
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     gc.disable()
-    yield
-    gc.freeze()
-    gc.enable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 import pytest
+
+from service.start import loading
 
 _PROGRAM = """
 import gc, sys
@@ -31,3 +34,10 @@ def test_start_loads_no_console_and_collects_no_garbage(command: tuple[str, str]
     count, *others = run.stdout.split()
     assert int(count) < 20
     assert others == ["None", "True", "True"]
+
+
+def test_a_failed_import_enables_the_garbage_collection_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(ImportError), loading():
+        raise ImportError
+    assert gc.isenabled()
