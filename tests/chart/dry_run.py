@@ -23,5 +23,5 @@ def rejections(cluster: Cluster, texts: Iterable[str]) -> tuple[int, list[str]]:
     try:
         cluster.kubectl(*_DRY_RUN, stdin="---\n".join(objects))
     except ClusterError as error:
-        return len(objects), str(error).splitlines()
+        return len(objects), str(error).splitlines() or [repr(error)]
     return len(objects), []

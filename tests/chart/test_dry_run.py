@@ -1,0 +1,24 @@
+"""A failed dry run is a rejection, also without a message of kubectl."""
+
+from __future__ import annotations
+
+from unittest.mock import Mock
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from tests.chart.dry_run import rejections
+
+
+@pytest.mark.parametrize(
+    ("message", "rejected"),
+    [
+        ("", ["ClusterError('')"]),
+        ("Pod is invalid\nJob is invalid", ["Pod is invalid", "Job is invalid"]),
+    ],
+)
+def test_a_dry_run_that_fails_has_a_rejection(message: str, rejected: list[str]) -> None:
+    cluster = Mock(spec=Cluster)
+    cluster.kubectl.side_effect = ClusterError(message)
+    assert rejections(cluster, ["kind: Pod\n---\nkind: Job\n"]) == (2, rejected)
