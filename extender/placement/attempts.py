@@ -4,7 +4,7 @@ deadlines), and how an attempt ends."""
 from collections.abc import Callable, Iterable
 from math import inf
 
-from extender.placement.eligible_nodes import has_no_node
+from extender.placement.eligible_nodes import has_no_node, offered_instead
 from extender.placement.kept_back import REASONS, as_found, kept_back, rested
 from extender.placement.lingering import over
 from extender.placement.on_pod import invalid, now_bound
@@ -128,9 +128,9 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
     found = rejecting[0].pod.feasible_nodes
     if found is None or found.job_id != record.job.id:
         return rested(replaced, at)
+    offered = offered_instead(replaced, found, at)
     if not found.nodes:
-        return replaced
-    offered = replaced.with_rejections(offered=(found.taken, at.now + at.rules.offer))
+        return offered
     return rested(replaced, at) if has_no_node(offered, at) else offered
 
 

@@ -8,7 +8,9 @@ from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
+from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.node_constraints import gains
+from extender.request.pod_constraints import ClosedNodes
 from wellknown.names import ELSEWHERE, Reason
 
 _NAMED = 3
@@ -36,9 +38,40 @@ def _wish(record: Placeholder, at: Context) -> Wish:
 
 def closed_by_pods(record: Placeholder, at: Context) -> int:
     """Returns the set of the Nodes that other Pods close to a workload's Pod."""
+    closed = _closed(record, at)
+    return closed.apart if record.rejections.spread_ignored else closed.all
+
+
+def _closed(record: Placeholder, at: Context) -> ClosedNodes:
     if record.workload.size > 1 or not record.members:
-        return 0
+        return ClosedNodes()
     return at.closed_by_pods(record.lead.constraints, record.request.constraints)
+
+
+def offered_instead(record: Placeholder, found: FeasibleNodes, at: Context) -> Placeholder:
+    """Returns the record after kube-scheduler offered Nodes. For a while only these Nodes count. If
+    the ledger closes one of these Nodes by topology spread, the ledger does not know all Pods, and
+    leaves the spread to kube-scheduler. Too many Nodes have no names: one of these Nodes may be closed.
+    """
+    closed, names = _closed(record, at).spread, found.names
+    ignored = bool(closed & at.view.named(names)) if names else closed != 0
+    offered = (found.taken, at.now + at.rules.offer) if found.nodes else record.rejections.offered
+    return record.with_rejections(offered=offered, spread_ignored=ignored)
+
+
+def with_spread_ignored(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record. If the ledger's estimate of topology spread may keep the Pod waiting for ever,
+    leaves the spread to kube-scheduler. The estimate may close all Nodes although all other Pods are
+    bound, or may leave open only Nodes that are busy in Slurm."""
+    rejections, ignoring = record.rejections, record.with_rejections(spread_ignored=True)
+    if rejections.spread_ignored or not (record.members and record.lead.constraints.spread):
+        return record
+    if record.state is State.QUEUED:
+        longest = at.rules.rest_unbindable(rejections.because_of_pods + 1)
+        return ignoring if at.now > record.since + longest else record
+    lasts = record.state is State.SEEN and _closed(record, at).lasting
+    stuck = lasts and has_no_node(record, at) and not has_no_node(ignoring, at)
+    return ignoring if stuck else record
 
 
 def is_blocked(record: Placeholder, at: Context) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from extender.cluster.view import ClusterView, Wish
-from extender.placement.eligible_nodes import exclusions, in_its_words
+from extender.placement.eligible_nodes import exclusions, in_its_words, offered_instead
 from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
@@ -115,7 +115,7 @@ def as_found(record: Placeholder, at: Context) -> Placeholder:
         return record
     nodes = frozenset(found.names)
     avoid = tuple((name, until) for name, until in record.rejections.nodes if name not in nodes)
-    return record.with_rejections(nodes=avoid, offered=(found.taken, at.now + at.rules.offer))
+    return offered_instead(record.with_rejections(nodes=avoid), found, at)
 
 
 def may_be_given(request: Request, nodes: Iterable[str], view: ClusterView) -> bool:

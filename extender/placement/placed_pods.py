@@ -1,8 +1,9 @@
 """The Nodes of placed Pods, and the Nodes that placed Pods close to waiting Pods.
 
 A Pod is placed after Slurm has granted a Node, even before the Binding: only the ledger knows such
-grants. This module does not know the Pods that Slurm does not place. If such a Pod closes a Node,
-kube-scheduler rejects the Node.
+grants. This module does not know the Pods of groups, nor the Pods that Slurm does not place. If such a
+Pod closes a Node, kube-scheduler rejects the Node. If such a Pod opens a Node, because it is in the
+smallest domain of a topology spread, the ledger leaves the spread to kube-scheduler (`PodsApart`).
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from extender.cluster.view import ClusterView, Domains
 from extender.record.placeholder import NO_NODES, Placeholder
 from extender.request.node_constraints import NodeConstraints
-from extender.request.pod_constraints import NO_CONSTRAINTS, PodConstraints, Spread
+from extender.request.pod_constraints import NO_CONSTRAINTS, ClosedNodes, PodConstraints, Spread
 
 
 class _Place(NamedTuple):
@@ -103,17 +104,21 @@ class PlacedPods:
         if of.ports:
             self._with_ports[of] = None
 
-    def closed_to(self, pod: PodConstraints, constraints: NodeConstraints, view: ClusterView) -> int:
-        """Returns the Nodes that placed Pods close to a Pod, as a set of the view's Nodes."""
+    def closed_to(
+        self, pod: PodConstraints, constraints: NodeConstraints, view: ClusterView
+    ) -> ClosedNodes:
+        """Returns the Nodes that placed Pods close to a Pod, as sets of the view's Nodes."""
         if not (pod.exclusive or self._repelling):
-            return 0
-        closed = _union(self._apart(pod, view))
+            return ClosedNodes()
+        closed, lasting = 0, True
         keys = tuple(each.topology_key for each in pod.spread)
         for each in pod.spread:
             by = each.honors_affinity, each.honors_taints
             domains = view.domains(Domains(each.topology_key, keys, constraints, *by))
-            closed |= ~_union(self._within_skew(pod, each, domains, view))
-        return closed
+            there, bound = self._counts(pod, each, view)
+            closed |= ~_union(_within_skew(pod, each, domains, there, bound))
+            lasting &= there == bound
+        return ClosedNodes(_union(self._apart(pod, view)), closed, lasting)
 
     def _apart(self, pod: PodConstraints, view: ClusterView) -> Iterator[int]:
         for key, alike in chain(self._repelled_by(pod), self._repelling_to(pod)):
@@ -139,20 +144,31 @@ class PlacedPods:
         for namespace in self._in if namespaces is None else namespaces:
             yield from self._in.get(namespace, {}).items()
 
-    def _within_skew(
-        self, pod: PodConstraints, spread: Spread, domains: Mapping[str, int], view: ClusterView
-    ) -> Iterator[int]:
-        """Yields the Nodes of each domain with room for another Pod. Only bound Pods count for the
-        smallest domain, because kube-scheduler may see granted Pods in a different order than Slurm."""
+    def _counts(
+        self, pod: PodConstraints, spread: Spread, view: ClusterView
+    ) -> tuple[Counter[str], Counter[str]]:
+        """Returns the numbers of all Pods that count for a spread, and of the bound Pods, by domain."""
         there, bound = Counter[str](), Counter[str]()
         for other, alike in self._in.get(pod.namespace, {}).items():
             if other.is_selected(spread.selector):
                 _count(there, alike.spread, spread.topology_key, view)
                 _count(bound, alike.bound, spread.topology_key, view)
-        enough = len(domains) >= spread.min_domains
-        least = min((bound[value] for value in domains), default=0) if enough else 0
-        most = spread.max_skew + least - pod.is_selected(spread.selector)
-        return (nodes for value, nodes in domains.items() if there[value] <= most)
+        return there, bound
+
+
+def _within_skew(
+    pod: PodConstraints,
+    spread: Spread,
+    domains: Mapping[str, int],
+    there: Mapping[str, int],
+    bound: Mapping[str, int],
+) -> Iterator[int]:
+    """Yields the Nodes of each domain with room for another Pod. Only bound Pods count for the
+    smallest domain, because kube-scheduler may see granted Pods in a different order than Slurm."""
+    enough = len(domains) >= spread.min_domains
+    least = min((bound.get(value, 0) for value in domains), default=0) if enough else 0
+    most = spread.max_skew + least - pod.is_selected(spread.selector)
+    return (nodes for value, nodes in domains.items() if there.get(value, 0) <= most)
 
 
 def _count(domains: Counter[str], nodes: Mapping[str, int], key: str, view: ClusterView) -> None:

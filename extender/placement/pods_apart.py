@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from extender.cluster.view import ClusterView
 from extender.placement.attempts import set_apart
-from extender.placement.eligible_nodes import is_beside, is_blocked, no_node
+from extender.placement.eligible_nodes import is_beside, is_blocked, no_node, with_spread_ignored
 from extender.placement.exclusive_turns import ONE_AT_A_TIME, ExclusiveTurns
 from extender.placement.placed_pods import PlacedPods
 from extender.record.condition_reason import ConditionReason
@@ -27,7 +27,9 @@ class PodsApart:
         return lambda pod, nodes: self._placed.closed_to(pod, nodes, view)
 
     def checked(self, record: Placeholder, at: Context) -> Placeholder:
-        """Returns the record. If another Pod closes the Node of a new grant, gives the grant back."""
+        """Returns the record. If another Pod closes the Node of a new grant, gives the grant back. If
+        topology spread may keep the Pod waiting for ever, leaves the spread to kube-scheduler."""
+        record = with_spread_ignored(record, at)
         conflicts = not self._placed.holds(record.uid) and is_beside(record, at)
         return set_apart(record, at) if conflicts else record
 

@@ -9,7 +9,7 @@ from extender.record.events import Remedy
 from extender.request.grace_period import GraceRule
 from extender.request.job_request import Request
 from extender.request.node_constraints import NodeConstraints
-from extender.request.pod_constraints import PodConstraints
+from extender.request.pod_constraints import ClosedNodes, PodConstraints
 from slurm_client.rights import UserRights
 from wellknown.job_key import JobIdRange
 from wellknown.names import DEFAULT_PREFIX
@@ -124,5 +124,5 @@ class Context:
     rejecting: Callable[[str, Request], frozenset[str]] = lambda *_: frozenset()
     """Returns the Nodes that are closed to a namespace's Pods with a request because the kubelets there
     reject Pods."""
-    closed_by_pods: Callable[[PodConstraints, NodeConstraints], int] = lambda *_: 0
-    """Returns the set of the Nodes that placed Pods close to a Pod."""
+    closed_by_pods: Callable[[PodConstraints, NodeConstraints], ClosedNodes] = lambda *_: ClosedNodes()
+    """Returns the Nodes that placed Pods close to a Pod."""

@@ -88,6 +88,8 @@ class Rejections(NamedTuple):
     """When it may be in line again, after several such attempts."""
     because_of_pods: int = 0
     """Number of attempts that ended because of other Pods on the Node: those lengthen no backoff."""
+    spread_ignored: bool = False
+    """The ledger leaves topology spread to kube-scheduler, which knows more Pods (`PodsApart`)."""
 
 
 class Placeholder(NamedTuple):

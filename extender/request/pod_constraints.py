@@ -133,6 +133,23 @@ class PodConstraints(NamedTuple):
 NO_CONSTRAINTS = PodConstraints()
 
 
+class ClosedNodes(NamedTuple):
+    """The Nodes that placed Pods close to a Pod, as sets of the read model's Nodes."""
+
+    apart: int = 0
+    """Nodes closed by anti-affinity or host ports."""
+    spread: int = 0
+    """Nodes closed by topology spread. An estimate: each Pod that the ledger does not know may open
+    Nodes, because the Pod may be in the smallest domain."""
+    lasting: bool = True
+    """False while a Pod that counts for the spread is not bound: the Binding may open Nodes."""
+
+    @property
+    def all(self) -> int:
+        """Returns all closed Nodes."""
+        return self.apart | self.spread
+
+
 def names_other_pods(rejection: str) -> bool:
     """Returns True if kube-scheduler's message says that other Pods close a Node."""
     return bool(rejection) and _BY_PODS.search(rejection) is not None

@@ -127,8 +127,10 @@ class World:
     nodes: tuple[str, ...] = NODES
     jobs_per_node: int = 1
     """Number of jobs that Slurm starts on a node. Slurm fills one node after the other."""
+    unmanaged: list[tuple[PodConstraints, str]] = field(default_factory=list)
+    """Pods that only kube-scheduler knows, with their Nodes: Slurm does not place such Pods."""
     rejected_for_pods: Counter[str] = field(default_factory=Counter)
-    """How often kube-scheduler rejected a Pod's Node because of other Pods."""
+    """How often kube-scheduler rejected a Pod's Node because of other Pods, and offered other Nodes."""
     now: float = 0.0
     pods: dict[str, Pod] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -547,7 +549,7 @@ class World:
         found = tuple(name for name in self.nodes if not self.closed_by_pods(pod, name))
         if pod.allocation.node in found:
             return False
-        self.rejected_for_pods[uid] += 1
+        self.rejected_for_pods[uid] += bool(found)
         words = "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules"
         self.say(uid, words, FeasibleNodes(pod.allocation.job_id, found) if found else None)
         return True
@@ -556,6 +558,7 @@ class World:
         """Whether kube-scheduler's InterPodAffinity, NodePorts and PodTopologySpread reject a Node."""
         own, labels = pod.constraints, {name: each.labels for name, each in self.view.nodes.items()}
         bound = [(p.constraints, name) for p, name in self.nodes_in_use() if p.uid != pod.uid]
+        bound += self.unmanaged
         for other, there in bound:
             terms = [t for t in own.anti_affinity if t.matches(other)]
             terms += [t for t in other.anti_affinity if t.matches(own)]
@@ -628,7 +631,8 @@ class World:
             return
         taken = granted is not None and granted.node in self.taken
         job_id = 0 if granted is None else granted.job_id
-        names = to_tell(granted, self.nodes, retried=pod.attempt > 1, taken=taken)
+        found = [name for name in self.nodes if not self.closed_by_pods(pod, name)]
+        names = to_tell(granted, found, retried=pod.attempt > 1, taken=taken)
         noted = pod.feasible_nodes is not None and pod.feasible_nodes.job_id == job_id
         told = (
             pod._replace(feasible_nodes=FeasibleNodes(job_id, tuple(names)))

@@ -99,7 +99,7 @@ def test_sixteen_pods_get_sixteen_nodes_without_a_second_attempt(constraints: Po
         world.create_pod(constraints=constraints)
     done = live(world, 2)
     assert sorted(nodes_of(world)) == sorted(world.nodes)
-    assert not world.rejected_for_pods
+    assert not world.rejected_for_pods.total()
     assert not [each for each in done if isinstance(each, WriteAttempt)]
 
 
@@ -119,7 +119,7 @@ def test_pods_are_spread_over_zones_and_never_rejected() -> None:
     live(world, 6)
     zones = [world.view.nodes[node].labels[ZONE] for node in nodes_of(world)]
     assert sorted(zones) == sorted(["z0", "z1", "z2"] * 4)
-    assert not world.rejected_for_pods
+    assert not world.rejected_for_pods.total()
 
 
 def test_conflicting_templates_are_asked_for_together_and_one_gives_way_at_once() -> None:
@@ -135,7 +135,7 @@ def test_conflicting_templates_are_asked_for_together_and_one_gives_way_at_once(
         assert each.node is not None
         on.setdefault(each.node, set()).add(dict(each.constraints.labels)["app"])
     assert all(len(apps) == 1 for apps in on.values())
-    assert not world.rejected_for_pods
+    assert not world.rejected_for_pods.total()
     assert [each for each in done if isinstance(each, WriteAttempt)], "nothing conflicted"
 
 
@@ -205,6 +205,50 @@ def test_other_rejections_lengthen_the_backoff() -> None:
     assert record.rejections.rests_until > world.now
 
 
+# Pods that the ledger does not know
+
+
+@pytest.mark.parametrize("others", [("n1", "n1"), ("n1", "n1", "n2")])
+def test_spread_follows_kube_scheduler_beside_unmanaged_pods(others: tuple[str, ...]) -> None:
+    """kube-scheduler allows the second zone only, which the ledger closes after the first Pod."""
+    world = world_of(2)
+    world.unmanaged = [(spread(), node) for node in others]
+    first = world.create_pod(constraints=spread())
+    calm_down(world, rounds=10)
+    assert world.pods[first].node == "n2"
+    world.unmanaged = [(spread(), "n1"), (spread(), "n1")]
+    second = world.create_pod(constraints=spread())
+    calm_down(world, rounds=10)
+    assert world.pods[second].node == "n2"
+
+
+def test_spread_follows_kube_scheduler_if_the_ledger_closes_all_nodes() -> None:
+    """The third zone is closed to the Pods, and has an unmanaged Pod. kube-scheduler counts this Pod."""
+    world = world_of(3)
+    world.unmanaged = [(spread(), "n3")]
+    small = replace(REQUEST, job=replace(REQUEST.job, excluded_nodes=("n3",)))
+    for _ in range(4):
+        world.create_pod(request=small, constraints=spread())
+    calm_down(world, rounds=10)
+    assert sorted(nodes_of(world)) == ["n1", "n1", "n2", "n2"]
+
+
+def test_spread_follows_kube_scheduler_if_the_open_zone_is_busy() -> None:
+    """Without the unmanaged Pods, the ledger opens only the first zone, where Slurm has no room."""
+    world = World(PlacementConfig(unbindable=(5.0, 20.0)), ("n1", "n2"), jobs_per_node=3)
+    world.unmanaged = [(spread(), "n1"), (spread(), "n1")]
+    first = world.create_pod(constraints=spread())
+    calm_down(world, rounds=10)
+    assert world.pods[first].node == "n2"
+    for _ in range(3):
+        world.start_native_job()
+    second = world.create_pod(constraints=spread())
+    for _ in range(20):
+        live(world, 1)
+        world.pass_time(1.0)
+    assert world.pods[second].node == "n2"
+
+
 # What placed Pods close
 
 
@@ -223,7 +267,7 @@ def record_on(uid: str, constraints: PodConstraints, node: str, *, bound: bool) 
 
 
 def closed(book: PlacedPods, view: ClusterView, constraints: PodConstraints) -> set[str]:
-    nodes = book.closed_to(constraints, ANYWHERE, view)
+    nodes = book.closed_to(constraints, ANYWHERE, view).all
     return {name for name in view.nodes if nodes & view.named((name,))}
 
 
@@ -304,24 +348,36 @@ def test_pods_whose_place_depends_on_other_pods_are_not_nominated() -> None:
 # Any mixture
 
 _TEMPLATES = [alone(), alone("b"), alone(key=ZONE), spread(), spread("b", 2), with_port(), plain()]
-_STEP = st.tuples(st.sampled_from(["create", "create", "remove", "live"]), st.integers(0, 6))
+_WHAT = ["create", "create", "remove", "live", "create unmanaged", "remove unmanaged"]
+_STEP = st.tuples(st.sampled_from(_WHAT), st.integers(0, 6))
+
+
+def take(world: World, what: str, index: int) -> None:
+    """Takes a step of `_WHAT`."""
+    if what == "create":
+        world.create_pod(constraints=_TEMPLATES[index])
+    elif what == "create unmanaged":
+        world.unmanaged.append((_TEMPLATES[index], world.nodes[index % len(world.nodes)]))
+    elif what == "remove" and world.pods:
+        world.remove_pod(sorted(world.pods)[index % len(world.pods)])
+    elif what == "remove unmanaged" and world.unmanaged:
+        world.unmanaged.pop(index % len(world.unmanaged))
+    else:
+        live(world, 1)
 
 
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(_STEP, max_size=25), fast=st.booleans())
 def test_any_mixture_is_placed_as_kube_scheduler_would(steps: list[tuple[str, int]], fast: bool) -> None:
     """In the end no Pod waits while kube-scheduler finds a Node, and no job holds a Node in vain.
-    kube-scheduler rejects a Node only if a leaving Pod makes the zone of a granted Node too full."""
+    kube-scheduler offers other Nodes than the granted Node only if a leaving Pod makes the zone of this
+    Node too full, or because of Pods that the ledger does not know."""
     world = world_of(6, fast=fast)
     for what, index in steps:
-        if what == "create":
-            world.create_pod(constraints=_TEMPLATES[index])
-        elif what == "remove" and world.pods:
-            world.remove_pod(sorted(world.pods)[index % len(world.pods)])
-        else:
-            live(world, 1)
-    calm_down(world, rounds=40)
-    assert not world.rejected_for_pods or "remove" in {what for what, _ in steps}
+        take(world, what, index)
+    calm_down(world, rounds=120)
+    unforeseen = {"remove", "create unmanaged"}
+    assert not world.rejected_for_pods.total() or unforeseen & {what for what, _ in steps}
     for uid, each in world.pods.items():
         if each.node is None:
             free = [name for name in world.nodes if not world.closed_by_pods(each, name)]
