@@ -1,12 +1,17 @@
 """The order of submissions for Pods that close Nodes to other Pods of the same template.
 
 If the extender asked Slurm for two such Pods at once, Slurm might grant the same Node to both. The
-extender therefore asks for a single Pod of each template at a time. Pods of different templates do not
-wait for each other: if two grants conflict, the ledger gives the later grant back.
+extender therefore asks for a single Pod of each template at a time. A turn ends after the grant, or
+after the job has waited in Slurm's queue for `_TURN_S`. If Slurm has no room for a job of the template,
+each further turn ends as soon as the job is queued, so that all jobs gain age in Slurm's queue.
+
+Pods of different templates do not wait for each other: if two grants conflict, the ledger gives the
+later grant back.
 """
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from extender.placement.line import Owner, Turn, demand_of, turn_of
 from extender.placement.ranking import Ranking
@@ -16,11 +21,20 @@ from extender.record.states import State
 from extender.request.pod_constraints import PodConstraints
 from wellknown.names import Reason
 
-ONE_AT_A_TIME = ConditionReason(
-    Reason.WAITING_FOR_SUBMIT_SLOT,
-    "waits in line: Pods of this template must be placed apart, so Slurm is asked for one Pod at a time",
-    normal=True,
+_TURN_S = 5.0
+"""Time in Slurm's queue after which a Pod's turn ends. Slurm starts jobs on idle nodes earlier."""
+_ONE_AT_A_TIME = (
+    "waits in line: Pods of this template must be placed apart, so the extender asks Slurm for one Pod"
+    f" at a time, and waits up to {_TURN_S:.0f} s for each queued job"
 )
+_NO_ROOM = frozenset({"Resources", "Priority"})
+"""Slurm's reasons for jobs that wait for nodes, and not for a person or a limit."""
+
+
+def turn_ends(record: Placeholder) -> float:
+    """Returns the time at which the turn of a Pod with a queued job ends; infinity for other Pods."""
+    queued = record.state is State.QUEUED and record.workload.size == 1 and record.members
+    return record.since + _TURN_S if queued and record.lead.constraints.exclusive else inf
 
 
 def template_of(record: Placeholder, queue: str) -> Hashable | None:
@@ -36,16 +50,64 @@ def template_of(record: Placeholder, queue: str) -> Hashable | None:
 
 @dataclass(slots=True)
 class _Template:
-    """The waiting Pods of a template, and the Pods with a job in submission or in Slurm's queue."""
+    """The Pods of a template that wait for their turns, that have the turn, or have had the turn."""
 
     waiting: Ranking[str, Turn] = field(default_factory=Ranking)
-    asking: set[str] = field(default_factory=set)
+    submitting: dict[str, str] = field(default_factory=dict)
+    """Names of Pods in submission, and of their jobs."""
+    queued: dict[str, str] = field(default_factory=dict)
+    """The same of Pods with a job in Slurm's queue, while their turns last."""
+    late: set[str] = field(default_factory=set)
+    """Pods with a job in Slurm's queue, after their turns."""
+    without_room: set[str] = field(default_factory=set)
+    """Those of `late` for which Slurm has no room."""
+
+    @property
+    def asking(self) -> dict[str, str]:
+        """Returns the Pods that have the turn."""
+        return self.submitting if self.without_room else self.submitting | self.queued
 
     @property
     def head(self) -> str | None:
-        """Returns the next Pod to ask Slurm for; None while the extender asks for another Pod."""
+        """Returns the next Pod to ask Slurm for; None while another Pod has the turn."""
         first = None if self.asking else self.waiting.first()
         return first and first[1]
+
+    def put(self, record: Placeholder, now: float, *, waits: bool, asks: bool) -> None:
+        """Follows the state of a Pod."""
+        uid, cause = record.uid, record.cause
+        self._leave(uid)
+        self.waiting.put(uid, turn_of(record.lead) if waits else None)
+        if asks and record.state is State.SUBMITTING:
+            self.submitting[uid] = _named(record)
+        elif asks and now < turn_ends(record):
+            self.queued[uid] = _named(record)
+        elif asks:
+            self.late.add(uid)
+            if cause is not None and cause.reason in _NO_ROOM:
+                self.without_room.add(uid)
+
+    def drop(self, uid: str) -> None:
+        """Removes a Pod."""
+        self.waiting.drop(uid)
+        self._leave(uid)
+
+    def _leave(self, uid: str) -> None:
+        for named in (self.submitting, self.queued):
+            named.pop(uid, None)
+        for late in (self.late, self.without_room):
+            late.discard(uid)
+
+    @property
+    def is_empty(self) -> bool:
+        """Returns True without Pods."""
+        return not (self.waiting or self.submitting or self.queued or self.late)
+
+
+def _named(record: Placeholder) -> str:
+    job = record.job
+    asked = "" if job.id is None or job.id_pending else f" (Slurm job {job.id})"
+    return f"for Pod {record.workload.full_name}{asked}"
 
 
 class ExclusiveTurns:
@@ -58,7 +120,7 @@ class ExclusiveTurns:
         """Constraints of Pods whose allowed Nodes depend on other Pods: Pods in Slurm's queue, and Pods
         without an open Node."""
 
-    def follow(self, record: Placeholder, queue: str, *, ready: bool) -> tuple[str, ...]:
+    def follow(self, record: Placeholder, queue: str, now: float, *, ready: bool) -> tuple[str, ...]:
         """Follows the state of a Pod. `ready` is False if the Pod waits for another reason, such as a
         backoff. Returns the Pods whose turn has come or gone."""
         uid = record.uid
@@ -73,8 +135,7 @@ class ExclusiveTurns:
         self._of[uid] = key
         template = self._templates.setdefault(key, _Template())
         before = template.head
-        template.waiting.put(uid, turn_of(record.lead) if waits else None)
-        (template.asking.add if asks else template.asking.discard)(uid)
+        template.put(record, now, waits=waits, asks=asks)
         self._heed(record, heeds=asks)
         return (*moved, *_moved(before, template.head))
 
@@ -86,9 +147,8 @@ class ExclusiveTurns:
             return ()
         template = self._templates[key]
         before = template.head
-        template.waiting.drop(uid)
-        template.asking.discard(uid)
-        if not (template.asking or template.waiting):
+        template.drop(uid)
+        if template.is_empty:
             del self._templates[key]
         return tuple(each for each in _moved(before, template.head) if each != uid)
 
@@ -99,6 +159,18 @@ class ExclusiveTurns:
             return False
         template = self._templates[key]
         return uid in template.waiting and template.head != uid
+
+    def why(self, uid: str) -> ConditionReason | None:
+        """Returns the reason for which a Pod waits for other Pods of the template."""
+        if not self.waits(uid):
+            return None
+        first = next(iter(self._templates[self._of[uid]].asking.values()), None)
+        words = (
+            _ONE_AT_A_TIME
+            if first is None
+            else f"{_ONE_AT_A_TIME}; at the time of this message, {first}"
+        )
+        return ConditionReason(Reason.WAITING_FOR_SUBMIT_SLOT, words, normal=True)
 
     def block(self, record: Placeholder) -> None:
         """Records that other Pods close all Nodes to a Pod. `affected` then also returns the Pod."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from extender.cluster.view import ClusterView
 from extender.placement.attempts import set_apart
 from extender.placement.eligible_nodes import is_beside, is_blocked, no_node, with_spread_ignored
-from extender.placement.exclusive_turns import ONE_AT_A_TIME, ExclusiveTurns
+from extender.placement.exclusive_turns import ExclusiveTurns
 from extender.placement.placed_pods import PlacedPods
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
@@ -37,7 +37,7 @@ class PodsApart:
         """Follows a record. Returns True if other Pods keep the Pod out of line: another Pod of the
         template has the turn, or other Pods close all Nodes."""
         moved = self._placed.follow(record.uid, record)
-        turned = self._turns.follow(record, queue, ready=ready)
+        turned = self._turns.follow(record, queue, at.now, ready=ready)
         self._to_review |= dict.fromkeys((*self._turns.affected(moved), *turned))
         if record.state is not State.SEEN or self._turns.waits(record.uid):
             return record.state is State.SEEN
@@ -60,4 +60,4 @@ class PodsApart:
         """Returns the reason for which other Pods keep a Pod out of line; None if no Pod does."""
         if record.lead.constraints.exclusive and is_blocked(record, at):
             return no_node(record, at)
-        return ONE_AT_A_TIME if self._turns.waits(record.uid) else None
+        return self._turns.why(record.uid)

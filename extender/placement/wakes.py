@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from math import inf
 
+from extender.placement.exclusive_turns import turn_ends
 from extender.record.placeholder import Placeholder
 
 Turns = OrderedDict[str, float]
@@ -47,7 +48,7 @@ def _dues(record: Placeholder) -> list[float]:
     """Returns when a record is to be looked at again; what is past, and infinity, do not count."""
     again = inf if record.forbidden_because is None else record.forbidden_because.until
     dues = [record.retry.due, again, record.unbound_by]
-    dues += record.lingers_until, record.rejections.rests_until
+    dues += record.lingers_until, record.rejections.rests_until, turn_ends(record)
     return dues + [each.quiet_until for each in record.members]
 
 

@@ -166,6 +166,43 @@ def test_a_waiting_pod_does_not_hold_up_another_template() -> None:
     assert world.pods[second].node
 
 
+def test_a_held_job_does_not_hold_up_its_template() -> None:
+    world = world_of(4, fast=False)
+    first = world.create_pod(constraints=alone())
+    world.settle()
+    (held,) = world.jobs
+    world.change_job(held, held=True, reason="JobHeldAdmin", priority=0)
+    for _ in range(3):
+        world.create_pod(constraints=alone())
+    world.settle()
+    world.pass_time(2.0)
+    told = [each.cause for each in world.settle() if isinstance(each, ReportWaiting)]
+    assert [each for each in told if f"Pod default/p1 (Slurm job {held})" in each.message]
+    for _ in range(6):
+        world.pass_time(1.0)
+        live(world, 1)
+    assert world.pods[first].node is None
+    assert len(set(nodes_of(world))) == 3
+
+
+def test_all_jobs_of_a_template_are_queued_at_once_if_slurm_has_no_room() -> None:
+    """When nodes are free again, Slurm starts several jobs on one node: the ledger gives grants back."""
+    world = World(PlacementConfig(), tuple(f"n{number}" for number in range(16)), jobs_per_node=16)
+    for _ in range(16 * 16):
+        world.start_native_job()
+    for _ in range(16):
+        world.create_pod(constraints=alone())
+    for _ in range(7):
+        live(world, 2)
+        world.pass_time(1.0)
+    assert sum(job.state.pending for job in world.jobs.values()) == 16
+    for job in tuple(world.jobs):
+        if world.jobs[job].state.running:
+            world.end_job(job, "COMPLETED")
+    live(world, 3)
+    assert sorted(nodes_of(world)) == sorted(world.nodes)
+
+
 def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
     """A Pod outside of Slurm, unknown to the ledger, closes the Node each time."""
     world = World(PlacementConfig(avoid=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
