@@ -6,18 +6,25 @@ Pod closes a Node, kube-scheduler rejects the Node. If such a Pod opens a Node, 
 smallest domain of a topology spread, the ledger leaves the spread to kube-scheduler (`PodsApart`).
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import chain
 from operator import or_
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from extender.cluster.view import ClusterView, Domains
 from extender.record.placeholder import NO_NODES, Placeholder
 from extender.request.node_constraints import NodeConstraints
-from extender.request.pod_constraints import NO_CONSTRAINTS, ClosedNodes, PodConstraints, Spread
+from extender.request.pod_constraints import (
+    NO_CONSTRAINTS,
+    AntiAffinity,
+    ClosedNodes,
+    HostPort,
+    PodConstraints,
+    Selector,
+    Spread,
+)
 
 
 class _Place(NamedTuple):
@@ -34,7 +41,7 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Alike:
-    """Numbers of Pods by Node, for Pods with the same constraints and labels."""
+    """Numbers of Pods by Node, for the Pods that a rule selects."""
 
     held: Counter[str] = field(default_factory=Counter)
     spread: Counter[str] = field(default_factory=Counter)
@@ -55,19 +62,44 @@ def _add(counted: Counter[str], nodes: Iterable[str], number: int) -> None:
             del counted[node]
 
 
-_Group = dict[PodConstraints, _Alike]
+_Kind = TypeVar("_Kind", bound=Hashable)
+_Rule = TypeVar("_Rule", bound=Hashable)
+
+
+def _note(
+    book: dict[_Kind, dict[_Rule, Counter[str]]],
+    kind: _Kind,
+    rule: _Rule,
+    nodes: Iterable[str],
+    number: int,
+) -> None:
+    """Adds the Nodes of a Pod to the Nodes of a rule, or removes the Nodes."""
+    rules = book.setdefault(kind, {})
+    counted = rules.setdefault(rule, Counter())
+    _add(counted, nodes, number)
+    if not counted:
+        del rules[rule]
+    if not rules:
+        del book[kind]
+
+
+_Selection = tuple[frozenset[str] | None, Selector]
+"""Namespaces (None for all namespaces) and a label selector."""
+_MAX_SELECTIONS = 1000
 
 
 class PlacedPods:
-    """Counts placed Pods by constraints and labels, because Pods of one template share both."""
+    """Counts placed Pods for the rules in use, so that the cost of a look does not grow with the number
+    of placed Pods: each Pod of an Indexed Job or a StatefulSet has a label of its own."""
 
     def __init__(self) -> None:
         self._places: dict[str, _Place] = {}
-        self._in: defaultdict[str, _Group] = defaultdict(dict)
-        """Counts by namespace and constraints."""
-        self._repelling: dict[PodConstraints, None] = {}
-        """Constraints of placed Pods with anti-affinity, in the order of arrival."""
-        self._with_ports: dict[PodConstraints, None] = {}
+        self._selected: dict[_Selection, _Alike] = {}
+        """Counts of the Pods that a rule selects: computed at the first use of the rule, then kept."""
+        self._repelling: dict[str | None, dict[AntiAffinity, Counter[str]]] = {}
+        """Nodes of the Pods with an anti-affinity term, by the namespaces that the term names."""
+        self._with_port: dict[tuple[str, int], dict[HostPort, Counter[str]]] = {}
+        """Nodes of the Pods with a host port, by protocol and number."""
 
     def follow(self, uid: str, record: Placeholder | None) -> tuple[PodConstraints, ...]:
         """Follows the Nodes of a Pod. Returns the Pod's constraints before and after a change of the
@@ -88,21 +120,15 @@ class PlacedPods:
         return uid in self._places
 
     def _add(self, place: _Place, number: int) -> None:
-        of = place.constraints
-        group = self._in[of.namespace]
-        alike = group.setdefault(of, _Alike())
-        alike.add(place, number)
-        if not alike.held:
-            del group[of]
-            self._repelling.pop(of, None)
-            self._with_ports.pop(of, None)
-            if not group:
-                del self._in[of.namespace]
-            return
-        if of.anti_affinity:
-            self._repelling[of] = None
-        if of.ports:
-            self._with_ports[of] = None
+        of, held = place.constraints, place.held
+        for selection, alike in self._selected.items():
+            if _is_selected(of, selection):
+                alike.add(place, number)
+        for term in of.anti_affinity:
+            for namespace in (None,) if term.namespaces is None else term.namespaces:
+                _note(self._repelling, namespace, term, held, number)
+        for port in of.ports:
+            _note(self._with_port, (port.protocol, port.port), port, held, number)
 
     def closed_to(
         self, pod: PodConstraints, constraints: NodeConstraints, view: ClusterView
@@ -121,39 +147,35 @@ class PlacedPods:
         return ClosedNodes(_union(self._apart(pod, view)), closed, lasting)
 
     def _apart(self, pod: PodConstraints, view: ClusterView) -> Iterator[int]:
-        for key, alike in chain(self._repelled_by(pod), self._repelling_to(pod)):
-            yield view.sharing(key, alike.held)
-        for other in self._with_ports if pod.ports else ():
-            if pod.uses_port_of(other):
-                yield view.named(self._in[other.namespace][other].held)
-
-    def _repelled_by(self, pod: PodConstraints) -> Iterator[tuple[str, _Alike]]:
         for term in pod.anti_affinity:
-            for other, alike in self._of(term.namespaces):
-                if term.matches(other):
-                    yield term.topology_key, alike
-
-    def _repelling_to(self, pod: PodConstraints) -> Iterator[tuple[str, _Alike]]:
-        for other in self._repelling:
-            for term in other.anti_affinity:
+            yield view.sharing(term.topology_key, self._all(term.namespaces, term.selector).held)
+        for namespace in (pod.namespace, None):
+            for term, held in self._repelling.get(namespace, {}).items():
                 if term.matches(pod):
-                    yield term.topology_key, self._in[other.namespace][other]
+                    yield view.sharing(term.topology_key, held)
+        for port in pod.ports:
+            for other, held in self._with_port.get((port.protocol, port.port), {}).items():
+                if port.conflicts(other):
+                    yield view.named(held)
 
-    def _of(self, namespaces: Iterable[str] | None) -> Iterator[tuple[PodConstraints, _Alike]]:
-        """Yields the counts of some namespaces; None stands for all namespaces."""
-        for namespace in self._in if namespaces is None else namespaces:
-            yield from self._in.get(namespace, {}).items()
+    def _all(self, namespaces: frozenset[str] | None, selector: Selector) -> _Alike:
+        """Returns the counts of the Pods that a selector selects in some namespaces."""
+        selection = namespaces, selector
+        if selection not in self._selected:
+            if len(self._selected) >= _MAX_SELECTIONS:
+                del self._selected[next(iter(self._selected))]
+            self._selected[selection] = alike = _Alike()
+            for place in self._places.values():
+                if _is_selected(place.constraints, selection):
+                    alike.add(place, 1)
+        return self._selected[selection]
 
     def _counts(
         self, pod: PodConstraints, spread: Spread, view: ClusterView
     ) -> tuple[Counter[str], Counter[str]]:
         """Returns the numbers of all Pods that count for a spread, and of the bound Pods, by domain."""
-        there, bound = Counter[str](), Counter[str]()
-        for other, alike in self._in.get(pod.namespace, {}).items():
-            if other.is_selected(spread.selector):
-                _count(there, alike.spread, spread.topology_key, view)
-                _count(bound, alike.bound, spread.topology_key, view)
-        return there, bound
+        alike, key = self._all(frozenset((pod.namespace,)), spread.selector), spread.topology_key
+        return _by_domain(alike.spread, key, view), _by_domain(alike.bound, key, view)
 
 
 def _within_skew(
@@ -171,11 +193,13 @@ def _within_skew(
     return (nodes for value, nodes in domains.items() if there.get(value, 0) <= most)
 
 
-def _count(domains: Counter[str], nodes: Mapping[str, int], key: str, view: ClusterView) -> None:
+def _by_domain(nodes: Mapping[str, int], key: str, view: ClusterView) -> Counter[str]:
+    domains = Counter[str]()
     for name, number in nodes.items():
         node = view.nodes.get(name)
         if node is not None and key in node.labels:
             domains[node.labels[key]] += number
+    return domains
 
 
 def _place_of(record: Placeholder | None) -> _Place | None:
@@ -184,6 +208,11 @@ def _place_of(record: Placeholder | None) -> _Place | None:
         return None
     held, pod = record.holds, record.lead
     return _Place(pod.constraints, held, pod.node, not pod.deleting) if held else None
+
+
+def _is_selected(pod: PodConstraints, selection: _Selection) -> bool:
+    namespaces, selector = selection
+    return (namespaces is None or pod.namespace in namespaces) and pod.is_selected(selector)
 
 
 def _union(sets: Iterable[int]) -> int:

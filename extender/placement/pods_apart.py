@@ -12,7 +12,7 @@ from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.node_constraints import NodeConstraints
-from extender.request.pod_constraints import PodConstraints
+from extender.request.pod_constraints import ClosedNodes, PodConstraints
 
 
 class PodsApart:
@@ -22,7 +22,7 @@ class PodsApart:
         self._placed, self._turns = PlacedPods(), ExclusiveTurns()
         self._to_review = to_review
 
-    def closed_in(self, view: ClusterView) -> Callable[[PodConstraints, NodeConstraints], int]:
+    def closed_in(self, view: ClusterView) -> Callable[[PodConstraints, NodeConstraints], ClosedNodes]:
         """Returns `Context.closed_by_pods` for these Nodes."""
         return lambda pod, nodes: self._placed.closed_to(pod, nodes, view)
 
