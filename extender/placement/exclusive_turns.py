@@ -124,6 +124,7 @@ class ExclusiveTurns:
         """Follows the state of a Pod. `ready` is False if the Pod waits for another reason, such as a
         backoff. Returns the Pods whose turn has come or gone."""
         uid = record.uid
+        self._heeding.pop(uid, None)
         waits = record.state is State.SEEN and ready
         asks = record.state in (State.SUBMITTING, State.QUEUED) and not record.in_line
         if not (waits or asks) and uid not in self._of:
@@ -136,7 +137,8 @@ class ExclusiveTurns:
         template = self._templates.setdefault(key, _Template())
         before = template.head
         template.put(record, now, waits=waits, asks=asks)
-        self._heed(record, heeds=asks)
+        if asks:
+            self._heeding[uid] = record.lead.constraints
         return (*moved, *_moved(before, template.head))
 
     def forget(self, uid: str) -> tuple[str, ...]:
@@ -174,13 +176,7 @@ class ExclusiveTurns:
 
     def block(self, record: Placeholder) -> None:
         """Records that other Pods close all Nodes to a Pod. `affected` then also returns the Pod."""
-        self._heed(record, heeds=True)
-
-    def _heed(self, record: Placeholder, *, heeds: bool) -> None:
-        if heeds:
-            self._heeding[record.uid] = record.lead.constraints
-        else:
-            self._heeding.pop(record.uid, None)
+        self._heeding[record.uid] = record.lead.constraints
 
     def affected(self, moved: Iterable[PodConstraints]) -> tuple[str, ...]:
         """Returns the Pods to review after a change of other Pods. `moved` has the constraints of the

@@ -41,7 +41,7 @@ class PodsApart:
         self._to_review |= dict.fromkeys((*self._turns.affected(moved), *turned))
         if record.state is not State.SEEN or self._turns.waits(record.uid):
             return record.state is State.SEEN
-        blocked = record.lead.constraints.exclusive and is_blocked(record, at)
+        blocked = is_blocked(record, at)
         if blocked:
             self._turns.block(record)
         return blocked
@@ -58,6 +58,6 @@ class PodsApart:
 
     def why(self, record: Placeholder, at: Context) -> ConditionReason | None:
         """Returns the reason for which other Pods keep a Pod out of line; None if no Pod does."""
-        if record.lead.constraints.exclusive and is_blocked(record, at):
+        if is_blocked(record, at):
             return no_node(record, at)
         return self._turns.why(record.uid)

@@ -155,6 +155,23 @@ def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
     assert len(nodes_of(world)) == 2
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_pod_without_a_free_node_does_not_hold_up_other_pods(*, fast: bool) -> None:
+    """The Pod has no constraints of its own: other Pods exclude the Pod from all Nodes."""
+    world = world_of(2, fast=fast)
+    for _ in world.nodes:
+        world.create_pod(constraints=alone())
+    live(world, 4)
+    first = world.create_pod(constraints=plain("a"))
+    second = world.create_pod(constraints=plain("b"))
+    live(world, 2)
+    assert world.pods[first].node is None
+    assert world.pods[second].node
+    world.remove_pod(next(uid for uid, each in world.pods.items() if each.node))
+    live(world, 2)
+    assert world.pods[first].node
+
+
 def test_a_waiting_pod_does_not_hold_up_another_template() -> None:
     """A template's Pods find no room in Slurm. Pods of the other template have other demands."""
     world = World(replace(PlacementConfig(), fast_path=False), ("n1", "n2"), jobs_per_node=1)
