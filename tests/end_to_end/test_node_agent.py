@@ -141,7 +141,7 @@ def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree,
             eventually(lambda: opened(tree, container, tmp_path) == own, f"{name} has its GPUs")  # noqa: B023
             assert seen.isdisjoint(numbers)
             seen.update(numbers)
-        shown = command("status", environment)
+        shown = command("status", environment | {"COLUMNS": "300"})
         assert (shown.returncode, actors.full("one") in shown.stdout) == (0, True), shown.stderr
         said = eventually(lambda: all_told(actors, "node-1", tmp_path), "the agent's word on its Node")
         assert said
