@@ -15,6 +15,7 @@ from extender.unmanaged.free_capacity import UNKNOWN
 from kubernetes_client.errors import Unavailable
 from slurm_client.errors import BadToken, OutcomeUnknown, Unreachable
 from tests.builders import Manifest, unmanaged
+from tests.eventually import until
 from tests.verbs import test_unmanaged_pods as others
 from tests.verbs.callers import body
 from tests.verbs.test_bind import Cluster, granted
@@ -33,14 +34,14 @@ USUAL = deadline._QUESTIONS_S, deadline._ANSWER_S
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines of a fraction of a second, so that a test without an answer fails soon."""
-    monkeypatch.setattr(deadline, "_QUESTIONS_S", 0.1)
-    monkeypatch.setattr(deadline, "_ANSWER_S", 0.15)
+    monkeypatch.setattr(deadline, "_QUESTIONS_S", 0.4)
+    monkeypatch.setattr(deadline, "_ANSWER_S", 0.5)
 
 
 @pytest.fixture
 def patiently(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Restores the usual deadlines for calls that get an answer: a busy machine may take a tenth of a
-    second for one."""
+    """Restores the usual deadlines for calls that get an answer: a busy machine may take four tenths of
+    a second for one."""
 
     def restore() -> None:
         monkeypatch.setattr(deadline, "_QUESTIONS_S", USUAL[0])
@@ -126,7 +127,9 @@ async def test_bind_does_not_blame_slurm_for_a_slow_kube_apiserver() -> None:
     cluster = await guests(unmanaged())
     cluster.slurm.silent = True
     cluster.kubernetes.hold("list pods")
+    asked = cluster.kubernetes.calls.count("list pods")
     bind = asyncio.ensure_future(cluster.bind(unmanaged(), "n1"))
+    await until(lambda: cluster.kubernetes.calls.count("list pods") > asked)
     await asyncio.sleep(0.9 * deadline._QUESTIONS_S)
     cluster.kubernetes.release()
     assert await bind == NO_KUBERNETES
@@ -228,5 +231,5 @@ async def test_nothing_is_posted_after_the_answer() -> None:
     cluster.kubernetes.hold("read_pod")
     assert await cluster.bind() == NO_KUBERNETES
     cluster.kubernetes.release()
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(deadline._ANSWER_S)
     assert "bind_pod" not in cluster.kubernetes.calls
