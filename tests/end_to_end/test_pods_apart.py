@@ -82,7 +82,8 @@ def place(
 
     def bound() -> list[str]:
         listed = actors.api.get("/pods", params={"labelSelector": f"app={app}"}).raise_for_status()
-        nodes = [pod["spec"].get("nodeName") for pod in listed.json()["items"]]
+        owned = [pod for pod in listed.json()["items"] if "ownerReferences" in pod["metadata"]]
+        nodes = [pod["spec"].get("nodeName") for pod in owned]
         return nodes if len(nodes) == replicas and all(nodes) else []
 
     with closing(Actors(cluster)) as actors:
@@ -90,6 +91,10 @@ def place(
     seconds = perf_counter() - begun
     cluster.kubectl("delete", "deployment", app, "--wait=true")
     return seconds, nodes
+
+
+def zone_of(node: str) -> int:
+    return (int(node.removeprefix("external-")) - 1) % ZONES
 
 
 def is_nearly_as_fast(ours: float, alone: float) -> None:
@@ -105,6 +110,22 @@ def test_pods_apart_are_bound_as_fast_as_by_kube_scheduler(cluster: Cluster) -> 
 
     by_kube_scheduler, _ = place(cluster, "spread-plain", 12, spread("spread-plain"), {})
     ours, nodes = place(cluster, "spread", 12, spread("spread"), MANAGED)
-    zones = [(int(node.removeprefix("external-")) - 1) % ZONES for node in nodes]
-    assert sorted(zones) == sorted([*range(ZONES)] * 4)
+    assert sorted(map(zone_of, nodes)) == sorted([*range(ZONES)] * 4)
     is_nearly_as_fast(ours, by_kube_scheduler)
+
+
+def test_pods_are_spread_beside_unmanaged_pods_of_the_same_label(cluster: Cluster) -> None:
+    """kube-scheduler counts the unmanaged Pods, which the extender's ledger does not know."""
+    for number in range(2):
+        unmanaged = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"unmanaged-{number}", "labels": {"app": "beside"}},
+            "spec": {
+                "nodeName": "external-1",
+                "containers": [{"name": "main", "image": "registry.invalid/main"}],
+            },
+        }
+        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(unmanaged))
+    _, nodes = place(cluster, "beside", 4, spread("beside"), MANAGED)
+    assert sorted(map(zone_of, nodes)) == [1, 1, 2, 2]
