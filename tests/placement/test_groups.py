@@ -241,26 +241,19 @@ def test_a_pod_keeps_the_node_that_is_written_onto_it() -> None:
     assert [each.slot for each in with_slots((written, other), slots)] == slots[::-1]
 
 
-def test_a_job_on_fewer_nodes_than_it_names_is_given_back() -> None:
-    """Two names stand for the same Node."""
+@pytest.mark.parametrize(
+    ("nodes", "named"),
+    [(("n1", "n2", "n2"), "n1, n2, n2"), (("n1", "n2", "gone"), "gone")],
+    ids=["a Node twice", "a node without a Node"],
+)
+def test_a_grant_with_too_few_nodes_is_given_back(nodes: tuple[str, ...], named: str) -> None:
     world = group_of_three()
     record = world.ledger.record_of(GROUP)
     assert record is not None
-    at = Context(0.0, world.rules, world.view)
-    replaced = granted(record, 7, Grant(("n1", "n2", "n2")), at)
+    replaced = granted(record, 7, Grant(nodes), Context(0.0, world.rules, world.view))
     assert replaced.cause is not None
     assert (replaced.state, replaced.cause.reason) == (State.REPLACING, Reason.NODE_UNKNOWN)
-    assert replaced.cause.message == "Slurm chose n1, n2, n2, for which no Node stands"
-
-
-def test_message_names_only_nodes_without_a_node_object() -> None:
-    world = group_of_three()
-    record = world.ledger.record_of(GROUP)
-    assert record is not None
-    at = Context(0.0, world.rules, world.view)
-    replaced = granted(record, 7, Grant(("n1", "n2", "gone")), at)
-    assert replaced.cause is not None
-    assert replaced.cause.message == "Slurm chose gone, for which no Node stands"
+    assert replaced.cause.message == f"Slurm chose {named}, for which no Node stands"
 
 
 # Its controller makes a Pod for each that goes
