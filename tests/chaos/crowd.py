@@ -14,6 +14,7 @@ from tests.chaos.cluster_spec import CROWD, CROWD_SIZE, LABEL, PREFIX, STOPS_AFT
 from tests.chaos.history import SeenPod
 from tests.chaos.observer import Observer
 from tests.chaos.workload import Workload
+from tests.clock import slowness
 from tests.end_to_end.actors import pod
 
 AT_ONCE = 50
@@ -44,6 +45,8 @@ class Crowd:
         self._numbers = itertools.count(1)
         self.sizes: list[int] = []
         """How many were bound each time that it was thinned out."""
+        self.slowness: list[float] = []
+        """Slowness of the machine just before each time (`clock.slowness`)."""
 
     def gather(self) -> None:
         """Creates as many as are missing."""
@@ -59,6 +62,7 @@ class Crowd:
         _eventually(lambda: len(self._bound()) == CROWD_SIZE)
         bound = self._bound()
         self.sizes.append(len(bound))
+        self.slowness.append(slowness())
         leaving = bound[:AT_ONCE]
         jobs = {job.uid: job.id for job in self._observer.latest_jobs() if job.live}
         self._causes.cancelled.update((each.name, time.monotonic()) for each in leaving)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from deploy.local.cluster import Cluster
@@ -138,6 +139,7 @@ class Run:
         return Report(
             **counted,
             crowd_bound=self._crowd.sizes,
+            slowness=round(median(self._crowd.slowness), 2),
             guests_adopted=len(self.checker.adopted),
             state_losses=len(self._causes.state_lost),
             outages={how: self._workload.done[how] for how in plan.Outage},

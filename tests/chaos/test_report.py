@@ -29,6 +29,7 @@ GOOD = Report(
     unbindable_held_s_p50=34.0,
     overlap_seconds_max=0.0,
     evict_ms_p99=700.0,
+    slowness=1.0,
     overlap_after_state_loss_s=3.0,
     overlap_of_forgotten_jobs_s=2.0,
     evict_ms_p50=100.0,
@@ -66,6 +67,8 @@ def test_a_run_fails_by_a_violation_a_slow_failover_or_for_want_of_pods() -> Non
     assert replace(GOOD, evictions={"cancelled": 50, "preempted": 2}).failed
     assert replace(GOOD, overlap_seconds_max=0.1).failed
     assert replace(GOOD, evict_ms_p99=1000.1).failed
+    assert not replace(GOOD, evict_ms_p99=1500.0, slowness=1.5).failed
+    assert replace(GOOD, evict_ms_p99=1500.1, slowness=1.5).failed
     assert replace(GOOD, evict_ms_p99=None).failed
     assert replace(GOOD, denials_max=100).failed
     assert replace(GOOD, unbindable_held_s=150.0).failed
