@@ -233,7 +233,11 @@ def _rest(pool: Pool, member: Member) -> Iterator[Action]:
     jobs have ended, which `kubectl drain` waits for."""
     if member.asleep and member.pod is None and member.drained_by_pool and not member.cordoned:
         yield _resume(member)  # else Slurm would not wake it
-    if not member.revision or member.busy:
+    if member.busy:
+        return
+    if not member.revision:
+        if member.cordoned and not (member.held or member.down):  # a person has taken the drain back
+            yield Drain(member, _cordoned(pool))
         return
     if member.set_down:
         yield Drain(member, member.reason)  # so that it stays out of service when slurmd is back

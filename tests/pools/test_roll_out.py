@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extender.pools.pool import Pool, Update
 from extender.pools.roll_out import Assign, Drain, Undrain, decide
-from tests.pools.world import POOL, World
+from tests.pools.world import PERSON, POOL, World
 
 
 def wide(**update: int | str | bool) -> Pool:
@@ -331,6 +331,28 @@ def test_a_drain_that_a_crash_left_is_taken_back_by_the_next_leader() -> None:
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender pool gpu: roll-out of gpu-123"
     world.decide()
     assert [type(each) for each in world.actions] == [Undrain]
+
+
+def test_a_cordoned_node_stays_out_of_service_until_slurmd_is_back_though_a_person_undrained_it() -> (
+    None
+):
+    world = World(1)
+    world.settle()
+    machine = world.machines["n0000"]
+    machine.states, machine.reason, machine.cordoned = {"DOWN"}, PERSON, True
+    world.step()
+    world.step()
+    world.undrain(machine)
+    world.step()
+    world.step()
+    assert machine.running is None
+    machine.cordoned = False
+    world.step()
+    world.start_job(machine)
+    assert world.lost_jobs == 0
+    assert "DRAIN" in machine.states
+    world.settle()
+    assert world.serving == {"n0000"}
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.sampled_from([1, 2, "30%"]))
