@@ -25,8 +25,8 @@ _SERVICE_UNAVAILABLE: Final = 503
 """HTTP status of kube-apiserver if the Service has no Pod, or if the Pods do not answer. Other statuses
 are about kube-apiserver: 429 if kube-apiserver is too busy."""
 _WITHIN_S: Final = 5.0
-_TRIES: Final = 3
-"""Calls of a URL, at most: a server may end a connection before the caller has read why."""
+_ALERT_S: Final = 1.0
+"""Seconds within which a server rejects a connection without a certificate."""
 
 
 def webhooks_of(kind: str, configurations: Iterable[Manifest]) -> Iterator[Webhook]:
@@ -127,14 +127,29 @@ def _trusting(authority: str) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=pem if authority else None)
 
 
-async def _exchanged(pool: Pool, endpoint: Endpoint, tries: int = _TRIES) -> Called:
+async def _exchanged(pool: Pool, endpoint: Endpoint) -> Called:
     """Returns the answer to a call. Raises the errors of `Pool.exchange`."""
     try:
         status, _ = await pool.exchange(endpoint.request("GET", "", {}, None))
     except Lost as error:
-        if _ASKS_FOR_CERTIFICATE in str(error).lower():
+        if _ASKS_FOR_CERTIFICATE in str(error).lower() or await _asks_for_certificate(endpoint):
             return Called(Answer.YES, "answers")
-        if tries == 1:
-            raise
-        return await _exchanged(pool, endpoint, tries - 1)
+        raise
     return _answered(status)
+
+
+async def _asks_for_certificate(endpoint: Endpoint) -> bool:
+    """Connects and sends nothing. If a request arrives when the server rejects the connection, the
+    server's alert is lost with the connection."""
+    try:
+        async with asyncio.timeout(_ALERT_S):
+            reader, writer = await asyncio.open_connection(
+                endpoint.host, endpoint.port, ssl=endpoint.tls
+            )
+            try:
+                await reader.read(1)
+            finally:
+                writer.close()
+    except OSError as error:  # TimeoutError is one
+        return _ASKS_FOR_CERTIFICATE in str(error).lower()
+    return False
