@@ -5,7 +5,6 @@ metrics, probes.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -18,7 +17,6 @@ from extender.bind.binder import Binder
 from extender.bind.node_reservation import NodeReservation
 from extender.certificates import Certificate, ListenerTls
 from extender.control.feasible_nodes_writer import is_told
-from extender.control.shared_secret import known_secret
 from extender.filter import route as filter_nodes
 from extender.hooks import route as hooks
 from extender.leader.leader import Leader
@@ -63,8 +61,6 @@ class Listeners:
             NodeReservation(own.kubernetes, own.slurm, translation, own.capacity),
             self._leader.ledger,
             ids=settings.placeholder_ids,
-            secret=partial(known_secret, own.kubernetes, settings.namespace),
-            look=self._leader.look,
         )
         scheduler = {
             "/scheduler/filter": filter_nodes.verb(translation, own.capacity, self._offered),

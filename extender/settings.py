@@ -408,16 +408,12 @@ class Settings(BaseSettings):
         """Returns the ids that placeholders may have, independently of Slurm's MaxJobId."""
         return JobIdRange(self.job_id_first, self.job_id_end)
 
-    def placement_config(
-        self, cluster: str, kill_wait_s: int | None = None, secret: bytes = b""
-    ) -> PlacementConfig:
+    def placement_config(self, cluster: str, kill_wait_s: int | None = None) -> PlacementConfig:
         """Returns placement's settings for this Kubernetes cluster and a Slurm with this KillWait; None
-        where Slurm does not tell it. `secret` is what the replicas share."""
+        where Slurm does not tell it."""
         return PlacementConfig(
             cluster=cluster,
             ids=self.placeholder_ids,
-            max_job_id=self.max_job_id,
-            secret=secret,
             window=self.window,
             fast_path=self.fast_path,
             unbound_deadline=self.unbound_deadline_s,

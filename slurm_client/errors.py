@@ -61,11 +61,6 @@ class JobIdTaken(SlurmError):
     """The job id is in use, or was used by a job that Slurm remembers. Read it and compare its key."""
 
 
-class NameTaken(SlurmError):
-    """A job of that name and owner is there already, so that no other is made. Find it, and compare.
-    Where Slurm holds a job as soon as it is made it gives the same answer, and there is none."""
-
-
 class OtherJob(SlurmError):
     """The job under that id has another name than the one that was meant, and runs on. Read it:
     its owner has renamed it, or the id stands for another job by now."""

@@ -29,16 +29,6 @@ def check_allocation(spec: JobSpec, speaker: str | None) -> None:
         raise InvalidRequest("an allocation is always the token's own user's: submit it instead")
 
 
-def check_named_allocation(spec: JobSpec) -> None:
-    """Raises InvalidRequest for what a job's owner may not ask: Slurm rejects an AdminComment (2002),
-    and ignores a priority and a group in silence (24.11, 26.05)."""
-    if spec.user_id is None:
-        raise InvalidRequest("an allocation for an owner names no owner")
-    if spec.group_id is not None or spec.priority is not None or spec.admin_comment:
-        what = "a job's owner sets no group, no priority and no AdminComment: submit it instead"
-        raise InvalidRequest(what)
-
-
 def group_of(spec: JobSpec) -> int | None:
     """The group: the user's number where none is given, since Slurm would take the token's."""
     return spec.user_id if spec.group_id is None else spec.group_id

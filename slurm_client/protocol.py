@@ -53,18 +53,6 @@ class Slurm(Protocol):
         `job_id` is used up: submit under the next one. JobIdTaken: compare. InvalidRequest: never.
         """
 
-    async def allocate_as_owner(self, spec: JobSpec) -> int:
-        """Allocate at once, as the user `spec.user_id`, or not at all; returns the job id, which Slurm
-        chose.
-
-        The job's name is the lock: NameTaken where a job of that name and owner runs, or waits under a
-        lower id. Once the job has ended, or its owner has renamed it, the name is free again. The job
-        has no AdminComment: `update` writes it. `spec` has no group, no priority and no AdminComment.
-        The caller reads with `job` whose the job is: without accounting, Slurm (24.11, 26.05) gives that
-        of a user that it cannot resolve to nobody. NoRoomNow: rejected, and a FAILED record has the
-        name. InvalidRequest: never. OutcomeUnknown: find out before anything is asked for again.
-        """
-
     async def submit(self, spec: JobSpec, job_id: int) -> int:
         """Queue a placeholder; returns the job id. JobIdTaken: compare. InvalidRequest: never."""
 

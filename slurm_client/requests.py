@@ -44,13 +44,8 @@ def allocation(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
     Never without `immediate`: the call would block for as long as the job waits, and a client that
     gives up leaves the job behind.
     """
-    return _at_once(_numbered(spec, job_id), external=external)
-
-
-def named_allocation(spec: JobSpec, *, external: bool) -> dict[str, Any]:
-    """POST job/allocate, in the owner's name: at once or not at all, and not beside a job of the owner's
-    that has the same name."""
-    return _at_once(_job(spec) | {"dependency": "singleton"}, external=external)
+    job = _numbered(spec, job_id) | {"immediate": True}
+    return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | job}
 
 
 def update(changes: JobChanges) -> dict[str, Any]:
@@ -88,11 +83,6 @@ def check(spec: JobSpec) -> None:
     for field in TEXTS:
         if "\0" in (getattr(spec, field) or ""):
             raise InvalidRequest(f"{field} has a NUL; Slurm would not see what follows it")
-
-
-def _at_once(job: dict[str, Any], *, external: bool) -> dict[str, Any]:
-    job |= {"immediate": True}
-    return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | job}
 
 
 def _numbered(spec: JobSpec, job_id: int) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from slurm_client import ask_rights, error_mapping, negotiation, ownership, requ
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
-    NameTaken,
     NeedsOperator,
     NoRoomNow,
     OutcomeUnknown,
@@ -60,7 +59,6 @@ _NOT_PERMITTED: Final = frozenset({2002, 2010, _NO_SUCH_JOB})
 """Of a job that is asked for: an AdminComment, another user or an id that the token's user may not
 give it."""
 _NOWHERE: Final = "no-node-of-this-name"
-_DEPENDENCY: Final = 2038
 _ACCOUNTING_POLICY: Final = 2050
 _NOT_RUNNING: Final = 2085
 _NO_TRANSITION: Final = frozenset({2028, 2180})  # 24.11, 26.05
@@ -141,17 +139,6 @@ class SlurmRest:
         ownership.check_allocation(spec, tokens.user(self._tokens.token()))
         external = (await self.connect()).external_jobs
         return await self._allocate(requests.allocation(spec, job_id, external=external))
-
-    async def allocate_as_owner(self, spec: JobSpec) -> int:
-        ownership.check_named_allocation(spec)
-        external = (await self.connect()).external_jobs
-        body = requests.named_allocation(spec, external=external)
-        try:
-            return await self._allocate(body, user_id=spec.user_id)
-        except NoRoomNow as error:
-            if error.number == _DEPENDENCY:
-                raise _as(NameTaken, error) from error
-            raise
 
     async def submit(self, spec: JobSpec, job_id: int) -> int:
         external = (await self.connect()).external_jobs
@@ -324,9 +311,9 @@ class SlurmRest:
         meta = ping.get("meta") or {}
         return self._one(request, lambda api: negotiation.capabilities(api, version, meta), openapi)
 
-    async def _allocate(self, body: dict[str, Any], user_id: int | None = None) -> int:
+    async def _allocate(self, body: dict[str, Any]) -> int:
         try:
-            return await self._create("job/allocate", body, user_id)
+            return await self._create("job/allocate", body)
         except RetryLater as error:
             # A limit on what runs, and a FAILED record under the id; or one on what is submitted, and
             # none. Slurm does not say which, so the id is to be taken for used up.
@@ -334,9 +321,9 @@ class SlurmRest:
                 raise _as(NoRoomNow, error) from error
             raise
 
-    async def _create(self, path: str, body: dict[str, Any], user_id: int | None = None) -> int:
+    async def _create(self, path: str, body: dict[str, Any]) -> int:
         try:
-            document = await self._post(path, body, user_id)
+            document = await self._post(path, body)
         except JobIdTaken:
             raise
         except SlurmError as error:
@@ -399,8 +386,8 @@ class SlurmRest:
             raise OutcomeUnknown(f"{request.text}: a reply without {field}")
         return found
 
-    async def _post(self, path: str, body: dict[str, Any], user_id: int | None = None) -> Document:
-        return await self._send(Request("POST", path, body=body, user_id=user_id))
+    async def _post(self, path: str, body: dict[str, Any]) -> Document:
+        return await self._send(Request("POST", path, body=body))
 
     async def _send(self, request: Request) -> Document:
         """As `_exchange`, with a reply that is slurmrestd's."""

@@ -9,13 +9,10 @@ found again after a crash, without a record of it anywhere. Two workloads may ha
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from hmac import compare_digest
 from typing import Self
 
 _KEY_PREFIX = "slurm-extender"
 _LONGEST_NUMBER = 10
-_TAG = 8
-"""How many characters of a job's own name tell it from the others of its Pod."""
 ADOPTED_ATTEMPT = 0
 """The attempt in the key of an adopted Pod's job (`adoption`): another scheduler placed that Pod."""
 TRIES_AT_RECOVERY = 4
@@ -36,12 +33,6 @@ def job_name(namespace: str, name: str) -> str:
     """Returns the name of a Pod's job in Slurm. The part that differs between Pods comes first, since
     plain squeue shows eight columns. Neither part can contain the sign between them."""
     return f"{name}@{namespace}"
-
-
-def pod_named(job_name: str) -> tuple[str, str]:
-    """Returns the namespace and the name of the Pod that a job is called after."""
-    name, _, namespace = job_name.partition("#")[0].partition("@")
-    return namespace, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +75,6 @@ def encroaching(latest: int | None, max_job_id: int | None, ids: JobIdRange) -> 
     )
 
 
-def is_own_name(name: str, cluster: str, secret: bytes) -> bool:
-    """Tells whether a job has the name that the extender gave to one with an id of Slurm's own choice
-    (`PlaceholderKey.own_name`), whatever has become of its Pod."""
-    tagged = without_seal(name)
-    own = secret and "#" in name and name.isascii()
-    return bool(own) and compare_digest(name, tagged + _seal(tagged, cluster, secret))
-
-
-def without_seal(name: str) -> str:
-    """Returns what anybody can tell of such a name: of which Pod, attempt and try it is."""
-    called, sign, numbers = name.rpartition("#")
-    return f"{called}#{numbers[:_TAG]}" if sign else name
-
-
-def _seal(name: str, cluster: str, secret: bytes) -> str:
-    return blake2b(f"{cluster}/{name}".encode(), key=secret, digest_size=4).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class PlaceholderKey:
     """The name of one submission: the workload, the attempt to place it, and the try of that attempt.
@@ -122,20 +95,6 @@ class PlaceholderKey:
         seed = f"{self.cluster}/{self.uid}/{self.attempt}/{self.attempt_try}".encode()
         number = int.from_bytes(blake2b(seed, digest_size=8).digest(), "big")
         return ids.first + number % (ids.end - ids.first)
-
-    def own_name(self, secret: bytes) -> str:
-        """Returns the name of a job that has an id of Slurm's own choice: no other job of the same user
-        has it, and Slurm makes no second one while one runs. Whoever knows the secret can tell that the
-        extender gave it (`is_own_name`)."""
-        seed = f"{self.cluster}/{self.uid}/{self.attempt}/{self.attempt_try}".encode()
-        tag = blake2b(seed, digest_size=4).hexdigest()
-        name = f"{job_name(self.namespace, self.name)}#{tag}"
-        return name + _seal(name, self.cluster, secret)
-
-    def proof(self, job: str, secret: bytes) -> str:
-        """Returns the code by which somebody who knows the secret says that this job is the key's; `job`
-        names it for ever."""
-        return blake2b(f"{self}/{job}".encode(), key=secret, digest_size=16).hexdigest()
 
     @property
     def adopted(self) -> bool:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from extender.cluster.view import ClusterView
 from extender.node_sync import drain_decision
 from extender.placement.on_read import waits_for_its_pods_nodes
-from extender.placement.recovery import named_by_their_pods, with_their_pods
+from extender.placement.recovery import with_their_pods
 from extender.record.config import PlacementConfig
 from extender.record.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.request.pod import Pod
@@ -146,7 +146,7 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
         if job.state.ended:
             continue
         key = key_of(job) or unsigned.get(job.id)
-        if job.id in unsigned and job.id in config.ids:  # others have none
+        if job.id in unsigned:
             found.append(_without_key(job))
         orphan = _orphan(job, key, pods, reading, config)
         if orphan is not None:
@@ -160,10 +160,10 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
 
 
 def _unsigned(reading: Snapshot, config: PlacementConfig) -> Mapping[int, PlaceholderKey]:
-    """Returns the missing keys of Pods' jobs, by job id; those too that need none."""
+    """Returns the missing keys of Pods' jobs, by job id."""
     without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
     pods = {pod.workload.uid: pod for pod in reading.pods} if without else {}
-    found = {job.id: key for job, key in named_by_their_pods(without, pods.values(), config)}
+    found = dict[int, PlaceholderKey]()
     for uid, job in with_their_pods(without, pods.values(), config):
         pod = pods[uid]
         key = own_key(job.id, pod, config)

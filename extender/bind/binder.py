@@ -13,7 +13,7 @@ call for the Pod returns the outcome.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from extender.placement.ledger import Ledger
 from extender.record.config import PlacementConfig
 from extender.record.fit import misfit
 from extender.record.member import Member, slot_on
-from extender.record.ownership import claim_for, is_own, own_key, proven
+from extender.record.ownership import claim_for, is_own
 from extender.record.placeholder import Placeholder
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
@@ -65,9 +65,8 @@ def verified(
     is none."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
-    claim = claim_for(pod.workload, (pod,), pod.attempt, rules.ids, rules, view)
-    claim = replace(claim, attempt=pod.attempt, known=proven(pod, rules))
-    if not (is_own(job, claim) and _is_proven(job, pod, rules)):
+    claim = replace(claim_for(pod.workload, (pod,), rules.ids, rules, view), attempt=pod.attempt)
+    if not is_own(job, claim):
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
     lacks = misfit(pod.workload.request([pod.request]).job, job)
     if lacks is not None:
@@ -79,18 +78,10 @@ def verified(
     return granted
 
 
-def _is_proven(job: Job, pod: Pod, rules: PlacementConfig) -> bool:
-    """Tells whether a Pod names a job with proof, where Slurm chose its id: its name can be copied."""
-    if job.id in rules.ids or not rules.secret:
-        return True
-    key = own_key(job.id, pod, rules)
-    return key is not None and key.attempt == pod.attempt
-
-
 class Binder:
     """Answers kube-scheduler's bind calls."""
 
-    def __init__(  # noqa: PLR0913 -- both systems, and what is known of them
+    def __init__(
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
@@ -100,20 +91,14 @@ class Binder:
         ledger: Callable[[], Ledger | None] = lambda: None,
         *,
         ids: JobIdRange,
-        secret: Callable[[], Awaitable[bytes]],
-        look: Callable[[], Awaitable[None]],
     ) -> None:
-        """`ids` are the placeholders' ids, and `secret` gives what the replicas know jobs of other ids
-        by (it may raise KubernetesError); `ledger` gives None while this replica does not lead, and
-        `look` has it hear of it if slurmctld was restarted a moment ago."""
+        """`ids` are the placeholders' ids. `ledger` returns None while this replica does not lead."""
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._translation = translation
         self._view = view
         self._reservation = reservation
         self._ids = ids
-        self._secret = secret
-        self._look = look
         self._ledger = ledger
         self._running = RunningJobs(slurm)
         self._under_way: dict[Target, asyncio.Task[None]] = {}
@@ -210,49 +195,22 @@ class Binder:
         same call as for the Pod's own job."""
         jobs = [None if each.job.over else each.job.id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
-        if len(known) < len(jobs) or not await slurm_in_time(self._running.hold_nodes(known)):
-            return False
-        return not await self._are_in_doubt(bound)
+        return len(known) == len(jobs) and await slurm_in_time(self._running.hold_nodes(known))
 
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
         """Returns the allocation if it still holds. A job that was granted at once runs on that node or
-        not at all: its state is enough. Any other job may have been started anew, and an id that Slurm
-        chose be another job's since slurmctld was restarted: it is read."""
+        not at all: its state is enough. Any other job is read, because Slurm may have started it anew on
+        another node."""
         slot = member.slot
         if slot is None or slot.node != node or not record.job.immediate:
             return await self._granted(member.pod, node)
-        runs = await slurm_in_time(self._running.runs(slot.job_id))
-        if await self._are_in_doubt((record,)):
-            return await self._granted(member.pod, node)
-        if not runs:
+        if not await slurm_in_time(self._running.runs(slot.job_id)):
             raise NotBound(f"Slurm job {slot.job_id} is not running")
         return slot
-
-    async def _are_in_doubt(self, records: Iterable[Placeholder]) -> bool:
-        """Tells whether what was just said of the records' jobs may have been said of others: slurmctld
-        was restarted since it chose the id of one."""
-        chosen = [each for each in records if each.job.id not in self._ids]
-        if not chosen:
-            return False
-        await slurm_in_time(self._look())
-        ledger = self._ledger()
-        now = [None if ledger is None else ledger.record_of(each.uid) for each in chosen]
-        return any(
-            known is None or known.job.id != each.job.id or known.job.unverified
-            for each, known in zip(chosen, now, strict=True)
-        )
 
     async def _granted(self, pod: Pod, node: str) -> Allocation:
         if pod.job_id is None:
             raise NotBound("the Pod has no Slurm job")
         job = await slurm_in_time(self._slurm.job(pod.job_id))
-        return verified(pod, job, node, self._view(), await self._rules(pod.job_id))
-
-    async def _rules(self, job_id: int) -> PlacementConfig:
-        """Returns what tells whose a job is."""
-        ledger, secret = self._ledger(), b""
-        if job_id not in self._ids and ledger is not None:
-            secret = ledger.rules.secret
-        elif job_id not in self._ids:
-            secret = await kubernetes_in_time(self._secret())
-        return PlacementConfig(cluster=self._view().cluster, ids=self._ids, secret=secret)
+        view = self._view()
+        return verified(pod, job, node, view, PlacementConfig(cluster=view.cluster, ids=self._ids))

@@ -21,7 +21,7 @@ from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.errors import SlurmError
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
-from wellknown.job_key import pod_named, whole_number
+from wellknown.job_key import job_name, whole_number
 from wellknown.names import CONDITION, GATE, JOB_ID
 from wellknown.node_mapping import slurm_name
 
@@ -121,7 +121,7 @@ class Steps:
             self._job = None if job_id is None else await self._slurm.job(job_id)
             if self._job is None:
                 raise Failed(f"the Pod has no job in Slurm; {_condition(pod)}")
-            if pod_named(self._job.name) != (self._wish.namespace, self.name):
+            if self._job.name != job_name(self._wish.namespace, self.name):
                 raise Failed(f"job {job_id}, which the Pod names, is {self._job.name}")
             return f"job {job_id} of partition {self._job.partition} stands for it"
 

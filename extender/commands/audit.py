@@ -15,7 +15,6 @@ from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.commands.systems import kubernetes_of, slurm_of
-from extender.control.shared_secret import known_secret
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings
 from kubernetes_client.errors import KubernetesError, NoCredentials
@@ -48,8 +47,7 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     """Returns the differences that two readings in a row have found."""
     async with kubernetes_of(settings) as kubernetes, slurm_of(settings) as slurm:
         view = await _view(settings, kubernetes, slurm)
-        secret = await known_secret(kubernetes, settings.namespace)
-        config, nodes = settings.placement_config(view.cluster, secret=secret), SlurmNodes(slurm)
+        config, nodes = settings.placement_config(view.cluster), SlurmNodes(slurm)
         reader = Reader(slurm, nodes, kubernetes, config, settings.translation)
         first = await reader.look(await _pods(settings, kubernetes), view)
         if not first:

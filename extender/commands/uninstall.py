@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from extender.commands.systems import kubernetes_of, slurm_of
-from extender.control.shared_secret import known_secret
 from extender.settings import Settings
 from extender.uninstall.leftovers import Done, StillLeads, end_jobs, lift_gates, nobody_leads
 from kubernetes_client.errors import KubernetesError, NoCredentials
@@ -66,9 +65,8 @@ async def _clean_up(settings: Settings, choice: Choice) -> Done:
     async with slurm_of(settings) as slurm, kubernetes_of(settings) as kubernetes:
         await nobody_leads(kubernetes, settings.namespace, settings.lease_duration_s, choice.timeout_s)
         if choice.jobs is Jobs.END:
-            secret = await known_secret(kubernetes, settings.namespace)
-            rules = settings.placement_config(await kubernetes.cluster_uid(), secret=secret)
-            await end_jobs(kubernetes, slurm, settings.translation, rules, done)
+            rules = settings.placement_config(await kubernetes.cluster_uid())
+            await end_jobs(slurm, rules, done)
         if choice.gates is Gates.LIFT:
             await lift_gates(kubernetes, settings.scheduler_name, done)
     return done

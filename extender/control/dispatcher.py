@@ -21,12 +21,10 @@ from extender.cluster.slurm_nodes import NodeEquipment, SlurmNodes
 from extender.cluster.user_rights import RightsOfUsers
 from extender.control import pod_patches
 from extender.control.failures import failure_of
-from extender.control.named_jobs import NamedJobs
 from extender.placement.asked import needs_equipment, needs_rights
 from extender.placement.ledger import Ledger
 from extender.placement.waiting import granted
 from extender.record.events import (
-    Allocate,
     CancelJob,
     CheckDepartures,
     Effect,
@@ -34,7 +32,6 @@ from extender.record.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
-    FindJob,
     HoldJob,
     Outcome,
     ReadJob,
@@ -50,11 +47,11 @@ from extender.request.pod import attempt_of
 from kubernetes_client.errors import Conflict, NotFound
 from kubernetes_client.protocol import Kubernetes
 from service.cooperative import yielding
-from slurm_client.errors import InvalidRequest, OutcomeUnknown, SlurmError
+from slurm_client.errors import InvalidRequest, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 from wellknown.log_fields import Named, PodName, about
-from wellknown.names import ADOPTED, ATTEMPT, GRANTED, JOB_ID, JOB_PROOF, Reason
+from wellknown.names import ADOPTED, ATTEMPT, GRANTED, JOB_ID, Reason
 
 log = structlog.get_logger()
 
@@ -102,8 +99,6 @@ class Dispatcher:
         self._observer, self._workers = observer, workers
         self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
         self._rights = RightsOfUsers(slurm)
-        self.named = NamedJobs(slurm, ledger, self.feed)
-        """The jobs whose ids Slurm chooses."""
         self._allowed, self._events_after_s = allowed, events_after_s
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
@@ -119,8 +114,6 @@ class Dispatcher:
         self._alarm_due = inf
         self._carry: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Submit: self._submit,
-            Allocate: lambda effect: self.named.allocate(effect.job),
-            FindJob: lambda effect: self.named.find(effect.job),
             ReadJob: self._read_job,
             ExcludeNodes: self._exclude_nodes,
             HoldJob: self._hold_job,
@@ -188,7 +181,7 @@ class Dispatcher:
             self._observer.done(effect, perf_counter() - start)
         if needs_equipment(effect, result):
             return Outcome(effect, result, await self._equipment.by_partition())
-        if isinstance(effect, Submit | Allocate) and needs_rights(effect, result):
+        if isinstance(effect, Submit) and needs_rights(effect, result):
             return Outcome(effect, result, rights=await self._rights.of(effect.job.user_id))
         return Outcome(effect, result)
 
@@ -212,7 +205,7 @@ class Dispatcher:
                 return self._evictions
             case ReadJob(for_words=True) | ReportWaiting():
                 return self._words
-            case Submit() | Allocate() | FindJob() | ReadJob() | ExcludeNodes():
+            case Submit() | ReadJob() | ExcludeNodes():
                 return self._submissions
         return self._writes
 
@@ -251,30 +244,16 @@ class Dispatcher:
         await self._slurm.update(effect.job_id, JobChanges(excluded_nodes=effect.nodes))
 
     async def _hold_job(self, effect: HoldJob) -> None:
-        await self._same_slurmctld(effect)
         await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
 
     async def _cancel_job(self, effect: CancelJob) -> None:
-        await self._same_slurmctld(effect)
         # Words are mostly for people: a job whose comment cannot be written is cancelled all the same.
         if effect.says_first:
             with suppress(InvalidRequest):  # it is over
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
         elif self.now() >= self._speechless_until:
             await self._leave_words(effect)
-        if effect.name is None:
-            await self._same_slurmctld(effect)
         await self._slurm.cancel(effect.job_id, effect.name)
-
-    async def _same_slurmctld(self, effect: HoldJob | CancelJob) -> None:
-        """Raises OutcomeUnknown where slurmctld was restarted since an effect was decided: an id of its
-        own choice may be another job's by now, and the ledger has that read first."""
-        if effect.job_id in self._ledger.rules.ids:
-            return
-        await self.named.look()
-        record = self._ledger.record_of(effect.uid)
-        if record is not None and not record.job.owned:
-            raise OutcomeUnknown("slurmctld was restarted: the job is read first")
 
     async def _leave_words(self, effect: CancelJob) -> None:
         """Writes words into a job's comment, within a short time: a slurmctld that is slow to take them
@@ -295,7 +274,7 @@ class Dispatcher:
             nomination = pod_patches.nomination(pod, allocation, _wall_clock())
             nominated = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, nomination)
             version = nominated["metadata"]["resourceVersion"]
-        patch = pod_patches.grant(pod, allocation, version, effect.proof)
+        patch = pod_patches.grant(pod, allocation, version)
         written = await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
         if effect.heard_at is not None:
             now, ours = _wall_clock(), self.now() - effect.heard_at
@@ -328,9 +307,8 @@ class Dispatcher:
 
     async def _note_job(self, effect: RecordJobId) -> None:
         numbers = {JOB_ID: str(effect.job_id), ATTEMPT: str(effect.attempt)}
-        proven = {JOB_PROOF: effect.proof or None}
         granted = {} if effect.granted is None else {GRANTED: effect.granted.granted}
-        patch = pod_patches.annotated(effect.pod.uid, numbers | granted | proven)
+        patch = pod_patches.annotated(effect.pod.uid, numbers | granted)
         await self._kubernetes.patch_pod(effect.pod.namespace, effect.pod.name, patch)
 
     async def _note_adopted(self, effect: RecordAdoption) -> None:

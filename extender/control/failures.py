@@ -14,7 +14,6 @@ from kubernetes_client.errors import OUTAGE, Conflict, KubernetesError, NotFound
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
-    NameTaken,
     NeedsOperator,
     NoRoomNow,
     OtherJob,
@@ -30,7 +29,6 @@ log = structlog.get_logger()
 _SLURM_REMEDIES: tuple[tuple[type[SlurmError], Remedy], ...] = (
     (NoRoomNow, Remedy.NO_ROOM),
     (JobIdTaken, Remedy.ID_TAKEN),
-    (NameTaken, Remedy.ID_TAKEN),
     (OtherJob, Remedy.OTHER_JOB),
     (InvalidRequest, Remedy.CHANGE),
     (NeedsOperator, Remedy.OPERATOR),

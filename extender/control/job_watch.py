@@ -6,7 +6,7 @@ it look at a job at once; correctness depends on the polls alone.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from extender.control.dispatcher import Dispatcher
@@ -71,7 +71,6 @@ class JobWatch:
         asked, asked_at = self._ledger.watched_jobs(), dispatcher.now()
         if asked:
             states = await self._slurm.states(asked)
-            await self._make_sure(states, dispatcher)
             dispatcher.feed(JobsPolled(asked, states, asked_at))
         else:
             await self._slurm.ping()
@@ -131,7 +130,6 @@ class JobWatch:
             return ()
         try:
             states = await self._slurm.states(asked)
-            await self._make_sure(states, dispatcher)
         except SlurmError:
             return job_ids  # a poll will say so, and will make up for it
         before = self._evictions()
@@ -140,13 +138,6 @@ class JobWatch:
         if self._evictions() > before:
             self._evicted.set()
         return [job_id for job_id, state in states.items() if _is_plain(state)]
-
-    async def _make_sure(self, states: Mapping[int, JobState], dispatcher: Dispatcher) -> None:
-        """Where a job whose id Slurm chose is said to have ended: has the ledger hear of it first if the
-        id may be another job's. Raises SlurmError."""
-        chosen = (state for job_id, state in states.items() if job_id not in self._ledger.rules.ids)
-        if any(not state.holds_nodes for state in chosen):
-            await dispatcher.named.look()
 
     def _evictions(self) -> int:
         return sum(1 for _ in self._ledger.evicting)

@@ -21,7 +21,6 @@ from wellknown.names import (
     GATE,
     GRANTED,
     JOB_ID,
-    JOB_PROOF,
     NODE,
     Reason,
 )
@@ -30,7 +29,7 @@ _COMPONENT = "slurm-extender"
 _TIME = "%H:%M:%S UTC"
 _LONGEST_NAME = 200  # of the 253 that an Event's name may have
 _ONCE_IN_S = 1800
-_OF_ONE_ATTEMPT = (JOB_ID, JOB_PROOF, NODE, GRANTED, FEASIBLE_NODES)
+_OF_ONE_ATTEMPT = (JOB_ID, NODE, GRANTED, FEASIBLE_NODES)
 
 
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
@@ -49,15 +48,13 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
     }
 
 
-def grant(pod: Pod, allocation: Allocation, resource_version: str, proof: str = "") -> dict[str, Any]:
+def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
     """Returns the patch that puts the allocation on the Pod, with the proof that it is the Pod's, and
     removes the extender's gate: all or nothing."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
     if pod.feasible_nodes is not None:
         granted[FEASIBLE_NODES] = None
-    if proof or pod.proof:
-        granted[JOB_PROOF] = proof or None
     patch: dict[str, Any] = {"metadata": metadata | _notes(granted)}
     if pod.gated:
         patch["spec"] = {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}

@@ -1,10 +1,8 @@
 """The recovery of the ledger from both systems at the start; `placement.recovery` decides.
 
 It lists every managed Pod and the states of all jobs, and reads the jobs that may matter: jobs under an
-id that a Pod could have used, and live jobs (those in the placeholders' range, and those that are newer
-than the mark of the leader before), except jobs that are known to run for a running Pod. A job without
-a key is that Pod's that has asked for it by its name. A live job whose Pod is proven gone is an orphan,
-and is ended.
+id that a Pod could have used, and live jobs in the placeholders' range, except jobs that are known to
+run for a running Pod. A live job whose Pod is proven gone is an orphan, and is ended.
 """
 
 import asyncio
@@ -17,27 +15,19 @@ import structlog
 from extender.cluster.read_jobs import read_all
 from extender.control import pod_patches
 from extender.control.dispatcher import Dispatcher
-from extender.control.named_jobs import NamedJobs
 from extender.control.pod_watch import PodWatch
 from extender.placement.attempts import trouble
-from extender.placement.recovery import (
-    named_by_their_pods,
-    not_among,
-    to_read,
-    with_their_pods,
-)
+from extender.placement.recovery import not_among, to_read, with_their_pods
 from extender.record.config import PlacementConfig
 from extender.record.events import Failure, OrphanFound, Recovered
-from extender.record.ownership import key_named, key_of, nobodys_key
+from extender.record.ownership import key_of
 from extender.request.pod import Pod, attempt_of
-from extender.request.workload import Workload
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.health import Health, common_trouble
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
-from wellknown.job_key import PlaceholderKey, pod_named
-from wellknown.names import JOB_ID
+from wellknown.job_key import PlaceholderKey
 
 log = structlog.get_logger()
 
@@ -46,7 +36,7 @@ async def recover(
     pods: Iterable[Pod],
     slurm: Slurm,
     kubernetes: Kubernetes,
-    named: NamedJobs,
+    rules: PlacementConfig,
     dispatcher: Dispatcher,
     *,
     adoptable: Callable[[Manifest], bool],
@@ -57,11 +47,7 @@ async def recover(
     errors; may be repeated only before anything else was fed."""
     pods = tuple(pods)
     log.info("Pods listed", pods=len(pods))
-    rules, newer = named.rules, await named.begin()
-    jobs, unsigned = await _jobs_that_matter(pods, slurm, rules, newer)
-    for job, key in await asyncio.to_thread(list, named_by_their_pods(unsigned, pods, rules)):
-        jobs.append((key, job))
-        unsigned.remove(job)
+    jobs, unsigned = await _jobs_that_matter(pods, slurm, rules)
     by_uid: dict[str, list[Job]] = defaultdict(list)
     for key, job in jobs:
         by_uid[key.uid].append(job)
@@ -104,31 +90,17 @@ async def tell_those_who_wait(
 
 
 async def _jobs_that_matter(
-    pods: tuple[Pod, ...], slurm: Slurm, rules: PlacementConfig, newer: Container[int]
+    pods: tuple[Pod, ...], slurm: Slurm, rules: PlacementConfig
 ) -> tuple[list[tuple[PlaceholderKey, Job]], list[Job]]:
     """Returns the jobs with a key of this cluster, and the jobs without any key."""
     states = await slurm.all_states()
     if states.nameless:  # each may be any job that the answer lacks
         lacking = await asyncio.to_thread(list, not_among(pods, states, rules))
         states.update(await slurm.states(lacking))
-    wanted = await asyncio.to_thread(list, to_read(pods, states, rules, newer))
+    wanted = await asyncio.to_thread(list, to_read(pods, states, rules))
     read = [(key_of(job), job) for job in await read_all(wanted, slurm)]
     keyed = [(key, job) for key, job in read if key is not None and key.cluster == rules.cluster]
     return keyed, [job for key, job in read if key is None]
-
-
-async def key_by_name(job: Job, kubernetes: Kubernetes, rules: PlacementConfig) -> PlaceholderKey | None:
-    """Returns the key of the Pod that has asked for a job by its name, or `nobodys_key` where there is
-    no such Pod; None where a Pod that is bound names the job. The Pod is asked for, as in `is_over`."""
-    namespace, name = pod_named(job.name)
-    manifest = await kubernetes.read_pod(namespace, name)
-    if manifest is None:
-        return nobodys_key(job, rules)
-    annotations = manifest["metadata"].get("annotations") or {}
-    if manifest["spec"].get("nodeName") and annotations.get(JOB_ID) == str(job.id):
-        return None
-    workload = Workload(manifest["metadata"]["uid"], namespace, name)
-    return key_named(job.name, workload, attempt_of(annotations), rules) or nobodys_key(job, rules)
 
 
 async def is_over(

@@ -29,7 +29,6 @@ NodeName = Annotated[str, Path(max_length=255)]
 Seconds = Annotated[float, Query(ge=0, le=30)]
 AskingJob = Annotated[int | None, Query(ge=1, lt=1 << 32)]
 _PLACEHOLDER = {"Slurm-Extender-Job": "placeholder"}
-_NOT_YET_S = 0.1  # a job whose id Slurm chose may start before the extender has heard of it
 
 
 class GateAnswer(StrEnum):
@@ -124,13 +123,9 @@ async def _answer(
 async def _lets_in(
     gate: Gate, node: str, seconds: float, job_id: int | None
 ) -> tuple[GateAnswer, Response]:
-    placeholder = GateAnswer.PLACEHOLDER, Response(status_code=204, headers=_PLACEHOLDER)
     if job_id is not None and await gate.is_placeholder(node, job_id):
-        return placeholder
-    there = await gate.wait(node, min(seconds, _NOT_YET_S))
-    if there and job_id is not None and await gate.is_placeholder(node, job_id):
-        return placeholder
-    there = await gate.wait(node, seconds) if there else there
+        return GateAnswer.PLACEHOLDER, Response(status_code=204, headers=_PLACEHOLDER)
+    there = await gate.wait(node, seconds)
     if there:
         return GateAnswer.PODS, reply({"Pods": there}, 409)
     return GateAnswer.CLEAR, Response(status_code=204)

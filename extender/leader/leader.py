@@ -13,11 +13,7 @@ from extender.control.claim_watch import ClaimWatch
 from extender.control.dispatcher import Dispatcher
 from extender.control.job_watch import PART as JOBS
 from extender.control.job_watch import JobWatch
-from extender.control.named_jobs import PART as NAMED_JOBS
-from extender.control.named_jobs import NamedJobs
 from extender.control.pod_watch import PodWatch
-from extender.control.shared_secret import PART as SECRET
-from extender.control.shared_secret import shared_secret
 from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import ObservedNode, drain_reason
@@ -40,7 +36,6 @@ from extender.unmanaged.adopter import PART as ADOPTION
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, adoptable
 from slurm_client.model import Node as SlurmNode
-from wellknown.job_key import PlaceholderKey
 
 IN_VAIN = "Pods that cannot be bound"
 """The parts of health for them."""
@@ -50,7 +45,7 @@ _SHARED_IDS = "job ids of other clusters"
 _THROTTLED = "eviction limiter"
 _OWN_PARTS = (
     *(JOBS, "recovery", "watch of Pods", _THROTTLED, _SIGNATURES, _SHARED_IDS, IN_VAIN, ADOPTION),
-    *(NAMED_JOBS, SECRET, *CLAIMS, *PARTS, *POOLS, DEMAND),
+    *(*CLAIMS, *PARTS, *POOLS, DEMAND),
 )
 """The parts of health that only a leader has."""
 
@@ -62,12 +57,10 @@ class Leader:
         self._replica = replica
         self._jobs: JobWatch | None = None
         self._ledger: Ledger | None = None
-        self._named: NamedJobs | None = None
         translation = replica.settings.translation
         self.gate = Gate(
             *(replica.kubernetes, replica.slurm, translation, replica.view),
             *(self.ledger, self.poll_now),
-            look=self.look,
         )
 
     def ledger(self) -> Ledger | None:
@@ -89,32 +82,26 @@ class Leader:
         try:
             await self._lead()
         finally:  # the work of another replica is no trouble of this one
-            self._replica.lease.mark = lambda: None
             for part in _OWN_PARTS:
                 self._replica.health.says(part, None)
-            self._jobs = self._ledger = self._named = None
+            self._jobs = self._ledger = None
 
     async def _lead(self) -> None:
         replica = self._replica
         claims = ClaimWatch(replica.kubernetes, replica.health)
         pods = PodWatch(replica.kubernetes, replica.translation, replica.health, replica.policy, claims)
         view = await replica.insist(_START, replica.cluster.load, pods)
-        read = partial(shared_secret, replica.kubernetes, replica.settings.namespace, replica.health)
-        secret = await replica.insist(_START, read, pods)
-        config = replica.settings.placement_config(view.cluster, replica.cluster.kill_wait_s, secret)
+        config = replica.settings.placement_config(view.cluster, replica.cluster.kill_wait_s)
         observe = replica.telemetry.placement.observe
         ledger = Ledger(config, observe, self._throttled, self._unsigned, self._in_vain)
         dispatcher = self._dispatcher(ledger)
-        dispatcher.named.left = replica.lease.left
         recover = partial(self._recover, pods, config, dispatcher)
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
         self._jobs, self._ledger = jobs, ledger  # from now on pushes have an effect
-        self._named, replica.lease.mark = dispatcher.named, lambda: dispatcher.named.mark
         nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger, adoptions)
         demand = self._demand_reader()
-        key_by_name = partial(startup.key_by_name, kubernetes=replica.kubernetes, rules=config)
         with (
             replica.telemetry.placement.leading(
                 Sources(
@@ -132,7 +119,6 @@ class Leader:
                 tasks.create_task(dispatcher.run())
                 tasks.create_task(pods.run(dispatcher))
                 tasks.create_task(jobs.run(dispatcher))
-                tasks.create_task(dispatcher.named.run(replica.health, key_by_name, self._is_over))
                 tasks.create_task(nodes.run())
                 if replica.pools.file is not None:
                     tasks.create_task(pools.run())
@@ -151,21 +137,12 @@ class Leader:
             found,
             replica.slurm,
             replica.kubernetes,
-            dispatcher.named,
+            config,
             dispatcher,
             adoptable=lambda manifest: adoptable(manifest, translation) is not None,
             adopted=replica.capacity.adopted_pods,
         )
         return Adoptions(config, jobs, replica.telemetry.placement.adopted)
-
-    async def _is_over(self, key: PlaceholderKey) -> bool:
-        """Tells whether the Pod, or the attempt, of a job that was asked for by its name is no more."""
-        return await startup.is_over(key, self._replica.kubernetes, lambda _: False)
-
-    async def look(self) -> None:
-        """Has the ledger hear of it if slurmctld was restarted a moment ago. Raises SlurmError."""
-        if self._named is not None:
-            await self._named.look()
 
     def _adopter(self, adoptions: Adoptions, config: PlacementConfig) -> Adopter:
         own = self._replica

@@ -20,7 +20,7 @@ import structlog
 from kubernetes_client.errors import Conflict, KubernetesError, Unavailable
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
-from wellknown.names import JOBS_FROM, LEASE
+from wellknown.names import LEASE
 
 _TURNS = 5  # how often a Lease is looked at while it lasts
 _RELEASE_S = 1.0
@@ -45,10 +45,6 @@ class Lease:
         self._held_until = -inf
         self._renewed = asyncio.Event()
         self._leading: asyncio.Future[None] | None = None
-        self.mark: Callable[[], str | None] = lambda: None
-        """Gives the leader's mark for the next one (JOBS_FROM), None while it has none of its own."""
-        self.left: str | None = None
-        """The mark that is on the Lease."""
         self.transitions: int | None = None
         """How often the Lease has changed its holder, as it was last seen."""
 
@@ -172,10 +168,7 @@ class Lease:
         changed = bool(before and holder and not same)
         metadata: dict[str, Any] = {"name": LEASE, "namespace": self._namespace}
         if before:
-            annotations = before["metadata"].get("annotations") or {}
-            self.left = self.mark() or annotations.get(JOBS_FROM)
-            marked = {} if self.left is None else {JOBS_FROM: self.left}
-            metadata["annotations"] = annotations | marked
+            metadata["annotations"] = before["metadata"].get("annotations") or {}
             metadata["resourceVersion"] = before["metadata"]["resourceVersion"]
         return {
             "apiVersion": "coordination.k8s.io/v1",

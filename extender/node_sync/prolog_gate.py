@@ -7,7 +7,7 @@ several Kubernetes clusters: each answers for its own Nodes only.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from extender.cluster.job_states import JobStates
 from extender.cluster.pods_on_node import pods_on
@@ -50,17 +50,13 @@ class Gate:
         view: Callable[[], ClusterView],
         ledger: Callable[[], Ledger | None],
         poll_now: Callable[[int], None],
-        *,
-        look: Callable[[], Awaitable[None]],
     ) -> None:
-        """`look` has the ledger hear of it if slurmctld was restarted a moment ago."""
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._translation = translation
         self._view = view
         self._ledger = ledger
         self._poll_now = poll_now
-        self._look = look
         self._states = JobStates(slurm)
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
         """The calls under way that tell whether a job is a placeholder."""
@@ -69,8 +65,7 @@ class Gate:
         """Tells whether a job that starts on a Slurm node is a placeholder of this cluster: no Pod is
         in its way, since kube-scheduler counts Pods after Pods. Its id alone does not tell: Slurm's own
         ids may have come so far, and another cluster's placeholders may have ids of the same range. The
-        gates of one job's nodes share the call. A job whose id Slurm chose starts a moment before it is
-        known: it is a native job's until then. Raises NotOurs, NotLeading, SlurmError."""
+        gates of one job's nodes share the call. Raises NotOurs, NotLeading, SlurmError."""
         self._nodes(node)
         ledger = self._leading()
         if job_id not in ledger.rules.ids and not ledger.has_job(job_id):
@@ -112,9 +107,6 @@ class Gate:
         """
         names, ledger = self._nodes(node), self._leading()
         held = [each for name in names for each in ledger.holding(name)]
-        if any(each.job.id not in ledger.rules.ids for each in held):  # it may be another job's by now
-            await self._look()
-            held = [each for name in names for each in ledger.holding(name)]
         there = await self._without_their_jobs(held, node)
         if there:
             return tuple(dict.fromkeys(name for each in there for name in each.names_on(names)))
@@ -138,7 +130,7 @@ class Gate:
         ledger = self._leading()
         job = await self._slurm.job(job_id)
         key = key_of(job) if job is not None else None
-        if key is None:  # its AdminComment was overwritten; or Slurm chose its id, and it has none
+        if key is None:  # its AdminComment was overwritten
             return ledger.has_job(job_id)
         return key.cluster == ledger.rules.cluster
 

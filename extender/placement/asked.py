@@ -8,7 +8,7 @@ from extender.placement import rights
 from extender.placement.waiting import TOO_LARGE as WAITS_TOO_LARGE
 from extender.record.condition_reason import WhyInvalid
 from extender.record.config import Context
-from extender.record.events import Allocate, Effect, Failure, ReadJob, Submit
+from extender.record.events import Effect, Failure, ReadJob, Submit
 from extender.request.annotations import FIELD_NAMES
 from extender.request.job_request import Request
 from slurm_client.model import Job
@@ -39,7 +39,7 @@ _TOO_LARGE = frozenset({2005, 2006, 2014, 2044, 2069, 2072, 2119, 2134})
 def needs_equipment(effect: Effect, result: Any) -> bool:
     """Returns True if a message about the result has to name the equipment of Slurm's nodes."""
     match effect, result:
-        case Submit() | Allocate(), Failure(number=number):
+        case Submit(), Failure(number=number):
             return number in _TOO_LARGE | _FEATURES
         case ReadJob(for_words=True), Job(reason=reason):
             return reason in WAITS_TOO_LARGE
@@ -49,7 +49,7 @@ def needs_equipment(effect: Effect, result: Any) -> bool:
 def needs_rights(effect: Effect, result: Any) -> bool:
     """Returns True if a message about the result has to name the rights of the job's user."""
     refused = isinstance(result, Failure) and result.number in rights.NUMBERS
-    return refused and isinstance(effect, Submit | Allocate)
+    return refused and isinstance(effect, Submit)
 
 
 def refused(failure: Failure, request: Request, at: Context) -> WhyInvalid:

@@ -12,7 +12,6 @@ from extender.placement.table import after_pod
 from extender.record.condition_reason import ConditionReason, WhyInvalid, in_brackets
 from extender.record.config import Context
 from extender.record.events import Failure, Remedy
-from extender.record.fit import owner_of
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder, Waits
 from extender.record.states import State
@@ -75,7 +74,7 @@ def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record, in line again, of a Pod whose allocation was given back. Its Pods may be
     refused by now, or placed by another replica."""
     seen = record.move(State.SEEN, at.now)._replace(attempt=record.attempt + 1)
-    blank = seen.with_job(attempt_try=0, id=None, id_pending=False, immediate=False, over=False)
+    blank = seen.with_job(attempt_try=0, id=None, immediate=False, over=False)
     record = blank.with_members(slot=None)
     for member in record.members:
         record = after_pod(record, member.pod, at)
@@ -151,17 +150,11 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
     asked for at once."""
     immediate = fast and _may_be_immediate(record, at, partition)
     if record.state is State.SUBMITTING:  # it was refused for now
-        immediate &= record.job.id_pending is not is_own(record.request.job)
-        if record.job.id_pending and not record.job.must_read:
-            record = record.with_job(owner=owner_of(record.request.job))
         return record.with_job(immediate=immediate).with_retry(not_before=0.0)
     found, not_before = as_found(record, at), max(_pause(record, at), record.asks_from)
     rejections = found.rejections._replace(asks_first=False, rests_until=0.0)
     begun = found._replace(rejections=rejections).move(State.SUBMITTING, at.now)
     submitted = begun.submitted_as(record.job.attempt_try, at.rules, immediate=immediate)
-    if immediate and not is_own(record.request.job):
-        owner = owner_of(record.request.job)
-        submitted = submitted.with_job(id=None, id_pending=True, owner=owner)
     return submitted.with_retry(not_before=not_before)
 
 
@@ -171,13 +164,10 @@ def is_own(job: JobSpec) -> bool:
 
 
 def _may_be_immediate(record: Placeholder, at: Context, partition: str) -> bool:
-    """Tells whether job/allocate can do it: Slurm lets the owner ask for all of it (a user may not name
-    a group, nor a priority), and it preempts nobody."""
-    job = record.request.job
-    of_user = job.user_id is not None and job.group_id is None and job.priority is None
-    may_ask = is_own(job) or (of_user and bool(at.rules.secret))
+    """Returns True if job/allocate may ask for the job: the job belongs to the token's user, and
+    preempts no other job."""
     first = at.rules.fast_path and record.job.attempt_try == 0
-    return first and may_ask and not at.view.may_preempt(partition)
+    return first and is_own(record.request.job) and not at.view.may_preempt(partition)
 
 
 def _pause(record: Placeholder, at: Context) -> float:

@@ -77,10 +77,8 @@ class Emitter:
         return record.with_retry(in_flight=True)
 
     def _to_be_asked(self, record: Placeholder, at: Context) -> Placeholder:
-        """Others may wait by now. What is queued has an id of ours."""
+        """Other Pods may wait by now."""
         fast = record.job.immediate and self._queues[queue_of(record, at.view)].fast(at.now)
-        if record.job.id not in at.rules.ids and not (fast and record.job.id_pending):
-            record = record.next_try(at.rules)
         return record if fast or not record.job.immediate else record.with_job(immediate=False)
 
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:

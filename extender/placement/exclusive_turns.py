@@ -106,7 +106,7 @@ class _Template:
 
 def _named(record: Placeholder) -> str:
     job = record.job
-    asked = "" if job.id is None or job.id_pending else f" (Slurm job {job.id})"
+    asked = "" if job.id is None else f" (Slurm job {job.id})"
     return f"for Pod {record.workload.full_name}{asked}"
 
 

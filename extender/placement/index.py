@@ -10,9 +10,6 @@ from extender.record.placeholder import NO_NODES, Placeholder
 from extender.record.states import WATCHED, State
 from extender.request.pod import Pod
 
-_ON_ITS_PODS = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING})
-"""The states in which a record's Pods are there, and keep the id of its job."""
-
 
 class Records:
     """One record for each uid; what is put in replaces the one before."""
@@ -161,15 +158,6 @@ class LedgerReader:
     def job_ids(self) -> KeysView[int]:
         """The ids of the jobs that records have: it follows them."""
         return self._records.jobs
-
-    def unrecorded_ids(self) -> Iterator[int]:
-        """Yields the ids of the jobs that are not over and that not all of their Pods name."""
-        for record in self._records.of(*WATCHED):
-            job_id = record.job.id
-            kept = record.state in _ON_ITS_PODS
-            named = kept and all(each.pod.job_id == job_id for each in record.members)
-            if job_id is not None and not (record.job.over or named):
-                yield job_id
 
     def has_job(self, job_id: int) -> bool:
         """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""

@@ -19,8 +19,7 @@ from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import LedgerReader
 from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.lingering import still_held
-from extender.placement.on_job import after_restart
-from extender.placement.on_outcome import after_outcome, came_late
+from extender.placement.on_outcome import after_outcome
 from extender.placement.pods_apart import PodsApart
 from extender.placement.recovery import orphan_of, recovered
 from extender.placement.rejecting_nodes import RejectingNodes
@@ -44,12 +43,10 @@ from extender.record.events import (
     Recovered,
     Remedy,
     ReportWaiting,
-    SlurmRestarted,
     Tick,
 )
-from extender.record.ownership import chosen_identity, nobodys_key
 from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
-from extender.record.states import WATCHED, State
+from extender.record.states import State
 from extender.request.workload import Workload
 
 _AT_ONCE = 50  # some milliseconds
@@ -103,7 +100,6 @@ class Ledger(LedgerReader):
             PodVanished: self._pod_vanished,
             JobsPolled: self._jobs_polled,
             GraceStarted: self._grace_started,
-            SlurmRestarted: self._slurm_restarted,
             ClusterObserved: self._cluster_observed,
             Tick: self._tick,
         }
@@ -146,9 +142,6 @@ class Ledger(LedgerReader):
 
     def _outcome(self, event: Outcome) -> None:
         record, result = self._records.get(event.effect.uid), event.result
-        late = came_late(record, event)
-        if late is not None and late.id not in self.job_ids:
-            self._orphan(OrphanFound(nobodys_key(late, self.rules), late.id, late))
         if record is None:
             return
         queue = queue_of(record, self._view)
@@ -183,12 +176,11 @@ class Ledger(LedgerReader):
             if record.state is State.INVALID or is_kept_back:
                 self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._at.now))
                 return
-            if record.state is State.SEEN or record.job.id_pending or record.job.id == event.job_id:
-                return  # it has that job, or will find it under the id, or name, that it asks for
+            if record.state is State.SEEN or record.job.id == event.job_id:
+                return  # it has that job, or will find it under the id that it asks for
         workload = Workload(key.uid, key.namespace, key.name)
         orphan = Placeholder.of_orphan(workload, event.job_id, self._at.now)
         orphan = orphan._replace(unseen=True, attempt=key.attempt)
-        orphan = orphan.with_job(identity=chosen_identity(event.job, self.rules))
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
         self._settle(still_held(orphan, event.job, self._at) if event.job else orphan)
 
@@ -244,11 +236,6 @@ class Ledger(LedgerReader):
     def _grace_started(self, event: GraceStarted) -> None:
         if (record := self._records.get(event.uid)) is not None:
             self._settle(TABLE[record.state].grace(record, event.job, self._at))
-
-    def _slurm_restarted(self, _event: SlurmRestarted) -> None:
-        chosen = (each for each in self._records.of(*WATCHED) if each.job.id not in self.rules.ids)
-        for number, record in enumerate(chosen):
-            self._settle(after_restart(record, number, self._at))
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         mended = event.view.partitions != self._view.partitions

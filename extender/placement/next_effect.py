@@ -11,13 +11,11 @@ from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, wh
 from extender.placement.lingering import hold
 from extender.record.config import Context
 from extender.record.events import (
-    Allocate,
     CancelJob,
     CheckDepartures,
     Effect,
     EvictPod,
     ExcludeNodes,
-    FindJob,
     ReadJob,
     RecordJobId,
     Submit,
@@ -26,7 +24,6 @@ from extender.record.events import (
 )
 from extender.record.in_force import granted_now
 from extender.record.member import Member
-from extender.record.ownership import proof
 from extender.record.placeholder import REPEATEDLY, Placeholder
 from extender.request.pod_end import replaced_in_words, with_words
 from slurm_client.model import JobSpec
@@ -41,10 +38,6 @@ BEFORE_ALL = 0xFFFFFF00
 
 def ask(record: Placeholder, at: Context) -> Effect | None:
     """SUBMITTING: Slurm is asked for the job, or for what became of it."""
-    if record.job.id_pending:
-        if record.job.must_read:
-            return FindJob(record.uid, _sought(record, at))
-        return Allocate(record.uid, _named(record, at))
     job_id = record.job.known_id
     if record.job.must_read:
         return ReadJob(record.uid, job_id)
@@ -54,17 +47,6 @@ def ask(record: Placeholder, at: Context) -> Effect | None:
 def _asked(record: Placeholder, at: Context) -> JobSpec:
     comment, nodes = str(record.key(at.rules.cluster)), excluded_nodes_of(record, at).nodes
     return replace(record.request.job, admin_comment=comment, excluded_nodes=nodes)
-
-
-def _named(record: Placeholder, at: Context) -> JobSpec:
-    key, nodes = record.key(at.rules.cluster), excluded_nodes_of(record, at).nodes
-    return replace(record.request.job, name=key.own_name(at.rules.secret), excluded_nodes=nodes)
-
-
-def _sought(record: Placeholder, at: Context) -> JobSpec:
-    """The job as it was asked for: by now its Pod may ask for another owner's."""
-    user, _ = record.job.owner
-    return replace(_named(record, at), user_id=user, group_id=None)
 
 
 def ask_why(record: Placeholder, at: Context) -> Effect | None:
@@ -97,19 +79,18 @@ def keep(record: Placeholder, at: Context) -> Effect | None:
         return _submit_again(record, job_id, at)
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
-    proven = _proof(record, at)
-    member = _first(each for each in record.members if _says_otherwise(record, each, proven))
+    member = _first(each for each in record.members if _says_otherwise(record, each))
     if member is None:
         return None
     now = granted_now(member.pod, member.slot)
-    return RecordJobId(record.uid, member.pod, job_id, record.attempt, proven, now)
+    return RecordJobId(record.uid, member.pod, job_id, record.attempt, now)
 
 
-def _says_otherwise(record: Placeholder, member: Member, proven: str) -> bool:
+def _says_otherwise(record: Placeholder, member: Member) -> bool:
     pod = member.pod
     if pod.job_id not in (None, record.job.id) or pod.attempt != record.attempt:
         return True
-    return bool(proven and pod.proof != proven) or granted_now(pod, member.slot) is not None
+    return granted_now(pod, member.slot) is not None
 
 
 def replace_job(record: Placeholder, at: Context) -> Effect | None:
@@ -128,8 +109,6 @@ def release(record: Placeholder, at: Context) -> Effect | None:
     job_id = record.job.id
     if record.job.over:
         return None
-    if record.job.id_pending:
-        return FindJob(record.uid, _sought(record, at))
     return None if job_id is None else _end(record, job_id, at)
 
 
@@ -171,16 +150,9 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
         return None if record.write_done else hold(record, job_id, at.now)
     # Whoever goes on renaming it does not keep it: it was read each time, and is the same.
     proven = job.identity is not None and job.misnamed >= REPEATEDLY
-    name = None if proven else _called(record, at)
+    name = None if proven else record.called
     first = _is_ended_first(record)
-    # Another replica may have asked for it late, and not know yet that it leads no more.
-    again = first or (record.unseen and job_id not in at.rules.ids)
-    return CancelJob(record.uid, job_id, name, _last_words(record, again=again), says_first=first)
-
-
-def _called(record: Placeholder, at: Context) -> str:
-    chosen = record.job.name is None and record.job.id not in at.rules.ids
-    return record.key(at.rules.cluster).own_name(at.rules.secret) if chosen else record.called
+    return CancelJob(record.uid, job_id, name, _last_words(record, again=first), says_first=first)
 
 
 def _last_words(record: Placeholder, *, again: bool) -> str:
@@ -218,11 +190,4 @@ def _write_allocation(
     told = member.shown is not None or pod.told_to_wait
     nominate = told or pod.looked_at or len(at.view.nodes) >= at.rules.nominate_from
     heard_at = record.since if told and pod.allocation != slot else None
-    return WriteAllocation(record.uid, pod, slot, nominate, _proof(record, at), heard_at)
-
-
-def _proof(record: Placeholder, at: Context) -> str:
-    job = record.job.identity
-    if job is None or job.job_id in at.rules.ids:
-        return ""
-    return proof(record.key(at.rules.cluster), job, at.rules)
+    return WriteAllocation(record.uid, pod, slot, nominate, heard_at)

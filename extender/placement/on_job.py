@@ -8,7 +8,6 @@ against a Pod that runs.
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.job_tracking import NodeCheck
-from extender.record.ownership import is_that_job
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import Job, JobState
@@ -65,8 +64,7 @@ def running_polled(record: Placeholder, state: JobState, at: Context) -> Placeho
     """ALLOCATED, BOUND: it runs no more, or somebody else's job has its id by now."""
     bound = record.state is State.BOUND
     gone = state.ended or state.suspended or state.pending
-    unsure = not record.job.owned or (record.job.unverified and record.job.id not in at.rules.ids)
-    foreign = unsure and (state.ended or state.suspended)
+    foreign = not record.job.owned and (state.ended or state.suspended)
     # By a person, or by a slurmd that cannot start it.
     cancelled = state.base == "CANCELLED" and not bound
     if state.base in FAILED_BEFORE_START or foreign or cancelled or (bound and state.pending):
@@ -93,20 +91,6 @@ def in_doubt(record: Placeholder, at: Context) -> Placeholder:
     return record._replace(job=record.job.suspect(at.now)).with_retry(not_before=0.0)
 
 
-def after_restart(record: Placeholder, number: int, at: Context) -> Placeholder:
-    """Returns the record of a job whose id Slurm chose, after slurmctld was restarted: the id may be
-    another job's by now. It is read before anything else is done with it; of Pods that run one after
-    the other, by their `number`."""
-    if record.state is State.ALLOCATED:
-        return in_doubt(record, at)
-    if record.state is not State.BOUND:
-        return record.with_job(owned=False)
-    if record.job.unverified or record.job.lost:
-        return record
-    checked = record.with_job(node_check=NodeCheck.ROUTINE)
-    return checked.with_retry(not_before=at.now + number / at.rules.verified_per_second)
-
-
 def ended(record: Placeholder, state: JobState, at: Context) -> Placeholder:
     """Returns the record after its job was found to run no more."""
     cause = end_of(record.job.id, state)
@@ -131,9 +115,6 @@ def told_of_grace(record: Placeholder, job: Job, at: Context) -> Placeholder:
         return record
     if job.preempt_time is None or not job.state.running:
         return record
-    known, named = record.job.identity, job.name == record.job.name
-    if known is not None and job.id not in at.rules.ids and not is_that_job(job, known, named=named):
-        return in_doubt(record, at)
     told = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
     return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_JOB_PREEMPTED, told))
 
@@ -152,10 +133,10 @@ def allocated_lost(record: Placeholder, at: Context) -> Placeholder:
     return record.unclaimed().replaced(at.now, cause).with_job(over=True, lost=True)
 
 
-def bound_lost(record: Placeholder, at: Context) -> Placeholder:
+def bound_lost(record: Placeholder, _at: Context) -> Placeholder:
     """BOUND: the Pod runs on, and another job is asked for where it runs."""
     unclaimed = record.unclaimed()
-    return unclaimed if record.leaving or record.job.lost else to_ask_again(unclaimed, at)
+    return unclaimed if record.leaving or record.job.lost else to_ask_again(unclaimed)
 
 
 def replacing_lost(record: Placeholder, at: Context) -> Placeholder:
@@ -168,10 +149,8 @@ def released_lost(record: Placeholder, at: Context) -> Placeholder:
     return over(record.unclaimed(), at)
 
 
-def to_ask_again(record: Placeholder, at: Context) -> Placeholder:
+def to_ask_again(record: Placeholder) -> Placeholder:
     """Returns the record of a Pod that runs (invariant I5) though Slurm does not know its job."""
     words = f"Slurm job {record.job.id} {LOST.message}: another is asked for where the Pod runs"
-    if record.job.id not in at.rules.ids:  # Slurm chose it, and may give it to another job
-        record = record.next_try(at.rules)
     told = record._replace(cause=ConditionReason(LOST.reason, words)).with_retry(not_before=0.0)
     return told.with_job(lost=True, node_check=NodeCheck.VERIFIED)

@@ -6,21 +6,18 @@ from typing import Any
 
 from extender.placement.asked import refused
 from extender.placement.attempts import give_back, not_now, trouble
-from extender.placement.on_job import over
 from extender.placement.on_pod import invalid
 from extender.placement.on_read import granted
 from extender.placement.table import after_read
 from extender.record.condition_reason import ConditionReason, in_brackets
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
-    Allocate,
     CancelJob,
     CheckDepartures,
     Effect,
     EvictPod,
     ExcludeNodes,
     Failure,
-    FindJob,
     HoldJob,
     Outcome,
     ReadJob,
@@ -69,8 +66,6 @@ def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeho
     record = record.with_retry(in_flight=False)
     if isinstance(result, Failure):
         return _after_failure(record, effect, result, at)
-    if isinstance(effect, Allocate | FindJob):
-        return _named(record, result, effect.job, at)
     return record if _stale(record, effect) else _after_success(record, effect, result, at)
 
 
@@ -120,29 +115,6 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
     return record
 
 
-def came_late(record: Placeholder | None, outcome: Outcome) -> Job | None:
-    """Returns the job that was asked for by its name where its record asks for another by now."""
-    asked = isinstance(outcome.effect, Allocate) and (record is None or not record.job.id_pending)
-    return outcome.result if asked and isinstance(outcome.result, Job) else None
-
-
-def _named(record: Placeholder, found: Job | None, asked: JobSpec, at: Context) -> Placeholder:
-    """What became of a job that was asked for by its name. One that comes when another has taken its
-    place is an orphan (`Ledger`)."""
-    if not record.job.id_pending:
-        return record
-    record = record.with_retry(failures=0)
-    if found is not None:
-        known = record.with_job(id=found.id, id_pending=False, owned=True, owner=owner_of(asked))
-        return after_read(known.with_job(must_read=False, denials=()), found, at)
-    if record.state is not State.SUBMITTING:
-        return over(record, at).with_job(id_pending=False)
-    if record.job.denials:  # Slurm has answered, and made none
-        return record.next_try(at.rules).with_job(immediate=False, denials=())
-    later = at.now + at.rules.delay(Remedy.AGAIN, 0)
-    return record.with_job(must_read=False).with_retry(not_before=later)
-
-
 def _written(record: Placeholder, effect: _OnPod, result: Any, at: Context) -> Placeholder:
     record = record.with_member(effect.pod, write_done=True)
     member = record.member(effect.pod.uid)
@@ -177,7 +149,6 @@ def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
     return pod._replace(
         allocation=allocation,
         job_id=allocation.job_id,
-        proof=effect.proof,
         gates=pod.other_gates,
         resource_version=version,
         feasible_nodes=None,
@@ -240,13 +211,13 @@ def _asked_again(record: Placeholder, at: Context) -> Placeholder:
 
 
 def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Context) -> Placeholder:
-    if isinstance(effect, Submit | Allocate) and record.state is State.SUBMITTING:
+    if isinstance(effect, Submit) and record.state is State.SUBMITTING:
         record = record.with_job(excluded=effect.job.excluded_nodes)
         if failure.remedy in _LEAVE_OPEN:
             return _left_open(record, failure)
         if failure.remedy in _ANSWERS:
             return _not_taken(record, failure, at)
-        record = record.with_job(must_read=record.job.id_pending)
+        record = record.with_job(must_read=False)
     if record.job.lost and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(record, at)
     if failure.remedy is Remedy.OTHER_JOB:

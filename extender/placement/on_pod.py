@@ -10,7 +10,7 @@ from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
 from extender.record.job_tracking import NodeCheck
 from extender.record.member import Member
-from extender.record.ownership import own_key, proven
+from extender.record.ownership import own_key
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
 from extender.request.job_request import Request
@@ -49,7 +49,6 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
         if record.state is State.EVICTING:  # it may be bound there; its job is over all the same
             return record.with_member(pod, slot=carried)
         record = record.submitted_as(key.attempt_try, at.rules)
-        record = record.with_job(id=carried.job_id, identity=proven(pod, at.rules))
     if record.state in WITHOUT_JOB | ASKED:
         record = record.move(State.ALLOCATED, at.now)
         if record.lacking:  # the others are heard of next, if they are there
@@ -92,7 +91,7 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after the last of its Pods was bound."""
     if record.job.lost:
         bound = record.move(State.BOUND, at.now).with_job(over=False)
-        return bound if bound.leaving else to_ask_again(bound, at)
+        return bound if bound.leaving else to_ask_again(bound)
     if record.job.over:
         return _evicted(record, at)
     bound = record.move(State.BOUND, at.now)
@@ -168,7 +167,7 @@ def is_only_newer(before: Placeholder, after: Placeholder) -> bool:
 
 def _placed(member: Member) -> tuple[Any, ...]:
     pod = member.pod
-    named = pod.node, pod.job_id, pod.attempt, pod.proof, pod.allocation
+    named = pod.node, pod.job_id, pod.attempt, pod.allocation
     return (member.slot, member.write_done, *named)
 
 

@@ -127,9 +127,8 @@ def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
 def claim_of_record(record: Placeholder, rules: PlacementConfig, view: ClusterView) -> Claim:
     """Returns the claim of a workload, or of a job without Pods, to the job of its record."""
     ids = () if record.job.id is None else (record.job.id,)
-    claim = claim_for(record.workload, record.pods, record.attempt, ids, rules, view)
-    attempt = None if record.job.id in rules.ids else record.attempt
-    return replace(claim, taken=record.job.owned, known=record.job.identity, attempt=attempt)
+    claim = claim_for(record.workload, record.pods, ids, rules, view)
+    return replace(claim, taken=record.job.owned, known=record.job.identity)
 
 
 def unusable(record: Placeholder, job: Job, at: Context, *, made_so: bool) -> Placeholder | None:
@@ -283,7 +282,7 @@ def _under_another_id(record: Placeholder, at: Context) -> Placeholder:
         return allocated_lost(record, at)
     again = record.next_try(at.rules)
     if record.state is State.BOUND:
-        return to_ask_again(again, at)
+        return to_ask_again(again)
     return again.move(State.SUBMITTING, at.now).with_job(immediate=False)
 
 
@@ -323,8 +322,7 @@ def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if lacks is not None:
         return _given_back(record, job, _changed(job, lacks), at)
     record = record.with_job(owner=(None, None))
-    at_once = record.job.immediate or job.id not in at.rules.ids
-    if job.state.running or (at_once and job.state.holds_nodes):  # its Prolog may run still
+    if job.state.running or (record.job.immediate and job.state.holds_nodes):  # its Prolog may run
         return granted(record.move(State.ALLOCATED, at.now), job.id, job.grant, at)
     excluded = excluding(job.excluded_nodes)
     queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, immediate=False)

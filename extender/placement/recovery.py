@@ -4,7 +4,7 @@ Nothing is remembered across a restart: a Pod's attempt number and the jobs that
 ids that can be computed from it are the whole truth.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
@@ -25,20 +25,18 @@ from extender.record.config import Context, PlacementConfig
 from extender.record.job_tracking import NodeCheck
 from extender.record.member import Member, slot_of
 from extender.record.ownership import (
-    chosen_identity,
     claim_of,
     is_own,
     key_of,
     own_ids,
     own_key,
-    own_key_by_name,
 )
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from wellknown.allocation import Allocation
-from wellknown.job_key import PlaceholderKey, pod_named
+from wellknown.job_key import PlaceholderKey
 from wellknown.names import Reason
 
 _SPREAD = 1000
@@ -56,25 +54,23 @@ def to_read(
     pods: Iterable[Pod],
     states: Mapping[int, JobState],
     rules: PlacementConfig,
-    newer: Container[int] = (),
 ) -> Iterator[int]:
     """Yields the ids of the jobs that have to be read before it is known where the Pods stand, of all
-    the `states` in Slurm: those that live in the placeholders' range or have a `newer` id of Slurm's own
-    choice, and those that a Pod may have had.
+    the `states` in Slurm: live jobs in the placeholders' range, and jobs that a Pod may have had.
 
-    Not that of a Pod that runs, where the Pod names it, it runs, it is not `newer`, and no other of the
-    Pod's lives: there may be 10,000 of those. It is read a little later (`recovered`).
+    Does not yield the job of a running Pod that names the job, if the job runs and the Pod has no other
+    live job: there may be 10,000 such jobs. They are read a little later (`recovered`).
     """
     spared, possible = set[int](), set[int]()
     for pod in pods:
         ids = possible_ids(pod, rules)
-        if _is_vouched_for(pod, ids, states, rules) and pod.job_id not in newer:
+        if _is_vouched_for(pod, ids, states, rules):
             spared.update(ids)
         else:
             possible.update(ids)
     for job_id, state in states.items():
-        may_be_ours = job_id in rules.ids or job_id in newer
-        if job_id in possible or (may_be_ours and not (state.ended or job_id in spared)):
+        unknown = job_id in rules.ids and not (state.ended or job_id in spared)
+        if job_id in possible or unknown:
             yield job_id
 
 
@@ -94,22 +90,6 @@ def with_their_pods(
     if jobs:
         uids = {job_id: pod.workload.uid for pod in pods for job_id in own_ids(pod, rules)}
         yield from ((uids[job.id], job) for job in jobs if job.id in uids)
-
-
-def named_by_their_pods(
-    jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
-) -> Iterator[tuple[Job, PlaceholderKey]]:
-    """Yields the jobs whose ids Slurm chose, each with the key of the Pod that has asked for it by its
-    name. Anybody may give a job of theirs that name: it has to be of the Pod's user, or the one that the
-    Pod names."""
-    chosen = [job for job in jobs if job.id not in rules.ids]
-    called = {(each.workload.namespace, each.workload.name): each for each in pods} if chosen else {}
-    for job in chosen:
-        pod = called.get(pod_named(job.name))
-        key = None if pod is None else own_key_by_name(job, pod, rules)
-        theirs = pod is not None and (job.user_id == pod.request.job.user_id or job.id == pod.job_id)
-        if key is not None and theirs:
-            yield job, key
 
 
 def _is_vouched_for(
@@ -163,8 +143,7 @@ def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Place
     ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in pods if pod.end), None)
     orphan = Placeholder.of_orphan(pods[0].workload, job.id, at.now)
     orphan = orphan._replace(request=pods[0].request, cause=ended, attempt=attempt)
-    known = chosen_identity(job, at.rules)
-    return still_held(orphan.with_job(owned=True, identity=known, name=job.name), job, at)
+    return still_held(orphan.with_job(owned=True, name=job.name), job, at)
 
 
 def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> Sequence[Pod]:
@@ -195,7 +174,7 @@ def _ours(pod: Pod, jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:
 
 
 def _key(job: Job, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
-    return key_of(job) or own_key_by_name(job, pod, rules) or own_key(job.id, pod, rules)
+    return key_of(job) or own_key(job.id, pod, rules)
 
 
 def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _Found | None:
@@ -264,7 +243,7 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     members = zip(record.members, slots, strict=True)
     known = tuple([each._replace(slot=slot) for each, slot in members])
     record = record._replace(attempt=key.attempt, members=known)
-    record = _with_job(record, chosen, at).with_job(owned=True, name=job.name)
+    record = _with_job(record, chosen).with_job(owned=True, name=job.name)
     if job.id in at.rules.ids and key_of(job) is None:
         record = record.with_job(unsigned=True)
     if chosen.live and there and job.state.running:
@@ -312,17 +291,15 @@ def _unbound(
         following = max(tries, default=-1) + 1
         return asking_first(blank.with_job(attempt_try=following))
     key, job = chosen
-    tried = _with_job(blank._replace(attempt=key.attempt), chosen, at)
+    tried = _with_job(blank._replace(attempt=key.attempt), chosen)
     if key.attempt != blank.attempt:
         replacing = tried._replace(state=State.REPLACING)
         return replacing.with_job(owned=True, name=job.name).with_members(write_done=True)
     return after_read(tried._replace(state=State.SUBMITTING), job, at)
 
 
-def _with_job(record: Placeholder, found: _Found, at: Context) -> Placeholder:
-    """An id that Slurm chose proves nothing, and the name may be changed: it is known what was found."""
-    known = chosen_identity(found.job, at.rules)
-    return record.with_job(attempt_try=found.key.attempt_try, id=found.job.id, identity=known)
+def _with_job(record: Placeholder, found: _Found) -> Placeholder:
+    return record.with_job(attempt_try=found.key.attempt_try, id=found.job.id)
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:
@@ -331,6 +308,6 @@ def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Pl
     if chosen is None:
         before = before.with_job(over=True)
     else:
-        before = _with_job(before, chosen, at).with_job(owned=True, name=chosen.job.name)
+        before = _with_job(before, chosen).with_job(owned=True, name=chosen.job.name)
     bound = next((each.pod for each in blank.members if each.pod.node is not None), None)
     return before if bound is None else bound_by_its_job(with_carried(before, at), bound, at)

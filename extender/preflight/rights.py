@@ -6,7 +6,6 @@ The first are what the chart's ClusterRole and Roles give; a test holds both to 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from extender.control.shared_secret import NAME as SECRET
 from extender.settings import Settings
 from kubernetes_client.protocol import Right
 from wellknown.names import LEASE
@@ -63,13 +62,12 @@ def _by_settings(settings: Settings) -> Iterator[_Rule]:
     yield from _to_pods(settings)
     yield _Rule("create", "leases", _LEASES, own)
     yield _Rule("get update", "leases", _LEASES, own, LEASE)
-    yield _Rule("create", "secrets", "", own)
-    yield _Rule("get update", "secrets", "", own, SECRET)
     if settings.taint_nodes or pools is not None:
         yield _Rule("patch", "nodes")
     if pools is not None:
         yield _Rule("list create delete", "controllerrevisions", "apps", settings.pools_namespace)
     if tls is not None:
+        yield _Rule("create", "secrets", "", own)
         yield _Rule("get update", "secrets", "", own, tls)
         for kind in _WEBHOOKS:
             yield _Rule("get patch", kind, _ADMISSION, name=settings.webhook_configuration)

@@ -20,12 +20,6 @@ class PlacementConfig:
     cluster: str = "kubernetes"
     """Names this Kubernetes cluster in every job's key: two clusters may share a Slurm."""
     ids: JobIdRange = field(default_factory=JobIdRange)
-    max_job_id: int | None = None
-    """Slurm's MaxJobId, where that is known without asking: the ids that it chooses end there, and
-    before `ids`."""
-    secret: bytes = b""
-    """What all replicas know, and nobody else: with it a job of Slurm's own id is named, and its Pod
-    proves the id. Without it none is asked for."""
     window: int = 1000
     """Placeholders of ours that may compete for one partition's nodes at a time."""
     fast_path: bool = True
@@ -59,8 +53,6 @@ class PlacementConfig:
     """When a slurmctld that is killed remembers what it did: it forgets about 5 s."""
     verified: float = 60.0
     """Within how long after a start the jobs are read that were only seen to run: not all at once."""
-    verified_per_second: float = 200.0
-    """How many such jobs are read after a restart of slurmctld."""
     annotation_prefix: str = DEFAULT_PREFIX
     """What the annotations are called that Pods' authors are told of."""
     mend: float = 600.0

@@ -31,24 +31,6 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocate:
-    """Ask Slurm for the job at once, as its owner's, or not at all: under an id of Slurm's own choice.
-    The job's name is the lock. Returns the job."""
-
-    uid: str
-    job: JobSpec
-
-
-@dataclass(frozen=True, slots=True)
-class FindJob:
-    """Find out what became of an `Allocate` whose outcome is not known. Returns the job, None where
-    Slurm has none of that name and owner."""
-
-    uid: str
-    job: JobSpec
-
-
-@dataclass(frozen=True, slots=True)
 class ReadJob:
     uid: str
     job_id: int
@@ -98,8 +80,6 @@ class WriteAllocation:
     nominate: bool
     """Whether the Pod's status is written first: the Node that kube-scheduler is to look at before all
     others, and the conditions of a Pod that was told to wait, or was looked at in vain."""
-    proof: str = field(default="", compare=False)
-    """See `Pod.proof`."""
     heard_at: float | None = field(default=None, compare=False)
     """Where the Pod's author was told that it waits, and is to be told by an Event what it got: when it
     became known that the job runs, on the ledger's clock."""
@@ -162,8 +142,6 @@ class RecordJobId:
     pod: Pod
     job_id: int
     attempt: int
-    proof: str = ""
-    """See `Pod.proof`."""
     granted: Allocation | None = None
     """None: what stands on the Pod is what the job has."""
 
@@ -180,8 +158,6 @@ class RecordAdoption:
 
 Effect = (
     Submit
-    | Allocate
-    | FindJob
     | ReadJob
     | ExcludeNodes
     | HoldJob
@@ -294,12 +270,6 @@ class GraceStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmRestarted:
-    """slurmctld has started. If it was killed it may have forgotten jobs whose ids it chose, and give
-    these to others."""
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterObserved:
     view: ClusterView
 
@@ -317,7 +287,6 @@ Event = (
     | PodVanished
     | JobsPolled
     | GraceStarted
-    | SlurmRestarted
     | ClusterObserved
     | Tick
 )

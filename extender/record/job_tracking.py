@@ -25,8 +25,6 @@ class JobTracking(NamedTuple):
 
     id: int | None = None
     """None before there was one."""
-    id_pending: bool = False
-    """The job is asked for by its name, as its owner's: Slurm's choice of its id is not known yet."""
     attempt_try: int = 0
     excluded: tuple[str, ...] = ()
     """The nodes that the job was told not to use, or would have been (`cluster.Exclusion.nodes`)."""
@@ -39,8 +37,8 @@ class JobTracking(NamedTuple):
     """The job under the id is this workload's: Slurm took it from us, or it was read. The id alone
     proves nothing: it is computed, and may be another's."""
     identity: Identity | None = None
-    """The job under the id, as it was when it was read with its key or its sealed name: it is the
-    workload's from then on, whatever becomes of these."""
+    """The job under the id, as it was when it was read with its key: it is the workload's from then on,
+    whatever becomes of the key."""
     unsigned: bool = False
     """The job was read, and its AdminComment is not what it was asked to be."""
     made_otherwise: int = 0

@@ -213,15 +213,14 @@ class Placeholder(NamedTuple):
     def submitted_as(self, attempt_try: int, rules: PlacementConfig, **changes: Any) -> Self:
         """Returns the record with the id of another try, of whose job nothing is known yet."""
         job_id = replace(self.key(rules.cluster), attempt_try=attempt_try).job_id(rules.ids)
-        changes |= UNCLAIMED | {"must_read": False, "owner": (None, None), "id_pending": False}
+        changes |= UNCLAIMED | {"must_read": False, "owner": (None, None)}
         blank = self.with_job(id=job_id, attempt_try=attempt_try, **changes)
         written = any(each.write_done for each in self.members)
         return blank.with_members(write_done=False) if written else blank
 
     def next_try(self, rules: PlacementConfig) -> Self:
-        """Returns the record with the id of this attempt's next try. That of the first is still unused
-        where Slurm was to choose, or has chosen."""
-        return self.submitted_as(self.job.attempt_try + (self.job.id in rules.ids), rules)
+        """Returns the record with the id of this attempt's next try."""
+        return self.submitted_as(self.job.attempt_try + 1, rules)
 
     def unclaimed(self) -> Self:
         """Returns the record with nothing known of the job under its id."""

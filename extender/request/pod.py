@@ -19,7 +19,7 @@ from extender.request.workload import Workload
 from kubernetes_client.protocol import Manifest
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
-from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, JOB_PROOF, WAITING, Reason
+from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, Reason
 
 _MOST_GATES = 4  # of other gates, which are only shown
 _MOST_ATTEMPTS = 1_000_000
@@ -43,8 +43,6 @@ class Pod(NamedTuple):
     attempt: int = 1
     job_id: int | None = None
     allocation: Allocation | None = None
-    proof: str = ""
-    """Proof that the job which it names is its own, where that does not follow from its uid."""
     deleting: bool = False
     deletion_grace: int = 0
     """The grace that it is being deleted with, in seconds; the deletion sets it."""
@@ -156,7 +154,6 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
         attempt=attempt_of(annotations),
         job_id=whole_number(annotations.get(JOB_ID, "")),
         allocation=Allocation.parse(annotations),
-        proof=annotations.get(JOB_PROOF, ""),
         deleting="deletionTimestamp" in metadata,
         deletion_grace=metadata.get("deletionGracePeriodSeconds") or 0,
         grace=grace,

@@ -5,21 +5,16 @@ the Pods whose gate is lifted here.
 """
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from extender.cluster.read_jobs import read_all
 from extender.record.config import PlacementConfig
-from extender.record.ownership import key_of, proven
-from extender.request.pod import parse_pod
-from extender.request.translation import TranslationConfig
+from extender.record.ownership import key_of
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.errors import SlurmError
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
-from wellknown.job_key import is_own_name
 from wellknown.names import GATE, LEASE
 
 
@@ -70,19 +65,11 @@ async def lift_gates(kubernetes: Kubernetes, scheduler_name: str, done: Done) ->
                 done.problems.append(f"Pod {metadata['namespace']}/{metadata['name']}: {error}")
 
 
-async def end_jobs(
-    kubernetes: Kubernetes,
-    slurm: Slurm,
-    translation: TranslationConfig,
-    rules: PlacementConfig,
-    done: Done,
-) -> None:
-    """Cancels every live job that is proven to be this Kubernetes cluster's: by its key, or by its
-    sealed name where Slurm chose its id."""
+async def end_jobs(slurm: Slurm, rules: PlacementConfig, done: Done) -> None:
+    """Cancels every live job with a key of this Kubernetes cluster."""
     states = await slurm.all_states()
-    named = await _named(kubernetes, translation, rules)
     live = [job_id for job_id, state in states.items() if not state.ended]
-    for job in await read_all((one for one in live if one in rules.ids or one in named), slurm):
+    for job in await read_all((one for one in live if one in rules.ids), slurm):
         if not _is_ours(job, rules):
             continue
         try:
@@ -92,23 +79,9 @@ async def end_jobs(
             done.problems.append(f"job {job.id}: {error}")
 
 
-async def _named(
-    kubernetes: Kubernetes, translation: TranslationConfig, rules: PlacementConfig
-) -> frozenset[int]:
-    """Returns the ids, of Slurm's choice, that Pods name with proof."""
-    ids = set[int]()
-    async for page in kubernetes.pages("pods", f"spec.schedulerName={translation.scheduler_name}"):
-        items: Iterable[dict[str, Any]] = page.get("items") or ()
-        told = (proven(parse_pod(item, translation), rules) for item in items)
-        ids |= {one.job_id for one in told if one is not None}
-    return frozenset(ids)
-
-
 def _is_ours(job: Job, rules: PlacementConfig) -> bool:
     key = key_of(job)
-    if key is not None:
-        return key.cluster == rules.cluster
-    return is_own_name(job.name, rules.cluster, rules.secret)
+    return key is not None and key.cluster == rules.cluster
 
 
 def _is_gated(manifest: Manifest) -> bool:

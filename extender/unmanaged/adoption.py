@@ -143,7 +143,6 @@ class Adopted:
             uid=adopted_pod.uid,
             job_name=job_name(adopted_pod.namespace, adopted_pod.name),
             ids=(self.job_id,),
-            computed=(self.job_id,),
             attempt=ADOPTED_ATTEMPT,
         )
         if not is_own(job, claim):

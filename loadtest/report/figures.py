@@ -11,7 +11,7 @@ from typing import Any, Final
 from loadtest.harness.bursts import Burst
 from loadtest.harness.meters import Counts, MeterReading
 from loadtest.harness.variants import Placer
-from loadtest.scenarios.table import Owner, Scenario, one, singly
+from loadtest.scenarios.table import Scenario, one, singly
 
 Json = dict[str, Any]
 
@@ -124,14 +124,9 @@ def key_figures(scenarios: Sequence[Json], scale: Json) -> dict[str, float | Non
     `scale` is build/scale.json, empty where there is none."""
     ours, most = (found(scenarios, one(Placer.REAL, nodes)) for nodes in (1000, 5000))
     noop, idle = found(scenarios, one(Placer.NOOP, 1000)), found(scenarios, singly(Placer.REAL))
-    mapped = found(scenarios, one(Placer.REAL, 1000, owner=Owner.MAPPED))
-    mapped_idle = found(scenarios, singly(Placer.REAL, Owner.MAPPED))
     few, many = (found(scenarios, one(Placer.REAL, 1000, native)) for native in (0, 10_000))
     return {
         "ratio_to_noop": _ratio(ours, noop, "burst.pods_per_s.median"),
-        "mapped_idle_bound_ms_p50": at(mapped_idle, "idle_bound_ms.p50"),
-        "mapped_idle_bound_ms_p99": at(mapped_idle, "idle_bound_ms.p99"),
-        "mapped_ratio": _ratio(mapped, ours, "burst.pods_per_s.median"),
         "idle_bound_ms_p50": at(idle, "idle_bound_ms.p50"),
         "idle_bound_ms_p99": at(idle, "idle_bound_ms.p99"),
         "extender_cpu_ms_per_pod": at(ours, "burst.extender_cpu_ms_per_pod.median"),
@@ -150,8 +145,10 @@ def ratios_to_noop(scenarios: Sequence[Json]) -> list[float]:
     return [mine / limit for mine, limit in zip(ours, noop, strict=False)]
 
 
-def found(scenarios: Sequence[Json], wanted: Scenario) -> Json:
-    """What came of that scenario of the table; empty where it was not run as the table has it."""
+def found(scenarios: Sequence[Json], wanted: Scenario | None) -> Json:
+    """Returns what came of a scenario of the table; empty if the scenario was not run as it is there."""
+    if wanted is None:
+        return {}
     known = {(each["stage"], each["name"], each["nodes"]): each for each in scenarios}
     return known.get((wanted.stage, wanted.name, wanted.nodes), {})
 

@@ -142,7 +142,7 @@ _TEMPLATES.globals |= {
     "budgets": budgets,
     "measured": _measured,
     "ratios_to_noop": ratios_to_noop,
-    "one": lambda scenarios, placer, nodes, owner: found(scenarios, one(placer, nodes, owner=owner)),
-    "singly": lambda scenarios, placer, owner: found(scenarios, singly(placer, owner)),
+    "one": lambda scenarios, placer, nodes, path: found(scenarios, one(placer, nodes, path=path)),
+    "singly": lambda scenarios, placer, path: found(scenarios, singly(placer, path)),
     "figure": at,
 }

@@ -123,18 +123,19 @@ SCENARIOS: Final = tuple(
 )
 
 
-def one(placer: str, nodes: int, native: int | None = None, owner: Owner = Owner.TOKEN) -> Scenario:
-    """The first that goes the usual way."""
-    usual = (placer, nodes, native, owner, Flow.GATE_FIRST, Way.FAST)
-    return next(each for each in SCENARIOS if _way(each) == usual)
+def one(placer: str, nodes: int, native: int | None = None, path: str = Way.FAST) -> Scenario | None:
+    """Returns the first scenario of a way through; None if there is none."""
+    usual = (placer, nodes, native, Flow.GATE_FIRST, path)
+    return next((each for each in SCENARIOS if _way(each) == usual), None)
 
 
-def _way(each: Scenario) -> tuple[Placer, int, int | None, Owner, Flow, Way]:
-    return each.placer, each.nodes, each.native, each.owner, each.flow, each.path
+def _way(each: Scenario) -> tuple[Placer, int, int | None, Flow, Way]:
+    return each.placer, each.nodes, each.native, each.flow, each.path
 
 
-def singly(placer: str, owner: Owner = Owner.TOKEN) -> Scenario:
-    """Its Pods one at a time, on 1,000 Nodes: in a stage of their own where there is one."""
-    sought = (ONE_AT_A_TIME, placer, owner)
-    own = (each for each in SCENARIOS if (each.stage, each.placer, each.owner) == sought)
-    return next(own, one(placer, 1000, owner=owner))
+def singly(placer: str, path: str = Way.FAST) -> Scenario | None:
+    """Returns the scenario with Pods one at a time, on 1,000 Nodes: in a stage of its own if there is
+    one."""
+    sought = (ONE_AT_A_TIME, placer, path)
+    own = (each for each in SCENARIOS if (each.stage, each.placer, each.path) == sought)
+    return next(own, one(placer, 1000, path=path))

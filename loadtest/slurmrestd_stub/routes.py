@@ -102,8 +102,7 @@ class Routes:
         loop = asyncio.get_running_loop()
         began = loop.time()
         body = await request.read()
-        # The job or node that is asked about; of a new job who asks for it, if not the token's user.
-        name = request.match_info.get("name", request.headers.get("X-SLURM-USER-NAME", ""))
+        name = request.match_info.get("name", "")
         asked = orjson.loads(body) if body else request.query
         try:
             known = "X-SLURM-USER-TOKEN" in request.headers
@@ -197,12 +196,10 @@ class Routes:
         job = asked["job"]
         return _created(await self._slurm.submit(documents.spec(job), job["job_id"]))
 
-    async def _allocate(self, speaker: str, asked: Any) -> Document:
-        """Always `immediate`, and always the speaker's, whoever is named."""
-        job, owner = asked["job"], int(speaker) if speaker else None
-        spec = replace(documents.spec(job), user_id=owner, group_id=None)
-        if speaker:
-            return _created(await self._slurm.allocate_as_owner(spec))
+    async def _allocate(self, _: str, asked: Any) -> Document:
+        """Always `immediate`, and always the token's user's, whoever is named."""
+        job = asked["job"]
+        spec = replace(documents.spec(job), user_id=None, group_id=None)
         return _created(await self._slurm.allocate(spec, job["job_id"]))
 
     async def _job(self, name: str, _: Any) -> Document:

@@ -95,19 +95,6 @@ class Controller:
         One whose time limit is over the partition's is neither: it waits, as in the real one.
         """
         record = self._record(spec, job_id, now, external=external)
-        return self._allocate(record, now)
-
-    def allocate_as_owner(self, spec: JobSpec, now: float, *, external: bool) -> int:
-        """The same under the next id, unless a job of that name and owner has nodes, or waits under a
-        lower id."""
-        record = self._record(spec, None, now, external=external)
-        if any(_holds_name_of(record, other) for other in self._alive()):
-            self._refused(record, now)
-            raise rejections.name_taken()
-        return self._allocate(record, now)
-
-    def _allocate(self, record: Record, now: float) -> int:
-        job_id = record.id
         try:
             self._enforcement.check(record, self._alive())
         except RetryLater:
@@ -376,11 +363,6 @@ class Controller:
 def _precedence(record: Record) -> tuple[int, int, int]:
     """The lowest goes first: by priority, the second of its submission, and id."""
     return -record.priority, int(record.submitted), record.id
-
-
-def _holds_name_of(record: Record, other: Record) -> bool:
-    namesake = other.spec.name == record.spec.name and other.user_id == record.user_id
-    return namesake and (other.has_nodes or (other.state.pending and other.id < record.id))
 
 
 def _changed(record: Record, changes: JobChanges) -> Record:

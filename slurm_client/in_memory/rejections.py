@@ -7,7 +7,6 @@ from slurm_client import hostlist, requests
 from slurm_client.errors import (
     CAUSES,
     InvalidRequest,
-    NameTaken,
     NoRoomNow,
     OtherJob,
     SlurmError,
@@ -131,11 +130,6 @@ def check_reservation(spec: JobSpec, user_id: int, admitted: Mapping[str, Collec
 def limit_reached() -> SlurmError:
     """Of an allocation: 2050 there leaves nothing that could come later."""
     return _refusal(ACCOUNTING_POLICY, NoRoomNow)
-
-
-def name_taken() -> SlurmError:
-    """Of an allocation in its owner's name: 2038 there is another job of that name."""
-    return _refusal(DEPENDENCY, NameTaken)
 
 
 def still_held() -> SlurmError:

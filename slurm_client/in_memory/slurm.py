@@ -122,13 +122,6 @@ class InMemorySlurm(Controls):
         self._answer("allocate")
         return created
 
-    async def allocate_as_owner(self, spec: JobSpec) -> int:
-        ownership.check_named_allocation(spec)
-        external = self._capabilities.external_jobs
-        created = self._controller.allocate_as_owner(spec, self._begin(), external=external)
-        self._answer("allocate_as_owner")
-        return created
-
     async def submit(self, spec: JobSpec, job_id: int) -> int:
         external = self._capabilities.external_jobs
         created = self._controller.submit(spec, job_id, self._begin(), external=external)

@@ -28,7 +28,6 @@ OF_NO_POD = {
     # its listeners, of which strangers ask what they will
     "certificate loaded",
     "a webhook certificate was made",
-    "a secret was made",
     "no connection can be accepted",
     "a request failed in an unforeseen way",
     # many Pods and jobs at once

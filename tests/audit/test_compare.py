@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, shared_ids, unclear
-from extender.record.ownership import identity_of, own_keys, proof
 from extender.request.node_constraints import Node
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
@@ -92,21 +91,6 @@ def test_native_jobs_and_those_that_their_pods_name_are_not_read() -> None:
     assert list(unclear([bound()], states, RULES)) == []
     assert list(unclear([], states, RULES)) == [JOB.id]
     assert list(unclear([], states, RULES, known={JOB.id})) == []
-
-
-def test_a_job_whose_id_slurm_chose_is_read_where_a_pod_names_it_without_proof() -> None:
-    rules, named = replace(RULES, secret=b"s"), bound(NATIVE)
-    key = next(own_keys(named, rules))
-    states = {NATIVE.id: NATIVE.state, 4712: NATIVE.state}
-    assert list(unclear([named], states, rules)) == [NATIVE.id]
-    proven = named._replace(proof=proof(key, identity_of(NATIVE), rules))
-    assert list(unclear([proven], states, rules)) == []
-
-
-def test_who_does_not_know_the_secret_finds_nothing_wrong_with_jobs_that_are_known_by_name() -> None:
-    there = bound(NATIVE)
-    key = next(own_keys(there, RULES))
-    assert not audited([there], replace(NATIVE, name=key.own_name(b"not known here")))
 
 
 def test_a_pod_that_names_a_native_job_is_told_of_and_the_job_is_left_alone() -> None:

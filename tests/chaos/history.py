@@ -199,10 +199,8 @@ def read_jobs(shown: str, uid_of: Callable[[str], str] = lambda _: "") -> list[S
 
 
 def pod_of(job: str) -> str:
-    """The name of the Pod that a job's name has; empty where it has none. Where Slurm chose the id of a
-    job, its name tells it from all others, too."""
-    name = job.partition("#")[0]
-    return name.removesuffix(NAMESPACE) if name.endswith(NAMESPACE) else ""
+    """Returns the name of the Pod in a job's name; empty for a native job."""
+    return job.removesuffix(NAMESPACE) if job.endswith(NAMESPACE) else ""
 
 
 def _read_job(line: str, uid_of: Callable[[str], str]) -> SeenJob:

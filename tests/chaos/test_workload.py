@@ -33,9 +33,6 @@ class Planned(Workload):
         del ask
         self.sent.append(what)
 
-    def _jobs_of(self, pod: str) -> list[str]:
-        return [f"{pod}@default#0123456789abcdef"]
-
     def _slurm(self, what: str, program: str, *arguments: str, **how: str) -> None:
         del program, arguments, how
         self.sent.append(what)

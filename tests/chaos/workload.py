@@ -19,7 +19,6 @@ from deploy.local.errors import ClusterError
 from deploy.local.users import JOB_USERS
 from tests.chaos.checker import Causes
 from tests.chaos.cluster_spec import ODD, PREFIX, RUNS_FOR, STOPS_AFTER
-from tests.chaos.history import pod_of
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.plan import Fate, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
 from tests.end_to_end.actors import pod
@@ -140,16 +139,7 @@ class Workload:
 
     def _cancel(self, name: str) -> None:
         self._causes.cancelled.setdefault(name, time.monotonic())
-        names = dict.fromkeys([job_name("default", name), *self._jobs_of(name)])
-        self._slurm("cancel", "scancel", f"--name={','.join(names)}")
-
-    def _jobs_of(self, pod: str) -> list[str]:
-        """What its jobs are called, if Slurm answers."""
-        try:
-            shown = self._cluster.run_slurm("squeue", "-h", "-o", "%j").stdout.split()
-        except ClusterError:
-            return []
-        return [job for job in shown if pod_of(job) == pod]
+        self._slurm("cancel", "scancel", f"--name={job_name('default', name)}")
 
     def submit(self, plan: JobPlan) -> None:
         """Submits a native job, now."""

@@ -43,11 +43,10 @@ EXTENDERS: Calls = {
     "read_lease": [(NAMESPACE, "slurm-extender")],
     "create_lease": [(NAMESPACE, {})],
     "replace_lease": [(NAMESPACE, "slurm-extender", {})],
-    "read_secret": [(NAMESPACE, "slurm-extender"), (NAMESPACE, f"{RELEASE}-webhooks")],
+    "read_secret": [(NAMESPACE, f"{RELEASE}-webhooks")],
     "write_secret": [
         (WEBHOOKS,),
         ({"metadata": {**WEBHOOKS["metadata"], "resourceVersion": "1"}},),
-        ({"metadata": {"namespace": NAMESPACE, "name": "slurm-extender", "resourceVersion": "1"}},),
     ],
     "trust": [(RELEASE, b"authority")],
 }
@@ -121,7 +120,6 @@ UNINSTALLS = {
     Permission("patch", "", "pods", "default", "p"),
     Permission("get", "", "namespaces", "", "kube-system"),
     _lease("get", "slurm-extender"),
-    Permission("get", "", "secrets", NAMESPACE, "slurm-extender"),
 }
 """What `slurm-extender uninstall` asks where it does all that it can."""
 

@@ -25,14 +25,12 @@ from extender.record.events import (
     Event,
     EvictPod,
     Failure,
-    HoldJob,
     Outcome,
     PodVanished,
     ReadJob,
     RecordJobId,
     Remedy,
     ReportWaiting,
-    SlurmRestarted,
     Submit,
     Tick,
     WriteAllocation,
@@ -418,31 +416,6 @@ async def test_a_job_is_read_and_cancelled_by_its_id() -> None:
     assert await works.do(ReadJob("u1", 7)) == placeholder_job(POD, node="n1")
     await works.do(CancelJob("u1", 7, "p@default", "Pod deleted"))
     assert works.slurm.calls == [("job", 7), ("comment Pod deleted", 7), ("cancel", 7)]
-
-
-@pytest.mark.parametrize(
-    "effect", [CancelJob("u1", 7, "p@default", "Pod deleted"), HoldJob("u1", 7, "held for containers")]
-)
-async def test_nothing_is_written_onto_a_job_whose_id_may_be_anothers_since_slurmctld_was_restarted(
-    monkeypatch: pytest.MonkeyPatch, effect: CancelJob | HoldJob
-) -> None:
-    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 0.0)
-    works = Works()
-    await works.dispatcher.named.look()
-    works.slurm.boot_time += 60
-
-    known = placeholder_of(POD, State.RELEASING, job=JobTracking(id=7))
-    works.ledger.records = {"u1": known}
-    with pytest.raises(OutcomeUnknown):
-        await works.do(effect)
-    assert works.slurm.calls == []
-    assert works.ledger.heard.get_nowait() == SlurmRestarted()
-    with pytest.raises(OutcomeUnknown):
-        await works.do(effect)  # it was decided before, and its turn comes late
-    assert works.slurm.calls == []
-    works.ledger.records = {"u1": known.with_job(owned=True)}
-    await works.do(effect)
-    assert works.slurm.calls != []
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no such job"), Unreachable("down")])

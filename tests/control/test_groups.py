@@ -12,7 +12,6 @@ import pytest
 
 from extender.bind.binder import NotBound, verified
 from extender.control.dispatcher import Dispatcher
-from extender.control.named_jobs import NamedJobs
 from extender.control.startup import recover
 from extender.placement.ledger import Ledger
 from extender.record.config import PlacementConfig
@@ -97,7 +96,7 @@ class Cluster:
             pods,
             self.slurm,
             self.kubernetes,
-            NamedJobs(self.slurm, self.ledger, self.feed),
+            self.ledger.rules,
             cast(Dispatcher, self),
             adoptable=lambda _: False,
         )

@@ -12,7 +12,7 @@ import pytest
 from extender.control.dispatcher import Dispatcher
 from extender.control.job_watch import _AGAIN_S, _GRACE_READERS, JobWatch
 from extender.placement.ledger import Ledger
-from extender.record.events import ClusterObserved, Recovered, SlurmRestarted
+from extender.record.events import ClusterObserved, Recovered
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.telemetry import Telemetry
@@ -158,30 +158,6 @@ async def test_an_end_is_seen_at_a_push(stage: Stage) -> None:
     stage.watch.poll_now(job)
     await stage.news()
     assert stage.state(job) is State.EVICTING
-
-
-@pytest.mark.parametrize(("restarted", "after"), [(False, State.EVICTING), (True, State.BOUND)])
-async def test_the_end_of_a_job_whose_id_slurm_chose_counts_unless_slurmctld_was_restarted(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, restarted: bool, after: State
-) -> None:
-    """Then it may be the end of another job, which has got the id."""
-    bound = pod(name="p", node="n1", gates=())
-    job = replace(placeholder_job(bound, "RUNNING", node="n1"), id=7)
-    stage.dispatcher.feed(ClusterObserved(view(kube_node())))
-    stage.dispatcher.feed(Recovered((bound,), (job,)))
-    looked = asyncio.Event()
-
-    async def look() -> None:
-        if restarted:
-            stage.dispatcher.feed(SlurmRestarted())
-        looked.set()
-
-    monkeypatch.setattr(stage.dispatcher.named, "look", look)
-    stage.slurm.says.append(JobState("CANCELLED"))
-    stage.watch.poll_now(job.id)
-    await asyncio.wait_for(looked.wait(), 5)
-    await asyncio.sleep(0.01)
-    assert stage.state(job.id) is after
 
 
 async def test_the_end_of_a_job_that_waited_is_seen_at_a_push_and_read(stage: Stage) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,13 +11,9 @@ from structlog.testing import capture_logs
 
 from extender.control.dispatcher import Dispatcher
 from extender.control.failures import failure_of
-from extender.control.named_jobs import NamedJobs
 from extender.control.pod_watch import PodWatch
-from extender.control.startup import is_over, key_by_name, recover, tell_those_who_wait
-from extender.placement.ledger import Ledger
-from extender.record.config import PlacementConfig
+from extender.control.startup import recover, tell_those_who_wait
 from extender.record.events import Event, OrphanFound, Recovered
-from extender.record.ownership import nobodys_key
 from extender.request.pod import Pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.adoption import adoptable
@@ -32,7 +27,7 @@ from slurm_client.protocol import Slurm
 from slurm_client.server import Configuration
 from tests.builders import RULES, TRANSLATION, Manifest, placeholder_job, pod, pod_manifest, unmanaged
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
-from wellknown.names import ATTEMPT, JOB_ID
+from wellknown.names import JOB_ID
 
 POD = pod(name="p", uid="u1")
 GONE = pod(name="gone", uid="u2")
@@ -100,14 +95,13 @@ async def told_and_adopted(
     kubernetes: InMemoryKubernetes | None,
     translation: TranslationConfig,
     adopted_pods: Container[str] = (),
-    rules: PlacementConfig = RULES,
 ) -> tuple[list[Event], list[int]]:
     heard = Heard()
     found = await recover(
         pods,
         cast(Slurm, slurm),
         kubernetes or InMemoryKubernetes(),
-        NamedJobs(cast(Slurm, slurm), Ledger(rules), heard.feed),
+        RULES,
         cast(Dispatcher, heard),
         adoptable=lambda manifest: adoptable(manifest, translation) is not None,
         adopted=adopted_pods,
@@ -119,14 +113,6 @@ async def test_every_pod_is_told_with_its_own_jobs() -> None:
     job, other = placeholder_job(POD), placeholder_job(GONE, "PENDING")
     events = await told((POD, GONE), FakeSlurm(job, other))
     assert events == [Recovered((POD,), (job,)), Recovered((GONE,), (other,))]
-
-
-async def test_a_job_that_is_its_pods_by_name_is_told() -> None:
-    rules, key = replace(RULES, secret=b"s"), PlaceholderKey(RULES.cluster, "default", "p", "u1", 1)
-    mapped = POD._replace(request=replace(POD.request, job=replace(POD.request.job, user_id=2001)))
-    job = Job(4712, JobState("RUNNING"), name=key.own_name(rules.secret), user_id=2001)
-    events, _ = await told_and_adopted((mapped,), FakeSlurm(job, NATIVE), None, TRANSLATION, rules=rules)
-    assert events == [Recovered((mapped,), (job,))]
 
 
 async def test_an_ended_job_of_a_pod_is_told_too() -> None:
@@ -267,46 +253,6 @@ async def test_the_job_of_a_guest_that_is_over_is_an_orphan(
     assert key is not None
     found = await told_and_adopted((), FakeSlurm(job), InMemoryKubernetes(*manifests), translation)
     assert found == ([OrphanFound(key, job.id, job)], [])
-
-
-SECRET = replace(RULES, secret=b"s")
-NAMED = PlaceholderKey(RULES.cluster, "default", "p", "u1", 3)
-
-
-@pytest.mark.parametrize("job", [4712, 4713])
-@pytest.mark.parametrize("node", ["n1", None])
-@pytest.mark.parametrize(
-    ("uid", "attempt", "there"),
-    [
-        (None, "", False),
-        ("u1", "3", True),
-        ("u1", "9", True),
-        ("u1", "9999999999", True),
-        ("u1", "by hand", True),
-        ("its-successor", "3", False),
-    ],
-)
-async def test_whose_a_job_is_that_nobody_knows_but_its_name_tells(
-    uid: str | None, attempt: str, there: bool, node: str | None, job: int
-) -> None:
-    """Whoever may edit the Pod may write any number of an attempt onto it."""
-    notes = {JOB_ID: "4712", ATTEMPT: attempt}
-    pods = [] if uid is None else [pod_manifest("p", uid=uid, node=node, gates=(), annotations=notes)]
-    asked = Job(job, JobState("RUNNING"), name=NAMED.own_name(SECRET.secret), user_id=2001)
-    found = await key_by_name(asked, InMemoryKubernetes(*pods), SECRET)
-    if uid is not None and node is not None and job == 4712:
-        assert found is None
-    else:
-        assert found == (NAMED if there else nobodys_key(asked, SECRET))
-
-
-async def test_nobodys_key_is_no_pods() -> None:
-    asked = Job(4712, JobState("RUNNING"), name=NAMED.own_name(SECRET.secret))
-    key = nobodys_key(asked, SECRET)
-    assert (key.namespace, key.name) == ("default", "p")
-    assert PlaceholderKey.parse(str(key)) == key
-    for pods in ((), (pod_manifest("p", uid="u1"),)):
-        assert await is_over(key, InMemoryKubernetes(*pods), lambda _: False)
 
 
 @pytest.mark.parametrize(("known", "level"), [(False, "warning"), (True, "debug")])

@@ -18,7 +18,6 @@ from extender.audit.compare import FindingKind
 from extender.audit.reader import Reader
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.control.dispatcher import Dispatcher
-from extender.control.named_jobs import NamedJobs
 from extender.control.startup import recover
 from extender.hooks.route import router
 from extender.node_sync.prolog_gate import Gate
@@ -96,7 +95,7 @@ class Cluster:
             self.pods,
             self.slurm,
             self.kubernetes,
-            NamedJobs(self.slurm, self.ledger, self.feed),
+            self.ledger.rules,
             cast(Dispatcher, self),
             adoptable=lambda manifest: adoptable(manifest, TRANSLATION) is not None,
         )
@@ -108,13 +107,8 @@ class Cluster:
 
     def gate(self) -> Gate:
         return Gate(
-            *(self.kubernetes, self.slurm, TRANSLATION, lambda: self.view, lambda: self.ledger, drop),
-            look=nothing,
+            *(self.kubernetes, self.slurm, TRANSLATION, lambda: self.view, lambda: self.ledger, drop)
         )
-
-
-async def nothing() -> None:
-    """slurmctld is not restarted here."""
 
 
 def drop(_job_id: int) -> None:

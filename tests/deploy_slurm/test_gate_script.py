@@ -505,25 +505,6 @@ def test_a_placeholder_waits_for_no_other_extender_than_its_own(
         assert time.monotonic() - began < 1
 
 
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [
-        ("train", 0),
-        ("a@b", 0),
-        ("chat@default#1", 0),
-        ("chat@default#0123456789abcdef x", 0),
-        ("chat@default#0123456789abcdef", 1),
-        ("chat@default#0123456789abcdef   ", 1),
-    ],
-)
-def test_a_placeholder_with_an_id_of_slurms_choice_that_ended_on_the_node_is_remembered_by_its_name(
-    slurmd: Slurmd, name: str, status: int
-) -> None:
-    slurmd.extenders(DOWN)
-    slurmd.remembers(f"4711 CANCELLED {name}\\n")
-    assert slurmd.run().returncode == status
-
-
 @pytest.mark.parametrize("other", [421, 503, 204])
 def test_a_placeholder_of_a_cluster_that_answers_starts(slurmd: Slurmd, other: int) -> None:
     slurmd.extenders(Extender(other), Extender(OWN))

@@ -125,15 +125,6 @@ def test_a_job_that_is_not_ours_is_not_pushed(
         extenders[0].pushes.get(timeout=0.1)
 
 
-def test_a_job_that_has_a_name_of_the_extenders_is_pushed_whatever_its_id(
-    slurmctld: Slurmctld, extenders: list[Extender]
-) -> None:
-    slurmctld.configure(extenders[0].url)
-    for job, name in ((1, "chat@default"), (2, "a#b@c"), (3, "chat@default#0123456789abcdef")):
-        slurmctld.run(job=job, name=name)
-    assert extenders[0].pushed() == "/hooks/v1/jobs/3"
-
-
 def test_the_range_of_ids_may_be_another(slurmctld: Slurmctld, extenders: list[Extender]) -> None:
     slurmctld.configure(
         extenders[0].url, more="SLURM_EXTENDER_JOB_ID_FIRST=100\nSLURM_EXTENDER_JOB_ID_END=200"

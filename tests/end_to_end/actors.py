@@ -35,11 +35,6 @@ def fetch(url: str) -> httpx.Response:
     return httpx.get(url, timeout=5, verify=_NO_AUTHORITIES)
 
 
-def name_of(job: str) -> str:
-    """The name of a job without what tells it from the others of its Pod."""
-    return job.partition("#")[0] if SIGN in job else job
-
-
 @dataclass(frozen=True)
 class QueuedJob:
     """A line of squeue."""
@@ -154,10 +149,10 @@ class Actors:
         return named
 
     def jobs(self) -> list[QueuedJob]:
-        """All that squeue shows; of a placeholder's name what it has of its Pod's."""
+        """Returns all jobs that squeue shows."""
         lines = self.cluster.run_slurm("squeue", "-h", "-o", "%i|%j|%T|%N|%r|%k").stdout.splitlines()
         parts = (line.split("|", 5) for line in lines)
-        return [QueuedJob(int(job_id), name_of(name), *others) for job_id, name, *others in parts]
+        return [QueuedJob(int(job_id), name, *others) for job_id, name, *others in parts]
 
     def job_of(self, name: str) -> QueuedJob | None:
         return self.squeue().get(self.job_name(name))

@@ -149,7 +149,7 @@ CASES = [
         {"partition": "short"}, {"Partition": "short", "TimeLimit": "00:05:00"}, {"partition": "short"}
     ),
     Case({"partition": "short,main"}, {"Partition": "short or main"}),
-    Case({"prefer": "a100"}, nodes=("node-3", "node-4")),
+    Case({"prefer": "a100"}),
     Case({"priority": "777"}, {"Priority": "777"}, {"priority": "777"}),
     Case({"qos": "high"}, {"QOS": "high"}, {"qos": "high"}),
     Case({"reservation": "ours"}, {"Reservation": "ours"}, nodes=OURS.nodes),
@@ -183,14 +183,20 @@ def test_the_jobs_have_what_the_pods_ask_for(actors: Actors) -> None:
 
 
 @real
+def test_a_job_gets_a_node_with_the_preferred_features(actors: Actors) -> None:
+    """Alone: with many jobs at once, Slurm may pass over the preferred nodes."""
+    assert place(actors, "prefers", {"prefer": "a100"}) in ("node-3", "node-4")
+    assert place(actors, "hers", {"prefer": "a100"}, ALICE) in ("node-3", "node-4")
+
+
+@real
 @pytest.mark.usefixtures("reservation")
 def test_a_job_has_the_reservation_that_its_pod_asks_for(actors: Actors) -> None:
     have_what_is_asked_for(actors, [case for case in CASES if "reservation" in case.asked])
 
 
 def have_what_is_asked_for(actors: Actors, cases: Sequence[Case]) -> None:
-    """Creates two Pods for each case: a Pod that names no user, for job/submit, and a Pod of alice, for
-    job/allocate."""
+    """Creates two Pods for each case: a Pod that names no user, and a Pod of alice, for job/submit."""
     pods = {
         f"{whose}-{number}": (case, joined(user, case.asked))
         for number, case in enumerate(cases)

@@ -14,7 +14,7 @@ import pytest
 from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors, name_of
+from tests.end_to_end.actors import Actors
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
@@ -66,7 +66,7 @@ def entries(actors: Actors, name: str, command: str = SACCT) -> list[Entry]:
     late = ("--starttime=now-1hour", "--noheader", "--parsable2")
     shown = actors.cluster.run_slurm(*command.split(), *late, fields).stdout.splitlines()
     rows = (line.split("|") for line in shown)
-    return [Entry(*entry) for job, *entry in rows if name_of(job) == actors.job_name(name)]
+    return [Entry(*entry) for job, *entry in rows if job == actors.job_name(name)]
 
 
 def states(actors: Actors, name: str) -> list[str]:
@@ -88,19 +88,6 @@ def test_a_pod_that_waits_leaves_an_entry_that_is_told_apart_and_left_out(actors
     (ended,) = entries(actors, "next", WITHOUT_REFUSALS)
     assert (ended.state, ended.nodes) == ("CANCELLED by 0", "node-1")
     assert ended.key.endswith(".1")
-
-
-def test_a_users_pod_that_waits_leaves_one_without_a_key(actors: Actors) -> None:
-    actors.create("first", cpu="8", annotations=ALICE)
-    actors.bound("first")
-    actors.create("next", cpu="8", annotations=ALICE)
-    eventually(lambda: states(actors, "next") == ["FAILED", "PENDING"], "both in the books")
-    refused = [entry for entry in entries(actors, "next") if entry.state == "FAILED"]
-    assert [(entry.refused, entry.key) for entry in refused] == [(True, "")]
-    actors.delete("first")
-    actors.bound("next")
-    eventually(lambda: states(actors, "next") == ["FAILED", "RUNNING"], "the start in the books")
-    assert [entry.state for entry in entries(actors, "next", WITHOUT_REFUSALS)] == ["RUNNING"]
 
 
 def test_a_size_that_no_node_has_leaves_an_entry_and_an_unknown_value_none(actors: Actors) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.end_to_end.actors import Actors, name_of
+from tests.end_to_end.actors import Actors
 from tests.end_to_end.crashing_extender import CRASHED
 from tests.eventually import eventually
 
@@ -24,14 +23,6 @@ TO_KUBERNETES = (
     "KubernetesRest.create_event",
     "KubernetesRest.delete_pod",
 )
-FOR_USERS = (
-    "SlurmRest.allocate_as_owner",
-    "SlurmRest.job",
-    "KubernetesRest.patch_pod",
-    "SlurmRest.cancel",
-)
-"""Calls while a job has an id of Slurm's choice, and only the job's name says whose job it is."""
-ALICE = "rules:\n- name: all\n  namespaces: [default]\n  default: {user: 2001}\n"
 
 
 class Doomed:
@@ -123,7 +114,7 @@ def created(actors: Actors, name: str) -> bool:
 def jobs_ever_granted(actors: Actors) -> dict[str, int]:
     """Returns how many jobs of each Pod ever ran, including ended jobs in Slurm's memory."""
     shown = actors.cluster.run_slurm("squeue", "-h", "-t", "all", "-o", "%j|%N").stdout
-    granted = [name_of(job) for job, nodes in (line.split("|") for line in shown.splitlines()) if nodes]
+    granted = [job for job, nodes in (line.split("|") for line in shown.splitlines()) if nodes]
     return {name: granted.count(name) for name in granted}
 
 
@@ -136,22 +127,6 @@ def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(quiet: Actors) -> 
 )
 def test_neither_does_a_crash_while_kubernetes_is_asked(quiet: Actors) -> None:
     nothing_is_lost(quiet, *TO_KUBERNETES)
-
-
-@pytest.fixture
-def of_alice(quiet: Actors) -> Iterator[Actors]:
-    """Every Pod is alice's: Slurm chooses the id of a job by job/allocate."""
-    file = quiet.cluster.policy_file
-    before = file.read_text()
-    file.write_text(ALICE)
-    yield quiet
-    if quiet.cluster.is_running("extender"):
-        quiet.cluster.stop("extender")  # a running extender would read the file during the next test
-    file.write_text(before)
-
-
-def test_neither_does_a_crash_while_a_users_job_is_asked_for(of_alice: Actors) -> None:
-    nothing_is_lost(of_alice, *FOR_USERS)
 
 
 def nothing_is_lost(actors: Actors, *calls: str) -> None:

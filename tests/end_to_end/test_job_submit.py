@@ -99,13 +99,6 @@ def test_a_number_that_job_submit_lua_returns_is_told_in_slurms_words_at_once(ac
     assert "Invalid account or account/partition combination specified" in refused(actors, "p")
 
 
-def test_a_users_job_that_is_asked_for_at_once_needs_no_admin_comment(actors: Actors) -> None:
-    actors.create("p", annotations={"comment": "no key", "user-id": "2001"})
-    actors.bound("p")
-    assert actors.scontrol("p")["AdminComment"] == "the"  # site's
-    assert "AdminComment" not in actors.ready()[1]["troubles"]
-
-
 def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(actors: Actors) -> None:
     """Whose such a job is nobody could tell later. One with a priority is queued, and read."""
     actors.create("p", annotations={"comment": "no key", "user-id": "2001", "priority": "100"})

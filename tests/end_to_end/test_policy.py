@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from deploy.local.errors import ClusterError
-from tests.end_to_end.actors import PREFIX, Actors, fetch, name_of, pod
+from tests.end_to_end.actors import PREFIX, Actors, fetch, pod
 from tests.end_to_end.test_disagreements import without_webhook
 from tests.eventually import eventually
 
@@ -82,7 +82,7 @@ def is_leaving(actors: Actors, name: str) -> bool:
 def owner(actors: Actors, name: str) -> str | None:
     """Whose job squeue shows for a Pod."""
     lines = actors.cluster.run_slurm("squeue", "-h", "-o", "%j %u").stdout.splitlines()
-    owners = {name_of(job): user for job, user in map(str.split, lines)}
+    owners = {line.split()[0]: line.split()[1] for line in lines}
     return owners.get(actors.job_name(name))
 
 

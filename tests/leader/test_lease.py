@@ -13,8 +13,7 @@ from extender.leader.lease import Lease
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
-from tests.eventually import until
-from wellknown.names import JOBS_FROM, LEASE
+from wellknown.names import LEASE
 
 DURATION = 0.5  # seconds; a real one is a whole number
 
@@ -29,10 +28,6 @@ class OneLease(InMemoryKubernetes):
     @property
     def annotations(self) -> dict[str, str]:
         return self.read("leases", LEASE, "kube-system")["metadata"].get("annotations") or {}
-
-    @property
-    def mark(self) -> str | None:
-        return self.annotations.get(JOBS_FROM)
 
     def held_by(self, holder: str) -> None:
         """Somebody else writes that."""
@@ -192,20 +187,3 @@ async def test_a_failure_of_the_leaders_work_ends_the_program(kubernetes: OneLea
     replica.fails = RuntimeError("a defect")
     with pytest.raises(RuntimeError, match="a defect"):
         await asyncio.wait_for(replica.run(), 10)
-
-
-async def test_a_leaders_mark_is_on_the_lease_for_the_next_one(kubernetes: OneLease) -> None:
-    first, second = Replica(kubernetes, "a"), Replica(kubernetes, "b")
-    async with running(first):
-        await soon(first.leads)
-        assert first.lease.left is None
-        first.lease.mark = lambda: "7@100"
-        await until(lambda: kubernetes.mark == "7@100", within_s=10)
-        first.lease.mark = lambda: "9@100"
-    assert kubernetes.mark == "9@100"
-    kubernetes.edit("leases", LEASE, {"metadata": {"annotations": {"others": "x"}}}, "kube-system")
-    async with running(second):
-        await soon(second.leads)
-        assert second.lease.left == "9@100"
-        await asyncio.sleep(DURATION / 2)  # it has none of its own yet
-        assert (kubernetes.mark, kubernetes.annotations["others"]) == ("9@100", "x")

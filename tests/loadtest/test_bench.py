@@ -17,10 +17,9 @@ from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, key_figures
 from loadtest.report.pages import KEPT, PAGE, README, SIZING, plots, renewed
 from loadtest.scenarios.bench import chosen, just_measured
-from loadtest.scenarios.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Owner, Scenario, Way
+from loadtest.scenarios.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, Way
 
 OURS = "ours, Slurm 26.05"
-MAPPED = f"{OURS}, mapped user"
 
 
 def burst(
@@ -60,7 +59,7 @@ def words(found: Sequence[Verdict]) -> dict[str, str]:
 
 def everything() -> list[Outcome]:
     noop, ours = of("no-op extender", 1000), of(OURS, 1000)
-    alone, alone_mapped = (one_at_a_time(name) for name in (OURS, MAPPED))
+    alone = one_at_a_time(OURS)
     few, many = of("no native jobs", 1000, 0), of("10,000 native jobs", 1000, 10_000)
     return [
         Outcome(noop, [burst(8.0)]),
@@ -69,8 +68,6 @@ def everything() -> list[Outcome]:
         Outcome(few, [burst()]),
         Outcome(many, [burst(sent=550_000.0)]),
         Outcome(alone, idle_ms=[20.0] * 99 + [90.0]),
-        Outcome(of(MAPPED, 1000), [burst(10.5)]),
-        Outcome(alone_mapped, idle_ms=[22.0] * 99 + [95.0]),
     ]
 
 
@@ -104,7 +101,6 @@ def test_what_was_asked_for_is_measured() -> None:
     assert {(each.flow, each.path) for each in real} == {(flow, path) for flow in Flow for path in Way}
     assert {each.native or 0 for each in real} == {0, 10_000}
     assert {each.nodes for each in real if each.release == "24.11"} == {200}
-    assert {each.nodes for each in real if each.owner is Owner.MAPPED} == {200, 1000, 5000}
     assert all(each.before == 0 for each in real if each.steadies)
 
 
@@ -166,9 +162,6 @@ def test_all_that_is_held_to_is_judged() -> None:
     figures = {each.key: each.value for each in found}
     assert figures == {
         "ratio_to_noop": 0.8,
-        "mapped_idle_bound_ms_p50": 22.0,
-        "mapped_idle_bound_ms_p99": 22.0,
-        "mapped_ratio": 0.952,
         "idle_bound_ms_p50": 20.0,
         "idle_bound_ms_p99": 20.0,
         "extender_cpu_ms_per_pod": 4.0,
@@ -243,7 +236,7 @@ def test_the_page_tells_the_rounds_apart_and_readme_the_rates() -> None:
     outcomes = [Outcome(of("no-op extender", 1000), [burst(8.0), burst(16.0)]), *everything()[1:]]
     assert "own ratios are 0.89, 1.60." in renewed(PAGE, told(outcomes))
     readme = renewed(README, told(outcomes))
-    assert "| ours, of the token's own user | - | 10 | 10 | 20 | 20 |" in readme
+    assert "| ours, Slurm 26.05, Pods of the token's own user | - | 10 | 10 | 20 | 20 |" in readme
 
 
 def test_a_page_without_a_place_for_a_table_is_told() -> None:

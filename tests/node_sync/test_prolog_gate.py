@@ -23,7 +23,7 @@ from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, kube_node, pod_manifest, view
 from tests.placement.ledger_steps import bound_pod, forget_the_start, job_id_of, state_of
-from tests.placement.ledger_world import VIEW, World, of_user
+from tests.placement.ledger_world import VIEW, World
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID, NODE
 
@@ -42,7 +42,6 @@ class Site:
         self.pushed: list[int] = []
         self.asked: list[list[int]] = []
         self.read: list[int] = []
-        self.looked = 0
         self.answers = asyncio.Event()
         self.answers.set()
         self._heard = asyncio.Event()
@@ -54,14 +53,10 @@ class Site:
             lambda: self.view,
             self._ledger,
             self._poll_now,
-            look=self._look,
         )
 
     def _ledger(self) -> Ledger | None:
         return self.world.ledger if self.leads else None
-
-    async def _look(self) -> None:
-        self.looked += 1
 
     def _poll_now(self, job_id: int) -> None:
         self.pushed.append(job_id)
@@ -126,29 +121,6 @@ def meets_a_leaving_pod(site: Site, **job: Any) -> int:
 
 def key(cluster: str) -> str:
     return str(PlaceholderKey(cluster, "default", "p2", "u2", 1))
-
-
-async def test_a_placeholder_whose_id_slurm_chose_is_known_by_the_ledger(site: Site) -> None:
-    world = site.world = World(replace(RULES, secret=b"s"))
-    uid = world.create_pod(request=of_user(2001))
-    world.settle()
-    job_id = job_id_of(world, uid)
-    assert job_id not in RULES.ids
-    assert await site.gate.is_placeholder("n1", job_id)
-    assert not await site.gate.is_placeholder("n1", job_id + 1)
-
-
-async def test_a_restart_of_slurmctld_is_looked_for_where_a_pods_job_has_an_id_of_its_choice(
-    site: Site,
-) -> None:
-    bound_pod(site.world)
-    assert await site.gate.in_the_way("n1") == ()
-    assert site.looked == 0
-    world = site.world = World(replace(RULES, secret=b"s"))
-    world.create_pod(request=of_user(2001))
-    world.settle()
-    assert await site.gate.in_the_way("n1") == ()
-    assert site.looked == 1
 
 
 async def test_a_placeholder_is_known_by_its_key(site: Site) -> None:

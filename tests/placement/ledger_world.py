@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 
 from extender.audit.compare import may_have_no_job
@@ -18,10 +17,9 @@ from extender.bind.binder import NotBound, verified
 from extender.cluster.view import ClusterView
 from extender.filter.route import to_tell
 from extender.placement.ledger import Ledger
-from extender.placement.recovery import named_by_their_pods, to_read, with_their_pods
+from extender.placement.recovery import to_read, with_their_pods
 from extender.record.config import PlacementConfig
 from extender.record.events import (
-    Allocate,
     CancelJob,
     CheckDepartures,
     ClusterObserved,
@@ -30,7 +28,6 @@ from extender.record.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
-    FindJob,
     GraceStarted,
     HoldJob,
     JobsPolled,
@@ -42,13 +39,12 @@ from extender.record.events import (
     RecordJobId,
     Recovered,
     Remedy,
-    SlurmRestarted,
     Submit,
     Tick,
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.ownership import claim_of, is_own, key_of, nobodys_key, own_key
+from extender.record.ownership import claim_of, is_own, key_of, own_key
 from extender.record.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
@@ -59,13 +55,12 @@ from extender.request.workload import Workload
 from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
 from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
-from slurm_client.ownership import NOBODY
 from tests.builders import TRANSLATION
 from wellknown.allocation import Allocation
-from wellknown.job_key import PlaceholderKey, is_own_name, job_name, pod_named
+from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import GATE
 
-OnSlurm = Submit | Allocate | FindJob | ReadJob | ExcludeNodes | HoldJob | CancelJob
+OnSlurm = Submit | ReadJob | ExcludeNodes | HoldJob | CancelJob
 NODES = ("n1", "n2")
 HOSTNAME, ZONE, ZONES = "kubernetes.io/hostname", "zone", 3
 NATIVE = "native"
@@ -140,8 +135,8 @@ class World:
     """The next id that Slurm gives a job by itself: it is saved with the jobs. Where it is forgotten,
     another job gets it."""
     next_saved: int = 1
-    under_way: list[Allocate] = field(default_factory=list)
-    """What was asked for and not answered in time: it may yet arrive."""
+    under_way: list[Submit] = field(default_factory=list)
+    """Submissions that were not answered in time: they may yet arrive."""
     revived: set[int] = field(default_factory=set)
     late: set[int] = field(default_factory=set)
     """Jobs that one of two replicas asked for when the Pod might not be placed any more, and it had not
@@ -285,9 +280,9 @@ class World:
         self.acting, self.saved = Replica(Ledger(self.rules, unsigned=self._hear_of_keys)), None
         self.forget_containers()
         self.tell(ClusterObserved(self.view))
-        keys = {job.id: key_of(job) for job in self.jobs.values()} | self._named()
+        keys = {job.id: key_of(job) for job in self.jobs.values()}
         states = {job_id: self._told_state(job_id) for job_id in self.jobs}
-        wanted = set(to_read(self.pods.values(), states, self.rules, range(self.next_id)))
+        wanted = set(to_read(self.pods.values(), states, self.rules))
         read = [job for job in self.jobs.values() if job.id in wanted - self.garbled]
         without = [job for job in read if keys[job.id] is None]
         lost = {job.id: uid for uid, job in with_their_pods(without, self.pods.values(), self.rules)}
@@ -301,49 +296,28 @@ class World:
                 self.tell(OrphanFound(key, job.id, job))
         self.tell(ClusterObserved(self.view))
 
-    def _nobodys(self) -> Iterator[tuple[PlaceholderKey, Job]]:
-        """What was asked for by the name of no Pod that there is, and that the leader does not know, nor
-        is asking for just now."""
-        records = tuple(self.ledger.placeholders)
-        keys = [each.key(self.rules.cluster) for each in records if each.job.id_pending]
-        asked = [key.own_name(self.rules.secret) for key in keys]
-        known = {each.job.id for each in records} | self._named().keys()
-        for job in tuple(self.jobs.values()):
-            ours = is_own_name(job.name, self.rules.cluster, self.rules.secret) and key_of(job) is None
-            if ours and not job.state.ended and job.name not in asked and job.id not in known:
-                yield nobodys_key(job, self.rules), job
-
-    def _named(self) -> dict[int, PlaceholderKey]:
-        """The keys of the jobs that a Pod has asked for by their names."""
-        jobs = [job for job in self.jobs.values() if key_of(job) is None]
-        return {job.id: key for job, key in named_by_their_pods(jobs, self.pods.values(), self.rules)}
-
     def _hear_of_keys(self, words: str | None) -> None:
         self.lost_keys = words
 
     def forget_containers(self) -> None:
         """Of those that outlive their Pod a new leader knows what their job says, if it has its key."""
         for uid, (pod, _) in tuple(self.containers.items()):
-            jobs = [job for job in self.live_jobs(pod.workload.uid) if self.key_of(job) is not None]
+            jobs = [job for job in self.live_jobs(pod.workload.uid) if key_of(job) is not None]
             if not any("may run for another" in (job.comment or "") for job in jobs):
                 del self.containers[uid]
 
     def sweep(self) -> None:
         """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
-        for nobody, job in self._nobodys():
-            self.tell(OrphanFound(nobody, job.id, job))
-        known, named = {p.job.id for p in self.ledger.placeholders}, self._named()
-        lost = self._missing_keys()
+        known, lost = {p.job.id for p in self.ledger.placeholders}, self._missing_keys()
         for job in tuple(self.jobs.values()):
-            key = key_of(job) or named.get(job.id) or lost.get(job.id)
+            key = key_of(job) or lost.get(job.id)
             if key is None or job.state.ended or job.id in known:
                 continue
             pods = self.pods_of(key.uid)
             later = any(pod.attempt > key.attempt for pod in pods)
             twice = any(each.id in known for each in self.live_jobs(key.uid))
-            asked_for = job.id in named and self.ledger.record_of(key.uid) is not None
-            if not pods or later or twice or may_have_no_job(pods) or asked_for:
-                self.tell(OrphanFound(key, job.id, job if job.id in named else None))
+            if not pods or later or twice or may_have_no_job(pods):
+                self.tell(OrphanFound(key, job.id))
 
     def _missing_keys(self) -> dict[int, PlaceholderKey]:
         """The keys of the jobs that have lost them, as far as their ids and names tell."""
@@ -522,12 +496,7 @@ class World:
             return
         job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
         as_seen = known is not None and known[1].pod.resource_version == pod.resource_version
-        if (
-            known is not None
-            and as_seen
-            and known[0].job.immediate
-            and known[0].job.id in self.rules.ids
-        ):
+        if known is not None and as_seen and known[0].job.immediate:
             # The leader asks no more of what was granted at once (Binder._still_granted).
             if job is not None and job.state.running:
                 self.bindings[uid] = pod.resource_version, pod.allocation.node
@@ -740,13 +709,6 @@ class World:
         submitted = "" if job.name == NATIVE else self.submitted.get(job.id, "")
         return key.uid if key else submitted.partition("#")[0]
 
-    def key_of(self, job: Job) -> PlaceholderKey | None:
-        """The key that a job has, or was asked for by the name of."""
-        named = is_own_name(job.name, self.rules.cluster, self.rules.secret)
-        return key_of(job) or (
-            _key_named(job.name, self.workload_of(job), self.rules) if named else None
-        )
-
     def overwrite_key(self, job_id: int, text: str = "") -> None:
         """An administrator's `scontrol update JobId=... AdminComment=...`."""
         self.jobs[job_id] = replace(self.jobs[job_id], admin_comment=text)
@@ -792,7 +754,6 @@ class World:
             if not job.state.ended and job_id in self.jobs and self.jobs[job_id].state.ended:
                 self.revived.add(job_id)
         self.jobs, self.next_id = dict(self.saved), self.next_saved
-        self._announce(SlurmRestarted(), "")
 
     def ask(self) -> None:
         """A poll reads the states; they are told later."""
@@ -813,17 +774,12 @@ class World:
     def do(self, effect: Effect) -> object:
         """Carries an effect out and returns its result, as the dispatcher would."""
         match effect:
-            case (
-                Submit() | Allocate() | FindJob() | ReadJob() | ExcludeNodes() | HoldJob() | CancelJob()
-            ):
+            case Submit() | ReadJob() | ExcludeNodes() | HoldJob() | CancelJob():
                 return self._on_slurm(effect)
             case WriteAllocation():
-                granted = self._granted(effect.pod, effect.allocation)
-                return self._patch(effect.pod, granted._replace(proof=effect.proof))
+                return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
             case WriteAttempt():
-                anew = effect.pod._replace(
-                    attempt=effect.attempt, allocation=None, job_id=None, proof=""
-                )
+                anew = effect.pod._replace(attempt=effect.attempt, allocation=None, job_id=None)
                 return self._patch(effect.pod, anew._replace(feasible_nodes=None))
             case RecordJobId():
                 self.note_job(effect)
@@ -838,8 +794,7 @@ class World:
         pod = self.pods.get(effect.pod.uid)
         if pod is not None:
             named = pod.allocation and replace(effect.granted or pod.allocation, job_id=effect.job_id)
-            numbered = pod._replace(job_id=effect.job_id, attempt=effect.attempt, allocation=named)
-            self.write(numbered._replace(proof=effect.proof))
+            self.write(pod._replace(job_id=effect.job_id, attempt=effect.attempt, allocation=named))
 
     def _evict(self, effect: EvictPod) -> object:
         uid = effect.pod.uid
@@ -860,8 +815,8 @@ class World:
 
     def _on_slurm(self, effect: OnSlurm) -> object:
         match effect:
-            case Submit() | Allocate() | FindJob():
-                return self._ask_for(effect)
+            case Submit():
+                return self._submit(effect)
             case ReadJob():
                 if effect.job_id in self.garbled:
                     return Failure(Remedy.AGAIN, "a reply that cannot be read")
@@ -872,15 +827,6 @@ class World:
                 return self._comment(effect)
             case CancelJob():
                 return self._cancel(effect)
-
-    def _ask_for(self, effect: Submit | Allocate | FindJob) -> object:
-        match effect:
-            case Submit():
-                return self._submit(effect)
-            case Allocate():
-                return self.allocate(effect)
-            case FindJob():
-                return self._find(effect)
 
     def _comment(self, effect: HoldJob) -> object:
         job = self.jobs.get(effect.job_id)
@@ -897,8 +843,7 @@ class World:
         if effect.name is not None and not named:
             return Failure(Remedy.OTHER_JOB, f"Job name {job.name} != filter name {effect.name}")
         whose, asks = self.workload_of(job), effect.uid.partition("#")[0]
-        nobodys = asks == nobodys_key(job, self.rules).uid and key_of(job) is None
-        assert whose == asks or nobodys, f"job {job.id} of {whose} is cancelled"
+        assert whose == asks, f"job {job.id} of {whose} is cancelled"
         self.jobs[job.id] = replace(job, comment=effect.comment)
         self.end_job(effect.job_id, "CANCELLED")
         return None
@@ -922,47 +867,16 @@ class World:
             return Failure(Remedy.ID_TAKEN, "duplicate job id")
         self.submitted[effect.job_id] = effect.uid
         job = self._made(effect.uid, effect.job_id, effect.job)
-        if self.shared and any(each.id not in self.rules.ids for each in self.live_jobs(effect.uid)):
-            self.late.add(job.id)
         if not effect.immediate:
             self.jobs[job.id] = job
             return None
         return self._start_at_once(job, effect.job)
 
-    def allocate(self, effect: Allocate) -> object:
-        """Under the next id of Slurm's own."""
-        asked, mine = effect.job, self._owner(effect.job)[0]
-        if effect.uid in self.denied:
-            return Failure(Remedy.UNEXPLAINED, "Unspecified error")
-        if asked.user_id in self.refusals:
-            return self.refusals[asked.user_id]
-        if self.max_jobs is not None and len(self.running()) >= self.max_jobs:
-            return Failure(Remedy.LATER, "MaxJobCount limit reached")
-        if any(
-            job.name == asked.name and job.user_id == mine and job.state.running
-            for job in self.jobs.values()
-        ):
-            return Failure(Remedy.ID_TAKEN, "Job dependency problem")
-        twice = self.live_jobs(effect.uid)
-        job = self._made(effect.uid, self.next_id, asked)
-        if asked.user_id in self.unknown_users:
-            job = replace(job, user_id=NOBODY, group_id=NOBODY)
-        self.next_id += 1
-        self.submitted[job.id] = effect.uid
-        if twice:
-            self.late.add(job.id)
-        result = self._start_at_once(job, asked)
-        return result if isinstance(result, Failure) else self.jobs[job.id]
-
-    def _find(self, effect: FindJob) -> Job | None:
-        mine = self._owner(effect.job)[0]
-        named = [
-            job for job in self.jobs.values() if job.name == effect.job.name and job.user_id == mine
-        ]
-        own = [
-            job for job in named if job.id not in self.rules.ids and (job.nodes or not job.state.ended)
-        ]
-        return min(own, key=lambda job: (job.state.ended, job.id), default=None)
+    def arrive(self, submit: Submit) -> None:
+        """Slurm takes a submission that is not waited for any more."""
+        before = set(self.jobs)
+        self._submit(submit)
+        self.late |= self.jobs.keys() - before
 
     def _made(self, uid: str, job_id: int, asked: JobSpec) -> Job:
         job = Job(
@@ -1095,7 +1009,7 @@ class World:
     def _will_be_swept(self, job: Job) -> bool:
         """What a killed slurmctld brings back, and what one of two replicas asked for when the other
         was at another attempt: it is ended as soon as it is heard of, or by the next sweep."""
-        key = self.key_of(job)
+        key = key_of(job)
         pods = self.pods_of(key.uid) if key else ()
         attempt = max((pod.attempt for pod in pods), default=None)
         over = self.shared and key is not None and (attempt is None or key.attempt < attempt)
@@ -1126,17 +1040,6 @@ def held_without_credential(job: Job) -> Job:
     """Returns a batch job that slurmctld holds: slurmctld cannot resolve the job's user."""
     words = "slurm_cred_create failure, holding job."
     return replace(job, held=True, reason="JobHeldAdmin", restart_count=1, system_comment=words)
-
-
-@cache
-def _key_named(name: str, uid: str, rules: PlacementConfig) -> PlaceholderKey | None:
-    namespace, pod = pod_named(name)
-    keys = (
-        PlaceholderKey(rules.cluster, namespace, pod, uid, attempt, attempt_try)
-        for attempt in range(1, 100)
-        for attempt_try in range(5)
-    )
-    return next((key for key in keys if key.own_name(rules.secret) == name), None)
 
 
 def calm_down(world: World, rounds: int = 120) -> None:
@@ -1180,7 +1083,7 @@ def ends_well(world: World) -> None:
             has_one_job(world, pod, together)
     for uid in world.uids() - set(world.workloads()):
         # Without that: whose is it?
-        left = [job for job in world.live_jobs(uid) if world.key_of(job) is not None]
+        left = [job for job in world.live_jobs(uid) if key_of(job) is not None]
         assert not left, f"the job of {uid} outlived its Pod"
 
 
@@ -1198,7 +1101,7 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     live = world.live_jobs(workload.uid)
     if pod.node is None and len(together) < workload.size:
         if world.shared:  # of another replica's job that has lost its key nobody can tell whose it is
-            live = [job for job in live if world.key_of(job) is not None]
+            live = [job for job in live if key_of(job) is not None]
         assert not live, f"{pod.name} waits for the others of its group, and has a job"
         return
     problems = workload.request([each.request for each in together]).problems

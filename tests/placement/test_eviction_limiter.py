@@ -33,12 +33,10 @@ from extender.record.events import (
     ReportWaiting,
     Tick,
 )
-from extender.record.ownership import nobodys_key
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
-from extender.request.pod_end import is_replaced
-from slurm_client.model import Job, JobState
+from slurm_client.model import Job
 from tests.builders import RULES, kube_node, placeholder_job, placeholder_of, pod, view
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
@@ -290,23 +288,6 @@ def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> Non
     story.tell(*running)
     gone = story.tell(*(PodVanished(f"u{n}") for n in range(5)))
     assert len([effect for effect in gone if isinstance(effect, CancelJob)]) == 5
-
-
-def test_orphan_jobs_that_are_known_by_their_names_alone_count_too() -> None:
-    """Kubernetes was restored from a copy that lacks their Pods."""
-    story = Story(limit=1)
-    story.ledger.rules = rules = replace(story.ledger.rules, secret=b"s")
-    keys = [PlaceholderKey(rules.cluster, "default", f"o{n}", f"gone{n}", 1) for n in range(3)]
-    jobs = [
-        Job(n, JobState("RUNNING"), name=key.own_name(b"s"), nodes=("n1",), sluid=f"s{n}", submit_time=7)
-        for n, key in enumerate(keys, 100)
-    ]
-    read = story.tell(*(OrphanFound(nobodys_key(job, rules), job.id, job) for job in jobs))
-    found = story.tell(*(Outcome(effect, job) for effect, job in zip(read, jobs, strict=True)))
-    (cancelled,) = [effect for effect in found if isinstance(effect, CancelJob)]
-    assert (cancelled.job_id, cancelled.name) == (100, jobs[0].name)
-    assert is_replaced(cancelled.comment)
-    assert "2 OrphanJob" in (story.told[-1] or "")
 
 
 # What counts, and whose turn it is

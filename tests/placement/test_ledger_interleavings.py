@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from extender.record.config import PlacementConfig
-from extender.record.events import Allocate, Event, Submit
+from extender.record.events import Event, Submit
 from extender.record.ownership import key_of
 from slurm_client.model import Grant
 from tests.placement.ledger_world import LOST, World, calm_down, ends_well, of_user
 
-_RULES = PlacementConfig(
-    avoid=20.0, offer=10.0, unbindable=(5.0, 20.0), window=4, mend=20.0, secret=b"secret"
-)
+_RULES = PlacementConfig(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0), window=4, mend=20.0)
 _FATES = ("done", "done", "done", "reply lost", "lost", "undeliverable", "late")
 _INDEX = st.integers(0, 7)
 _OWNER = st.sampled_from([None, 2001, 2002])
@@ -33,12 +29,10 @@ class Interleavings(RuleBasedStateMachine):
         """The leader has heard what a deposed one did when it has heard this."""
         self.forged, self.keys_are_whole = False, True
 
-    @initialize(by_name=st.booleans(), numbers=st.booleans(), external=st.booleans())
-    def begin(self, by_name: bool, numbers: bool, external: bool) -> None:
-        """The jobs of mapped users are asked for at once by their names, or not. Slurm says which cores
-        and devices a job has, or not. slurmd starts them, or not."""
-        rules = replace(_RULES, secret=b"known to the replicas" if by_name else b"")
-        self.world = World(rules, numbers=numbers, external=external)
+    @initialize(numbers=st.booleans(), external=st.booleans())
+    def begin(self, numbers: bool, external: bool) -> None:
+        """Slurm says which cores and devices a job has, or not. slurmd starts them, or not."""
+        self.world = World(_RULES, numbers=numbers, external=external)
         self.leader = self.world.acting
 
     # Users and kube-scheduler
@@ -170,13 +164,8 @@ class Interleavings(RuleBasedStateMachine):
     def carry_out(self, index: int, fate: str) -> None:
         world = self.world
         effect = world.effects.pop(index % len(world.effects))
-        if isinstance(effect, Allocate) and fate in ("late", "undeliverable"):
-            if fate == "late":  # it arrives after all that follows from that
-                world.under_way.append(effect)
-            else:
-                world.allocate(effect)
-            world.finish(effect, LOST)
-            return
+        if isinstance(effect, Submit) and fate == "late":  # it arrives after all that follows from that
+            world.under_way.append(effect)
         result = LOST if fate in ("lost", "late") else world.do(effect)
         if fate == "undeliverable" and isinstance(effect, Submit) and isinstance(result, Grant):
             world.fail_unanswered(effect)
@@ -185,9 +174,9 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.world.under_way)
     @rule(index=_INDEX)
     def arrive(self, index: int) -> None:
-        """An allocation that nobody waits for any more."""
+        """A submission that nobody waits for any more."""
         late = self.world.under_way
-        self.world.allocate(late.pop(index % len(late)))
+        self.world.arrive(late.pop(index % len(late)))
 
     @rule()
     def start_native_job(self) -> None:

@@ -7,16 +7,13 @@ from dataclasses import replace
 import pytest
 
 from extender.placement.recovery import recovered
-from extender.record.config import PlacementConfig
 from extender.record.events import CancelJob, ClusterObserved, ReportWaiting, Submit, WriteAllocation
-from extender.record.ownership import key_named
 from extender.record.states import State
 from extender.request.job_request import Request
 from slurm_client.model import Job
 from tests.builders import kube_node, moment, placeholder_job, pod
 from tests.placement.ledger_steps import poll, settle, state_of
 from tests.placement.ledger_world import NODES, REQUEST, VIEW, World
-from wellknown.job_key import PlaceholderKey
 
 ALICE, BOB = 2001, 2002
 FORBIDDEN = "annotation user-id: '2002' is not allowed"
@@ -235,11 +232,3 @@ def test_a_job_that_waits_and_is_forbidden_by_now_is_given_back() -> None:
 
 def test_a_job_that_runs_is_not_affected_by_what_is_forbidden_by_now() -> None:
     assert found("RUNNING", ALICE, (FORBIDDEN,), None) is State.ALLOCATED
-
-
-def test_key_of_the_attempt_before_is_found_for_any_attempt() -> None:
-    """The attempts that are tried in any case end at 20."""
-    rules = PlacementConfig(secret=b"secret")
-    workload = pod().workload
-    key = PlaceholderKey(rules.cluster, workload.namespace, workload.name, workload.uid, 41)
-    assert key_named(key.own_name(rules.secret), workload, 42, rules) == key

@@ -6,12 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.record.config import PlacementConfig
-from extender.record.events import Allocate, Effect, Failure, Remedy, Submit
+from extender.record.events import Effect, Failure, Remedy, Submit
 from extender.record.states import State
 from tests.placement.ledger_world import World, of_user
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from extender.record.condition_reason import ConditionReason
 
 ALICE, BOB = 2001, 2002
-RULES = PlacementConfig(secret=b"known to the replicas", retry=(20.0, 120.0), mend=60.0)
+RULES = PlacementConfig(retry=(20.0, 120.0), mend=60.0)
 NODES = tuple(f"n{number}" for number in range(1, 13))
 LONGEST = 1.25 * RULES.retry[1] + RULES.mend
 """Seconds of the longest backoff with the random part, and of a single pause after a wrong job."""
@@ -108,12 +107,11 @@ def mend(world: World) -> None:
     ),
     users=st.lists(st.sampled_from([None, ALICE, BOB]), min_size=1, max_size=4),
     external=st.booleans(),
-    by_name=st.booleans(),
 )
 def test_every_waiting_pod_is_placed_after_the_cause_is_gone(
-    causes: list[tuple[str, float]], users: list[int | None], external: bool, by_name: bool
+    causes: list[tuple[str, float]], users: list[int | None], external: bool
 ) -> None:
-    world = Site(replace(RULES, secret=RULES.secret if by_name else b""), NODES, external=external)
+    world = Site(RULES, NODES, external=external)
     uids: list[str] = []
     for name, lasts in causes:
         mend(world)
@@ -129,20 +127,18 @@ def test_every_waiting_pod_is_placed_after_the_cause_is_gone(
 UNKNOWN = "slurmctld does not know user 2001 (is sssd running on its host?)"
 
 
-@pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
-def test_an_unknown_user_is_asked_for_again_with_backoff(queued: bool) -> None:
-    """Slurm runs an immediate job as user `nobody`, and holds a batch job (24.11)."""
-    rules = replace(RULES, secret=b"" if queued else RULES.secret)
-    world = Site(rules, NODES, external=not queued, unknown_users={ALICE})
+def test_an_unknown_user_is_asked_for_again_with_backoff() -> None:
+    """slurmctld holds the batch job (24.11)."""
+    world = Site(RULES, NODES, external=False, unknown_users={ALICE})
     uids = [world.create_pod(request=of_user(ALICE)) for _ in range(3)]
     world.live_on(20)
     assert {world.state_of(uid) for uid in uids} == {State.INVALID}
     told = [world.told(uid) for uid in uids]
     assert {each.message for each in told} == {UNKNOWN}
     (due,) = {each.dues[0].at for each in told}
-    assert due <= 20 + 1.25 * rules.retry[0]
-    done = world.live_on(5 * rules.retry[0])
-    assert 2 <= sum(isinstance(each, Submit | Allocate) for each in done) <= 3
+    assert due <= 20 + 1.25 * RULES.retry[0]
+    done = world.live_on(5 * RULES.retry[0])
+    assert 2 <= sum(isinstance(each, Submit) for each in done) <= 3
     mend(world)
     world.live_on(max(each.dues[0].at for each in map(world.told, uids)) - world.now + 60)
     assert {world.state_of(uid) for uid in uids} == {State.BOUND}
@@ -162,7 +158,7 @@ def test_a_job_that_an_administrator_holds_is_left_alone() -> None:
 
 def test_a_job_that_slurmctld_holds_for_its_constraints_is_replaced() -> None:
     """slurmctld does not release such a job when a node with the features is back (24.11, 26.05)."""
-    world = Site(replace(RULES, secret=b""), NODES, lacks_features=True)
+    world = Site(RULES, NODES, lacks_features=True)
     uid = world.create_pod(request=of_user(ALICE))
     world.live_on(20)
     assert world.state_of(uid) is State.INVALID

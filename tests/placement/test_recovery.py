@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, product
-from time import process_time
 
 import pytest
 
@@ -440,19 +439,6 @@ def test_a_pod_that_carries_an_allocation_holds_its_node_whatever_its_job_became
 
 def read(of: Pod, *jobs: Job) -> set[int]:
     return set(to_read([of], {job.id: job.state for job in (*jobs, NATIVE)}, RULES))
-
-
-def test_of_the_jobs_whose_ids_slurm_chose_those_that_are_newer_and_live_are_read() -> None:
-    states = {4710: JobState("RUNNING"), 4711: JobState("RUNNING"), 4712: JobState("COMPLETED")}
-    assert list(to_read([], states, RULES, range(4711, 5000))) == [4711]
-    assert list(to_read([], states, RULES)) == []
-
-
-def test_pods_without_a_job_are_not_looked_for_among_all_ids_that_slurm_may_choose() -> None:
-    """Whether something that is no number is in a range, Python finds out by going through it."""
-    began = process_time()
-    assert list(to_read([GATED] * 100, {}, RULES, range(1 << 25))) == []
-    assert process_time() - began < 0.3
 
 
 def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -> None:

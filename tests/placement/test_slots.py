@@ -8,8 +8,7 @@ from extender.record.config import Context
 from extender.record.member import slot_of
 from extender.record.states import State
 from tests.builders import placeholder_job, pod
-from tests.placement.ledger_steps import job_id_of, settle
-from tests.placement.ledger_world import VIEW, World
+from tests.placement.ledger_world import VIEW
 from tests.placement.test_groups import GROUP, group_of_three
 from wellknown.names import Reason
 
@@ -40,22 +39,6 @@ def test_group_bound_in_part_while_replaced_goes_whole() -> None:
         assert left.state is State.EVICTING
         assert left.cause is not None
         assert left.cause.reason == reason
-
-
-def test_job_is_unrecorded_until_its_pod_names_it_and_after_the_pod() -> None:
-    world = World()
-    uid = world.create_pod()
-    waiting = [world.create_pod() for _ in range(2)][-1]
-    settle(world)
-    assert [*world.ledger.unrecorded_ids()] == [job_id_of(world, waiting)]
-    world.bind(uid)
-    settle(world)
-    bound = job_id_of(world, uid)
-    assert bound not in [*world.ledger.unrecorded_ids()]
-    world.remove_pod(uid)
-    while world.news:
-        world.hear()
-    assert bound in [*world.ledger.unrecorded_ids()]
 
 
 def test_allocation_with_a_bound_pod_is_not_replaced() -> None:

@@ -62,7 +62,7 @@ async def test_live_jobs_of_this_cluster_are_ended_and_no_others() -> None:
     await world.connect()
     for key in (ours, anothers):
         await world.allocate(asked(key), key.job_id(RULES.ids))
-    await end_jobs(InMemoryKubernetes(), world, TRANSLATION, RULES, done)
+    await end_jobs(world, RULES, done)
     states = await world.all_states()
     assert states[ours.job_id(RULES.ids)].ended
     assert not states[anothers.job_id(RULES.ids)].ended

@@ -13,17 +13,13 @@ from structlog.testing import capture_logs
 
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
-from extender.control.shared_secret import shared_secret
 from extender.record.job_tracking import JobTracking, NodeCheck
 from extender.record.member import Member
-from extender.record.ownership import identity_of, own_keys, proof
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Conflict, KubernetesError, Rejected, Unavailable
-from kubernetes_client.in_memory import InMemoryKubernetes
-from service.health import Health
 from slurm_client.errors import NeedsOperator, OutcomeUnknown, SlurmError, Unreachable
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
@@ -39,7 +35,7 @@ from tests.builders import (
 )
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners, body
 from wellknown.allocation import Allocation
-from wellknown.names import ATTEMPT, GRANTED, JOB_ID, JOB_PROOF, NODE
+from wellknown.names import ATTEMPT, GRANTED, JOB_ID, NODE
 
 CALL = body("bind")
 UID, NAME = CALL["PodUID"], CALL["PodName"]
@@ -180,49 +176,6 @@ async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> N
     assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "bind_pod"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "answer"),
-    [
-        ({}, ""),
-        ({"name": "mine"}, ""),
-        ({"sluid": "another"}, "is not this Pod's placeholder"),
-    ],
-)
-async def test_another_replica_knows_a_job_whose_id_slurm_chose_by_the_shared_secret(
-    changed: dict[str, Any], answer: str
-) -> None:
-    kubernetes = InMemoryKubernetes()
-    rules = replace(RULES, cluster=VIEW.cluster, secret=await shared_secret(kubernetes, "ns", Health()))
-    made = await kubernetes.read_secret("ns", "slurm-extender")
-    key = next(own_keys(POD, rules))
-    job = replace(
-        JOB, id=4711, admin_comment="", name=key.own_name(rules.secret), sluid="sAB7", submit_time=7
-    )
-    notes = {ATTEMPT: "1", JOB_ID: "4711", NODE: "n4", JOB_PROOF: proof(key, identity_of(job), rules)}
-    cluster = Cluster(granted(annotations=notes), jobs=(replace(job, **changed),), namespace="ns")
-    assert "is not this Pod's placeholder" in await cluster.bind()
-    assert made is not None
-    there = {"name": "slurm-extender", "namespace": "ns"}
-    await cluster.kubernetes.write_secret({**made, "metadata": there})
-    assert answer in await cluster.bind()
-    assert (cluster.kubernetes.bindings != []) is (not answer)
-
-
-@pytest.mark.parametrize(
-    ("check", "asked"), [(NodeCheck.VERIFIED, []), (NodeCheck.SUSPECT, ["read_pod"])]
-)
-async def test_the_job_of_a_pod_beside_may_be_anothers_since_slurmctld_was_restarted(
-    check: NodeCheck, asked: list[str]
-) -> None:
-    beside = pod(name="beside", uid="u2", node="n4", gates=())
-    job = replace(placeholder_job(beside, node="gpu-04"), id=4712)
-    known = JobTracking(id=job.id, node_check=check)
-    cluster = Cluster(granted(), jobs=(JOB, job))
-    cluster.knows(granted(), immediate=True, holding=(placeholder_of(beside, State.BOUND, job=known),))
-    await cluster.bind()
-    assert [each for each in cluster.kubernetes.calls if each == "read_pod"] == asked
-
-
 async def test_a_pod_whose_version_is_known_is_not_read_again() -> None:
     cluster = Cluster(granted())
     cluster.knows(granted())
@@ -255,21 +208,6 @@ async def test_a_job_that_was_granted_at_once_binds_nowhere_else() -> None:
     cluster = Cluster(granted())
     cluster.knows(granted(), immediate=True)
     assert "does not run on n5" in await cluster.bind(Node="n5")
-
-
-@pytest.mark.parametrize(
-    ("check", "asked"), [(NodeCheck.VERIFIED, []), (NodeCheck.SUSPECT, ["read job"])]
-)
-async def test_an_id_that_slurm_chose_may_be_another_jobs_since_slurmctld_was_restarted(
-    check: NodeCheck, asked: list[str]
-) -> None:
-    """One that was killed may forget a job that it has granted, and give away its id."""
-    job = replace(JOB, id=4711)
-    notes = {ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
-    cluster = Cluster(granted(annotations=notes), jobs=(job,))
-    cluster.knows(granted(annotations=notes), immediate=True, check=check)
-    assert await cluster.bind() == ""
-    assert cluster.kubernetes.calls == ["read states", *asked, "bind_pod"]
 
 
 async def test_a_job_whose_prolog_runs_still_is_waited_for() -> None:

@@ -32,14 +32,12 @@ class Shut:
     def __init__(self) -> None:
         self.answer: tuple[str, ...] | Exception = ()
         self.placeholders: set[int] = set()
-        self.heard_of_late: set[int] = set()
         self.asked: list[tuple[str, float]] = []
         self.asked_of: list[tuple[str, int]] = []
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
         self.asked_of.append((node, job_id))
-        known, self.placeholders = self.placeholders, self.placeholders | self.heard_of_late
-        return job_id in known
+        return job_id in self.placeholders
 
     async def wait(self, node: str, seconds: float) -> tuple[str, ...]:
         self.asked.append((node, seconds))
@@ -182,15 +180,6 @@ async def test_a_placeholder_of_this_cluster_is_told_that_it_is_one_and_waits_fo
     assert (answer.status_code, answer.content) == (204, b"")
     assert answer.headers["Slurm-Extender-Job"] == "placeholder"
     assert (pushed.gate.asked_of, pushed.gate.asked) == ([("node-1", JOB)], [])
-
-
-async def test_a_placeholder_of_which_the_extender_hears_a_moment_later_waits_for_nobody_either(
-    pushed: Pushed,
-) -> None:
-    pushed.gate.heard_of_late, pushed.gate.answer = {JOB}, ("default/a",)
-    answer = await pushed.is_clear(f"node-1?wait=5&job={JOB}")
-    assert answer.headers["Slurm-Extender-Job"] == "placeholder"
-    assert sum(seconds for _, seconds in pushed.gate.asked) < 1
 
 
 async def test_any_other_job_waits_for_the_pods_that_are_there(pushed: Pushed) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wellknown.job_key import JobIdRange, PlaceholderKey, is_own_name, job_name
+from wellknown.job_key import JobIdRange, PlaceholderKey, job_name
 
 IDS = JobIdRange()
 PART = st.text(alphabet=st.characters(exclude_characters="/", exclude_categories=["Cs"]), max_size=20)
@@ -110,33 +108,3 @@ def test_an_empty_range_is_refused(first: int, end: int) -> None:
 
 
 SECRET = b"known to the replicas"
-
-
-def test_a_jobs_own_name_is_readable_and_of_one_attempt_of_one_pod() -> None:
-    key = PlaceholderKey("c", "ml", "train", "u1", 1)
-    tries = [key, replace(key, attempt=2), replace(key, attempt_try=1), replace(key, uid="u2")]
-    names = {each.own_name(SECRET) for each in tries}
-    assert len(names) == len(tries)
-    assert all(name.startswith("train@ml#") for name in names)
-
-
-def test_only_who_knows_the_secret_gives_a_job_its_own_name() -> None:
-    name = PlaceholderKey("c", "ml", "train", "u1", 1).own_name(SECRET)
-    assert is_own_name(name, "c", SECRET)
-    tag = name.rpartition("#")[2]
-    others = [
-        "",
-        "#",
-        "x",
-        "train@ml",
-        "train@ml#",
-        f"train2@ml#{tag}",
-        f"{name}0",
-        name[:-1],
-        "ü#" + tag,
-    ]
-    for other in others:
-        assert not is_own_name(other, "c", SECRET), other
-    assert not is_own_name(name, "d", SECRET)
-    assert not is_own_name(name, "c", b"")
-    assert not is_own_name(PlaceholderKey("c", "ml", "train", "u1", 1).own_name(b""), "c", b"")

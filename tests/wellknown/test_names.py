@@ -15,7 +15,6 @@ OTHERS = {
     names.DEVICES,
     names.SLURM_OUT_OF_SERVICE,
     names.OUT_OF_SERVICE,
-    names.JOBS_FROM,
     names.SLURMD,
     names.SLURMD_PROBLEM,
     names.POOL,

@@ -1,7 +1,7 @@
 {{/* What the extender notes on Pods. A fixed list, since a Pod may have tens of thousands of annotations. */}}
 {{- define "slurm-extender.bookkeeping" -}}
       ['slurm-extender.io/adopted-as', 'slurm-extender.io/attempt', 'slurm-extender.io/granted',
-       'slurm-extender.io/job-id', 'slurm-extender.io/job-proof', 'slurm-extender.io/node',
+       'slurm-extender.io/job-id', 'slurm-extender.io/node',
        'slurm-extender.io/feasible-nodes', 'slurm-extender.io/capacity-freed']
 {{- end -}}
 
