@@ -11,11 +11,12 @@ from datetime import datetime
 from enum import StrEnum
 
 from extender.cluster.view import ClusterView
+from extender.jobs.claim import claim_of, key_of, own_ids, own_key
+from extender.jobs.verdict import judge
 from extender.node_sync import drain_decision
 from extender.placement.on_read import waits_for_its_pods_nodes
 from extender.placement.recovery import with_their_pods
 from extender.record.config import PlacementConfig
-from extender.record.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from slurm_client.model import Node as SlurmNode
@@ -167,7 +168,7 @@ def _unsigned(reading: Snapshot, config: PlacementConfig) -> Mapping[int, Placeh
     for uid, job in with_their_pods(without, pods.values(), config):
         pod = pods[uid]
         key = own_key(job.id, pod, config)
-        if key is not None and is_own(job, claim_of(pod, config, reading.view)):
+        if key is not None and judge(job, claim_of(pod, config, reading.view)).is_ours:
             found[job.id] = key
     return found
 

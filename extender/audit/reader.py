@@ -15,8 +15,8 @@ from extender.cluster.read_jobs import read_all
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.control.startup import is_over
+from extender.jobs.claim import key_of
 from extender.record.config import PlacementConfig
-from extender.record.ownership import key_of
 from extender.request.pod import Pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.adoption import adoptable

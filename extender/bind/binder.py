@@ -14,13 +14,16 @@ call for the Pod returns the outcome.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
+from extender.jobs.claim import JobClaim
+from extender.jobs.grants import slot_on
+from extender.jobs.verdict import judge
 from extender.kube_scheduler.deadline import (
     kubernetes_in_time,
     questions_in_time,
@@ -29,9 +32,7 @@ from extender.kube_scheduler.deadline import (
 )
 from extender.placement.ledger import Ledger
 from extender.record.config import PlacementConfig
-from extender.record.fit import misfit
-from extender.record.member import Member, slot_on
-from extender.record.ownership import claim_for, is_own
+from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
@@ -65,10 +66,13 @@ def verified(
     is none."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
-    claim = replace(claim_for(pod.workload, (pod,), rules.ids, rules, view), attempt=pod.attempt)
-    if not is_own(job, claim):
+    claim = JobClaim(
+        cluster=rules.cluster, workload=pod.workload, ids=rules.ids, attempt=pod.attempt, view=view
+    )
+    verdict = judge(job, claim, pod.workload.request([pod.request]).job)
+    if not verdict.is_ours:
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
-    lacks = misfit(pod.workload.request([pod.request]).job, job)
+    lacks = verdict.words()
     if lacks is not None:
         raise NotBound(f"Slurm job {job.id} is not what the Pod asks for: {lacks}")
     slots = (slot_on(name, job.id, job.grant, view) for name in job.nodes)

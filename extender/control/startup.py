@@ -16,11 +16,11 @@ from extender.cluster.read_jobs import read_all
 from extender.control import pod_patches
 from extender.control.dispatcher import Dispatcher
 from extender.control.pod_watch import PodWatch
+from extender.jobs.claim import key_of
 from extender.placement.attempts import trouble
 from extender.placement.recovery import not_among, to_read, with_their_pods
 from extender.record.config import PlacementConfig
 from extender.record.events import Failure, OrphanFound, Recovered
-from extender.record.ownership import key_of
 from extender.request.pod import Pod, attempt_of
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest

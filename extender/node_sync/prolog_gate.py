@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from extender.cluster.job_states import JobStates
 from extender.cluster.pods_on_node import pods_on
 from extender.cluster.view import ClusterView
+from extender.jobs.claim import JobClaim, claim_of, key_of, own_key
+from extender.jobs.verdict import Part, judge
 from extender.placement.ledger import Ledger
 from extender.placement.on_read import claim_of_record
-from extender.record.in_force import devices_taken
-from extender.record.ownership import claim_of, is_own, key_of, own_key
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod, parse_pod
@@ -167,31 +167,28 @@ class Gate:
         pod_allocation = pod.allocation
         if pod_allocation is None or pod_allocation.node != pod.node:
             return False
-        job = await self._own_job(pod, pod_allocation.job_id)
-        if job is None:
-            return own_key(pod_allocation.job_id, pod, self._leading().rules) is not None
-        return not self._is_on(job, node, (pod,))
+        job, keys = await self._slurm.job(pod_allocation.job_id), self._leading().rules
+        runs = _runs_on(job, node, claim_of(pod, keys, self._view()))
+        return own_key(pod_allocation.job_id, pod, keys) is not None if runs is None else not runs
 
     async def _runs_on(self, node: str, held: Placeholder) -> bool:
         """Tells whether a job is the placeholder's own and runs on a node, with the devices that its Pod
         runs on there, by Slurm's answer alone."""
         job = await self._slurm.job(held.job.known_id)
-        claim = claim_of_record(held, self._leading().rules, self._view())
-        return job is not None and is_own(job, claim) and self._is_on(job, node, held.pods)
-
-    def _is_on(self, job: Job, node: str, pods: Sequence[Pod]) -> bool:
-        there = job.state.running and node in job.nodes
-        return there and not any(devices_taken(pod, job, self._view()) for pod in pods)
-
-    async def _own_job(self, pod: Pod, job_id: int) -> Job | None:
-        """Reads a job; returns None where it is not the Pod's own."""
-        job, config = await self._slurm.job(job_id), self._leading().rules
-        claim = claim_of(pod, config, self._view())
-        return job if job is not None and is_own(job, claim) else None
+        return bool(_runs_on(job, node, claim_of_record(held, self._leading().rules, self._view())))
 
     async def _bound(self, node: str) -> Iterator[Pod]:
         items = await pods_on(self._kubernetes, node)
         return (parse_pod(item, self._translation) for item in items if self._translation.manages(item))
+
+
+def _runs_on(job: Job | None, node: str, claim: JobClaim) -> bool | None:
+    """Returns True if a workload's job runs on a node, with the devices on which the workload's Pods run
+    there; None if the job is not the workload's."""
+    verdict = judge(job, claim)
+    if job is None or not verdict.is_ours:
+        return None
+    return job.state.running and node in job.nodes and not verdict.has_altered(Part.DEVICES)
 
 
 def _goes_by_its_job(held: Placeholder) -> bool:

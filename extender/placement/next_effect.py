@@ -7,6 +7,7 @@ and a restart continues like any other moment.
 from collections.abc import Iterable
 from dataclasses import replace
 
+from extender.jobs.grants import changed_slot
 from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
 from extender.placement.lingering import hold
 from extender.record.config import Context
@@ -22,7 +23,6 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.in_force import granted_now
 from extender.record.member import Member
 from extender.record.placeholder import REPEATEDLY, Placeholder
 from extender.request.pod_end import replaced_in_words, with_words
@@ -82,7 +82,7 @@ def keep(record: Placeholder, at: Context) -> Effect | None:
     member = _first(each for each in record.members if _says_otherwise(record, each))
     if member is None:
         return None
-    now = granted_now(member.pod, member.slot)
+    now = changed_slot(member.pod, member.slot)
     return RecordJobId(record.uid, member.pod, job_id, record.attempt, now)
 
 
@@ -90,7 +90,7 @@ def _says_otherwise(record: Placeholder, member: Member) -> bool:
     pod = member.pod
     if pod.job_id not in (None, record.job.id) or pod.attempt != record.attempt:
         return True
-    return granted_now(pod, member.slot) is not None
+    return changed_slot(pod, member.slot) is not None
 
 
 def replace_job(record: Placeholder, at: Context) -> Effect | None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from extender.jobs.grants import covers
+from extender.jobs.verdict import asked_owner
 from extender.placement.asked import refused
 from extender.placement.attempts import give_back, not_now, trouble
 from extender.placement.on_pod import invalid
@@ -28,7 +30,6 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.fit import covers, owner_of
 from extender.record.job_tracking import NodeCheck
 from extender.record.member import CONFLICTS
 from extender.record.placeholder import REPEATEDLY, Placeholder
@@ -189,7 +190,7 @@ def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context
         return record
     if effect.immediate:
         return _granted_at_once(record, grant, effect.job, at)
-    excluded, owner = effect.job.excluded_nodes, owner_of(effect.job)
+    excluded, owner = effect.job.excluded_nodes, asked_owner(effect.job)
     queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, owner=owner)
     return queued.with_retry(not_before=at.now + at.rules.settle)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from extender.jobs.claim import own_key
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import lingering
 from extender.placement.on_job import to_ask_again
@@ -10,7 +11,6 @@ from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
 from extender.record.job_tracking import NodeCheck
 from extender.record.member import Member
-from extender.record.ownership import own_key
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
 from extender.request.job_request import Request

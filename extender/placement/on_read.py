@@ -1,10 +1,12 @@
 """What a job that was read means for its placeholder: each function returns the next record."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from extender.cluster.view import ClusterView, excluding
+from extender.jobs.claim import JobClaim, Keys, identity_of
+from extender.jobs.grants import slot_of, slot_on
+from extender.jobs.verdict import Part, Verdict, judge
 from extender.placement.lingering import still_held
 from extender.placement.on_job import (
     LOST,
@@ -17,12 +19,9 @@ from extender.placement.on_job import (
 from extender.placement.rights import unknown_user
 from extender.placement.waiting import why_it_waits
 from extender.record.condition_reason import ConditionReason, WhyInvalid
-from extender.record.config import Context, PlacementConfig
-from extender.record.fit import ends_earlier, misfit
-from extender.record.in_force import devices_taken
+from extender.record.config import Context
 from extender.record.job_tracking import NodeCheck
-from extender.record.member import slot_of, slot_on, with_slots
-from extender.record.ownership import Claim, OwnedBy, claim_for, identity_of, owner_of
+from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import UNBOUND, State
 from extender.request.pod import Pod
@@ -112,26 +111,31 @@ def released_read(record: Placeholder, job: Job | None, at: Context) -> Placehol
 # What it says before that
 
 
-def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Returns the record after it was found out whose its job is."""
-    match owner_of(job, claim_of_record(record, at.rules, at.view)):
-        case OwnedBy.OURS:
-            known = record.with_job(identity=identity_of(job), unsigned=False)
-        case OwnedBy.UNSIGNED:
-            known = record.with_job(unsigned=True)
-        case OwnedBy.FOREIGN:
-            return record.unclaimed()
-    return known.with_job(owned=True, name=job.name)
-
-
-def claim_of_record(record: Placeholder, rules: PlacementConfig, view: ClusterView) -> Claim:
+def claim_of_record(record: Placeholder, keys: Keys, view: ClusterView) -> JobClaim:
     """Returns the claim of a workload, or of a job without Pods, to the job of its record."""
-    ids = () if record.job.id is None else (record.job.id,)
-    claim = claim_for(record.workload, record.pods, ids, rules, view)
-    return replace(claim, taken=record.job.owned, known=record.job.identity)
+    return JobClaim(
+        cluster=keys.cluster,
+        workload=record.workload,
+        ids=() if record.job.id is None else (record.job.id,),
+        pods=tuple(record.pods),
+        view=view,
+        taken=record.job.owned,
+        known=record.job.identity,
+    )
 
 
-def unusable(record: Placeholder, job: Job, at: Context, *, made_so: bool) -> Placeholder | None:
+def recognised(record: Placeholder, job: Job, verdict: Verdict) -> Placeholder:
+    """Returns the record after it was found out whose its job is."""
+    if not verdict.is_ours:
+        return record.unclaimed()
+    if verdict.has_altered(Part.ADMIN_COMMENT):
+        return record.with_job(owned=True, name=job.name, unsigned=True)
+    return record.with_job(owned=True, name=job.name, unsigned=False, identity=identity_of(job))
+
+
+def unusable(
+    record: Placeholder, job: Job, verdict: Verdict, at: Context, *, made_so: bool
+) -> Placeholder | None:
     """Returns the record of a job that the Pod must not be bound by; None where it may. `made_so`: Slurm
     took it from us, and it is read for the first time."""
     if record.state not in UNBOUND or job.state.ended:
@@ -142,7 +146,7 @@ def unusable(record: Placeholder, job: Job, at: Context, *, made_so: bool) -> Pl
         return _without_key(record, job, at)
     if not _is_of(job, record.job.owner):
         return _disowned(record, job, at)
-    lacks = misfit(record.request.job, job)
+    lacks = verdict.words()
     if lacks is None:
         return None
     if made_so:
@@ -256,7 +260,7 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     """Returns a record in BOUND whose job runs on its Pods' Nodes. A slurmctld that started it again may
     have given it other cores and devices there, and these to others. Cores and memory of a Pod that runs
     can be changed: they are written onto it (`next_effect.keep`). Its containers' devices cannot."""
-    taken = next(filter(None, (devices_taken(pod, job, at.view) for pod in record.pods)), None)
+    taken = judge(job, claim_of_record(record, at.rules, at.view)).words(Part.DEVICES)
     if taken is not None:
         cause = ConditionReason(Reason.SLURM_DEVICES_CHANGED, taken)
         return record.move(State.EVICTING, at.now, cause=cause)
@@ -318,7 +322,7 @@ def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
         return record.replaced(at.now, cause).with_job(over=True)
     if job.state.ended:
         return ended(record, job.state, at)
-    lacks = _outdated(record, job)
+    lacks = _outdated(record, job, at)
     if lacks is not None:
         return _given_back(record, job, _changed(job, lacks), at)
     record = record.with_job(owner=(None, None))
@@ -356,7 +360,7 @@ def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
     return moved.with_job(over=True, not_started=number)
 
 
-def _outdated(record: Placeholder, job: Job) -> str | None:
+def _outdated(record: Placeholder, job: Job, at: Context) -> str | None:
     """Returns what is wrong with a job from before the Pod, the policy or the job itself was changed;
     None where nothing is, or a Binding by it may be under way."""
     pods, request = record.pods, record.request
@@ -366,5 +370,5 @@ def _outdated(record: Placeholder, job: Job) -> str | None:
     obstacle = next((pod.obstacle for pod in pods if pod.obstacle), None)
     if job.state.pending and (request.problems or obstacle):
         return "; ".join(request.problems) or obstacle
-    asked = request.job
-    return misfit(asked, job) or (ends_earlier(asked, job) if job.state.pending else None)
+    verdict = judge(job, claim_of_record(record, at.rules, at.view), request.job)
+    return verdict.words() or (verdict.words(Part.TIME_LIMIT) if job.state.pending else None)

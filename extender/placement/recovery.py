@@ -8,6 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
+from extender.jobs.claim import claim_of, key_of, own_ids, own_key
+from extender.jobs.grants import slot_of
+from extender.jobs.verdict import judge
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import still_held
 from extender.placement.on_job import end_of, failed_before_start
@@ -23,14 +26,7 @@ from extender.placement.table import after_poll, after_read
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
 from extender.record.job_tracking import NodeCheck
-from extender.record.member import Member, slot_of
-from extender.record.ownership import (
-    claim_of,
-    is_own,
-    key_of,
-    own_ids,
-    own_key,
-)
+from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
@@ -86,7 +82,7 @@ def with_their_pods(
     jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[str, Job]]:
     """Yields jobs without a key, each with the uid of the workload whose id it has. Whether it is that
-    one's is for `ownership.owner_of` to say."""
+    one's is for `verdict.judge` to say."""
     if jobs:
         uids = {job_id: pod.workload.uid for pod in pods for job_id in own_ids(pod, rules)}
         yield from ((uids[job.id], job) for job in jobs if job.id in uids)
@@ -168,7 +164,7 @@ def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
 
 def _ours(pod: Pod, jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:
     claim = claim_of(pod, at.rules, at.view)
-    keyed = ((_key(job, pod, at.rules), job) for job in jobs if is_own(job, claim))
+    keyed = ((_key(job, pod, at.rules), job) for job in jobs if judge(job, claim).is_ours)
     ours = (_Found(key, job) for key, job in keyed if key is not None)
     return tuple(sorted(ours, key=lambda f: (f.key.attempt, f.key.attempt_try)))
 

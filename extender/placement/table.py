@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple
 
+from extender.jobs.verdict import judge
 from extender.placement import next_effect as does
 from extender.placement import on_job, on_pod, on_read
 from extender.record.condition_reason import ConditionReason
@@ -128,8 +129,10 @@ def after_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder
     """Returns the record after its job was read; None where Slurm does not know that id."""
     made_so = record.job.owned and record.job.identity is None
     if job is not None:
-        record = on_read.recognised(record, job, at)
-        unusable = on_read.unusable(record, job, at, made_so=made_so)
+        claim = on_read.claim_of_record(record, at.rules, at.view)
+        verdict = judge(job, claim, record.request.job)
+        record = on_read.recognised(record, job, verdict)
+        unusable = on_read.unusable(record, job, verdict, at, made_so=made_so)
         if unusable is not None:
             return unusable
     if made_so and record.job.owned and record.job.made_otherwise:

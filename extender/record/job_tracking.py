@@ -3,8 +3,8 @@
 from enum import Enum, auto
 from typing import NamedTuple, Self
 
+from extender.jobs.claim import JobIdentity
 from extender.record.events import Failure
-from extender.record.ownership import Identity
 
 Owner = tuple[int | None, int | None]
 """A user and a group; None where nobody was named."""
@@ -36,7 +36,7 @@ class JobTracking(NamedTuple):
     owned: bool = False
     """The job under the id is this workload's: Slurm took it from us, or it was read. The id alone
     proves nothing: it is computed, and may be another's."""
-    identity: Identity | None = None
+    identity: JobIdentity | None = None
     """The job under the id, as it was when it was read with its key: it is the workload's from then on,
     whatever becomes of the key."""
     unsigned: bool = False

@@ -4,11 +4,9 @@ writes to it have come."""
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
-from extender.cluster.view import ClusterView
 from extender.record.condition_reason import ConditionReason
 from extender.record.states import State
 from extender.request.pod import Pod
-from slurm_client.model import Grant, Job
 from wellknown.allocation import Allocation
 
 CONFLICTS = 3  # others that write to a Pod cross with us now and then, but not again and again
@@ -69,28 +67,6 @@ class Member(NamedTuple):
         if self.write_done or self.conflicts or self.rejection_cleared:
             return self._replace(write_done=False, conflicts=(), rejection_cleared=False)
         return self
-
-
-def slot_on(slurm_node: str, job_id: int, grant: Grant, view: ClusterView) -> Allocation | None:
-    """Returns what was granted on one of a job's nodes; None where no Node stands for it."""
-    node = view.node_of(slurm_node)
-    return None if node is None else _part(grant, grant.nodes.index(slurm_node), job_id, node.name)
-
-
-def slot_of(pod: Pod, job: Job, view: ClusterView) -> Allocation | None:
-    """Returns what a job has where a bound Pod is; None where it has nothing there."""
-    for number, name in enumerate(job.nodes):
-        stands = view.node_of(name)
-        there = view.names_it(pod.node, name) or (stands is not None and stands.name == pod.node)
-        if there and pod.node is not None:
-            return _part(job.grant, number, job.id, pod.node)
-    return None
-
-
-def _part(grant: Grant, number: int, job_id: int, node: str) -> Allocation:
-    gres, cores = (of[number] if number < len(of) else "" for of in (grant.gres, grant.cores))
-    memory_mb = grant.memory_mb[number] if number < len(grant.memory_mb) else 0
-    return Allocation(job_id, node, gres, cores, memory_mb)
 
 
 def with_slots(members: Sequence[Member], slots: Iterable[Allocation]) -> tuple[Member, ...]:

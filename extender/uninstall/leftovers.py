@@ -8,8 +8,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from extender.cluster.read_jobs import read_all
+from extender.jobs.claim import key_of
 from extender.record.config import PlacementConfig
-from extender.record.ownership import key_of
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.errors import SlurmError

@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Any, Self
 
 from extender.cluster.view import ClusterView
+from extender.jobs.claim import JobClaim
+from extender.jobs.verdict import judge
 from extender.placement.next_effect import BEFORE_ALL
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
@@ -26,11 +28,11 @@ from extender.record.events import (
     Remedy,
     Submit,
 )
-from extender.record.ownership import Claim, is_own
 from extender.request.annotations import LONGEST_MINUTES
 from extender.request.job_request import gres_of
 from extender.request.pod_end import pod_in_words, with_words
 from extender.request.translation import TranslationConfig
+from extender.request.workload import Workload
 from extender.unmanaged.capacity import adopted_as, exempt
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import UNKNOWN_STATE, Job, JobSpec, JobState, Partition
@@ -138,14 +140,13 @@ class Adopted:
         """Returns the record after the job under its id was read; None where the job is another
         Pod's."""
         adopted_pod = self.adopted_pod
-        claim = Claim(
+        claim = JobClaim(
             cluster=self.key.cluster,
-            uid=adopted_pod.uid,
-            job_name=job_name(adopted_pod.namespace, adopted_pod.name),
+            workload=Workload(adopted_pod.uid, adopted_pod.namespace, adopted_pod.name),
             ids=(self.job_id,),
             attempt=ADOPTED_ATTEMPT,
         )
-        if not is_own(job, claim):
+        if not judge(job, claim).is_ours:
             return None
         return replace(self, owned=True, job_name=job.name, cpus=job.cpus_per_node or 0)
 

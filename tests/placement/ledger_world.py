@@ -16,6 +16,8 @@ from extender.audit.compare import may_have_no_job
 from extender.bind.binder import NotBound, verified
 from extender.cluster.view import ClusterView
 from extender.filter.route import to_tell
+from extender.jobs.claim import claim_of, key_of, own_key
+from extender.jobs.verdict import judge
 from extender.placement.ledger import Ledger
 from extender.placement.recovery import to_read, with_their_pods
 from extender.record.config import PlacementConfig
@@ -44,7 +46,6 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.ownership import claim_of, is_own, key_of, own_key
 from extender.record.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
@@ -325,7 +326,7 @@ class World:
         pods, found = {pod.workload.uid: pod for pod in self.pods.values()}, {}
         for uid, job in with_their_pods(without, pods.values(), self.rules):
             key = own_key(job.id, pods[uid], self.rules)
-            if key is not None and is_own(job, claim_of(pods[uid], self.rules, self.view)):
+            if key is not None and judge(job, claim_of(pods[uid], self.rules, self.view)).is_ours:
                 found[job.id] = key
         return found
 

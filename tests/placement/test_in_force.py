@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.record.events import EvictPod, ReadJob, RecordJobId, Submit
-from extender.record.in_force import devices_taken, granted_now
 from extender.record.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
-from tests.builders import RULES, kube_node, moment, placeholder_job, pod
+from tests.builders import RULES, kube_node, moment, pod
 from tests.placement.ledger_steps import (
     bound_pod,
     forget_the_job,
@@ -28,7 +27,7 @@ from tests.placement.ledger_steps import (
 )
 from tests.placement.ledger_world import NODES, World, calm_down, ends_well
 from wellknown.allocation import Allocation
-from wellknown.names import GRANTED, JOB_ID, NODE, Reason
+from wellknown.names import Reason
 
 AT = moment(*(replace(kube_node(name), has_agent=True) for name in ("n1", "n2")))
 SAVES_WITHIN_S = 5.0
@@ -39,104 +38,6 @@ def pod_with(gres: str = "", cores: str = "", memory_mb: int = 0, *, says: str =
     """A Pod on n1 whose annotations say that it is on a Node."""
     allocation = Allocation(7, says, gres, cores, memory_mb)
     return pod(uid="u1", gates=(), node="n1", annotations=allocation.annotations())
-
-
-# What a Pod has, beside what its job has
-
-
-@pytest.mark.parametrize(
-    ("on_pod", "of_job", "words"),
-    [
-        (GPUS, GPUS, None),
-        (GPUS, "gpu:2(IDX:0,1)", None),
-        ("gpu:1(IDX:1)", "gpu:2(IDX:0-1)", None),
-        ("", "gpu:2(IDX:0-1)", None),
-        ("craynetwork:1(CNT:1)", "craynetwork:1(CNT:1)", None),
-        (GPUS, "gpu:h100:2(CNT:2)", None),  # it does not say which
-        ("devices?", GPUS, None),
-        (GPUS, "shard:2((null))", None),
-        (GPUS, "shard:2(0/4,2/4)", "no gpu now, and the Pod runs on gpu 0-1"),
-        ("shard:2(IDX:1)", "shard:2(0/4,2/4)", None),  # as 26.05 tells it at first, and later
-        (
-            "shard:2(0/4,2/4)",
-            "shard:2(2/4,0/4)",
-            "shard of gpu 0 now, and the Pod runs on shard of gpu 1",
-        ),
-        (GPUS, "gpu:h100:2(IDX:2-3)", "gpu 2-3 now, and the Pod runs on gpu 0-1"),
-        (GPUS, "gpu:h100:2(IDX:1-2)", "gpu 1-2 now, and the Pod runs on gpu 0-1"),
-        (GPUS, "nic:1(IDX:0)", "no gpu now, and the Pod runs on gpu 0-1"),
-        (
-            "gpu:1(IDX:0),nic:1(IDX:1)",
-            "gpu:1(IDX:3),nic:1(IDX:2)",
-            "gpu 3 and nic 2 now, and the Pod runs on gpu 0 and nic 1",
-        ),
-        (
-            "gpu:1(IDX:0),nic:1(IDX:1)",
-            "gpu:1(IDX:3),nic:1(IDX:1)",
-            "gpu 3 now, and the Pod runs on gpu 0",
-        ),
-    ],
-)
-def test_the_devices_that_a_pod_runs_on_and_its_job_does_not_have(
-    on_pod: str, of_job: str, words: str | None
-) -> None:
-    of = pod_with(on_pod, "0")
-    job = placeholder_job(of, node="n1", gres=(of_job,))
-    told = devices_taken(of, job, AT.view)
-    assert told == (words and f"Slurm job {job.id} has {words}")
-
-
-def test_without_a_node_agent_it_has_what_the_kubelet_chose() -> None:
-    of, job = pod_with(GPUS, "0"), placeholder_job(pod_with(GPUS), node="n1", gres=("gpu:1(IDX:7)",))
-    assert devices_taken(of, job, moment(kube_node("n1")).view) is None
-    assert devices_taken(of, job, moment().view) is None
-    assert granted_now(of, Allocation(7, "n1", "gpu:1(IDX:7)", "0")) is None
-
-
-def test_that_slurm_does_not_tell_of_devices_that_a_job_asks_for_is_not_believed() -> None:
-    of = pod_with(GPUS)
-    untold = placeholder_job(of, node="n1", tres_per_node="gres/gpu:h100:2")
-    assert devices_taken(of, untold, AT.view) is None
-    asks_for_none = replace(untold, tres_per_node="")
-    assert "no gpu now" in (devices_taken(of, asks_for_none, AT.view) or "")
-
-
-@pytest.mark.parametrize(
-    "annotations", [{JOB_ID: "7", NODE: "n1"}, {JOB_ID: "7", NODE: "n1", GRANTED: "{}"}]
-)
-def test_a_pod_that_says_nothing_that_can_be_read_is_left_alone(annotations: dict[str, str]) -> None:
-    of = pod(uid="u1", gates=(), node="n1", annotations=annotations)
-    job = placeholder_job(of, node="n1", gres=(GPUS,), cores=("0-3",))
-    assert devices_taken(of, job, AT.view) is None
-    assert granted_now(of, Allocation(7, "n1", GPUS, "0-3")) is None
-
-
-def test_what_stands_on_a_pod_of_another_node_is_in_force_nowhere() -> None:
-    of = pod_with(GPUS, says="n2")
-    job = placeholder_job(of, node="n1", gres=("gpu:h100:2(IDX:2-3)",))
-    assert devices_taken(of, job, AT.view) is None
-    assert granted_now(of, Allocation(7, "n1", "gpu:h100:2(IDX:2-3)", "4-7")) is None
-
-
-@pytest.mark.parametrize(
-    ("has", "now"),
-    [
-        (Allocation(7, "n1", GPUS, "0-3", 100), None),
-        (Allocation(7, "n1", "gpu:2(IDX:0-1)", "0-3", 100), None),
-        (Allocation(7, "n1"), None),  # Slurm does not tell
-        (Allocation(7, "n1", "shard:2((null))", "0-3", 100), None),
-        (Allocation(7, "n1", "shard:2(2/4)", "0-3", 100), None),
-        (Allocation(7, "n1", GPUS, "4-7", 100), Allocation(7, "n1", GPUS, "4-7", 100)),
-        (Allocation(7, "n1", GPUS, "0-3", 50), Allocation(7, "n1", GPUS, "0-3", 50)),
-        (Allocation(7, "n1", "", "4-7"), Allocation(7, "n1", GPUS, "4-7", 100)),
-        (Allocation(8, "n1", "gpu:3(IDX:0-2)"), Allocation(8, "n1", "gpu:3(IDX:0-2)", "0-3", 100)),
-    ],
-)
-def test_what_is_to_stand_on_a_pod(has: Allocation, now: Allocation | None) -> None:
-    assert granted_now(pod_with(GPUS, "0-3", 100), has) == now
-
-
-# What follows
 
 
 def numbered_world() -> World:

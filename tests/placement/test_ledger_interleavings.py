@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from extender.jobs.claim import key_of
 from extender.record.config import PlacementConfig
 from extender.record.events import Event, Submit
-from extender.record.ownership import key_of
 from slurm_client.model import Grant
 from tests.placement.ledger_world import LOST, World, calm_down, ends_well, of_user
 

@@ -8,7 +8,6 @@ import pytest
 
 from extender.record.condition_reason import ConditionReason
 from extender.record.events import CancelJob, ReadJob, ReportWaiting, Submit
-from extender.record.ownership import Claim, Identity, OwnedBy, identity_of, owner_of
 from extender.record.states import State
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
@@ -21,62 +20,6 @@ from tests.placement.ledger_steps import (
     state_of,
 )
 from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well
-from wellknown.job_key import PlaceholderKey
-
-CREATED = 1_000_000
-KEY = PlaceholderKey("here", "default", "p", "u1", 2)
-CLAIM = Claim(
-    cluster="here", uid="u1", job_name="p@default", ids=(40_000_001,), created="1970-01-12T13:46:40Z"
-)
-JOB = Job(
-    40_000_001,
-    JobState("RUNNING"),
-    name="p@default",
-    admin_comment=str(KEY),
-    submit_time=CREATED,
-    sluid="s1",
-    nodes=("n1",),
-)
-WITHOUT = replace(JOB, admin_comment="")
-RENAMED = replace(WITHOUT, name="mine")
-WAITING = replace(RENAMED, state=JobState("PENDING"))
-
-
-@pytest.mark.parametrize(
-    ("job", "changes", "expected"),
-    [
-        (JOB, {}, OwnedBy.OURS),
-        (replace(JOB, id=7, name="x", submit_time=None), {}, OwnedBy.OURS),
-        (JOB, {"attempt": 2}, OwnedBy.OURS),
-        (JOB, {"attempt": 3}, OwnedBy.FOREIGN),
-        (JOB, {"uid": "u2"}, OwnedBy.FOREIGN),
-        (JOB, {"cluster": "there"}, OwnedBy.FOREIGN),
-        (JOB, {"uid": "u2", "known": identity_of(JOB), "taken": True}, OwnedBy.FOREIGN),
-        # without its key
-        (WITHOUT, {}, OwnedBy.UNSIGNED),
-        (replace(WITHOUT, admin_comment="by a plugin"), {}, OwnedBy.UNSIGNED),
-        (replace(WITHOUT, submit_time=CREATED - 299), {}, OwnedBy.UNSIGNED),
-        (replace(WITHOUT, submit_time=CREATED - 301), {}, OwnedBy.FOREIGN),
-        (replace(WITHOUT, submit_time=None), {}, OwnedBy.FOREIGN),
-        (replace(WITHOUT, submit_time=None), {"created": ""}, OwnedBy.UNSIGNED),
-        (WITHOUT, {"ids": (40_000_002,)}, OwnedBy.FOREIGN),
-        # and without its name
-        (RENAMED, {}, OwnedBy.FOREIGN),
-        (RENAMED, {"taken": True}, OwnedBy.UNSIGNED),
-        (RENAMED, {"known": identity_of(JOB)}, OwnedBy.UNSIGNED),
-        (RENAMED, {"known": Identity(JOB.id, "s2", CREATED), "taken": True}, OwnedBy.FOREIGN),
-        (RENAMED, {"slurm_nodes": frozenset({"n1"})}, OwnedBy.UNSIGNED),
-        (RENAMED, {"slurm_nodes": frozenset({"n2"})}, OwnedBy.FOREIGN),
-        (
-            replace(RENAMED, state=JobState("PENDING")),
-            {"slurm_nodes": frozenset({"n1"})},
-            OwnedBy.FOREIGN,
-        ),
-        (RENAMED, {"slurm_nodes": frozenset({"n1"}), "ids": (7,)}, OwnedBy.FOREIGN),
-    ],
-)
-def test_whose_a_job_is(job: Job, changes: dict[str, object], expected: OwnedBy) -> None:
-    assert owner_of(job, replace(CLAIM, **changes)) is expected  # type: ignore[arg-type]
 
 
 def refusal_of(world: World, uid: str) -> str:

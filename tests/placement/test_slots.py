@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from extender.jobs.grants import slot_of
 from extender.placement import on_pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
-from extender.record.member import slot_of
 from extender.record.states import State
 from tests.builders import placeholder_job, pod
 from tests.placement.ledger_world import VIEW

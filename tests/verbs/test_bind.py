@@ -138,7 +138,7 @@ def test_a_job_without_this_pods_key_grants_nothing(comment: str) -> None:
 
 
 def test_a_job_that_has_lost_its_key_and_nothing_else_is_its_pods_still() -> None:
-    """See `ownership`."""
+    """See `verdict`."""
     submitted = int(datetime.fromisoformat(POD.created).timestamp())
     unsigned = placeholder_job(POD, node="gpu-04", admin_comment="by hand", submit_time=submitted)
     assert check(unsigned).job_id == JOB.id

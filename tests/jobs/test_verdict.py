@@ -1,4 +1,4 @@
-"""Whether a job has what its Pod asks for."""
+"""The verdict on a job: whose it is, and what somebody has altered."""
 
 from __future__ import annotations
 
@@ -7,8 +7,96 @@ from typing import Any
 
 import pytest
 
-from extender.record.fit import covers, ends_earlier, misfit
+from extender.jobs.claim import JobClaim, JobIdentity, identity_of
+from extender.jobs.grants import covers
+from extender.jobs.verdict import Kind, Part, Verdict, judge
+from extender.request.workload import Workload
 from slurm_client.model import Grant, Job, JobSpec, JobState
+from tests.builders import kube_node, pod, view
+from wellknown.job_key import PlaceholderKey
+
+CREATED = 1_000_000
+KEY = PlaceholderKey("here", "default", "p", "u1", 2)
+CLAIM = JobClaim(
+    cluster="here",
+    workload=Workload("u1", "default", "p", "1970-01-12T13:46:40Z"),
+    ids=(40_000_001,),
+)
+JOB = Job(
+    40_000_001,
+    JobState("RUNNING"),
+    name="p@default",
+    admin_comment=str(KEY),
+    submit_time=CREATED,
+    sluid="s1",
+    nodes=("n1",),
+)
+WITHOUT = replace(JOB, admin_comment="")
+RENAMED = replace(WITHOUT, name="mine")
+AT_N1 = {"pods": (pod(name="p", node="n1", gates=()),), "view": view(kube_node("n1"), kube_node("n2"))}
+AT_N2 = AT_N1 | {"pods": (pod(name="p", node="n2", gates=()),)}
+OURS = (Kind.OURS, set[Part]())
+FOREIGN = (Kind.FOREIGN, set[Part]())
+LOST_KEY = (Kind.ALTERED, {Part.ADMIN_COMMENT})
+BOTH = (Kind.ALTERED, {Part.ADMIN_COMMENT, Part.NAME})
+
+
+@pytest.mark.parametrize(
+    ("job", "changes", "expected"),
+    [
+        (JOB, {}, OURS),
+        (replace(JOB, id=7, submit_time=None), {}, OURS),
+        (replace(JOB, name="x"), {}, (Kind.ALTERED, {Part.NAME})),
+        (replace(JOB, restart_count=1), {}, (Kind.ALTERED, {Part.RESTARTED})),
+        (replace(JOB, state=JobState("SUSPENDED")), {}, (Kind.ALTERED, {Part.SUSPENDED})),
+        (JOB, {"attempt": 2}, OURS),
+        (JOB, {"attempt": 3}, FOREIGN),
+        (JOB, {"workload": Workload("u2", "default", "p")}, FOREIGN),
+        (JOB, {"cluster": "there"}, FOREIGN),
+        (JOB, {"cluster": "there", "known": identity_of(JOB), "taken": True}, FOREIGN),
+        # without its key
+        (WITHOUT, {}, LOST_KEY),
+        (replace(WITHOUT, admin_comment="by a plugin"), {}, LOST_KEY),
+        (replace(WITHOUT, submit_time=CREATED - 299), {}, LOST_KEY),
+        (replace(WITHOUT, submit_time=CREATED - 301), {}, FOREIGN),
+        (replace(WITHOUT, submit_time=None), {}, FOREIGN),
+        (replace(WITHOUT, submit_time=None), {"workload": Workload("u1", "default", "p")}, LOST_KEY),
+        (WITHOUT, {"ids": (40_000_002,)}, FOREIGN),
+        # and without its name
+        (RENAMED, {}, FOREIGN),
+        (RENAMED, {"taken": True}, BOTH),
+        (RENAMED, {"known": identity_of(JOB)}, BOTH),
+        (RENAMED, {"known": JobIdentity(JOB.id, "s2", CREATED), "taken": True}, FOREIGN),
+        (RENAMED, AT_N1, BOTH),
+        (RENAMED, AT_N2, FOREIGN),
+        (replace(RENAMED, state=JobState("PENDING")), AT_N1, FOREIGN),
+        (RENAMED, AT_N1 | {"ids": (7,)}, FOREIGN),
+    ],
+)
+def test_whose_a_job_is(job: Job, changes: dict[str, Any], expected: tuple[Kind, set[Part]]) -> None:
+    verdict = judge(job, replace(CLAIM, **changes))
+    assert (verdict.kind, {part for part, _ in verdict.altered}) == expected
+    assert verdict.is_ours is (verdict.kind is not Kind.FOREIGN)
+
+
+def test_nobody_knows_whose_a_job_is_that_slurm_does_not_know() -> None:
+    verdict = judge(None, CLAIM)
+    assert verdict.kind is Kind.UNKNOWN
+    assert not verdict.is_ours
+
+
+def misfit(asked: JobSpec, job: Job) -> str | None:
+    """Returns what a job lacks, in words."""
+    return _of_request(asked, job).words()
+
+
+def ends_earlier(asked: JobSpec, job: Job) -> str | None:
+    return _of_request(asked, job).words(Part.TIME_LIMIT)
+
+
+def _of_request(asked: JobSpec, job: Job) -> Verdict:
+    return judge(replace(job, name="p@default", admin_comment=str(KEY)), CLAIM, asked)
+
 
 ASKED = JobSpec(
     "p@default",

@@ -1,0 +1,109 @@
+"""A workload's claim to jobs in Slurm: the ids and keys of the jobs that the extender asked for.
+
+The key in a job's AdminComment proves whose the job is: only root and SlurmUser can write an
+AdminComment. A job_submit plugin or an administrator (`scontrol update`) can overwrite the key. The id
+remains: it follows from the Pod's uid, and users cannot choose the id of a job.
+"""
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from extender.cluster.view import ClusterView
+from extender.request.pod import Pod
+from extender.request.workload import Workload
+from slurm_client.model import Job
+from wellknown.job_key import TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey, job_name
+
+
+class Keys(Protocol):
+    """What the keys and ids of a Kubernetes cluster's jobs depend on."""
+
+    @property
+    def cluster(self) -> str:
+        """Name of the Kubernetes cluster in the keys."""
+        ...
+
+    @property
+    def ids(self) -> JobIdRange:
+        """Ids reserved for the cluster's placeholders."""
+        ...
+
+
+class JobIdentity(NamedTuple):
+    """Identifies one job for ever. Slurm may give the id to another job after slurmctld lost its last
+    seconds."""
+
+    job_id: int
+    sluid: str
+    """Empty before 25.11."""
+    submit_time: int | None
+
+
+def identity_of(job: Job) -> JobIdentity:
+    """Returns the identity of a job."""
+    return JobIdentity(job.id, job.sluid, job.submit_time)
+
+
+def key_of(job: Job) -> PlaceholderKey | None:
+    """Returns the key in a job's AdminComment; None if the AdminComment is no key."""
+    return PlaceholderKey.parse(job.admin_comment)
+
+
+def own_keys(pod: Pod, keys: Keys) -> Iterator[PlaceholderKey]:
+    """Yields the keys that a Pod's jobs can have, the most probable key first."""
+    uid, namespace, name, *_ = pod.workload
+    return (
+        PlaceholderKey(keys.cluster, namespace, name, uid, attempt, attempt_try)
+        for attempt in (pod.attempt, pod.attempt - 1)
+        for attempt_try in range(TRIES_AT_RECOVERY)
+        if attempt > 0
+    )
+
+
+def own_ids(pod: Pod, keys: Keys) -> tuple[int, ...]:
+    """Returns the ids that follow from a Pod's uid: the first tries of this attempt and of the last."""
+    return tuple(key.job_id(keys.ids) for key in own_keys(pod, keys))
+
+
+def own_key(job_id: int, pod: Pod, keys: Keys) -> PlaceholderKey | None:
+    """Returns the key of a Pod's job with this id; None if no job of the Pod has the id."""
+    return next((key for key in own_keys(pod, keys) if key.job_id(keys.ids) == job_id), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobClaim:
+    """What is known of a workload, to compare a job with."""
+
+    cluster: str
+    workload: Workload
+    ids: Container[int]
+    """Ids that the workload's jobs can have."""
+    attempt: int | None = None
+    """The only attempt that counts; None if each attempt counts."""
+    pods: tuple[Pod, ...] = ()
+    """Pods of the workload."""
+    view: ClusterView = field(default_factory=ClusterView)
+    """Nodes of both systems."""
+    taken: bool = False
+    """True if Slurm has accepted a submission under the id (HTTP 200), and is not known to have lost the
+    job since."""
+    known: JobIdentity | None = None
+    """The workload's job when it was first read with its key."""
+
+    @property
+    def job_name(self) -> str:
+        """Returns the name that the extender gives the workload's jobs."""
+        return job_name(self.workload.namespace, self.workload.name)
+
+    @property
+    def slurm_nodes(self) -> frozenset[str]:
+        """Returns the Slurm nodes of the Nodes to which the Pods are bound."""
+        nodes = (self.view.nodes.get(pod.node or "") for pod in self.pods)
+        return frozenset(node.slurm_name for node in nodes if node is not None)
+
+
+def claim_of(pod: Pod, keys: Keys, view: ClusterView) -> JobClaim:
+    """Returns the claim of a Pod to its own jobs."""
+    ids = own_ids(pod, keys)
+    return JobClaim(cluster=keys.cluster, workload=pod.workload, ids=ids, pods=(pod,), view=view)

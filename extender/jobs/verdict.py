@@ -1,0 +1,198 @@
+"""The verdict on a job: whose the job is, and which parts of the job somebody has altered.
+
+Whatever binds a Pod by a job, believes a job, or ends a job asks here. Each caller decides which parts
+matter: before a Pod is bound, more parts matter than afterwards.
+
+The owner of a waiting job may change the job (scontrol(1) update: fewer CPUs, another partition), a
+job_submit plugin may change a new job, and the Pod's request may change while no extender leads. A job
+that has more than the request is not altered: Slurm allocates whole cores, and an administrator may give
+a job more time.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from enum import Enum, auto
+from typing import NamedTuple
+
+from extender.jobs.claim import JobClaim, identity_of, key_of
+from extender.jobs.grants import cpus_on_each, devices_taken, requested_gres
+from slurm_client.model import Job, JobSpec
+from wellknown.job_key import PlaceholderKey
+
+_CLOCKS_DIFFER_S = 300
+"""Slurm's authentication rejects older messages, so clocks differ by less."""
+
+
+class Kind(Enum):
+    """Whose a job is."""
+
+    OURS = auto()
+    """The workload's job, as it was asked for."""
+    ALTERED = auto()
+    """The workload's job. Some parts are not as they were asked for."""
+    FOREIGN = auto()
+    """Another's job, or nobody can tell."""
+    UNKNOWN = auto()
+    """Slurm does not know the job."""
+
+
+class Part(Enum):
+    """A part of a job that somebody may have altered."""
+
+    ADMIN_COMMENT = auto()
+    NAME = auto()
+    SIZE = auto()
+    """Nodes, CPUs or memory."""
+    GRES = auto()
+    PARTITION = auto()
+    OWNER = auto()
+    TIME_LIMIT = auto()
+    RESTARTED = auto()
+    SUSPENDED = auto()
+    DEVICES = auto()
+    """A bound Pod runs on devices that the job does not have on the Pod's Node."""
+
+
+LESS = frozenset({Part.SIZE, Part.GRES, Part.PARTITION, Part.OWNER})
+"""Parts without which a job is not what its Pod requests. A shorter time limit is not among these: the
+owner of a waiting job may lower the limit to start sooner, and takes nothing from anybody."""
+
+
+class Verdict(NamedTuple):
+    """Whose a job is, and the altered parts, each with words for the Pod's author."""
+
+    kind: Kind
+    altered: tuple[tuple[Part, str], ...] = ()
+
+    @property
+    def is_ours(self) -> bool:
+        """Returns True if the job is the workload's, altered or not."""
+        return self.kind in (Kind.OURS, Kind.ALTERED)
+
+    def has_altered(self, part: Part) -> bool:
+        """Returns True if somebody has altered a part."""
+        return any(part is each for each, _ in self.altered)
+
+    def words(self, *parts: Part) -> str | None:
+        """Returns how these parts are altered, by default the parts that make a job too small; None if
+        none of the parts is altered."""
+        wanted = parts or LESS
+        return "; ".join(words for part, words in self.altered if part in wanted) or None
+
+
+def judge(job: Job | None, claim: JobClaim, asked: JobSpec | None = None) -> Verdict:
+    """Returns the verdict on a job. `asked` is the workload's request; without a request, the parts of
+    the request are not compared."""
+    if job is None:
+        return Verdict(Kind.UNKNOWN)
+    key = key_of(job)
+    if not (_is_without_key(job, claim) if key is None else _is_of(key, claim)):
+        return Verdict(Kind.FOREIGN)
+    altered = tuple(_altered(job, key, claim, asked))
+    return Verdict(Kind.ALTERED if altered else Kind.OURS, altered)
+
+
+def asked_owner(asked: JobSpec) -> tuple[int | None, int | None]:
+    """Returns the user and the group of a requested job: without a group, the group has the number of
+    the user."""
+    return asked.user_id, asked.user_id if asked.group_id is None else asked.group_id
+
+
+# Whose it is
+
+
+def _is_of(key: PlaceholderKey, claim: JobClaim) -> bool:
+    same = (key.cluster, key.uid) == (claim.cluster, claim.workload.uid)
+    return same and claim.attempt in (None, key.attempt)
+
+
+def _is_without_key(job: Job, claim: JobClaim) -> bool:
+    """Returns True if a job that has lost its key is the workload's: another job would give the Pod two
+    jobs (invariant I1)."""
+    if job.id not in claim.ids:
+        return False
+    taken = claim.taken if claim.known is None else claim.known == identity_of(job)
+    return taken or _is_named(job, claim) or _runs_at_its_pods(job, claim)
+
+
+def _is_named(job: Job, claim: JobClaim) -> bool:
+    return job.name == claim.job_name and not _is_older(job, claim.workload.created)
+
+
+def _is_older(job: Job, created: str) -> bool:
+    """Returns True if a job is older than its Pod: then it was an earlier Pod's of that name."""
+    if not created:
+        return False
+    at = datetime.fromisoformat(created).timestamp()
+    return job.submit_time is None or job.submit_time + _CLOCKS_DIFFER_S < at
+
+
+def _runs_at_its_pods(job: Job, claim: JobClaim) -> bool:
+    """Returns True if a job holds what the Pods use: its owner may have renamed the job, too."""
+    nodes = claim.slurm_nodes
+    there = bool(nodes) and nodes.issubset(job.nodes)
+    return there and job.state.running and len(job.nodes) == claim.workload.size
+
+
+# What is altered
+
+
+def _altered(
+    job: Job, key: PlaceholderKey | None, claim: JobClaim, asked: JobSpec | None
+) -> Iterator[tuple[Part, str]]:
+    if key is None:
+        yield Part.ADMIN_COMMENT, "its AdminComment is overwritten"
+    if job.name != claim.job_name:
+        yield Part.NAME, f"it is called {job.name}"
+    if asked is not None:
+        yield from _less(asked, job)
+    if job.restart_count:
+        yield Part.RESTARTED, "Slurm has started it again"
+    if job.state.suspended:
+        yield Part.SUSPENDED, "it is suspended"
+    taken = (devices_taken(pod, job, claim.view) for pod in claim.pods if job.state.running)
+    yield from ((Part.DEVICES, words) for words in taken if words is not None)
+
+
+def _less(asked: JobSpec, job: Job) -> Iterator[tuple[Part, str]]:
+    if job.node_count not in (None, asked.nodes):
+        yield Part.SIZE, f"it is for {job.node_count} nodes instead of {asked.nodes}"
+    yield from _too_small(asked, job)
+    if not _may_be_in(job.partition, asked.partition):
+        yield Part.PARTITION, f"it is in partition {job.partition} instead of {asked.partition}"
+    user, group = asked_owner(asked)
+    if user not in (None, job.user_id) or group not in (None, job.group_id):
+        words = f"it is of user {job.user_id} and group {job.group_id} instead of {user} and {group}"
+        yield Part.OWNER, words
+    limit = job.time_limit_minutes
+    if limit is not None and limit < (asked.time_limit_minutes or 0):
+        words = f"its time limit is {limit} minutes instead of {asked.time_limit_minutes}"
+        yield Part.TIME_LIMIT, words
+
+
+def _too_small(asked: JobSpec, job: Job) -> Iterator[tuple[Part, str]]:
+    allocated = cpus_on_each(job, asked.nodes)
+    told = (allocated, None if job.state.running else job.cpus_per_node)
+    cpus = min((n for n in told if n is not None), default=asked.cpus)
+    if cpus < asked.cpus:
+        yield Part.SIZE, f"it has {cpus} CPUs instead of {asked.cpus}"
+    memory = _memory(job, allocated)
+    if memory is not None and 0 < memory < asked.memory_mb:  # 0 is all of the node's
+        yield Part.SIZE, f"it has {memory} MiB of memory instead of {asked.memory_mb}"
+    given: Counter[str] = requested_gres(job)
+    for name, count in asked.gres:
+        if given[name] < count:
+            yield Part.GRES, f"it has {given[name]} of GRES {name} instead of {count}"
+
+
+def _memory(job: Job, cpus: int | None) -> int | None:
+    if job.memory_mb is not None or job.memory_per_cpu_mb is None:
+        return job.memory_mb
+    return job.memory_per_cpu_mb * (cpus or 0)
+
+
+def _may_be_in(partition: str, asked: str | None) -> bool:
+    """Returns True if a job's partitions are among the requested partitions. Without a request, Slurm or
+    a job_submit plugin chooses."""
+    return asked is None or set(partition.split(",")) <= set(asked.split(","))
