@@ -206,7 +206,7 @@ class Binder:
         not at all: its state is enough. Any other job is read, because Slurm may have started it anew on
         another node."""
         slot = member.slot
-        if slot is None or slot.node != node or not record.job.immediate:
+        if slot is None or slot.node != node or not record.job.asked.immediate:
             return await self._granted(member.pod, node)
         if not await slurm_in_time(self._running.runs(slot.job_id)):
             raise NotBound(f"Slurm job {slot.job_id} is not running")

@@ -81,11 +81,17 @@ class Verdict(NamedTuple):
         return "; ".join(words for part, words in self.altered if part in wanted) or None
 
 
+NOT_READ = Verdict(Kind.UNKNOWN)
+"""Nothing is known of the job under an id."""
+TAKEN = Verdict(Kind.OURS)
+"""Slurm has taken a submission under an id."""
+
+
 def judge(job: Job | None, claim: JobClaim, asked: JobSpec | None = None) -> Verdict:
     """Returns the verdict on a job. `asked` is the workload's request; without a request, the parts of
     the request are not compared."""
     if job is None:
-        return Verdict(Kind.UNKNOWN)
+        return NOT_READ
     key = key_of(job)
     if not (_is_without_key(job, claim) if key is None else _is_of(key, claim)):
         return Verdict(Kind.FOREIGN)

@@ -39,7 +39,7 @@ from extender.node_sync.prolog_gate import NotLeading, NotOurs
 from extender.placement.ledger import Ledger
 from extender.placement.rejecting_nodes import Closure
 from extender.record.condition_reason import ConditionReason
-from extender.record.job_tracking import NodeCheck
+from extender.record.job_tracking import Doubt
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.cooperative import yielding
@@ -239,9 +239,7 @@ class NodeController:
 
     def _has_lost_jobs(self, node: str) -> bool:
         held = self._ledger.holding(node)
-        return any(
-            each.job.misses or each.job.lost or each.job.node_check is NodeCheck.SUSPECT for each in held
-        )
+        return any(each.job.is_missing or each.job.doubt is Doubt.SUSPECT for each in held)
 
     def _tell_first(self, nodes: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:
         """Tells health the error of the first node that was not corrected."""

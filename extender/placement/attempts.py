@@ -4,6 +4,7 @@ deadlines), and how an attempt ends."""
 from collections.abc import Callable, Iterable
 from math import inf
 
+from extender.jobs.verdict import NOT_READ
 from extender.placement.eligible_nodes import has_no_node, offered_instead
 from extender.placement.kept_back import REASONS, as_found, kept_back, rested
 from extender.placement.lingering import over
@@ -74,7 +75,7 @@ def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record, in line again, of a Pod whose allocation was given back. Its Pods may be
     refused by now, or placed by another replica."""
     seen = record.move(State.SEEN, at.now)._replace(attempt=record.attempt + 1)
-    blank = seen.with_job(attempt_try=0, id=None, immediate=False, over=False)
+    blank = seen.with_job(attempt_try=0, id=None, over_since=None).with_asked(immediate=False)
     record = blank.with_members(slot=None)
     for member in record.members:
         record = after_pod(record, member.pod, at)
@@ -141,7 +142,7 @@ def asked_all_the_same(record: Placeholder, attempt_try: int, job_id: int, now: 
     """Returns the record of a Pod that has a job though it is refused, or could not use one: a replica
     that did not know yet that it leads no more asked for it. The next attempt is numbered before it is
     ended: once the Pod may have a job, that one's end is not the Pod's."""
-    numbered = record.with_job(attempt_try=attempt_try, id=job_id, owned=False, over=False)
+    numbered = record.with_job(attempt_try=attempt_try, id=job_id, verdict=NOT_READ, over_since=None)
     return numbered.move(State.REPLACING, now, cause=record.cause)
 
 
@@ -150,7 +151,7 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
     asked for at once."""
     immediate = fast and _may_be_immediate(record, at, partition)
     if record.state is State.SUBMITTING:  # it was refused for now
-        return record.with_job(immediate=immediate).with_retry(not_before=0.0)
+        return record.with_asked(immediate=immediate).with_retry(not_before=0.0)
     found, not_before = as_found(record, at), max(_pause(record, at), record.asks_from)
     rejections = found.rejections._replace(asks_first=False, rests_until=0.0)
     begun = found._replace(rejections=rejections).move(State.SUBMITTING, at.now)

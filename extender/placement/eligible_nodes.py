@@ -93,7 +93,7 @@ def is_outdated(record: Placeholder, at: Context) -> bool:
     """Tells whether a job that waits goes by Nodes as they were. All nodes are never excluded: Slurm
     would call that a mistake."""
     excluded = excluded_nodes_of(record, at)
-    return excluded.nodes != record.job.excluded and not excluded.leaves_none
+    return excluded.nodes != record.job.asked.excluded and not excluded.leaves_none
 
 
 def has_no_node(record: Placeholder, at: Context) -> bool:

@@ -78,8 +78,8 @@ class Emitter:
 
     def _to_be_asked(self, record: Placeholder, at: Context) -> Placeholder:
         """Other Pods may wait by now."""
-        fast = record.job.immediate and self._queues[queue_of(record, at.view)].fast(at.now)
-        return record if fast or not record.job.immediate else record.with_job(immediate=False)
+        fast = record.job.asked.immediate and self._queues[queue_of(record, at.view)].fast(at.now)
+        return record if fast or not record.job.asked.immediate else record.with_asked(immediate=False)
 
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
         """Returns the record where its effect must wait: for the limiter, or for containers."""

@@ -161,7 +161,7 @@ class LedgerReader:
 
     def has_job(self, job_id: int) -> bool:
         """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
-        return any(record.job.owned for record in self._records.with_jobs((job_id,)))
+        return any(record.job.is_ours for record in self._records.with_jobs((job_id,)))
 
     @property
     def evicting(self) -> Iterator[Placeholder]:

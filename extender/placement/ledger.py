@@ -147,7 +147,7 @@ class Ledger(LedgerReader):
         queue = queue_of(record, self._view)
         if isinstance(result, Failure) and result.remedy is Remedy.NO_ROOM:
             self._windows[queue].had_no_room(self._at.now)
-        sifted = self._signatures.sifted(queue, record.request.job.user_id, result)
+        sifted = self._signatures.sifted(queue, result)
         event = event if sifted is result else replace(event, result=sifted)
         after = after_outcome(record, event, self._at)
         if isinstance(event.effect, ReportWaiting):  # if the Pod waits for that later, it is told again

@@ -24,10 +24,11 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.member import Member
-from extender.record.placeholder import REPEATEDLY, Placeholder
+from extender.record.placeholder import Placeholder
 from extender.request.pod_end import replaced_in_words, with_words
 from slurm_client.model import JobSpec
 from wellknown.allocation import Allocation
+from wellknown.job_key import job_name
 from wellknown.names import Reason
 
 _NO_WORDS = "Pod does not need it any more"
@@ -41,7 +42,7 @@ def ask(record: Placeholder, at: Context) -> Effect | None:
     job_id = record.job.known_id
     if record.job.must_read:
         return ReadJob(record.uid, job_id)
-    return Submit(record.uid, job_id, _asked(record, at), record.job.immediate)
+    return Submit(record.uid, job_id, _asked(record, at), record.job.asked.immediate)
 
 
 def _asked(record: Placeholder, at: Context) -> JobSpec:
@@ -144,13 +145,12 @@ def _is_ended_first(record: Placeholder) -> bool:
 
 def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
     job = record.job
-    if not job.owned or (job.misnamed and job.name is None):
+    if not job.is_ours or job.must_read:
         return ReadJob(record.uid, job_id)
     if record.lingering:
         return None if record.write_done else hold(record, job_id, at.now)
-    # Whoever goes on renaming it does not keep it: it was read each time, and is the same.
-    proven = job.identity is not None and job.misnamed >= REPEATEDLY
-    name = None if proven else record.called
+    # A renamed job was read a moment ago: its owner may rename it again and again.
+    name = None if job.mistrust.renamed else job_name(record.workload.namespace, record.workload.name)
     first = _is_ended_first(record)
     return CancelJob(record.uid, job_id, name, _last_words(record, again=first), says_first=first)
 

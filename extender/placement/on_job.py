@@ -5,9 +5,10 @@ Absence is not news (invariant I5): only several confirmations from a healthy Sl
 against a Pod that runs.
 """
 
+from extender.jobs.verdict import NOT_READ
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
-from extender.record.job_tracking import NodeCheck
+from extender.record.job_tracking import Doubt
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import Job, JobState
@@ -56,7 +57,7 @@ def waiting_polled(record: Placeholder, state: JobState, at: Context) -> Placeho
     if state.running:
         return record.move(State.ALLOCATED, at.now)
     if state.base in (*FAILED_BEFORE_START, "CANCELLED"):  # what it says is read first
-        return record.move(State.SUBMITTING, at.now).with_job(must_read=True)
+        return record.move(State.SUBMITTING, at.now).with_job(doubt=Doubt.UNREAD)
     return ended(record, state, at) if state.ended else record
 
 
@@ -64,7 +65,7 @@ def running_polled(record: Placeholder, state: JobState, at: Context) -> Placeho
     """ALLOCATED, BOUND: it runs no more, or somebody else's job has its id by now."""
     bound = record.state is State.BOUND
     gone = state.ended or state.suspended or state.pending
-    foreign = not record.job.owned and (state.ended or state.suspended)
+    foreign = not record.job.is_ours and (state.ended or state.suspended)
     # By a person, or by a slurmd that cannot start it.
     cancelled = state.base == "CANCELLED" and not bound
     if state.base in FAILED_BEFORE_START or foreign or cancelled or (bound and state.pending):
@@ -81,12 +82,12 @@ def tombstone_polled(record: Placeholder, state: JobState, at: Context) -> Place
     """DONE: a killed slurmctld has brought it back."""
     if state.ended or not (state.running or state.pending):
         return record
-    return record.move(State.RELEASING, at.now).with_job(over=False, owned=False)
+    return record.move(State.RELEASING, at.now).with_job(over_since=None, verdict=NOT_READ)
 
 
 def in_doubt(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record with its job to be read; that may have been planned as a matter of routine."""
-    if record.job.node_check is NodeCheck.SUSPECT:
+    if record.job.doubt is Doubt.SUSPECT:
         return record
     return record._replace(job=record.job.suspect(at.now)).with_retry(not_before=0.0)
 
@@ -96,12 +97,12 @@ def ended(record: Placeholder, state: JobState, at: Context) -> Placeholder:
     cause = end_of(record.job.id, state)
     again = record.state is not State.BOUND and (state.base in PLACE_AGAIN or not state.ended)
     moved = record.replaced(at.now, cause) if again else record.move(State.EVICTING, at.now, cause=cause)
-    return moved.with_job(over=state.ended)
+    return moved.with_job(over_since=0.0 if state.ended else None)
 
 
 def over(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after its job's end was learned."""
-    return record.with_job(over=True, over_since=at.now)
+    return record.with_job(over_since=at.now)
 
 
 # A poll said that it is being preempted
@@ -124,13 +125,13 @@ def told_of_grace(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 def waiting_lost(record: Placeholder, at: Context) -> Placeholder:
     """QUEUED: it is asked for again."""
-    return record.unclaimed().move(State.SUBMITTING, at.now).with_job(immediate=False)
+    return record.unclaimed().move(State.SUBMITTING, at.now).with_asked(immediate=False)
 
 
 def allocated_lost(record: Placeholder, at: Context) -> Placeholder:
     """ALLOCATED: its Binding may yet arrive."""
     cause = ConditionReason(LOST.reason, f"Slurm job {record.job.id} {LOST.message}")
-    return record.unclaimed().replaced(at.now, cause).with_job(over=True, lost=True)
+    return record.unclaimed().replaced(at.now, cause).with_job(over_since=0.0, lost=True)
 
 
 def bound_lost(record: Placeholder, _at: Context) -> Placeholder:
@@ -153,4 +154,4 @@ def to_ask_again(record: Placeholder) -> Placeholder:
     """Returns the record of a Pod that runs (invariant I5) though Slurm does not know its job."""
     words = f"Slurm job {record.job.id} {LOST.message}: another is asked for where the Pod runs"
     told = record._replace(cause=ConditionReason(LOST.reason, words)).with_retry(not_before=0.0)
-    return told.with_job(lost=True, node_check=NodeCheck.VERIFIED)
+    return told.with_job(lost=True, doubt=Doubt.NONE)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from extender.jobs.grants import covers
-from extender.jobs.verdict import asked_owner
+from extender.jobs.verdict import NOT_READ, TAKEN, asked_owner
 from extender.placement.asked import refused
 from extender.placement.attempts import give_back, not_now, trouble
 from extender.placement.on_pod import invalid
@@ -30,7 +30,7 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.job_tracking import NodeCheck
+from extender.record.job_tracking import Doubt
 from extender.record.member import CONFLICTS
 from extender.record.placeholder import REPEATEDLY, Placeholder
 from extender.record.states import State
@@ -106,7 +106,7 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
         case Submit():
             return _taken(record, effect, result, at)
         case ExcludeNodes():
-            return record.with_job(excluded=effect.nodes).with_retry(failures=0)
+            return record.with_asked(excluded=effect.nodes).with_retry(failures=0)
         case CheckDepartures():
             return _looked(record, result, at)
         case HoldJob():
@@ -183,7 +183,8 @@ def _stale(record: Placeholder, effect: Effect) -> bool:
 
 
 def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context) -> Placeholder:
-    record = record.with_job(owned=effect.job_id == record.job.id, denials=())
+    verdict = TAKEN if effect.job_id == record.job.id else NOT_READ
+    record = record.with_job(verdict=verdict).with_mistrust(denials=())
     if record.state is State.BOUND:
         return _asked_again(record, at)
     if record.state is not State.SUBMITTING:
@@ -191,7 +192,7 @@ def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context
     if effect.immediate:
         return _granted_at_once(record, grant, effect.job, at)
     excluded, owner = effect.job.excluded_nodes, asked_owner(effect.job)
-    queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, owner=owner)
+    queued = record.move(State.QUEUED, at.now).with_asked(excluded=excluded, owner=owner)
     return queued.with_retry(not_before=at.now + at.rules.settle)
 
 
@@ -202,34 +203,36 @@ def _granted_at_once(
     the job is read."""
     if record.state is State.SUBMITTING and grant is not None and covers(grant, asked):
         return granted(record.move(State.ALLOCATED, at.now), record.job.known_id, grant, at)
-    return record.with_job(must_read=record.state is State.SUBMITTING)
+    return record.with_job(doubt=Doubt.UNREAD) if record.state is State.SUBMITTING else record
 
 
 def _asked_again(record: Placeholder, at: Context) -> Placeholder:
     until = at.now + at.rules.settle
-    job = record.job.suspect(at.now)._replace(lost=False, misses=0)
+    record = record.with_mistrust(misses=0)
+    job = record.job.suspect(at.now)._replace(lost=False)
     return record._replace(job=job).with_retry(failures=0, not_before=until)
 
 
 def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Context) -> Placeholder:
     if isinstance(effect, Submit) and record.state is State.SUBMITTING:
-        record = record.with_job(excluded=effect.job.excluded_nodes)
+        record = record.with_asked(excluded=effect.job.excluded_nodes)
         if failure.remedy in _LEAVE_OPEN:
             return _left_open(record, failure)
         if failure.remedy in _ANSWERS:
             return _not_taken(record, failure, at)
-        record = record.with_job(must_read=False)
+        record = record.with_job(doubt=Doubt.NONE)
     if record.job.lost and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(record, at)
     if failure.remedy is Remedy.OTHER_JOB:
-        pause = at.rules.delay(Remedy.LATER, record.job.misnamed) if record.job.misnamed else 0.0
-        misnamed = record.job.misnamed + 1
-        return record.with_job(misnamed=misnamed, name=None).with_retry(not_before=at.now + pause)
+        renamed = record.job.mistrust.renamed
+        pause = at.rules.delay(Remedy.LATER, renamed) if renamed else 0.0
+        doubted = record.with_job(doubt=Doubt.UNREAD).with_mistrust(renamed=renamed + 1)
+        return doubted.with_retry(not_before=at.now + pause)
     if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
         return _after_conflict(record, effect, at)
     later = at.now + at.rules.delay(failure.remedy, record.retry.failures)
     held_up = record.with_retry(failures=record.retry.failures + 1, not_before=later)
-    if isinstance(effect, ReadJob) and record.job.node_check is NodeCheck.SUSPECT:
+    if isinstance(effect, ReadJob) and record.job.doubt is Doubt.SUSPECT:
         # What Slurm has time for begins when it is back.
         held_up = held_up.with_job(suspect_since=at.now)
     return _with_words(held_up, failure)
@@ -269,33 +272,35 @@ def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
 
 
 def _left_open(record: Placeholder, failure: Failure) -> Placeholder:
-    denials = (*record.job.denials, failure)[-_DENIALS:]
+    denials = (*record.job.mistrust.denials, failure)[-_DENIALS:]
     last = len(denials) == _DENIALS  # or one more of a Pod whose author knows
     cause = record.cause if last else trouble(failure)
-    return record._replace(cause=cause).with_job(must_read=True, denials=denials).with_retry(failures=0)
+    doubted = record._replace(cause=cause).with_job(doubt=Doubt.UNREAD).with_mistrust(denials=denials)
+    return doubted.with_retry(failures=0)
 
 
 def _after_look(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
-    if record.job.denials and record.state is State.SUBMITTING and job is None:
+    if record.job.mistrust.denials and record.state is State.SUBMITTING and job is None:
         return _denied(record, at)
-    return after_read(record.with_job(denials=()).with_retry(failures=0), job, at)
+    return after_read(record.with_mistrust(denials=()).with_retry(failures=0), job, at)
 
 
 def _denied(record: Placeholder, at: Context) -> Placeholder:
     """slurmctld answers, and has no job under the id either: it made none. A plugin may refuse a job
     without a word (job_submit.lua's `return slurm.ERROR`), and again and again."""
-    if len(record.job.denials) == _DENIALS:
-        return invalid(record, refused(record.job.denials[-1], record.request, at), at.now)
-    later = at.now + at.rules.delay(Remedy.AGAIN, len(record.job.denials))
-    return record.with_job(must_read=False).with_retry(failures=0, not_before=later)
+    denials = record.job.mistrust.denials
+    if len(denials) == _DENIALS:
+        return invalid(record, refused(denials[-1], record.request, at), at.now)
+    later = at.now + at.rules.delay(Remedy.AGAIN, len(denials))
+    return record.with_job(doubt=Doubt.NONE).with_retry(failures=0, not_before=later)
 
 
 def _not_taken(record: Placeholder, failure: Failure, at: Context) -> Placeholder:
     if record.retry.failures:
         # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
-        return record.with_job(must_read=True).with_retry(failures=0)
+        return record.with_job(doubt=Doubt.UNREAD).with_retry(failures=0)
     if failure.remedy is Remedy.CHANGE:
         return invalid(record, refused(failure, record.request, at), at.now)
-    if failure.remedy is Remedy.NO_ROOM and record.job.immediate:
-        return record.next_try(at.rules).with_job(immediate=False)
+    if failure.remedy is Remedy.NO_ROOM and record.job.asked.immediate:
+        return record.next_try(at.rules).with_asked(immediate=False)
     return not_now(record, trouble(failure))

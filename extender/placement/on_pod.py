@@ -9,7 +9,7 @@ from extender.placement.lingering import lingering
 from extender.placement.on_job import to_ask_again
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
-from extender.record.job_tracking import NodeCheck
+from extender.record.job_tracking import Doubt
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
@@ -53,11 +53,12 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
         record = record.move(State.ALLOCATED, at.now)
         if record.lacking:  # the others are heard of next, if they are there
             record = record._replace(unbound_by=at.now + at.rules.unbound_deadline)
-    job = record.job.suspect(at.now)._replace(immediate=False)
+    job = record.job.suspect(at.now)
     member = record.member(pod.uid)
     # Nothing need be written onto it: it may be that no other version is seen before it is rejected.
     cleared = member is not None and not member.rejects(carried.job_id)
-    return record._replace(job=job).with_member(pod, slot=carried, rejection_cleared=cleared)
+    known = record._replace(job=job).with_asked(immediate=False)
+    return known.with_member(pod, slot=carried, rejection_cleared=cleared)
 
 
 # A Pod of it was seen to be bound
@@ -90,17 +91,17 @@ def _in_part(record: Placeholder, at: Context) -> Placeholder:
 def now_bound(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after the last of its Pods was bound."""
     if record.job.lost:
-        bound = record.move(State.BOUND, at.now).with_job(over=False)
+        bound = record.move(State.BOUND, at.now).with_job(over_since=None)
         return bound if bound.leaving else to_ask_again(bound)
     if record.job.over:
         return _evicted(record, at)
     bound = record.move(State.BOUND, at.now)
-    if bound.job.immediate or bound.job.unverified:
+    if bound.job.asked.immediate or bound.job.unverified:
         return bound
     # A slurmctld that is killed may forget that it started a job that had waited, and start it elsewhere
     # before anybody asks: it is read once more when that is past.
     later = at.now + at.rules.saved
-    return bound.with_job(node_check=NodeCheck.ROUTINE).with_retry(not_before=later)
+    return bound.with_job(doubt=Doubt.ROUTINE).with_retry(not_before=later)
 
 
 def _evicted(record: Placeholder, at: Context) -> Placeholder:
@@ -112,7 +113,7 @@ def _evicted(record: Placeholder, at: Context) -> Placeholder:
 
 def changed(record: Placeholder, _before: Request, _at: Context) -> Placeholder:
     """What it has been granted is not affected."""
-    return record._replace(forbidden_because=None).with_job(denials=(), not_started=0)
+    return record._replace(forbidden_because=None).with_mistrust(denials=(), not_started=0)
 
 
 def invalid_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
@@ -132,7 +133,7 @@ def asked_changed(record: Placeholder, before: Request, at: Context) -> Placehol
 
 def allocated_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
     """ALLOCATED: it was resized, perhaps, where no policy refuses that: /bind reads its job."""
-    return changed(record, before, at).with_job(immediate=False)
+    return changed(record, before, at).with_asked(immediate=False)
 
 
 # Another version of a Pod was seen, with nothing of that
@@ -212,7 +213,7 @@ def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
     if pod.attempt > record.attempt:  # another replica has begun it
         return Placeholder.of(pod, now)
     again = Placeholder.of(pod, now)._replace(attempt=record.attempt, state=State.REPLACING)
-    return again.with_job(over=True)
+    return again.with_job(over_since=0.0)
 
 
 def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
@@ -281,7 +282,7 @@ def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
         return numbered(before, attempt).with_retry(not_before=0.0)
     over = record.job.over or without_job
     moved = before.move(State.REPLACING, at.now, cause=record.cause if without_job else None)
-    return asking_first(numbered(moved, attempt).with_job(over=over))
+    return asking_first(numbered(moved, attempt).with_job(over_since=0.0 if over else None))
 
 
 def numbered(record: Placeholder, attempt: int) -> Placeholder:

@@ -20,7 +20,7 @@ from extender.placement.rights import unknown_user
 from extender.placement.waiting import why_it_waits
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
-from extender.record.job_tracking import NodeCheck
+from extender.record.job_tracking import Doubt
 from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import UNBOUND, State
@@ -47,14 +47,14 @@ the job's user. slurmctld does not release the job when the cause has passed."""
 def unasked_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """SUBMITTING: Slurm said that the id exists: is the job ours, and what became of it?"""
     if job is None:
-        return _look_again(record, at).with_job(must_read=False)
-    ours = record.job.owned
+        return _look_again(record, at).with_job(doubt=Doubt.NONE)
+    ours = record.job.is_ours
     if ours and _did_not_start(job):
         return _not_started(record, job, at)
     if ours and not failed_before_start(job):
         return adopt(record, job, at)
     # Ours was refused. Another's says nothing about room, and a Pod that queues closes the fast path.
-    return record.next_try(at.rules).with_job(immediate=record.job.immediate and not ours)
+    return record.next_try(at.rules).with_asked(immediate=record.job.asked.immediate and not ours)
 
 
 def waiting_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
@@ -80,7 +80,7 @@ def allocated_read(record: Placeholder, job: Job | None, at: Context) -> Placeho
     """ALLOCATED: it runs, and so it is known where."""
     if job is not None and job.state.running:
         return granted(record, job.id, job.grant, at)
-    if job is not None and record.job.owned and _did_not_start(job):
+    if job is not None and record.job.is_ours and _did_not_start(job):
         return _not_started(record, job, at)
     return bound_read(record, job, at)
 
@@ -96,16 +96,17 @@ def released_read(record: Placeholder, job: Job | None, at: Context) -> Placehol
     """REPLACING, RELEASING: only a job that says itself that it is this workload's is ended. One that
     Slurm does not know may be on its way; one that was there a moment ago, under another name, is read
     again later."""
-    if job is None and record.job.misnamed:
+    if job is None and record.job.mistrust.renamed:
         return record.with_retry(not_before=at.now + at.rules.recancel)
     if job is None:
-        return record if record.job.owned else _look_again(record, at)
-    if not record.job.owned:
-        return record.with_job(id=None, over=True)
+        return record if record.job.is_ours else _look_again(record, at)
+    if not record.job.is_ours:
+        return record.with_job(id=None, over_since=0.0)
     if record.unseen:  # what its author wrote is on the job alone
         record = still_held(record.with_comment(job.comment), job, at)
-    over = record.job.over or job.state.ended
-    return record.with_job(over=over).with_retry(not_before=0.0)
+    if job.state.ended and not record.job.over:
+        record = record.with_job(over_since=0.0)
+    return record.with_job(doubt=Doubt.NONE).with_retry(not_before=0.0)
 
 
 # What it says before that
@@ -119,7 +120,7 @@ def claim_of_record(record: Placeholder, keys: Keys, view: ClusterView) -> JobCl
         ids=() if record.job.id is None else (record.job.id,),
         pods=tuple(record.pods),
         view=view,
-        taken=record.job.owned,
+        taken=record.job.is_ours,
         known=record.job.identity,
     )
 
@@ -128,9 +129,8 @@ def recognised(record: Placeholder, job: Job, verdict: Verdict) -> Placeholder:
     """Returns the record after it was found out whose its job is."""
     if not verdict.is_ours:
         return record.unclaimed()
-    if verdict.has_altered(Part.ADMIN_COMMENT):
-        return record.with_job(owned=True, name=job.name, unsigned=True)
-    return record.with_job(owned=True, name=job.name, unsigned=False, identity=identity_of(job))
+    known = record.with_job(verdict=verdict)
+    return known if known.job.has_lost_key else known.with_job(identity=identity_of(job))
 
 
 def unusable(
@@ -140,11 +140,11 @@ def unusable(
     took it from us, and it is read for the first time."""
     if record.state not in UNBOUND or job.state.ended:
         return None
-    if not record.job.owned:
+    if not record.job.is_ours:
         return None if record.state is State.SUBMITTING else _under_another_id(record, at)
-    if record.job.unsigned and record.job.identity is None:
+    if record.job.has_lost_key and record.job.identity is None:
         return _without_key(record, job, at)
-    if not _is_of(job, record.job.owner):
+    if not _is_of(job, record.job.asked.owner):
         return _disowned(record, job, at)
     lacks = verdict.words()
     if lacks is None:
@@ -164,8 +164,8 @@ def _changed(job: Job, lacks: str) -> ConditionReason:
 def _made_otherwise(record: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
     """One may be its owner's doing. Two in a row are a plugin's: asking again would only make another
     such job, which may preempt somebody each time."""
-    record = record.with_job(made_otherwise=record.job.made_otherwise + 1)
-    if record.job.made_otherwise < 2:
+    record = record.with_mistrust(altered=record.job.mistrust.altered + 1)
+    if record.job.mistrust.altered < 2:
         return _given_back(record, job, _changed(job, lacks), at)
     what = f"is not what it was asked to be: {lacks}. A job_submit plugin, or its owner, has changed it"
     return _forbidden(record, job, Reason.SLURM_JOB_CHANGED, what, at)
@@ -195,7 +195,7 @@ def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:
 
 def _disowned(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Has a job of another user ended. Each further request may make another such job."""
-    user, group = record.job.owner
+    user, group = record.job.asked.owner
     if job.user_id == NOBODY and user is not None:
         return _refused(record, job, WhyInvalid(unknown_user(user)), Reason.WRONG_OWNER, at)
     asked = _owner_in_words(user, group)
@@ -230,9 +230,9 @@ def _unverified(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """A slurmctld that was killed may have forgotten that it started a job: it starts it again. Only a
     job that was requeued on purpose, or that got another node, has left its Pod. One that can start
     where the Pod is and nowhere else is waited for, however long: nobody ended it (invariant I5)."""
-    if failed_before_start(job) or not record.job.owned:
+    if failed_before_start(job) or not record.job.is_ours:
         return _under_another_id(record, at)
-    suspect = record.job.node_check is NodeCheck.SUSPECT
+    suspect = record.job.doubt is Doubt.SUSPECT
     since = record.job.suspect_since if suspect else at.now
     forgotten = job.state.pending and job.restart_count == 0
     if waits_for_its_pods_nodes(job, record.pods, at.view):
@@ -267,7 +267,7 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     slots = [slot_of(pod, job, at.view) for pod in record.pods]
     members = zip(record.members, slots, strict=True)
     known = tuple([each._replace(slot=slot or each.slot) for each, slot in members])
-    return record._replace(members=known, cause=None).with_job(node_check=NodeCheck.VERIFIED)
+    return record._replace(members=known, cause=None).with_job(doubt=Doubt.NONE)
 
 
 def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool:
@@ -287,7 +287,7 @@ def _under_another_id(record: Placeholder, at: Context) -> Placeholder:
     again = record.next_try(at.rules)
     if record.state is State.BOUND:
         return to_ask_again(again)
-    return again.move(State.SUBMITTING, at.now).with_job(immediate=False)
+    return again.move(State.SUBMITTING, at.now).with_asked(immediate=False)
 
 
 def _held_up(record: Placeholder, cause: ConditionReason, at: Context) -> Placeholder:
@@ -310,26 +310,25 @@ def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Plac
         cause = ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {chosen}, for which no Node stands")
         return record.replaced(at.now, cause)
     members = with_slots(record.members, known.values())
-    verified = record._replace(members=members).with_job(node_check=NodeCheck.VERIFIED)
+    verified = record._replace(members=members).with_job(doubt=Doubt.NONE)
     return verified.with_retry(not_before=0.0, failures=0)
 
 
 def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns a record in SUBMITTING after its job turned out to exist."""
-    record = record.with_job(owned=True)
     if job.state.ended and is_replaced(job.comment):
         cause = ConditionReason(Reason.CHANGED, f"Slurm job {job.id} was cancelled to be replaced")
-        return record.replaced(at.now, cause).with_job(over=True)
+        return record.replaced(at.now, cause).with_job(over_since=0.0)
     if job.state.ended:
         return ended(record, job.state, at)
     lacks = _outdated(record, job, at)
     if lacks is not None:
         return _given_back(record, job, _changed(job, lacks), at)
-    record = record.with_job(owner=(None, None))
-    if job.state.running or (record.job.immediate and job.state.holds_nodes):  # its Prolog may run
+    record = record.with_asked(owner=(None, None))
+    if job.state.running or (record.job.asked.immediate and job.state.holds_nodes):  # its Prolog may run
         return granted(record.move(State.ALLOCATED, at.now), job.id, job.grant, at)
     excluded = excluding(job.excluded_nodes)
-    queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, immediate=False)
+    queued = record.move(State.QUEUED, at.now).with_asked(excluded=excluded, immediate=False)
     if not job.state.pending:
         return _look_again(queued, at)
     return queued.with_retry(not_before=at.now + at.rules.settle)
@@ -352,12 +351,12 @@ def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
     Prolog that does not know its user), and each would drain another node."""
     nodes = job.nodes or [each.slot.node for each in record.members if each.slot]
     told = f"Slurm job {job.id} was cancelled on {', '.join(nodes) or 'its nodes'} before it began"
-    why, number = WhyInvalid(told), record.job.not_started + 1
+    why, number = WhyInvalid(told), record.job.mistrust.not_started + 1
     if number >= _NOT_STARTED:
         why = WhyInvalid(told, at.now + at.rules.mend)
         record = record._replace(forbidden_because=why)
     moved = record.replaced(at.now, why.cause(Reason.SLURM_JOB_NOT_STARTED))
-    return moved.with_job(over=True, not_started=number)
+    return moved.with_job(over_since=0.0).with_mistrust(not_started=number)
 
 
 def _outdated(record: Placeholder, job: Job, at: Context) -> str | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from extender.cluster.view import ClusterView
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.grants import slot_of
-from extender.jobs.verdict import judge
+from extender.jobs.verdict import TAKEN, Verdict, judge
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import still_held
 from extender.placement.on_job import end_of, failed_before_start
@@ -25,7 +25,7 @@ from extender.placement.on_read import runs_where_its_pods_are, waits_for_its_po
 from extender.placement.table import after_poll, after_read
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
-from extender.record.job_tracking import NodeCheck
+from extender.record.job_tracking import Doubt
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -102,6 +102,7 @@ def _is_vouched_for(
 class _Found(NamedTuple):
     key: PlaceholderKey
     job: Job
+    verdict: Verdict
 
     @property
     def live(self) -> bool:
@@ -139,7 +140,7 @@ def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Place
     ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in pods if pod.end), None)
     orphan = Placeholder.of_orphan(pods[0].workload, job.id, at.now)
     orphan = orphan._replace(request=pods[0].request, cause=ended, attempt=attempt)
-    return still_held(orphan.with_job(owned=True, name=job.name), job, at)
+    return still_held(orphan.with_job(verdict=TAKEN), job, at)
 
 
 def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> Sequence[Pod]:
@@ -164,8 +165,10 @@ def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
 
 def _ours(pod: Pod, jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:
     claim = claim_of(pod, at.rules, at.view)
-    keyed = ((_key(job, pod, at.rules), job) for job in jobs if judge(job, claim).is_ours)
-    ours = (_Found(key, job) for key, job in keyed if key is not None)
+    judged = ((_key(job, pod, at.rules), job, judge(job, claim)) for job in jobs)
+    ours = (
+        _Found(key, job, verdict) for key, job, verdict in judged if key is not None and verdict.is_ours
+    )
     return tuple(sorted(ours, key=lambda f: (f.key.attempt, f.key.attempt_try)))
 
 
@@ -228,7 +231,7 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     record = _blank(pods, at.now)._replace(state=State.BOUND)
     if chosen is None:
         return _without_job(record, at)
-    key, job = chosen
+    key, job, _ = chosen
     there = _is_there(job, pods, at.view)
     if not there and any(_runs_by_another(pod, job, at) for pod in pods):
         return _without_job(record, at)
@@ -239,14 +242,12 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     members = zip(record.members, slots, strict=True)
     known = tuple([each._replace(slot=slot) for each, slot in members])
     record = record._replace(attempt=key.attempt, members=known)
-    record = _with_job(record, chosen).with_job(owned=True, name=job.name)
-    if job.id in at.rules.ids and key_of(job) is None:
-        record = record.with_job(unsigned=True)
+    record = _with_job(record, chosen)
     if chosen.live and there and job.state.running:
         return runs_where_its_pods_are(record, job, at)
     if chosen.live:
-        return record.with_job(node_check=NodeCheck.ROUTINE)
-    return record.move(State.EVICTING, at.now, cause=end_of(job.id, job.state)).with_job(over=True)
+        return record.with_job(doubt=Doubt.ROUTINE)
+    return record.move(State.EVICTING, at.now, cause=end_of(job.id, job.state)).with_job(over_since=0.0)
 
 
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:
@@ -264,10 +265,10 @@ def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
     if carried is None or key is None:
         return None
     if any(pod.doomed for pod in record.pods):
-        return record.move(State.EVICTING, at.now, cause=_DOOMED).with_job(over=True)
+        return record.move(State.EVICTING, at.now, cause=_DOOMED).with_job(over_since=0.0)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record._replace(attempt=key.attempt), at)
-    return known.with_job(node_check=NodeCheck.ROUTINE).with_retry(not_before=later)
+    return known.with_job(doubt=Doubt.ROUTINE).with_retry(not_before=later)
 
 
 def _unbound(
@@ -286,24 +287,26 @@ def _unbound(
         tries = (f.key.attempt_try for f in found if f.key.attempt == blank.attempt)
         following = max(tries, default=-1) + 1
         return asking_first(blank.with_job(attempt_try=following))
-    key, job = chosen
-    tried = _with_job(blank._replace(attempt=key.attempt), chosen)
+    key, job, _ = chosen
+    tried = blank._replace(attempt=key.attempt)
     if key.attempt != blank.attempt:
-        replacing = tried._replace(state=State.REPLACING)
-        return replacing.with_job(owned=True, name=job.name).with_members(write_done=True)
-    return after_read(tried._replace(state=State.SUBMITTING), job, at)
+        replacing = _with_job(tried, chosen)._replace(state=State.REPLACING)
+        return replacing.with_members(write_done=True)
+    return after_read(_with_id(tried, chosen)._replace(state=State.SUBMITTING), job, at)
 
 
 def _with_job(record: Placeholder, found: _Found) -> Placeholder:
+    return _with_id(record, found).with_job(verdict=found.verdict)
+
+
+def _with_id(record: Placeholder, found: _Found) -> Placeholder:
+    """Returns the record with the id of a job that is yet to be judged."""
     return record.with_job(attempt_try=found.key.attempt_try, id=found.job.id)
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:
     """The next attempt was being numbered: the Pods that do not have its number yet get it."""
     before = numbered(blank, blank.attempt)._replace(attempt=blank.attempt - 1, state=State.REPLACING)
-    if chosen is None:
-        before = before.with_job(over=True)
-    else:
-        before = _with_job(before, chosen).with_job(owned=True, name=chosen.job.name)
+    before = before.with_job(over_since=0.0) if chosen is None else _with_job(before, chosen)
     bound = next((each.pod for each in blank.members if each.pod.node is not None), None)
     return before if bound is None else bound_by_its_job(with_carried(before, at), bound, at)

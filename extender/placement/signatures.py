@@ -1,9 +1,9 @@
 """Whether Slurm makes the jobs that it is asked for: with their keys, and as large.
 
-A job_submit plugin may overwrite AdminComment and anything else, in one partition or in all. A job
-that was queued is read before its Pod is bound in any case. One that was granted at once is not, to
-save the call: so the first that a user has in a partition is read, and the others are trusted until one
-in that partition is found to be otherwise.
+A job_submit plugin may overwrite AdminComment and anything else, in one partition or in all. A queued
+job is read before its Pod is bound in any case. A job that was granted at once is not read, to save the
+call: so the first of them in a partition is read, and the others are trusted until an altered job is
+found in that partition.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from extender.record.states import State
 from slurm_client.model import Grant
 
 _USED = frozenset({State.QUEUED, State.ALLOCATED, State.BOUND})
-User = int | None
 Heard = Callable[[str | None], None]
 
 
@@ -24,15 +23,15 @@ class Signatures:
 
     def __init__(self, heard: Heard = lambda _: None) -> None:
         self._heard = heard
-        self._kept: set[tuple[str, User]] = set()
-        """The partitions, and the users there, where a key was read back."""
+        self._kept: set[str] = set()
+        """Partitions where a key of the token's own user was read back."""
         self._lost: dict[str, int | None] = {}
         """The jobs that have lost theirs, or the last ones of Pods that are refused for it, by uid."""
 
-    def sifted(self, partition: str, user: User, result: Any) -> Any:
-        """Returns what came of an effect, without what was granted at once where the job must be read to
-        be known for ours: the first that a user has in a partition."""
-        first = isinstance(result, Grant) and (partition, user) not in self._kept
+    def sifted(self, partition: str, result: Any) -> Any:
+        """Returns the result of an effect; None instead of an immediate grant if the job must be read
+        first, because no job in the partition was read yet."""
+        first = isinstance(result, Grant) and partition not in self._kept
         return None if first else result
 
     def follow(self, partition: str, record: Placeholder) -> None:
@@ -40,9 +39,9 @@ class Signatures:
         uid, why_not = record.uid, record.forbidden_because
         if why_not is not None and why_not.until < inf:  # Slurm's configuration is to be mended
             self._distrust(partition)
-        elif record.job.identity is not None and not record.job.unsigned and record.state in _USED:
-            self._kept.add((partition, record.request.job.user_id))
-        lost = record.job.unsigned and record.state is not State.DONE
+        elif _is_read(record):
+            self._kept.add(partition)
+        lost = record.job.has_lost_key and record.state is not State.DONE
         if lost is (uid in self._lost):  # as nearly always
             return
         if lost:
@@ -58,7 +57,7 @@ class Signatures:
             self._tell()
 
     def _distrust(self, partition: str) -> None:
-        self._kept = {each for each in self._kept if each[0] != partition}
+        self._kept.discard(partition)
 
     def _tell(self) -> None:
         job_id = next(iter(self._lost.values()), None)
@@ -67,3 +66,10 @@ class Signatures:
             f" {len(self._lost)} Pods are concerned, job {job_id} is one"
         )
         self._heard(words if self._lost else None)
+
+
+def _is_read(record: Placeholder) -> bool:
+    """Returns True if a job of the token's own user was read with its key, and is in use."""
+    job = record.job
+    read = job.identity is not None and not job.has_lost_key and record.state in _USED
+    return read and record.request.job.user_id is None

@@ -62,7 +62,7 @@ def _stand(record: Placeholder) -> _Stand | None:
     """Returns None where Slurm's queue does not have it."""
     match record.state:
         case State.SUBMITTING if not record.in_line:
-            return _Stand.ASKED if record.job.immediate else _Stand.QUEUED
+            return _Stand.ASKED if record.job.asked.immediate else _Stand.QUEUED
         case State.QUEUED:
             cause = record.cause
             held_up = cause is not None and waits_for_its_owner(cause.reason)

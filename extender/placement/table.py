@@ -114,12 +114,13 @@ def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Plac
     if state is None and record.retry.in_flight:
         return record  # it may be a submission that Slurm has not seen yet
     if state is None:
-        missed = record.with_job(misses=job.misses + 1)
-        return row.lost(missed, at) if missed.job.misses >= at.rules.confirmations else missed
+        misses = job.mistrust.misses + 1
+        missed = record.with_mistrust(misses=misses)
+        return row.lost(missed, at) if misses >= at.rules.confirmations else missed
     if state.base == UNKNOWN_STATE:  # it could not be read, or understood
         return record
-    if job.misses or job.lost:
-        record = record.with_job(misses=0, lost=False)
+    if job.mistrust.misses or job.lost:
+        record = record.with_job(lost=False).with_mistrust(misses=0)
     if job.lost and record.state is State.BOUND:  # it is back, or its id is another's by now
         return on_job.in_doubt(record, at)
     return row.polled(record, state, at)
@@ -127,7 +128,7 @@ def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Plac
 
 def after_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """Returns the record after its job was read; None where Slurm does not know that id."""
-    made_so = record.job.owned and record.job.identity is None
+    made_so = record.job.is_ours and record.job.identity is None
     if job is not None:
         claim = on_read.claim_of_record(record, at.rules, at.view)
         verdict = judge(job, claim, record.request.job)
@@ -135,8 +136,8 @@ def after_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder
         unusable = on_read.unusable(record, job, verdict, at, made_so=made_so)
         if unusable is not None:
             return unusable
-    if made_so and record.job.owned and record.job.made_otherwise:
-        record = record.with_job(made_otherwise=0)  # this one is as it was asked for
+    if made_so and record.job.is_ours and record.job.mistrust.altered:
+        record = record.with_mistrust(altered=0)  # this job is as it was asked for
     read = TABLE[record.state].read(record, job, at)
     waited = record.state is State.QUEUED and read.state is not State.QUEUED
     return after_read(read, job, at) if waited else read  # it is looked at as what it is by now

@@ -18,9 +18,10 @@ from enum import Enum, auto
 from math import inf
 from typing import Any, NamedTuple, Self
 
+from extender.jobs.verdict import NOT_READ
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import PlacementConfig
-from extender.record.job_tracking import JobTracking
+from extender.record.job_tracking import Doubt, JobTracking
 from extender.record.member import Member
 from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State
 from extender.request.job_request import Request
@@ -28,11 +29,11 @@ from extender.request.node_constraints import ANYWHERE
 from extender.request.pod import Pod
 from extender.request.workload import Workload
 from slurm_client.model import JobSpec
-from wellknown.job_key import PlaceholderKey, job_name
+from wellknown.job_key import PlaceholderKey
 
 REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
 NO_NODES: frozenset[str] = frozenset()
-UNCLAIMED = {"owned": False, "identity": None, "unsigned": False, "name": None, "misnamed": 0}
+UNCLAIMED = {"verdict": NOT_READ, "identity": None}
 """What is known of a job of which nothing is known but its id."""
 NO_OFFER: tuple[tuple[str, ...], float] = ((), 0.0)
 _UNKNOWN = Request(JobSpec("", 0, 0), ANYWHERE)
@@ -149,6 +150,14 @@ class Placeholder(NamedTuple):
         """Returns the record with something else known of its job."""
         return self._replace(job=self.job._replace(**changes))
 
+    def with_asked(self, **changes: Any) -> Self:
+        """Returns the record of a job for which Slurm was asked differently."""
+        return self.with_job(asked=self.job.asked._replace(**changes))
+
+    def with_mistrust(self, **changes: Any) -> Self:
+        """Returns the record with other counts of what was not as it was asked for."""
+        return self.with_job(mistrust=self.job.mistrust._replace(**changes))
+
     def with_member(self, of: Pod, /, **changes: Any) -> Self:
         """Returns the record with something else known of the member whose Pod this is a version of."""
         members = [each._replace(**changes) if each.pod.uid == of.uid else each for each in self.members]
@@ -189,8 +198,10 @@ class Placeholder(NamedTuple):
         if state not in MOVES[self.state]:
             raise IllegalMove(f"{self.workload.full_name}: {self.state} -> {state}")
         job, rejections, members = self.job, self.rejections, self.members
-        if job.must_read or job.lost or job.misses:
-            job = job._replace(must_read=False, lost=False, misses=0)
+        if job.must_read or job.lost or job.mistrust.misses:
+            mistrust = job.mistrust._replace(misses=0)
+            doubt = Doubt.NONE if job.must_read else job.doubt
+            job = job._replace(doubt=doubt, lost=False, mistrust=mistrust)
         if rejections.waiting_for_departures:
             rejections = rejections._replace(waiting_for_departures=False)
         return self._replace(
@@ -210,11 +221,11 @@ class Placeholder(NamedTuple):
         bound = self.state is State.ALLOCATED and any(pod.node for pod in self.pods)
         return self.move(State.EVICTING if bound else State.REPLACING, now, cause=cause)
 
-    def submitted_as(self, attempt_try: int, rules: PlacementConfig, **changes: Any) -> Self:
+    def submitted_as(self, attempt_try: int, rules: PlacementConfig, **asked: Any) -> Self:
         """Returns the record with the id of another try, of whose job nothing is known yet."""
         job_id = replace(self.key(rules.cluster), attempt_try=attempt_try).job_id(rules.ids)
-        changes |= UNCLAIMED | {"must_read": False, "owner": (None, None)}
-        blank = self.with_job(id=job_id, attempt_try=attempt_try, **changes)
+        blank = self.unclaimed().with_job(id=job_id, attempt_try=attempt_try, doubt=Doubt.NONE)
+        blank = blank.with_asked(owner=(None, None), **asked)
         written = any(each.write_done for each in self.members)
         return blank.with_members(write_done=False) if written else blank
 
@@ -224,7 +235,7 @@ class Placeholder(NamedTuple):
 
     def unclaimed(self) -> Self:
         """Returns the record with nothing known of the job under its id."""
-        return self.with_job(**UNCLAIMED)
+        return self.with_job(**UNCLAIMED).with_mistrust(renamed=0)
 
     # Its members
 
@@ -354,12 +365,6 @@ class Placeholder(NamedTuple):
         """Returns what names the current try."""
         uid, namespace, name, *_ = self.workload
         return PlaceholderKey(cluster, namespace, name, uid, self.attempt, self.job.attempt_try)
-
-    @property
-    def called(self) -> str:
-        """Returns what its job is called, as far as is known."""
-        own = job_name(self.workload.namespace, self.workload.name)
-        return own if self.job.name is None else self.job.name
 
     @property
     def rejected_by_slurm(self) -> bool:

@@ -51,7 +51,7 @@ class Wanted(NamedTuple):
         job, features = record.request.job, record.request.job.constraints or ""
         if job.required_nodes or job.reservation or job.nodes > 1 or not _FEATURES.fullmatch(features):
             return None
-        return cls(job.partition, job.cpus, job.memory_mb, job.gres, features, record.job.excluded)
+        return cls(job.partition, job.cpus, job.memory_mb, job.gres, features, record.job.asked.excluded)
 
     def fits(self, has: "KindOfNode") -> bool:
         """Tells whether a node with this, of which nothing is in use, has what is asked for."""

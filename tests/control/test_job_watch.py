@@ -190,7 +190,7 @@ async def test_a_look_at_all_jobs_counts_no_misses(stage: Stage) -> None:
     assert await stage.asked() == {other}
     await stage.nothing_more_is_asked()
     assert stage.state(ended) is State.EVICTING
-    assert next(p.job.misses for p in stage.ledger.placeholders if p.job.id == other) == 0
+    assert next(p.job.mistrust.misses for p in stage.ledger.placeholders if p.job.id == other) == 0
 
 
 async def test_a_push_is_not_believed(stage: Stage) -> None:
@@ -250,7 +250,7 @@ async def test_a_job_that_slurm_does_not_know_is_not_lost_within_milliseconds(st
     for _ in range(5):
         await stage.asked()
     assert stage.state(job) is State.QUEUED
-    assert next(p.job.misses for p in stage.ledger.placeholders if p.job.id == job) == 0
+    assert next(p.job.mistrust.misses for p in stage.ledger.placeholders if p.job.id == job) == 0
 
 
 async def test_a_push_while_slurm_does_not_answer_is_left_to_the_polls(stage: Stage) -> None:

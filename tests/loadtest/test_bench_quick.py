@@ -33,8 +33,9 @@ def burst(
 def outcome(
     speeds: Sequence[float], idle_ms: float = 5.0, cpu_ms: float = 0.0, **counts: float
 ) -> Outcome:
-    bursts = [burst(each, cpu_ms, **counts) for each in speeds]
-    return Outcome(one("real", 200), bursts, idle_ms=[idle_ms] * 3)
+    bursts, scenario = [burst(each, cpu_ms, **counts) for each in speeds], one("real", 200)
+    assert scenario is not None
+    return Outcome(scenario, bursts, idle_ms=[idle_ms] * 3)
 
 
 def verdicts(

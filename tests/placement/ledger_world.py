@@ -497,7 +497,7 @@ class World:
             return
         job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
         as_seen = known is not None and known[1].pod.resource_version == pod.resource_version
-        if known is not None and as_seen and known[0].job.immediate:
+        if known is not None and as_seen and known[0].job.asked.immediate:
             # The leader asks no more of what was granted at once (Binder._still_granted).
             if job is not None and job.state.running:
                 self.bindings[uid] = pod.resource_version, pod.allocation.node

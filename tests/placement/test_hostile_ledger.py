@@ -246,7 +246,7 @@ def test_all_that_is_put_off_is_done() -> None:
     driver.tell(ClusterObserved(whole), *map(PodObserved, pods))
     assert len(driver.of(State.QUEUED)) == 60
     driver.tell(ClusterObserved(cordoned(whole, 999)))
-    told = {p.uid: {*hostlist.names(p.job.excluded)} for p in driver.ledger.placeholders}
+    told = {p.uid: {*hostlist.names(p.job.asked.excluded)} for p in driver.ledger.placeholders}
     tainted = {f"node-{n}" for n in range(1_000) if taints(n)}
     assert told == {
         each.uid: {*names, "node-999"} | tainted for each, names in zip(pods, own, strict=True)

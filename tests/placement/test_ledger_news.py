@@ -110,13 +110,13 @@ def test_the_job_of_a_pod_that_is_resized_before_it_is_bound_is_read_at_bind() -
     world.settle()
     allocated = world.ledger.allocated(uid)
     assert allocated is not None
-    assert allocated[0].job.immediate
+    assert allocated[0].job.asked.immediate
     pod = world.pods[uid]
     world.write(pod._replace(request=replace(pod.request, job=replace(pod.request.job, cpus=64))))
     world.settle()
     resized = world.ledger.allocated(uid)
     assert resized is not None
-    assert not resized[0].job.immediate
+    assert not resized[0].job.asked.immediate
 
 
 def test_a_pod_runs_on_where_its_node_has_lost_the_label_that_names_slurms(

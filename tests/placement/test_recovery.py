@@ -9,7 +9,7 @@ from itertools import combinations, product
 import pytest
 
 from extender.placement.recovery import possible_ids, recovered, to_read
-from extender.record.job_tracking import NodeCheck
+from extender.record.job_tracking import Doubt
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
@@ -447,7 +447,7 @@ def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -
     assert read(runs, job, failed_before_start(GATED, 0)) == set()
     record = record_of(runs)
     assert (record.state, record.job.id, record.job.attempt_try) == (State.BOUND, job.id, 1)
-    assert record.job.node_check is NodeCheck.ROUTINE
+    assert record.job.doubt is Doubt.ROUTINE
     assert AT.now <= record.retry.not_before <= AT.now + RULES.verified
 
 

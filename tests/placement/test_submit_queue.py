@@ -18,7 +18,7 @@ from extender.placement.places import Places
 from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
 from extender.placement.submit_queues import SubmitQueues
 from extender.record.condition_reason import ConditionReason
-from extender.record.job_tracking import JobTracking
+from extender.record.job_tracking import Asked, JobTracking
 from extender.record.placeholder import Placeholder, Retry, Waits
 from extender.record.states import State
 from extender.request.pod import Pod
@@ -47,7 +47,11 @@ class Line:
 
     def ask(self, uid: str) -> None:
         """It is asked for on the fast path."""
-        self._follow(placeholder_of(self._pod(uid), State.SUBMITTING, job=JobTracking(immediate=True)))
+        self._follow(
+            placeholder_of(
+                self._pod(uid), State.SUBMITTING, job=JobTracking(asked=Asked(immediate=True))
+            )
+        )
 
     def refuse(self, uid: str) -> None:
         """Slurm refuses a submission for now."""

@@ -145,7 +145,7 @@ def test_a_placeholder_whose_job_has_ended_has_no_cpus() -> None:
     record = builders.placeholder_of(part.pod, members=(part,))
     node = slurm("ALLOCATED")
     assert placeholder_cpus([record], "n1", node) == 8
-    over = record._replace(job=JobTracking(id=1, over=True))
+    over = record._replace(job=JobTracking(id=1, over_since=0.0))
     assert placeholder_cpus([over], "n1", node) == 0
 
 

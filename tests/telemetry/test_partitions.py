@@ -29,7 +29,7 @@ def node(name: str, partition: str = "main", *states: str, **given: Any) -> Node
 def queued(reason: str = "Resources", *, excluded: tuple[str, ...] = (), **asked: Any) -> Placeholder:
     """A Pod in Slurm's queue, whose job asks for this beside a CPU and a GiB."""
     cause = ConditionReason(reason, "") if reason else None
-    record = placeholder_of(pod(), State.QUEUED, cause=cause).with_job(excluded=excluded)
+    record = placeholder_of(pod(), State.QUEUED, cause=cause).with_asked(excluded=excluded)
     return record._replace(request=replace(record.request, job=replace(record.request.job, **asked)))
 
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
-from extender.record.job_tracking import JobTracking, NodeCheck
+from extender.record.job_tracking import Asked, Doubt, JobTracking
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -70,7 +70,7 @@ class Cluster:
         manifest: Manifest,
         *,
         immediate: bool = False,
-        check: NodeCheck = NodeCheck.VERIFIED,
+        check: Doubt = Doubt.NONE,
         holding: Sequence[Placeholder] = (),
     ) -> None:
         """The extender leads, and has seen this version of the Pod, and those on its Node."""
@@ -79,7 +79,7 @@ class Cluster:
             seen,
             State.ALLOCATED,
             members=(Member(seen, seen.allocation),),
-            job=JobTracking(id=seen.job_id, immediate=immediate, node_check=check),
+            job=JobTracking(id=seen.job_id, asked=Asked(immediate=immediate), doubt=check),
         )
         self.listeners.leads({seen.uid: known}, holding=holding)
 
@@ -470,7 +470,10 @@ async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_
     they have ended the next try binds."""
     job = placeholder_job(GONE, state, node="gpu-04")
     gone = placeholder_of(
-        GONE, State.RELEASING, lingering=(("gpu-04", 35.0),), job=JobTracking(id=job.id, over=told)
+        GONE,
+        State.RELEASING,
+        lingering=(("gpu-04", 35.0),),
+        job=JobTracking(id=job.id, over_since=0.0 if told else None),
     )
     cluster = Cluster(granted(), jobs=(JOB, job))
     cluster.knows(granted(version=version), immediate=immediate, holding=[gone])

@@ -373,7 +373,7 @@ async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(
 async def test_a_pod_whose_job_is_known_to_be_over_counts_whatever_slurm_says_of_its_id() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
-    leads(cluster, manifest, beside._replace(state=State.EVICTING).with_job(over=True))
+    leads(cluster, manifest, beside._replace(state=State.EVICTING).with_job(over_since=0.0))
     assert await cluster.bind(manifest, "n1") == LEAVING
     assert (await cluster.filter(manifest, "n1"))["NodeNames"] == ["n1"]  # it is waited for
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.view import Wish
+from extender.jobs.verdict import TAKEN
 from extender.placement.recovery import recovered
 from extender.placement.table import after_read
 from extender.record.job_tracking import JobTracking
@@ -110,7 +111,7 @@ def test_a_pod_that_runs_keeps_its_job_when_its_node_becomes_contested(others: t
     assert record is not None
     assert (record.state, record.job.id, unwanted) == (State.BOUND, job.id, ())
     unverified = placeholder_of(
-        running, State.BOUND, job=JobTracking(id=job.id, owned=True).suspect(0.0)
+        running, State.BOUND, job=JobTracking(id=job.id, verdict=TAKEN).suspect(0.0)
     )
     after = after_read(unverified, job, at)
     assert (after.state, after.job.unverified) == (State.BOUND, False)
