@@ -38,9 +38,13 @@ def verdict(
     pod: Manifest, node_names: Sequence[str], translation: TranslationConfig, capacity: FreeCapacity
 ) -> dict[str, Any]:
     """Returns the ExtenderFilterResult: one Node, none, or (for an unmanaged Pod) the Nodes with
-    room."""
+    room. After an error kube-scheduler asks again within 10 s; after a reply without Nodes, when
+    something changes, or within five minutes."""
     if not translation.manages(pod):
-        return _open(node_names, capacity.closed(pod, node_names))
+        closed = capacity.closed(pod, node_names)
+        nowhere = bool(closed) and len(closed) == len(node_names)
+        unknown = capacity.not_known_yet(pod) if nowhere else None
+        return _open(node_names, closed) if unknown is None else {"Error": unknown}
     allocation = allocated(pod)
     reason = WAITING if allocation is None else ELSEWHERE
     if allocation is not None and allocation.node in node_names:

@@ -144,6 +144,13 @@ class FreeCapacity:
         self._note(manifest, asked, unschedulable=len(closed) == len(names))
         return closed
 
+    def not_known_yet(self, manifest: Manifest) -> str | None:
+        """Returns why kube-scheduler has to ask again by itself: the free capacity is unknown, and the
+        extender wakes no Pod outside its scope. None if nothing is wrong."""
+        if self.known or self._translation.scope.has(manifest["metadata"].get("namespace") or "default"):
+            return None
+        return self.unknown(manifest)
+
     async def open_without(
         self, manifest: Manifest, victims: Mapping[str, Collection[str]]
     ) -> list[str]:

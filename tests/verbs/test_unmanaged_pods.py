@@ -97,6 +97,17 @@ async def test_until_something_is_known_of_slurm_its_nodes_are_closed_and_others
     assert cluster.slurm.calls == [], "nobody waits for Slurm"
 
 
+async def test_until_something_is_known_of_slurm_kube_scheduler_asks_again_for_a_pod_out_of_scope() -> (
+    None
+):
+    """The extender does not wake such a Pod: it would wait for up to five minutes."""
+    cluster = Cluster(nodes=(machine("n1", cpus=8),), scope="elsewhere")
+    assert await cluster.filter(unmanaged(), "n1") == {"Error": UNKNOWN}
+    assert (await cluster.filter(unmanaged(), "n1", "other"))["NodeNames"] == ["other"]
+    await cluster.known()
+    assert (await cluster.filter(unmanaged(), "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
+
+
 async def test_while_slurm_does_not_answer_its_nodes_are_closed_and_others_open() -> None:
     cluster = await Cluster(nodes=(machine("n1"),)).known()
     cluster.slurm.error = DOWN
