@@ -102,7 +102,7 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
         case ReadJob():
             return _after_look(record, result, at)
         case CancelJob() if record.state in (State.RELEASING, State.REPLACING):
-            return record.with_retry(failures=0, not_before=at.now + at.rules.recancel)
+            return _cancelled(record, effect, at)
         case Submit():
             return _taken(record, effect, result, at)
         case ExcludeNodes():
@@ -114,6 +114,13 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
         case WriteAllocation() | WriteAttempt() | EvictPod() | RecordJobId():
             return _written(record.with_retry(failures=0), effect, result, at)
     return record
+
+
+def _cancelled(record: Placeholder, effect: CancelJob, at: Context) -> Placeholder:
+    """If the cancellation named no name, the job is read before it is repeated: the id may be another
+    job's by then."""
+    doubted = record if effect.name is not None else record.with_job(doubt=Doubt.UNREAD)
+    return doubted.with_retry(failures=0, not_before=at.now + at.rules.recancel)
 
 
 def _written(record: Placeholder, effect: _OnPod, result: Any, at: Context) -> Placeholder:

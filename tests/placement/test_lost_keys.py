@@ -164,6 +164,21 @@ def test_a_job_that_its_owner_renamed_is_read_and_then_cancelled() -> None:
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
+def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated() -> None:
+    """slurmctld was killed after the first, and the id is another job's by now."""
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.jobs[job_id] = replace(world.jobs[job_id], name="mine")
+    world.remove_pod(uid)
+    settle(world)
+    others = Job(job_id, JobState("RUNNING"), name="train", nodes=("n2",), submit_time=999)
+    world.jobs[job_id] = others
+    world.submitted.pop(job_id)
+    outlast(world, 30)
+    assert world.jobs[job_id] == others
+
+
 def test_an_id_that_came_to_stand_for_another_job_is_never_cancelled() -> None:
     """slurmctld was killed, and has given the id to somebody else before anybody looked."""
     world = World()
