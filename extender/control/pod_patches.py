@@ -49,8 +49,8 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
 
 
 def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
-    """Returns the patch that puts the allocation on the Pod, with the proof that it is the Pod's, and
-    removes the extender's gate: all or nothing."""
+    """Returns the patch that puts the allocation on the Pod and removes the extender's gate: all or
+    nothing."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
     if pod.feasible_nodes is not None:

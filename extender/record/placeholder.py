@@ -33,8 +33,6 @@ from wellknown.job_key import PlaceholderKey
 
 REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
 NO_NODES: frozenset[str] = frozenset()
-UNCLAIMED = {"verdict": NOT_READ, "identity": None}
-"""What is known of a job of which nothing is known but its id."""
 NO_OFFER: tuple[tuple[str, ...], float] = ((), 0.0)
 _UNKNOWN = Request(JobSpec("", 0, 0), ANYWHERE)
 
@@ -235,7 +233,7 @@ class Placeholder(NamedTuple):
 
     def unclaimed(self) -> Self:
         """Returns the record with nothing known of the job under its id."""
-        return self.with_job(**UNCLAIMED).with_mistrust(renamed=0)
+        return self.with_job(verdict=NOT_READ, identity=None).with_mistrust(renamed=0)
 
     # Its members
 
