@@ -3,9 +3,11 @@
 The text around them is each page's own. `make docs` runs this; a test fails where it was not run.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
+from extender.jobs.phase import PHASE_MOVES, Phase
 from extender.placement.pending_reasons import PENDING_REASONS
 from extender.placement.table import TABLE, Row
 from extender.preflight.checks import CHECKS
@@ -15,14 +17,18 @@ from extender.request.annotations import ANNOTATIONS
 from extender.telemetry.catalogue import METRICS
 from service.metrics import Metric
 
+_S = TypeVar("_S", bound=str)
 _END = "<!-- End of what is made. -->\n"
 _SBATCH = "[sbatch(1)](https://slurm.schedmd.com/sbatch.html)"
 _COLUMNS = {
     "does": "its next effect",
-    "polled": "its job's state",
-    "lost": "its job is lost",
-    "read": "its job is read",
-    "grace": "its job is preempted",
+    "runs": "the job runs",
+    "waits": "the job waits",
+    "ended": "the job has ended",
+    "foreign": "another's job has the id",
+    "unknown": "no job has the id",
+    "lost": "the job is lost",
+    "grace": "the job is preempted",
     "bound": "a Pod is bound",
     "changed": "another request",
 }
@@ -76,15 +82,24 @@ def _preflight() -> Iterator[str]:
 
 
 def _states() -> Iterator[str]:
-    """Yields a placeholder's states as a picture, and what news means in each as a table."""
-    yield from ("```mermaid", "stateDiagram-v2", f"    [*] --> {State.SEEN}")
-    for before, moves in MOVES.items():
-        for after, why in moves.items():
-            yield f"    {before} --> {after}: {why}"
-    yield from (f"    {State.DONE} --> [*]", "```", "")
+    """Yields the diagram of a placeholder's states, and the table of reactions in each state."""
+    yield from _diagram(State.SEEN, MOVES, State.DONE)
     yield from table_head("State", *_COLUMNS.values())
     for state, row in TABLE.items():
         yield table_row(state, *(_handler(row, column) for column in _COLUMNS))
+
+
+def _phases() -> Iterator[str]:
+    """Yields the diagram of the phases of a placeholder's job."""
+    yield from _diagram(Phase.UNASKED, PHASE_MOVES, Phase.ENDED)
+
+
+def _diagram(first: str, moves: Mapping[_S, Mapping[_S, str]], last: str) -> Iterator[str]:
+    yield from ("```mermaid", "stateDiagram-v2", f"    [*] --> {first}")
+    for before, others in moves.items():
+        for after, cause in others.items():
+            yield f"    {before} --> {after}: {cause}"
+    yield from (f"    {last} --> [*]", "```", "")
 
 
 def _handler(row: Row, column: str) -> str:
@@ -112,7 +127,10 @@ PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     },
     "docs/waiting.md": {"extender/placement/pending_reasons.py": _pending_reasons},
     "docs/preflight.md": {"extender/preflight": _preflight},
-    "docs/architecture.md": {"extender/record/states.py and table.py": _states},
+    "docs/architecture.md": {
+        "extender/record/states.py and table.py": _states,
+        "extender/jobs/phase.py": _phases,
+    },
     "docs/metrics.md": {"extender/telemetry/catalogue.py": _metrics},
 }
 """The pages, each with what its parts are made from, and the functions that make their lines."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from extender.cluster.view import ClusterView
+from extender.jobs.phase import Phase
 from extender.record.config import Context, PlacementConfig
 from extender.record.placeholder import Placeholder
-from extender.record.states import State
+from extender.record.states import State, phase_in
 from extender.request.node_constraints import Node
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
@@ -151,5 +152,9 @@ def placeholder_job(
 
 
 def placeholder_of(of: Pod, state: State = State.SEEN, **fields: Any) -> Placeholder:
-    """The record of a Pod by itself, in some state."""
-    return Placeholder.of(of)._replace(state=state, **fields)
+    """Returns the record of a Pod by itself, in some state. A job without a phase gets the state's."""
+    record = Placeholder.of(of)._replace(state=state, **fields)
+    job = record.job
+    if job.phase is not Phase.UNASKED:
+        return record
+    return record._replace(job=job._replace(phase=phase_in(state, job.phase)))

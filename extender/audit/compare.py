@@ -14,7 +14,7 @@ from extender.cluster.view import ClusterView
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.verdict import judge
 from extender.node_sync import drain_decision
-from extender.placement.on_read import waits_for_its_pods_nodes
+from extender.placement.on_job import waits_for_its_pods_nodes
 from extender.placement.recovery import with_their_pods
 from extender.record.config import PlacementConfig
 from extender.request.pod import Pod

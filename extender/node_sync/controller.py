@@ -18,6 +18,7 @@ from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.control.pod_patches import node_event
+from extender.jobs.phase import Phase
 from extender.node_sync.drain_decision import (
     Drain,
     DrainContext,
@@ -39,7 +40,6 @@ from extender.node_sync.prolog_gate import NotLeading, NotOurs
 from extender.placement.ledger import Ledger
 from extender.placement.rejecting_nodes import Closure
 from extender.record.condition_reason import ConditionReason
-from extender.record.job_tracking import Doubt
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.cooperative import yielding
@@ -239,7 +239,7 @@ class NodeController:
 
     def _has_lost_jobs(self, node: str) -> bool:
         held = self._ledger.holding(node)
-        return any(each.job.is_missing or each.job.doubt is Doubt.SUSPECT for each in held)
+        return any(each.misses_job or each.job.phase is Phase.SUSPECT for each in held)
 
     def _tell_first(self, nodes: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:
         """Tells health the error of the first node that was not corrected."""

@@ -224,7 +224,7 @@ def lingering_pods(
     overdue."""
     found: defaultdict[str, list[LingeringPod]] = defaultdict(list)
     for each in placeholders:
-        overdue = max(each.since, each.job.over_since or 0.0) <= before
+        overdue = max(each.since, each.job.since) <= before
         for member in each.members if each.job.over else ():
             if (node := member.node_in(each.state)) is not None:
                 found[node].append(LingeringPod(member.pod.full_name, overdue=overdue))

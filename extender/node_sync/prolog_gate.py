@@ -15,7 +15,7 @@ from extender.cluster.view import ClusterView
 from extender.jobs.claim import JobClaim, claim_of, key_of, own_key
 from extender.jobs.verdict import Part, judge
 from extender.placement.ledger import Ledger
-from extender.placement.on_read import claim_of_record
+from extender.placement.on_job import claim_of_record
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod, parse_pod

@@ -75,7 +75,7 @@ def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record, in line again, of a Pod whose allocation was given back. Its Pods may be
     refused by now, or placed by another replica."""
     seen = record.move(State.SEEN, at.now)._replace(attempt=record.attempt + 1)
-    blank = seen.with_job(attempt_try=0, id=None, over_since=None).with_asked(immediate=False)
+    blank = seen.with_job(id=None).with_asked(attempt_try=0, immediate=False)
     record = blank.with_members(slot=None)
     for member in record.members:
         record = after_pod(record, member.pod, at)
@@ -142,7 +142,7 @@ def asked_all_the_same(record: Placeholder, attempt_try: int, job_id: int, now: 
     """Returns the record of a Pod that has a job though it is refused, or could not use one: a replica
     that did not know yet that it leads no more asked for it. The next attempt is numbered before it is
     ended: once the Pod may have a job, that one's end is not the Pod's."""
-    numbered = record.with_job(attempt_try=attempt_try, id=job_id, verdict=NOT_READ, over_since=None)
+    numbered = record.with_job(id=job_id, verdict=NOT_READ).with_asked(attempt_try=attempt_try)
     return numbered.move(State.REPLACING, now, cause=record.cause)
 
 
@@ -155,7 +155,7 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
     found, not_before = as_found(record, at), max(_pause(record, at), record.asks_from)
     rejections = found.rejections._replace(asks_first=False, rests_until=0.0)
     begun = found._replace(rejections=rejections).move(State.SUBMITTING, at.now)
-    submitted = begun.submitted_as(record.job.attempt_try, at.rules, immediate=immediate)
+    submitted = begun.submitted_as(record.job.asked.attempt_try, at.rules, immediate=immediate)
     return submitted.with_retry(not_before=not_before)
 
 
@@ -167,7 +167,7 @@ def is_own(job: JobSpec) -> bool:
 def _may_be_immediate(record: Placeholder, at: Context, partition: str) -> bool:
     """Returns True if job/allocate may ask for the job: the job belongs to the token's user, and
     preempts no other job."""
-    first = at.rules.fast_path and record.job.attempt_try == 0
+    first = at.rules.fast_path and record.job.asked.attempt_try == 0
     return first and is_own(record.request.job) and not at.view.may_preempt(partition)
 
 

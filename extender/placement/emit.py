@@ -57,7 +57,7 @@ class Emitter:
         return max((each.lingers_until for each in lingering if each.job.over), default=0.0)
 
     def _emit_next(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
-        if record.state is State.SUBMITTING and not record.job.must_read:
+        if record.state is State.SUBMITTING and not record.job.unread:
             if has_no_node(record, at):
                 return not_now(record, no_node(record, at))
             record = self._to_be_asked(record, at)
@@ -69,9 +69,9 @@ class Emitter:
             return waits
         if isinstance(effect, ReadJob) and effect.for_words:
             # It may take its time among very many of its kind: the record moves on meanwhile.
-            if record.job.asked_why is None:
+            if record.retry.asked_why is None:
                 effects.append(effect)
-                record = record.with_job(asked_why=at.now)
+                record = record.with_retry(asked_why=at.now)
             return record
         effects.append(effect)
         return record.with_retry(in_flight=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from math import inf
 
-from extender.placement.on_job import FORESEEN
+from extender.record.ends import FORESEEN
 from extender.record.placeholder import Placeholder
 from wellknown.names import Reason
 

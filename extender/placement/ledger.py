@@ -321,7 +321,7 @@ class Ledger(LedgerReader):
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
-        elif self._observer is not None and record.job.lost and not before.job.lost:
+        elif self._observer is not None and record.has_lost_job and not before.has_lost_job:
             self._observer(before, record)
         record = self._emitter.emit(record, self._at, self._effects)
         self._records.put(record)

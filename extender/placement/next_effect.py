@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from extender.jobs.grants import changed_slot
+from extender.jobs.phase import Phase
 from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
 from extender.placement.lingering import hold
 from extender.record.config import Context
@@ -40,7 +41,7 @@ BEFORE_ALL = 0xFFFFFF00
 def ask(record: Placeholder, at: Context) -> Effect | None:
     """SUBMITTING: Slurm is asked for the job, or for what became of it."""
     job_id = record.job.known_id
-    if record.job.must_read:
+    if record.job.unread:
         return ReadJob(record.uid, job_id)
     return Submit(record.uid, job_id, _asked(record, at), record.job.asked.immediate)
 
@@ -76,7 +77,7 @@ def keep(record: Placeholder, at: Context) -> Effect | None:
     """BOUND: a lost job is asked for again, and one in doubt read; the Pods name the one that runs, and
     say what it has."""
     job_id = record.job.known_id
-    if record.job.lost:
+    if record.job.phase is Phase.ASKED:
         return _submit_again(record, job_id, at)
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
@@ -145,7 +146,7 @@ def _is_ended_first(record: Placeholder) -> bool:
 
 def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
     job = record.job
-    if not job.is_ours or job.must_read:
+    if not job.is_ours or job.unread:
         return ReadJob(record.uid, job_id)
     if record.lingering:
         return None if record.write_done else hold(record, job_id, at.now)

@@ -1,157 +1,332 @@
-"""What Slurm's news of a job's state means for its placeholder (each function in the table returns the
-next record), and how the job's end is told.
+"""What happens to a placeholder when its job starts, waits, ends, or is lost: the cells of
+`table.TABLE`.
 
-Absence is not news (invariant I5): only several confirmations from a healthy Slurm count, and never
-against a Pod that runs.
+Each function returns the next version of the record. A poll reports a state alone: then the function
+gets no Job. The extender evicts no running Pod because a job is absent (invariant I5).
 """
 
-from extender.jobs.verdict import NOT_READ
-from extender.record.condition_reason import ConditionReason
+from collections.abc import Sequence
+from typing import Final
+
+from extender.cluster.view import ClusterView, excluding
+from extender.jobs.claim import JobClaim, Keys
+from extender.jobs.grants import slot_of
+from extender.jobs.phase import Phase
+from extender.jobs.poll import FAILED_BEFORE_START
+from extender.jobs.tracked_job import NOBODY_ASKED
+from extender.jobs.verdict import NOT_READ, Part, judge
+from extender.placement.lingering import still_held
+from extender.placement.moves import ask_again, ended, granted, held_up, look_again, over
+from extender.placement.on_altered import outdated, refused, replaced_job
+from extender.placement.rights import unknown_user
+from extender.placement.waiting import why_it_waits
+from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
-from extender.record.job_tracking import Doubt
+from extender.record.ends import LOST
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
+from extender.request.pod import Pod
+from extender.request.pod_end import is_replaced
 from slurm_client.model import Job, JobState
 from wellknown.names import Reason
 
-# Ends that are Slurm's doing and not a person's: a Pod that has not started is placed again. FAILED is a
-# job that slurmctld has started and cannot answer for any more ("response msg send failure, killing").
-PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
-# Ends of a submission that never ran: its id is used up, and means nothing else.
-FAILED_BEFORE_START = frozenset({"FAILED", "BOOT_FAIL"})
-
-FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})
-"""Reasons of ends that were to come from the start: by what was asked for with the job, or by itself."""
-ENDS = {
-    "CANCELLED": ConditionReason(Reason.SLURM_JOB_CANCELLED, "was cancelled in Slurm"),
-    "PREEMPTED": ConditionReason(Reason.SLURM_JOB_PREEMPTED, "was preempted by Slurm"),
-    "TIMEOUT": ConditionReason(Reason.SLURM_JOB_TIMEOUT, "reached its time limit in Slurm"),
-    "DEADLINE": ConditionReason(Reason.SLURM_JOB_DEADLINE, "reached its deadline in Slurm"),
-    "NODE_FAIL": ConditionReason(Reason.SLURM_NODE_FAILED, "lost its node in Slurm"),
-    "BOOT_FAIL": ConditionReason(Reason.SLURM_NODE_FAILED, "lost its node in Slurm while it booted"),
-    "COMPLETED": ConditionReason(Reason.SLURM_JOB_COMPLETED, "was completed in Slurm"),
-    "SUSPENDED": ConditionReason(Reason.SLURM_JOB_SUSPENDED, "was suspended in Slurm"),
-    "PENDING": ConditionReason(Reason.SLURM_JOB_REQUEUED, "was requeued in Slurm"),
-}
-OTHER_END = ConditionReason(Reason.SLURM_JOB_ENDED, "ended in Slurm")
-LOST = ConditionReason(Reason.SLURM_JOB_LOST, "is not known to Slurm any more")
-
-
-def end_of(job_id: int | None, state: JobState) -> ConditionReason:
-    """Returns why a job no longer holds its resources, in words for the Pod's author."""
-    known = ENDS.get("SUSPENDED" if state.suspended else state.base, OTHER_END)
-    told = JobState(state.base, state.flags - {"COMPLETING"})  # which says nothing of its end
-    return ConditionReason(known.reason, f"Slurm job {job_id} {known.message} ({told.text})")
+_BEGINS_S: Final = 10
+"""A job that is cancelled later after its start is cancelled by a user."""
+_NOT_STARTED: Final = 3
+"""Number of jobs that did not start, after which the extender waits longer before the next request."""
+_NOT_POSSIBLE: Final = "BadConstraints"
+"""slurmctld holds a job that no node of its partition can run at the moment (a feature is missing, a
+node has left the partition), and does not release the job when that has passed (24.11, 26.05)."""
+_NO_CREDENTIAL: Final = "slurm_cred_create failure"
+"""Part of the SystemComment of a batch job that slurmctld (24.11) holds because slurmctld cannot resolve
+the job's user. slurmctld does not release the job when the cause has passed."""
 
 
 def failed_before_start(job: Job) -> bool:
-    """Tells whether a job is what a refused immediate allocation leaves behind."""
+    """Returns True for the job that a rejected immediate allocation leaves behind."""
     return job.state.base in FAILED_BEFORE_START and not job.nodes
 
 
-# A poll said this state
+# SUBMITTING, and QUEUED before Slurm has looked at the job
 
 
-def waiting_polled(record: Placeholder, state: JobState, at: Context) -> Placeholder:
-    """QUEUED: it has started, or it ended before it did."""
-    if state.running:
-        return record.move(State.ALLOCATED, at.now)
-    if state.base in (*FAILED_BEFORE_START, "CANCELLED"):  # what it says is read first
-        return record.move(State.SUBMITTING, at.now).with_job(doubt=Doubt.UNREAD)
-    return ended(record, state, at) if state.ended else record
+def asked_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """SUBMITTING: the submitted job exists, and waits. A Prolog of a granted job may run still."""
+    if record.job.asked.immediate and job.state.holds_nodes:
+        return asked_runs(record, job, at)
+    lacks = outdated(record, job)
+    if lacks is not None:
+        return replaced_job(record, job, lacks, at)
+    excluded = excluding(job.excluded_nodes)
+    queued = record.move(State.QUEUED, at.now)
+    queued = queued.with_asked(owner=NOBODY_ASKED, excluded=excluded, immediate=False)
+    if not job.state.pending:
+        return look_again(queued, at)
+    return queued.with_retry(not_before=at.now + at.rules.settle)
 
 
-def running_polled(record: Placeholder, state: JobState, at: Context) -> Placeholder:
-    """ALLOCATED, BOUND: it runs no more, or somebody else's job has its id by now."""
-    bound = record.state is State.BOUND
-    gone = state.ended or state.suspended or state.pending
-    foreign = not record.job.is_ours and (state.ended or state.suspended)
-    # By a person, or by a slurmd that cannot start it.
-    cancelled = state.base == "CANCELLED" and not bound
-    if state.base in FAILED_BEFORE_START or foreign or cancelled or (bound and state.pending):
-        return in_doubt(record, at)
-    return ended(record, state, at) if gone else record
+def asked_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """SUBMITTING: the submitted job exists, and has its nodes."""
+    lacks = outdated(record, job)
+    if lacks is not None:
+        return replaced_job(record, job, lacks, at)
+    known = record.with_asked(owner=NOBODY_ASKED)
+    return granted(known.move(State.ALLOCATED, at.now), job.id, job.grant, at)
 
 
-def released_polled(record: Placeholder, state: JobState, at: Context) -> Placeholder:
-    """REPLACING, EVICTING, RELEASING: its end is all that matters."""
-    return over(record, at) if state.ended else record
+def asked_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
+    """SUBMITTING, QUEUED: the job has ended, and no Pod has run by the job."""
+    if job is not None and _did_not_start(job):
+        return _not_started(record, job, at)
+    if job is not None and failed_before_start(job):
+        return another_id(record, at)
+    if job is not None and is_replaced(job.comment):
+        cause = ConditionReason(Reason.CHANGED, f"Slurm job {job.id} was cancelled to be replaced")
+        return record.with_phase(Phase.ENDED, at.now).replaced(at.now, cause)
+    return ended(record, state, job, at)
 
 
-def tombstone_polled(record: Placeholder, state: JobState, at: Context) -> Placeholder:
-    """DONE: a killed slurmctld has brought it back."""
-    if state.ended or not (state.running or state.pending):
-        return record
-    return record.move(State.RELEASING, at.now).with_job(over_since=None, verdict=NOT_READ)
+def asked_foreign(record: Placeholder, at: Context) -> Placeholder:
+    """SUBMITTING: another's job has the id. That says nothing about room, and a Pod that queues closes
+    the fast path."""
+    return record.next_try(at.rules)
 
 
-def in_doubt(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with its job to be read; that may have been planned as a matter of routine."""
-    if record.job.doubt is Doubt.SUSPECT:
-        return record
-    return record._replace(job=record.job.suspect(at.now)).with_retry(not_before=0.0)
+def asked_unknown(record: Placeholder, at: Context) -> Placeholder:
+    """SUBMITTING: Slurm does not know the id: the extender asks again."""
+    return look_again(record, at).with_job(unread=False)
 
 
-def ended(record: Placeholder, state: JobState, at: Context) -> Placeholder:
-    """Returns the record after its job was found to run no more."""
-    cause = end_of(record.job.id, state)
-    again = record.state is not State.BOUND and (state.base in PLACE_AGAIN or not state.ended)
-    moved = record.replaced(at.now, cause) if again else record.move(State.EVICTING, at.now, cause=cause)
-    return moved.with_job(over_since=0.0 if state.ended else None)
+def queued_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """QUEUED: Slurm has started the job."""
+    return granted(record.move(State.ALLOCATED, at.now), job.id, job.grant, at)
 
 
-def over(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record after its job's end was learned."""
-    return record.with_job(over_since=at.now)
+def queued_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """QUEUED: the job waits for the reason that Slurm reports."""
+    if not job.state.pending:
+        return look_again(record, at)
+    if job.held and _NO_CREDENTIAL in job.system_comment:
+        return refused(record, job, WhyInvalid(unknown_user(job.user_id)), Reason.WRONG_OWNER, at)
+    if job.held and job.reason == _NOT_POSSIBLE and record.request.job.priority != 0:
+        cause = why_it_waits(job, record.request, at)
+        reason = Reason.TOO_LARGE if cause.reason == Reason.TOO_LARGE else Reason.INVALID
+        why = WhyInvalid(cause.message.removesuffix("."), reason=reason)
+        return refused(record, job, why, reason, at)
+    if job.reason in ("", "None"):  # the scheduler has not looked at the job (again) yet
+        return record.with_retry(not_before=at.now + at.rules.settle)
+    return held_up(record, why_it_waits(job, record.request, at), at)
 
 
-# A poll said that it is being preempted
+def queued_lost(record: Placeholder, at: Context) -> Placeholder:
+    """QUEUED: the extender asks again."""
+    return record.unclaimed().move(State.SUBMITTING, at.now).with_asked(immediate=False)
 
 
-def told_of_grace(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """BOUND: its Pod is told to leave at the start of the job's GraceTime, since it may need all of that
-    for its own grace. Slurm never calls a preemption off, nor lets anybody put its end off (24.11,
-    26.05)."""
+def another_id(record: Placeholder, at: Context) -> Placeholder:
+    """SUBMITTING, QUEUED: the id is used up, by another's job or by a rejected request. The extender
+    asks under the next id."""
+    again = record.next_try(at.rules)
+    moved = again if again.state is State.SUBMITTING else again.move(State.SUBMITTING, at.now)
+    return moved.with_asked(immediate=False)
+
+
+# ALLOCATED and BOUND
+
+
+def allocated_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """ALLOCATED: the job's grant is known."""
+    return granted(record, job.id, job.grant, at)
+
+
+def allocated_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
+    """ALLOCATED: the job has ended before its Pods were bound."""
+    if job is not None and _did_not_start(job):
+        return _not_started(record, job, at)
+    if job is not None and failed_before_start(job):
+        return allocated_lost(record, at)
+    return ended(record, state, job, at)
+
+
+def allocated_lost(record: Placeholder, at: Context) -> Placeholder:
+    """ALLOCATED: Slurm does not know the job, or another's job has the id. A Binding may be under
+    way."""
+    cause = ConditionReason(LOST.reason, f"Slurm job {record.job.id} {LOST.message}")
+    return record.unclaimed().with_phase(Phase.LOST, at.now).replaced(at.now, cause)
+
+
+def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """BOUND: does the job run on its Pods' Nodes? slurmctld may have started the job once more."""
+    unnamed = next((name for name in job.nodes if not at.view.naming(name)), None)
+    if unnamed is not None:
+        # A Node has lost its label, or is not there: nobody has ended the job.
+        words = f"Slurm job {job.id} runs on {unnamed}, which no Node names"
+        return held_up(record, ConditionReason(Reason.SLURM_NODE_UNNAMED, words), at)
+    if all(any(at.view.names_it(pod.node, name) for name in job.nodes) for pod in record.pods):
+        return runs_where_its_pods_are(record, job, at)
+    words = f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
+    return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_NODE_CHANGED, words))
+
+
+def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """ALLOCATED, BOUND: the job does not run. A slurmctld that was killed may have forgotten that the
+    job was started, and starts the job once more. Only a job that was requeued on purpose has left its
+    Pod. A job that can start on its Pods' Nodes and nowhere else is waited for, however long: nobody
+    ended the job (invariant I5)."""
+    since = record.job.since if record.job.phase is Phase.SUSPECT else at.now
+    forgotten = job.state.pending and job.restart_count == 0
+    if waits_for_its_pods_nodes(job, record.pods, at.view):
+        words = f"Slurm job {job.id} waits for the Node where its Pod runs"
+        return held_up(record, ConditionReason(LOST.reason, words), at)
+    if forgotten and at.now - since < at.rules.doubt:
+        return look_again(record, at)
+    gone = job.state.pending or job.state.suspended
+    return ended(record, job.state, job, at) if gone else look_again(record, at)
+
+
+def bound_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
+    """BOUND: the job has ended; its Pods are evicted. A rejected request leaves a job behind that never
+    ran: then the Pods' job is lost."""
+    if job is not None and failed_before_start(job):
+        return bound_foreign(record, at)
+    return ended(record, state, job, at)
+
+
+def bound_foreign(record: Placeholder, at: Context) -> Placeholder:
+    """BOUND: Slurm has lost the job, and the id is used up: the extender asks under the next id."""
+    return ask_again(record.next_try(at.rules), at)
+
+
+def bound_lost(record: Placeholder, at: Context) -> Placeholder:
+    """BOUND: the Pods run on, and the extender asks for another job on their Nodes."""
+    unclaimed = record.unclaimed()
+    return unclaimed if record.leaving or record.has_lost_job else ask_again(unclaimed, at)
+
+
+def grace_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """BOUND: Slurm preempts the job. The Pod is evicted at the start of the job's GraceTime, since the
+    Pod may need all of the time for its own grace. Slurm never calls a preemption off, nor lets anybody
+    put its end off (24.11, 26.05)."""
     if record.job.id != job.id or record.leaving:
         return record
     if job.preempt_time is None or not job.state.running:
         return record
-    told = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
-    return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_JOB_PREEMPTED, told))
+    words = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
+    return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_JOB_PREEMPTED, words))
 
 
-# A healthy Slurm does not know it, again and again
+# REPLACING, EVICTING, RELEASING, DONE
 
 
-def waiting_lost(record: Placeholder, at: Context) -> Placeholder:
-    """QUEUED: it is asked for again."""
-    return record.unclaimed().move(State.SUBMITTING, at.now).with_asked(immediate=False)
+def released_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """REPLACING, RELEASING: the job is the workload's, and is cancelled next."""
+    if record.unseen:  # the author's comment is on the job alone
+        record = still_held(record.with_comment(job.comment), job, at)
+    return record.with_job(unread=False).with_retry(not_before=0.0)
 
 
-def allocated_lost(record: Placeholder, at: Context) -> Placeholder:
-    """ALLOCATED: its Binding may yet arrive."""
-    cause = ConditionReason(LOST.reason, f"Slurm job {record.job.id} {LOST.message}")
-    return record.unclaimed().replaced(at.now, cause).with_job(over_since=0.0, lost=True)
+def released_ended(record: Placeholder, _: JobState, job: Job | None, at: Context) -> Placeholder:
+    """REPLACING, RELEASING: the job has ended."""
+    record = record if job is None else released_read(record, job, at)
+    return over(record, at)
 
 
-def bound_lost(record: Placeholder, _at: Context) -> Placeholder:
-    """BOUND: the Pod runs on, and another job is asked for where it runs."""
-    unclaimed = record.unclaimed()
-    return unclaimed if record.leaving or record.job.lost else to_ask_again(unclaimed)
+def released_foreign(record: Placeholder, at: Context) -> Placeholder:
+    """REPLACING, RELEASING: another's job has the id. The workload's job does not exist."""
+    return over(record.with_job(id=None), at)
+
+
+def released_unknown(record: Placeholder, at: Context) -> Placeholder:
+    """REPLACING, RELEASING: Slurm does not know the job yet. A job that had another name a moment ago is
+    read again later."""
+    if record.job.mistrust.renamed:
+        return record.with_retry(not_before=at.now + at.rules.recancel)
+    return record if record.job.is_ours else look_again(record, at)
+
+
+def evicting_ended(record: Placeholder, _: JobState, _job: Job | None, at: Context) -> Placeholder:
+    """EVICTING: the job has ended."""
+    return over(record, at)
 
 
 def replacing_lost(record: Placeholder, at: Context) -> Placeholder:
-    """REPLACING: its Binding may yet arrive."""
-    return over(record.unclaimed(), at).with_job(lost=True)
+    """REPLACING: a Binding may be under way."""
+    return record.unclaimed().with_phase(Phase.LOST, at.now)
 
 
 def released_lost(record: Placeholder, at: Context) -> Placeholder:
-    """EVICTING, RELEASING: it has ended."""
+    """EVICTING, RELEASING: a job that Slurm does not know has ended."""
     return over(record.unclaimed(), at)
 
 
-def to_ask_again(record: Placeholder) -> Placeholder:
-    """Returns the record of a Pod that runs (invariant I5) though Slurm does not know its job."""
-    words = f"Slurm job {record.job.id} {LOST.message}: another is asked for where the Pod runs"
-    told = record._replace(cause=ConditionReason(LOST.reason, words)).with_retry(not_before=0.0)
-    return told.with_job(lost=True, doubt=Doubt.NONE)
+def restored(record: Placeholder, at: Context) -> Placeholder:
+    """DONE: a restarted slurmctld has restored the job: the job is cancelled once more."""
+    unread = record.with_phase(Phase.ENDING, at.now).with_job(verdict=NOT_READ)
+    return unread.move(State.RELEASING, at.now)
+
+
+def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """Returns a record in BOUND whose job runs on its Pods' Nodes. A slurmctld that started the job once
+    more may have granted other cores and devices there, and granted the Pods' devices to other jobs. The
+    extender updates cores and memory on the Pods (`next_effect.keep`). Devices of a running container
+    cannot be changed."""
+    taken = judge(job, claim_of_record(record, at.rules, at.view)).words(Part.DEVICES)
+    if taken is not None:
+        cause = ConditionReason(Reason.SLURM_DEVICES_CHANGED, taken)
+        return record.move(State.EVICTING, at.now, cause=cause)
+    slots = [slot_of(pod, job, at.view) for pod in record.pods]
+    members = zip(record.members, slots, strict=True)
+    known = tuple([each._replace(slot=slot or each.slot) for each, slot in members])
+    verified = record._replace(members=known, cause=None).with_phase(Phase.RUNNING, at.now)
+    return verified.with_job(unread=False)
+
+
+def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool:
+    """Returns True if the job of bound Pods waits, was not requeued, and can start on the Pods' Nodes
+    and nowhere else: the extender has asked again, or slurmctld has forgotten the start."""
+    where = [view.nodes.get(pod.node or "") for pod in pods]
+    names = {node.slurm_name for node in where if node is not None}
+    forgotten = job.state.pending and job.restart_count == 0
+    return forgotten and len(names) == len(where) and names == set(job.required_nodes)
+
+
+def claim_of_record(record: Placeholder, keys: Keys, view: ClusterView) -> JobClaim:
+    """Returns the claim of a workload, or of a job without Pods, to the job of its record."""
+    return JobClaim(
+        cluster=keys.cluster,
+        workload=record.workload,
+        ids=() if record.job.id is None else (record.job.id,),
+        pods=tuple(record.pods),
+        view=view,
+        taken=record.job.is_ours,
+        known=record.job.identity,
+    )
+
+
+def _did_not_start(job: Job) -> bool:
+    """Returns True if slurmd cancelled a job right after the job got its nodes: slurmd could not start
+    the job, and may not requeue the job. Its Prolog failed, or a slurmctld that was killed has started
+    the job once more on a node whose slurmd has the job already. Slurm does not distinguish that from a
+    user's scancel. slurmd starts nothing for an EXTERNAL_JOB."""
+    began, ended_at = job.start_time or 0, job.end_time or 0
+    # While a job completes, Slurm names only the nodes that the job is still on. A job that waited never
+    # completes.
+    had_nodes = bool(job.nodes) or job.state.completing
+    cancelled = job.state.base == "CANCELLED" and had_nodes
+    return cancelled and not job.external and ended_at - began < _BEGINS_S
+
+
+def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """Returns the record after its job did not start. The extender asks again: slurmd has drained the
+    node. The Pod may be the cause (a Prolog that does not know the user), and each further job would
+    drain another node: after several jobs the extender waits."""
+    nodes = job.nodes or [each.slot.node for each in record.members if each.slot]
+    words = f"Slurm job {job.id} was cancelled on {', '.join(nodes) or 'its nodes'} before it began"
+    why, number = WhyInvalid(words), record.job.mistrust.not_started + 1
+    if number >= _NOT_STARTED:
+        why = WhyInvalid(words, at.now + at.rules.mend)
+        record = record._replace(forbidden_because=why)
+    moved = record.with_phase(Phase.ENDED, at.now).replaced(
+        at.now, why.cause(Reason.SLURM_JOB_NOT_STARTED)
+    )
+    return moved.with_mistrust(not_started=number)

@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from extender.jobs.grants import covers
+from extender.jobs.phase import Phase
 from extender.jobs.verdict import NOT_READ, TAKEN, asked_owner
 from extender.placement.asked import refused
 from extender.placement.attempts import give_back, not_now, trouble
+from extender.placement.moves import granted
 from extender.placement.on_pod import invalid
-from extender.placement.on_read import granted
 from extender.placement.table import after_read
 from extender.record.condition_reason import ConditionReason, in_brackets
 from extender.record.config import Context, PlacementConfig
@@ -30,7 +31,6 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.job_tracking import Doubt
 from extender.record.member import CONFLICTS
 from extender.record.placeholder import REPEATEDLY, Placeholder
 from extender.record.states import State
@@ -86,7 +86,7 @@ def _after_show(record: Placeholder, effect: ReportWaiting, result: Any, at: Con
 def _after_words(record: Placeholder, effect: ReadJob, result: Any, at: Context) -> Placeholder:
     """What was said of a job that has moved on since is old news. What else is under way decides when
     there is more to do."""
-    asked, record = record.job.asked_why, record.with_job(asked_why=None)
+    asked, record = record.retry.asked_why, record.with_retry(asked_why=None)
     waits = record.state is State.QUEUED and record.job.id == effect.job_id
     if not waits or asked is None or asked < record.since:
         return record
@@ -119,7 +119,7 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
 def _cancelled(record: Placeholder, effect: CancelJob, at: Context) -> Placeholder:
     """If the cancellation named no name, the job is read before it is repeated: the id may be another
     job's by then."""
-    doubted = record if effect.name is not None else record.with_job(doubt=Doubt.UNREAD)
+    doubted = record if effect.name is not None else record.with_job(unread=True)
     return doubted.with_retry(failures=0, not_before=at.now + at.rules.recancel)
 
 
@@ -145,7 +145,7 @@ def _pause(record: Placeholder, effect: Effect, rules: PlacementConfig) -> float
     again."""
     if isinstance(effect, EvictPod):
         return rules.reevict
-    waits = record.job.lost or record.job.unverified  # for something else
+    waits = record.has_lost_job or record.job.unverified  # for something else
     return rules.renote if isinstance(effect, RecordJobId) and not waits else 0.0
 
 
@@ -191,7 +191,7 @@ def _stale(record: Placeholder, effect: Effect) -> bool:
 
 def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context) -> Placeholder:
     verdict = TAKEN if effect.job_id == record.job.id else NOT_READ
-    record = record.with_job(verdict=verdict).with_mistrust(denials=())
+    record = record.with_job(verdict=verdict).with_mistrust(denials=0)
     if record.state is State.BOUND:
         return _asked_again(record, at)
     if record.state is not State.SUBMITTING:
@@ -210,14 +210,13 @@ def _granted_at_once(
     the job is read."""
     if record.state is State.SUBMITTING and grant is not None and covers(grant, asked):
         return granted(record.move(State.ALLOCATED, at.now), record.job.known_id, grant, at)
-    return record.with_job(doubt=Doubt.UNREAD) if record.state is State.SUBMITTING else record
+    return record.with_job(unread=True) if record.state is State.SUBMITTING else record
 
 
 def _asked_again(record: Placeholder, at: Context) -> Placeholder:
     until = at.now + at.rules.settle
-    record = record.with_mistrust(misses=0)
-    job = record.job.suspect(at.now)._replace(lost=False)
-    return record._replace(job=job).with_retry(failures=0, not_before=until)
+    suspect = record.with_phase(Phase.SUSPECT, at.now).with_mistrust(misses=0)
+    return suspect.with_retry(failures=0, not_before=until)
 
 
 def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Context) -> Placeholder:
@@ -227,21 +226,21 @@ def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Co
             return _left_open(record, failure)
         if failure.remedy in _ANSWERS:
             return _not_taken(record, failure, at)
-        record = record.with_job(doubt=Doubt.NONE)
-    if record.job.lost and failure.remedy is Remedy.ID_TAKEN:  # it has come back
+        record = record.with_job(unread=False)
+    if record.has_lost_job and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(record, at)
     if failure.remedy is Remedy.OTHER_JOB:
         renamed = record.job.mistrust.renamed
         pause = at.rules.delay(Remedy.LATER, renamed) if renamed else 0.0
-        doubted = record.with_job(doubt=Doubt.UNREAD).with_mistrust(renamed=renamed + 1)
+        doubted = record.with_job(unread=True).with_mistrust(renamed=renamed + 1)
         return doubted.with_retry(not_before=at.now + pause)
     if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
         return _after_conflict(record, effect, at)
     later = at.now + at.rules.delay(failure.remedy, record.retry.failures)
     held_up = record.with_retry(failures=record.retry.failures + 1, not_before=later)
-    if isinstance(effect, ReadJob) and record.job.doubt is Doubt.SUSPECT:
-        # What Slurm has time for begins when it is back.
-        held_up = held_up.with_job(suspect_since=at.now)
+    if isinstance(effect, ReadJob) and record.job.phase is Phase.SUSPECT:
+        # The time that Slurm has to start the job once more begins when Slurm is back.
+        held_up = held_up.with_job(since=at.now)
     return _with_words(held_up, failure)
 
 
@@ -279,33 +278,33 @@ def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
 
 
 def _left_open(record: Placeholder, failure: Failure) -> Placeholder:
-    denials = (*record.job.mistrust.denials, failure)[-_DENIALS:]
-    last = len(denials) == _DENIALS  # or one more of a Pod whose author knows
+    denials = min(record.job.mistrust.denials + 1, _DENIALS)
+    last = denials == _DENIALS  # or one more of a Pod whose author knows
     cause = record.cause if last else trouble(failure)
-    doubted = record._replace(cause=cause).with_job(doubt=Doubt.UNREAD).with_mistrust(denials=denials)
-    return doubted.with_retry(failures=0)
+    doubted = record._replace(cause=cause).with_job(unread=True).with_mistrust(denials=denials)
+    return doubted.with_retry(failures=0, denied=failure)
 
 
 def _after_look(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     if record.job.mistrust.denials and record.state is State.SUBMITTING and job is None:
         return _denied(record, at)
-    return after_read(record.with_mistrust(denials=()).with_retry(failures=0), job, at)
+    return after_read(record.with_mistrust(denials=0).with_retry(failures=0), job, at)
 
 
 def _denied(record: Placeholder, at: Context) -> Placeholder:
     """slurmctld answers, and has no job under the id either: it made none. A plugin may refuse a job
     without a word (job_submit.lua's `return slurm.ERROR`), and again and again."""
-    denials = record.job.mistrust.denials
-    if len(denials) == _DENIALS:
-        return invalid(record, refused(denials[-1], record.request, at), at.now)
-    later = at.now + at.rules.delay(Remedy.AGAIN, len(denials))
-    return record.with_job(doubt=Doubt.NONE).with_retry(failures=0, not_before=later)
+    denials, denied = record.job.mistrust.denials, record.retry.denied
+    if denials == _DENIALS and denied is not None:
+        return invalid(record, refused(denied, record.request, at), at.now)
+    later = at.now + at.rules.delay(Remedy.AGAIN, denials)
+    return record.with_job(unread=False).with_retry(failures=0, not_before=later)
 
 
 def _not_taken(record: Placeholder, failure: Failure, at: Context) -> Placeholder:
     if record.retry.failures:
         # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
-        return record.with_job(doubt=Doubt.UNREAD).with_retry(failures=0)
+        return record.with_job(unread=True).with_retry(failures=0)
     if failure.remedy is Remedy.CHANGE:
         return invalid(record, refused(failure, record.request, at), at.now)
     if failure.remedy is Remedy.NO_ROOM and record.job.asked.immediate:

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from extender.jobs.claim import own_key
+from extender.jobs.phase import Phase
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import lingering
-from extender.placement.on_job import to_ask_again
+from extender.placement.moves import ask_again
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
-from extender.record.job_tracking import Doubt
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
@@ -53,11 +53,12 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
         record = record.move(State.ALLOCATED, at.now)
         if record.lacking:  # the others are heard of next, if they are there
             record = record._replace(unbound_by=at.now + at.rules.unbound_deadline)
-    job = record.job.suspect(at.now)
+    if record.state in (State.ALLOCATED, State.BOUND):
+        record = record.with_phase(Phase.SUSPECT, at.now)
     member = record.member(pod.uid)
     # Nothing need be written onto it: it may be that no other version is seen before it is rejected.
     cleared = member is not None and not member.rejects(carried.job_id)
-    known = record._replace(job=job).with_asked(immediate=False)
+    known = record.with_asked(immediate=False)
     return known.with_member(pod, slot=carried, rejection_cleared=cleared)
 
 
@@ -90,9 +91,9 @@ def _in_part(record: Placeholder, at: Context) -> Placeholder:
 
 def now_bound(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after the last of its Pods was bound."""
-    if record.job.lost:
-        bound = record.move(State.BOUND, at.now).with_job(over_since=None)
-        return bound if bound.leaving else to_ask_again(bound)
+    if record.job.phase is Phase.LOST:
+        bound = record.move(State.BOUND, at.now)
+        return bound if bound.leaving else ask_again(bound, at)
     if record.job.over:
         return _evicted(record, at)
     bound = record.move(State.BOUND, at.now)
@@ -101,7 +102,7 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     # A slurmctld that is killed may forget that it started a job that had waited, and start it elsewhere
     # before anybody asks: it is read once more when that is past.
     later = at.now + at.rules.saved
-    return bound.with_job(doubt=Doubt.ROUTINE).with_retry(not_before=later)
+    return bound.with_job(unread=True).with_retry(not_before=later)
 
 
 def _evicted(record: Placeholder, at: Context) -> Placeholder:
@@ -113,7 +114,7 @@ def _evicted(record: Placeholder, at: Context) -> Placeholder:
 
 def changed(record: Placeholder, _before: Request, _at: Context) -> Placeholder:
     """What it has been granted is not affected."""
-    return record._replace(forbidden_because=None).with_mistrust(denials=(), not_started=0)
+    return record._replace(forbidden_because=None).with_mistrust(denials=0, not_started=0)
 
 
 def invalid_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
@@ -213,7 +214,7 @@ def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
     if pod.attempt > record.attempt:  # another replica has begun it
         return Placeholder.of(pod, now)
     again = Placeholder.of(pod, now)._replace(attempt=record.attempt, state=State.REPLACING)
-    return again.with_job(over_since=0.0)
+    return again.with_phase(Phase.ENDED, now)
 
 
 def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
@@ -262,7 +263,7 @@ def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
     attempt = pod.attempt
     if record.state not in WITHOUT_JOB or any(each.attempt < attempt for each in record.pods):
         return None
-    return asking_first(record._replace(attempt=attempt).with_job(attempt_try=0))
+    return asking_first(record._replace(attempt=attempt).with_asked(attempt_try=0))
 
 
 def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
@@ -282,7 +283,8 @@ def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
         return numbered(before, attempt).with_retry(not_before=0.0)
     over = record.job.over or without_job
     moved = before.move(State.REPLACING, at.now, cause=record.cause if without_job else None)
-    return asking_first(numbered(moved, attempt).with_job(over_since=0.0 if over else None))
+    moved = moved.with_phase(Phase.ENDED, at.now) if over else moved
+    return asking_first(numbered(moved, attempt))
 
 
 def numbered(record: Placeholder, attempt: int) -> Placeholder:

@@ -10,10 +10,15 @@ from typing import NamedTuple
 from extender.cluster.view import ClusterView
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.grants import slot_of
+from extender.jobs.phase import Phase
 from extender.jobs.verdict import TAKEN, Verdict, judge
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import still_held
-from extender.placement.on_job import end_of, failed_before_start
+from extender.placement.on_job import (
+    failed_before_start,
+    runs_where_its_pods_are,
+    waits_for_its_pods_nodes,
+)
 from extender.placement.on_pod import (
     bound_by_its_job,
     grouped,
@@ -21,11 +26,10 @@ from extender.placement.on_pod import (
     numbered,
     with_carried,
 )
-from extender.placement.on_read import runs_where_its_pods_are, waits_for_its_pods_nodes
 from extender.placement.table import after_poll, after_read
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
-from extender.record.job_tracking import Doubt
+from extender.record.ends import end_of
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -228,7 +232,7 @@ def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
 def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placeholder | None:
     """Bound Pods without a job of ours are somebody else's, and so are those on other Nodes than their
     job's; those whose own job was not read, or is not known to Slurm, run on (invariant I5)."""
-    record = _blank(pods, at.now)._replace(state=State.BOUND)
+    record = _blank(pods, at.now)._replace(state=State.BOUND).with_phase(Phase.RUNNING, at.now)
     if chosen is None:
         return _without_job(record, at)
     key, job, _ = chosen
@@ -246,8 +250,9 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     if chosen.live and there and job.state.running:
         return runs_where_its_pods_are(record, job, at)
     if chosen.live:
-        return record.with_job(doubt=Doubt.ROUTINE)
-    return record.move(State.EVICTING, at.now, cause=end_of(job.id, job.state)).with_job(over_since=0.0)
+        return record.with_job(unread=True)
+    cause = end_of(job.id, job.state)
+    return record.with_phase(Phase.ENDED, at.now).move(State.EVICTING, at.now, cause=cause)
 
 
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:
@@ -265,10 +270,10 @@ def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
     if carried is None or key is None:
         return None
     if any(pod.doomed for pod in record.pods):
-        return record.move(State.EVICTING, at.now, cause=_DOOMED).with_job(over_since=0.0)
+        return record.with_phase(Phase.ENDED, at.now).move(State.EVICTING, at.now, cause=_DOOMED)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record._replace(attempt=key.attempt), at)
-    return known.with_job(doubt=Doubt.ROUTINE).with_retry(not_before=later)
+    return known.with_phase(Phase.RUNNING, at.now).with_job(unread=True).with_retry(not_before=later)
 
 
 def _unbound(
@@ -286,13 +291,14 @@ def _unbound(
     if chosen is None:
         tries = (f.key.attempt_try for f in found if f.key.attempt == blank.attempt)
         following = max(tries, default=-1) + 1
-        return asking_first(blank.with_job(attempt_try=following))
+        return asking_first(blank.with_asked(attempt_try=following))
     key, job, _ = chosen
     tried = blank._replace(attempt=key.attempt)
     if key.attempt != blank.attempt:
         replacing = _with_job(tried, chosen)._replace(state=State.REPLACING)
-        return replacing.with_members(write_done=True)
-    return after_read(_with_id(tried, chosen)._replace(state=State.SUBMITTING), job, at)
+        return replacing.with_phase(Phase.ENDING, at.now).with_members(write_done=True)
+    asked = _with_id(tried, chosen)._replace(state=State.SUBMITTING).with_phase(Phase.ASKED, at.now)
+    return after_read(asked, job, at)
 
 
 def _with_job(record: Placeholder, found: _Found) -> Placeholder:
@@ -301,12 +307,13 @@ def _with_job(record: Placeholder, found: _Found) -> Placeholder:
 
 def _with_id(record: Placeholder, found: _Found) -> Placeholder:
     """Returns the record with the id of a job that is yet to be judged."""
-    return record.with_job(attempt_try=found.key.attempt_try, id=found.job.id)
+    return record.with_job(id=found.job.id).with_asked(attempt_try=found.key.attempt_try)
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:
     """The next attempt was being numbered: the Pods that do not have its number yet get it."""
     before = numbered(blank, blank.attempt)._replace(attempt=blank.attempt - 1, state=State.REPLACING)
-    before = before.with_job(over_since=0.0) if chosen is None else _with_job(before, chosen)
+    phase = Phase.ENDED if chosen is None else Phase.ENDING
+    before = (before if chosen is None else _with_job(before, chosen)).with_phase(phase, at.now)
     bound = next((each.pod for each in blank.members if each.pod.node is not None), None)
     return before if bound is None else bound_by_its_job(with_carried(before, at), bound, at)

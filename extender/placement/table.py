@@ -5,11 +5,14 @@
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from extender.jobs.poll import News, polled
 from extender.jobs.verdict import judge
 from extender.placement import next_effect as does
-from extender.placement import on_job, on_pod, on_read
+from extender.placement import on_job, on_pod
+from extender.placement.moves import in_doubt, look_again
+from extender.placement.on_altered import altered, recognised
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.events import Effect
@@ -18,7 +21,7 @@ from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, WITHOUT_JOB, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
-from slurm_client.model import UNKNOWN_STATE, Job, JobState
+from slurm_client.model import Job, JobState
 from wellknown.names import Reason
 
 
@@ -26,7 +29,7 @@ def _no_effect(*_: object) -> None:
     return None
 
 
-def _unchanged(record: Placeholder, *_news: object) -> Placeholder:
+def _unchanged(record: Placeholder, *_news: Any) -> Placeholder:
     return record
 
 
@@ -35,112 +38,151 @@ def _unclaimed(record: Placeholder, _at: Context) -> Placeholder:
 
 
 class Row(NamedTuple):
-    """What a placeholder does in a state, and what it makes of news."""
+    """The effect of a state, and the reaction to each kind of news."""
 
     does: Callable[[Placeholder, Context], Effect | None] = _no_effect
-    """The effect that moves it on; None where something must happen first."""
-    polled: Callable[[Placeholder, JobState, Context], Placeholder] = _unchanged
-    """Its job is in this state."""
+    """Returns the effect that moves the placeholder on; None if something must happen first."""
+    runs: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
+    """The job was read, and runs."""
+    waits: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
+    """The job was read, and neither runs nor has ended."""
+    ended: Callable[[Placeholder, JobState, Job | None, Context], Placeholder] = _unchanged
+    """The job holds its resources no more. None: a poll said so."""
+    foreign: Callable[[Placeholder, Context], Placeholder] = _unchanged
+    """Another's job has the id."""
+    unknown: Callable[[Placeholder, Context], Placeholder] = _unchanged
+    """The job was read, and Slurm does not know the id."""
     lost: Callable[[Placeholder, Context], Placeholder] = _unclaimed
-    """A healthy Slurm does not know its job, again and again."""
-    read: Callable[[Placeholder, Job | None, Context], Placeholder] = _unchanged
-    """Its job is this; None: Slurm does not know that id."""
+    """A healthy Slurm did not know the job in several polls in a row."""
     grace: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
-    """Its job is being preempted, and has its GraceTime left."""
+    """Slurm preempts the job, and the job's GraceTime has begun."""
     bound: Callable[[Placeholder, Pod, Context], Placeholder] = on_pod.bound_elsewhere
-    """A Pod of it was seen on a Node."""
+    """A Pod of the placeholder was seen on a Node."""
     changed: Callable[[Placeholder, Request, Context], Placeholder] = on_pod.changed
-    """Its author asks for something else than this."""
+    """The Pods' request has changed from this request."""
 
 
 TABLE: Mapping[State, Row] = {
     State.SEEN: Row(),
-    State.SUBMITTING: Row(does=does.ask, read=on_read.unasked_read, changed=on_pod.asked_changed),
+    State.SUBMITTING: Row(
+        does=does.ask,
+        runs=on_job.asked_runs,
+        waits=on_job.asked_waits,
+        ended=on_job.asked_ended,
+        foreign=on_job.asked_foreign,
+        unknown=on_job.asked_unknown,
+        changed=on_pod.asked_changed,
+    ),
     State.QUEUED: Row(
         does=does.ask_why,
-        polled=on_job.waiting_polled,
-        lost=on_job.waiting_lost,
-        read=on_read.waiting_read,
+        runs=on_job.queued_runs,
+        waits=on_job.queued_waits,
+        ended=on_job.asked_ended,
+        foreign=on_job.another_id,
+        unknown=look_again,
+        lost=on_job.queued_lost,
         changed=on_pod.asked_changed,
     ),
     State.ALLOCATED: Row(
         does=does.write_allocation,
-        polled=on_job.running_polled,
+        runs=on_job.allocated_runs,
+        waits=on_job.granted_waits,
+        ended=on_job.allocated_ended,
+        foreign=on_job.allocated_lost,
+        unknown=look_again,
         lost=on_job.allocated_lost,
-        read=on_read.allocated_read,
         bound=on_pod.bound_by_its_job,
         changed=on_pod.allocated_changed,
     ),
     State.BOUND: Row(
         does=does.keep,
-        polled=on_job.running_polled,
+        runs=on_job.bound_runs,
+        waits=on_job.granted_waits,
+        ended=on_job.bound_ended,
+        foreign=on_job.bound_foreign,
+        unknown=look_again,
         lost=on_job.bound_lost,
-        read=on_read.bound_read,
-        grace=on_job.told_of_grace,
+        grace=on_job.grace_started,
         bound=_unchanged,
     ),
     State.REPLACING: Row(
         does=does.replace_job,
-        polled=on_job.released_polled,
+        runs=on_job.released_read,
+        waits=on_job.released_read,
+        ended=on_job.released_ended,
+        foreign=on_job.released_foreign,
+        unknown=on_job.released_unknown,
         lost=on_job.replacing_lost,
-        read=on_read.released_read,
         bound=on_pod.bound_by_its_job,
     ),
     State.EVICTING: Row(
         does=does.evict,
-        polled=on_job.released_polled,
+        ended=on_job.evicting_ended,
         lost=on_job.released_lost,
         bound=on_pod.awaited,
     ),
     State.RELEASING: Row(
         does=does.release,
-        polled=on_job.released_polled,
+        runs=on_job.released_read,
+        waits=on_job.released_read,
+        ended=on_job.released_ended,
+        foreign=on_job.released_foreign,
+        unknown=on_job.released_unknown,
         lost=on_job.released_lost,
-        read=on_read.released_read,
     ),
     State.INVALID: Row(changed=on_pod.invalid_changed),
-    State.DONE: Row(polled=on_job.tombstone_polled),
+    State.DONE: Row(),
 }
 
 
 def next_effect(record: Placeholder, at: Context) -> Effect | None:
-    """Returns the effect that moves a placeholder on now; None where something must happen first."""
+    """Returns the effect that moves a placeholder on now; None if something must happen first."""
     return TABLE[record.state].does(record, at)
 
 
 def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Placeholder:
-    """Returns the record after a poll said this state, or (None) did not know the job."""
-    row, job = TABLE[record.state], record.job
+    """Returns the record after a poll reported a state, or (None) did not know the job."""
     if state is None and record.retry.in_flight:
-        return record  # it may be a submission that Slurm has not seen yet
-    if state is None:
-        misses = job.mistrust.misses + 1
-        missed = record.with_mistrust(misses=misses)
-        return row.lost(missed, at) if misses >= at.rules.confirmations else missed
-    if state.base == UNKNOWN_STATE:  # it could not be read, or understood
-        return record
-    if job.mistrust.misses or job.lost:
-        record = record.with_job(lost=False).with_mistrust(misses=0)
-    if job.lost and record.state is State.BOUND:  # it is back, or its id is another's by now
-        return on_job.in_doubt(record, at)
-    return row.polled(record, state, at)
+        return record  # a submission that Slurm has not processed yet
+    bound = record.state is State.BOUND
+    job, news = polled(record.job, state, at.rules.confirmations, bound=bound)
+    record, row = record if job is record.job else record._replace(job=job), TABLE[record.state]
+    match news:
+        case News.STARTED:
+            return record.move(State.ALLOCATED, at.now)  # the job is read for its grant
+        case News.ENDED if state is not None:
+            return row.ended(record, state, None, at)
+        case News.LOST:
+            return row.lost(record, at)
+        case News.DOUBTFUL:
+            return in_doubt(record, at)
+        case News.RESTORED:
+            return on_job.restored(record, at)
+    return record
 
 
 def after_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
-    """Returns the record after its job was read; None where Slurm does not know that id."""
-    made_so = record.job.is_ours and record.job.identity is None
-    if job is not None:
-        claim = on_read.claim_of_record(record, at.rules, at.view)
-        verdict = judge(job, claim, record.request.job)
-        record = on_read.recognised(record, job, verdict)
-        unusable = on_read.unusable(record, job, verdict, at, made_so=made_so)
-        if unusable is not None:
-            return unusable
-    if made_so and record.job.is_ours and record.job.mistrust.altered:
-        record = record.with_mistrust(altered=0)  # this job is as it was asked for
-    read = TABLE[record.state].read(record, job, at)
-    waited = record.state is State.QUEUED and read.state is not State.QUEUED
-    return after_read(read, job, at) if waited else read  # it is looked at as what it is by now
+    """Returns the record after its job was read; None if Slurm does not know the id."""
+    if job is None:
+        return TABLE[record.state].unknown(record, at)
+    first = record.job.is_ours and record.job.identity is None
+    verdict = judge(job, on_job.claim_of_record(record, at.rules, at.view), record.request.job)
+    record = recognised(record, job, verdict)
+    if not verdict.is_ours:
+        return TABLE[record.state].foreign(record, at)
+    replaced = altered(record, job, at, first=first)
+    if replaced is not None:
+        return replaced
+    if first and record.job.mistrust.altered:
+        record = record.with_mistrust(altered=0)
+    return _as_read(record, job, at)
+
+
+def _as_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    row = TABLE[record.state]
+    if job.state.ended:
+        return row.ended(record, job.state, job, at)
+    return row.runs(record, job, at) if job.state.running else row.waits(record, job, at)
 
 
 def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:

@@ -302,7 +302,7 @@ class Member:
 def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:
     """Returns the CPUs that these placeholders have on a Node, as Slurm counts them there. Where a job
     has ended, its Pod may be there yet, and a native job have its CPUs."""
-    run = (each for each in placeholders if not (each.job.over or each.job.is_missing))
+    run = (each for each in placeholders if not (each.job.over or each.misses_job))
     slots = (member.slot for each in run for member in each.members)
     cores = (number_list.expand(slot.cores) for slot in slots if slot is not None and slot.node == node)
     return sum(map(len, cores)) * slurm.cpus_per_core

@@ -4,7 +4,7 @@ The record is frozen; whoever learns something makes the next version of it. Fou
 it, each a tuple of its own:
 
 - the placement: the state, by the table of `states`;
-- `job`: what is known of its job in Slurm (`JobTracking`);
+- `job`: what is known of its job in Slurm, by the table of `phase` (`TrackedJob`);
 - `members`: its Pods, their parts of what Slurm granted, and what has been written onto them (`Member`);
 - `retry`: when its next effect is due (`Retry`).
 
@@ -18,12 +18,13 @@ from enum import Enum, auto
 from math import inf
 from typing import Any, NamedTuple, Self
 
-from extender.jobs.verdict import NOT_READ
+from extender.jobs.phase import Phase
+from extender.jobs.tracked_job import NOBODY_ASKED, TrackedJob
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import PlacementConfig
-from extender.record.job_tracking import Doubt, JobTracking
+from extender.record.events import Failure
 from extender.record.member import Member
-from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State
+from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State, phase_in
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE
 from extender.request.pod import Pod
@@ -62,6 +63,11 @@ class Retry(NamedTuple):
     waits: Waits = Waits.FOR_TIME
     not_before: float = 0.0
     """When the next effect may be tried."""
+    denied: Failure | None = None
+    """The last answer after which Slurm may have made no job, and gives no cause
+    (`Mistrust.denials`)."""
+    asked_why: float | None = None
+    """Time since which the job is read only to report why the job waits: nothing else waits for that."""
 
     @property
     def due(self) -> float:
@@ -125,7 +131,7 @@ class Placeholder(NamedTuple):
     lingering: tuple[tuple[str, float], ...] = ()
     """Nodes where containers of a Pod that is gone may still run, each until when: until then its job is
     not ended, and whatever becomes of the job they are held."""
-    job: JobTracking = JobTracking()
+    job: TrackedJob = TrackedJob()
     retry: Retry = Retry()
     rejections: Rejections = Rejections()
 
@@ -139,7 +145,7 @@ class Placeholder(NamedTuple):
     @classmethod
     def of_orphan(cls, workload: Workload, job_id: int, now: float) -> Self:
         """Returns the record of a job that no Pod is placed by: it is to be ended."""
-        job = JobTracking(id=job_id)
+        job = TrackedJob(job_id, Phase.ENDING, now)
         return cls(orphan_uid(workload, job_id), workload, state=State.RELEASING, since=now, job=job)
 
     # The next version
@@ -147,6 +153,10 @@ class Placeholder(NamedTuple):
     def with_job(self, **changes: Any) -> Self:
         """Returns the record with something else known of its job."""
         return self._replace(job=self.job._replace(**changes))
+
+    def with_phase(self, phase: Phase, now: float) -> Self:
+        """Returns the record with its job in another phase. Raises IllegalPhase."""
+        return self._replace(job=self.job.to(phase, now))
 
     def with_asked(self, **changes: Any) -> Self:
         """Returns the record of a job for which Slurm was asked differently."""
@@ -196,10 +206,9 @@ class Placeholder(NamedTuple):
         if state not in MOVES[self.state]:
             raise IllegalMove(f"{self.workload.full_name}: {self.state} -> {state}")
         job, rejections, members = self.job, self.rejections, self.members
-        if job.must_read or job.lost or job.mistrust.misses:
-            mistrust = job.mistrust._replace(misses=0)
-            doubt = Doubt.NONE if job.must_read else job.doubt
-            job = job._replace(doubt=doubt, lost=False, mistrust=mistrust)
+        job = job.to(phase_in(state, job.phase), now)
+        if job.mistrust.misses:
+            job = job._replace(mistrust=job.mistrust._replace(misses=0))
         if rejections.waiting_for_departures:
             rejections = rejections._replace(waiting_for_departures=False)
         return self._replace(
@@ -208,7 +217,7 @@ class Placeholder(NamedTuple):
             cause=cause,
             unbound_by=inf,
             job=job,
-            retry=Retry(self.retry.in_flight),
+            retry=Retry(self.retry.in_flight, asked_why=self.retry.asked_why),
             rejections=rejections,
             members=tuple([each.before_writes() for each in members]),
         )
@@ -222,18 +231,18 @@ class Placeholder(NamedTuple):
     def submitted_as(self, attempt_try: int, rules: PlacementConfig, **asked: Any) -> Self:
         """Returns the record with the id of another try, of whose job nothing is known yet."""
         job_id = replace(self.key(rules.cluster), attempt_try=attempt_try).job_id(rules.ids)
-        blank = self.unclaimed().with_job(id=job_id, attempt_try=attempt_try, doubt=Doubt.NONE)
-        blank = blank.with_asked(owner=(None, None), **asked)
+        blank = self.unclaimed().with_job(id=job_id, unread=False)
+        blank = blank.with_asked(attempt_try=attempt_try, owner=NOBODY_ASKED, **asked)
         written = any(each.write_done for each in self.members)
         return blank.with_members(write_done=False) if written else blank
 
     def next_try(self, rules: PlacementConfig) -> Self:
         """Returns the record with the id of this attempt's next try."""
-        return self.submitted_as(self.job.attempt_try + 1, rules)
+        return self.submitted_as(self.job.asked.attempt_try + 1, rules)
 
     def unclaimed(self) -> Self:
         """Returns the record with nothing known of the job under its id."""
-        return self.with_job(verdict=NOT_READ, identity=None).with_mistrust(renamed=0)
+        return self._replace(job=self.job.unclaimed())
 
     # Its members
 
@@ -321,6 +330,17 @@ class Placeholder(NamedTuple):
         return self.state in WATCHED and (self.state is State.DONE or not self.job.over)
 
     @property
+    def has_lost_job(self) -> bool:
+        """Returns True if a healthy Slurm does not know the job of Pods that are bound, or may be."""
+        job = self.job
+        return job.phase is Phase.LOST or (self.state is State.BOUND and job.phase is Phase.ASKED)
+
+    @property
+    def misses_job(self) -> bool:
+        """Returns True if a healthy Slurm did not know the job in the last poll."""
+        return self.has_lost_job or self.job.mistrust.misses > 0
+
+    @property
     def evicted_for(self) -> ConditionReason | None:
         """Returns why its Pods are to be deleted; None where it is its job that is to be ended, since
         they are not there."""
@@ -362,7 +382,7 @@ class Placeholder(NamedTuple):
     def key(self, cluster: str) -> PlaceholderKey:
         """Returns what names the current try."""
         uid, namespace, name, *_ = self.workload
-        return PlaceholderKey(cluster, namespace, name, uid, self.attempt, self.job.attempt_try)
+        return PlaceholderKey(cluster, namespace, name, uid, self.attempt, self.job.asked.attempt_try)
 
     @property
     def rejected_by_slurm(self) -> bool:

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
+from extender.jobs.phase import OVER as OVER_PHASES
+from extender.jobs.phase import Phase
+
 
 class State(StrEnum):
     SEEN = "Seen"
@@ -80,6 +83,35 @@ MOVES: Mapping[State, Mapping[State, str]] = {
     State.DONE: {State.RELEASING: "the job came back with a restarted slurmctld"},
 }
 """Which states may follow each state, and why: no other may. `make docs` draws it."""
+
+
+_PHASES: Mapping[State, Phase] = {
+    State.SEEN: Phase.UNASKED,
+    State.SUBMITTING: Phase.ASKED,
+    State.QUEUED: Phase.PENDING,
+    State.ALLOCATED: Phase.RUNNING,
+    State.BOUND: Phase.RUNNING,
+    State.REPLACING: Phase.ENDING,
+    State.EVICTING: Phase.ENDING,
+    State.RELEASING: Phase.ENDING,
+    State.INVALID: Phase.UNASKED,
+    State.DONE: Phase.ENDED,
+}
+
+
+def phase_in(state: State, phase: Phase) -> Phase:
+    """Returns the phase of a job whose placeholder comes into a state. `phase` is the job's phase in the
+    state before. A bound Pod keeps the doubt about its job, and asks again for a lost job."""
+    match state:
+        case State.BOUND if phase is Phase.SUSPECT:
+            return phase
+        case State.BOUND if phase is Phase.LOST:
+            return Phase.ASKED
+        case State.REPLACING if phase in OVER_PHASES:
+            return phase
+        case State.EVICTING | State.RELEASING if phase in OVER_PHASES:
+            return Phase.ENDED
+    return _PHASES[state]
 
 
 WATCHED = (

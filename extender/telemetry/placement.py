@@ -56,7 +56,7 @@ class PlacementTelemetry:
 
     def observe(self, before: Placeholder | None, after: Placeholder) -> None:
         """Counts and logs a placeholder that came into another state, or whose job Slurm has lost."""
-        if after.job.lost and not (before is not None and before.job.lost):
+        if after.has_lost_job and not (before is not None and before.has_lost_job):
             self._lost.inc()
         if before is not None and before.state is after.state:
             return

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from extender.control import dispatcher
 from extender.control.dispatcher import Dispatcher
 from extender.control.failures import failure_of
+from extender.jobs.tracked_job import TrackedJob
 from extender.placement.ledger import Ledger
 from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import PlacementConfig
@@ -36,7 +37,6 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.job_tracking import JobTracking
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod, parse_pod
@@ -341,7 +341,7 @@ async def failed(works: Works, effect: Effect) -> list[Any]:
 async def test_a_failure_is_logged_with_its_pod_and_its_job() -> None:
     works = Works()
     works.slurm.error = NeedsOperator("only root may do that", number=2002)
-    works.ledger.records["u1"] = placeholder_of(POD, State.QUEUED, job=JobTracking(id=40_000_000))
+    works.ledger.records["u1"] = placeholder_of(POD, State.QUEUED, job=TrackedJob(id=40_000_000))
     (line,) = await failed(works, SUBMISSION)
     assert (line["effect"], line["log_level"]) == ("Submit", "info")
     named = (f"{POD.namespace}/{POD.name}", "u1", 40_000_000)

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from deploy.local.layout import CHECKOUT
-from extender.placement import next_effect, on_job, on_pod
+from extender.placement import next_effect, on_pod
+from extender.record.ends import ENDS, OTHER_END
 from tests.end_to_end.test_books import WITHOUT_REFUSALS
 from tests.end_to_end.test_endings import JOB_ENDS, POD_ENDS, WAITS_FOR, JobEnds, PodEnds
 
@@ -15,10 +16,10 @@ PAGE = (CHECKOUT / "docs" / "endings.md").read_text()
 
 
 def test_every_reason_that_evicts_a_pod_is_on_the_page_and_no_other() -> None:
-    evicting = {cause.reason for cause in on_job.ENDS.values()}
+    evicting = {cause.reason for cause in ENDS.values()}
     told = set(re.findall(r"`(Slurm[A-Z]\w+)`", PAGE)) - {"SlurmUser"}
     started_again = {"SlurmNodeChanged", "SlurmDevicesChanged"}
-    assert told == evicting | started_again | {on_job.OTHER_END.reason}
+    assert told == evicting | started_again | {OTHER_END.reason}
 
 
 @pytest.mark.parametrize("how", POD_ENDS, ids=lambda how: how.name)

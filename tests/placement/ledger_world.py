@@ -1113,7 +1113,7 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
         return
     if workload.uid in world.denied and not live:
         of_pod = (p for p in world.ledger.placeholders if p.uid == pod.uid)
-        told = [p for p in of_pod if p.state is State.INVALID or p.job.lost]
+        told = [p for p in of_pod if p.state is State.INVALID or p.has_lost_job]
         assert told or pod.node, f"{pod.name} is not told that Slurm refuses it"
         return
     assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"

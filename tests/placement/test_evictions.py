@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.placement.on_job import end_of
+from extender.record.ends import end_of
 from extender.record.events import EvictPod
 from extender.record.states import State
 from slurm_client.model import JobState

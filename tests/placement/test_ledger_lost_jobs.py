@@ -123,7 +123,7 @@ def test_the_observer_hears_once_of_a_bound_pods_job_that_slurm_has_lost() -> No
 
     def observe(before: Placeholder | None, after: Placeholder) -> None:
         if before is not None and before.state is after.state:
-            assert (before.job.lost, after.job.lost) == (False, True)
+            assert (before.has_lost_job, after.has_lost_job) == (False, True)
             lost.append(after.state)
 
     world.acting.ledger = Ledger(world.rules, observe)

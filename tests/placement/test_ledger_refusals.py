@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from extender.jobs.tracked_job import TrackedJob
 from extender.placement.table import after_pod
 from extender.record.config import Context
 from extender.record.events import (
@@ -18,7 +19,6 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.job_tracking import JobTracking
 from extender.record.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
@@ -207,7 +207,7 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it() -> No
     world.bind(uid)
     bound = world.pods[uid]
     started = placeholder_of(
-        bound._replace(node=None), State.ALLOCATED, job=JobTracking(id=job_id_of(world, uid))
+        bound._replace(node=None), State.ALLOCATED, job=TrackedJob(id=job_id_of(world, uid))
     )
     after = after_pod(started, bound, Context(world.now, world.rules, VIEW))
     assert (after.state, after.members[0].slot) == (State.BOUND, bound.allocation)

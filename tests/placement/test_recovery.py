@@ -9,7 +9,6 @@ from itertools import combinations, product
 import pytest
 
 from extender.placement.recovery import possible_ids, recovered, to_read
-from extender.record.job_tracking import Doubt
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
@@ -54,40 +53,40 @@ def bound(job: Job, *, node: str = "n1", says: str | None = None, attempt: int =
 
 def test_a_pod_without_jobs_waits_for_its_turn() -> None:
     record = record_of(GATED)
-    assert (record.state, record.attempt, record.job.attempt_try) == (State.SEEN, 1, 0)
+    assert (record.state, record.attempt, record.job.asked.attempt_try) == (State.SEEN, 1, 0)
     assert (record.job.id, record.first_seen, record.since) == (None, AT.now, AT.now)
 
 
 def test_a_pod_goes_on_from_the_attempt_that_it_carries() -> None:
     record = record_of(SECOND)
-    assert (record.state, record.attempt, record.job.attempt_try) == (State.SEEN, 2, 0)
+    assert (record.state, record.attempt, record.job.asked.attempt_try) == (State.SEEN, 2, 0)
 
 
 def test_after_used_up_ids_the_next_try_is_made() -> None:
     record = record_of(GATED, failed_before_start(GATED, 0), failed_before_start(GATED, 1))
-    assert (record.state, record.job.attempt_try) == (State.SEEN, 2)
+    assert (record.state, record.job.asked.attempt_try) == (State.SEEN, 2)
 
 
 def test_ids_used_up_by_an_earlier_attempt_are_no_try_of_this_one() -> None:
     record = record_of(SECOND, failed_before_start(SECOND, 0, attempt=1))
-    assert (record.attempt, record.job.attempt_try) == (2, 0)
+    assert (record.attempt, record.job.asked.attempt_try) == (2, 0)
 
 
 def test_an_earlier_attempts_ended_job_means_nothing() -> None:
     record = record_of(SECOND, placeholder_job(SECOND, "CANCELLED", attempt=1, node="n1"))
-    assert (record.state, record.attempt, record.job.attempt_try) == (State.SEEN, 2, 0)
+    assert (record.state, record.attempt, record.job.asked.attempt_try) == (State.SEEN, 2, 0)
 
 
 def test_a_waiting_job_is_waited_for() -> None:
     job = placeholder_job(GATED, "PENDING")
     record = record_of(GATED, job)
-    assert (record.state, record.job.id, record.job.attempt_try) == (State.QUEUED, job.id, 0)
+    assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.QUEUED, job.id, 0)
 
 
 def test_a_waiting_job_of_a_later_try_is_waited_for() -> None:
     job = placeholder_job(GATED, "PENDING", attempt_try=1)
     record = record_of(GATED, failed_before_start(GATED, 0), job)
-    assert (record.state, record.job.id, record.job.attempt_try) == (State.QUEUED, job.id, 1)
+    assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.QUEUED, job.id, 1)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +183,7 @@ def test_of_two_attempts_live_jobs_this_attempts_is_kept() -> None:
 def test_a_bound_pod_whose_job_runs_is_bound() -> None:
     job = placeholder_job(GATED, attempt_try=1, node="n1")
     record = record_of(bound(job), job)
-    assert (record.state, record.job.id, record.job.attempt_try) == (State.BOUND, job.id, 1)
+    assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.BOUND, job.id, 1)
     assert record.members[0].slot == Allocation(job.id, "n1")
 
 
@@ -343,7 +342,7 @@ FOREIGN = {
 def test_a_foreign_job_under_our_id_is_neither_adopted_nor_ended(kind: str, state: str) -> None:
     collision = placeholder_job(GATED, state, node="n1", admin_comment=FOREIGN[kind])
     record = record_of(GATED, collision)
-    assert (record.state, record.job.id, record.job.attempt_try) == (State.SEEN, None, 0)
+    assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.SEEN, None, 0)
 
 
 # Whatever is found
@@ -446,8 +445,8 @@ def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -
     runs = bound(job)
     assert read(runs, job, failed_before_start(GATED, 0)) == set()
     record = record_of(runs)
-    assert (record.state, record.job.id, record.job.attempt_try) == (State.BOUND, job.id, 1)
-    assert record.job.doubt is Doubt.ROUTINE
+    assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.BOUND, job.id, 1)
+    assert record.job.unread
     assert AT.now <= record.retry.not_before <= AT.now + RULES.verified
 
 

@@ -13,12 +13,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from extender.jobs.tracked_job import Asked, TrackedJob
 from extender.placement.line import Owner, kind_of, turn_of
 from extender.placement.places import Places
 from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
 from extender.placement.submit_queues import SubmitQueues
 from extender.record.condition_reason import ConditionReason
-from extender.record.job_tracking import Asked, JobTracking
 from extender.record.placeholder import Placeholder, Retry, Waits
 from extender.record.states import State
 from extender.request.pod import Pod
@@ -48,9 +48,7 @@ class Line:
     def ask(self, uid: str) -> None:
         """It is asked for on the fast path."""
         self._follow(
-            placeholder_of(
-                self._pod(uid), State.SUBMITTING, job=JobTracking(asked=Asked(immediate=True))
-            )
+            placeholder_of(self._pod(uid), State.SUBMITTING, job=TrackedJob(asked=Asked(immediate=True)))
         )
 
     def refuse(self, uid: str) -> None:

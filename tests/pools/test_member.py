@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from extender.jobs.phase import Phase
+from extender.jobs.tracked_job import TrackedJob
 from extender.pools.member import Member, SlurmdPod, placeholder_cpus
-from extender.record.job_tracking import JobTracking
 from extender.record.member import Member as RecordMember
 from slurm_client.model import Node
 from tests import builders
@@ -145,7 +146,7 @@ def test_a_placeholder_whose_job_has_ended_has_no_cpus() -> None:
     record = builders.placeholder_of(part.pod, members=(part,))
     node = slurm("ALLOCATED")
     assert placeholder_cpus([record], "n1", node) == 8
-    over = record._replace(job=JobTracking(id=1, over_since=0.0))
+    over = record._replace(job=TrackedJob(id=1, phase=Phase.ENDED))
     assert placeholder_cpus([over], "n1", node) == 0
 
 

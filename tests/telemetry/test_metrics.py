@@ -13,6 +13,7 @@ import pytest
 from deploy.local.layout import CHECKOUT
 from extender.audit.compare import Finding, FindingKind
 from extender.cluster.slurm_nodes import Reading
+from extender.jobs.phase import Phase
 from extender.pages import renewed
 from extender.placement.pending_reasons import PENDING_REASONS
 from extender.placement.rejecting_nodes import Closure
@@ -203,7 +204,7 @@ def test_a_deletion_that_was_carried_out_is_counted() -> None:
 
 def test_a_job_that_slurm_has_lost_is_counted_once() -> None:
     telemetry, record = Telemetry(), placeholder_of(pod(), State.BOUND)
-    lost = record.with_job(lost=True)
+    lost = record.with_phase(Phase.ASKED, 0.0)
     telemetry.placement.observe(record, lost)
     telemetry.placement.observe(lost, moved(lost, to=State.EVICTING, at=1.0))
     assert value(telemetry, "slurm_extender_jobs_lost_total") == 1

@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
-from extender.record.job_tracking import Asked, Doubt, JobTracking
+from extender.jobs.phase import Phase
+from extender.jobs.tracked_job import Asked, TrackedJob
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -70,7 +71,6 @@ class Cluster:
         manifest: Manifest,
         *,
         immediate: bool = False,
-        check: Doubt = Doubt.NONE,
         holding: Sequence[Placeholder] = (),
     ) -> None:
         """The extender leads, and has seen this version of the Pod, and those on its Node."""
@@ -79,7 +79,7 @@ class Cluster:
             seen,
             State.ALLOCATED,
             members=(Member(seen, seen.allocation),),
-            job=JobTracking(id=seen.job_id, asked=Asked(immediate=immediate), doubt=check),
+            job=TrackedJob(id=seen.job_id, asked=Asked(immediate=immediate)),
         )
         self.listeners.leads({seen.uid: known}, holding=holding)
 
@@ -473,7 +473,7 @@ async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_
         GONE,
         State.RELEASING,
         lingering=(("gpu-04", 35.0),),
-        job=JobTracking(id=job.id, over_since=0.0 if told else None),
+        job=TrackedJob(id=job.id, phase=Phase.ENDED if told else Phase.ENDING),
     )
     cluster = Cluster(granted(), jobs=(JOB, job))
     cluster.knows(granted(version=version), immediate=immediate, holding=[gone])
@@ -490,7 +490,7 @@ async def test_containers_that_still_have_their_job_are_in_nobodys_way() -> None
     """Slurm gives what they use to nobody else."""
     job = placeholder_job(GONE, node="gpu-04")
     gone = placeholder_of(
-        GONE, State.RELEASING, lingering=(("gpu-04", 35.0),), job=JobTracking(id=job.id)
+        GONE, State.RELEASING, lingering=(("gpu-04", 35.0),), job=TrackedJob(id=job.id)
     )
     for version in ("41", "40"):
         cluster = Cluster(granted(), jobs=(JOB, job))

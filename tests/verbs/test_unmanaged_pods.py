@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from extender.record.job_tracking import JobTracking
+from extender.jobs.phase import Phase
+from extender.jobs.tracked_job import TrackedJob
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -310,7 +311,7 @@ def leaving(cluster: Cluster, state: str, cpu: str = "5") -> Placeholder:
     manifest = pod_manifest("leaving", cpu=cpu, gates=(), node="n1", annotations=annotations)
     cluster.kubernetes.put("pods", manifest)
     return placeholder_of(
-        parse_pod(manifest, TranslationConfig()), State.BOUND, job=JobTracking(id=job.id)
+        parse_pod(manifest, TranslationConfig()), State.BOUND, job=TrackedJob(id=job.id)
     )
 
 
@@ -319,7 +320,7 @@ def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
     assert seen.allocation is not None
     job_id = seen.allocation.job_id
     record = placeholder_of(
-        seen, State.ALLOCATED, members=(Member(seen, seen.allocation),), job=JobTracking(id=job_id)
+        seen, State.ALLOCATED, members=(Member(seen, seen.allocation),), job=TrackedJob(id=job_id)
     )
     cluster.listeners.leads({seen.uid: record}, holding=[beside])
 
@@ -384,7 +385,7 @@ async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(
 async def test_a_pod_whose_job_is_known_to_be_over_counts_whatever_slurm_says_of_its_id() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
-    leads(cluster, manifest, beside._replace(state=State.EVICTING).with_job(over_since=0.0))
+    leads(cluster, manifest, beside._replace(state=State.EVICTING).with_phase(Phase.ENDED, 0.0))
     assert await cluster.bind(manifest, "n1") == LEAVING
     assert (await cluster.filter(manifest, "n1"))["NodeNames"] == ["n1"]  # it is waited for
 

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.view import Wish
+from extender.jobs.phase import Phase
+from extender.jobs.tracked_job import TrackedJob
 from extender.jobs.verdict import TAKEN
 from extender.placement.recovery import recovered
 from extender.placement.table import after_read
-from extender.record.job_tracking import JobTracking
 from extender.record.states import State
 from extender.request.node_constraints import ANYWHERE, Node
 from extender.request.pod import Pod
@@ -111,7 +112,7 @@ def test_a_pod_that_runs_keeps_its_job_when_its_node_becomes_contested(others: t
     assert record is not None
     assert (record.state, record.job.id, unwanted) == (State.BOUND, job.id, ())
     unverified = placeholder_of(
-        running, State.BOUND, job=JobTracking(id=job.id, verdict=TAKEN).suspect(0.0)
+        running, State.BOUND, job=TrackedJob(id=job.id, phase=Phase.SUSPECT, verdict=TAKEN)
     )
     after = after_read(unverified, job, at)
     assert (after.state, after.job.unverified) == (State.BOUND, False)

@@ -1,0 +1,79 @@
+"""News that a poll of Slurm brings of a job. A poll reports the state of a job, and nothing else.
+
+Absence is no news (invariant I5): only several polls in a row of a healthy Slurm count.
+"""
+
+from enum import Enum, auto
+
+from extender.jobs.phase import Phase
+from extender.jobs.tracked_job import TrackedJob
+from slurm_client.model import UNKNOWN_STATE, JobState
+
+FAILED_BEFORE_START = frozenset({"FAILED", "BOOT_FAIL"})
+"""Ends of a submission that never ran: the id is used up."""
+_CANCELLED = "CANCELLED"
+
+
+class News(Enum):
+    """News of a job that its workload must hear."""
+
+    STARTED = auto()
+    ENDED = auto()
+    """The job has ended, or holds its resources no more."""
+    DOUBTFUL = auto()
+    """The state can mean different ends: the job must be read."""
+    LOST = auto()
+    RESTORED = auto()
+    """A restarted slurmctld has restored a job that was over."""
+
+
+def polled(
+    job: TrackedJob, state: JobState | None, confirmations: int, *, bound: bool
+) -> tuple[TrackedJob, News | None]:
+    """Returns the job and the news after a poll reported a state, or (None) did not know the job.
+    `confirmations` is the number of polls after which an absent job is lost. `bound` is True if Pods run
+    by the job."""
+    if state is None:
+        misses = job.mistrust.misses + 1
+        missed = job._replace(mistrust=job.mistrust._replace(misses=misses))
+        return missed, News.LOST if misses >= confirmations else None
+    if state.base == UNKNOWN_STATE:
+        return job, None
+    if job.mistrust.misses:
+        job = job._replace(mistrust=job.mistrust._replace(misses=0))
+    return job, _news(job, state, bound=bound)
+
+
+def _news(job: TrackedJob, state: JobState, *, bound: bool) -> News | None:
+    match job.phase:
+        case Phase.PENDING:
+            return _news_of_pending(state)
+        case Phase.RUNNING | Phase.SUSPECT:
+            return _news_of_running(job, state, bound=bound)
+        case Phase.ENDING if state.ended:
+            return News.ENDED
+        case Phase.ENDED if not state.ended and (state.running or state.pending):
+            return News.RESTORED
+        case Phase.ASKED:
+            # The lost job of a bound Pod is back, or another job has the id.
+            return News.DOUBTFUL
+    return None
+
+
+def _news_of_pending(state: JobState) -> News | None:
+    if state.running:
+        return News.STARTED
+    if state.base in (*FAILED_BEFORE_START, _CANCELLED):
+        return News.DOUBTFUL
+    return News.ENDED if state.ended else None
+
+
+def _news_of_running(job: TrackedJob, state: JobState, *, bound: bool) -> News | None:
+    # A job that is not known to be ours may be another's. A user may have cancelled the job, or a slurmd
+    # that could not start the job.
+    foreign = not job.is_ours and (state.ended or state.suspended)
+    cancelled = state.base == _CANCELLED and not bound
+    if state.base in FAILED_BEFORE_START or foreign or cancelled or (bound and state.pending):
+        return News.DOUBTFUL
+    gone = state.ended or state.suspended or state.pending
+    return News.ENDED if gone else None

@@ -1,0 +1,69 @@
+"""Moves of a placeholder that several kinds of news share. Each function returns the next version of the
+record."""
+
+from extender.jobs.grants import slot_on
+from extender.jobs.phase import Phase
+from extender.record.condition_reason import ConditionReason
+from extender.record.config import Context
+from extender.record.ends import LOST, PLACE_AGAIN, end_of
+from extender.record.member import with_slots
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
+from slurm_client.model import Grant, Job, JobState
+from wellknown.names import Reason
+
+
+def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
+    """Returns a record in ALLOCATED with the slots that its job was granted."""
+    slots = [slot_on(node, job_id, grant, at.view) for node in grant.nodes]
+    unknown = [node for node, slot in zip(grant.nodes, slots, strict=True) if slot is None]
+    known = {slot.node: slot for slot in slots if slot is not None}
+    if unknown or len(known) < len(record.members):
+        chosen = ", ".join(unknown or grant.nodes)
+        cause = ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {chosen}, for which no Node stands")
+        return record.replaced(at.now, cause)
+    members = with_slots(record.members, known.values())
+    verified = record._replace(members=members).with_phase(Phase.RUNNING, at.now)
+    return verified.with_job(unread=False).with_retry(not_before=0.0, failures=0)
+
+
+def ask_again(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record of Pods that run (invariant I5) though Slurm does not know their job."""
+    words = f"Slurm job {record.job.id} {LOST.message}: another is asked for where the Pod runs"
+    reported = record._replace(cause=ConditionReason(LOST.reason, words)).with_retry(not_before=0.0)
+    return reported.with_phase(Phase.ASKED, at.now).with_job(unread=False)
+
+
+def in_doubt(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record with its job to be read next."""
+    if record.state is State.QUEUED:
+        return record.move(State.SUBMITTING, at.now).with_job(unread=True)
+    if record.job.phase is Phase.SUSPECT:
+        return record
+    return record.with_phase(Phase.SUSPECT, at.now).with_retry(not_before=0.0)
+
+
+def ended(record: Placeholder, state: JobState, _job: Job | None, at: Context) -> Placeholder:
+    """Returns the record after its job was found to hold its resources no more."""
+    cause = end_of(record.job.id, state)
+    again = record.state is not State.BOUND and (state.base in PLACE_AGAIN or not state.ended)
+    if state.ended:
+        record = record.with_phase(Phase.ENDED, at.now)
+    return record.replaced(at.now, cause) if again else record.move(State.EVICTING, at.now, cause=cause)
+
+
+def over(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record after the end of its job became known."""
+    return record.with_phase(Phase.ENDED, at.now)
+
+
+def look_again(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record with its job to be read soon at first (a job that is being configured runs in a
+    moment), later every `settle` seconds."""
+    pause = max(at.rules.glance, (at.now - record.since) / 2)
+    return record.with_retry(not_before=at.now + min(pause, at.rules.settle))
+
+
+def held_up(record: Placeholder, cause: ConditionReason, at: Context) -> Placeholder:
+    """Returns the record of a placeholder that waits for a cause, with its job to be read later."""
+    return record._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)

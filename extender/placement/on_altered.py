@@ -1,0 +1,134 @@
+"""What happens to a placeholder whose job is not as requested: no Pod is bound by such a job.
+
+Each function returns the next version of the record.
+"""
+
+from extender.jobs.claim import identity_of
+from extender.jobs.tracked_job import Owner
+from extender.jobs.verdict import Part, Verdict
+from extender.placement.moves import granted
+from extender.placement.rights import unknown_user
+from extender.record.condition_reason import ConditionReason, WhyInvalid
+from extender.record.config import Context
+from extender.record.placeholder import Placeholder
+from extender.record.states import UNBOUND, State
+from slurm_client.model import Job
+from slurm_client.ownership import NOBODY
+from wellknown.names import Reason
+
+
+def recognised(record: Placeholder, job: Job, verdict: Verdict) -> Placeholder:
+    """Returns the record after the verdict on the job under its id."""
+    if not verdict.is_ours:
+        return record.unclaimed()
+    known = record.with_job(verdict=verdict)
+    return known if known.job.has_lost_key else known.with_job(identity=identity_of(job))
+
+
+def altered(record: Placeholder, job: Job, at: Context, *, first: bool) -> Placeholder | None:
+    """SUBMITTING, QUEUED, ALLOCATED: returns the record after its live job was found to be altered; None
+    if Pods may be bound by the job. `first`: the extender submitted the job, and reads the job for the
+    first time."""
+    if record.state not in UNBOUND or job.state.ended:
+        return None
+    if record.job.has_lost_key and record.job.identity is None:
+        return _without_key(record, job, at)
+    if not _has_owner(job, record.job.asked.owner):
+        return _disowned(record, job, at)
+    lacks = record.job.verdict.words()
+    if lacks is None:
+        return None
+    if first:
+        return _altered_at_once(record, job, lacks, at)
+    if record.state is State.SUBMITTING:  # `outdated` comes first
+        return None
+    return replaced_job(record, job, lacks, at)
+
+
+def outdated(record: Placeholder, job: Job) -> str | None:
+    """SUBMITTING: returns what is wrong with a job from before the Pod, the policy or the job was
+    changed; None if nothing is wrong, or a Binding by the job may be under way."""
+    pods, request, verdict = record.pods, record.request, record.job.verdict
+    carried = {pod.allocation.job_id for pod in pods if pod.allocation is not None}
+    if job.state.running and job.id in carried:
+        return None
+    obstacle = next((pod.obstacle for pod in pods if pod.obstacle), None)
+    if job.state.pending and (request.problems or obstacle):
+        return "; ".join(request.problems) or obstacle
+    return verdict.words() or (verdict.words(Part.TIME_LIMIT) if job.state.pending else None)
+
+
+def replaced_job(record: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
+    """Returns the record of a job that is replaced by the next attempt's job."""
+    return _given_back(record, job, _changed(job, lacks), at)
+
+
+def refused(record: Placeholder, job: Job, why: WhyInvalid, reason: str, at: Context) -> Placeholder:
+    """Returns the record of a job that is ended; the extender asks again later, since the cause may
+    pass. `reason` is the condition's reason until the job has ended."""
+    record = record._replace(forbidden_because=why._replace(asks_again=True))
+    return _given_back(record, job, why.cause(reason), at)
+
+
+def _given_back(record: Placeholder, job: Job, cause: ConditionReason, at: Context) -> Placeholder:
+    """A Pod may be bound by a running job before the job is ended: the record then needs the grant."""
+    if job.state.running:
+        held = record if record.state is State.ALLOCATED else record.move(State.ALLOCATED, at.now)
+        record = granted(held, job.id, job.grant, at)
+    if record.state is State.REPLACING:  # no Node stands for a node of the job
+        return record
+    return record.replaced(at.now, cause)
+
+
+def _changed(job: Job, lacks: str) -> ConditionReason:
+    words = f"Slurm job {job.id} is not what the Pod asks for: {lacks}; it is replaced"
+    return ConditionReason(Reason.SLURM_JOB_CHANGED, words)
+
+
+def _altered_at_once(record: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
+    """The owner may alter one job. A plugin alters two in a row: each further job would be altered, too,
+    and might preempt other jobs."""
+    record = record.with_mistrust(altered=record.job.mistrust.altered + 1)
+    if record.job.mistrust.altered < 2:
+        return replaced_job(record, job, lacks, at)
+    what = f"is not what it was asked to be: {lacks}. A job_submit plugin, or its owner, has changed it"
+    return _forbidden(record, job, Reason.SLURM_JOB_CHANGED, what, at)
+
+
+def _without_key(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """Later nobody could tell whose such a job is."""
+    what = (
+        "does not have the AdminComment that it was asked for with: a job_submit plugin, or an"
+        " administrator, overwrites it"
+    )
+    return _forbidden(record, job, Reason.SLURM_JOB_UNSIGNED, what, at)
+
+
+def _forbidden(record: Placeholder, job: Job, reason: str, what: str, at: Context) -> Placeholder:
+    """The job is ended, and its Pod rejected for a while: an administrator must fix Slurm's
+    configuration."""
+    why = WhyInvalid(f"Slurm job {job.id} {what}. It is cancelled", at.now + at.rules.mend)
+    return _given_back(record._replace(forbidden_because=why), job, why.cause(reason), at)
+
+
+def _has_owner(job: Job, owner: Owner) -> bool:
+    """Returns True if slurmctld heeded the requested owner. slurmctld ignores the owner of some
+    requests, and may run a job as nobody if slurmctld cannot resolve the owner, without an error (24.11,
+    26.05)."""
+    user, group = owner
+    return user in (None, job.user_id) and group in (None, job.group_id)
+
+
+def _disowned(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """Each further request may make another job of the wrong user."""
+    user, group = record.job.asked.owner
+    if job.user_id == NOBODY and user is not None:
+        return refused(record, job, WhyInvalid(unknown_user(user)), Reason.WRONG_OWNER, at)
+    asked = _owner_in_words(user, group)
+    words = f"Slurm gave job {job.id} to {_owner_in_words(job.user_id, job.group_id)} instead of {asked}"
+    return refused(record, job, WhyInvalid(f"{words}: the job is cancelled"), Reason.WRONG_OWNER, at)
+
+
+def _owner_in_words(user: int | None, group: int | None) -> str:
+    named = (("user", user), ("group", group))
+    return " and ".join(f"{what} {number}" for what, number in named if number is not None)
