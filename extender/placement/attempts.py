@@ -9,7 +9,6 @@ from extender.placement.eligible_nodes import has_no_node, offered_instead
 from extender.placement.kept_back import REASONS, as_found, kept_back, rested
 from extender.placement.lingering import over
 from extender.placement.on_pod import invalid, now_bound
-from extender.placement.table import after_pod
 from extender.record.condition_reason import ConditionReason, WhyInvalid, in_brackets
 from extender.record.config import Context
 from extender.record.events import Failure, Remedy
@@ -23,9 +22,9 @@ _MAX_BECAUSE_OF_PODS = 50
 """Number of attempts of a Pod that other Pods may end before its backoff grows all the same."""
 
 
-def follow(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -> Placeholder:
-    """Returns the record after what follows by itself. `clear_at` says when the last containers have
-    ended on a Node whose Pod and job are both over."""
+def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]], float]) -> Placeholder:
+    """Returns the record after what follows by itself. `clear_at` returns the time at which the last
+    containers of Pods without a job have ended on some Nodes."""
     now = at.now
     record = over(record, now).current_rejections(now)
     match record.state:
@@ -40,7 +39,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -
             return follow(asked_again, at, clear_at)
         case State.DONE if not record.retry.not_before:  # no job was made: nothing can come back
             return record.with_retry(not_before=now)
-        case State.RELEASING if record.job.over and not (record.retry.in_flight or record.lingering):
+        case State.RELEASING if record.job.over and not (record.in_flight or record.lingering):
             until = now + at.rules.tombstone
             return record.move(State.DONE, now, cause=record.cause).with_retry(not_before=until)
         case State.REPLACING if is_replaced(record):
@@ -53,7 +52,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -
 def is_replaced(record: Placeholder) -> bool:
     """Tells whether an attempt is over, and the next one numbered."""
     over = record.state is State.REPLACING and record.job.over
-    return over and record.write_done and not record.retry.in_flight
+    return over and record.write_done and not record.in_flight
 
 
 def _why_invalid(record: Placeholder) -> WhyInvalid | None:
@@ -72,27 +71,28 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
 
 
 def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record, in line again, of a Pod whose allocation was given back. Its Pods may be
-    refused by now, or placed by another replica."""
+    """Returns the record of the next attempt, of which nothing is known. The extender looks at the Pods
+    again (`table.after_pods`): they may be invalid, or another replica may have placed them."""
     seen = record.move(State.SEEN, at.now)._replace(attempt=record.attempt + 1)
     blank = seen.with_job(id=None).with_asked(attempt_try=0, immediate=False)
-    record = blank.with_members(slot=None)
-    for member in record.members:
-        record = after_pod(record, member.pod, at)
-    return record
+    return blank.with_members(slot=None)
 
 
-def _until_bound(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -> Placeholder:
+def _until_bound(
+    record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]], float]
+) -> Placeholder:
     """No Pod is bound beside containers that outlive another and its job (`Binder`): the deadline
     begins anew when they have ended."""
-    clear = max(map(clear_at, record.holds), default=0.0)
+    if at.now < record.unbound_by or record.in_flight:
+        return record
+    clear = clear_at(each.slot.node for each in record.members if each.slot)
     if clear > at.now:
         by = max(record.unbound_by, clear + at.rules.unbound_deadline)
         return record._replace(unbound_by=by)
     if any(each.slot and each.pod.provisioned_on == each.slot.node for each in record.members):
         by = max(record.unbound_by, record.since + at.rules.volume_deadline)
         record = record._replace(unbound_by=by)
-    if at.now < record.unbound_by or record.retry.in_flight:
+    if at.now < record.unbound_by:
         return record
     # All that there are of a group of which others have ended, perhaps, before this replica saw them.
     return now_bound(record, at) if record.all_bound else give_back(record, at)

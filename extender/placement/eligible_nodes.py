@@ -83,10 +83,14 @@ def is_blocked(record: Placeholder, at: Context) -> bool:
 
 def is_beside(record: Placeholder, at: Context) -> bool:
     """Returns True if a grant is on a Node that other Pods close, and not written onto its Pod yet."""
-    if record.state is not State.ALLOCATED or record.retry.in_flight:
+    if record.state is not State.ALLOCATED:
         return False
     granted = [each.slot.node for each in record.members if each.slot and not each.pod.allocation]
-    return bool(granted) and bool(closed_by_pods(record, at) & at.view.named(granted))
+    return (
+        bool(granted)
+        and not record.in_flight
+        and bool(closed_by_pods(record, at) & at.view.named(granted))
+    )
 
 
 def is_outdated(record: Placeholder, at: Context) -> bool:

@@ -1,14 +1,14 @@
 """Which effects of a record are carried out now, and which must wait for others; and what Pods' authors
 are told, when there is something new to tell."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from extender.placement.attempts import not_now
 from extender.placement.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import Records
 from extender.placement.submit_queues import SubmitQueues, queue_of
-from extender.placement.table import next_effect
+from extender.placement.table import next_effect, writes
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.events import (
@@ -22,6 +22,7 @@ from extender.record.events import (
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder, Waits
 from extender.record.states import State
+from extender.request.pod import Pod
 from wellknown.names import Reason
 
 _WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
@@ -40,20 +41,23 @@ class Emitter:
 
     def emit(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
         """Adds what is to be done now to the effects, and returns the record with that under way."""
-        if record.unlisted:  # there is nobody to write to
-            return record
         if record.retry.due <= at.now:
             record = self._emit_next(record, at, effects)
-        for member in record.members:
+        if not record.throttled:
+            record = self._emit_writes(record, at, effects)
+        for member in record.members if _may_report(record) else ():
             quiet = member.reporting or at.now < member.quiet_until
             if not quiet and (report := _next_report(record, member)) is not None:
                 effects.append(report)
                 record = record.with_member(member.pod, reporting=True)
         return record
 
-    def clear_at(self, node: str) -> float:
-        """Returns when the last containers have ended on a Node whose Pod and job are both over."""
-        lingering = self._records.lingering(node)
+    def clear_at(self, nodes: Iterable[str]) -> float:
+        """Returns the time at which the last containers of Pods without a job have ended on some
+        Nodes."""
+        if not self._records.anything_lingers:
+            return 0.0
+        lingering = (each for node in nodes for each in self._records.lingering(node))
         return max((each.lingers_until for each in lingering if each.job.over), default=0.0)
 
     def _emit_next(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
@@ -76,6 +80,19 @@ class Emitter:
         effects.append(effect)
         return record.with_retry(in_flight=True)
 
+    def _emit_writes(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
+        sent = list[Pod]()
+        for effect in writes(record, at):
+            waits = self._must_wait(record, effect, at)
+            if waits is None:
+                effects.append(effect)
+                sent.append(effect.pod)
+                continue
+            record = waits
+            if record.throttled:
+                break
+        return record.with_writes(sent, in_flight=True) if sent else record
+
     def _to_be_asked(self, record: Placeholder, at: Context) -> Placeholder:
         """Other Pods may wait by now."""
         fast = record.job.asked.immediate and self._queues[queue_of(record, at.view)].fast(at.now)
@@ -84,14 +101,20 @@ class Emitter:
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
         """Returns the record where its effect must wait: for the limiter, or for containers."""
         if isinstance(effect, WriteAllocation):
-            clear = self.clear_at(effect.allocation.node)
-            return record.with_retry(not_before=clear) if clear > at.now else None
+            clear = self.clear_at([effect.allocation.node])
+            return record.with_writes([effect.pod], not_before=clear) if clear > at.now else None
         deletes = isinstance(effect, EvictPod) or (isinstance(effect, CancelJob) and record.unseen)
         pod = effect.pod.uid if isinstance(effect, EvictPod) else None
         if deletes and not self._limiter.passes(record, at.now, pod):  # told one after the other
             told_at = at.now + self._limiter.held * at.rules.telling_interval
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
+
+
+def _may_report(record: Placeholder) -> bool:
+    cause = record.cause
+    always = cause is not None and cause.reason in _ALWAYS_TOLD
+    return record.state in _TOLD or record.throttled or always
 
 
 def _next_report(record: Placeholder, member: Member) -> ReportWaiting | None:

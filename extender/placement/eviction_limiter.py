@@ -74,6 +74,7 @@ class EvictionLimiter:
             return True
         if uid == self._turn or (uid not in self._held and self._may_pass_at_once(record, now)):
             self.forget(uid)
+            self._turn = None
             self._passed[what] = now, record.workload.namespace
             self._taken[record.workload.namespace] += 1
             return True
@@ -87,8 +88,9 @@ class EvictionLimiter:
         while (uid := self._next(now)) is not None:
             self._turn = uid
             yield uid
-            self._turn = None
-            self.forget(uid)
+            if self._turn is not None:  # not used; a turn is for one Pod
+                self._turn = None
+                self.forget(uid)
 
     def forget(self, uid: str) -> None:
         """What is held back need not be deleted any more."""
@@ -102,6 +104,9 @@ class EvictionLimiter:
         if not lines[namespace]:
             del lines[namespace]
         self._heard(self, None)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._held
 
     @property
     def held(self) -> int:

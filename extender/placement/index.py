@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, KeysView
 
 from extender.placement.on_pod import may_begin_again
-from extender.record.member import Member
+from extender.record.member import Member, changed_members
 from extender.record.placeholder import NO_NODES, Placeholder
 from extender.record.states import WATCHED, State
 from extender.request.pod import Pod
@@ -53,10 +53,13 @@ class Records:
         """Returns those that hold a Node (`Placeholder.holds`)."""
         return tuple(self._by_uid[uid] for uid in self._on.get(node, ()))
 
+    @property
+    def anything_lingers(self) -> bool:
+        """Returns True if the containers of any record may outlive their Pods."""
+        return bool(self._lingering)
+
     def lingering(self, node: str) -> tuple[Placeholder, ...]:
-        """Returns those of them whose containers may outlive them: mostly there are none anywhere."""
-        if not self._lingering:
-            return ()
+        """Returns the records that hold a Node, and whose containers may outlive their Pods."""
         return tuple(each for each in self.holding(node) if each.lingering)
 
     @property
@@ -80,10 +83,11 @@ class Records:
         before = self._by_uid.get(uid)
         self._by_uid[uid] = record
         if before is None or before.job.id != record.job.id:
-            self._leave_job(before)
+            self._leave_job(uid, before and before.job.id)
             if record.job.id is not None:
                 self._by_job.setdefault(record.job.id, set()).add(uid)
-        if record.workload.size > 1:
+        changed = changed_members(before.members if before else (), record.members)
+        if changed is None and record.workload.size > 1:
             for each in before.members if before else ():
                 self._of_member.pop(each.pod.uid, None)
             self._of_member |= {each.pod.uid: uid for each in record.members}
@@ -92,23 +96,23 @@ class Records:
             if before is not None:
                 del self._in[before.state][uid]
             self._in[record.state][uid] = None
-        self._move(uid, record.holds)
+        if before is None or changed is None or _may_hold_others(before, record, changed):
+            self._move(uid, record.holds)
 
     def drop(self, uid: str) -> None:
         """Forgets a record, if there is one."""
         before = self._by_uid.pop(uid, None)
         self._lingering.discard(uid)
         if before is not None:
-            self._leave_job(before)
+            self._leave_job(uid, before.job.id)
             for each in before.members:
                 self._of_member.pop(each.pod.uid, None)
             del self._in[before.state][uid]
             self._move(uid, NO_NODES)
 
-    def _leave_job(self, before: Placeholder | None) -> None:
-        job_id = None if before is None else before.job.id
-        if before is not None and job_id is not None:
-            self._by_job[job_id].discard(before.uid)
+    def _leave_job(self, uid: str, job_id: int | None) -> None:
+        if job_id is not None:
+            self._by_job[job_id].discard(uid)
             if not self._by_job[job_id]:
                 del self._by_job[job_id]
 
@@ -124,6 +128,17 @@ class Records:
                 del self._on[node]
         for node in now - was:
             self._on[node].add(uid)
+
+
+def _may_hold_others(
+    before: Placeholder, record: Placeholder, changed: Iterable[tuple[Member, Member]]
+) -> bool:
+    """Returns False if two versions of a record hold the same Nodes for sure."""
+    state = record.state
+    if before.state is not state or before.lingering != record.lingering:
+        return True
+    # In REPLACING, what is written onto one Pod counts for all (`kept_unbound`).
+    return state is State.REPLACING or any(a.node_in(state) != b.node_in(state) for a, b in changed)
 
 
 class LedgerReader:

@@ -1,34 +1,26 @@
 """The ledger: what is true of every workload's placeholder, and what is to be done next.
 
-`apply(event, now)` takes in what one of the two systems said and returns the effects that follow. It
-never waits and never looks at a clock. The rules are pure functions beside it (`on_pod`, `on_job`,
-`next_effect`, `recovery`); what is kept here is the records, the line of those that wait for a turn, and
-when each is to be looked at again.
+`apply(event, now)` takes an event of one of the two systems, and returns the effects that follow. The
+ledger never waits, and never reads a clock. The rules are pure functions (`on_pod`, `on_job`,
+`next_effect`, `recovery`). `settled` has what follows from a changed record.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from extender.cluster.view import ClusterView
-from extender.placement import eviction_limiter, on_pod, signatures
-from extender.placement.attempts import asked_all_the_same, begin, follow, is_replaced
+from extender.placement import on_pod
+from extender.placement.attempts import asked_all_the_same, begin
 from extender.placement.eligible_nodes import is_outdated, regained
-from extender.placement.emit import Emitter, reports_again
-from extender.placement.eviction_limiter import EvictionLimiter
-from extender.placement.index import LedgerReader
-from extender.placement.kept_back import InVain, awake, kept_back
+from extender.placement.emit import reports_again
+from extender.placement.kept_back import kept_back
 from extender.placement.lingering import still_held
 from extender.placement.on_outcome import after_outcome
-from extender.placement.pods_apart import PodsApart
 from extender.placement.recovery import orphan_of, recovered
-from extender.placement.rejecting_nodes import RejectingNodes
-from extender.placement.retries import Retries
-from extender.placement.signatures import Signatures
-from extender.placement.submit_queues import SubmitQueues, queue_of
-from extender.placement.table import TABLE, after_pod, after_poll
-from extender.placement.wakes import ToTell, Wakes, taken
-from extender.record.config import Context, PlacementConfig
+from extender.placement.settled import Settled
+from extender.placement.submit_queues import queue_of
+from extender.placement.table import TABLE, after_pod, after_pods, after_poll
+from extender.placement.wakes import taken
 from extender.record.events import (
     ClusterObserved,
     Effect,
@@ -45,64 +37,16 @@ from extender.record.events import (
     ReportWaiting,
     Tick,
 )
-from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
+from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.workload import Workload
 
 _AT_ONCE = 50  # some milliseconds
-_IN_QUEUES = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
-_PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
-
-Observer = Callable[[Placeholder | None, Placeholder], None]
 _Item = TypeVar("_Item")
 
 
-class Ledger(LedgerReader):
-    """Events in, effects out. `observer` hears of every change of state, before and after, and of a job
-    that Slurm has lost; `throttled` of every change in what the eviction limiter delays; `unsigned` of
-    jobs without their keys; `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
-
-    def __init__(
-        self,
-        rules: PlacementConfig,
-        observer: Observer | None = None,
-        throttled: eviction_limiter.Heard = lambda *_: None,
-        unsigned: signatures.Heard = lambda _: None,
-        in_vain: Callable[[InVain], object] = lambda _: None,
-    ) -> None:
-        super().__init__()
-        self.rules = rules
-        self._eviction_limiter = EvictionLimiter(rules.evictions_per_minute, throttled)
-        self._signatures = Signatures(unsigned)
-        self._in_vain = InVain(in_vain)
-        self._observer = observer
-        self._view = ClusterView()
-        self._avoiding: set[str] = set()
-        """Pods with Nodes that kube-scheduler rejected: each Pod that leaves a Node may open one."""
-        self._windows = SubmitQueues(rules.window, rules.fast_path_rest, self._view.max_job_count)
-        self._emitter = Emitter(self._records, self._windows, self._eviction_limiter)
-        self._retries = Retries(*rules.retry)
-        self.rejecting_nodes = RejectingNodes(rules.kubelet_rejections, rules.closed_by_kubelet)
-        self._to_tell = ToTell(rules.telling_interval)
-        self._wakes = Wakes()
-        self._effects: list[Effect] = []
-        self._to_review: dict[str, None] = {}
-        """Who is to be looked at: the Nodes, those that it avoids, or what Slurm takes have changed."""
-        self._apart = PodsApart(self._to_review)
-        self._at = Context(0.0, rules, self._view, rejecting=self.rejecting_nodes.closed_to)
-        self._put_off = False
-        """More is to be done at this moment than an event may bring about."""
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            Outcome: self._outcome,
-            Recovered: self._recovered,
-            OrphanFound: self._orphan,
-            PodObserved: self._pod_observed,
-            PodVanished: self._pod_vanished,
-            JobsPolled: self._jobs_polled,
-            GraceStarted: self._grace_started,
-            ClusterObserved: self._cluster_observed,
-            Tick: self._tick,
-        }
+class Ledger(Settled):
+    """Events in, effects out."""
 
     # What others may ask
 
@@ -128,11 +72,12 @@ class Ledger(LedgerReader):
     def apply(self, event: Event, now: float) -> tuple[Effect, ...]:
         """Takes an event in and returns what is to be done. `now` never goes back."""
         self._at = replace(self._at, now=now, rules=self.rules)
-        self._handlers[type(event)](event)
+        self._HANDLERS[type(event)](self, event)
         if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
             self._catch_up()
         for uid in self._eviction_limiter.turns(now):
             self._settle(self._records[uid].with_retry(not_before=0.0))
+        self._follow_up()
         if self._to_tell.next <= now:
             self._tell()
         effects, self._effects = tuple(self._effects), []
@@ -209,7 +154,7 @@ class Ledger(LedgerReader):
             self._hasten(uid, self.rules.retry_touched)
 
     def _here_again(self, record: Placeholder | None) -> Placeholder | None:
-        if record is not None and record.unlisted:
+        if record is not None and record.uid in self._eviction_limiter and record.unlisted:
             self._eviction_limiter.forget(record.uid)
             if record.throttled:  # its Pod is to be deleted all the same: it asks anew
                 return record.with_retry(not_before=0.0)
@@ -274,6 +219,7 @@ class Ledger(LedgerReader):
 
     def _catch_up(self) -> None:
         self._put_off = False
+        self._follow_up()
         for uid in self._some(taken(self._to_review)) if self._to_review else ():
             record = self._records.get(uid)
             if record is not None:
@@ -287,6 +233,17 @@ class Ledger(LedgerReader):
                 record, fast = self._records[uid], self._windows[partition].fast(self._at.now)
                 self._settle(begin(record, self._at, partition, fast=fast))
 
+    def _follow_up(self) -> None:
+        """Carries out the moves that follow from stored moves."""
+        rules = (self._missed, on_pod.after_missed), (self._to_reread, after_pods)
+        while self._missed or self._to_reread or self._to_offer:
+            for uids, rule in rules:
+                for uid in taken(uids):
+                    if (record := self._records.get(uid)) is not None:
+                        self._settle(rule(record, self._at))
+            for uid in taken(self._to_offer):
+                self._offer(uid)
+
     def _review(self, record: Placeholder) -> None:
         match record.state:
             case State.INVALID if record.rejected_by_slurm and self._retries.due(record.uid) is None:
@@ -295,7 +252,7 @@ class Ledger(LedgerReader):
                 self._hasten(record.uid, self.rules.retry[0])
             case State.QUEUED if is_outdated(record, self._at):
                 self._settle(record.with_retry(not_before=0.0))
-            case State.SEEN | State.SUBMITTING:
+            case State.SEEN | State.SUBMITTING | State.ALLOCATED:
                 self._settle(record)
 
     def _hasten(self, uid: str, pause: float) -> None:
@@ -309,112 +266,18 @@ class Ledger(LedgerReader):
 
     # What follows from a record
 
-    def _settle(self, record: Placeholder) -> None:
-        """Stores a record, after the moves that follow from it by itself, and asks for its effects."""
-        if is_replaced(record):
-            self._bury(record)
-        record = self._followed(record)
-        before = self._records.get(record.uid)
-        if record.state is State.DONE and self._at.now >= record.retry.not_before:
-            self._forget(record.uid)
-            self._offer(record)
-            return
-        if before is None or before.state is not record.state:
-            self._note_move(before, record)
-        elif self._observer is not None and record.has_lost_job and not before.has_lost_job:
-            self._observer(before, record)
-        record = self._emitter.emit(record, self._at, self._effects)
-        self._records.put(record)
-        self._note(before, record)
-        if record.unlisted and (record.job.over or self._eviction_limiter.passes(record, self._at.now)):
-            self._settle(on_pod.after_missed(record, self._at.now))
-        else:
-            self._offer(record)
-
-    def _offer(self, record: Placeholder) -> None:
-        """A group takes the Pods that it could not take before."""
-        pod = self._records.next_for(record, self._at.now) if self._records.kept_out else None
-        if pod is None:
+    def _offer(self, uid: str) -> None:
+        """A group takes a Pod that the group could not take before."""
+        record = self._records.get(uid)
+        pod = None if record is None else self._records.next_for(record, self._at.now)
+        if record is None or pod is None:
             return
         if record.state is State.DONE:
             self._bury(record)
-            self._forget(record.uid)
+            self._forget(uid)
             record = on_pod.begun_again(record, pod, self._at.now)
         del self._records.kept_out[pod.uid]
         self._settle(after_pod(record, pod, self._at))
-
-    def _followed(self, record: Placeholder) -> Placeholder:
-        had_cause = record.cause is not None
-        record = follow(record, self._at, self._emitter.clear_at)
-        if record.rejected_by_slurm:
-            record = self._retries.follow(record, self._records.get(record.uid), self._at)
-        if record.state is State.SEEN and record.cause is None and had_cause:
-            self._to_tell.in_line.setdefault(record.uid, self._at.now + self.rules.settle)
-        return self._apart.checked(record, self._at)
-
-    def _note(self, before: Placeholder | None, record: Placeholder) -> None:
-        """Has everybody who keeps books on the records take note of one."""
-        queue = queue_of(record, self._view)
-        why = kept_back(record, self._at.now) if record.state is State.SEEN else None
-        self._in_vain.note(record, why)
-        if self._apart.keeps(record, queue, self._at, ready=why is None) or why is not None:
-            self._windows.forget(record.uid)
-        elif before is None or not _IN_QUEUES.isdisjoint((before.state, record.state)):
-            self._windows.follow(queue, record, self._at.now)
-        self._wakes.note(before, record, self._at.now)
-        self._signatures.follow(queue, record)
-        avoiding = record.rejections.nodes and record.state not in _PLACED
-        (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
-        if record.state is State.RELEASING and before is not None and before.state is not record.state:
-            for member in record.members:
-                self._reopen(member.pod.node)
-        if record.lingering and record.job.over:
-            # Those that are to be bound beside containers get the time that these take.
-            for each in [each for node in record.holds for each in self._records.holding(node)]:
-                if each.state is State.ALLOCATED:
-                    self._settle(each)
-
-    def _forget(self, uid: str) -> None:
-        if (record := self._records.get(uid)) is not None:
-            self._in_vain.note(record, None)
-        self._records.drop(uid)
-        self._to_tell.again.pop(uid, None)
-        self._retries.leave(uid)
-        self._avoiding.discard(uid)
-        for book in (self._windows, self._eviction_limiter, self._signatures, self._apart):
-            book.forget(uid)
-
-    def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
-        uid = record.uid
-        self._eviction_limiter.forget(uid)
-        if not record.rejected_by_slurm:
-            self._retries.leave(uid)
-        if before is not None:
-            self._to_review |= dict.fromkeys(self._retries.take(record, before.state))
-        if record.state is State.SEEN:
-            self._to_tell.in_line.setdefault(uid, self._at.now + self.rules.settle)
-        if self._observer is not None:
-            self._observer(before, record)
-
-    def _reopen(self, node: str | None) -> None:
-        """A Pod has left a Node, or there is more on it: those that were refused there may ask again."""
-        for uid in tuple(self._avoiding) if node is not None else ():
-            record = self._records[uid].current_rejections(self._at.now)
-            avoid = tuple((name, until) for name, until in record.rejections.nodes if name != node)
-            if avoid != record.rejections.nodes:
-                self._records.put(awake(record.with_rejections(nodes=avoid, offered=NO_OFFER)))
-                self._to_review[uid] = None
-            if not avoid:
-                self._avoiding.discard(uid)
-
-    def _bury(self, record: Placeholder) -> None:
-        """Leaves a tombstone for the job of an attempt that is over: it may come back."""
-        if record.job.id is None:  # it had none
-            return
-        uid = orphan_uid(record.workload, record.job.id)
-        until = self._at.now + self.rules.tombstone
-        buried = record._replace(uid=uid, members=(), state=State.DONE, since=self._at.now)
-        self._settle(buried.with_retry(not_before=until))
 
     def _tell(self) -> None:
         """Tells some Pods' authors why they wait, or until when they are refused, or that again."""
@@ -435,3 +298,15 @@ class Ledger(LedgerReader):
                 to_tell.told_at = now
                 self._effects.append(report)
                 self._records.put(self._records[uid].with_member(report.pod, reporting=True))
+
+    _HANDLERS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {
+        Outcome: _outcome,
+        Recovered: _recovered,
+        OrphanFound: _orphan,
+        PodObserved: _pod_observed,
+        PodVanished: _pod_vanished,
+        JobsPolled: _jobs_polled,
+        GraceStarted: _grace_started,
+        ClusterObserved: _cluster_observed,
+        Tick: _tick,
+    }

@@ -1,10 +1,10 @@
-"""The effect that moves a placeholder on: its record calls for it.
+"""The effects that move a placeholder on: on its job, one at a time, and on its Pods, one for each Pod.
 
 A record always says by itself what is to be done next, so that a failure needs no memory of its own
 and a restart continues like any other moment.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from extender.jobs.grants import changed_slot
@@ -18,6 +18,7 @@ from extender.record.events import (
     Effect,
     EvictPod,
     ExcludeNodes,
+    OnPod,
     ReadJob,
     RecordJobId,
     Submit,
@@ -27,7 +28,6 @@ from extender.record.events import (
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.request.pod_end import replaced_in_words, with_words
-from slurm_client.model import JobSpec
 from wellknown.allocation import Allocation
 from wellknown.job_key import job_name
 from wellknown.names import Reason
@@ -43,12 +43,9 @@ def ask(record: Placeholder, at: Context) -> Effect | None:
     job_id = record.job.known_id
     if record.job.unread:
         return ReadJob(record.uid, job_id)
-    return Submit(record.uid, job_id, _asked(record, at), record.job.asked.immediate)
-
-
-def _asked(record: Placeholder, at: Context) -> JobSpec:
     comment, nodes = str(record.key(at.rules.cluster)), excluded_nodes_of(record, at).nodes
-    return replace(record.request.job, admin_comment=comment, excluded_nodes=nodes)
+    job = replace(record.request.job, admin_comment=comment, excluded_nodes=nodes)
+    return Submit(record.uid, job_id, job, record.job.asked.immediate)
 
 
 def ask_why(record: Placeholder, at: Context) -> Effect | None:
@@ -59,33 +56,44 @@ def ask_why(record: Placeholder, at: Context) -> Effect | None:
     return ReadJob(record.uid, job_id, for_words=True)
 
 
-def write_allocation(record: Placeholder, at: Context) -> Effect | None:
-    """ALLOCATED: it is read where the job runs, and that is written onto the Pods."""
+def read_grant(record: Placeholder, _at: Context) -> Effect | None:
+    """ALLOCATED: the job is read for its grant. Later the extender looks at a Node that kube-scheduler
+    rejects."""
     job_id = record.job.known_id
-    if not all(each.slot for each in record.members) or record.job.unverified:
+    if record.job.unverified:
         return ReadJob(record.uid, job_id)
-    for member in record.members:
-        if not member.write_done and member.slot is not None and member.pod.node is None:
-            return _write_allocation(record, member, member.slot, at)
-    for member in record.members:
-        if member.rejection_cleared and member.rejects(job_id) and member.slot is not None:
-            return CheckDepartures(record.uid, member.slot.node)
-    return None
+    looked_at = (m for m in record.members if m.pod.node_rejection or m.pod.feasible_nodes is not None)
+    first = next((m for m in looked_at if m.rejection_cleared and m.rejects(job_id)), None)
+    if first is None or first.slot is None:
+        return None
+    if not all(each.write.done or each.pod.node is not None for each in record.members):
+        return None
+    return CheckDepartures(record.uid, first.slot.node)
+
+
+def write_allocations(record: Placeholder, at: Context) -> Iterator[OnPod]:
+    """ALLOCATED: the slots are written onto the Pods."""
+    unwritten = () if record.job.unverified else [m for m in record.members if not m.write.done]
+    for member in unwritten:
+        if member.write.due <= at.now and member.slot is not None and member.pod.node is None:
+            yield _write_allocation(record, member, member.slot, at)
 
 
 def keep(record: Placeholder, at: Context) -> Effect | None:
-    """BOUND: a lost job is asked for again, and one in doubt read; the Pods name the one that runs, and
-    say what it has."""
+    """BOUND: a lost job is asked for again, and a job in doubt read."""
     job_id = record.job.known_id
     if record.job.phase is Phase.ASKED:
         return _submit_again(record, job_id, at)
-    if record.job.unverified:
-        return ReadJob(record.uid, job_id)
-    member = _first(each for each in record.members if _says_otherwise(record, each))
-    if member is None:
-        return None
-    now = changed_slot(member.pod, member.slot)
-    return RecordJobId(record.uid, member.pod, job_id, record.attempt, now)
+    return ReadJob(record.uid, job_id) if record.job.unverified else None
+
+
+def record_job(record: Placeholder, at: Context) -> Iterator[OnPod]:
+    """BOUND: the Pods name the job that runs, and its slots."""
+    settled = record.job.phase is not Phase.ASKED and not record.job.unverified
+    for member in _due(record.members, at.now) if settled else ():
+        if _says_otherwise(record, member):
+            now = changed_slot(member.pod, member.slot)
+            yield RecordJobId(record.uid, member.pod, record.job.known_id, record.attempt, now)
 
 
 def _says_otherwise(record: Placeholder, member: Member) -> bool:
@@ -97,13 +105,19 @@ def _says_otherwise(record: Placeholder, member: Member) -> bool:
 
 def replace_job(record: Placeholder, at: Context) -> Effect | None:
     """REPLACING: the next attempt is numbered before the job is ended."""
-    if not record.write_done and not _is_ended_first(record):
-        member = _first(each for each in record.members if not each.write_done)
-        cause = record.cause
-        if cause is not None and cause.reason == Reason.NODE_REJECTED and record.rejections.nodes:
-            cause = why_rejected(record)  # with what kube-scheduler has said by now
-        return member and WriteAttempt(record.uid, member.pod, record.attempt + 1, cause)
-    return release(record, at)
+    return release(record, at) if record.write_done or _is_ended_first(record) else None
+
+
+def write_attempts(record: Placeholder, at: Context) -> Iterator[OnPod]:
+    """REPLACING: the number of the next attempt is written onto the Pods."""
+    if record.write_done or _is_ended_first(record):
+        return
+    cause = record.cause
+    if cause is not None and cause.reason == Reason.NODE_REJECTED and record.rejections.nodes:
+        cause = why_rejected(record)  # with kube-scheduler's latest messages
+    for member in _due(record.members, at.now):
+        if not member.write.done:
+            yield WriteAttempt(record.uid, member.pod, record.attempt + 1, cause)
 
 
 def release(record: Placeholder, at: Context) -> Effect | None:
@@ -114,29 +128,28 @@ def release(record: Placeholder, at: Context) -> Effect | None:
     return None if job_id is None else _end(record, job_id, at)
 
 
-def evict(record: Placeholder, _at: Context) -> Effect | None:
+def evict(record: Placeholder, at: Context) -> Iterator[OnPod]:
     """EVICTING: each Pod is deleted. One that others write to all the time is deleted however they have
     changed it: if it is bound it stays so, and nothing that can be written onto it gives it its job
     back. One that is not bound may have been placed anew by another replica, which has numbered that."""
-    staying = (each for each in record.members if not (each.write_done and each.pod.leaving))
-    cause, member = record.cause, _first(staying)
-    if member is None or cause is None:
-        return None
-    late, bound = member.outwritten, member.pod.node is not None
-    return EvictPod(
-        record.uid,
-        member.pod,
-        cause,
-        in_any_version=late and bound,
-        in_this_attempt=late and not bound,
-        cancelled=record.job.id if cause.reason == Reason.SLURM_JOB_CANCELLED else None,
-    )
+    cause = record.cause
+    for member in _due(record.members, at.now) if cause is not None else ():
+        if cause is None or (member.write.done and member.pod.leaving):
+            continue
+        late, bound = member.outwritten, member.pod.node is not None
+        yield EvictPod(
+            record.uid,
+            member.pod,
+            cause,
+            in_any_version=late and bound,
+            in_this_attempt=late and not bound,
+            cancelled=record.job.id if cause.reason == Reason.SLURM_JOB_CANCELLED else None,
+        )
 
 
-def _first(left: Iterable[Member]) -> Member | None:
-    """Returns the member whose turn it is, of those that are left: one that is not written yet comes
-    before one whose write has shown no effect."""
-    return min(left, key=lambda each: each.write_done, default=None)
+def _due(members: Iterable[Member], now: float) -> list[Member]:
+    """Returns the members onto whose Pods the extender may write now."""
+    return [m for m in members if not m.write.in_flight and m.write.not_before <= now]
 
 
 def _is_ended_first(record: Placeholder) -> bool:

@@ -22,6 +22,7 @@ from extender.record.events import (
     ExcludeNodes,
     Failure,
     HoldJob,
+    OnPod,
     Outcome,
     ReadJob,
     RecordJobId,
@@ -31,7 +32,7 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.member import CONFLICTS
+from extender.record.member import CONFLICTS, Write
 from extender.record.placeholder import REPEATEDLY, Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
@@ -42,8 +43,9 @@ from wellknown.names import Reason
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR})
 # Answers that leave open whether there is a job under the id: it is read.
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
+_CONFLICTS = frozenset({Remedy.FRESHER, Remedy.GONE})
+_FRESHER_S = 1.0
 _DENIALS = 6  # within some six seconds, with a look after each
-_OnPod = WriteAllocation | WriteAttempt | EvictPod | RecordJobId
 _WRITTEN_IN: Mapping[type, State] = {
     WriteAllocation: State.ALLOCATED,
     CheckDepartures: State.ALLOCATED,
@@ -64,7 +66,10 @@ def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeho
         return _after_show(record, effect, result, at)
     if isinstance(effect, ReadJob) and effect.for_words:
         return _after_words(record, effect, result, at)
-    record = record.with_retry(in_flight=False)
+    if isinstance(effect, OnPod):
+        record = record.with_writes([effect.pod], in_flight=False)
+    else:
+        record = record.with_retry(in_flight=False)
     if isinstance(result, Failure):
         return _after_failure(record, effect, result, at)
     return record if _stale(record, effect) else _after_success(record, effect, result, at)
@@ -110,9 +115,9 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
         case CheckDepartures():
             return _looked(record, result, at)
         case HoldJob():
-            return record.with_members(write_done=True).with_retry(failures=0, not_before=at.now)
+            return record.with_writes(record.pods, done=True).with_retry(failures=0, not_before=at.now)
         case WriteAllocation() | WriteAttempt() | EvictPod() | RecordJobId():
-            return _written(record.with_retry(failures=0), effect, result, at)
+            return _written(record, effect, result, at)
     return record
 
 
@@ -123,8 +128,9 @@ def _cancelled(record: Placeholder, effect: CancelJob, at: Context) -> Placehold
     return doubted.with_retry(failures=0, not_before=at.now + at.rules.recancel)
 
 
-def _written(record: Placeholder, effect: _OnPod, result: Any, at: Context) -> Placeholder:
-    record = record.with_member(effect.pod, write_done=True)
+def _written(record: Placeholder, effect: OnPod, result: Any, at: Context) -> Placeholder:
+    later = at.now + _pause(effect, at.rules)
+    record = record.with_writes([effect.pod], done=True, failures=0, not_before=later)
     member = record.member(effect.pod.uid)
     if member is None:
         return record
@@ -133,20 +139,17 @@ def _written(record: Placeholder, effect: _OnPod, result: Any, at: Context) -> P
         shown = None if effect.nominate else member.shown  # the condition says something else now
         written = record.with_member(pod, pod=pod, shown=shown, said="")
         by = at.now + at.rules.unbound_deadline
-        return written._replace(unbound_by=by).with_retry(not_before=0.0)
+        return written._replace(unbound_by=by)
     if isinstance(effect, WriteAttempt) and effect.cause is not None:
         record = record.with_member(effect.pod, shown=effect.cause)
-    pause = _pause(record, effect, at.rules) if record.write_done else 0.0
-    return record.with_retry(not_before=at.now + pause)
+    return record
 
 
-def _pause(record: Placeholder, effect: Effect, rules: PlacementConfig) -> float:
-    """Returns how long what was written counts, whatever becomes of it: somebody may undo it again and
-    again."""
+def _pause(effect: Effect, rules: PlacementConfig) -> float:
+    """Returns the time for which a write counts: another writer may undo the write again and again."""
     if isinstance(effect, EvictPod):
         return rules.reevict
-    waits = record.has_lost_job or record.job.unverified  # for something else
-    return rules.renote if isinstance(effect, RecordJobId) and not waits else 0.0
+    return rules.renote if isinstance(effect, RecordJobId) else 0.0
 
 
 def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
@@ -179,7 +182,7 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
         waiting = record._replace(unbound_by=by).with_rejections(waiting_for_departures=True)
         return waiting.with_retry(failures=0, not_before=clear)
     if record.rejections.waiting_for_departures:
-        anew = record.with_members(write_done=False, rejection_cleared=False).with_retry(failures=0)
+        anew = record.with_members(write=Write(), rejection_cleared=False).with_retry(failures=0)
         return anew.with_rejections(waiting_for_departures=False)
     return give_back(record, at)
 
@@ -220,6 +223,8 @@ def _asked_again(record: Placeholder, at: Context) -> Placeholder:
 
 
 def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Context) -> Placeholder:
+    if isinstance(effect, OnPod):
+        return _write_failed(record, effect, failure, at)
     if isinstance(effect, Submit) and record.state is State.SUBMITTING:
         record = record.with_asked(excluded=effect.job.excluded_nodes)
         if failure.remedy in _LEAVE_OPEN:
@@ -229,13 +234,17 @@ def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Co
         record = record.with_job(unread=False)
     if record.has_lost_job and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(record, at)
+    return _failed(record, effect, failure, at)
+
+
+def _failed(record: Placeholder, effect: Effect, failure: Failure, at: Context) -> Placeholder:
     if failure.remedy is Remedy.OTHER_JOB:
         renamed = record.job.mistrust.renamed
         pause = at.rules.delay(Remedy.LATER, renamed) if renamed else 0.0
         doubted = record.with_job(unread=True).with_mistrust(renamed=renamed + 1)
         return doubted.with_retry(not_before=at.now + pause)
-    if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
-        return _after_conflict(record, effect, at)
+    if failure.remedy in _CONFLICTS:
+        return record.with_retry(not_before=at.now + _FRESHER_S)
     later = at.now + at.rules.delay(failure.remedy, record.retry.failures)
     held_up = record.with_retry(failures=record.retry.failures + 1, not_before=later)
     if isinstance(effect, ReadJob) and record.job.phase is Phase.SUSPECT:
@@ -244,23 +253,28 @@ def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Co
     return _with_words(held_up, failure)
 
 
-def _after_conflict(record: Placeholder, effect: Effect, at: Context) -> Placeholder:
-    """The Pod's next version mostly comes in a moment, or is here already. An allocation that others
-    keep us from writing is given back like one that is not bound."""
-    later = record.with_retry(not_before=at.now + 1.0)
-    if not isinstance(effect, WriteAllocation | WriteAttempt | EvictPod) or _stale(record, effect):
-        return later
-    version, member = effect.pod.resource_version, later.member(effect.pod.uid)
+def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Context) -> Placeholder:
+    """The next version of a Pod that has changed comes in a moment, or is here already. An allocation
+    that other writers keep the extender from writing is given back like an allocation that is not
+    bound."""
+    member = record.member(effect.pod.uid)
     if member is None:
-        return later
-    if version not in member.conflicts:  # else the news of another is late
-        conflicts = (*member.conflicts, version)[-CONFLICTS:]
-        later = later.with_member(member.pod, conflicts=conflicts)
-    if later.state is State.ALLOCATED:
-        by = min(later.unbound_by, at.now + at.rules.unbound_deadline)
-        later = later._replace(unbound_by=by)
+        return record
+    write, later = member.write, at.now + _FRESHER_S
+    if failure.remedy not in _CONFLICTS:
+        later = at.now + at.rules.delay(failure.remedy, write.failures)
+        return record.with_writes([member.pod], failures=write.failures + 1, not_before=later)
+    if isinstance(effect, RecordJobId) or _stale(record, effect):
+        return record.with_writes([member.pod], not_before=later)
+    version, conflicts = effect.pod.resource_version, write.conflicts
+    if version not in conflicts:  # else the news of another writer is late
+        conflicts = (*conflicts, version)[-CONFLICTS:]
     fresher = version != member.pod.resource_version
-    return later.with_retry(not_before=0.0) if fresher else later
+    again = record.with_writes([member.pod], conflicts=conflicts, not_before=0.0 if fresher else later)
+    if again.state is State.ALLOCATED:
+        by = min(again.unbound_by, at.now + at.rules.unbound_deadline)
+        again = again._replace(unbound_by=by)
+    return again
 
 
 def _with_words(record: Placeholder, failure: Failure) -> Placeholder:

@@ -95,7 +95,7 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
         bound = record.move(State.BOUND, at.now)
         return bound if bound.leaving else ask_again(bound, at)
     if record.job.over:
-        return _evicted(record, at)
+        return record.move(State.EVICTING, at.now, cause=record.cause)
     bound = record.move(State.BOUND, at.now)
     if bound.job.asked.immediate or bound.job.unverified:
         return bound
@@ -103,10 +103,6 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     # before anybody asks: it is read once more when that is past.
     later = at.now + at.rules.saved
     return bound.with_job(unread=True).with_retry(not_before=later)
-
-
-def _evicted(record: Placeholder, at: Context) -> Placeholder:
-    return record.move(State.EVICTING, at.now, cause=record.cause)
 
 
 # Its author asks for something else; `before`: what was asked for until then
@@ -144,7 +140,8 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on.
     Where only an earlier leader knew that, and this one a request that is forbidden, the next counts."""
     request = member.pod.request
-    if record.state is State.BOUND and not request.problems and pod.request is not request:
+    same = pod.request == request or (record.state is State.BOUND and not request.problems)
+    if same and pod.request is not request:
         pod = pod._replace(request=request)
     said = "" if pod.node is not None else pod.node_rejection or member.said
     record = record.with_member(pod, pod=pod, unlisted=False, said=said)
@@ -170,7 +167,7 @@ def is_only_newer(before: Placeholder, after: Placeholder) -> bool:
 def _placed(member: Member) -> tuple[Any, ...]:
     pod = member.pod
     named = pod.node, pod.job_id, pod.attempt, pod.allocation
-    return (member.slot, member.write_done, *named)
+    return (member.slot, member.write, *named)
 
 
 def joined(record: Placeholder, pod: Pod) -> Placeholder:
@@ -180,15 +177,16 @@ def joined(record: Placeholder, pod: Pod) -> Placeholder:
     if record.is_by_its_job(pod) and not record.lacking:
         idle = next((each for each in members if not record.is_by_its_job(each.pod)), None)
         members = tuple(each for each in members if each is not idle)
-    takes = record._replace(members=members).takes(pod) and not pod.over
-    return grouped(record, (*members, Member(pod))) if takes else record
+    having = record if members is record.members else grouped(record, members)
+    return _with_another(having, pod) if having.takes(pod) and not pod.over else record
 
 
 def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Pod]:
     """Returns the Pods, by uid, that wait for a place in their group's record after a Pod of it was
     seen: that one, or one that had to give way to it."""
     seen = [pod] if record.state in OVER or record.member(pod.uid) is None else []
-    gave_way = (each.pod for each in before.members if record.member(each.pod.uid) is None)
+    members = {each.pod.uid for each in record.members}
+    gave_way = (each.pod for each in before.members if each.pod.uid not in members)
     seen += [each for each in gave_way if each.uid != pod.uid]
     waits = (each for each in seen if each.node is None or each.attempt > record.attempt)
     return {each.uid: each for each in waits if not each.over}
@@ -224,14 +222,30 @@ def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
     return record._replace(members=members, request=request)
 
 
+def _with_another(record: Placeholder, pod: Pod) -> Placeholder:
+    """Returns the record of a group with one Pod more."""
+    members = tuple(sorted((*record.members, Member(pod)), key=lambda each: each.pod.name))
+    first = members[0].pod.request
+    request = record.workload.request_with(record.request, first, pod.request)
+    return record._replace(members=members, request=request)
+
+
+def _without(record: Placeholder, member: Member) -> Placeholder:
+    """Returns the record of a group with one Pod less. Without problems, all Pods ask for the same."""
+    left = tuple(each for each in record.members if each is not member)
+    if record.request.problems:
+        return grouped(record, left)
+    return record._replace(members=left, request=record.workload.request([left[0].pod.request]))
+
+
 def awaited(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
-    """A write (EVICTING: its deletion) may have waited for this version of the Pod. The limiter, or
-    Slurm, does not."""
-    writes = record.state in _WRITES and not (record.throttled or record.kept_unbound)
+    """A write (EVICTING: the deletion) may have waited for this version of the Pod."""
     member = record.member(pod.uid)
-    if writes and member is not None and not (member.write_done or record.retry.failures):
-        return record.with_retry(not_before=0.0)
-    return record
+    if record.state not in _WRITES or member is None:
+        return record
+    write = member.write
+    waits = write.not_before and not (write.done or write.failures)
+    return record.with_writes([pod], not_before=0.0) if waits else record
 
 
 def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placeholder:
@@ -291,7 +305,9 @@ def numbered(record: Placeholder, attempt: int) -> Placeholder:
     """Returns the record whose Pods have the next attempt's number where they name it, or get it: those
     may be bound by the last one until then."""
     members = (
-        each._replace(slot=None, write_done=True) if each.pod.attempt >= attempt else each
+        each._replace(slot=None, write=each.write._replace(done=True))
+        if each.pod.attempt >= attempt
+        else each
         for each in record.members
     )
     return record._replace(members=tuple(members))
@@ -311,7 +327,7 @@ def after_end(record: Placeholder, uid: str, now: float, words: str = "Pod delet
         record = record.with_members(unlisted=False)
         to = State.DONE if record.state in WITHOUT_JOB else State.RELEASING
         return record.move(to, now, cause=ConditionReason(Reason.POD_ENDED, words))
-    left = grouped(record, [each for each in record.members if each is not member])
+    left = _without(record, member)
     return left.move(State.SEEN, now) if left.state is State.INVALID else not_whole(left, now)
 
 
@@ -339,11 +355,11 @@ def after_absence(record: Placeholder, uid: str, now: float) -> Placeholder:
     return record.with_member(member.pod, unlisted=True)
 
 
-def after_missed(record: Placeholder, now: float) -> Placeholder:
+def after_missed(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after it was decided that those of its Pods are gone that were missing."""
     for member in record.members:
         if member.unlisted:
-            record = after_end(record, member.pod.uid, now, MISSED)
+            record = after_end(record, member.pod.uid, at.now, MISSED)
     return record
 
 

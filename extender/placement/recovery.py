@@ -296,7 +296,7 @@ def _unbound(
     tried = blank._replace(attempt=key.attempt)
     if key.attempt != blank.attempt:
         replacing = _with_job(tried, chosen)._replace(state=State.REPLACING)
-        return replacing.with_phase(Phase.ENDING, at.now).with_members(write_done=True)
+        return replacing.with_phase(Phase.ENDING, at.now).with_writes(pods, done=True)
     asked = _with_id(tried, chosen)._replace(state=State.SUBMITTING).with_phase(Phase.ASKED, at.now)
     return after_read(asked, job, at)
 

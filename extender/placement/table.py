@@ -3,7 +3,7 @@
 "What can happen to a QUEUED placeholder?" is its row. The moves that follow are those of `states.MOVES`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from extender.placement.moves import in_doubt, look_again
 from extender.placement.on_altered import altered, recognised
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
-from extender.record.events import Effect
+from extender.record.events import Effect, OnPod
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, WITHOUT_JOB, State
@@ -27,6 +27,10 @@ from wellknown.names import Reason
 
 def _no_effect(*_: object) -> None:
     return None
+
+
+def _no_writes(*_: object) -> tuple[()]:
+    return ()
 
 
 def _unchanged(record: Placeholder, *_news: Any) -> Placeholder:
@@ -41,7 +45,9 @@ class Row(NamedTuple):
     """The effect of a state, and the reaction to each kind of news."""
 
     does: Callable[[Placeholder, Context], Effect | None] = _no_effect
-    """Returns the effect that moves the placeholder on; None if something must happen first."""
+    """Returns the effect on the job that moves the placeholder on; None if nothing can be done yet."""
+    writes: Callable[[Placeholder, Context], Iterable[OnPod]] = _no_writes
+    """Yields the effects on the Pods that are due; each Pod has its own."""
     runs: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
     """The job was read, and runs."""
     waits: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
@@ -84,7 +90,8 @@ TABLE: Mapping[State, Row] = {
         changed=on_pod.asked_changed,
     ),
     State.ALLOCATED: Row(
-        does=does.write_allocation,
+        does=does.read_grant,
+        writes=does.write_allocations,
         runs=on_job.allocated_runs,
         waits=on_job.granted_waits,
         ended=on_job.allocated_ended,
@@ -96,6 +103,7 @@ TABLE: Mapping[State, Row] = {
     ),
     State.BOUND: Row(
         does=does.keep,
+        writes=does.record_job,
         runs=on_job.bound_runs,
         waits=on_job.granted_waits,
         ended=on_job.bound_ended,
@@ -107,6 +115,7 @@ TABLE: Mapping[State, Row] = {
     ),
     State.REPLACING: Row(
         does=does.replace_job,
+        writes=does.write_attempts,
         runs=on_job.released_read,
         waits=on_job.released_read,
         ended=on_job.released_ended,
@@ -116,7 +125,7 @@ TABLE: Mapping[State, Row] = {
         bound=on_pod.bound_by_its_job,
     ),
     State.EVICTING: Row(
-        does=does.evict,
+        writes=does.evict,
         ended=on_job.evicting_ended,
         lost=on_job.released_lost,
         bound=on_pod.awaited,
@@ -136,8 +145,13 @@ TABLE: Mapping[State, Row] = {
 
 
 def next_effect(record: Placeholder, at: Context) -> Effect | None:
-    """Returns the effect that moves a placeholder on now; None if something must happen first."""
+    """Returns the effect on the job that moves a placeholder on; None if something must happen first."""
     return TABLE[record.state].does(record, at)
+
+
+def writes(record: Placeholder, at: Context) -> Iterable[OnPod]:
+    """Yields the effects on the placeholder's Pods that are due."""
+    return TABLE[record.state].writes(record, at)
 
 
 def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Placeholder:
@@ -149,7 +163,7 @@ def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Plac
     record, row = record if job is record.job else record._replace(job=job), TABLE[record.state]
     match news:
         case News.STARTED:
-            return record.move(State.ALLOCATED, at.now)  # the job is read for its grant
+            return record.move(State.ALLOCATED, at.now).with_job(unread=True)
         case News.ENDED if state is not None:
             return row.ended(record, state, None, at)
         case News.LOST:
@@ -183,6 +197,13 @@ def _as_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if job.state.ended:
         return row.ended(record, job.state, job, at)
     return row.runs(record, job, at) if job.state.running else row.waits(record, job, at)
+
+
+def after_pods(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record after a look at all its Pods."""
+    for member in record.members:
+        record = after_pod(record, member.pod, at)
+    return record
 
 
 def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:

@@ -3,10 +3,11 @@ happens."""
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
 from extender.placement.exclusive_turns import turn_ends
+from extender.record.member import Member, changed_members
 from extender.record.placeholder import Placeholder
 
 Turns = OrderedDict[str, float]
@@ -29,8 +30,12 @@ class Wakes:
     def note(self, before: Placeholder | None, record: Placeholder, now: float) -> None:
         """Takes note of when a record is due. What was due before is noted already: a Pod that rests may
         have another version very often."""
-        dues = [due for due in _dues(record) if now < due < inf]
-        noted = _dues(before) if dues and before is not None else []
+        had, has = () if before is None else before.members, record.members
+        changed = changed_members(had, has)
+        if changed is not None:
+            had, has = tuple(old for old, _ in changed), tuple(new for _, new in changed)
+        dues = [due for due in _dues(record, has) if now < due < inf]
+        noted = _dues(before, had) if dues and before is not None else []
         for due in dues:
             if due not in noted:
                 heapq.heappush(self.noted, (due, record.uid))
@@ -40,16 +45,19 @@ class Wakes:
         while self.noted and self.noted[0][0] <= now:
             due, uid = heapq.heappop(self.noted)
             record = record_of(uid)
-            if record is not None and due in _dues(record):
+            if record is not None and due in _dues(record, record.members):
                 yield uid
 
 
-def _dues(record: Placeholder) -> list[float]:
-    """Returns when a record is to be looked at again; what is past, and infinity, do not count."""
+def _dues(record: Placeholder, members: Iterable[Member]) -> list[float]:
+    """Returns the times at which a record and some of its members are due. Times in the past, and
+    infinity, do not count."""
     again = inf if record.forbidden_because is None else record.forbidden_because.until
     dues = [record.retry.due, again, record.unbound_by]
     dues += record.lingers_until, record.rejections.rests_until, turn_ends(record)
-    return dues + [each.quiet_until for each in record.members]
+    for each in members:
+        dues += each.quiet_until, each.write.due
+    return dues
 
 
 class ToTell:

@@ -156,6 +156,9 @@ class RecordAdoption:
     job_id: int | None
 
 
+OnPod = WriteAllocation | WriteAttempt | EvictPod | RecordJobId
+"""The effects that write onto a Pod or delete a Pod: one at a time for each Pod."""
+
 Effect = (
     Submit
     | ReadJob

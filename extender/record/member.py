@@ -2,6 +2,9 @@
 writes to it have come."""
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
+from math import inf
+from operator import is_not
 from typing import NamedTuple, Self
 
 from extender.record.condition_reason import ConditionReason
@@ -12,16 +15,33 @@ from wellknown.allocation import Allocation
 CONFLICTS = 3  # others that write to a Pod cross with us now and then, but not again and again
 
 
+class Write(NamedTuple):
+    """The write that the placeholder's state has to make onto a Pod."""
+
+    done: bool = False
+    """True if the Pod has what the state writes."""
+    in_flight: bool = False
+    """True while an effect on the Pod is under way. One at a time, so that no two writes cross."""
+    failures: int = 0
+    """Number of failures in a row."""
+    not_before: float = 0.0
+    """Time before which the write is not tried."""
+    conflicts: tuple[str, ...] = ()
+    """The last few versions of the Pod that were gone when the write arrived."""
+
+    @property
+    def due(self) -> float:
+        """Returns the time at which the write may be tried; infinity while an effect is under way."""
+        return inf if self.in_flight else self.not_before
+
+
 class Member(NamedTuple):
     """One Pod, its part of what Slurm granted, and what has been written onto it."""
 
     pod: Pod
     slot: Allocation | None = None
     """The Pod's part of what Slurm granted to its workload."""
-    write_done: bool = False
-    """What the placeholder's state has to write onto the Pod is there."""
-    conflicts: tuple[str, ...] = ()
-    """The last few versions of the Pod that were gone when this state's write arrived."""
+    write: Write = Write()
     rejection_cleared: bool = False
     """Since the allocation was written the Pod was seen without a rejection of it: one is news now."""
     unlisted: bool = False
@@ -39,7 +59,7 @@ class Member(NamedTuple):
     @property
     def outwritten(self) -> bool:
         """Tells whether somebody else wrote to the Pod just before us, again and again."""
-        return len(self.conflicts) == CONFLICTS
+        return len(self.write.conflicts) == CONFLICTS
 
     @property
     def kept_unbound(self) -> bool:
@@ -58,15 +78,28 @@ class Member(NamedTuple):
         is written, an older Binding is refused: the Pod has another version. Another replica may have
         placed that attempt."""
         slot = self.slot
-        if state is State.REPLACING and self.write_done:
+        if state is State.REPLACING and self.write.done:
             slot = self.pod.allocation if self.pod.allocation != slot else None
         return self.pod.node or (slot.node if slot else None)
 
     def before_writes(self) -> Self:
         """Returns it in a new state, for which nothing has been written yet."""
-        if self.write_done or self.conflicts or self.rejection_cleared:
-            return self._replace(write_done=False, conflicts=(), rejection_cleared=False)
-        return self
+        blank = Write(in_flight=self.write.in_flight)
+        if self.write == blank and not self.rejection_cleared:
+            return self
+        return self._replace(write=blank, rejection_cleared=False)
+
+
+Members = tuple[Member, ...]
+
+
+def changed_members(before: Members, after: Members) -> list[tuple[Member, Member]] | None:
+    """Returns the members of which something else is known, before and after; None if the Pods are not
+    the same. Costs little for the members that have not changed."""
+    if len(before) != len(after):
+        return None
+    changed = list(compress(zip(before, after, strict=True), map(is_not, before, after)))
+    return None if any(old.pod.uid != new.pod.uid for old, new in changed) else changed
 
 
 def with_slots(members: Sequence[Member], slots: Iterable[Allocation]) -> tuple[Member, ...]:

@@ -12,7 +12,7 @@ it, each a tuple of its own:
 a job that its Pods, if there are any, have no use for any more.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from enum import Enum, auto
 from math import inf
@@ -57,7 +57,7 @@ class Retry(NamedTuple):
     """Whether an effect is under way, how the last ones went, and when the next one may be tried."""
 
     in_flight: bool = False
-    """An effect that moves the placeholder on is under way."""
+    """True while an effect on the job is under way. Effects on Pods are the members' (`Write`)."""
     failures: int = 0
     """How many times in a row its effects failed."""
     waits: Waits = Waits.FOR_TIME
@@ -171,6 +171,18 @@ class Placeholder(NamedTuple):
         members = [each._replace(**changes) if each.pod.uid == of.uid else each for each in self.members]
         return self._replace(members=tuple(members))
 
+    def with_writes(self, of: Iterable[Pod], /, **changes: Any) -> Self:
+        """Returns the record with something else known of the writes onto some Pods."""
+        uids = {pod.uid for pod in of}
+        return self._replace(
+            members=tuple(
+                [
+                    each._replace(write=each.write._replace(**changes)) if each.pod.uid in uids else each
+                    for each in self.members
+                ]
+            )
+        )
+
     def with_members(self, **changes: Any) -> Self:
         """Returns the record with something else known of all members."""
         return self._replace(members=tuple([each._replace(**changes) for each in self.members]))
@@ -233,8 +245,8 @@ class Placeholder(NamedTuple):
         job_id = replace(self.key(rules.cluster), attempt_try=attempt_try).job_id(rules.ids)
         blank = self.unclaimed().with_job(id=job_id, unread=False)
         blank = blank.with_asked(attempt_try=attempt_try, owner=NOBODY_ASKED, **asked)
-        written = any(each.write_done for each in self.members)
-        return blank.with_members(write_done=False) if written else blank
+        written = any(each.write.done for each in self.members)
+        return blank.with_writes(self.pods, done=False) if written else blank
 
     def next_try(self, rules: PlacementConfig) -> Self:
         """Returns the record with the id of this attempt's next try."""
@@ -283,7 +295,12 @@ class Placeholder(NamedTuple):
     @property
     def write_done(self) -> bool:
         """Tells whether what this state has to write is on all Pods."""
-        return all(each.write_done for each in self.members)
+        return all(each.write.done for each in self.members)
+
+    @property
+    def in_flight(self) -> bool:
+        """Returns True while an effect on the job or on a Pod is under way."""
+        return self.retry.in_flight or any(each.write.in_flight for each in self.members)
 
     @property
     def all_bound(self) -> bool:
@@ -377,7 +394,7 @@ class Placeholder(NamedTuple):
         written onto a Pod."""
         if self.state is not State.REPLACING or not any(each.kept_unbound for each in self.members):
             return False
-        return all(each.write_done or each.kept_unbound for each in self.members)
+        return all(each.write.done or each.kept_unbound for each in self.members)
 
     def key(self, cluster: str) -> PlaceholderKey:
         """Returns what names the current try."""

@@ -27,14 +27,21 @@ class Workload(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def request(self, of_members: Sequence[Request]) -> Request:
-        """Returns what is asked of Slurm for the whole: of each member as much, on a node of its own."""
-        first = of_members[0]
+        """Returns the request of the whole workload: the same for each member, on a node of its own."""
+        whole = of_members[0]
+        for each in of_members[1:]:
+            whole = self.request_with(whole, of_members[0], each)
+        return self.request_with(whole, of_members[0], of_members[0])
+
+    def request_with(self, whole: Request, first: Request, joining: Request) -> Request:
+        """Returns the request of the whole workload with one member more. `whole` is the request without
+        that member, and `first` the request of the first member."""
         if self.size == 1:
             return first
-        job = replace(first.job, name=job_name(self.namespace, self.name), nodes=self.size)
-        problems = dict.fromkeys(problem for each in of_members for problem in each.problems)
-        if any(_asked(each) != _asked(first) for each in of_members):
+        problems = dict.fromkeys((*whole.problems, *joining.problems))
+        if _asked(joining) != _asked(first):
             problems[_UNLIKE] = None
+        job = replace(first.job, name=job_name(self.namespace, self.name), nodes=self.size)
         return replace(first, job=job, problems=tuple(problems))
 
 

@@ -146,8 +146,6 @@ def test_a_pod_that_was_being_bound_when_slurm_forgot_its_job_gets_it_back() -> 
         world.answer()
     assert state_of(world, uid) is State.REPLACING
     world.finish_binding(uid)
-    settle(world)
-    world.pass_time(1.0)
     assert Submit in kinds(settle(world))
     assert state_of(world, uid) is State.BOUND
     (job,) = world.live_jobs(uid)

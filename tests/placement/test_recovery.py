@@ -99,7 +99,7 @@ def test_a_live_job_that_does_not_run_yet_is_waited_for(state: str) -> None:
 def test_a_running_job_is_an_allocation_that_has_to_be_written() -> None:
     job = placeholder_job(GATED, node="n2", gres=("gpu:2(IDX:0-1)",))
     record = record_of(GATED, job)
-    assert (record.state, record.members[0].write_done) == (State.ALLOCATED, False)
+    assert (record.state, record.members[0].write.done) == (State.ALLOCATED, False)
     assert record.members[0].slot == Allocation(job.id, "n2", "gpu:2(IDX:0-1)")
 
 
@@ -153,7 +153,7 @@ def test_an_old_attempts_live_job_is_ended_before_the_next_begins() -> None:
     old = placeholder_job(SECOND, "PENDING", attempt=1, attempt_try=1)
     record = record_of(SECOND, old)
     assert (record.state, record.job.id, record.attempt) == (State.REPLACING, old.id, 1)
-    assert record.members[0].write_done, "the Pod is numbered already"
+    assert record.members[0].write.done, "the Pod is numbered already"
     assert not record.job.over
 
 

@@ -1,0 +1,196 @@
+"""What follows from a changed record: moves without news, effects, and books.
+
+A record takes three short paths. `_settle` makes the moves that are due, and stores the record.
+`_perform` emits the effects. `_note` updates the books: who waits for a turn, who is held back, and when
+each record is due. Moves of other records that follow are queued: no path enters itself again.
+"""
+
+from collections.abc import Callable
+
+from extender.cluster.view import ClusterView
+from extender.placement import eviction_limiter, signatures
+from extender.placement.attempts import follow, is_replaced
+from extender.placement.emit import Emitter
+from extender.placement.eviction_limiter import EvictionLimiter
+from extender.placement.index import LedgerReader
+from extender.placement.kept_back import InVain, awake, kept_back
+from extender.placement.pods_apart import PodsApart
+from extender.placement.rejecting_nodes import RejectingNodes
+from extender.placement.retries import Retries
+from extender.placement.signatures import Signatures
+from extender.placement.submit_queues import SubmitQueues, queue_of
+from extender.placement.wakes import ToTell, Wakes
+from extender.record.config import Context, PlacementConfig
+from extender.record.events import (
+    Effect,
+)
+from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
+from extender.record.states import State
+
+_IN_QUEUES = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
+_PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
+
+Observer = Callable[[Placeholder | None, Placeholder], None]
+
+
+class Settled(LedgerReader):
+    """The records with their books. `observer` hears of each change of a state, before and after, and of
+    each job that Slurm has lost; `throttled` of each change in the evictions that the limiter delays;
+    `unsigned` of jobs without keys; `in_vain` of each change in the Pods that kube-scheduler binds
+    nowhere."""
+
+    def __init__(
+        self,
+        rules: PlacementConfig,
+        observer: Observer | None = None,
+        throttled: eviction_limiter.Heard = lambda *_: None,
+        unsigned: signatures.Heard = lambda _: None,
+        in_vain: Callable[[InVain], object] = lambda _: None,
+    ) -> None:
+        super().__init__()
+        self.rules = rules
+        self._eviction_limiter = EvictionLimiter(rules.evictions_per_minute, throttled)
+        self._signatures = Signatures(unsigned)
+        self._in_vain = InVain(in_vain)
+        self._observer = observer
+        self._view = ClusterView()
+        self._avoiding: set[str] = set()
+        """Pods with Nodes that kube-scheduler rejected: each Pod that leaves a Node may open one."""
+        self._windows = SubmitQueues(rules.window, rules.fast_path_rest, self._view.max_job_count)
+        self._emitter = Emitter(self._records, self._windows, self._eviction_limiter)
+        self._retries = Retries(*rules.retry)
+        self.rejecting_nodes = RejectingNodes(rules.kubelet_rejections, rules.closed_by_kubelet)
+        self._to_tell = ToTell(rules.telling_interval)
+        self._wakes = Wakes()
+        self._effects: list[Effect] = []
+        self._to_review: dict[str, None] = {}
+        """Who is to be looked at: the Nodes, those that it avoids, or what Slurm takes have changed."""
+        self._to_offer: dict[str, None] = {}
+        """Groups that may take a Pod that they could not take before."""
+        self._apart = PodsApart(self._to_review)
+        self._at = Context(0.0, rules, self._view, rejecting=self.rejecting_nodes.closed_to)
+        self._to_reread: dict[str, None] = {}
+        """Records at the start of another attempt: the extender looks at their Pods again."""
+        self._missed: dict[str, None] = {}
+        """Records with Pods that a list of all Pods lacked, and that are taken for gone now."""
+        self._settled: dict[str, Placeholder | None] = {}
+        """Settled records of which effects and books do not know yet, as they were before."""
+        self._put_off = False
+        """More is to be done at this moment than an event may bring about."""
+
+    def _settle(self, record: Placeholder) -> None:
+        """Stores a record after the moves that follow from the record itself. Then `_perform` and
+        `_note` take the record."""
+        if is_replaced(record):
+            self._bury(record)
+            self._to_reread[record.uid] = None
+        record = self._followed(record)
+        before = self._records.get(record.uid)
+        if record.state is State.DONE and self._at.now >= record.retry.not_before:
+            if self._records.next_for(record, self._at.now) is None:
+                self._forget(record.uid)
+            else:
+                self._to_offer[record.uid] = None
+            return
+        self._observe(before, record)
+        self._records.put(record)
+        self._settled.setdefault(record.uid, before)
+        self._finish_settled()
+
+    def _finish_settled(self) -> None:
+        """Takes the settled records on, also records that are settled on the way."""
+        while self._settled:
+            uid = next(iter(self._settled))
+            before = self._settled.pop(uid)
+            if (record := self._records.get(uid)) is not None:
+                self._perform(record)
+                self._note(before, self._records[uid])
+
+    def _followed(self, record: Placeholder) -> Placeholder:
+        had_cause = record.cause is not None
+        record = follow(record, self._at, self._emitter.clear_at)
+        if record.rejected_by_slurm:
+            record = self._retries.follow(record, self._records.get(record.uid), self._at)
+        if record.state is State.SEEN and record.cause is None and had_cause:
+            self._to_tell.in_line.setdefault(record.uid, self._at.now + self.rules.settle)
+        return self._apart.checked(record, self._at)
+
+    def _observe(self, before: Placeholder | None, record: Placeholder) -> None:
+        """Notes a change of the state, or that Slurm has lost the job."""
+        if before is not None and before.state is record.state:
+            if self._observer is not None and record.has_lost_job and not before.has_lost_job:
+                self._observer(before, record)
+            return
+        uid = record.uid
+        self._eviction_limiter.forget(uid)
+        if not record.rejected_by_slurm:
+            self._retries.leave(uid)
+        if before is not None:
+            self._to_review |= dict.fromkeys(self._retries.take(record, before.state))
+        if record.state is State.SEEN:
+            self._to_tell.in_line.setdefault(uid, self._at.now + self.rules.settle)
+        if self._observer is not None:
+            self._observer(before, record)
+
+    def _perform(self, record: Placeholder) -> None:
+        """Emits the effects of a record."""
+        if self._records.kept_out:
+            self._to_offer[record.uid] = None
+        if record.unlisted:  # there may be no Pod to write to
+            if record.job.over or self._eviction_limiter.passes(record, self._at.now):
+                self._missed[record.uid] = None
+            return
+        emitted = self._emitter.emit(record, self._at, self._effects)
+        if emitted is not record:
+            self._records.put(emitted)
+
+    def _note(self, before: Placeholder | None, record: Placeholder) -> None:
+        """Has everybody who keeps books on the records take note of one."""
+        queue = queue_of(record, self._view)
+        why = kept_back(record, self._at.now) if record.state is State.SEEN else None
+        self._in_vain.note(record, why)
+        if self._apart.keeps(record, queue, self._at, ready=why is None) or why is not None:
+            self._windows.forget(record.uid)
+        elif before is None or not _IN_QUEUES.isdisjoint((before.state, record.state)):
+            self._windows.follow(queue, record, self._at.now)
+        self._wakes.note(before, record, self._at.now)
+        self._signatures.follow(queue, record)
+        avoiding = record.rejections.nodes and record.state not in _PLACED
+        (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
+        if record.state is State.RELEASING and before is not None and before.state is not record.state:
+            for member in record.members:
+                self._reopen(member.pod.node)
+        if record.lingering and record.job.over:
+            # Those that are to be bound beside containers get the time that these take.
+            for node in record.holds:
+                self._to_review |= dict.fromkeys(each.uid for each in self._records.holding(node))
+
+    def _forget(self, uid: str) -> None:
+        if (record := self._records.get(uid)) is not None:
+            self._in_vain.note(record, None)
+        self._records.drop(uid)
+        self._to_tell.again.pop(uid, None)
+        self._retries.leave(uid)
+        self._avoiding.discard(uid)
+        for book in (self._windows, self._eviction_limiter, self._signatures, self._apart):
+            book.forget(uid)
+
+    def _bury(self, record: Placeholder) -> None:
+        """Leaves a tombstone for the job of an attempt that is over: it may come back."""
+        if record.job.id is None:  # it had none
+            return
+        uid = orphan_uid(record.workload, record.job.id)
+        until = self._at.now + self.rules.tombstone
+        buried = record._replace(uid=uid, members=(), state=State.DONE, since=self._at.now)
+        self._settle(buried.with_retry(not_before=until))
+
+    def _reopen(self, node: str | None) -> None:
+        """A Pod has left a Node, or there is more on it: those that were refused there may ask again."""
+        for uid in tuple(self._avoiding) if node is not None else ():
+            record = self._records[uid].current_rejections(self._at.now)
+            avoid = tuple((name, until) for name, until in record.rejections.nodes if name != node)
+            if avoid != record.rejections.nodes:
+                self._records.put(awake(record.with_rejections(nodes=avoid, offered=NO_OFFER)))
+                self._to_review[uid] = None
+            if not avoid:
+                self._avoiding.discard(uid)

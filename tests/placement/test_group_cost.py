@@ -1,0 +1,104 @@
+"""The cost of an event does not grow with the number of Pods in a group, beyond copies of one tuple."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from time import process_time
+
+import pytest
+
+from extender.placement.ledger import Ledger
+from extender.record.config import PlacementConfig
+from extender.record.events import (
+    ClusterObserved,
+    Effect,
+    Event,
+    JobsPolled,
+    Outcome,
+    PodObserved,
+    PodVanished,
+    Submit,
+    WriteAllocation,
+)
+from extender.record.states import State
+from extender.request.pod import Pod
+from extender.request.workload import Workload
+from slurm_client.model import Job, JobState
+from tests.builders import kube_node, pod, view
+from tests.clock import slowness
+
+_PODS = 512
+_GROUP = "uid-g"
+
+
+class Timed:
+    """A ledger, and the CPU time of each event, in seconds."""
+
+    def __init__(self, size: int) -> None:
+        names = [f"n{number:04}" for number in range(size)]
+        self.ledger = Ledger(PlacementConfig())
+        self.seconds = list[float]()
+        self.apply(ClusterObserved(view(*map(kube_node, names))))
+        self.seconds.clear()
+        group = Workload(_GROUP, "default", "g", "2026-01-01T00:00:00Z", size)
+        self.pods = [
+            pod(f"p{number:04}", uid=f"u{number:04}")._replace(group=group) for number in range(size)
+        ]
+        self.names = names
+
+    def apply(self, event: Event) -> tuple[Effect, ...]:
+        began = process_time()
+        effects = self.ledger.apply(event, 0.0)
+        self.seconds.append(process_time() - began)
+        return effects
+
+    def state(self) -> State | None:
+        record = self.ledger.record_of(_GROUP)
+        return record and record.state
+
+    def write(self, effects: tuple[Effect, ...]) -> Iterator[Pod]:
+        """Carries all writes out; yields each Pod as its watch shows it next."""
+        for effect in effects:
+            assert isinstance(effect, WriteAllocation)
+            self.apply(Outcome(effect, "2"))
+            yield effect.pod._replace(
+                allocation=effect.allocation,
+                job_id=effect.allocation.job_id,
+                gates=effect.pod.other_gates,
+                resource_version="2",
+            )
+
+    def lives(self) -> None:
+        """The group is made, granted, bound, and deleted."""
+        effects: tuple[Effect, ...] = ()
+        for each in self.pods:
+            effects = self.apply(PodObserved(each))
+        (submit,) = (each for each in effects if isinstance(each, Submit))
+        asked = submit.job
+        job = Job(submit.job_id, JobState("RUNNING"), name=asked.name, nodes=tuple(self.names))
+        (read,) = self.apply(Outcome(submit, None))
+        effects = self.apply(Outcome(read, replace(job, admin_comment=asked.admin_comment or "")))
+        assert self.state() is State.ALLOCATED
+        assert len(effects) == len(self.pods), "each Pod has its own write"
+        written = list(self.write(effects))
+        for each in written:
+            self.apply(PodObserved(each))
+        for each in written:
+            assert each.allocation is not None
+            self.apply(PodObserved(each._replace(node=each.allocation.node, resource_version="3")))
+        assert self.state() is State.BOUND
+        self.apply(JobsPolled(frozenset({submit.job_id}), {submit.job_id: JobState("RUNNING")}, 0.0))
+        for each in written:
+            self.apply(PodVanished(each.uid))
+        assert self.state() is not State.BOUND
+
+
+def test_events_of_512_pods_take_less_than_a_second_together() -> None:
+    slow, timed = slowness(), Timed(_PODS)
+    timed.lives()
+    assert sum(timed.seconds) < 1.0 * slow
+    assert max(timed.seconds) < 0.010 * slow
+
+
+@pytest.mark.parametrize("size", [2, 64])
+def test_small_group_lives_the_same(size: int) -> None:
+    Timed(size).lives()
