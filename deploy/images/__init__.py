@@ -6,7 +6,6 @@ database.Dockerfile   slurmdbd, and MariaDB, with mariadb-start, database-dump a
 scheduler.Dockerfile  kube-scheduler, for the tests: elsewhere Kubernetes' own image is used
 debian-packages       what the images have Debian's packages by
 debian-files          the same for some files of a package
-requirements.py       which part of requirements.lock a program needs
 
 image.py      the images that there are
 base.py       the root file system that the builds begin with, where no registry can be reached

@@ -22,7 +22,7 @@ PACKAGES: Final = (
 )
 """The folders of the project's wheel."""
 _WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
-_PROGRAM: Final = (*_WHEEL, "deploy/slurm/slurm-extender-hook")
+_PROGRAM: Final = (*_WHEEL, "deploy/requirements.py", "deploy/slurm/slurm-extender-hook")
 """Of each target of the Dockerfile of programs."""
 STABLE_SUITE: Final = "trixie"
 """The Debian suite of what is not Slurm's. So is sssd, parts of which are in images of Slurm: forky has
@@ -50,7 +50,7 @@ class Image:
 
 
 _SCRIPTS: Final = {
-    "python.Dockerfile": ("python-program", "requirements.py"),
+    "python.Dockerfile": ("python-program",),
     "slurm.Dockerfile": (),
     "database.Dockerfile": ("debian-files",),
     "scheduler.Dockerfile": (),

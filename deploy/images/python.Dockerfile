@@ -8,7 +8,7 @@ ENV PIP_CONFIG_FILE=/run/secrets/pip.conf PYTHONHASHSEED=0
 COPY deploy/images/debian-packages deploy/images/python-program /usr/local/bin/
 RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates python3-venv
 WORKDIR /build
-COPY requirements.lock deploy/images/requirements.py ./
+COPY requirements.lock deploy/requirements.py ./
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt \
     python3 -m venv tools && python3 requirements.py wheel <requirements.lock >wheel.txt && \
     tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement wheel.txt

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from loadtest.harness.bursts import Burst
 from loadtest.harness.meters import Counts, MeterReading
+from loadtest.harness.table import Scenario, one, singly
 from loadtest.harness.variants import Placer
-from loadtest.scenarios.table import Scenario, one, singly
 
 Json = dict[str, Any]
 

@@ -21,9 +21,9 @@ from pygal.style import CleanStyle
 from deploy.local.layout import CHECKOUT
 from loadtest.harness.budgets import Json, budgets
 from loadtest.harness.command import BUILD
+from loadtest.harness.table import one, singly
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import at, found, ratios_to_noop
-from loadtest.scenarios.table import one, singly
 
 # pygal's hook for plugins, which are not needed here, is of a kind that Python has given up: 3.12 passes
 # it by, 3.11 warns of it at imports that follow.

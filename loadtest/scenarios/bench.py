@@ -25,10 +25,10 @@ from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
+from loadtest.harness.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Owner, Scenario
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, at, key_figures
 from loadtest.scenarios.stage import Sizes, run_stage
-from loadtest.scenarios.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Owner, Scenario
 
 _OF_THIS_RUN_S: Final = 600.0
 _LOOKS_S: Final = 5.0

@@ -18,9 +18,9 @@ from loadtest.harness.bursts import WARM_UP, Bench, Burst, SlurmAlone
 from loadtest.harness.command import WENT_WRONG, first
 from loadtest.harness.concurrently import for_each
 from loadtest.harness.meters import peak_rss_mb
+from loadtest.harness.table import Flow, Scenario, Way
 from loadtest.harness.variants import Placer, Running
 from loadtest.report.figures import Outcome
-from loadtest.scenarios.table import Flow, Scenario, Way
 from slurm_client.rest import SlurmRest
 
 _FIRST_NATIVE: Final = 100

@@ -15,6 +15,7 @@ import pytest
 from grimp import ImportGraph
 from importlinter import Contract
 from importlinter.api import read_configuration
+from importlinter.contracts.acyclic_siblings import AcyclicSiblingsContract
 from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.layers import LayersContract
 from importlinter.contracts.protected import ProtectedContract
@@ -24,7 +25,7 @@ IMPORTLINTER = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["
 CONTRACTS = IMPORTLINTER["contracts"]
 ROOT_PACKAGES = IMPORTLINTER["root_packages"]
 
-PACKAGES, INSIDE = "programs, clients, services", "the extender's packages"
+PACKAGES, INSIDE = "tests, tools, programs, clients, services", "the extender's packages"
 ROOTS, CLIENT = (
     "only the composition roots build the adapters",
     "only the client talks to kube-apiserver",
@@ -34,6 +35,7 @@ COMMAND_LINES = "command lines are typer's"
 AGENT = "the node agent's packages"
 CLUSTER = "the packages of slurm-cluster"
 TOPOLOGY = "the modules of slurm-cluster's topology"
+CIRCLES = "no circles of packages"
 
 # Contract, importing module, what it imports.
 VIOLATIONS = [
@@ -45,6 +47,12 @@ VIOLATIONS = [
     (PACKAGES, "wellknown/names.py", "service.health"),
     (PACKAGES, "node_agent/claims.py", "extender.request.pod"),
     (PACKAGES, "extender/request/pod.py", "node_agent.claims"),
+    (PACKAGES, "extender/request/pod.py", "deploy.local.spec"),
+    (PACKAGES, "wellknown/names.py", "loadtest.harness.meters"),
+    (PACKAGES, "slurm_client/rest.py", "tests.eventually"),
+    (PACKAGES, "deploy/local/spec.py", "loadtest.harness.variants"),
+    (PACKAGES, "deploy/local/spec.py", "tests.eventually"),
+    (PACKAGES, "loadtest/harness/pods.py", "tests.builders"),
     (AGENT, "node_agent/machine/cpus.py", "node_agent.keeper"),
     (AGENT, "node_agent/kernel/bpf.py", "node_agent.machine.devices"),
     (PACKAGES, "slurm_cluster/programs.py", "node_agent.claims"),
@@ -60,6 +68,7 @@ VIOLATIONS = [
     (ROOTS, "extender/audit/reader.py", "slurm_client.rest"),
     (ROOTS, "extender/control/pod_watch.py", "kubernetes_client.rest"),
     (ROOTS, "kubernetes_client/watch.py", "kubernetes_client.rest"),
+    (ROOTS, "deploy/local/cluster.py", "kubernetes_client.rest"),
     (CLIENT, "extender/control/dispatcher.py", "aiohttp"),
     (ROOTS, "node_agent/agent.py", "kubernetes_client.rest"),
     (CLIENT, "node_agent/agent.py", "aiohttp"),
@@ -82,8 +91,28 @@ VIOLATIONS = [
     (CLIENT, "slurm_cluster/topology/watch.py", "aiohttp"),
     (TOPOLOGY, "slurm_cluster/topology/build.py", "slurm_cluster.topology.watch"),
 ]
+# Two imports that make a circle of packages, at several depths.
+_CIRCLES = [
+    (
+        ("deploy/images/builder.py", "deploy.local.spec"),
+        ("deploy/local/guest/agent.py", "deploy.images.image"),
+    ),
+    (
+        ("loadtest/scenarios/stage.py", "loadtest.report.figures"),
+        ("loadtest/report/figures.py", "loadtest.scenarios.load"),
+    ),
+    (
+        ("deploy/local/cluster.py", "deploy.local.guest.nodes"),
+        ("deploy/local/guest/nodes.py", "deploy.local.cluster"),
+    ),
+    (
+        ("slurm_client/model.py", "slurm_client.errors"),
+        ("slurm_client/errors.py", "slurm_client.model"),
+    ),
+]
 KINDS: dict[str, type[Contract]] = {
-    each.type_name: each for each in (ForbiddenContract, LayersContract, ProtectedContract)
+    each.type_name: each
+    for each in (AcyclicSiblingsContract, ForbiddenContract, LayersContract, ProtectedContract)
 }
 
 
@@ -156,6 +185,12 @@ def test_a_forbidden_import_breaks_its_contract_and_no_other(
     assert broken_by((module, imported)) == {contract}
 
 
+@pytest.mark.parametrize("imports", _CIRCLES)
+def test_a_circle_of_packages_breaks_its_contract_alone(imports: tuple[tuple[str, str], ...]) -> None:
+    assert broken_by(*imports[:1]) == broken_by(*imports[1:]) == set()
+    assert broken_by(*imports) == {CIRCLES}
+
+
 def test_a_way_around_is_noticed_too() -> None:
     ledger, tokens = "extender/placement/ledger.py", "slurm_client/tokens.py"
     assert broken_by((ledger, name_of(tokens)), (tokens, "asyncio")) == {PURE}
@@ -177,4 +212,5 @@ def test_the_program_reports_what_files_import(tmp_path: Path) -> None:
 
 
 def test_every_contract_is_tried() -> None:
-    assert {contract for contract, _, _ in VIOLATIONS} == {contract["name"] for contract in CONTRACTS}
+    tried = {contract for contract, _, _ in VIOLATIONS} | {CIRCLES}
+    assert tried == {contract["name"] for contract in CONTRACTS}

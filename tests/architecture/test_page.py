@@ -27,7 +27,7 @@ def test_the_packages_are_named_from_the_top_to_the_bottom() -> None:
     )
     programs = (layers(name) for name in names)
     inside = [package for program in programs for package in program if package != "__main__"]
-    assert [*layers("programs, clients, services"), *inside] == NAMED
+    assert [*layers("tests, tools, programs, clients, services"), *inside] == NAMED
 
 
 def test_the_states_are_as_the_code_has_them() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from deploy.images.image import PACKAGES
-from deploy.images.requirements import IMPORTED, locked
 from deploy.local.layout import CHECKOUT
+from deploy.requirements import IMPORTED, locked
 
 LOCK = (CHECKOUT / "requirements.lock").read_text()
 PROGRAMS = {"extender", "node_agent", "slurm_cluster"}

@@ -13,11 +13,11 @@ import pytest
 from loadtest.harness.budgets import Verdict, budgets, judged
 from loadtest.harness.bursts import Burst
 from loadtest.harness.meters import Histogram, MeterReading
+from loadtest.harness.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, Way
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, key_figures
 from loadtest.report.pages import KEPT, PAGE, README, SIZING, plots, renewed
 from loadtest.scenarios.bench import chosen, just_measured
-from loadtest.scenarios.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, Way
 
 OURS = "ours, Slurm 26.05"
 

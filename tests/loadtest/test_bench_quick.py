@@ -12,9 +12,9 @@ from loadtest.harness.budgets import Verdict, budgets, judged, passed
 from loadtest.harness.bursts import Burst
 from loadtest.harness.command import Broken, command
 from loadtest.harness.meters import MeterReading
+from loadtest.harness.table import one
 from loadtest.report.figures import Outcome
 from loadtest.scenarios.bench import summary
-from loadtest.scenarios.table import one
 
 QUICK = budgets("bench-quick")
 

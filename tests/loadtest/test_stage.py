@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from deploy.local.progress import silent
+from loadtest.harness.table import Flow, Scenario, Way
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome
 from loadtest.scenarios.stage import Sizes, run_stage
-from loadtest.scenarios.table import Flow, Scenario, Way
 
 NODES = 10
 PODS = 20

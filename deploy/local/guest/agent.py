@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from deploy.images.requirements import IMPORTED, locked
 from deploy.local.cache import build_once, cache_folder, recipe_hash
 from deploy.local.debian import run
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Report
+from deploy.requirements import IMPORTED, locked
 
 OURS: Final = ("kubernetes_client", "node_agent", "service", "slurm_client", "wellknown")
 """The packages of this checkout that the node agent is made of."""
