@@ -1,11 +1,14 @@
-"""kube-scheduler's part: filter, prioritize and bind, Pod after Pod, as it sends them.
+"""kube-scheduler's part: filter and bind, Pod after Pod, as kube-scheduler sends them.
 
 `python -m loadtest load` brings up what it needs, runs it, and judges the times. By hand, against an
 extender that runs:
 
     locust -f loadtest/locustfile.py --headless -H http://127.0.0.1:8888 -u 8 -t 60s --pods pods.json
 
-The chain of a Pod is its three calls; several Pods are under way at once, at a pace that does not depend
+kube-scheduler makes no other call for these Pods: the chart's configuration names no prioritizeVerb, and
+no eviction helps a Pod that /filter rejects (FailedAndUnresolvableNodes), so that /preempt has no part.
+
+The chain of a Pod is both calls; several Pods are under way at once, at a pace that does not depend
 on how fast the answers come, as long as the users suffice. Answers are checked: extenders answer 200
 also where they fail.
 """
@@ -34,7 +37,6 @@ _WARM_UP_S: Final = 1.0
 """What is called before makes the connections: it is not judged."""
 _THROUGH_WITHIN_S: Final = 5.0
 _METRICS_S: Final = 10.0
-_UNSCORED: Final = "not every Node has its score"
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
@@ -75,9 +77,8 @@ class Run:
         """Of each kind of call; of all how many failed; and how many Pods were due a while ago and are
         not through: a call without end is never heard of. `metrics` is the extender's page: each of its
         own times counts as the longest of its bucket."""
-        for verb in ("filter", "prioritize"):
-            own = Histogram.of(metrics, VERB_SECONDS, verb=verb, status="200")
-            self._ms[f"{verb} by the extender's clock"] += own.longest_ms()
+        own = Histogram.of(metrics, VERB_SECONDS, verb="filter", status="200")
+        self._ms["filter by the extender's clock"] += own.longest_ms()
         due = (time.perf_counter() - _THROUGH_WITHIN_S - self._begun) * self._options.rate
         told = {kind: self._told(kind, ms) for kind, ms in sorted(self._ms.items()) if ms}
         overdue = max(0, min(self._pods, int(due)) - self._placed)
@@ -126,10 +127,6 @@ class KubeScheduler(FastHttpUser):
         nodes = (filtered or {}).get("NodeNames")
         if pod.kind is LoadKind.WAITING or not nodes:
             return
-        scored = _args(pod, orjson.dumps(nodes))
-        self._ask(
-            "prioritize", pod, scored, lambda _, told: "" if len(told) == len(nodes) else _UNSCORED
-        )
         metadata = pod.manifest["metadata"]
         names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
         args = {name: metadata[key] for name, key in names.items()}
@@ -163,8 +160,7 @@ def _args(pod: PreparedPod, names: bytes) -> bytes:
 
 def _named(verb: str, pod: PreparedPod) -> str:
     """What is timed apart: a Pod that has its allocation is what all this is about."""
-    alike = pod.kind is LoadKind.GRANTED or verb == "prioritize"
-    return verb if alike else f"{verb} {pod.kind}"
+    return verb if pod.kind is LoadKind.GRANTED else f"{verb} {pod.kind}"
 
 
 def _wrong_filter(pod: PreparedPod, answer: Any) -> str:

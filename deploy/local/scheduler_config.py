@@ -11,9 +11,8 @@ import yaml
 
 from deploy.local.chart import RELEASE, Rendered
 from deploy.local.layout import Layout
-from deploy.local.spec import ADMISSION_VERBS, ClusterSpec
+from deploy.local.spec import ADMISSION_VERBS, EXTENDER_VERBS, ClusterSpec
 
-_KUBE_SCHEDULER_VERBS: Final = ("filter", "prioritize", "bind", "preempt")
 _OURS: Final = "slurm-scheduler"
 
 
@@ -65,9 +64,6 @@ def _reach(extender: dict[str, Any], port: int, certificates: Path | None) -> No
 
 
 def _ask_less(extender: dict[str, Any], spec: ClusterSpec) -> None:
-    """Leaves out the verbs that the extender is not asked here."""
-    asked = set(spec.extender_verbs) - set(ADMISSION_VERBS)
-    for verb in set(_KUBE_SCHEDULER_VERBS) - asked:
+    """Leaves out the verbs that kube-scheduler does not call in this cluster."""
+    for verb in {*EXTENDER_VERBS} - {*ADMISSION_VERBS, *spec.extender_verbs}:
         del extender[f"{verb}Verb"]
-    if "prioritize" not in asked:
-        del extender["weight"]

@@ -26,7 +26,7 @@ CGROUP_DRIVERS: Final = ("cgroupfs", "systemd")
 
 # kube-scheduler's, and the API server's about new Pods.
 ADMISSION_VERBS: Final = ("mutate", "validate")
-EXTENDER_VERBS: Final = ("filter", "prioritize", "bind", "preempt", *ADMISSION_VERBS)
+EXTENDER_VERBS: Final = ("filter", "bind", "preempt", *ADMISSION_VERBS)
 
 
 class SpecError(ValueError):

@@ -1,4 +1,4 @@
-"""filter, prioritize and bind under load, at several numbers of Nodes. Extender and kube-apiserver are
+"""filter and bind under load, at several numbers of Nodes. Extender and kube-apiserver are
 real, Slurm is a stub or real too; kube-scheduler's part is locust's (loadtest/locustfile.py).
 
 The Pods are created and granted beforehand, so that what is timed is the verbs alone. They come as on a

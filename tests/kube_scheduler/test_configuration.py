@@ -101,6 +101,7 @@ def test_a_kube_scheduler_without_the_profile_evicts_for_none_of_slurms_pods() -
         ({"entry": {"bindVerb": None, "filterVerb": None}}, ("no filterVerb and no bindVerb",)),
         ({"entry": WITHOUT_VERB}, ("no preemptVerb",)),
         ({"entry": WITHOUT_VERB, "plugins": {"multiPoint": {"disabled": OFF}}}, ()),
+        ({"entry": {"prioritizeVerb": "prioritize", "weight": 100}}, ()),
         ({"entry": {"ignorable": True}}, ("ignorable",)),
         ({"entry": {"httpTimeout": "500ms"}}, ("httpTimeout 0.5s, less than 5s",)),
         ({"entry": {"httpTimeout": "4.9s"}}, ("httpTimeout 4.9s, less than 5s",)),
@@ -129,7 +130,7 @@ def test_the_profiles_share_of_nodes_goes_before_the_one_of_all() -> None:
 def test_the_configurations_of_local_clusters_are_judged(
     tmp_path: Path, asks: bool, preempts: bool
 ) -> None:
-    verbs = ("filter", "prioritize", "bind", *(["preempt"] if asks else []))
+    verbs = ("filter", "bind", *(["preempt"] if asks else []))
     spec = ClusterSpec(default_preemption=preempts, extender_verbs=verbs)
     file = tmp_path / "kube-scheduler.yaml"
     chart = Rendered.of(helm(silent), values_of(spec, 1, "ca"))

@@ -54,7 +54,7 @@ def test_what_has_no_budget_is_not_judged() -> None:
 def test_the_budgets_of_every_number_of_nodes_are_about_the_same_calls() -> None:
     found = [budgets(f"load-{nodes}") for nodes in (50, 1000, 5000)]
     assert found[0].keys() == found[1].keys() == found[2].keys()
-    assert {"filter", "prioritize", "bind", "chain"} <= found[0].keys()
+    assert {"filter", "bind", "chain"} <= found[0].keys()
 
 
 def test_what_has_no_budgets_at_all_is_an_error() -> None:

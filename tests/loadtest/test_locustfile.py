@@ -46,11 +46,6 @@ class Extender:
         names = {LoadKind.GRANTED: granted, LoadKind.WAITING: [], LoadKind.UNMANAGED: NODES}[pod.kind]
         return web.json_response({"NodeNames": names})
 
-    async def prioritize(self, request: web.Request) -> web.Response:
-        self.calls["prioritize"] += 1
-        args = orjson.loads(await request.read())
-        return web.json_response([{"Host": name, "Score": 0} for name in args["NodeNames"]])
-
     async def bind(self, request: web.Request) -> web.Response:
         self.calls["bind"] += 1
         args = orjson.loads(await request.read())
@@ -99,7 +94,7 @@ def run(extender: Extender, folder: Path, *, longest: str = "30s") -> Mapping[st
 
 def application(extender: Extender) -> web.Application:
     served = web.Application(client_max_size=1 << 24)
-    for verb in (extender.filter, extender.prioritize, extender.bind):
+    for verb in (extender.filter, extender.bind):
         served.router.add_post(f"/scheduler/{verb.__name__}", verb)
     served.router.add_get("/metrics", extender.metrics)
     return served
@@ -117,7 +112,7 @@ def command(port: int, folder: Path, longest: str) -> list[str]:
 def test_every_pod_is_taken_once(tmp_path: Path) -> None:
     extender = Extender(PREPARED)
     figures = run(extender, tmp_path)
-    assert extender.calls == {"filter": 60, "prioritize": 40, "bind": 40}
+    assert extender.calls == {"filter": 60, "bind": 40}
     assert (figures["failed_calls"], figures["overdue_pods"]) == (0, 0)
     assert figures["chain"]["failed"] == figures["bind"]["failed"] == 0
     own = figures["filter by the extender's clock"]

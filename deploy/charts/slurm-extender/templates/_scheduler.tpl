@@ -37,9 +37,6 @@ https://{{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc:8
 {{- range $verbs }}
   {{ . }}Verb: {{ . }}
 {{- end }}
-{{- if has "prioritize" $verbs }}
-  weight: 100
-{{- end }}
   nodeCacheCapable: true
   httpTimeout: 5s
   ignorable: {{ index . 2 }}
@@ -81,7 +78,7 @@ profiles:
 {{- end }}
 {{ include "slurm-extender.profile" . }}
 extenders:
-{{ include "slurm-extender.asked" (list . (list "filter" "prioritize" "bind" "preempt") false) }}
+{{ include "slurm-extender.asked" (list . (list "filter" "bind" "preempt") false) }}
 {{- end -}}
 
 {{/*
