@@ -113,8 +113,8 @@ bench:  ## Pods per second and latency beside other schedulers, for an hour or m
 	@failed=0; $(if $(BENCH),,.venv/bin/python -m loadtest bench-scale || failed=1;) \
 		.venv/bin/python -m loadtest bench $(BENCH) || failed=1; exit $$failed
 
-# What the pages say in figures, from what make bench and make bench-scale have left in build.
-performance-page:  ## the pages that show figures, from what bench measured
+# What the pages say in figures, from what make bench, make load and make bench-scale have left in build.
+performance-page:  ## the pages that show figures, from what bench and load measured
 	@./bootstrap
 	@.venv/bin/python -m loadtest performance-page
 

@@ -1,8 +1,9 @@
-"""The tables and plots of README and docs/performance.md, scale.md and sizing.md, from what `bench` and
-`bench-scale` have left in build.
+"""The tables and plots of README and docs/performance.md, scale.md and sizing.md, from what `bench`,
+`load` and `bench-scale` have left in build.
 
-build/bench.json is kept beside the plots, in docs/performance: a test fails where pages or plots are not
-what these figures make. A table stands between two marks of its page, whose template here makes it.
+build/bench.json and build/load/load.json are kept beside the plots, in docs/performance: a test fails if
+pages or plots are not what these figures make. A table stands between two marks of its page, whose
+template here makes it.
 """
 
 import json
@@ -33,7 +34,8 @@ PAGE: Final = CHECKOUT / "docs/performance.md"
 README: Final = CHECKOUT / "README.md"
 SIZING: Final = CHECKOUT / "docs/sizing.md"
 SCALE: Final = CHECKOUT / "docs/scale.md"
-KEPT: Final = CHECKOUT / "docs/performance/bench.json"
+_KEPT: Final = CHECKOUT / "docs/performance"
+_MADE_FROM: Final = (BUILD / "bench.json", BUILD / "load/load.json")
 
 _MARKS: Final = re.compile(
     r"<!-- (?P<name>[^\n]+) is made by `make performance-page`\. -->\n.*?<!-- End of (?P=name)\. -->\n",
@@ -43,15 +45,24 @@ _NOT_MEASURED: Final = "-"
 
 
 def performance_page() -> None:
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(BUILD / "bench.json", KEPT)
-    told = json.loads(KEPT.read_text())
+    for figures in _MADE_FROM:
+        if figures.exists():
+            shutil.copyfile(figures, _KEPT / figures.name)
+    told = kept()
     for page in (README, PAGE, SIZING):
         page.write_text(renewed(page, told))
     for name, plot in plots(told).items():
-        (KEPT.parent / name).write_bytes(plot)
+        (_KEPT / name).write_bytes(plot)
     if (scale := BUILD / "scale.json").exists():
         SCALE.write_text(renewed(SCALE, json.loads(scale.read_text())))
+
+
+def kept(folder: Path = _KEPT) -> Json:
+    """Returns the figures that `bench` left, and under "load" the figures that `load` left: empty before
+    the first `load`."""
+    load = folder / "load.json"
+    found = json.loads(load.read_text()) if load.exists() else {}
+    return {**json.loads((folder / "bench.json").read_text()), "load": found}
 
 
 def renewed(path: Path, told: Json, page: str = "") -> str:

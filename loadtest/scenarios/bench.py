@@ -2,13 +2,8 @@
 
 import itertools
 import json
-import os
-import platform
-import re
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from operator import attrgetter
@@ -16,22 +11,17 @@ from pathlib import Path
 from statistics import harmonic_mean
 from typing import Annotated, Any, Final
 
-import psutil
 import typer
 
-from deploy.local.kubernetes_binaries import kubernetes_binaries
-from deploy.local.layout import CHECKOUT
-from deploy.local.progress import silent
-from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
+from loadtest.harness.conditions import conditions
 from loadtest.harness.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Owner, Scenario
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, at, key_figures
 from loadtest.scenarios.stage import Sizes, run_stage
 
 _OF_THIS_RUN_S: Final = 600.0
-_LOOKS_S: Final = 5.0
 
 _VARIANTS: Final = {
     "alone": (Placer.ALONE, Owner.TOKEN),
@@ -65,7 +55,8 @@ def bench(
         raise typer.BadParameter("no stage and no scenario of table.toml has such a name")
     as_listed = pods == PODS
     with command(figures) as run:
-        conditions, outcomes = _conditions(pods), list[Outcome]()
+        measured_at = {**conditions(), "pods": pods, "steady_pods_per_s": STEADY_PODS_PER_S}
+        outcomes = list[Outcome]()
         scale = just_measured(BUILD / "scale.json")
         for stage, those in itertools.groupby(scenarios, attrgetter("stage")):
             run.report(f"{stage}:")
@@ -73,11 +64,11 @@ def bench(
             outcomes += run_stage([*those], Sizes(pods, STEADY_PODS_PER_S), directory, run.report)
             broken = [outcome for outcome in outcomes if outcome.broken]
             run.broken = bool(broken)
-            conditions["minutes"] = round(run.report.elapsed_s / 60, 1)
+            measured_at["minutes"] = round(run.report.elapsed_s / 60, 1)
             told = [outcome.as_json() for outcome in outcomes]
             verdicts = judged(budgets("bench"), key_figures(told if as_listed else [], scale))
             key = {each.key: each.value for each in verdicts}
-            measured = {**key, "conditions": conditions, "scenarios": told}
+            measured = {**key, "conditions": measured_at, "scenarios": told}
             run.write(measured, verdicts)  # which is kept, whatever becomes of the next stage
         for outcome in broken:
             what = f"{outcome.scenario.stage}: {outcome.scenario.name}: {outcome.broken}"
@@ -137,29 +128,6 @@ def chosen(scenarios: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]
     """Those of which the stage or the name contains one of these; all, where there are none."""
     wanted = only or [""]
     return [each for each in scenarios if any(part in f"{each.stage}\n{each.name}" for part in wanted)]
-
-
-def _conditions(pods: int) -> dict[str, Any]:
-    processor = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
-    binaries = kubernetes_binaries(ClusterSpec().kubernetes_release, silent)
-    return {
-        "begun": datetime.now(UTC).isoformat(timespec="minutes"),
-        "cpus": os.cpu_count(),
-        "processor": processor[1] if processor else platform.machine(),
-        "memory_gb": round(psutil.virtual_memory().total / 1e9),
-        "kernel": platform.release().partition("-")[0],
-        "commit": _said("git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"),
-        "python": platform.python_version(),
-        "kubernetes": _said(str(binaries["kube-scheduler"]), "--version").split()[-1],
-        "cpu_busy_percent_before": psutil.cpu_percent(_LOOKS_S),
-        "pods": pods,
-        "steady_pods_per_s": STEADY_PODS_PER_S,
-    }
-
-
-def _said(*command: str) -> str:
-    """ "" where the program fails: git does not know every checkout."""
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def just_measured(path: Path) -> dict[str, Any]:

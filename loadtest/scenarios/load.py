@@ -27,6 +27,7 @@ from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import BUDGETS, Verdict, budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
 from loadtest.harness.concurrently import for_each, until
+from loadtest.harness.conditions import conditions
 from loadtest.harness.pods import PODS, Manifest, api_session, ask, pod_manifest
 from loadtest.harness.variants import Placer, Variant
 from loadtest.slurmrestd_stub.__main__ import CLOSED_PARTITION, FEATURES
@@ -102,7 +103,8 @@ def load(
     with command(results / "load.json") as run:
         results.mkdir(parents=True, exist_ok=True)
         allowed = {count: budgets(f"load-{count}", budgets_file) for count in nodes}  # or wrong at once
-        found, verdicts = dict[str, Any](), list[Verdict]()
+        measured_at = {**conditions(), "slurm": slurm, "seconds": seconds, "pods_per_s": rate}
+        loads, verdicts = list[dict[str, Any]](), list[Verdict]()
         for count in nodes:
             directory = run.directory / str(count)
             with _cluster(count, slurm, directory) as cluster:
@@ -112,9 +114,10 @@ def load(
                 pods.write(directory / "pods.json")
                 told = _locust(cluster, directory / "pods.json", options, results / f"{count}-nodes")
                 asyncio.run(_check(cluster, pods, told))
-            found[f"{count}-nodes"] = told
+            loads.append({"nodes": count, "calls": told})
             verdicts += judged(allowed[count], told, f"{count} Nodes: ")
-        run.conclude(found, verdicts)
+        measured_at["minutes"] = round(run.report.elapsed_s / 60, 1)
+        run.conclude({"conditions": measured_at, "loads": loads}, verdicts)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from loadtest.harness.meters import Histogram, MeterReading
 from loadtest.harness.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, Way
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, key_figures
-from loadtest.report.pages import KEPT, PAGE, README, SIZING, plots, renewed
+from loadtest.report.pages import PAGE, README, SIZING, kept, plots, renewed
 from loadtest.scenarios.bench import chosen, just_measured
 
 OURS = "ours, Slurm 26.05"
@@ -209,16 +209,15 @@ def test_what_a_broken_scenario_had_measured_is_kept() -> None:
 
 
 def told(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    kept: dict[str, Any] = json.loads(KEPT.read_text())
-    return kept | {"scenarios": [each.as_json() for each in outcomes]}
+    return {**kept(), "scenarios": [each.as_json() for each in outcomes]}
 
 
 def test_the_page_is_what_its_figures_make() -> None:
-    figures = json.loads(KEPT.read_text())
+    figures = kept()
     for page in (README, PAGE, SIZING):
         assert renewed(page, figures) == page.read_text(), "run `make performance-page`"
     for name, plot in plots(figures).items():
-        assert (KEPT.parent / name).read_bytes() == plot, name
+        assert (PAGE.with_suffix("") / name).read_bytes() == plot, name
 
 
 def test_the_page_tells_medians_and_what_they_lie_between() -> None:
