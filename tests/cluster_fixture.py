@@ -1,6 +1,8 @@
 """A whole cluster that all tests of a run may share. Leave it as you found it."""
 
+import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,17 @@ def shared_cluster_if_needed(request: pytest.FixtureRequest) -> Callable[[], Clu
         return cluster
 
     return shared
+
+
+@contextmanager
+def deleted(cluster: Cluster, kind: str, name: str) -> Iterator[None]:
+    """Deletes an object, and creates the object again at the end of the block."""
+    kept = json.loads(cluster.kubectl("get", kind, name, "-o", "json").stdout)
+    for field in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
+        kept["metadata"].pop(field, None)
+    kept.pop("status", None)
+    cluster.kubectl("delete", kind, name)
+    try:
+        yield
+    finally:
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(kept))

@@ -106,6 +106,10 @@ _CIRCLES = [
         ("deploy/local/guest/nodes.py", "deploy.local.cluster"),
     ),
     (
+        ("tests/end_to_end/actors.py", "tests.eventually"),
+        ("tests/eventually.py", "tests.end_to_end.actors"),
+    ),
+    (
         ("slurm_client/model.py", "slurm_client.errors"),
         ("slurm_client/errors.py", "slurm_client.model"),
     ),

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deploy.local.cluster import Cluster
+from tests.administrator import Kubernetes
 from tests.chaos.anomalies import Anomaly, anomalies, of_nodes
 from tests.chaos.history import SeenPod, read_pod
-from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.observer import Observer
 
 SETTLING_S = 90.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import httpx
 
 from deploy.local.cluster import Cluster
+from tests.administrator import Kubernetes
 from tests.chaos.cluster_spec import PROBES
-from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.quiet_periods import QuietPeriods
 from tests.chaos.workload import Workload

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 
 from deploy.local.cluster import Cluster
+from tests.administrator import Kubernetes
 from tests.chaos.anomalies import Since
 from tests.chaos.checker import Checker
 from tests.chaos.cluster_spec import LABEL
 from tests.chaos.history import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
-from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.quiet_periods import QuietPeriods
 
 _PODS = "/api/v1/namespaces/default/pods"

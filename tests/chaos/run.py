@@ -15,6 +15,7 @@ from typing import Any
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
+from tests.administrator import Kubernetes
 from tests.chaos import plan
 from tests.chaos.anomalies import GRACE_S
 from tests.chaos.audit import Audit, audit
@@ -24,7 +25,6 @@ from tests.chaos.cluster_spec import SPEC
 from tests.chaos.crowd import Crowd
 from tests.chaos.failover import Failovers
 from tests.chaos.figures import Figures, figures, processes_of, signals_of
-from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.mischief import Mischiefs, denials
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.observer import Observer

@@ -17,9 +17,9 @@ import httpx
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.users import JOB_USERS
+from tests.administrator import Kubernetes
 from tests.chaos.checker import Causes
 from tests.chaos.cluster_spec import ODD, PREFIX, RUNS_FOR, STOPS_AFTER
-from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.plan import Fate, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
 from tests.end_to_end.actors import pod
 from wellknown.job_key import job_name

@@ -8,7 +8,7 @@ from functools import cache
 from deploy.local.chart import Rendered, Values
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
-from tests.chart.matrix import with_needed
+from tests.chart_matrix import with_needed
 
 
 def rendered(values: Values) -> Rendered:

@@ -22,8 +22,8 @@ from deploy.local.ports import lease_ports
 from deploy.local.progress import silent
 from tests.chart import asked
 from tests.chart.asked import Permission, asked_by
-from tests.chart.matrix import OUTSIDE, POOLS, merged
 from tests.chart.rendering import rendered
+from tests.chart_matrix import OUTSIDE, POOLS, merged
 from tests.end_to_end.actors import pod
 from tests.end_to_end.agent_account import write_kubeconfig
 from tests.eventually import eventually

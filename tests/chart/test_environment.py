@@ -14,8 +14,8 @@ from extender.policy.file import read as read_policy
 from extender.pools.file import read as read_pools
 from extender.settings import Settings as ExtenderSettings
 from node_agent.settings import Settings as AgentSettings
-from tests.chart.matrix import MATRIX, POOLS, merged
 from tests.chart.rendering import rendered
+from tests.chart_matrix import MATRIX, POOLS, merged
 
 pytestmark = pytest.mark.real  # Helm is built, once
 

@@ -10,7 +10,7 @@ import pytest
 from deploy.local.chart import CHART, Rendered, Values
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
-from tests.chart.matrix import EXISTING, NEEDED, merged, with_needed
+from tests.chart_matrix import EXISTING, NEEDED, merged, with_needed
 
 pytestmark = pytest.mark.real  # Helm is built, once
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deploy.local.chart import AGENT_NAME, RELEASE, Manifest, Values
-from tests.chart.matrix import UNINSTALL
 from tests.chart.rendering import rendered
+from tests.chart_matrix import UNINSTALL
 
 pytestmark = pytest.mark.real  # Helm is built, once
 

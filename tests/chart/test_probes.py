@@ -8,8 +8,8 @@ import pytest
 
 from deploy.local.chart import RELEASE, Manifest
 from extender.settings import Settings
-from tests.chart.matrix import MATRIX, UNINSTALL
 from tests.chart.rendering import rendered
+from tests.chart_matrix import MATRIX, UNINSTALL
 
 pytestmark = pytest.mark.real  # Helm is built, once
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from deploy.local.errors import ClusterError
-from tests.chart.matrix import REFUSED
 from tests.chart.rendering import rendered
+from tests.chart_matrix import REFUSED
 
 pytestmark = pytest.mark.real  # Helm is built, once
 

@@ -17,7 +17,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
-from tests.chart.matrix import POOLS, UNINSTALL, merged, with_needed
+from tests.chart_matrix import POOLS, UNINSTALL, merged, with_needed
 from tests.eventually import eventually, eventually_not
 from tests.meanwhile import meanwhile
 

@@ -14,8 +14,8 @@ from deploy.local.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart import figures
 from tests.chart.dry_run import rejections
-from tests.chart.matrix import MATRIX, UNINSTALL, with_needed
 from tests.chart.rendering import rendered
+from tests.chart_matrix import MATRIX, UNINSTALL, with_needed
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
 

@@ -16,10 +16,10 @@ from deploy.local.ports import lease_ports
 from node_agent import node_devices
 from node_agent.node_condition import Condition
 from slurm_client import gres
+from tests.cgroup_tree import Tree, make_devices, mounted
 from tests.end_to_end.actors import Actors, fetch
 from tests.end_to_end.agent_account import token_of_a_pod, write_kubeconfig
 from tests.eventually import eventually
-from tests.node_agent.cgroup_tree import Tree, make_devices, mounted
 from wellknown.allocation import Allocation
 
 if TYPE_CHECKING:

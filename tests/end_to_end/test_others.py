@@ -23,7 +23,7 @@ from tests.end_to_end.actors import Actors, pod
 from tests.end_to_end.test_no_preemption import URGENT, make_class
 from tests.end_to_end.test_unmanaged_pods import all_native_run, reason, sbatch
 from tests.eventually import eventually
-from tests.local_cluster.test_kubernetes_config import entry, shown_for_others
+from tests.kube_scheduler.entries import entry, shown_for_others
 
 pytestmark = pytest.mark.real
 

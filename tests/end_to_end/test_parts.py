@@ -14,10 +14,10 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from slurm_client import gres
+from tests.cgroup_tree import mounted
 from tests.end_to_end.actors import Actors, Manifest
 from tests.end_to_end.test_node_agent import GPUS, agent_in, environment_of, opened
 from tests.eventually import eventually
-from tests.node_agent.cgroup_tree import mounted
 from wellknown.allocation import Allocation
 
 pytestmark = pytest.mark.real

@@ -19,7 +19,7 @@ from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
-from tests.chart.matrix import EXISTING, merged, with_needed
+from tests.chart_matrix import EXISTING, merged, with_needed
 from tests.end_to_end.actors import Actors, Manifest, pod
 from tests.eventually import eventually
 from wellknown.names import CAPACITY_FREED

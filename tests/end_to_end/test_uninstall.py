@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.cluster_fixture import deleted
 from tests.end_to_end.actors import Actors
 from tests.end_to_end.chart_accounts import kubeconfig_of
 from tests.eventually import eventually
-from tests.preflight.test_faults import deleted
 from wellknown.names import GATE
 
 pytestmark = pytest.mark.real

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from deploy.local.layout import CHECKOUT
+from tests.documentation.pages import anchors
 from tests.examples.conftest import PREEMPTS
 from tests.examples.reader import EXAMPLES, NAMES, called
 from tests.examples.test_examples import ENVIRONMENT
-from tests.pages.test_annotations import anchors
 from tests.verbs.callers import Listeners, body
 
 INDEX = (EXAMPLES / "README.md").read_text()
@@ -74,7 +74,7 @@ def test_what_a_page_points_to_is_there(name: str) -> None:
     )
     for target, section in linked:
         assert (EXAMPLES / name / target).exists(), target
-        assert not section or section in anchors((EXAMPLES / name / target).read_text()), section
+        assert not section or section in anchors(EXAMPLES / name / target), section
 
 
 def test_no_example_takes_another_ones_objects_for_its_own() -> None:

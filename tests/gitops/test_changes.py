@@ -22,7 +22,7 @@ from kubernetes_client.rest import KubernetesRest
 from slurm_cluster.hand_out import writer
 from slurm_cluster.hand_out.places import Copy, Place
 from slurm_cluster.hand_out.writer import Wanted, hand_out
-from tests.chart.matrix import merged
+from tests.chart_matrix import merged
 from tests.gitops.changes import Object, changed, handed_out, made_by_programs, plural
 from tests.gitops.examples import CHARTS, NAMESPACE, application, rendered, values
 

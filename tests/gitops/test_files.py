@@ -9,7 +9,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from tests.chart.matrix import MATRIX, merged
+from tests.chart_matrix import MATRIX, merged
 from tests.gitops.changes import of_the_release
 from tests.gitops.examples import CHARTS, FILES, FOLDER, application, helm_release, rendered, values
 

@@ -12,8 +12,8 @@ import orjson
 from deploy.local.cluster import Cluster
 from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Kubernetes
+from tests.administrator import Kubernetes as Administrator
 from tests.builders import Manifest
-from tests.chaos.kubernetes import Kubernetes as Administrator
 
 PAGE = 2
 """How many objects a page has."""

@@ -6,7 +6,6 @@ import subprocess
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from deploy.local.layout import Layout
 from deploy.local.progress import silent
 from deploy.local.scheduler_config import configured
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
+from tests.kube_scheduler.entries import entry, shown_for_others
 from tests.wellknown.test_names import NOTES
 from wellknown.names import DEFAULT_PREFIX, GATE, JOB_ID
 
@@ -52,19 +52,6 @@ def kube_scheduler(spec: ClusterSpec, *, others: bool = False) -> tuple[set[str]
     rendered = yaml.safe_load(configuration(spec, others=others))
     (extender,) = rendered["extenders"]
     return {profile["schedulerName"] for profile in rendered["profiles"]}, extender
-
-
-def entry(configuration: str) -> dict[str, Any] | None:
-    """How a kube-scheduler's configuration has it ask an extender, wherever that is."""
-    (asked,) = yaml.safe_load(configuration).get("extenders") or (None,)
-    return asked and {key: value for key, value in asked.items() if key != "urlPrefix"}
-
-
-def shown_for_others() -> dict[str, Any] | None:
-    """What docs/scope.md shows for the kube-scheduler of others, as a reader would copy it."""
-    page = (Path(__file__).parents[2] / "docs/scope.md").read_text()
-    (copied,) = re.findall(r"^ *extenders:.*?(?=^ *```)", page, re.DOTALL | re.MULTILINE)
-    return entry(dedent(copied))
 
 
 def verbs_of(extender: dict[str, Any]) -> set[str]:

@@ -10,7 +10,7 @@ from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.chart import asked, figures
 from tests.chart.asked import allowed_to, asked_by, called_in, missing, unused
-from tests.chart.matrix import POOLS, UNINSTALL, merged, with_needed
+from tests.chart_matrix import POOLS, UNINSTALL, merged, with_needed
 
 pytestmark = pytest.mark.real  # Helm is built, once
 

@@ -21,7 +21,7 @@ from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.releases import ANY_CLUSTER, ANY_RELEASE
 from deploy.monitoring.rule import RUNBOOKS, document
 from deploy.monitoring.rules import GROUPS
-from tests.chart.matrix import with_needed
+from tests.chart_matrix import with_needed
 from tests.monitoring.cases import CASES
 from tests.monitoring.cases.case import WELL
 from tests.monitoring.promtool import only, results

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node_agent.cgroup_tree import mounted
+from tests.cgroup_tree import mounted
 from tests.node_agent.machines import NVML, Gpus, build_nvml
 from tests.node_agent.node import Node
 

@@ -16,8 +16,8 @@ from node_agent.cgroups import PodCgroups
 from node_agent.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.node_condition import Condition
+from tests.cgroup_tree import Tree, make_devices
 from tests.eventually import until
-from tests.node_agent.cgroup_tree import Tree, make_devices
 from wellknown.allocation import Allocation
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from node_agent.kernel import bpf
 from node_agent.kernel.device_guard import DeviceGuard, known_in, number_of
-from tests.node_agent.cgroup_tree import Tree, make_devices, mounted
+from tests.cgroup_tree import Tree, make_devices, mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

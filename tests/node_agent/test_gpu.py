@@ -15,7 +15,7 @@ from node_agent.kernel.device_guard import DeviceGuard, number_of
 from node_agent.machine import nvidia
 from node_agent.machine.devices import with_files
 from node_agent.machine.numbered import Machine
-from tests.node_agent.cgroup_tree import Tree, mounted
+from tests.cgroup_tree import Tree, mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

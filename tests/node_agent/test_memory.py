@@ -16,10 +16,10 @@ import pytest
 from deploy.local.kubernetes_components import bytecode_cache
 from deploy.local.ports import lease_ports
 from node_agent.node_condition import Condition
+from tests.cgroup_tree import make_devices
 from tests.end_to_end.actors import pod
 from tests.end_to_end.agent_account import authority, token_of_a_pod
 from tests.eventually import until
-from tests.node_agent.cgroup_tree import make_devices
 from tests.node_agent.container_runtime import ContainerRuntime
 from tests.node_agent.kubelet import RESOURCE, Kubelet
 from wellknown.allocation import Allocation
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.local.cluster import Cluster
-    from tests.node_agent.cgroup_tree import Tree
+    from tests.cgroup_tree import Tree
     from tests.node_agent.machines import Gpus
     from tests.node_agent.node import Node
 

@@ -16,16 +16,10 @@ from extender.request.annotations import (
 )
 from extender.request.job_request import read_request
 from tests.builders import TRANSLATION, pod_manifest
+from tests.documentation.pages import anchors
 from wellknown.names import DEFAULT_PREFIX
 
 PAGE = CHECKOUT / DEFAULT_PAGE
-
-
-def anchors(page: str) -> set[str]:
-    """What a link into a page may name: anchors, and headings as Markdown renders them."""
-    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-    named = {heading.lower().replace(" ", "-") for heading in headings}
-    return named | set(re.findall(r'<a id="([^"]*)">', page))
 
 
 def test_the_table_is_what_the_code_does() -> None:
@@ -36,7 +30,7 @@ def test_what_exclusive_must_be_for_a_pod_with_gpus_is_told_where_its_problem_po
     (row,) = (line for line in PAGE.read_text().splitlines() if '<a id="exclusive">' in line)
     assert "For a Pod with GPUs `none`, or `user`" in row
     assert "(#shared-gpus)" in row
-    assert set(re.findall(r"\(#([^)]*)\)", row)) <= anchors(PAGE.read_text())
+    assert set(re.findall(r"\(#([^)]*)\)", row)) <= anchors(PAGE)
 
 
 def test_a_page_without_a_place_for_the_table_is_told() -> None:
@@ -62,4 +56,4 @@ def test_every_problem_points_to_a_place_on_the_page() -> None:
     for problem in problems:
         page, _, section = problem.rpartition(" (")[2].removesuffix(")").partition("#")
         assert page == DEFAULT_PAGE
-        assert section in anchors(PAGE.read_text())
+        assert section in anchors(PAGE)

@@ -17,8 +17,8 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.components import accepts_connections
+from tests.cluster_fixture import deleted
 from tests.eventually import eventually
-from tests.preflight.test_faults import deleted
 
 pytestmark = pytest.mark.real
 

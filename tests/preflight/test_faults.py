@@ -19,6 +19,7 @@ from deploy.local.layout import Layout
 from extender.cluster.view_updater import MEMORY
 from extender.commands import preflight as command
 from service.command_line import Output
+from tests.cluster_fixture import deleted
 from tests.eventually import eventually
 from tests.preflight.test_idle import problems
 from wellknown.names import NODE_NAME_LABEL
@@ -191,19 +192,6 @@ def test_the_extenders_own_file_of_kube_scheduler_may_be_elsewhere(
 
 
 # -- faults of Kubernetes
-
-
-@contextmanager
-def deleted(cluster: Cluster, kind: str, name: str) -> Iterator[None]:
-    kept = json.loads(cluster.kubectl("get", kind, name, "-o", "json").stdout)
-    for field in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
-        kept["metadata"].pop(field, None)
-    kept.pop("status", None)
-    cluster.kubectl("delete", kind, name)
-    try:
-        yield
-    finally:
-        cluster.kubectl("create", "-f", "-", stdin=json.dumps(kept))
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")

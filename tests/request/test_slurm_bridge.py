@@ -21,7 +21,7 @@ from extender.request.slurm_bridge import (
 )
 from slurm_client.model import Sharing
 from tests.builders import TRANSLATION, pod_manifest
-from tests.pages.test_annotations import anchors
+from tests.documentation.pages import anchors
 from wellknown.names import DEFAULT_PREFIX
 
 READS = replace(TRANSLATION, slurm_bridge=True)
@@ -96,7 +96,7 @@ def test_a_user_is_a_number_here() -> None:
 
 
 def test_what_is_said_points_to_the_page() -> None:
-    assert SECTION in anchors((CHECKOUT / DEFAULT_PAGE).read_text())
+    assert SECTION in anchors(CHECKOUT / DEFAULT_PAGE)
     read = read_slurm_bridge({PREFIX + "timelimit": "", PREFIX + "wckey": "w", PREFIX + "other": ""})
     assert all(told.endswith(f"({DEFAULT_PAGE}#{SECTION})") for told in read.problems + read.warnings)
     assert len(read.problems + read.warnings) == 3

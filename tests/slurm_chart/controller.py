@@ -28,7 +28,7 @@ from slurm_cluster.configuration import folders
 from tests.eventually import eventually
 from tests.meanwhile import meanwhile
 from tests.slurm_chart.rendering import files, rendered
-from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
+from tests.slurm_programs import on_path, put_scontrol, put_slurmctld, tree_of
 
 STATE: Final = "/var/lib/slurm/state"
 """StateSaveLocation there; in the chart's Pod it is OF_CHART."""

@@ -17,7 +17,7 @@ from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
 from tests.eventually import eventually
 from tests.slurm_chart.controller import Controller, parameters
 from tests.slurm_chart.native_jobs import NativeJobs
-from tests.slurm_cluster.slurm import tree_of
+from tests.slurm_programs import tree_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -15,7 +15,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from tests.meanwhile import meanwhile
-from tests.slurm_cluster.slurm import on_path, put_slurmctld
+from tests.slurm_programs import on_path, put_slurmctld
 
 HOST = "standby"
 ADDRESS = "127.0.0.2"

@@ -17,7 +17,7 @@ from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_cluster.accounts.apply import Status, apply, plan
 from tests.eventually import eventually
 from tests.slurm_chart.rendering import rendered
-from tests.slurm_cluster.slurm import on_path
+from tests.slurm_programs import on_path
 
 pytestmark = pytest.mark.real
 

@@ -31,7 +31,7 @@ from slurm_cluster.configuration.folders import File
 from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key
 from tests.eventually import eventually
 from tests.meanwhile import meanwhile
-from tests.slurm_cluster.slurm import on_path, put_scontrol, put_slurmctld, tree_of
+from tests.slurm_programs import on_path, put_scontrol, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
 

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.local.spec import DEBIAN_SUITES
 from slurm_cluster.configuration.needs import TABLE, Need, of_setting
-from tests.slurm_cluster.slurm import tree_of
+from tests.slurm_programs import tree_of
 
 pytestmark = pytest.mark.real
 

@@ -20,7 +20,7 @@ from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File, write
 from slurm_cluster.configure import print_plan
 from tests.slurm_chart.rendering import files, rendered
-from tests.slurm_cluster.slurm import on_path, put_slurmctld, tree_of
+from tests.slurm_programs import on_path, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
 

@@ -16,7 +16,7 @@ from slurm_cluster.configuration.configurer import Configurer, Places
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File, Kept
 from tests.eventually import eventually
-from tests.slurm_cluster.slurm import on_path, put_slurmctld, tree_of
+from tests.slurm_programs import on_path, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
 

@@ -15,7 +15,7 @@ from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
-from tests.chart.matrix import with_needed
+from tests.chart_matrix import with_needed
 from tests.preflight.test_faults import Preflight, failing, preflight
 from tests.slurm_operator.chart import Manifest, one, rendered, slurm_conf, values
 
