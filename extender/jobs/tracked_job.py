@@ -39,6 +39,8 @@ class Mistrust(NamedTuple):
 class Asked(NamedTuple):
     """Parts of the submission that the workload's request does not determine."""
 
+    attempt: int = 1
+    """Number of the attempt to place the Pods."""
     attempt_try: int = 0
     """Number of the submission within the attempt. Each submission has an id of its own."""
     owner: Owner = NOBODY_ASKED

@@ -32,10 +32,10 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
             why_not = _why_invalid(record)
             if why_not is None:
                 return _in_line(record, at)
-            refused = record._replace(forbidden_because=None) if why_not.asks_again else record
+            refused = record.with_rejections(forbidden_because=None) if why_not.asks_again else record
             return invalid(refused, why_not, now)
-        case State.INVALID if record.forbidden_because and now >= record.forbidden_because.until:
-            asked_again = record.move(State.SEEN, now)._replace(forbidden_because=None)
+        case State.INVALID if now >= record.rejections.invalid_until:
+            asked_again = record.move(State.SEEN, now).with_rejections(forbidden_because=None)
             return follow(asked_again, at, clear_at)
         case State.DONE if not record.retry.not_before:  # no job was made: nothing can come back
             return record.with_retry(not_before=now)
@@ -44,7 +44,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
             return record.move(State.DONE, now, cause=record.cause).with_retry(not_before=until)
         case State.REPLACING if is_replaced(record):
             return follow(_begin_anew(record, at), at, clear_at)
-        case State.ALLOCATED if record.unbound_by < inf:
+        case State.ALLOCATED if record.retry.unbound_by < inf:
             return _until_bound(record, at, clear_at)
     return record
 
@@ -58,7 +58,7 @@ def is_replaced(record: Placeholder) -> bool:
 def _why_invalid(record: Placeholder) -> WhyInvalid | None:
     """Returns why its Pod cannot be placed as it is."""
     problems = record.request.problems
-    return WhyInvalid("; ".join(problems)) if problems else record.forbidden_because
+    return WhyInvalid("; ".join(problems)) if problems else record.rejections.forbidden_because
 
 
 def _in_line(record: Placeholder, at: Context) -> Placeholder:
@@ -73,8 +73,9 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
 def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record of the next attempt, of which nothing is known. The extender looks at the Pods
     again (`table.after_pods`): they may be invalid, or another replica may have placed them."""
-    seen = record.move(State.SEEN, at.now)._replace(attempt=record.attempt + 1)
-    blank = seen.with_job(id=None).with_asked(attempt_try=0, immediate=False)
+    seen = record.move(State.SEEN, at.now)
+    asked = seen.with_asked(attempt=record.attempt + 1, attempt_try=0, immediate=False)
+    blank = asked.with_job(id=None)
     return blank.with_members(slot=None)
 
 
@@ -83,16 +84,16 @@ def _until_bound(
 ) -> Placeholder:
     """No Pod is bound beside containers that outlive another and its job (`Binder`): the deadline
     begins anew when they have ended."""
-    if at.now < record.unbound_by or record.in_flight:
+    if at.now < record.retry.unbound_by or record.in_flight:
         return record
     clear = clear_at(each.slot.node for each in record.members if each.slot)
     if clear > at.now:
-        by = max(record.unbound_by, clear + at.rules.unbound_deadline)
-        return record._replace(unbound_by=by)
+        by = max(record.retry.unbound_by, clear + at.rules.unbound_deadline)
+        return record.with_retry(unbound_by=by)
     if any(each.slot and each.pod.provisioned_on == each.slot.node for each in record.members):
-        by = max(record.unbound_by, record.since + at.rules.volume_deadline)
-        record = record._replace(unbound_by=by)
-    if at.now < record.unbound_by:
+        by = max(record.retry.unbound_by, record.since + at.rules.volume_deadline)
+        record = record.with_retry(unbound_by=by)
+    if at.now < record.retry.unbound_by:
         return record
     # All that there are of a group of which others have ended, perhaps, before this replica saw them.
     return now_bound(record, at) if record.all_bound else give_back(record, at)
@@ -152,7 +153,7 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
     immediate = fast and _may_be_immediate(record, at, partition)
     if record.state is State.SUBMITTING:  # it was refused for now
         return record.with_asked(immediate=immediate).with_retry(not_before=0.0)
-    found, not_before = as_found(record, at), max(_pause(record, at), record.asks_from)
+    found, not_before = as_found(record, at), max(_pause(record, at), record.rejections.asks_from)
     rejections = found.rejections._replace(asks_first=False, rests_until=0.0)
     begun = found._replace(rejections=rejections).move(State.SUBMITTING, at.now)
     submitted = begun.submitted_as(record.job.asked.attempt_try, at.rules, immediate=immediate)

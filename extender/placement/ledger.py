@@ -125,7 +125,7 @@ class Ledger(Settled):
                 return  # it has that job, or will find it under the id that it asks for
         workload = Workload(key.uid, key.namespace, key.name)
         orphan = Placeholder.of_orphan(workload, event.job_id, self._at.now)
-        orphan = orphan._replace(unseen=True, attempt=key.attempt)
+        orphan = orphan.with_asked(attempt=key.attempt)
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
         self._settle(still_held(orphan, event.job, self._at) if event.job else orphan)
 

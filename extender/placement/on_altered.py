@@ -66,7 +66,7 @@ def replaced_job(record: Placeholder, job: Job, lacks: str, at: Context) -> Plac
 def refused(record: Placeholder, job: Job, why: WhyInvalid, reason: str, at: Context) -> Placeholder:
     """Returns the record of a job that is ended; the extender asks again later, since the cause may
     pass. `reason` is the condition's reason until the job has ended."""
-    record = record._replace(forbidden_because=why._replace(asks_again=True))
+    record = record.with_rejections(forbidden_because=why._replace(asks_again=True))
     return _given_back(record, job, why.cause(reason), at)
 
 
@@ -108,7 +108,7 @@ def _forbidden(record: Placeholder, job: Job, reason: str, what: str, at: Contex
     """The job is ended, and its Pod rejected for a while: an administrator must fix Slurm's
     configuration."""
     why = WhyInvalid(f"Slurm job {job.id} {what}. It is cancelled", at.now + at.rules.mend)
-    return _given_back(record._replace(forbidden_because=why), job, why.cause(reason), at)
+    return _given_back(record.with_rejections(forbidden_because=why), job, why.cause(reason), at)
 
 
 def _has_owner(job: Job, owner: Owner) -> bool:

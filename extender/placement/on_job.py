@@ -325,7 +325,7 @@ def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
     why, number = WhyInvalid(words), record.job.mistrust.not_started + 1
     if number >= _NOT_STARTED:
         why = WhyInvalid(words, at.now + at.rules.mend)
-        record = record._replace(forbidden_because=why)
+        record = record.with_rejections(forbidden_because=why)
     moved = record.with_phase(Phase.ENDED, at.now).replaced(
         at.now, why.cause(Reason.SLURM_JOB_NOT_STARTED)
     )

@@ -139,7 +139,7 @@ def _written(record: Placeholder, effect: OnPod, result: Any, at: Context) -> Pl
         shown = None if effect.nominate else member.shown  # the condition says something else now
         written = record.with_member(pod, pod=pod, shown=shown, said="")
         by = at.now + at.rules.unbound_deadline
-        return written._replace(unbound_by=by)
+        return written.with_retry(unbound_by=by)
     if isinstance(effect, WriteAttempt) and effect.cause is not None:
         record = record.with_member(effect.pod, shown=effect.cause)
     return record
@@ -178,8 +178,8 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
         vacated_in = at.rules.settle
     if vacated_in > 0:
         clear = at.now + vacated_in
-        by = max(record.unbound_by, clear + at.rules.unbound_deadline)
-        waiting = record._replace(unbound_by=by).with_rejections(waiting_for_departures=True)
+        by = max(record.retry.unbound_by, clear + at.rules.unbound_deadline)
+        waiting = record.with_retry(unbound_by=by).with_rejections(waiting_for_departures=True)
         return waiting.with_retry(failures=0, not_before=clear)
     if record.rejections.waiting_for_departures:
         anew = record.with_members(write=Write(), rejection_cleared=False).with_retry(failures=0)
@@ -272,8 +272,8 @@ def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Cont
     fresher = version != member.pod.resource_version
     again = record.with_writes([member.pod], conflicts=conflicts, not_before=0.0 if fresher else later)
     if again.state is State.ALLOCATED:
-        by = min(again.unbound_by, at.now + at.rules.unbound_deadline)
-        again = again._replace(unbound_by=by)
+        by = min(again.retry.unbound_by, at.now + at.rules.unbound_deadline)
+        again = again.with_retry(unbound_by=by)
     return again
 
 

@@ -52,7 +52,7 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
     if record.state in WITHOUT_JOB | ASKED:
         record = record.move(State.ALLOCATED, at.now)
         if record.lacking:  # the others are heard of next, if they are there
-            record = record._replace(unbound_by=at.now + at.rules.unbound_deadline)
+            record = record.with_retry(unbound_by=at.now + at.rules.unbound_deadline)
     if record.state in (State.ALLOCATED, State.BOUND):
         record = record.with_phase(Phase.SUSPECT, at.now)
     member = record.member(pod.uid)
@@ -110,13 +110,13 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
 
 def changed(record: Placeholder, _before: Request, _at: Context) -> Placeholder:
     """What it has been granted is not affected."""
-    return record._replace(forbidden_because=None).with_mistrust(denials=0, not_started=0)
+    return record.with_rejections(forbidden_because=None).with_mistrust(denials=0, not_started=0)
 
 
 def invalid_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
     """INVALID: it is asked for again."""
     moved = changed(record, before, at).move(State.SEEN, at.now)
-    return moved._replace(asks_from=max(at.now, record.asks_from))
+    return moved.with_rejections(asks_from=max(at.now, record.rejections.asks_from))
 
 
 def asked_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
@@ -159,7 +159,7 @@ def is_only_newer(before: Placeholder, after: Placeholder) -> bool:
         return False
     if before.request is not after.request or before.members[0].pod.request is not after.lead.request:
         return False
-    if after.state is State.ALLOCATED and (after.node_rejected or before.unbound_by != after.unbound_by):
+    if after.state is State.ALLOCATED and after.node_rejected:
         return False
     return _placed(before.members[0]) == _placed(after.members[0])
 
@@ -211,7 +211,7 @@ def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
     for Slurm may have the jobs of the last ones still."""
     if pod.attempt > record.attempt:  # another replica has begun it
         return Placeholder.of(pod, now)
-    again = Placeholder.of(pod, now)._replace(attempt=record.attempt, state=State.REPLACING)
+    again = Placeholder.of(pod, now).with_asked(attempt=record.attempt)._replace(state=State.REPLACING)
     return again.with_phase(Phase.ENDED, now)
 
 
@@ -277,7 +277,7 @@ def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
     attempt = pod.attempt
     if record.state not in WITHOUT_JOB or any(each.attempt < attempt for each in record.pods):
         return None
-    return asking_first(record._replace(attempt=attempt).with_asked(attempt_try=0))
+    return asking_first(record.with_asked(attempt=attempt, attempt_try=0))
 
 
 def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
@@ -292,7 +292,7 @@ def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
     """Returns the record with the number of an attempt to be written onto those of its Pods that do not
     have it yet: no job is asked for before."""
     without_job = record.state in WITHOUT_JOB
-    before = record._replace(attempt=attempt - 1)
+    before = record.with_asked(attempt=attempt - 1)
     if record.state is State.REPLACING:  # our own number, or that of another replica
         return numbered(before, attempt).with_retry(not_before=0.0)
     over = record.job.over or without_job

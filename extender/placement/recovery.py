@@ -143,7 +143,7 @@ def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Place
     """Returns the record of a job that no Pod of its workload is placed by any more."""
     ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in pods if pod.end), None)
     orphan = Placeholder.of_orphan(pods[0].workload, job.id, at.now)
-    orphan = orphan._replace(request=pods[0].request, cause=ended, attempt=attempt)
+    orphan = orphan._replace(request=pods[0].request, cause=ended).with_asked(attempt=attempt)
     return still_held(orphan.with_job(verdict=TAKEN), job, at)
 
 
@@ -225,7 +225,7 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
 
 def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
     """A workload of which nothing is known but its Pods."""
-    record = Placeholder.of(pods[0], now)._replace(attempt=max(pod.attempt for pod in pods))
+    record = Placeholder.of(pods[0], now).with_asked(attempt=max(pod.attempt for pod in pods))
     return grouped(record, map(Member, pods))
 
 
@@ -245,7 +245,7 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     slots = [slot_of(pod, job, at.view) or Allocation(job.id, pod.node or "") for pod in record.pods]
     members = zip(record.members, slots, strict=True)
     known = tuple([each._replace(slot=slot) for each, slot in members])
-    record = record._replace(attempt=key.attempt, members=known)
+    record = record._replace(members=known).with_asked(attempt=key.attempt)
     record = _with_job(record, chosen)
     if chosen.live and there and job.state.running:
         return runs_where_its_pods_are(record, job, at)
@@ -272,7 +272,7 @@ def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
     if any(pod.doomed for pod in record.pods):
         return record.with_phase(Phase.ENDED, at.now).move(State.EVICTING, at.now, cause=_DOOMED)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
-    known = with_carried(record._replace(attempt=key.attempt), at)
+    known = with_carried(record.with_asked(attempt=key.attempt), at)
     return known.with_phase(Phase.RUNNING, at.now).with_job(unread=True).with_retry(not_before=later)
 
 
@@ -293,7 +293,7 @@ def _unbound(
         following = max(tries, default=-1) + 1
         return asking_first(blank.with_asked(attempt_try=following))
     key, job, _ = chosen
-    tried = blank._replace(attempt=key.attempt)
+    tried = blank.with_asked(attempt=key.attempt)
     if key.attempt != blank.attempt:
         replacing = _with_job(tried, chosen)._replace(state=State.REPLACING)
         return replacing.with_phase(Phase.ENDING, at.now).with_writes(pods, done=True)
@@ -312,7 +312,8 @@ def _with_id(record: Placeholder, found: _Found) -> Placeholder:
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:
     """The next attempt was being numbered: the Pods that do not have its number yet get it."""
-    before = numbered(blank, blank.attempt)._replace(attempt=blank.attempt - 1, state=State.REPLACING)
+    before = numbered(blank, blank.attempt).with_asked(attempt=blank.attempt - 1)
+    before = before._replace(state=State.REPLACING)
     phase = Phase.ENDED if chosen is None else Phase.ENDING
     before = (before if chosen is None else _with_job(before, chosen)).with_phase(phase, at.now)
     bound = next((each.pod for each in blank.members if each.pod.node is not None), None)

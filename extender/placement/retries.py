@@ -94,8 +94,8 @@ class Retries:
         if before is None or before.state is not State.INVALID:
             replaced = before is not None and before.state is State.REPLACING
             self.refuse(record, at.now, after_its_start=replaced)
-            if record.asks_from > -inf:  # it was changed before: somebody may do that all the time
-                record = record._replace(asks_from=at.now + at.rules.retry_touched)
+            if record.rejections.asks_from > -inf:  # the Pod was changed before, perhaps again and again
+                record = record.with_rejections(asks_from=at.now + at.rules.retry_touched)
         due = self.due(record.uid)
         dues = () if due is None else (Due(_ASKED_AGAIN, due),)
         return record._replace(cause=record.cause and replace(record.cause, dues=dues))

@@ -36,7 +36,7 @@ class Signatures:
 
     def follow(self, partition: str, record: Placeholder) -> None:
         """Takes what a record says of its job's key."""
-        uid, why_not = record.uid, record.forbidden_because
+        uid, why_not = record.uid, record.rejections.forbidden_because
         if why_not is not None and why_not.until < inf:  # Slurm's configuration is to be mended
             self._distrust(partition)
         elif _is_read(record):

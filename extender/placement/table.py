@@ -246,8 +246,8 @@ def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: C
     if pod.obstacle is not None and record.state in ASKED:
         cause = ConditionReason(Reason.CLAIM_NOT_READY, pod.obstacle)
         return record.move(State.REPLACING, now, cause=cause)
-    if record.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
-        record = record._replace(unbound_by=by)
+    if record.retry.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
+        record = record.with_retry(unbound_by=by)
     if record.request != request:
         return on_pod.awaited(_changed(record, request, at), pod, at)
     return on_pod.unbound(record, pod, before, at)

@@ -52,8 +52,7 @@ class Wakes:
 def _dues(record: Placeholder, members: Iterable[Member]) -> list[float]:
     """Returns the times at which a record and some of its members are due. Times in the past, and
     infinity, do not count."""
-    again = inf if record.forbidden_because is None else record.forbidden_because.until
-    dues = [record.retry.due, again, record.unbound_by]
+    dues = [record.retry.due, record.rejections.invalid_until, record.retry.unbound_by]
     dues += record.lingers_until, record.rejections.rests_until, turn_ends(record)
     for each in members:
         dues += each.quiet_until, each.write.due

@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, NamedTuple, Self
 
 from extender.jobs.phase import Phase
-from extender.jobs.tracked_job import NOBODY_ASKED, TrackedJob
+from extender.jobs.tracked_job import NOBODY_ASKED, Asked, TrackedJob
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import PlacementConfig
 from extender.record.events import Failure
@@ -63,6 +63,8 @@ class Retry(NamedTuple):
     waits: Waits = Waits.FOR_TIME
     not_before: float = 0.0
     """When the next effect may be tried."""
+    unbound_by: float = inf
+    """Time at which a written allocation that is not bound is given back."""
     denied: Failure | None = None
     """The last answer after which Slurm may have made no job, and gives no cause
     (`Mistrust.denials`)."""
@@ -76,7 +78,7 @@ class Retry(NamedTuple):
 
 
 class Rejections(NamedTuple):
-    """The Nodes that kube-scheduler has rejected, and how often an attempt was in vain."""
+    """Nodes that kube-scheduler has rejected, requests that Slurm has rejected, and attempts in vain."""
 
     nodes: tuple[tuple[str, float], ...] = ()
     """Nodes that rejected the Pod, each until when that counts."""
@@ -93,8 +95,18 @@ class Rejections(NamedTuple):
     """When it may be in line again, after several such attempts."""
     because_of_pods: int = 0
     """Number of attempts that ended because of other Pods on the Node: those lengthen no backoff."""
+    forbidden_because: WhyInvalid | None = None
+    """Why the Pod is invalid as soon as its job is over, until the Pod's request changes."""
+    asks_from: float = -inf
+    """Time before which Slurm is not asked again for a Pod that was rejected, changed, and rejected
+    again."""
     spread_ignored: bool = False
     """The ledger leaves topology spread to kube-scheduler, which knows more Pods (`PodsApart`)."""
+
+    @property
+    def invalid_until(self) -> float:
+        """Returns the time at which the Pod may be placed again; infinity if there is no such time."""
+        return inf if self.forbidden_because is None else self.forbidden_because.until
 
 
 class Placeholder(NamedTuple):
@@ -115,19 +127,9 @@ class Placeholder(NamedTuple):
     """When it came into its state."""
     first_seen: float = 0.0
     """When its first Pod was first seen."""
-    attempt: int = 1
     cause: ConditionReason | None = None
     """Why it is refused, evicted or replaced, or why a bound Pod runs without a job; in other states:
     what holds it up."""
-    forbidden_because: WhyInvalid | None = None
-    """Why it is refused as soon as its job is over; until it asks for something else."""
-    unbound_by: float = inf
-    """When a written allocation that is still not bound is given back."""
-    asks_from: float = -inf
-    """When Slurm may be asked again at the earliest for a Pod that was refused, changed and refused
-    again, if it is changed once more."""
-    unseen: bool = False
-    """Nobody has seen a Pod of it: all that is known of it is what its job says."""
     lingering: tuple[tuple[str, float], ...] = ()
     """Nodes where containers of a Pod that is gone may still run, each until when: until then its job is
     not ended, and whatever becomes of the job they are held."""
@@ -139,8 +141,8 @@ class Placeholder(NamedTuple):
     def of(cls, pod: Pod, now: float = 0.0) -> Self:
         """Returns the record of a workload of which the first Pod was seen."""
         workload, members = pod.workload, (Member(pod),)
-        request, attempt = workload.request([pod.request]), pod.attempt
-        return cls(workload.uid, workload, request, members, since=now, first_seen=now, attempt=attempt)
+        request, job = workload.request([pod.request]), TrackedJob(asked=Asked(attempt=pod.attempt))
+        return cls(workload.uid, workload, request, members, since=now, first_seen=now, job=job)
 
     @classmethod
     def of_orphan(cls, workload: Workload, job_id: int, now: float) -> Self:
@@ -227,7 +229,6 @@ class Placeholder(NamedTuple):
             state=state,
             since=now,
             cause=cause,
-            unbound_by=inf,
             job=job,
             retry=Retry(self.retry.in_flight, asked_why=self.retry.asked_why),
             rejections=rejections,
@@ -257,6 +258,16 @@ class Placeholder(NamedTuple):
         return self._replace(job=self.job.unclaimed())
 
     # Its members
+
+    @property
+    def attempt(self) -> int:
+        """Returns the number of the attempt, from 1 on."""
+        return self.job.asked.attempt
+
+    @property
+    def unseen(self) -> bool:
+        """Returns True if no Pod of the workload was seen: the job alone is known."""
+        return not self.members and not self.workload.created
 
     @property
     def pods(self) -> list[Pod]:
@@ -404,7 +415,7 @@ class Placeholder(NamedTuple):
     @property
     def rejected_by_slurm(self) -> bool:
         """Tells whether it is Slurm that refuses what it asks for."""
-        own = self.request.problems or self.forbidden_because is not None
+        own = self.request.problems or self.rejections.forbidden_because is not None
         return self.state is State.INVALID and not own
 
 
