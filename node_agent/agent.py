@@ -11,21 +11,20 @@ from typing import NamedTuple
 import structlog
 
 from kubernetes_client.protocol import Kubernetes
-from node_agent.cgroups import EVENTS, LIMITS, PodCgroups
-from node_agent.claims import Claim
-from node_agent.containers import Containers
-from node_agent.decision import Decision
-from node_agent.device_health import DeviceHealth
-from node_agent.gate import Answer, answer
-from node_agent.keeper import Keeper
+from node_agent.enforcement.decision import Decision
+from node_agent.enforcement.keeper import Keeper
+from node_agent.enforcement.native_jobs import NativeJobs
 from node_agent.kernel.inotify import FolderWatch
-from node_agent.native_jobs import NativeJobs
-from node_agent.node_condition import Reason
-from node_agent.nri import plugin
-from node_agent.pods import NodePods
+from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups
+from node_agent.pods.claims import Claim
+from node_agent.pods.gate import Answer, answer
+from node_agent.pods.node_pods import NodePods
+from node_agent.reporting.device_health import DeviceHealth
+from node_agent.reporting.node_condition import Reason
+from node_agent.runtime import kubelet_devices
+from node_agent.runtime.containers import Containers
 from node_agent.slurmd.manifest import gres_of
 from node_agent.slurmd.runner import Here, SlurmdRunner
-from node_agent.without_nri import whole_node
 from service.health import Health
 from wellknown.names import NODE_NAME_LABEL
 
@@ -41,7 +40,6 @@ _PATIENCE = 20
 """The longer it waits, the more seldom: by a twentieth of that."""
 _TOGETHER_S = 0.02
 """What comes within this time is looked at together."""
-_COUNT_S = 5.0
 _WATCH = "watch of Pods"
 _DEVICES = "slurmd's list of devices"
 _UNTOLD = "slurmd has not told its devices yet"
@@ -125,8 +123,7 @@ class Agent:
             await self._devices.ask()  # before a container is made, if the drivers answer
             tasks.create_task(self._devices.run())
             if self._programs.nri is not None:
-                staying = plugin.stay(self._programs.nri, self._containers, self._hears_runtime)
-                tasks.create_task(staying)
+                tasks.create_task(self._containers.answer(self._programs.nri, self._hears_runtime))
             if self._programs.device_plugins is not None:
                 for resource, gres in self._programs.resources.items():
                     tasks.create_task(self._count(self._programs.device_plugins, resource, gres))
@@ -248,17 +245,9 @@ class Agent:
         return decision.problems.get(claim.uid, waits)
 
     async def _count(self, folder: Path, resource: str, gres: str) -> None:
-        """Tells the kubelet how many there are of a resource, once there are any."""
-        units = partial(self._keeper.units, resource, gres)
-        while not units():  # noqa: ASYNC110 -- slurmd's list, or its first device, may come later
-            await asyncio.sleep(_COUNT_S)
-        from node_agent.kubelet import device_plugin  # noqa: PLC0415 -- gRPC takes 2 MB of memory
-
         says = partial(self.health.says, f"the kubelet's plugin for {resource}")
-        gives = None
-        if self._programs.nri is None:
-            gives = partial(whole_node, self._keeper, resource, gres)
-        await device_plugin.stay(folder, resource, units, says, gives)
+        gives = self._programs.nri is None
+        await kubelet_devices.stay(self._keeper, folder, resource, gres, says, gives=gives)
 
     def _hears_of_pods(self) -> None:
         self._news.set()

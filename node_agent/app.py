@@ -15,11 +15,11 @@ from starlette.routing import Route
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.rest import KubernetesRest
 from node_agent.agent import Agent, Programs
-from node_agent.cgroups import PodCgroups
-from node_agent.figures import registry_of
-from node_agent.keeper import Keeper
+from node_agent.enforcement.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
-from node_agent.node_condition import WITHDRAWN
+from node_agent.metrics import registry_of
+from node_agent.pods.cgroups import PodCgroups
+from node_agent.reporting.node_condition import WITHDRAWN
 from node_agent.settings import Settings
 from service import metrics, probes
 from service.connections import Limits
@@ -144,7 +144,7 @@ def local(agent: Agent) -> Starlette:
     """What programs of this machine may ask, as root."""
 
     async def clear(_: Request) -> Response:
-        """In a line: "clear", "there" and the Pods, or "ask" (node_agent.gate)."""
+        """In a line: "clear", "there" and the Pods, or "ask" (node_agent.pods.gate)."""
         try:
             told = agent.clear()
         except OSError as error:

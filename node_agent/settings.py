@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from node_agent.cgroups import ROOT, ROOTS
 from node_agent.kernel.device_guard import FOLDER
 from node_agent.machine.names import CDI_FOLDERS
+from node_agent.pods.cgroups import ROOT, ROOTS
 from service.settings import Names, Port, listed, read_json
 from wellknown.names import GRES, NODE_NAME_LABEL
 

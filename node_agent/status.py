@@ -12,18 +12,18 @@ from rich.table import Table
 
 from kubernetes_client.rest import KubernetesRest
 from kubernetes_client.watch import ResourceWatch
-from node_agent import constraints, native_jobs
-from node_agent.cgroups import PodCgroups, limits_now
-from node_agent.claims import Claim, claim_of
-from node_agent.constraints import Counted
-from node_agent.decision import Entry, PodCgroup
+from node_agent.enforcement import constraints, native_jobs
+from node_agent.enforcement.constraints import Counted
+from node_agent.enforcement.decision import Entry
+from node_agent.enforcement.limits import limits_of
+from node_agent.enforcement.native_jobs import Scope, missing
 from node_agent.kernel.device_guard import known_in
-from node_agent.limits import CPUS, MEMORY, limits_of
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.numbered import Machine, Number
 from node_agent.machine.slurmd_gres import SHARING
-from node_agent.native_jobs import Scope, missing
+from node_agent.pods.cgroups import CPUS, MEMORY, PodCgroup, PodCgroups, limits_now
+from node_agent.pods.claims import Claim, claim_of
 from node_agent.settings import Settings
 from wellknown import number_list
 

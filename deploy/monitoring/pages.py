@@ -6,7 +6,7 @@ from typing import Final
 from deploy.monitoring.objectives import OBJECTIVES
 from deploy.monitoring.rules import ALERTS
 from extender.pages import metric_rows, replaced, table_head, table_row
-from node_agent.figures import METRICS
+from node_agent.metrics import METRICS
 
 
 def _agents_metrics() -> Iterator[str]:
@@ -28,7 +28,7 @@ def _objectives() -> Iterator[str]:
 
 
 _PARTS: Final[dict[str, Callable[[], Iterator[str]]]] = {
-    "node_agent/figures.py": _agents_metrics,
+    "node_agent/metrics.py": _agents_metrics,
     "deploy/monitoring/alerts": _alerts,
     "deploy/monitoring/objectives.py": _objectives,
 }

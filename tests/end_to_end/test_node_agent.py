@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from deploy.local.ports import lease_ports
-from node_agent import node_devices
-from node_agent.node_condition import Condition
+from node_agent.reporting import node_devices
+from node_agent.reporting.node_condition import Condition
 from slurm_client import gres
 from tests.cgroup_tree import Tree, make_devices, mounted
 from tests.end_to_end.actors import Actors, fetch

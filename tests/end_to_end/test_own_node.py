@@ -15,8 +15,8 @@ from deploy.local.chart import AGENT_NAME, NAMESPACE
 from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import admin_token
 from deploy.local.layout import Layout
-from node_agent import node_devices
-from node_agent.node_condition import WITHDRAWN, Condition
+from node_agent.reporting import node_devices
+from node_agent.reporting.node_condition import WITHDRAWN, Condition
 from tests.end_to_end.agent_account import authority, token_of_a_pod, unbound_token
 from tests.eventually import eventually
 from wellknown.names import DEVICE_PROBLEM, DEVICES, SLURMD_PROBLEM

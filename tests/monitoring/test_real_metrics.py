@@ -22,7 +22,7 @@ from deploy.monitoring.expressions import metrics_in
 from deploy.monitoring.rule import Recording, document
 from deploy.monitoring.rules import GROUPS
 from extender.telemetry.catalogue import METRICS
-from node_agent import figures as node_agent
+from node_agent import metrics as node_agent
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 from tests.chart.figures import leave

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent.agent import Agent, Programs
-from node_agent.cgroups import PodCgroups
-from node_agent.keeper import Keeper
+from node_agent.enforcement.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
-from node_agent.node_condition import Condition
+from node_agent.pods.cgroups import PodCgroups
+from node_agent.reporting.node_condition import Condition
 from tests.cgroup_tree import Tree, make_devices
 from tests.eventually import until
 from wellknown.allocation import Allocation

@@ -16,12 +16,13 @@ from structlog.testing import capture_logs
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.watch import Change, ResourceWatch
 from node_agent import agent as agent_module
-from node_agent import device_health, native_jobs, node_devices
-from node_agent.figures import METRICS, registry_of
+from node_agent.enforcement import native_jobs
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.machine import names
-from node_agent.node_condition import Condition
-from node_agent.pods import NodePods
+from node_agent.metrics import METRICS, registry_of
+from node_agent.pods.node_pods import NodePods
+from node_agent.reporting import device_health, node_devices
+from node_agent.reporting.node_condition import Condition
 from service import probes
 from tests.eventually import until
 from tests.node_agent.node import A, B, until_equal

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from node_agent.cgroups import PodCgroups, depth
+from node_agent.pods.cgroups import PodCgroups, depth
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from node_agent.claims import Claim, claim_of
+from node_agent.pods.claims import Claim, claim_of
 from wellknown.allocation import Allocation
 from wellknown.names import ADOPTED, GRANTED, JOB_ID, NODE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node_agent.constraints import Counted, missing, words
-from node_agent.limits import CPUS, MEMORY
+from node_agent.enforcement.constraints import Counted, missing, words
+from node_agent.pods.cgroups import CPUS, MEMORY
 
 ALL = Counted(memory=True, devices=True)
 HELD = {CPUS: "2-3", MEMORY: "104857600"}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kubernetes_client.errors import Unavailable
-from node_agent import device_health
 from node_agent.machine import names
+from node_agent.reporting import device_health
 from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
 from tests.node_agent.node import A, B

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from node_agent import pod_limits
-from node_agent.limits import CPUS, cpus_instead
+from node_agent.enforcement import pod_limits
+from node_agent.enforcement.limits import cpus_instead
 from node_agent.machine.cpus import Cpus
+from node_agent.pods.cgroups import CPUS
 from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
 from tests.node_agent.node import A, B

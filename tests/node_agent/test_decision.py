@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_agent.claims import Claim
-from node_agent.decision import Decision, Entry, PodCgroup, decide
+from node_agent.enforcement.decision import Decision, Entry, decide
 from node_agent.machine.devices import Device
 from node_agent.machine.numbered import Machine, Number
+from node_agent.pods.cgroups import PodCgroup
+from node_agent.pods.claims import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

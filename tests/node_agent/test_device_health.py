@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from kubernetes_client.in_memory import InMemoryKubernetes
-from node_agent import device_health, node_devices
-from node_agent.device_health import DeviceHealth
-from node_agent.keeper import Keeper
+from node_agent.enforcement.keeper import Keeper
 from node_agent.machine import names
 from node_agent.machine.devices import Device, Names
 from node_agent.machine.numbered import Machine, Number
-from node_agent.node_condition import Condition, Reason
+from node_agent.reporting import device_health, node_devices
+from node_agent.reporting.device_health import DeviceHealth
+from node_agent.reporting.node_condition import Condition, Reason
 from tests.node_agent.node import until_equal
 from wellknown.names import DEVICES
 

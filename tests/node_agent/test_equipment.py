@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from node_agent.equipment import Equipment, equipment
 from node_agent.machine import names
 from node_agent.machine.devices import Device, Names
+from node_agent.runtime.container_devices import Equipment, equipment
 
 if TYPE_CHECKING:
     from pathlib import Path

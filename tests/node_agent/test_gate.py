@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node_agent.claims import Claim
-from node_agent.decision import PodCgroup
-from node_agent.gate import Answer, answer
+from node_agent.pods.cgroups import PodCgroup
+from node_agent.pods.claims import Claim
+from node_agent.pods.gate import Answer, answer
 
 A, B, STATIC = "a-1", "b-2", "0f5cbb089b1c4f33a4a70c8e3f1f5d1a"
 STAYS, LEAVES = Claim(A, "ml/a", of_job=True), Claim(A, "ml/a", of_job=True, leaves=True)

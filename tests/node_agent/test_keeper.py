@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from node_agent.cgroups import PodCgroups
-from node_agent.claims import Claim
-from node_agent.decision import PodCgroup
-from node_agent.keeper import Keeper
+from node_agent.enforcement.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.machine.cpus import Cpus
+from node_agent.pods.cgroups import PodCgroup, PodCgroups
+from node_agent.pods.claims import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.claims import Claim
-from node_agent.limits import CPUS, MEMORY, SWAP, USED, Limits, limits_of
+from node_agent.enforcement.limits import Limits, limits_of
 from node_agent.machine.cpus import Cpus
+from node_agent.pods.cgroups import CPUS, MEMORY, SWAP, USED
+from node_agent.pods.claims import Claim
 
 MIB = 1 << 20
 CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))

@@ -15,7 +15,7 @@ import pytest
 
 from deploy.local.kubernetes_components import bytecode_cache
 from deploy.local.ports import lease_ports
-from node_agent.node_condition import Condition
+from node_agent.reporting.node_condition import Condition
 from tests.cgroup_tree import make_devices
 from tests.end_to_end.actors import pod
 from tests.end_to_end.agent_account import authority, token_of_a_pod

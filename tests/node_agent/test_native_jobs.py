@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from node_agent.cgroups import EVENTS, PodCgroups
-from node_agent.claims import Claim
-from node_agent.constraints import Counted
+from node_agent.enforcement.constraints import Counted
+from node_agent.enforcement.native_jobs import NativeJobs, Scope, missing, scopes
+from node_agent.enforcement.others import Native
 from node_agent.kernel import bpf
 from node_agent.kernel.assembler import Assembler
-from node_agent.limits import CPUS, MEMORY
-from node_agent.native_jobs import NativeJobs, Scope, missing, scopes
-from node_agent.others import Native
+from node_agent.pods.cgroups import CPUS, EVENTS, MEMORY, PodCgroups
+from node_agent.pods.claims import Claim
 from tests.node_agent.node import A, B
 
 if TYPE_CHECKING:

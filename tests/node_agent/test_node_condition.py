@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from node_agent.node_condition import Condition, Reason, differences
+from node_agent.reporting.node_condition import Condition, Reason, differences
 from wellknown.names import DEVICE_PROBLEM
 
 FINE = Condition(False, "DevicesUsable", "every device that Slurm counts can be used")

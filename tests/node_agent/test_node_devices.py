@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from node_agent import node_devices
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device
 from node_agent.machine.numbered import Machine, Number
+from node_agent.reporting import node_devices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

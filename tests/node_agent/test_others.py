@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from node_agent.app import keeper_of
-from node_agent.cgroups import PodCgroups
-from node_agent.claims import Claim
-from node_agent.decision import PodCgroup
-from node_agent.limits import CPUS, listed
+from node_agent.enforcement.limits import listed
+from node_agent.enforcement.others import Native, Room, of_no_job
+from node_agent.enforcement.others_off import OthersOff
 from node_agent.machine.cpus import Cpus
-from node_agent.others import Native, Room, of_no_job
-from node_agent.others_off import OthersOff
+from node_agent.pods.cgroups import CPUS, PodCgroup, PodCgroups
+from node_agent.pods.claims import Claim
 from node_agent.settings import Settings
 from tests.node_agent.node import A, B
 

@@ -8,13 +8,13 @@ import threading
 
 import pytest
 
-from node_agent.question import Question, Unanswered
+from node_agent.machine.hang_safe_call import Question, Unanswered
 from tests.node_agent.machines import Gpus
 
 _END = """
 import asyncio, time
 from node_agent.machine import names, nvidia
-from node_agent.question import Question, Unanswered
+from node_agent.machine.hang_safe_call import Question, Unanswered
 nvidia.has_nvidia = names.has_nvidia = lambda *_: True
 async def main():
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from kubernetes_client.errors import Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
-from node_agent.pods import NodePods
+from node_agent.pods.node_pods import NodePods
 from node_agent.slurmd.manifest import Found, manifest, reserved
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from node_agent.slurmd.step import Step, starts, step

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from node_agent.claims import Claim
-from node_agent.decision import Entry
-from node_agent.limits import limits_of
+from node_agent.enforcement import slurmd_share
+from node_agent.enforcement.decision import Entry
+from node_agent.enforcement.limits import limits_of
+from node_agent.enforcement.slurmd_share import with_share
 from node_agent.machine import names
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.numbered import Number
-from node_agent.node_condition import Condition
-from node_agent.slurmd import share
-from node_agent.slurmd.share import with_share
+from node_agent.pods.claims import Claim
+from node_agent.reporting.node_condition import Condition
 from tests.eventually import until
 from tests.node_agent.node import A, B, until_equal
 from wellknown.conditions import timestamp
@@ -175,7 +175,7 @@ async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(one
 def test_of_a_gpu_in_parts_native_jobs_may_have_others() -> None:
     x, y, z = (Number(1, minor) for minor in range(3))
     others = [Entry(1, x), Entry(2, y, in_part=True), Entry(3, y, in_part=True)]
-    assert share.entries({9}, {x, y, z}, others) == {Entry(9, y, in_part=True), Entry(9, z)}
+    assert slurmd_share.entries({9}, {x, y, z}, others) == {Entry(9, y, in_part=True), Entry(9, z)}
 
 
 def test_its_share_of_cores_and_memory_is_what_pods_of_jobs_leave() -> None:

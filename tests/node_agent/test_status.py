@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from node_agent.claims import Claim
-from node_agent.constraints import Counted
-from node_agent.decision import Entry, PodCgroup
+from node_agent.enforcement.constraints import Counted
+from node_agent.enforcement.decision import Entry
+from node_agent.enforcement.native_jobs import Scope
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device
 from node_agent.machine.numbered import Machine, Number
-from node_agent.native_jobs import Scope
+from node_agent.pods.cgroups import PodCgroup
+from node_agent.pods.claims import Claim
 from node_agent.status import Kernel, Row, document, jobs, pod
 
 if TYPE_CHECKING:

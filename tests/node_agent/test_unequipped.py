@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from node_agent.claims import Claim
-from node_agent.figures import registry_of
-from node_agent.keeper import Keeper
+from node_agent.enforcement.keeper import Keeper
 from node_agent.machine.devices import Device, Names
 from node_agent.machine.numbered import Machine, Number
-from node_agent.unequipped import Made, Unequipped
+from node_agent.metrics import registry_of
+from node_agent.pods.claims import Claim
+from node_agent.runtime.missing_devices import Made, Unequipped
 from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
 from tests.node_agent.node import A, B

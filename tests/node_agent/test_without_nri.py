@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from node_agent import without_nri
 from node_agent.kubelet import device_plugin
 from node_agent.machine.devices import Device, Names
 from node_agent.machine.numbered import Machine, Number
-from node_agent.without_nri import whole_node
+from node_agent.runtime import kubelet_devices
+from node_agent.runtime.kubelet_devices import whole_node
 from tests.eventually import until
 from tests.node_agent.kubelet import RESOURCE, Kubelet, allocate, plugged, refusal
 from tests.node_agent.test_unequipped import Known
@@ -56,7 +56,7 @@ def common(monkeypatch: pytest.MonkeyPatch) -> None:
         def exists(self) -> bool:
             return self._file == "/dev/nvidiactl"
 
-    monkeypatch.setattr(without_nri, "Path", Seen)
+    monkeypatch.setattr(kubelet_devices, "Path", Seen)
 
 
 @pytest.mark.usefixtures("common")

@@ -24,7 +24,7 @@ from deploy.local.errors import ClusterError
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Manifest
 from kubernetes_client.rest import KubernetesRest
-from node_agent.pods import NodePods
+from node_agent.pods.node_pods import NodePods
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from slurm_client import hostlist
 from slurm_client.errors import SlurmError

@@ -28,7 +28,7 @@ from extender.telemetry.catalogue import METRICS
 from extender.telemetry.durations import Durations
 from extender.telemetry.leader_states import Sources
 from extender.telemetry.waiting import WaitsFor, waits_for
-from node_agent import figures as node_agent
+from node_agent import metrics as node_agent
 from slurm_client.model import Node
 from tests.builders import kube_node, placeholder_of, pod, view
 from tests.verbs.callers import Listeners

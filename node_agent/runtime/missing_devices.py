@@ -7,11 +7,11 @@ lacks it gets only by being made anew: people are told of it until it is gone.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from node_agent.claims import Claim
-from node_agent.equipment import Equipment, equipment
-from node_agent.keeper import Keeper
+from node_agent.enforcement.keeper import Keeper
 from node_agent.machine.numbered import Number, Part
 from node_agent.machine.vendors import VENDORS
+from node_agent.pods.claims import Claim
+from node_agent.runtime.container_devices import Equipment, equipment
 
 _BY_RUNTIME = {vendor.runtime for vendor in VENDORS}
 """Variables that have another value by CDI than by file, and a specification of CDI may have come, or

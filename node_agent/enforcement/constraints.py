@@ -8,7 +8,8 @@ they are all of the Node's, and attaches a device program, also for a job withou
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from node_agent.limits import CPUS, MEMORY, UNLIMITED
+from node_agent.enforcement.limits import UNLIMITED
+from node_agent.pods.cgroups import CPUS, MEMORY
 
 _CORES: Final = "ConstrainCores"
 _RAM: Final = "ConstrainRAMSpace"

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from node_agent.cgroups import limits_now, write
-from node_agent.claims import Claim
-from node_agent.decision import PodCgroup
-from node_agent.limits import CPUS, said
+from node_agent.enforcement.limits import said
+from node_agent.enforcement.others import Native, Room, of_no_job
 from node_agent.machine.cpus import Cpus
-from node_agent.others import Native, Room, of_no_job
+from node_agent.pods.cgroups import CPUS, PodCgroup, limits_now, write
+from node_agent.pods.claims import Claim
 
 log = structlog.get_logger()
 

@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from node_agent import constraints
-from node_agent.cgroups import PodCgroups, has_processes, limits_now
-from node_agent.claims import Claim
-from node_agent.constraints import Counted
+from node_agent.enforcement import constraints
+from node_agent.enforcement.constraints import Counted
+from node_agent.enforcement.limits import listed
+from node_agent.enforcement.others import Native, of_no_job
 from node_agent.kernel import bpf
-from node_agent.limits import CPUS, listed
-from node_agent.others import Native, of_no_job
+from node_agent.pods.cgroups import CPUS, PodCgroups, has_processes, limits_now
+from node_agent.pods.claims import Claim
 
 _SCOPE: Final = "slurmstepd.scope"
 """The end of the name of the cgroup that all jobs of a slurmd are in."""

@@ -7,15 +7,11 @@ write the containers' as they like: of a limit above and one below, the narrower
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Self
 
-from node_agent.claims import Claim
 from node_agent.machine.cpus import Cpus
+from node_agent.pods.cgroups import CPUS, MEMORY, SWAP, USED
+from node_agent.pods.claims import Claim
 from wellknown import number_list
 
-CPUS: Final = "cpuset.cpus"
-MEMORY: Final = "memory.max"
-SWAP: Final = "memory.swap.max"
-USED: Final = ("memory.current", "memory.swap.current")
-"""Files with the bytes of memory and swap in use."""
 UNLIMITED: Final = "max"
 _MIB: Final = 1 << 20
 

@@ -5,20 +5,20 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from node_agent.cgroups import PodCgroups, depth
-from node_agent.claims import Claim
-from node_agent.decision import Decision, Entry, PodCgroup, decide
+from node_agent.enforcement import slurmd_share
+from node_agent.enforcement.decision import Decision, Entry, decide
+from node_agent.enforcement.limits import limits_of
+from node_agent.enforcement.others import Native
+from node_agent.enforcement.others_off import OthersOff
+from node_agent.enforcement.pod_limits import PodLimits
 from node_agent.kernel.device_guard import DeviceGuard
-from node_agent.limits import limits_of
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device, Files, Names
 from node_agent.machine.numbered import Machine, Number, Part
 from node_agent.machine.vendors import may_be
-from node_agent.others import Native
-from node_agent.others_off import OthersOff
-from node_agent.pod_limits import PodLimits
-from node_agent.slurmd import share
+from node_agent.pods.cgroups import PodCgroup, PodCgroups, depth
+from node_agent.pods.claims import Claim
 from service.watched_file import Stamp, stamp
 
 
@@ -111,7 +111,9 @@ class Keeper:
         cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
         every_core = self._slurmd_starts_placeholders
-        shares = share.with_share(claims or {}, self.cores, self._memory_mb, every_core=every_core)
+        shares = slurmd_share.with_share(
+            claims or {}, self.cores, self._memory_mb, every_core=every_core
+        )
         held = self.limits.hold(shares, cgroups, self.cores)
         problems = {uid: why for uid, why in held.items() if not shares[uid].slurmd}
         if self._others_off and self.cores and claims is not None and native is not None:
@@ -120,10 +122,10 @@ class Keeper:
         if claims is None or machine is None:
             self._guard.change(frozenset(), own - known)
             return None
-        slurmd = share.cgroups_of(claims, cgroups)
+        slurmd = slurmd_share.cgroups_of(claims, cgroups)
         of_others = {entry for entry in known - own if entry[0] not in slurmd}
         decision = decide(claims, cgroups, of_others, machine)
-        wanted = decision.entries | own | share.entries(slurmd, self._closed, decision.entries)
+        wanted = decision.entries | own | slurmd_share.entries(slurmd, self._closed, decision.entries)
         self._guard.change(known - wanted, wanted - known)
         return decision._replace(problems=_together(problems, decision.problems))
 

@@ -7,8 +7,8 @@ Slurm can tell is whether the job of a Pod that stays has ended: then the extend
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from node_agent.claims import Claim
-from node_agent.decision import PodCgroup
+from node_agent.pods.cgroups import PodCgroup
+from node_agent.pods.claims import Claim
 
 
 class Answer(NamedTuple):

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Self
 
-from node_agent.claims import Claim
-from node_agent.gate import is_static
-from node_agent.limits import listed
+from node_agent.enforcement.limits import listed
 from node_agent.machine.cpus import Cpus
+from node_agent.pods.claims import Claim
+from node_agent.pods.gate import is_static
 from wellknown import number_list
 
 

@@ -11,12 +11,12 @@ import structlog
 
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
-from node_agent import node_devices
-from node_agent.keeper import Keeper
+from node_agent.enforcement.keeper import Keeper
 from node_agent.machine import names
 from node_agent.machine.devices import Device, has_nvidia
-from node_agent.node_condition import Condition, Reason, differences
-from node_agent.question import Question, Unanswered
+from node_agent.machine.hang_safe_call import Question, Unanswered
+from node_agent.reporting import node_devices
+from node_agent.reporting.node_condition import Condition, Reason, differences
 from service.periodic import periodically
 from wellknown.quoting import words_of
 

@@ -10,15 +10,16 @@ from typing import Final
 
 import structlog
 
-from node_agent.claims import Claim, claim_by
-from node_agent.equipment import Equipment, equipment
-from node_agent.keeper import Keeper
-from node_agent.limits import cpus_instead
+from node_agent.enforcement.keeper import Keeper
+from node_agent.enforcement.limits import cpus_instead
 from node_agent.machine.numbered import Number, Part
 from node_agent.nri import api_pb2 as api
+from node_agent.nri import plugin
 from node_agent.nri.plugin import Refused
-from node_agent.pods import NodePods
-from node_agent.unequipped import Made, Unequipped
+from node_agent.pods.claims import Claim, claim_by
+from node_agent.pods.node_pods import NodePods
+from node_agent.runtime.container_devices import Equipment, equipment
+from node_agent.runtime.missing_devices import Made, Unequipped
 from wellknown import number_list
 
 log = structlog.get_logger()
@@ -44,6 +45,11 @@ class Containers:
         self._unequipped = Unequipped(keeper)
         self._overruled = set[str]()
         """The Pods, by uid, of which the log has that the kubelet gave them other cores."""
+
+    async def answer(self, socket: Path, report: plugin.Report) -> None:
+        """Answers the container runtime at its socket for plugins. Never returns. Calls `report` with a
+        problem of the connection, and with None once the runtime takes the plugin."""
+        await plugin.stay(socket, self, report)
 
     def problems(self) -> dict[str, str]:
         """Returns which Pods, by uid, have a container that lacks devices, and which."""

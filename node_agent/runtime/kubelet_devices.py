@@ -1,18 +1,43 @@
-"""What the kubelet gives a container where the container runtime asks nobody (no NRI).
+"""Number of devices for the kubelet, and the devices that the kubelet gives containers without NRI.
 
-The kubelet asks at admission, and names devices of its own choice, not the Pod. Only where a container
-has all of a Node's devices is it known which are its job's: then it is given them. Else its Pod is not
-admitted: it would have other devices than its job.
+Without NRI, the container runtime does not ask the agent. The kubelet asks at admission, but names
+devices of the kubelet's own choice, and not the Pod. If a container gets all devices of a Node, the
+agent knows which devices are the job's. If a container asks for fewer, the kubelet rejects the Pod,
+because the Pod would get other devices than its job.
 """
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
-from node_agent.equipment import equipment
-from node_agent.keeper import Keeper
+from node_agent.enforcement.keeper import Keeper
 from node_agent.kubelet import device_plugin_pb2 as api
+from node_agent.runtime.container_devices import equipment
 
 _READ_AND_WRITE = "rw"
+_COUNT_S = 5.0
+
+
+async def stay(
+    keeper: Keeper,
+    folder: Path,
+    resource: str,
+    gres: str,
+    says: Callable[[Exception | str | None], object],
+    *,
+    gives: bool,
+) -> None:
+    """Serves the kubelet as the plugin for an extended resource, once the Node has a device of the GRES.
+    Never returns. Parameter `gives` is True without NRI: the kubelet then gives the devices of whole
+    Nodes."""
+    units = partial(keeper.units, resource, gres)
+    while not units():  # noqa: ASYNC110 -- slurmd's list, or its first device, may come later
+        await asyncio.sleep(_COUNT_S)
+    from node_agent.kubelet import device_plugin  # noqa: PLC0415 -- gRPC takes 2 MB of memory
+
+    give = partial(whole_node, keeper, resource, gres) if gives else None
+    await device_plugin.stay(folder, resource, units, says, give)
 
 
 def whole_node(

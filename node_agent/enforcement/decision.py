@@ -8,23 +8,11 @@ Pod, or of several that each have a part of it.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import Path
 from typing import NamedTuple
 
-from node_agent.claims import Claim
 from node_agent.machine.numbered import Machine, Number, Part
-
-
-class PodCgroup(NamedTuple):
-    """A Pod's cgroup."""
-
-    uid: str
-    number: int
-    """The kernel's: it is never used again."""
-    populated: bool
-    """Whether there are processes in it."""
-    place: Path = Path()
-
+from node_agent.pods.cgroups import PodCgroup
+from node_agent.pods.claims import Claim
 
 _GONE = "processes of a Pod that is gone have a device of its job"
 _BEFORE = "the Pod of this name before it has a device of its job yet"

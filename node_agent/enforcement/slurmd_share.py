@@ -8,10 +8,11 @@ starts placeholders (24.11): task/affinity binds them to their cores, or has the
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from node_agent.claims import Claim
-from node_agent.decision import Entry, PodCgroup
+from node_agent.enforcement.decision import Entry
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.numbered import Number
+from node_agent.pods.cgroups import PodCgroup
+from node_agent.pods.claims import Claim
 
 
 def with_share(

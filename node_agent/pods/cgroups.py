@@ -6,10 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
-
-from node_agent.decision import PodCgroup
-from node_agent.limits import CPUS, MEMORY, SWAP, USED
+from typing import Final, NamedTuple
 
 ROOT: Final = Path("/sys/fs/cgroup")
 ROOTS: Final = ("kubepods", "kubepods.slice")
@@ -21,12 +18,26 @@ _POD: Final = re.compile(
 )
 """systemd has "_" for the "-" of an uid; that of a static Pod is a hash of its configuration."""
 
+CPUS: Final = "cpuset.cpus"
+MEMORY: Final = "memory.max"
+SWAP: Final = "memory.swap.max"
 LIMITS: Final = (CPUS, MEMORY, SWAP)
 """The files of a cgroup that limit a Pod."""
-
-
+USED: Final = ("memory.current", "memory.swap.current")
+"""Files with the bytes of memory and swap in use."""
 EVENTS: Final = "cgroup.events"
 """The file of a cgroup that says whether there are processes in it."""
+
+
+class PodCgroup(NamedTuple):
+    """A Pod's cgroup."""
+
+    uid: str
+    number: int
+    """The kernel's number of the cgroup, which the kernel never uses again."""
+    populated: bool
+    """True if a process is in the cgroup, or below it."""
+    place: Path = Path()
 
 
 class PodCgroups:

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from node_agent.cgroups import limits_now, write
-from node_agent.claims import Claim
-from node_agent.decision import PodCgroup
-from node_agent.limits import Limits, limits_of
+from node_agent.enforcement.limits import Limits, limits_of
 from node_agent.machine.cpus import Cpus
+from node_agent.pods.cgroups import PodCgroup, limits_now, write
+from node_agent.pods.claims import Claim
 
 
 class PodLimits:

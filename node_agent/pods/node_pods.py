@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
-from node_agent.claims import Claim, claim_of
+from node_agent.pods.claims import Claim, claim_of
 from wellknown.slurmd_pod import pod_name
 
 _PAUSE_S = 1.0
