@@ -136,9 +136,9 @@ class Agent:
         if self._pods.slurmd is not None:
             self._look()
         cgroups = list(self._cgroups.pods())
-        gone = self._pods.gone({cgroup.uid for cgroup in cgroups})
+        removals = self._pods.removals({cgroup.uid for cgroup in cgroups})
         claims = self._pods.claims
-        return answer(claims or {}, gone, cgroups, heard=self._pods.heard and claims is not None)
+        return answer(claims or {}, removals, cgroups, heard=self._pods.heard and claims is not None)
 
     async def _keep(self) -> None:
         folders, waits_since = self._folders(), time.monotonic()

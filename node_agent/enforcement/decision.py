@@ -1,8 +1,8 @@
 """Who may open which device: pure.
 
-A device is in the hands of a Pod from when it is let in until its last process is gone, whatever
-kube-apiserver says meanwhile: a Pod may be deleted by force, and compute on. It is in the hands of one
-Pod, or of several that each have a part of it.
+A Pod holds a device from its first access until the end of its last process, whatever kube-apiserver
+reports: a Pod that is deleted by force may compute on. One Pod holds a device whole, or several Pods
+hold parts of the device.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from node_agent.machine.numbered import Machine, Number, Part
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
 
-_GONE = "processes of a Pod that is gone have a device of its job"
+_REMOVED = "processes of a Pod that is gone have a device of its job"
 _BEFORE = "the Pod of this name before it has a device of its job yet"
 _MOVED = (
     "its processes have devices that are no more its job's by slurmd's list or by what Slurm granted:"
@@ -58,32 +58,32 @@ def decide(
     uids = {cgroup.number: cgroup.uid for cgroup in cgroups}
     wanted = {number: _entries(number, parts.get(uid, ())) for number, uid in uids.items()}
     populated = {cgroup.number for cgroup in cgroups if cgroup.populated}
-    hands = _Hands(
+    holders = DeviceHolders(
         entry
         for entry in known
         if (entry.cgroup in populated and not _is_of_no_job(claims, uids[entry.cgroup]))
         or entry in wanted.get(entry.cgroup, ())
     )
-    moved = {entry.cgroup for entry in hands.entries if entry not in wanted[entry.cgroup]}
+    moved = {entry.cgroup for entry in holders.entries if entry not in wanted[entry.cgroup]}
     waiting = set[str]()
     for cgroup, uid in sorted(uids.items()):  # the older first
         own = {number for part in parts.get(uid, ()) for number in part.own}
-        others = hands.others({entry for entry in wanted[cgroup] if entry.number in own})
+        others = holders.others({entry for entry in wanted[cgroup] if entry.number in own})
         if others:
             problems[uid] = _holder(claims, uid, uids[min(others)])
             waiting.add(uid)
             if cgroup not in populated:  # two had it: only processes keep it
-                hands.drop(wanted[cgroup])
+                holders.drop(wanted[cgroup])
         elif own and cgroup in moved:
             problems[uid] = _MOVED
         else:
-            hands.take(wanted[cgroup])
+            holders.take(wanted[cgroup])
     awaited = {uid for uid, of in parts.items() if of and not claims[uid].leaves} - {*uids.values()}
-    return Decision(frozenset(hands.entries), problems, frozenset(awaited | waiting))
+    return Decision(frozenset(holders.entries), problems, frozenset(awaited | waiting))
 
 
-class _Hands:
-    """Who has which device."""
+class DeviceHolders:
+    """Cgroups that hold each device."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = set[Entry]()
@@ -101,8 +101,8 @@ class _Hands:
             self._of[entry.number].discard(entry)
 
     def others(self, wanted: Iterable[Entry]) -> set[int]:
-        """Returns the cgroups of others beside which these cannot be had: who has a part of a device has
-        it beside those who have parts of it, and who has all of it beside nobody."""
+        """Returns the other cgroups that exclude these entries. Cgroups with parts of a device share the
+        device; a cgroup with a whole device shares the device with no other."""
         return {
             has.cgroup
             for each in wanted
@@ -121,7 +121,7 @@ def _holder(claims: Mapping[str, Claim], uid: str, other: str) -> str:
     """Returns why a Pod waits, for another that has a device of its job."""
     holder = claims.get(other)
     if holder is None:
-        return _GONE
+        return _REMOVED
     return _BEFORE if holder.pod == claims[uid].pod else f"Pod {holder.pod} has a device of its job"
 
 

@@ -27,8 +27,8 @@ _DEEPEST: Final = 3
 _STEP: Final = "step_"
 _SETTLES_S: Final = 5.0
 """A job has its cgroup some milliseconds before its limits."""
-_GONE: Final = (errno.ENOENT, errno.ENODEV)
-"""What the kernel says of a cgroup that is gone, and of a file of it that is open yet."""
+_REMOVED: Final = (errno.ENOENT, errno.ENODEV)
+"""The kernel's errors for a removed cgroup, and for an open file of a removed cgroup."""
 
 
 class Scope(NamedTuple):
@@ -64,7 +64,7 @@ def missing(job: Path, what: Counted) -> dict[str, str]:
         has_program = not what.devices or _has_program(job)
         return constraints.missing(limits_now(job), what, has_program=has_program)
     except OSError as error:
-        if error.errno in _GONE:
+        if error.errno in _REMOVED:
             return {}
         raise
 

@@ -1,5 +1,4 @@
-"""Pods of no Slurm job (DaemonSets, static Pods, the agent's own), and which cores are left to them:
-pure."""
+"""Pods of no Slurm job (DaemonSets, static Pods, the agent's own Pod), and their cores: pure."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -21,25 +20,25 @@ class Native(NamedTuple):
     """The uids of the Pods that slurmd runs in: its jobs are in them."""
 
 
-class Room(NamedTuple):
-    """The CPUs of the machine, by its numbers, in order."""
+class CpuSplit(NamedTuple):
+    """The CPUs of the machine, and the CPUs that jobs leave to other Pods, in the machine's numbers."""
 
     every: tuple[int, ...]
     left: tuple[int, ...]
-    """Those of the cores of which no job has any part."""
+    """The CPUs of cores without any job."""
 
     @classmethod
     def of(cls, cpus: Cpus, claims: Iterable[Claim], native: AbstractSet[int]) -> Self:
-        """Returns what is left beside the jobs that Pods have, and native jobs."""
+        """Returns the split beside the jobs of Pods, and beside native jobs on the CPUs `native`."""
         taken = {*cpus.cores_of(native), *(core for claim in claims for core in claim.cores)}
         left = (core for number, core in enumerate(cpus.cores) if number not in taken)
         return cls(_in_order(cpus.cores), _in_order(left))
 
     def correction(self, now: str, *, keeps_all: bool) -> str:
-        """Returns what to write into a Pod's cpuset.cpus that says `now`; "" where it is right. Where no
-        core is left the Pod keeps all; so does one that `keeps_all`: with slurmd, whose jobs are below
-        it, or adopted. All are written as numbers: a kernel may refuse to empty the file while processes
-        are there (ENOSPC)."""
+        """Returns the text to write into a Pod's cpuset.cpus that contains `now`, "" for a right file.
+        If no core is left, the Pod keeps all cores. So does a Pod with `keeps_all`: an adopted Pod, or a
+        Pod with slurmd, whose jobs are below the Pod's cgroup. The text has numbers also for all cores:
+        a kernel may refuse to empty the file of a cgroup with processes (ENOSPC)."""
         wanted = self.every if keeps_all else self.left or self.every
         return "" if (listed(now) or self.every) == wanted else number_list.compress(wanted)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from node_agent.enforcement.limits import said
-from node_agent.enforcement.others import Native, Room, of_no_job
+from node_agent.enforcement.others import CpuSplit, Native, of_no_job
 from node_agent.machine.cpus import Cpus
 from node_agent.pods.cgroups import CPUS, PodCgroup, limits_now, write
 from node_agent.pods.claims import Claim
@@ -25,13 +25,13 @@ class OthersOff:
     ) -> str:
         """Does so for all Pods of the Node, by the claims of all. Returns why one is not kept off, with
         its name; "" where all are."""
-        room = Room.of(cpus, claims.values(), native.cpus)
-        if self._full != (not room.left):
-            self._full = not room.left
+        split = CpuSplit.of(cpus, claims.values(), native.cpus)
+        if self._full != (not split.left):
+            self._full = not split.left
             words = (
                 "have every core: Pods of no job keep all" if self._full else "have every core no more"
             )
-            log.info(f"jobs {words}", cpus_left=len(room.left))
+            log.info(f"jobs {words}", cpus_left=len(split.left))
         problem = ""
         for cgroup in cgroups:
             claim = claims.get(cgroup.uid)
@@ -42,7 +42,7 @@ class OthersOff:
                 continue
             try:
                 now = said(limits_now(cgroup.place), CPUS)
-                if text := room.correction(now, keeps_all=adopted or cgroup.uid in native.pods):
+                if text := split.correction(now, keeps_all=adopted or cgroup.uid in native.pods):
                     write(cgroup.place / CPUS, text)
             except (FileNotFoundError, NotADirectoryError):  # it goes just now
                 continue

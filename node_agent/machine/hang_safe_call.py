@@ -1,4 +1,4 @@
-"""A question that may never be answered: a driver that hangs keeps whoever calls it in the kernel."""
+"""Calls that may never return: a driver that hangs keeps its caller in the kernel."""
 
 import asyncio
 import threading
@@ -6,60 +6,59 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 class Unanswered(Exception):
-    """There is no answer yet; the message says for how long."""
+    """The call has not returned yet; the message says for how long."""
 
 
-class Question(Generic[_Answer]):
-    """One that is asked again and again, in a thread of its own, and by one thread at a time. The thread
-    keeps the process from ending as little as it keeps the event loop from running."""
+class HangSafeCall(Generic[_Result]):
+    """Calls a function again and again, in a daemon thread, one call at a time. A call that hangs blocks
+    neither the event loop nor the end of the process."""
 
-    def __init__(self, ask: Callable[[], _Answer], whom: str, patience_s: float) -> None:
-        """`whom` is who does not answer, in words."""
-        self._ask = ask
-        self._whom = whom
+    def __init__(self, call: Callable[[], _Result], callee: str, patience_s: float) -> None:
+        """Parameter `callee` is the name of the driver, for the message of Unanswered."""
+        self._call = call
+        self._callee = callee
         self._patience_s = patience_s
-        self._asked: asyncio.Future[_Answer] | None = None
+        self._running: asyncio.Future[_Result] | None = None
         self._until = 0.0
 
-    async def answer(self) -> _Answer:
-        """Asks, or waits on for what was asked before; returns the answer, which may be that to an
-        earlier call. Raises what asking raises, and Unanswered: once the question is `patience_s` old
-        without delay."""
+    async def result(self) -> _Result:
+        """Calls the function, or waits for the call that already runs, and returns the result. Raises
+        Unanswered, at once if the call is older than `patience_s`, and the function's own errors."""
         now = asyncio.get_running_loop().time()
-        if self._asked is None:
-            self._asked = _in_thread(self._ask)
+        if self._running is None:
+            self._running = _in_thread(self._call)
             self._until = now + self._patience_s
-        await asyncio.wait({self._asked}, timeout=max(self._until - now, 0.0))
-        if not self._asked.done():
-            raise Unanswered(f"{self._whom} has not answered for {self._patience_s:g} s")
-        asked, self._asked = self._asked, None
-        return asked.result()
+        await asyncio.wait({self._running}, timeout=max(self._until - now, 0.0))
+        if not self._running.done():
+            raise Unanswered(f"{self._callee} has not answered for {self._patience_s:g} s")
+        ended, self._running = self._running, None
+        return ended.result()
 
 
-def _in_thread(ask: Callable[[], _Answer]) -> asyncio.Future[_Answer]:
-    """Threads of an executor would not do: Python waits for them when it ends."""
+def _in_thread(call: Callable[[], _Result]) -> asyncio.Future[_Result]:
+    """Runs the call outside of an executor, because Python waits for the threads of executors."""
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[_Answer] = loop.create_future()
+    result: asyncio.Future[_Result] = loop.create_future()
 
     def act() -> None:
-        said: _Answer | Exception
+        outcome: _Result | Exception
         try:
-            said = ask()
-        except Exception as error:  # noqa: BLE001 -- who asked has it raised
-            said = error
-        with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, said)
+            outcome = call()
+        except Exception as error:  # noqa: BLE001 -- `result` raises the error
+            outcome = error
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits
+            loop.call_soon_threadsafe(settle, outcome)
 
-    def settle(said: _Answer | Exception) -> None:
-        if isinstance(said, Exception):
-            answer.set_exception(said)
-            answer.exception()  # else asyncio logs it where nobody waits any more
+    def settle(outcome: _Result | Exception) -> None:
+        if isinstance(outcome, Exception):
+            result.set_exception(outcome)
+            result.exception()  # otherwise asyncio logs an error that nobody waits for
         else:
-            answer.set_result(said)
+            result.set_result(outcome)
 
-    threading.Thread(target=act, name="question", daemon=True).start()
-    return answer
+    threading.Thread(target=act, name="hang-safe-call", daemon=True).start()
+    return result

@@ -96,7 +96,7 @@ def limits_now(place: Path) -> dict[str, str]:
 def read(file: Path) -> str:
     """Returns what a file of a cgroup says. Raises OSError: FileNotFoundError of a cgroup that is gone,
     for which the kernel has two words."""
-    with _gone(file):
+    with _removal(file):
         return file.read_text().strip()
 
 
@@ -104,7 +104,7 @@ def write(file: Path, text: str) -> None:
     """Writes a file of a cgroup. Raises OSError, as `read`. Without O_NONBLOCK a write to memory.max
     returns when the Pod uses no more than that, for which the kernel frees memory, and kills. With it
     (Linux 6.16) the Pod's own processes wait for that."""
-    with _gone(file):
+    with _removal(file):
         fd = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
         try:
             os.write(fd, text.encode())
@@ -113,7 +113,8 @@ def write(file: Path, text: str) -> None:
 
 
 @contextmanager
-def _gone(file: Path) -> Iterator[None]:
+def _removal(file: Path) -> Iterator[None]:
+    """Raises FileNotFoundError for both errors of a removed cgroup."""
     try:
         yield
     except OSError as error:

@@ -20,17 +20,17 @@ class Answer(NamedTuple):
 
 
 def answer(
-    claims: Mapping[str, Claim], gone: Mapping[str, str], cgroups: Iterable[PodCgroup], *, heard: bool
+    claims: Mapping[str, Claim], removed: Mapping[str, str], cgroups: Iterable[PodCgroup], *, heard: bool
 ) -> Answer:
     """Answers by the Pods of this Node, by uid, the names of those that kube-apiserver has no more, and
     the cgroups that still are; `heard` tells whether kube-apiserver is heard of."""
     here = {cgroup.uid for cgroup in cgroups if cgroup.populated and not is_static(cgroup.uid)}
     leaving = {uid: claim.pod for uid, claim in claims.items() if claim.of_job and claim.leaves}
-    there = sorted(name for uid, name in (leaving | dict(gone)).items() if uid in here)
+    there = sorted(name for uid, name in (leaving | dict(removed)).items() if uid in here)
     if there:
         return Answer("there", tuple(there))
     stay = any(claim.of_job and not claim.leaves for claim in claims.values())
-    unknown = here - claims.keys() - gone.keys()
+    unknown = here - claims.keys() - removed.keys()
     return Answer("ask" if stay or unknown or not heard else "clear")
 
 

@@ -34,8 +34,8 @@ class NodePods:
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", self._hear)
         self._listed: dict[str, Claim] | None = None
         """None until they were listed once."""
-        self._gone: dict[str, str] = {}
-        """Those of jobs that went while the agent listened."""
+        self._removals: dict[str, str] = {}
+        """Names of jobs' Pods that kube-apiserver removed while the agent listened, by uid."""
         self.heard = False
         """Whether kube-apiserver tells of changes now."""
         self._doubted = asyncio.Event()
@@ -45,11 +45,11 @@ class NodePods:
         """Returns all of them; None while it is not known which Pods there are."""
         return self._listed
 
-    def gone(self, here: Collection[str]) -> Mapping[str, str]:
-        """Returns the names of the Pods of jobs that kube-apiserver has no more, of those that are yet
-        `here`, by their cgroups. The others are forgotten."""
-        self._gone = {uid: name for uid, name in self._gone.items() if uid in here}
-        return self._gone
+    def removals(self, here: Collection[str]) -> Mapping[str, str]:
+        """Returns the names of jobs' Pods that kube-apiserver removed and that still have a cgroup, by
+        uid. Parameter `here` is the uids of all cgroups. Forgets the other removals."""
+        self._removals = {uid: name for uid, name in self._removals.items() if uid in here}
+        return self._removals
 
     def doubt(self) -> None:
         """Somebody knows a Pod that is not listed: perhaps the connection has died, and nobody told."""
@@ -76,7 +76,7 @@ class NodePods:
         async for change in self._watch.changes():
             uid = change.manifest["metadata"]["uid"]
             if change.gone:
-                self._went(listed.pop(uid, None))
+                self._note_removal(listed.pop(uid, None))
                 if self.slurmd is not None and self.slurmd["metadata"]["uid"] == uid:
                     self.slurmd = None
             else:
@@ -104,12 +104,12 @@ class NodePods:
                 found = [self._claim(manifest) for manifest in manifests]
                 before, self._listed = self._listed or {}, {claim.uid: claim for claim in found}
                 for uid in before.keys() - self._listed.keys():
-                    self._went(before[uid])
+                    self._note_removal(before[uid])
                 return self._listed
 
-    def _went(self, claim: Claim | None) -> None:
+    def _note_removal(self, claim: Claim | None) -> None:
         if claim is not None and claim.of_job:
-            self._gone[claim.uid] = claim.pod
+            self._removals[claim.uid] = claim.pod
 
     def _hear(self, trouble: KubernetesError | None) -> None:
         self.heard = trouble is None

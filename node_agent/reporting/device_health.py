@@ -14,7 +14,7 @@ from kubernetes_client.protocol import Kubernetes, Manifest
 from node_agent.enforcement.keeper import Keeper
 from node_agent.machine import names
 from node_agent.machine.devices import Device, has_nvidia
-from node_agent.machine.hang_safe_call import Question, Unanswered
+from node_agent.machine.hang_safe_call import HangSafeCall, Unanswered
 from node_agent.reporting import node_devices
 from node_agent.reporting.node_condition import Condition, Reason, differences
 from service.periodic import periodically
@@ -63,7 +63,7 @@ class DeviceHealth:
         self._says = says
         self._seen: object = None
         """What the drivers were asked about; None where an answer is missing."""
-        self._drivers = Question(names.ask_drivers, "a driver", _PATIENCE_S)
+        self._drivers = HangSafeCall(names.ask_drivers, "a driver", _PATIENCE_S)
         self._answers: names.Answers | None = None
         """The last that the drivers said."""
         self._silence = ""
@@ -116,11 +116,11 @@ class DeviceHealth:
 
         watch = XidWatch()
         self._complaints = watch.complaints
-        waiting = Question(partial(watch.wait, _LISTEN_S), "NVIDIA's driver", _PATIENCE_S)
+        waiting = HangSafeCall(partial(watch.wait, _LISTEN_S), "NVIDIA's driver", _PATIENCE_S)
         report = partial(self._says, "complaints of NVIDIA's driver")
 
         async def listen() -> None:
-            if await waiting.answer():
+            if await waiting.result():
                 self._ask_at = 0.0
 
         await periodically(listen, 0.0, outlives=Exception, retry=_ASK_S, report=report)
@@ -143,7 +143,7 @@ class DeviceHealth:
 
     async def _ask_drivers(self) -> None:
         try:
-            self._answers = await self._drivers.answer()
+            self._answers = await self._drivers.result()
         except Unanswered as error:
             self._silence = str(error)
         except Exception as error:

@@ -1,8 +1,8 @@
-"""What a container of a Pod is given, so that it finds the devices of its job: pure.
+"""Devices and environment variables that a container gets for the devices of its Pod's job: pure.
 
-By CDI, where a device has a specification: that says all that a driver needs. Else the device's files,
-with those that all devices of a vendor have in common. And the variables by which the vendor's libraries
-look for devices. None of it keeps a container from other devices: that is the kernel's (device_guard).
+A device with a specification of CDI is given by CDI. Another device is given by its files and by the
+files that all devices of the vendor share. Environment variables name the devices for the vendor's
+libraries. The kernel keeps a container from other devices (device_guard).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,28 +19,28 @@ _PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 """Which part of a GPU the programs of a container compute on, where an MPS server runs them (CUDA)."""
 
 
-class Equipment(NamedTuple):
-    """What is added to a container."""
+class ContainerDevices(NamedTuple):
+    """Additions to a container."""
 
     files: frozenset[str] = frozenset()
     common: frozenset[str] = frozenset()
-    """More files, as far as they are there."""
+    """More files, if the Node has the files."""
     cdi: frozenset[str] = frozenset()
     variables: Mapping[str, str] = {}
 
     def missing(self, files: Iterable[str], cdi: Iterable[str], variables: Mapping[str, str]) -> str:
-        """Returns what of it a container does not have, "" where it has all."""
+        """Returns the additions that a container lacks, "" if the container has all."""
         others = (name for name, value in self.variables.items() if variables.get(name) != value)
         return ", ".join([*sorted(self.files - {*files}), *sorted(self.cdi - {*cdi}), *others])
 
 
-def equipment(
+def container_devices(
     devices: Sequence[Device],
     names: Mapping[frozenset[str], Names],
     counted: Sequence[Device],
     variables: Collection[str],
     parts: Mapping[str, int] = MappingProxyType({}),
-) -> Equipment:
+) -> ContainerDevices:
     """Returns what a container is given that has these devices, of all that Slurm counts here, and has
     these variables already. `parts` is how many parts of GPUs its Pod has, by the name of their GRES.
     Raises ValueError where it is not known how a device is called."""
@@ -57,7 +57,7 @@ def equipment(
         if any(vendor.made(device.files) for device in by_file):
             common |= {*vendor.common}
     files = frozenset(file for device in by_file for file in device.files)
-    return Equipment(files, frozenset(common), frozenset(_cdi(called)), told)
+    return ContainerDevices(files, frozenset(common), frozenset(_cdi(called)), told)
 
 
 def _percentage(devices: Sequence[Device], parts: int) -> dict[str, str]:

@@ -18,8 +18,8 @@ from node_agent.nri import plugin
 from node_agent.nri.plugin import Refused
 from node_agent.pods.claims import Claim, claim_by
 from node_agent.pods.node_pods import NodePods
-from node_agent.runtime.container_devices import Equipment, equipment
-from node_agent.runtime.missing_devices import Made, Unequipped
+from node_agent.runtime.container_devices import ContainerDevices, container_devices
+from node_agent.runtime.missing_devices import Made, MissingDevices
 from wellknown import number_list
 
 log = structlog.get_logger()
@@ -42,7 +42,7 @@ class Containers:
         self._keeper = keeper
         self._pods = pods
         self._begins = begins
-        self._unequipped = Unequipped(keeper)
+        self._missing = MissingDevices(keeper)
         self._overruled = set[str]()
         """The Pods, by uid, of which the log has that the kubelet gave them other cores."""
 
@@ -53,7 +53,7 @@ class Containers:
 
     def problems(self) -> dict[str, str]:
         """Returns which Pods, by uid, have a container that lacks devices, and which."""
-        return self._unequipped.problems()
+        return self._missing.problems()
 
     def synchronize(
         self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
@@ -65,7 +65,7 @@ class Containers:
             for c in containers
             if c.state in _LIVE and c.pod_sandbox_id in by_id
         ]
-        self._unequipped.are_there(self._made(pod, container) for pod, container in live)
+        self._missing.listed(self._made(pod, container) for pod, container in live)
         self._overruled &= {pod.uid for pod in pods}
         instead = ((each, self._cpus_instead(pod, each, each.linux.resources)) for pod, each in live)
         return [_update(each, cpus, ignore_failure=True) for each, cpus in instead if cpus]
@@ -76,15 +76,15 @@ class Containers:
             raise Refused(problem)
 
     def stop_pod(self, pod: api.PodSandbox) -> None:
-        self._unequipped.pod_gone(pod.uid)
+        self._missing.pod_removed(pod.uid)
         self._overruled.discard(pod.uid)
 
     def create_container(self, pod: api.PodSandbox, container: api.Container) -> api.ContainerAdjustment:
         """Raises Refused. The agent may have been away when the Pod began."""
         self.run_pod(pod)
-        self._unequipped.made_anew(pod.uid, container.name)
+        self._missing.recreated(pod.uid, container.name)
         claim = self._claim(pod)
-        given = self._equipment(claim, self._parts(claim), container)
+        given = self._container_devices(claim, self._parts(claim), container)
         adjust = api.ContainerAdjustment()
         adjust.env.extend(api.KeyValue(key=key, value=value) for key, value in given.variables.items())
         adjust.CDI_devices.extend(api.CDIDevice(name=name) for name in sorted(given.cdi))
@@ -100,7 +100,7 @@ class Containers:
         return [_update(container, cpus)] if cpus else []
 
     def stop_container(self, _pod: api.PodSandbox, container: api.Container) -> None:
-        self._unequipped.gone(container.id)
+        self._missing.removed(container.id)
 
     def validate(
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
@@ -108,7 +108,7 @@ class Containers:
         """Refuses what has less than this gave, or a device of another job: another plugin's work."""
         claim = self._claim(pod)
         parts = self._parts(claim)
-        given = self._equipment(claim, parts, container)
+        given = self._container_devices(claim, parts, container)
         missing = given.missing(
             (device.path for device in adjust.linux.devices),
             (device.name for device in adjust.CDI_devices),
@@ -162,11 +162,13 @@ class Containers:
         except ValueError as error:
             raise Refused(str(error)) from error
 
-    def _equipment(self, claim: Claim, parts: list[Part], container: api.Container) -> Equipment:
+    def _container_devices(
+        self, claim: Claim, parts: list[Part], container: api.Container
+    ) -> ContainerDevices:
         variables = {text.partition("=")[0] for text in container.env}
         try:
             devices, counted = [part.device for part in parts], self._keeper.devices
-            return equipment(devices, self._keeper.names, counted, variables, claim.parts)
+            return container_devices(devices, self._keeper.names, counted, variables, claim.parts)
         except ValueError as error:
             raise Refused(str(error)) from error
 
@@ -177,7 +179,7 @@ def _update(container: api.Container, cpus: str, *, ignore_failure: bool = False
     return api.ContainerUpdate(container_id=container.id, linux=linux, ignore_failure=ignore_failure)
 
 
-def _devices(given: Equipment) -> Iterator[api.LinuxDevice]:
+def _devices(given: ContainerDevices) -> Iterator[api.LinuxDevice]:
     """Yields the files, as they are on the Node."""
     for file in sorted(given.files | given.common):
         try:

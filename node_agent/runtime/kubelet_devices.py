@@ -13,7 +13,7 @@ from pathlib import Path
 
 from node_agent.enforcement.keeper import Keeper
 from node_agent.kubelet import device_plugin_pb2 as api
-from node_agent.runtime.container_devices import equipment
+from node_agent.runtime.container_devices import container_devices
 
 _READ_AND_WRITE = "rw"
 _COUNT_S = 5.0
@@ -55,7 +55,7 @@ def whole_node(
         )
     devices = list({part.device.files: part.device for part in of_use.values()}.values())
     name = gres.partition(":")[0]
-    given = equipment(devices, keeper.names, keeper.devices, (), {name: len(asked)})
+    given = container_devices(devices, keeper.names, keeper.devices, (), {name: len(asked)})
     files = sorted([*given.files, *(file for file in given.common if Path(file).exists())])
     return api.ContainerAllocateResponse(
         envs=given.variables,

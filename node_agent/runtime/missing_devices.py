@@ -1,7 +1,7 @@
 """Containers that the runtime made while the agent was away, and that lack devices of their Pod's job.
 
-The runtime tells of all containers that there are when it takes the agent's plugin. What a container
-lacks it gets only by being made anew: people are told of it until it is gone.
+The runtime lists all containers when the runtime takes the agent's plugin. A container gets the missing
+devices only if the runtime creates the container again. Until then, the agent reports the container.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,62 +11,62 @@ from node_agent.enforcement.keeper import Keeper
 from node_agent.machine.numbered import Number, Part
 from node_agent.machine.vendors import VENDORS
 from node_agent.pods.claims import Claim
-from node_agent.runtime.container_devices import Equipment, equipment
+from node_agent.runtime.container_devices import ContainerDevices, container_devices
 
 _BY_RUNTIME = {vendor.runtime for vendor in VENDORS}
-"""Variables that have another value by CDI than by file, and a specification of CDI may have come, or
-gone, since the container was made: nothing is to be learnt from them."""
+"""Environment variables that have different values with and without a specification of CDI. Such a
+specification may be newer than the container, so the values prove nothing."""
 
 
 class Made(NamedTuple):
-    """A container that there is, as the runtime made it."""
+    """A container as the runtime made it."""
 
     claim: Claim
-    """Its Pod's."""
+    """The claim of the container's Pod."""
     id: str
     name: str
     variables: Mapping[str, str]
     numbers: frozenset[Number]
-    """Of the devices whose files it has, whatever their paths are in it."""
+    """Numbers of the device files in the container, whatever the paths."""
 
 
-class Unequipped:
-    """Those of them that lack something."""
+class MissingDevices:
+    """Keeps the containers that lack devices, until these containers end."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._made: dict[str, Made] = {}
-        """By id: of these it is not known yet whether they lack something, or they do."""
+        """Containers to look at, by id: the check is still to be done, or found missing devices."""
         self._lack: dict[str, str] = {}
-        """What a container lacks, by its id. It stays so while that cannot be told."""
+        """Missing devices by the id of the container. An entry stays while the check is impossible."""
 
-    def are_there(self, made: Iterable[Made]) -> None:
-        """These are all containers that there are."""
+    def listed(self, made: Iterable[Made]) -> None:
+        """Takes the list of all containers of the Node."""
         self._made = {each.id: each for each in made if each.claim.devices}
         self._lack = {each: lacks for each, lacks in self._lack.items() if each in self._made}
 
-    def gone(self, container: str) -> None:
-        """A container has ended, or is gone; by its id."""
+    def removed(self, container: str) -> None:
+        """Forgets a container that has ended, or that the runtime removed."""
         self._made.pop(container, None)
         self._lack.pop(container, None)
 
-    def pod_gone(self, uid: str) -> None:
+    def pod_removed(self, uid: str) -> None:
         for each in [each for each in self._made.values() if each.claim.uid == uid]:
-            self.gone(each.id)
+            self.removed(each.id)
 
-    def made_anew(self, uid: str, name: str) -> None:
-        """A container of this name is made for a Pod: the one before it has ended."""
+    def recreated(self, uid: str, name: str) -> None:
+        """Forgets the container of this name of a Pod: the runtime creates the next one."""
         for each in [each for each in self._made.values() if (each.claim.uid, each.name) == (uid, name)]:
-            self.gone(each.id)
+            self.removed(each.id)
 
     def problems(self) -> dict[str, str]:
-        """Returns what Pods lack, by uid."""
+        """Returns the problems of Pods whose containers lack devices, by uid."""
         for each in list(self._made.values()):
             lacks = self._look(each)
             if lacks:
                 self._lack[each.id] = lacks
             elif lacks is not None:
-                self.gone(each.id)
+                self.removed(each.id)
         found: dict[str, str] = {}
         for container, lacks in self._lack.items():
             made = self._made[container]
@@ -76,18 +76,20 @@ class Unequipped:
         return found
 
     def _look(self, made: Made) -> str | None:
-        """Returns what a container lacks, "" where it has all; None while that cannot be told."""
+        """Returns the missing devices, "" if the container has all, None if the check is impossible."""
         try:
             parts, keeper = self._keeper.parts(made.claim), self._keeper
             devices = [part.device for part in parts]
-            given = equipment(devices, keeper.names, keeper.devices, made.variables, made.claim.parts)
+            given = container_devices(
+                devices, keeper.names, keeper.devices, made.variables, made.claim.parts
+            )
             return _lacks(given, parts, made)
-        except ValueError:  # said of its Pod, or of the names of devices
+        except ValueError:  # the agent reports the error for the Pod, or for the names of devices
             return None
 
 
-def _lacks(given: Equipment, parts: Iterable[Part], made: Made) -> str:
-    """By CDI files may have other paths and other numbers: there the variables tell."""
+def _lacks(given: ContainerDevices, parts: Iterable[Part], made: Made) -> str:
+    """With CDI, files may have other paths and numbers: then only the variables count."""
     files = (file for part in parts if part.numbers <= made.numbers for file in part.device.files)
     by_runtime = {name: value for name, value in given.variables.items() if name in _BY_RUNTIME}
     return given.missing(files, given.cdi, {**made.variables, **by_runtime})

@@ -333,7 +333,7 @@ async def test_a_watch_that_has_died_unheard_is_ended_for_a_pod_that_begins(
         await node.delete(A)
         pods.doubt()
         await until(lambda: A not in (pods.claims or {}))
-        assert pods.gone({A}) == {A: f"ml/{A}"}
+        assert pods.removals({A}) == {A: f"ml/{A}"}
     finally:
         following.cancel()
 

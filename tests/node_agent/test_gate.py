@@ -18,7 +18,7 @@ def cgroup(uid: str, *, populated: bool = True) -> PodCgroup:
 
 
 @pytest.mark.parametrize(
-    ("claims", "gone", "cgroups", "expected"),
+    ("claims", "removed", "cgroups", "expected"),
     [
         ([], {}, [], Answer("clear")),
         ([OTHER], {}, [cgroup(B), cgroup(STATIC)], Answer("clear")),
@@ -34,9 +34,9 @@ def cgroup(uid: str, *, populated: bool = True) -> PodCgroup:
     ],
 )
 def test_the_node_answers_by_what_is_here(
-    claims: list[Claim], gone: dict[str, str], cgroups: list[PodCgroup], expected: Answer
+    claims: list[Claim], removed: dict[str, str], cgroups: list[PodCgroup], expected: Answer
 ) -> None:
-    assert answer({each.uid: each for each in claims}, gone, cgroups, heard=True) == expected
+    assert answer({each.uid: each for each in claims}, removed, cgroups, heard=True) == expected
 
 
 def test_without_word_of_kube_apiserver_only_who_is_there_is_known() -> None:

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from node_agent.app import keeper_of
 from node_agent.enforcement.limits import listed
-from node_agent.enforcement.others import Native, Room, of_no_job
+from node_agent.enforcement.others import CpuSplit, Native, of_no_job
 from node_agent.enforcement.others_off import OthersOff
 from node_agent.machine.cpus import Cpus
 from node_agent.pods.cgroups import CPUS, PodCgroup, PodCgroups
@@ -48,9 +48,9 @@ def test_a_pod_that_was_adopted_has_all_cores_again(tmp_path: Path) -> None:
 
 
 def test_what_is_left_are_the_cores_of_which_no_job_has_a_part() -> None:
-    assert Room.of(CORES, [OTHER, JOB], {6}).left == (0, 3, 4, 7)
-    assert Room.of(CORES, [OTHER], set()).left == (0, 1, 2, 3, 4, 5, 6, 7)
-    assert Room.of(CORES, [JOB._replace(cores=(0, 1, 2, 3))], set()).left == ()
+    assert CpuSplit.of(CORES, [OTHER, JOB], {6}).left == (0, 3, 4, 7)
+    assert CpuSplit.of(CORES, [OTHER], set()).left == (0, 1, 2, 3, 4, 5, 6, 7)
+    assert CpuSplit.of(CORES, [JOB._replace(cores=(0, 1, 2, 3))], set()).left == ()
 
 
 @pytest.mark.parametrize(
@@ -68,24 +68,24 @@ def test_what_is_left_are_the_cores_of_which_no_job_has_a_part() -> None:
     ],
 )
 def test_what_is_written_is_what_is_not_right(cores: tuple[int, ...], now: str, expected: str) -> None:
-    room = Room.of(CORES, [JOB._replace(cores=cores)], set())
-    assert room.correction(now, keeps_all=False) == expected
+    split = CpuSplit.of(CORES, [JOB._replace(cores=cores)], set())
+    assert split.correction(now, keeps_all=False) == expected
 
 
 def test_a_pod_with_slurmd_has_all_cores() -> None:
-    room = Room.of(CORES, [JOB], {0})
-    assert room.correction("", keeps_all=True) == ""
-    assert room.correction("2-3,6-7", keeps_all=True) == "0-7"
+    split = CpuSplit.of(CORES, [JOB], {0})
+    assert split.correction("", keeps_all=True) == ""
+    assert split.correction("2-3,6-7", keeps_all=True) == "0-7"
 
 
 @given(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))
 def test_it_is_never_written_twice_and_never_a_jobs_core(
     cores: set[int], native: set[int], now: set[int]
 ) -> None:
-    room = Room.of(CORES, [JOB._replace(cores=tuple(sorted(cores)))], native)
+    split = CpuSplit.of(CORES, [JOB._replace(cores=tuple(sorted(cores)))], native)
     text = ",".join(map(str, sorted(now)))
-    text = room.correction(text, keeps_all=False) or text
-    assert room.correction(text, keeps_all=False) == ""
+    text = split.correction(text, keeps_all=False) or text
+    assert split.correction(text, keeps_all=False) == ""
     taken = {*CORES.cores_of(native), *cores}
     if len(taken) < 4:
         assert taken.isdisjoint(CORES.cores_of(listed(text) or range(8)))
@@ -176,7 +176,7 @@ def test_it_is_done_by_the_setting_once_pods_and_native_jobs_are_known(
         assert file.read_text() == "\n"
     keeper.keep(claims, NOBODY)
     assert cpus.cores[1:], "this machine has one core: nothing can be left"
-    left = Room.of(cpus, [first], set()).correction("", keeps_all=False)
+    left = CpuSplit.of(cpus, [first], set()).correction("", keeps_all=False)
     assert file.read_text() == (left if off else "\n")
 
 

@@ -16,7 +16,7 @@ from node_agent.runtime import kubelet_devices
 from node_agent.runtime.kubelet_devices import whole_node
 from tests.eventually import until
 from tests.node_agent.kubelet import RESOURCE, Kubelet, allocate, plugged, refusal
-from tests.node_agent.test_unequipped import Known
+from tests.node_agent.test_missing_devices import Known
 
 if TYPE_CHECKING:
     from pathlib import Path

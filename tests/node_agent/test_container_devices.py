@@ -11,7 +11,7 @@ import yaml
 
 from node_agent.machine import names
 from node_agent.machine.devices import Device, Names
-from node_agent.runtime.container_devices import Equipment, equipment
+from node_agent.runtime.container_devices import ContainerDevices, container_devices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def called(**by_name: tuple[Device, Names]) -> dict[frozenset[str], Names]:
 
 def test_nvidias_devices_come_with_their_drivers_files_and_by_uuid() -> None:
     known = called(a=(GPU0, Names("GPU-a")), b=(GPU1, Names("GPU-b")))
-    given = equipment([GPU1, GPU0], known, (), ())
+    given = container_devices([GPU1, GPU0], known, (), ())
     assert given.files == {"/dev/nvidia0", "/dev/nvidia1"}
     assert given.common == NVIDIAS_OWN
     uuids = "GPU-b,GPU-a"
@@ -52,49 +52,51 @@ def test_a_part_by_mps_has_the_percentage_that_slurm_gives_a_job(
 ) -> None:
     gpus = [replace(gpu, shared={"mps": n}) for gpu, n in zip((GPU0, GPU1), counts, strict=True)]
     known = called(a=(GPU0, Names("GPU-a")), b=(GPU1, Names("GPU-b")))
-    given = equipment(gpus, known, gpus, (), parts)
+    given = container_devices(gpus, known, gpus, (), parts)
     assert given.variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == percentage
     assert given.variables["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
 
 
 def test_an_instance_of_mig_comes_with_the_files_of_its_capabilities() -> None:
-    given = equipment([MIG], called(a=(MIG, Names("MIG-a"))), (), ())
+    given = container_devices([MIG], called(a=(MIG, Names("MIG-a"))), (), ())
     assert given.files == set(MIG.files)
     assert given.variables["CUDA_VISIBLE_DEVICES"] == "MIG-a"
 
 
 def test_by_cdi_nothing_else_is_given_and_nvidias_runtime_gives_nothing_a_second_time() -> None:
-    given = equipment([GPU0], called(a=(GPU0, Names("GPU-a", "nvidia.com/gpu=0"))), (), ())
-    assert given == Equipment(
+    given = container_devices([GPU0], called(a=(GPU0, Names("GPU-a", "nvidia.com/gpu=0"))), (), ())
+    assert given == ContainerDevices(
         cdi=frozenset({"nvidia.com/gpu=0"}),
         variables={"CUDA_VISIBLE_DEVICES": "GPU-a", "NVIDIA_VISIBLE_DEVICES": "void"},
     )
 
 
 def test_amds_devices_come_with_kfd_and_by_uuid() -> None:
-    given = equipment([AMD], called(a=(AMD, Names("GPU-1234"))), (), ())
+    given = container_devices([AMD], called(a=(AMD, Names("GPU-1234"))), (), ())
     assert given.files | given.common == {"/dev/dri/renderD128", "/dev/kfd"}
     assert given.variables == {"ROCR_VISIBLE_DEVICES": "GPU-1234"}
 
 
 def test_other_devices_are_their_files() -> None:
-    assert equipment([FPGA], {}, (), ()) == Equipment(frozenset({"/dev/fpga7"}))
+    assert container_devices([FPGA], {}, (), ()) == ContainerDevices(frozenset({"/dev/fpga7"}))
 
 
 def test_a_device_whose_uuid_nobody_tells_is_not_given() -> None:
     with pytest.raises(ValueError, match="does not tell the UUID of /dev/nvidia0"):
-        equipment([GPU0], {}, (), ())
+        container_devices([GPU0], {}, (), ())
 
 
 def test_an_image_that_asks_for_all_gpus_gets_none_of_them() -> None:
     variable = "NVIDIA_VISIBLE_DEVICES"
-    assert equipment([], {}, [GPU0], [variable]).variables == {variable: "void"}
-    assert equipment([], {}, [GPU0], ["PATH"]) == Equipment()
-    assert equipment([], {}, [AMD], [variable]) == Equipment()  # Slurm counts none of them here
+    assert container_devices([], {}, [GPU0], [variable]).variables == {variable: "void"}
+    assert container_devices([], {}, [GPU0], ["PATH"]) == ContainerDevices()
+    assert (
+        container_devices([], {}, [AMD], [variable]) == ContainerDevices()
+    )  # Slurm counts none of them here
 
 
 def test_what_is_missing_is_named() -> None:
-    given = Equipment(
+    given = ContainerDevices(
         frozenset({"/dev/a", "/dev/b"}), frozenset({"/dev/c"}), frozenset({"k=0"}), {"V": "1"}
     )
     assert given.missing(["/dev/a", "/dev/b"], ["k=0"], {"V": "1", "W": "2"}) == ""

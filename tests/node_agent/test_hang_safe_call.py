@@ -1,4 +1,4 @@
-"""Questions that may never be answered."""
+"""Calls that may never return."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import threading
 
 import pytest
 
-from node_agent.machine.hang_safe_call import Question, Unanswered
+from node_agent.machine.hang_safe_call import HangSafeCall, Unanswered
 from tests.node_agent.machines import Gpus
 
 _END = """
 import asyncio, time
 from node_agent.machine import names, nvidia
-from node_agent.machine.hang_safe_call import Question, Unanswered
+from node_agent.machine.hang_safe_call import HangSafeCall, Unanswered
 nvidia.has_nvidia = names.has_nvidia = lambda *_: True
 async def main():
     try:
-        await Question(names.ask_drivers, "a driver", 0.2).answer()
+        await HangSafeCall(names.ask_drivers, "a driver", 0.2).result()
     except Unanswered as error:
         print(error, flush=True)
 asyncio.run(main())
@@ -33,21 +33,21 @@ async def test_who_waits_is_told_and_what_was_asked_is_asked_once_until_it_is_an
         answered.wait()
         return len(asked)
 
-    question = Question(ask, "a driver", 0.05)
+    call = HangSafeCall(ask, "a driver", 0.05)
     for _ in range(3):
         with pytest.raises(Unanswered, match=r"^a driver has not answered for 0\.05 s$"):
-            await question.answer()
+            await call.result()
     assert len(asked) == 1
     answered.set()
     async with asyncio.timeout(5):
         while True:
             try:
-                assert await question.answer() == 1
+                assert await call.result() == 1
             except Unanswered:
                 await asyncio.sleep(0.01)
             else:
                 break
-    assert await question.answer() == 2
+    assert await call.result() == 2
 
 
 async def test_what_asking_raises_is_raised_and_the_next_time_it_is_asked_again() -> None:
@@ -56,10 +56,10 @@ async def test_what_asking_raises_is_raised_and_the_next_time_it_is_asked_again(
     def ask() -> float:
         return 7 / answers.pop(0)
 
-    question = Question(ask, "a driver", 5)
+    call = HangSafeCall(ask, "a driver", 5)
     with pytest.raises(ZeroDivisionError):
-        await question.answer()
-    assert await question.answer() == 7
+        await call.result()
+    assert await call.result() == 7
 
 
 async def test_an_error_that_nobody_waits_for_any_more_is_not_logged(
@@ -72,13 +72,13 @@ async def test_an_error_that_nobody_waits_for_any_more_is_not_logged(
         answered.wait()
         return 7 / 0
 
-    question = Question(ask, "a driver", 0.05)
+    call = HangSafeCall(ask, "a driver", 0.05)
     with pytest.raises(Unanswered):
-        await question.answer()
+        await call.result()
     answered.set()
     threads[0].join()
     await asyncio.sleep(0.01)  # the event loop hears of the error
-    del question
+    del call
     gc.collect()
     assert not caplog.records
 

@@ -12,7 +12,7 @@ from node_agent.machine.devices import Device, Names
 from node_agent.machine.numbered import Machine, Number
 from node_agent.metrics import registry_of
 from node_agent.pods.claims import Claim
-from node_agent.runtime.missing_devices import Made, Unequipped
+from node_agent.runtime.missing_devices import Made, MissingDevices
 from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
 from tests.node_agent.node import A, B
@@ -42,9 +42,9 @@ def made(*numbers: Number, gres: str = "gpu", id: str = "1", **variables: str) -
 
 
 def lacks(keeper: Keeper, *containers: Made) -> str:
-    unequipped = Unequipped(keeper)
-    unequipped.are_there(containers)
-    return unequipped.problems().get("u", "")
+    missing = MissingDevices(keeper)
+    missing.listed(containers)
+    return missing.problems().get("u", "")
 
 
 @pytest.mark.parametrize(
@@ -92,63 +92,63 @@ def test_each_container_of_a_pod_is_named() -> None:
 
 def test_it_is_told_once_the_devices_are_known_and_while_they_are_not_known_for_a_moment() -> None:
     keeper = Known(Names())
-    unequipped = Unequipped(keeper)
-    unequipped.are_there([made()])
-    assert unequipped.problems() == {}
+    missing = MissingDevices(keeper)
+    missing.listed([made()])
+    assert missing.problems() == {}
     keeper.names = {frozenset(GPU.files): UUID}
-    assert CUDA in unequipped.problems()["u"]
+    assert CUDA in missing.problems()["u"]
     keeper.names = {}
-    assert CUDA in unequipped.problems()["u"]
+    assert CUDA in missing.problems()["u"]
 
 
 def test_it_is_over_where_a_list_of_devices_was_wrong() -> None:
     keeper = Known(Names("GPU-b"))
-    unequipped = Unequipped(keeper)
-    unequipped.are_there([made(NUMBERS[GPU], **{CUDA: "GPU-a"})])
-    assert unequipped.problems()
+    missing = MissingDevices(keeper)
+    missing.listed([made(NUMBERS[GPU], **{CUDA: "GPU-a"})])
+    assert missing.problems()
     keeper.names = {frozenset(GPU.files): UUID}
-    assert unequipped.problems() == {}
+    assert missing.problems() == {}
 
 
 def test_a_container_that_once_had_all_is_looked_at_no_more() -> None:
     keeper = Known()
-    unequipped = Unequipped(keeper)
-    unequipped.are_there([made(NUMBERS[GPU], **{CUDA: "GPU-a"})])
-    assert unequipped.problems() == {}
+    missing = MissingDevices(keeper)
+    missing.listed([made(NUMBERS[GPU], **{CUDA: "GPU-a"})])
+    assert missing.problems() == {}
     keeper.names = {frozenset(GPU.files): Names("GPU-new")}
-    assert unequipped.problems() == {}
+    assert missing.problems() == {}
 
 
-def unequipped_two() -> Unequipped:
-    unequipped = Unequipped(Known())
-    unequipped.are_there([made(gres="fpga", id="1"), made(gres="fpga", id="2")])
-    assert "c1" in unequipped.problems()["u"]
-    return unequipped
+def missing_two() -> MissingDevices:
+    missing = MissingDevices(Known())
+    missing.listed([made(gres="fpga", id="1"), made(gres="fpga", id="2")])
+    assert "c1" in missing.problems()["u"]
+    return missing
 
 
 def test_it_is_over_once_the_container_or_the_pod_is_gone() -> None:
-    unequipped = unequipped_two()
-    unequipped.gone("1")
-    assert "container c1" not in unequipped.problems()["u"]
-    unequipped.pod_gone("other")
-    assert "container c2" in unequipped.problems()["u"]
-    unequipped.pod_gone("u")
-    assert unequipped.problems() == {}
+    missing = missing_two()
+    missing.removed("1")
+    assert "container c1" not in missing.problems()["u"]
+    missing.pod_removed("other")
+    assert "container c2" in missing.problems()["u"]
+    missing.pod_removed("u")
+    assert missing.problems() == {}
 
 
 def test_it_is_over_once_the_container_is_made_anew() -> None:
-    unequipped = unequipped_two()
-    unequipped.made_anew("other", "c1")
-    unequipped.made_anew("u", "other")
-    assert "container c1" in unequipped.problems()["u"]
-    unequipped.made_anew("u", "c1")
-    assert "container c1" not in unequipped.problems()["u"]
+    missing = missing_two()
+    missing.recreated("other", "c1")
+    missing.recreated("u", "other")
+    assert "container c1" in missing.problems()["u"]
+    missing.recreated("u", "c1")
+    assert "container c1" not in missing.problems()["u"]
 
 
 def test_a_runtime_that_tells_anew_tells_of_all() -> None:
-    unequipped = unequipped_two()
-    unequipped.are_there([made(gres="fpga", id="2")])
-    assert "container c1" not in unequipped.problems()["u"]
+    missing = missing_two()
+    missing.listed([made(gres="fpga", id="2")])
+    assert "container c1" not in missing.problems()["u"]
 
 
 @pytest.mark.real
