@@ -5,9 +5,10 @@ import sys
 import typer
 
 from node_agent import app as agent
-from node_agent.machine import amd
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.devices import NvmlUnavailable, gres_conf, with_files
+from node_agent.machine.devices import DriverUnavailable
+from node_agent.machine.gpu_vendors import VENDORS
+from node_agent.machine.gres_conf import gres_conf, with_files
 from service.command_line import Output, OutputOption, program
 
 app = program("node-agent", "The agent of a Node. Its settings are NODE_AGENT_* in the environment.")
@@ -40,12 +41,10 @@ def print_gres_conf() -> None:
 
     Exit status: 0; 1, and no lines, if a GPU is absent; 2 if the machine could not be read.
     """
-    from node_agent.machine import nvidia  # noqa: PLC0415 -- no other command needs NVML
-
     try:
-        devices = [with_files(device) for device in (*nvidia.read(), *amd.read())]
+        devices = [with_files(device) for vendor in VENDORS for device in vendor.read()]
         cpus = Cpus.read()
-    except (OSError, NvmlUnavailable, ValueError) as error:
+    except (OSError, DriverUnavailable, ValueError) as error:
         print(f"the machine could not be read: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     for device in devices:

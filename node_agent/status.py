@@ -20,7 +20,8 @@ from node_agent.enforcement.native_jobs import Scope, missing
 from node_agent.kernel.device_guard import known_in
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.numbered import Machine, Number
+from node_agent.machine.devices import Number
+from node_agent.machine.numbered import Machine
 from node_agent.machine.slurmd_gres import SHARING
 from node_agent.pods.cgroups import CPUS, MEMORY, PodCgroup, PodCgroups, limits_now
 from node_agent.pods.claims import Claim, claim_of

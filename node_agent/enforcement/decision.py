@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from node_agent.machine.numbered import Machine, Number, Part
+from node_agent.machine.devices import Number
+from node_agent.machine.numbered import Machine, Part
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
 

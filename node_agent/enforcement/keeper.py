@@ -14,9 +14,9 @@ from node_agent.enforcement.pod_limits import PodLimits
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.devices import Device, Files, Names
-from node_agent.machine.numbered import Machine, Number, Part
-from node_agent.machine.vendors import may_be
+from node_agent.machine.devices import Device, Files, Names, Number
+from node_agent.machine.gpu_vendors import may_be
+from node_agent.machine.numbered import Machine, Part
 from node_agent.pods.cgroups import PodCgroup, PodCgroups, depth
 from node_agent.pods.claims import Claim
 from service.watched_file import Stamp, stamp
@@ -55,10 +55,15 @@ class Keeper:
         """Device programs that are not the guard's, on the cgroups that all Pods are in."""
         self.machine: Machine | None = None
         """None until slurmd's list could be read once."""
-        self.devices: tuple[Device, ...] = ()
-        """Those of slurmd's list."""
+        self._listed: tuple[Device, ...] = ()
+        """The devices of slurmd's list."""
         self.names: Mapping[Files, Names] = {}
         """How others call the devices, as far as they are known."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Returns the devices of slurmd's list, with their vendors."""
+        return self.machine.devices if self.machine else ()
 
     @property
     def guarded(self) -> AbstractSet[Number]:
@@ -96,9 +101,9 @@ class Keeper:
         if now != self._read:
             told = self._gres.read_text()
             self._slurmd_starts_placeholders = slurmd_gres.starts_placeholders(told)
-            self.devices = slurmd_gres.parse(told)
+            self._listed = slurmd_gres.parse(told)
             self._read = now
-        machine = Machine(self.devices)
+        machine = Machine(self._listed)
         self._guard.close(machine.guarded - self._closed)
         self._closed |= machine.guarded
         self.machine = machine
@@ -152,7 +157,7 @@ class Keeper:
             unit: part
             for unit, part in (self.machine.units(name) if self.machine else ())
             if part.device.type.lower() == (kind or part.device.type).lower()
-            and may_be(resource, part.device.files)
+            and may_be(resource, part.device)
         }
 
     def units(self, resource: str, wanted: str) -> dict[str, bool]:

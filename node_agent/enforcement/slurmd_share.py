@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 
 from node_agent.enforcement.decision import Entry
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.numbered import Number
+from node_agent.machine.devices import Number
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
 

@@ -1,25 +1,26 @@
-"""The devices of this machine that Slurm counts one by one."""
+"""The devices of this machine that Slurm counts one by one, and the interface of a vendor of GPUs."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from node_agent.machine.cpus import Cpus
-from wellknown import number_list
+from node_agent.machine.sysfs import PCI_DEVICES, gpus_of
 
-PCI_DEVICES = Path("/sys/bus/pci/devices")
-_CLASSES = ("0x03", "0x12")
-"""PCI's classes of display controllers, and of accelerators."""
-NVIDIA = "0x10de"
-"""PCI's number of the vendor."""
 ITSELF = -1
 """In `Device.links`: the device that the links are of."""
 
 
-class NvmlUnavailable(Exception):
-    """There is no NVML, or no driver that it works with, or it does not say what it must; the message is
-    NVML's."""
+class DriverUnavailable(Exception):
+    """A vendor's driver is not loaded, or does not answer; the message is the driver's."""
+
+
+class Number(NamedTuple):
+    """A character device, as the kernel knows it."""
+
+    major: int
+    minor: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Device:
     """It has no files that could be opened."""
     shared: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Into how many parts Slurm counts it, by the name of the GRES that these are: {"shard": 4}."""
+    vendor: "GpuVendor | None" = field(default=None, compare=False, repr=False)
+    """None for a device that is no GPU of a known vendor."""
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.name, self.uuid, self.bus))) or self.name
@@ -67,59 +70,59 @@ class Names(NamedTuple):
     """Why the driver says that nobody should have it."""
 
 
-def gres_conf(devices: Sequence[Device], cpus: Cpus) -> str:
-    """Returns the lines of gres.conf(5) for these devices: Slurm numbers those of a name in the order of
-    their lines."""
-    return "".join(f"{_line(device, cpus)}\n" for device in devices)
+class Answers(NamedTuple):
+    """What the drivers say."""
+
+    devices: tuple[Device, ...] = ()
+    problems: Mapping[str, str] = {}
+    """Reasons why drivers are unavailable, by the name of the vendor."""
 
 
-def _line(device: Device, cpus: Cpus) -> str:
-    fields = {"Name": device.name, "Type": device.type}
-    fields["File" if len(device.files) == 1 else "MultipleFiles"] = ",".join(device.files)
-    if device.cpus:
-        fields["Cores"] = number_list.compress(cpus.cores_of(device.cpus))
-    if device.links:
-        fields["Links"] = ",".join(map(str, device.links))
-    return " ".join(f"{key}={value}" for key, value in fields.items() if value)
+class DriverWatch(Protocol):
+    """Complaints of a driver."""
+
+    @property
+    def complaints(self) -> Mapping[str, str]:
+        """Returns all complaints until now, by the address of the GPU on the PCI bus; by "" if the
+        driver does not name the GPU."""
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for a complaint, in a thread. Returns True if the agent should read the devices now."""
 
 
-def gpus_of(vendor: str, pci: Path = PCI_DEVICES) -> list[Path]:
-    """Returns the GPUs of a vendor (PCI's number of it, "0x10de") that are on the bus, by address."""
-    return [
-        place
-        for place in sorted(pci.glob("*"))
-        if told(place / "vendor") == vendor and told(place / "class").startswith(_CLASSES)
-    ]
+class GpuVendor(Protocol):
+    """A vendor of GPUs. To add a vendor, write a subclass in node_agent/machine/vendors, and register an
+    instance in gpu_vendors.VENDORS. What has a default is optional."""
 
+    name: str
+    """For messages: "NVIDIA"."""
+    source: str
+    """The interface that `read` uses, for messages: "NVML"."""
+    pci: str
+    """PCI's number of the vendor: "0x10de"."""
+    files: str
+    """First characters of the files of the vendor's devices: "/dev/nvidia"."""
+    domain: str
+    """Domain of the vendor's extended resources: "nvidia.com"."""
+    common: tuple[str, ...] = ()
+    """Files that a program needs beside the files of a device."""
+    numbers: frozenset[Number] = frozenset()
+    """Numbers of all files of GPUs that the driver may make later."""
+    library: str = ""
+    """Environment variable with the UUIDs of devices for the vendor's libraries."""
+    runtime: str = ""
+    """Environment variable with the UUIDs of devices for the vendor's container runtime."""
+    must_report: re.Pattern[str] | None = None
+    """Files of GPUs that are broken if `read` does not report a device with these files."""
 
-def has_nvidia(pci: Path = PCI_DEVICES) -> bool:
-    """Tells whether there is a GPU of NVIDIA's on the bus: only then is there need of NVML, which takes
-    16 MB of memory in Python."""
-    return bool(gpus_of(NVIDIA, pci))
+    def read(self) -> tuple[Device, ...]:
+        """Returns the GPUs that the driver reports, in the order of Slurm's own detection. May hang if
+        the driver hangs. Raises DriverUnavailable."""
 
+    def buses(self, pci: Path = PCI_DEVICES) -> list[str]:
+        """Returns the addresses on the PCI bus of the GPUs that `read` should report."""
+        return [place.name for place in gpus_of(self.pci, pci)]
 
-def with_files(device: Device) -> Device:
-    """Returns the device as absent where one of its files is not there."""
-    missing = [file for file in device.files if not Path(file).is_char_device()]
-    if device.absent or not missing:
-        return device
-    return replace(device, problem=f"{', '.join(missing)}: no such device", absent=True)
-
-
-def told(file: Path) -> str:
-    """Returns what a file of sysfs says, "" where it is not there."""
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
-
-
-def near(bus: str, pci: Path = PCI_DEVICES) -> tuple[int | None, tuple[int, ...]]:
-    """Returns the NUMA node of a PCI device and the CPUs near to it: (None, ()) where the machine does
-    not tell."""
-    try:
-        node = int((pci / bus / "numa_node").read_text())
-        cpus = number_list.expand((pci / bus / "local_cpulist").read_text().strip())
-    except (OSError, ValueError):
-        return None, ()
-    return (None if node < 0 else node), cpus
+    def watch(self) -> DriverWatch | None:
+        """Returns the complaints of the driver, or None without such a GPU."""
+        return None

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from node_agent.machine.devices import told
+from node_agent.machine.sysfs import told
 
 MAJOR: Final = 226
 """The kernel's number of these files' kind (DRM_MAJOR)."""

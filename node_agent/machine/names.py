@@ -1,45 +1,24 @@
-"""How drivers and container runtimes call the devices of this machine, which Slurm knows by their files
-alone: by UUID, and by name in the specifications of CDI (the Container Device Interface). And how the
-devices are."""
+"""Names and health of the devices of this machine, which Slurm knows by their files alone: UUIDs from
+the drivers, and names from the specifications of CDI (the Container Device Interface)."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from node_agent.machine import amd
-from node_agent.machine.devices import (
-    NVIDIA,
-    PCI_DEVICES,
-    Device,
-    Files,
-    Names,
-    NvmlUnavailable,
-    gpus_of,
-    has_nvidia,
-)
+from node_agent.machine.devices import Answers, Device, DriverUnavailable, Files, GpuVendor, Names
+from node_agent.machine.gpu_vendors import VENDORS
+from node_agent.machine.sysfs import PCI_DEVICES
 from service.watched_file import Stamp, stamp
 from wellknown.quoting import words_of
 
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where container runtimes look, too."""
 _SUFFIXES: Final = (".json", ".yaml")
-
-_UNKNOWN: Final = Device("", "", ())
-_NVIDIAS_GPU: Final = re.compile(r"/dev/nvidia\d+", re.ASCII)
-
-
-class Answers(NamedTuple):
-    """What the drivers say."""
-
-    devices: tuple[Device, ...] = ()
-    problems: tuple[str, ...] = ()
-    """Why one of them says nothing."""
 
 
 class _Node(BaseModel):
@@ -73,21 +52,22 @@ def stamps(folders: Iterable[Path]) -> dict[Path, Stamp]:
 
 
 def ask_drivers() -> Answers:
-    """Asks all of them. It may take long, and for ever where a driver hangs."""
-    problems: tuple[str, ...] = ()
-    nvidias: tuple[Device, ...] = ()
-    try:
-        nvidias = _nvidias()
-    except NvmlUnavailable as error:
-        problems = (f"NVML: {error}",)
-    return Answers((*nvidias, *amd.read()), problems)
+    """Asks the drivers of all vendors. May take long; hangs if a driver hangs."""
+    devices: list[Device] = []
+    problems: dict[str, str] = {}
+    for vendor in VENDORS:
+        try:
+            devices += vendor.read()
+        except DriverUnavailable as error:
+            problems[vendor.name] = f"{vendor.source}: {error}"
+    return Answers(tuple(devices), problems)
 
 
 def untold(detected: Iterable[Device], pci: Path = PCI_DEVICES) -> list[str]:
-    """Returns the GPUs of those vendors whose drivers tell of none of theirs, by their addresses on the
-    PCI bus: a driver is not loaded yet, or there is none."""
+    """Returns the PCI addresses of the GPUs of each vendor whose driver reports no GPU on the bus: the
+    driver is not loaded yet, or not installed."""
     told = {device.bus for device in detected}
-    found = ([place.name for place in gpus_of(vendor, pci)] for vendor in (NVIDIA, amd.VENDOR))
+    found = (vendor.buses(pci) for vendor in VENDORS)
     return [bus for buses in found if told.isdisjoint(buses) for bus in buses]
 
 
@@ -95,52 +75,53 @@ def read(
     devices: Sequence[Device],
     folders: Iterable[Path] = CDI_FOLDERS,
     answers: Answers | None = None,
-    complaints: Mapping[str, str] = MappingProxyType({}),
+    complaints: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> tuple[dict[Files, Names], list[str]]:
-    """Returns the names of the devices, by all of a device's files, and what could not be read.
-    `answers` are those of the drivers, None before their first. `complaints` are what else is wrong with
-    a device, by its address on the PCI bus; by "" what is wrong with some GPU of NVIDIA's."""
-    problems = [*(answers.problems if answers else ())]
+    """Returns the names of the devices, by all of a device's files, and the problems of reading.
+    `answers` is None before the drivers' first answer. `complaints` has the complaints of drivers by the
+    name of the vendor (DriverWatch)."""
+    problems = [*(answers.problems.values() if answers else ())]
     counted = frozenset(file for device in devices for file in device.files)
     cdi: dict[Files, str] = {}
     for name, files in _by_cdi(folders, problems):
         cdi.setdefault(files & counted, name)  # beside these it may have files that Slurm does not count
     known = {frozenset(device.files): device for device in (answers or Answers()).devices}
     found: dict[Files, Names] = {}
-    for files in {frozenset(device.files) for device in devices}:
-        device = known.get(files, _UNKNOWN)
-        words = _wrong(files, device, answers, complaints)
-        found[files] = Names(device.uuid, cdi.get(files, ""), "; ".join(filter(None, words)))
+    for device in devices:
+        files = frozenset(device.files)
+        words = _wrong(device, known.get(files), answers, complaints)
+        uuid = known[files].uuid if files in known else ""
+        found[files] = Names(uuid, cdi.get(files, ""), "; ".join(filter(None, words)))
     return found, problems
 
 
 def _wrong(
-    files: Files, device: Device, answers: Answers | None, complaints: Mapping[str, str]
+    counted: Device,
+    known: Device | None,
+    answers: Answers | None,
+    complaints: Mapping[str, Mapping[str, str]],
 ) -> Iterator[str]:
-    yield device.problem
-    if device.bus:
-        yield complaints.get(device.bus, "")
-    if any(_NVIDIAS_GPU.fullmatch(file) for file in files):
-        yield complaints.get("", "")
-        if device is _UNKNOWN and answers is not None:
-            yield _not_known(answers, complaints)
+    """Yields the problems of a device that Slurm counts, and that the driver reports as `known`."""
+    vendor = counted.vendor
+    own = complaints.get(vendor.name, {}) if vendor else {}
+    if known is not None:
+        yield known.problem
+        yield own.get(known.bus, "") if known.bus else ""
+    if vendor and vendor.must_report and any(map(vendor.must_report.fullmatch, counted.files)):
+        yield own.get("", "")
+        if known is None and answers is not None:
+            yield _not_reported(vendor, answers, own)
 
 
-def _not_known(answers: Answers, complaints: Mapping[str, str]) -> str:
-    """Of a GPU that has fallen off the bus NVML does not tell the files, while the files themselves
-    stay: that NVML knows no device of these files is all that is left to go by."""
-    told = [*answers.problems, *(each.problem for each in answers.devices if not each.files)]
-    buses = {each.bus for each in answers.devices if each.files}
+def _not_reported(vendor: GpuVendor, answers: Answers, complaints: Mapping[str, str]) -> str:
+    """Returns the problem of a GPU that the driver does not report with its files, with the problems
+    that may be this GPU's."""
+    own = [device for device in answers.devices if device.vendor is vendor]
+    told = [*filter(None, [answers.problems.get(vendor.name)])]
+    told += [each.problem for each in own if not each.files]
+    buses = {each.bus for each in own if each.files}
     told += [f"{bus}: {why}" for bus, why in complaints.items() if bus and bus not in buses]
-    return "NVML does not know it" + (f" ({'; '.join(told)})" if told else "")
-
-
-def _nvidias() -> tuple[Device, ...]:
-    if not has_nvidia():
-        return ()
-    from node_agent.machine import nvidia  # noqa: PLC0415 -- see has_nvidia
-
-    return nvidia.read(stays=True)
+    return f"{vendor.source} does not know it" + (f" ({'; '.join(told)})" if told else "")
 
 
 def _specifications(folders: Iterable[Path]) -> list[Path]:

@@ -8,23 +8,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from node_agent.machine import graphics
-from node_agent.machine.devices import Device
+from node_agent.machine.devices import Device, Number
+from node_agent.machine.gpu_vendors import with_vendor
 
 _COMMON: Final = {1: "memory", 5: "terminals"}
 """Majors of devices that every program needs: nobody is to be kept from them by a mistake in
 gres.conf."""
-_NVIDIA: Final = 195
-_NVIDIA_FILES: Final = "/dev/nvidia"
-_NVIDIA_GPUS: Final = range(254)
-"""The minors of the files of GPUs. 254 and 255 are all GPUs' common files, which tell and decide
-nothing."""
-
-
-class Number(NamedTuple):
-    """A character device, as the kernel knows it."""
-
-    major: int
-    minor: int
 
 
 class Part(NamedTuple):
@@ -52,7 +41,8 @@ class Machine:
     ) -> None:
         """Looks at their files; `nodes` is sysfs's folder of those in /dev/dri. Raises ValueError where
         two devices are one, or one is none that a job can be given."""
-        found = [(device, *(look or _look)(device)) for device in devices]
+        self.devices = tuple(with_vendor(device) for device in devices)
+        found = [(device, *(look or _look)(device)) for device in self.devices]
         times = Counter(number for _, numbers, _ in found for number in numbers)
         self._parts: defaultdict[str, list[Part]] = defaultdict(list)
         self._shared: defaultdict[str, list[Part]] = defaultdict(list)
@@ -64,7 +54,7 @@ class Machine:
             self._parts[device.name].append(part)
             for name in device.shared:
                 self._shared[name].append(part._replace(in_part=True))
-        self.guarded = frozenset(times) | _siblings(devices) | _graphics(times, nodes)
+        self.guarded = frozenset(times) | _of_vendors(self.devices) | _graphics(times, nodes)
         """What nobody has unless it is of their job: also the GPUs that Slurm does not count, and
         the other files of those that it counts."""
 
@@ -128,11 +118,10 @@ def _look(device: Device) -> tuple[frozenset[Number], str]:
     return frozenset(found), ""
 
 
-def _siblings(devices: Sequence[Device]) -> frozenset[Number]:
-    """Files of GPUs come when the driver is loaded, and later: their numbers are known before."""
-    if any(file.startswith(_NVIDIA_FILES) for device in devices for file in device.files):
-        return frozenset(Number(_NVIDIA, minor) for minor in _NVIDIA_GPUS)
-    return frozenset()
+def _of_vendors(devices: Sequence[Device]) -> frozenset[Number]:
+    """Returns the numbers of files that the vendors' drivers may make later."""
+    vendors = {device.vendor for device in devices if device.vendor is not None}
+    return frozenset(number for vendor in vendors for number in vendor.numbers)
 
 
 def _graphics(counted: Iterable[Number], nodes: Path) -> frozenset[Number]:

@@ -13,7 +13,8 @@ from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from node_agent.enforcement.keeper import Keeper
 from node_agent.machine import names
-from node_agent.machine.devices import Device, has_nvidia
+from node_agent.machine.devices import Answers, Device, DriverWatch, GpuVendor
+from node_agent.machine.gpu_vendors import VENDORS
 from node_agent.machine.hang_safe_call import HangSafeCall, Unanswered
 from node_agent.reporting import node_devices
 from node_agent.reporting.node_condition import Condition, Reason, differences
@@ -64,7 +65,7 @@ class DeviceHealth:
         self._seen: object = None
         """What the drivers were asked about; None where an answer is missing."""
         self._drivers = HangSafeCall(names.ask_drivers, "a driver", _PATIENCE_S)
-        self._answers: names.Answers | None = None
+        self._answers: Answers | None = None
         """The last that the drivers said."""
         self._silence = ""
         """Why they said nothing since."""
@@ -75,20 +76,21 @@ class DeviceHealth:
         self._ask_at = self._tell_at = 0.0
         self.differing: Sequence[str] = ()
         """Of which resources the kubelet counts another number than Slurm, in words."""
-        self._complaints: Mapping[str, str] = {}
-        """Of NVIDIA's driver, by the address of a GPU on the PCI bus; it grows."""
+        self._watches: dict[str, DriverWatch] = {}
+        """Complaints of drivers, by the name of the vendor."""
 
     @property
     def detected(self) -> Sequence[Device]:
         """Returns the GPUs that drivers tell of, with or without slurmd's list."""
-        return self._answers.devices if self._answers else ()
+        return (self._answers or Answers()).devices
 
     @property
     def awaited(self) -> str:
         """Returns which GPUs no driver tells of yet, and why; "" where there are none."""
         if not (buses := names.untold(self.detected)):
             return ""
-        why = [*(self._answers.problems if self._answers else ()), *filter(None, [self._silence])]
+        problems = (self._answers or Answers()).problems
+        why = [*problems.values(), *filter(None, [self._silence])]
         return f"no driver tells of the GPU at {buses[0]}" + (f" ({'; '.join(why)})" if why else "")
 
     def hears(self, reason: Reason, trouble: Exception | None) -> None:
@@ -99,8 +101,9 @@ class DeviceHealth:
         """Looks and listens for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look())
-            if await asyncio.to_thread(has_nvidia):
-                tasks.create_task(self._listen())
+            for vendor in VENDORS:
+                if watch := await asyncio.to_thread(vendor.watch):
+                    tasks.create_task(self._listen(vendor, watch))
 
     async def _look(self) -> None:
         async def look() -> None:
@@ -110,14 +113,11 @@ class DeviceHealth:
         report = partial(self._says, "condition of the Node")
         await periodically(look, _LOOK_S, outlives=KubernetesError, report=report)
 
-    async def _listen(self) -> None:
-        """To NVIDIA's driver."""
-        from node_agent.machine.xid import XidWatch  # noqa: PLC0415 -- see has_nvidia
-
-        watch = XidWatch()
-        self._complaints = watch.complaints
-        waiting = HangSafeCall(partial(watch.wait, _LISTEN_S), "NVIDIA's driver", _PATIENCE_S)
-        report = partial(self._says, "complaints of NVIDIA's driver")
+    async def _listen(self, vendor: GpuVendor, watch: DriverWatch) -> None:
+        self._watches[vendor.name] = watch
+        driver = f"{vendor.name}'s driver"
+        waiting = HangSafeCall(partial(watch.wait, _LISTEN_S), driver, _PATIENCE_S)
+        report = partial(self._says, f"complaints of {driver}")
 
         async def listen() -> None:
             if await waiting.result():
@@ -133,7 +133,7 @@ class DeviceHealth:
         if seen == self._seen and now < self._ask_at:
             return
         await self._ask_drivers()
-        complaints = dict(self._complaints)
+        complaints = {name: dict(watch.complaints) for name, watch in self._watches.items()}
         reading = asyncio.to_thread(names.read, devices, self._cdi, self._answers, complaints)
         self._keeper.names, problems = await reading
         problems += filter(None, [self._silence])

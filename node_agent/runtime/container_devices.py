@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from node_agent.machine.devices import Device, Names
-from node_agent.machine.vendors import VENDORS, Vendor
+from node_agent.machine.devices import Device, GpuVendor, Names
+from node_agent.machine.gpu_vendors import VENDORS
 
 _NOTHING: Final = "void"
-"""Has NVIDIA's container runtime leave a container alone, whatever its image says."""
+"""Has a vendor's container runtime leave a container alone, whatever the image says."""
 _MPS: Final = "mps"
 _PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-"""Which part of a GPU the programs of a container compute on, where an MPS server runs them (CUDA)."""
+"""Share of a GPU for the programs of a container, if an MPS server runs the programs (CUDA)."""
 
 
 class ContainerDevices(NamedTuple):
@@ -49,19 +49,19 @@ def container_devices(
     told = _percentage(devices, parts.get(_MPS, 0))
     common = set[str]()
     for vendor in VENDORS:
-        of_vendor = [each for each in called if vendor.made(each[0].files)]
+        of_vendor = [each for each in called if each[0].vendor is vendor]
         if of_vendor:
             told |= _variables(vendor, of_vendor)
-        elif vendor.runtime in variables and any(vendor.made(device.files) for device in counted):
+        elif vendor.runtime in variables and any(device.vendor is vendor for device in counted):
             told[vendor.runtime] = _NOTHING
-        if any(vendor.made(device.files) for device in by_file):
+        if any(device.vendor is vendor for device in by_file):
             common |= {*vendor.common}
     files = frozenset(file for device in by_file for file in device.files)
     return ContainerDevices(files, frozenset(common), frozenset(_cdi(called)), told)
 
 
 def _percentage(devices: Sequence[Device], parts: int) -> dict[str, str]:
-    """As Slurm's gres/mps has it for jobs (gres_mps.c: _set_env): of several GPUs the first counts."""
+    """Follows Slurm's gres/mps (gres_mps.c: _set_env): of several GPUs, the first GPU counts."""
     count = next((device.shared[_MPS] for device in devices if device.shared.get(_MPS)), 0)
     return {_PERCENTAGE: str(max(1, parts * 100 // count))} if parts and count else {}
 
@@ -70,7 +70,9 @@ def _cdi(called: Iterable[tuple[Device, Names]]) -> Iterator[str]:
     return (name.cdi for _, name in called if name.cdi)
 
 
-def _variables(vendor: Vendor, called: Sequence[tuple[Device, Names]]) -> dict[str, str]:
+def _variables(vendor: GpuVendor, called: Sequence[tuple[Device, Names]]) -> dict[str, str]:
+    if not vendor.library:
+        return {}
     for device, name in called:
         if not name.uuid:
             raise ValueError(f"the driver does not tell the UUID of {', '.join(device.files)}")

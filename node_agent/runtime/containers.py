@@ -12,7 +12,8 @@ import structlog
 
 from node_agent.enforcement.keeper import Keeper
 from node_agent.enforcement.limits import cpus_instead
-from node_agent.machine.numbered import Number, Part
+from node_agent.machine.devices import Number
+from node_agent.machine.numbered import Part
 from node_agent.nri import api_pb2 as api
 from node_agent.nri import plugin
 from node_agent.nri.plugin import Refused

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from node_agent.enforcement.keeper import Keeper
-from node_agent.machine.numbered import Number, Part
-from node_agent.machine.vendors import VENDORS
+from node_agent.machine.devices import Number
+from node_agent.machine.gpu_vendors import VENDORS
+from node_agent.machine.numbered import Part
 from node_agent.pods.claims import Claim
 from node_agent.runtime.container_devices import ContainerDevices, container_devices
 

@@ -20,9 +20,9 @@ NVML = "libnvidia-ml.so.1"
 _READ = """
 import dataclasses, json, sys
 from pathlib import Path
-from node_agent.machine import nvidia
-found = nvidia.read(Path(sys.argv[1]), Path(sys.argv[2]))
-print(json.dumps([dataclasses.asdict(one) for one in found]))
+from node_agent.machine.vendors.nvidia import NVIDIA
+found = NVIDIA.read(Path(sys.argv[1]), Path(sys.argv[2]))
+print(json.dumps([dataclasses.asdict(one) for one in found], default=lambda vendor: vendor.name))
 """
 
 

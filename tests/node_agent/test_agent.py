@@ -19,6 +19,7 @@ from node_agent import agent as agent_module
 from node_agent.enforcement import native_jobs
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.machine import names
+from node_agent.machine.devices import Answers
 from node_agent.metrics import METRICS, registry_of
 from node_agent.pods.node_pods import NodePods
 from node_agent.reporting import device_health, node_devices
@@ -559,9 +560,9 @@ async def test_the_agents_own_pod_is_let_in_before_the_drivers_are_asked(
     node.own_pod = B
     own = node.start(B)
 
-    def ask() -> names.Answers:
+    def ask() -> Answers:
         had.append(node.has(own))
-        return names.Answers()
+        return Answers()
 
     async def never(_: object) -> None:
         await asyncio.Event().wait()

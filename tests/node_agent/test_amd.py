@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from node_agent.machine import amd, names
+from node_agent.machine import names
+from node_agent.machine.vendors.amd import AMD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def add(place: Path, files: dict[str, str], render: int | None) -> None:
 
 
 def test_gpus_are_in_the_order_of_their_buses(pci: Path) -> None:
-    first, second = amd.read(pci)
+    first, second = AMD.read(pci)
     assert (first.bus, first.files) == ("0000:23:00.0", ("/dev/dri/renderD129",))
     assert (second.bus, second.files) == ("0000:c1:00.0", ("/dev/dri/renderD128",))
     assert (first.type, first.uuid) == ("amd_instinct_mi300x", "GPU-a1b2c3d4e5f60718")
@@ -48,29 +49,29 @@ def test_gpus_are_in_the_order_of_their_buses(pci: Path) -> None:
 
 def test_a_gpu_without_a_name_has_one_all_the_same(pci: Path) -> None:
     (pci / BUSES[0] / "product_name").unlink()
-    assert [gpu.type for gpu in amd.read(pci)] == ["amd_instinct_mi300x", "amd_gpu"]
+    assert [gpu.type for gpu in AMD.read(pci)] == ["amd_instinct_mi300x", "amd_gpu"]
 
 
 def test_memory_that_has_failed_is_told_of(pci: Path) -> None:
     for bus, errors in zip(BUSES, (0, 2), strict=True):
         (pci / bus / "ras").mkdir()
         (pci / bus / "ras/umc_err_count").write_text(f"ue: {errors}\nce: 5\n")
-    assert [gpu.problem for gpu in amd.read(pci)] == [
+    assert [gpu.problem for gpu in AMD.read(pci)] == [
         "2 errors of its memory could not be corrected",
         "",
     ]
 
 
 def test_gpus_of_which_no_driver_tells_are_known_by_the_bus(pci: Path) -> None:
-    assert names.untold(amd.read(pci), pci) == []
+    assert names.untold(AMD.read(pci), pci) == []
     nvidias = "0000:19:00.0"
     add(pci / nvidias, {"class": "0x030200", "vendor": "0x10de"}, render=None)
-    assert names.untold(amd.read(pci), pci) == [nvidias]
+    assert names.untold(AMD.read(pci), pci) == [nvidias]
     for number, bus in enumerate(BUSES):
         (pci / bus / f"drm/renderD{128 + number}").rmdir()
-    assert names.untold(amd.read(pci), pci) == [nvidias, *sorted(BUSES)]
+    assert names.untold(AMD.read(pci), pci) == [nvidias, *sorted(BUSES)]
 
 
 def test_a_gpu_without_its_driver_is_none(pci: Path) -> None:
     (pci / BUSES[0] / "drm/renderD128").rmdir()
-    assert [gpu.bus for gpu in amd.read(pci)] == [BUSES[1]]
+    assert [gpu.bus for gpu in AMD.read(pci)] == [BUSES[1]]

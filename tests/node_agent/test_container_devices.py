@@ -11,15 +11,21 @@ import yaml
 
 from node_agent.machine import names
 from node_agent.machine.devices import Device, Names
+from node_agent.machine.gpu_vendors import with_vendor
 from node_agent.runtime.container_devices import ContainerDevices, container_devices
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-GPU0, GPU1 = Device("gpu", "h100", ("/dev/nvidia0",)), Device("gpu", "h100", ("/dev/nvidia1",))
-MIG = Device("gpu", "1g", ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap3"))
-AMD = Device("gpu", "mi300", ("/dev/dri/renderD128",))
-FPGA = Device("fpga", "", ("/dev/fpga7",))
+
+def device(name: str, kind: str, *files: str) -> Device:
+    return with_vendor(Device(name, kind, files))
+
+
+GPU0, GPU1 = device("gpu", "h100", "/dev/nvidia0"), device("gpu", "h100", "/dev/nvidia1")
+MIG = device("gpu", "1g", "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap3")
+AMD = device("gpu", "mi300", "/dev/dri/renderD128")
+FPGA = device("fpga", "", "/dev/fpga7")
 NVIDIAS_OWN = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from kubernetes_client.errors import Unavailable
 from node_agent.machine import names
+from node_agent.machine.devices import Answers
 from node_agent.reporting import device_health
 from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
@@ -236,9 +237,9 @@ async def test_a_driver_that_hangs_keeps_no_container_from_being_made(
     """With a runtime that makes none without the agent."""
     goes_on = threading.Event()
 
-    def hang() -> names.Answers:
+    def hang() -> Answers:
         goes_on.wait()
-        return names.Answers()
+        return Answers()
 
     monkeypatch.setattr(names, "ask_drivers", hang)
     monkeypatch.setattr(device_health, "_PATIENCE_S", 0.2)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.enforcement.decision import Decision, Entry, decide
-from node_agent.machine.devices import Device
-from node_agent.machine.numbered import Machine, Number
+from node_agent.machine.devices import Device, Number
+from node_agent.machine.numbered import Machine
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
 

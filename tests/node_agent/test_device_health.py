@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from kubernetes_client.in_memory import InMemoryKubernetes
-from node_agent.enforcement.keeper import Keeper
 from node_agent.machine import names
-from node_agent.machine.devices import Device, Names
-from node_agent.machine.numbered import Machine, Number
+from node_agent.machine.devices import Answers, Device, Names, Number
+from node_agent.machine.numbered import Machine
+from node_agent.machine.vendors.nvidia import NVIDIA
 from node_agent.reporting import device_health, node_devices
 from node_agent.reporting.device_health import DeviceHealth
 from node_agent.reporting.node_condition import Condition, Reason
@@ -33,11 +33,11 @@ class Drivers:
     """Answers what it is told to, and hangs where it is told to."""
 
     def __init__(self) -> None:
-        self.answer: names.Answers | Exception = names.Answers((GPU,))
+        self.answer: Answers | Exception = Answers((GPU,))
         self.goes_on = threading.Event()
         self.goes_on.set()
 
-    def ask(self) -> names.Answers:
+    def ask(self) -> Answers:
         self.goes_on.wait()
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -53,7 +53,7 @@ class Node:
         keeper: Any = SimpleNamespace(
             devices=(GPU,), guarded=frozenset(), names={}, failed={}, machine=None, cores=None
         )
-        self.keeper: Keeper = keeper
+        self.keeper = keeper
         self.said: dict[str, object] = {}
         self.health = DeviceHealth(self.kubernetes, "n1", keeper, [], {}, self.says)
 
@@ -74,7 +74,8 @@ class Node:
         return None if text is None else json.loads(text)["devices"]
 
     def has(self) -> Names:
-        return self.keeper.names.get(frozenset(GPU.files), Names())
+        called: Names = self.keeper.names.get(frozenset(GPU.files), Names())
+        return called
 
     @asynccontextmanager
     async def runs(self) -> AsyncIterator[None]:
@@ -91,7 +92,7 @@ class Node:
 def drivers(monkeypatch: pytest.MonkeyPatch) -> Drivers:
     made = Drivers()
     monkeypatch.setattr(names, "ask_drivers", made.ask)
-    monkeypatch.setattr(device_health, "has_nvidia", lambda: False)
+    monkeypatch.setattr(NVIDIA, "watch", lambda: None)
     for name, seconds in (("_LOOK_S", 0.02), ("_ASK_S", 0.05), ("_PATIENCE_S", 0.1)):
         monkeypatch.setattr(device_health, name, seconds)
     return made
@@ -121,11 +122,11 @@ async def test_it_says_which_gpu_no_driver_tells_of_and_why(
         (place / name).write_text(f"{content}\n")
     monkeypatch.setattr(names, "untold", partial(names.untold, pci=tmp_path))
     node = Node()
-    drivers.answer = names.Answers(problems=("NVML: Driver Not Loaded",))
+    drivers.answer = Answers(problems={"NVIDIA": "NVML: Driver Not Loaded"})
     await node.health.ask()
     words = f"no driver tells of the GPU at {GPU.bus} (NVML: Driver Not Loaded)"
     assert node.health.awaited == words
-    drivers.answer = names.Answers((GPU,))
+    drivers.answer = Answers((GPU,))
     await node.health.ask()
     assert node.health.awaited == ""
 
@@ -150,7 +151,7 @@ async def test_an_error_that_nobody_has_thought_of_is_told_of_and_the_last_answe
         words = "the drivers could not be asked: half dead"
         await until_equal(node.condition, Condition(True, "DeviceFailed", words))
         assert node.has() == Names("GPU-0")
-        drivers.answer = names.Answers((GPU,))
+        drivers.answer = Answers((GPU,))
         await until_equal(node.condition, FINE)
 
 
@@ -225,7 +226,7 @@ async def test_the_devices_stand_on_the_node_once_slurmds_list_is_known(drivers:
         assert await node.listed() is None
         node.keeper.machine = machine()
         await until_equal(node.listed, [LISTED | BY_DRIVER])
-        drivers.answer = names.Answers(())
+        drivers.answer = Answers(())
         await until_equal(node.listed, [LISTED])
 
 
@@ -257,12 +258,12 @@ async def test_the_list_of_devices_is_written_where_it_is_not_what_stands_there(
 async def test_an_error_in_listening_to_the_driver_ends_nothing(
     drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from node_agent.machine import xid  # noqa: PLC0415 -- it imports NVML's own
+    from node_agent.machine.vendors import xid  # noqa: PLC0415 -- it imports NVML's own
 
     def wait(*_: object) -> bool:
         raise ZeroDivisionError("half dead")
 
-    monkeypatch.setattr(device_health, "has_nvidia", lambda: True)
+    monkeypatch.setattr(NVIDIA, "watch", xid.XidWatch)
     monkeypatch.setattr(xid.XidWatch, "wait", wait)
     node = Node()
     node.looked()

@@ -9,7 +9,7 @@ import pytest
 from node_agent.kubelet import device_plugin
 from node_agent.kubelet import device_plugin_pb2 as api
 from node_agent.machine.devices import Device
-from node_agent.machine.vendors import may_be
+from node_agent.machine.gpu_vendors import may_be, with_vendor
 from tests.eventually import until
 from tests.node_agent.kubelet import RESOURCE, Kubelet, allocate, list_and_watch, plugged
 
@@ -111,4 +111,4 @@ async def test_why_it_cannot_be_registered_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_vendors_resource_is_of_the_vendors_devices(resource: str, file: str, counts: bool) -> None:
-    assert may_be(resource, Device("gpu", "", (file,)).files) == counts
+    assert may_be(resource, with_vendor(Device("gpu", "", (file,)))) == counts

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from node_agent.command_line import app
 from node_agent.kernel.device_guard import DeviceGuard, number_of
-from node_agent.machine import nvidia
-from node_agent.machine.devices import with_files
+from node_agent.machine.gres_conf import with_files
 from node_agent.machine.numbered import Machine
+from node_agent.machine.vendors.nvidia import NVIDIA
 from tests.cgroup_tree import Tree, mounted
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def compute(tree: Tree, cgroup: str) -> dict[str, Any]:
 def test_the_gpus_are_those_that_nvidia_smi_shows() -> None:
     query = ["nvidia-smi", "--query-gpu=uuid,pci.bus_id,name", "--format=csv,noheader"]
     shown = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
-    found = [with_files(gpu) for gpu in nvidia.read()]
+    found = [with_files(gpu) for gpu in NVIDIA.read()]
     assert [(gpu.uuid, gpu.bus, gpu.type) for gpu in found] == [
         (uuid, bus[4:].lower(), name.lower().replace(" ", "_"))
         for uuid, bus, name in (line.split(", ") for line in shown)
@@ -81,14 +81,14 @@ def test_every_gpu_has_a_line_of_gres_conf() -> None:
     told = CliRunner().invoke(app, ["gres-conf"])
     assert told.exit_code == 0
     lines = told.stdout.splitlines()
-    assert len(lines) == len(nvidia.read()) > 0
+    assert len(lines) == len(NVIDIA.read()) > 0
     assert all(
         line.startswith("Name=gpu Type=nvidia_") and " File=/dev/nvidia" in line for line in lines
     )
 
 
 def test_a_pod_computes_on_the_gpus_that_it_was_let_in_to_and_on_no_other(tree: Tree) -> None:
-    gpus = nvidia.read()
+    gpus = NVIDIA.read()
     machine = Machine(gpus)
     numbers = [min(part.numbers) for part in machine.parts({"gpu": range(len(gpus))})]
     guard = DeviceGuard(tree.bpf)
@@ -108,10 +108,10 @@ def test_nvml_tells_of_no_gpu_to_a_pod_that_was_not_let_in(tree: Tree) -> None:
     """So an agent in a Pod cannot count GPUs by NVML: slurmd's list counts."""
     guard = DeviceGuard(tree.bpf)
     guard.put_on(tree.root / "kubepods", 2)
-    guard.close(Machine(nvidia.read()).guarded)
+    guard.close(Machine(NVIDIA.read()).guarded)
     script = "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid()))\n"
-    script += "from node_agent.machine import nvidia\n"
-    script += "print([one.problem for one in nvidia.read() if not one.absent])"
+    script += "from node_agent.machine.vendors.nvidia import NVIDIA\n"
+    script += "print([one.problem for one in NVIDIA.read() if not one.absent])"
     argv = [sys.executable, "-c", script, str(tree.root / POD / "c/cgroup.procs")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.stdout.strip() in {"[]", ""}, done.stdout

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner, Result
 
 from node_agent.command_line import app
-from node_agent.machine import amd, nvidia
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.devices import Device, NvmlUnavailable, gres_conf
+from node_agent.machine.devices import Device, DriverUnavailable
+from node_agent.machine.gres_conf import gres_conf
+from node_agent.machine.vendors.amd import AMD
+from node_agent.machine.vendors.nvidia import NVIDIA
 
 if TYPE_CHECKING:
     import pytest
@@ -34,8 +36,8 @@ def test_lines_have_what_slurm_needs_to_know() -> None:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *found: Device) -> Result:
-    monkeypatch.setattr(nvidia, "read", lambda: found)
-    monkeypatch.setattr(amd, "read", lambda: ())
+    monkeypatch.setattr(NVIDIA, "read", lambda: found)
+    monkeypatch.setattr(AMD, "read", lambda: ())
     return CliRunner().invoke(app, ["gres-conf"])
 
 
@@ -61,9 +63,9 @@ def test_no_line_is_printed_where_a_gpu_is_absent(monkeypatch: pytest.MonkeyPatc
 
 def test_a_machine_that_cannot_be_read_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> tuple[Device, ...]:
-        raise NvmlUnavailable("Driver Not Loaded")
+        raise DriverUnavailable("Driver Not Loaded")
 
-    monkeypatch.setattr(nvidia, "read", fails)
+    monkeypatch.setattr(NVIDIA, "read", fails)
     told = CliRunner().invoke(app, ["gres-conf"])
     assert told.exit_code == 2
     assert told.stderr == "the machine could not be read: Driver Not Loaded\n"

@@ -13,9 +13,10 @@ from tests.node_agent.machines import Gpus
 
 _END = """
 import asyncio, time
-from node_agent.machine import names, nvidia
+from node_agent.machine import names
 from node_agent.machine.hang_safe_call import HangSafeCall, Unanswered
-nvidia.has_nvidia = names.has_nvidia = lambda *_: True
+from node_agent.machine.vendors.nvidia import NVIDIA
+NVIDIA.buses = lambda *_: ["0000:19:00.0"]
 async def main():
     try:
         await HangSafeCall(names.ask_drivers, "a driver", 0.2).result()

@@ -53,7 +53,7 @@ shift 3
 exec "$@"
 """
 """What the agent finds at these places: its account, and GPUs that this machine does not have."""
-_IMPORTS = "import node_agent.app, node_agent.kubelet.device_plugin, node_agent.machine.xid"
+_IMPORTS = "import node_agent.app, node_agent.kubelet.device_plugin, node_agent.machine.vendors.xid"
 
 
 class Surroundings:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from node_agent.enforcement.keeper import Keeper
-from node_agent.machine.devices import Device, Names
-from node_agent.machine.numbered import Machine, Number
+from node_agent.machine.devices import Device, Names, Number
+from node_agent.machine.numbered import Machine
 from node_agent.metrics import registry_of
 from node_agent.pods.claims import Claim
 from node_agent.runtime.missing_devices import Made, MissingDevices
@@ -31,8 +31,7 @@ class Known(Keeper):
     """What a keeper knows, without a machine."""
 
     def __init__(self, name: Names = UUID) -> None:
-        self.devices = (GPU, FPGA)
-        self.machine = Machine(self.devices, lambda device: (frozenset({NUMBERS[device]}), ""))
+        self.machine = Machine((GPU, FPGA), lambda device: (frozenset({NUMBERS[device]}), ""))
         self.names = {frozenset(GPU.files): name}
 
 

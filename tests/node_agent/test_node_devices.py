@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.devices import Device
-from node_agent.machine.numbered import Machine, Number
+from node_agent.machine.devices import Device, Number
+from node_agent.machine.numbered import Machine
 from node_agent.reporting import node_devices
 
 if TYPE_CHECKING:

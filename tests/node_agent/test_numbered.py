@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from node_agent.machine.devices import Device
-from node_agent.machine.numbered import Machine, Number
+from node_agent.machine.devices import Device, Number
+from node_agent.machine.numbered import Machine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from node_agent.machine import names
-from node_agent.machine.devices import Device
+from node_agent.machine.devices import Answers, Device
+from node_agent.machine.gpu_vendors import with_vendor
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.node_agent.machines import Gpus
 
-_READ = "import sys, pathlib, node_agent.machine.nvidia as it; it.read(pathlib.Path(sys.argv[1]))"
+_READ = """
+import sys, pathlib
+from node_agent.machine.vendors.nvidia import NVIDIA
+NVIDIA.read(pathlib.Path(sys.argv[1]))
+"""
 INSTANCE = "NVIDIA_A100-SXM4-40GB_MIG_1g.5gb"
 
 
@@ -35,6 +40,7 @@ def test_a_gpu_is_what_slurms_own_detection_would_find(gpus: Gpus) -> None:
         "problem": "",
         "absent": False,
         "shared": {},
+        "vendor": "NVIDIA",
     }
 
 
@@ -142,7 +148,7 @@ def test_a_driver_that_is_not_loaded_is_an_error_that_says_so(gpus: Gpus) -> Non
     gpus.add()
     gpus.say("driver", error=9)
     done = gpus.run("-c", _READ, str(gpus.pci))
-    assert "NvmlUnavailable: Driver Not Loaded" in done.stderr
+    assert "DriverUnavailable: Driver Not Loaded" in done.stderr
 
 
 def test_an_instance_that_is_destroyed_while_it_is_read_is_told_of_and_the_other_gpus_are_too(
@@ -166,12 +172,12 @@ def test_no_library_is_an_error_that_says_so(gpus: Gpus, tmp_path: Path) -> None
     gpus.library = tmp_path
     (tmp_path / "libnvidia-ml.so.1").touch()  # the loader looks no further: there may be a real one
     done = gpus.run("-c", _READ, str(gpus.pci))
-    assert "NvmlUnavailable: NVML Shared Library Not Found" in done.stderr
+    assert "DriverUnavailable: NVML Shared Library Not Found" in done.stderr
 
 
 _LISTEN = """
 import json, sys
-from node_agent.machine.xid import XidWatch
+from node_agent.machine.vendors.xid import XidWatch
 watch = XidWatch()
 told = [watch.wait(0.01) for _ in range(4)]
 print(json.dumps([told, watch.complaints]))
@@ -213,7 +219,7 @@ def change(*of):
 _FALL = f"""
 {_CHANGE}
 import json
-from node_agent.machine.xid import XidWatch
+from node_agent.machine.vendors.xid import XidWatch
 watch = XidWatch()
 watch.wait(0.01)
 change(("uuid=GPU-1", "uuid=GPU-1 lost=3"), ("later", "xid"))
@@ -233,8 +239,8 @@ def test_a_gpu_that_falls_off_the_bus_is_told_of_by_the_address_that_it_had(gpus
 _GO_ON = f"""
 {_CHANGE}
 import json
-from node_agent.machine.devices import NvmlUnavailable
-from node_agent.machine.xid import XidWatch
+from node_agent.machine.devices import DriverUnavailable
+from node_agent.machine.vendors.xid import XidWatch
 watch = XidWatch()
 watch.wait(0.01)
 change(("uuid=GPU-1", "uuid=GPU-1 lost=2 fails=1"))
@@ -242,7 +248,7 @@ told = []
 for _ in range(3):
     try:
         told.append(watch.wait(0.01))
-    except NvmlUnavailable as error:
+    except DriverUnavailable as error:
         told.append(str(error))
         change(("later", "xid"))
 print(json.dumps([told, watch.complaints]))
@@ -262,16 +268,17 @@ def test_a_lost_gpu_keeps_nobody_from_hearing_of_the_others(gpus: Gpus) -> None:
 
 def test_without_a_driver_there_is_nothing_to_hear(gpus: Gpus) -> None:
     gpus.say("driver", error=9)
-    assert "NvmlUnavailable: Driver Not Loaded" in gpus.run("-c", _LISTEN).stderr
+    assert "DriverUnavailable: Driver Not Loaded" in gpus.run("-c", _LISTEN).stderr
 
 
 _NAME = """
 import json
-from node_agent.machine import names, nvidia
+from node_agent.machine import names
 from node_agent.machine.devices import Device
-nvidia.has_nvidia = names.has_nvidia = lambda *_: True
-devices = [Device("gpu", "", (f"/dev/nvidia{number}",)) for number in range(3)]
-complaints = {"0000:1a:00.0": "its driver complains: XID 79"}
+from node_agent.machine.vendors.nvidia import NVIDIA
+NVIDIA.buses = lambda *_: ["0000:19:00.0"]
+devices = [Device("gpu", "", (f"/dev/nvidia{number}",), vendor=NVIDIA) for number in range(3)]
+complaints = {"NVIDIA": {"0000:1a:00.0": "its driver complains: XID 79"}}
 found, problems = names.read(devices, [], names.ask_drivers(), complaints)
 print(json.dumps([[found[frozenset(device.files)] for device in devices], problems]))
 """
@@ -328,14 +335,15 @@ def test_without_a_driver_nvidias_devices_cannot_be_used_and_others_can(gpus: Gp
         ]
         * 3
     )
-    other = Device("gpu", "", ("/dev/dri/renderD128",))
-    found, _ = names.read([other], [], names.Answers())
+    other = with_vendor(Device("gpu", "", ("/dev/dri/renderD128",)))
+    found, _ = names.read([other], [], Answers())
     assert found[frozenset(other.files)].problem == ""
 
 
 def test_a_complaint_about_nobody_knows_which_gpu_is_of_all_of_them() -> None:
-    devices = [Device("gpu", "", (file,)) for file in ("/dev/nvidia0", "/dev/dri/renderD128")]
-    found, _ = names.read(devices, [], None, {"": "its driver complains: XID 79"})
+    files = ("/dev/nvidia0", "/dev/dri/renderD128")
+    devices = [with_vendor(Device("gpu", "", (file,))) for file in files]
+    found, _ = names.read(devices, [], None, {"NVIDIA": {"": "its driver complains: XID 79"}})
     assert [found[frozenset(device.files)].problem for device in devices] == [
         "its driver complains: XID 79",
         "",

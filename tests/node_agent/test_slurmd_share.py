@@ -14,7 +14,7 @@ from node_agent.enforcement.limits import limits_of
 from node_agent.enforcement.slurmd_share import with_share
 from node_agent.machine import names
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.numbered import Number
+from node_agent.machine.devices import Number
 from node_agent.pods.claims import Claim
 from node_agent.reporting.node_condition import Condition
 from tests.eventually import until

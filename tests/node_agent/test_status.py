@@ -11,8 +11,8 @@ from node_agent.enforcement.constraints import Counted
 from node_agent.enforcement.decision import Entry
 from node_agent.enforcement.native_jobs import Scope
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.devices import Device
-from node_agent.machine.numbered import Machine, Number
+from node_agent.machine.devices import Device, Number
+from node_agent.machine.numbered import Machine
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
 from node_agent.status import Kernel, Row, document, jobs, pod

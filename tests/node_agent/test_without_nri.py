@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from node_agent.kubelet import device_plugin
-from node_agent.machine.devices import Device, Names
-from node_agent.machine.numbered import Machine, Number
+from node_agent.machine.devices import Device, Names, Number
+from node_agent.machine.numbered import Machine
 from node_agent.runtime import kubelet_devices
 from node_agent.runtime.kubelet_devices import whole_node
 from tests.eventually import until
@@ -31,8 +31,7 @@ class Three(Known):
     """GPUs of a Node, of which the last is of no use; each has so many parts."""
 
     def __init__(self, *names: Names, **shared: int) -> None:
-        self.devices = tuple(replace(gpu, shared=shared) for gpu in GPUS)
-        self.machine = Machine(self.devices, self._look)
+        self.machine = Machine([replace(gpu, shared=shared) for gpu in GPUS], self._look)
         called = zip(GPUS, names, strict=False)
         self.names = {frozenset(device.files): name for device, name in called}
 

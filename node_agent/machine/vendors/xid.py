@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pynvml
 
-from node_agent.machine import nvidia
+from node_agent.machine.vendors import nvml
 
 _OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Those that a program brings about, and the next program has nothing of (NVIDIA's table of XIDs)."""
@@ -30,9 +30,9 @@ class XidWatch:
 
     def wait(self, seconds: float) -> bool:
         """Waits for one, in a thread; tells whether the GPUs are to be asked about now. Raises
-        NvmlUnavailable: a GPU that is lost fails every wait for it, and those for the others too. It is
-        left out from then on, and what the others complain of meanwhile is heard next time."""
-        with nvidia.nvml(stays=True):
+        DriverUnavailable: a GPU that is lost fails every wait for it, and those for the others too. It
+        is left out from then on, and what the others complain of meanwhile is heard next time."""
+        with nvml.nvml():
             if self._set is None:
                 self._set = self._registered()
             try:
@@ -65,7 +65,7 @@ class XidWatch:
         for number in range(pynvml.nvmlDeviceGetCount()):
             try:
                 gpu = pynvml.nvmlDeviceGetHandleByIndex(number)
-                self._buses[_key(gpu)] = nvidia.bus_of(gpu)
+                self._buses[_key(gpu)] = nvml.bus_of(gpu)
                 pynvml.nvmlDeviceRegisterEvents(gpu, pynvml.nvmlEventTypeXidCriticalError, events)
             except (pynvml.NVMLError, ValueError):  # it is lost, or too old to complain
                 continue

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pynvml
 
-from node_agent.machine.devices import ITSELF, PCI_DEVICES, Device, NvmlUnavailable, has_nvidia, near
+from node_agent.machine.devices import ITSELF, Device, DriverUnavailable
+from node_agent.machine.sysfs import near
+from node_agent.machine.vendors.nvidia import MIG_MINORS
 
 _Value = TypeVar("_Value")
 _Minors = Mapping[tuple[int, int, int | None], int]
-_MIG_MINORS: Final = Path("/proc/driver/nvidia-caps/mig-minors")
-"""The numbers of the files of /dev/nvidia-caps: "gpu0/gi1/ci0/access 13"."""
 _MIG_MINOR: Final = re.compile(r"gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)", re.ASCII)
 
 _HALF_DEAD: Final = (pynvml.NVMLError, ValueError)
@@ -27,21 +27,19 @@ numbers and no text (UnicodeDecodeError is a ValueError)."""
 
 
 @contextmanager
-def nvml(*, stays: bool = False) -> Iterator[None]:
-    """While it lasts, NVML is there for use, with the GPUs that the driver had at its beginning. Who
-    needs it again and again has it stay: to begin with it may wake all GPUs, each time. Raises
-    NvmlUnavailable, also for what NVML refuses meanwhile."""
+def nvml() -> Iterator[None]:
+    """Opens NVML with the GPUs that the driver has now, and keeps NVML initialised afterwards:
+    initialising NVML can wake every GPU. Raises DriverUnavailable, also for NVML's errors in between."""
     try:
         pynvml.nvmlInit()
-        if stays:
-            _stay()
+        _stay()
         try:
             yield
         finally:
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        raise NvmlUnavailable(str(error)) from error
+        raise DriverUnavailable(str(error)) from error
 
 
 @cache
@@ -54,14 +52,9 @@ def bus_of(gpu: Any) -> str:
     return _bus(pynvml.nvmlDeviceGetPciInfo(gpu))
 
 
-def read(
-    pci: Path = PCI_DEVICES, mig_minors: Path = _MIG_MINORS, *, stays: bool = False
-) -> tuple[Device, ...]:
-    """Returns the GPUs, and instead of one that is in MIG mode its instances; a machine that has none on
-    its bus needs no NVML. `stays` is that of `nvml`. Raises NvmlUnavailable."""
-    if not has_nvidia(pci):
-        return ()
-    with nvml(stays=stays):
+def read(pci: Path, mig_minors: Path) -> tuple[Device, ...]:
+    """Returns the GPUs, and the instances of a GPU in MIG mode. Raises DriverUnavailable."""
+    with nvml():
         gpus = [_Gpu.find(number) for number in range(pynvml.nvmlDeviceGetCount())]
         minors = _minors(mig_minors)
         return tuple(device for gpu in gpus for device in gpu.devices(gpus, pci, minors))
@@ -155,7 +148,7 @@ def _instance(mig: Any, whole: Device, minors: _Minors) -> Device:
         numa_node=whole.numa_node,
         cpus=whole.cpus,
         mig=profile,
-        problem=whole.problem if None not in caps else f"{_MIG_MINORS} does not name its files",
+        problem=whole.problem if None not in caps else f"{MIG_MINORS} does not name its files",
         absent=None in caps,
     )
 

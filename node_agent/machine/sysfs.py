@@ -1,0 +1,37 @@
+"""Devices on the PCI bus, as sysfs describes them."""
+
+from pathlib import Path
+
+from wellknown import number_list
+
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+_CLASSES = ("0x03", "0x12")
+"""PCI's classes of display controllers, and of accelerators."""
+
+
+def gpus_of(vendor: str, pci: Path = PCI_DEVICES) -> list[Path]:
+    """Returns the GPUs of a vendor (PCI's number of it, "0x10de") that are on the bus, by address."""
+    return [
+        place
+        for place in sorted(pci.glob("*"))
+        if told(place / "vendor") == vendor and told(place / "class").startswith(_CLASSES)
+    ]
+
+
+def told(file: Path) -> str:
+    """Returns what a file of sysfs says, "" where it is not there."""
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+def near(bus: str, pci: Path = PCI_DEVICES) -> tuple[int | None, tuple[int, ...]]:
+    """Returns the NUMA node of a PCI device and the CPUs near to it: (None, ()) where the machine does
+    not tell."""
+    try:
+        node = int((pci / bus / "numa_node").read_text())
+        cpus = number_list.expand((pci / bus / "local_cpulist").read_text().strip())
+    except (OSError, ValueError):
+        return None, ()
+    return (None if node < 0 else node), cpus
