@@ -102,6 +102,8 @@ class GpuVendor(Protocol):
     """PCI's number of the vendor: "0x10de"."""
     files: str
     """First characters of the files of the vendor's devices: "/dev/nvidia"."""
+    unnamed: bool = False
+    """True if the vendor also owns such files for which sysfs names no vendor."""
     domain: str
     """Domain of the vendor's extended resources: "nvidia.com"."""
     common: tuple[str, ...] = ()

@@ -1,20 +1,31 @@
 """The vendors of GPUs that the agent knows, and the vendor of a device."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+from node_agent.machine import graphics
 from node_agent.machine.devices import Device, GpuVendor
 from node_agent.machine.vendors.amd import AMD
+from node_agent.machine.vendors.intel import INTEL
 from node_agent.machine.vendors.nvidia import NVIDIA
 
-VENDORS: Final[tuple[GpuVendor, ...]] = (NVIDIA, AMD)
+VENDORS: Final[tuple[GpuVendor, ...]] = (NVIDIA, AMD, INTEL)
 """If several vendors own a device, the first vendor counts."""
 
 
-def with_vendor(device: Device) -> Device:
-    """Returns the device with its vendor, by the files of the device."""
-    owners = (each for each in VENDORS if any(file.startswith(each.files) for file in device.files))
-    return replace(device, vendor=next(owners, None))
+def with_vendor(device: Device, nodes: Path = graphics.NODES) -> Device:
+    """Returns the device with its vendor, by the files of the device. Parameter `nodes` is sysfs's
+    folder of the files in /dev/dri."""
+    vendors = (each for each in VENDORS if any(_owns(each, file, nodes) for file in device.files))
+    return replace(device, vendor=next(vendors, None))
+
+
+def _owns(vendor: GpuVendor, file: str, nodes: Path) -> bool:
+    if not file.startswith(vendor.files):
+        return False
+    named = graphics.pci_vendor(file, nodes)
+    return named == vendor.pci if named else vendor.unnamed
 
 
 def may_be(resource: str, device: Device) -> bool:

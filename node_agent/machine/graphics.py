@@ -12,6 +12,11 @@ MAJOR: Final = 226
 NODES: Final = Path("/sys/class/drm")
 
 
+def pci_vendor(file: str, nodes: Path = NODES) -> str:
+    """Returns PCI's number of the vendor of a file in /dev/dri, "" if sysfs names no vendor."""
+    return told(nodes / Path(file).name / "device" / "vendor")
+
+
 class _Node(NamedTuple):
     minor: int
     driver: str

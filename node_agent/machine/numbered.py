@@ -41,7 +41,7 @@ class Machine:
     ) -> None:
         """Looks at their files; `nodes` is sysfs's folder of those in /dev/dri. Raises ValueError where
         two devices are one, or one is none that a job can be given."""
-        self.devices = tuple(with_vendor(device) for device in devices)
+        self.devices = tuple(with_vendor(device, nodes) for device in devices)
         found = [(device, *(look or _look)(device)) for device in self.devices]
         times = Counter(number for _, numbers, _ in found for number in numbers)
         self._parts: defaultdict[str, list[Part]] = defaultdict(list)

@@ -18,6 +18,8 @@ class _Amd(GpuVendor):
     source = "sysfs"
     pci = "0x1002"
     files = "/dev/dri/renderD"
+    unnamed = True
+    """A part of an AMD GPU (amdgpu_xcp) is on no bus."""
     domain = "amd.com"
     common = ("/dev/kfd",)
     library = "ROCR_VISIBLE_DEVICES"

@@ -18,6 +18,7 @@ class _Nvidia(GpuVendor):
     source = "NVML"
     pci = "0x10de"
     files = "/dev/nvidia"
+    unnamed = True
     domain = "nvidia.com"
     common = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
     numbers = frozenset(Number(195, minor) for minor in range(254))
