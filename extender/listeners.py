@@ -31,7 +31,7 @@ from service import metrics, probes
 from service.connections import Limits
 from service.http_server import Verb, Verbs, reply, wrong_fields
 from service.listener import Server
-from service.seldom import Seldom
+from service.rate_limited_log import RateLimitedLog
 from slurm_client.tokens import TokenFile
 from wellknown.allocation import Allocation
 
@@ -143,7 +143,7 @@ class Listeners:
 
 def _tells_malformed() -> Callable[[Request, Exception], Awaitable[Response]]:
     """Returns the reply that tells the sender of a push which field is wrong."""
-    malformed = Seldom("malformed request")
+    malformed = RateLimitedLog("malformed request")
 
     async def tell(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

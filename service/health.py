@@ -13,7 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from service.periodic import periodically
-from service.seldom import Seldom
+from service.rate_limited_log import RateLimitedLog
 
 log = structlog.get_logger()
 
@@ -77,7 +77,7 @@ class Health:
         """Logs the words of troubles that came too soon after earlier words of the same part, once they
         may be logged: many parts say their words only once."""
         for trouble in self._troubles.values():
-            trouble.makes_up()
+            trouble.flush()
 
     async def run(self) -> None:
         """Logs what was delayed, for ever."""
@@ -109,7 +109,7 @@ class _Trouble:
         self._met_else: dict[str, float] = {}
         """The parts among them that meet another trouble now, and since when."""
         self._began = 0.0
-        self._told = Seldom("trouble", clock, alarm=alarm)
+        self._told = RateLimitedLog("trouble", clock, alarm=alarm)
         """The words of a trouble that lasts may change very often."""
 
     @property
@@ -129,7 +129,7 @@ class _Trouble:
         self._met_else.pop(part, None)
         if begins:
             self._began = self._clock()
-            self._told = Seldom("trouble", self._clock, alarm=self._alarm)
+            self._told = RateLimitedLog("trouble", self._clock, alarm=self._alarm)
         if begins or (words != before and part == self.name):
             self._told.says(part=self.name, error=words)
         elif words != before:
@@ -148,6 +148,6 @@ class _Trouble:
         if not self.met:
             log.info("trouble over", part=self.name, lasted_s=round(self._clock() - self._began, 1))
 
-    def makes_up(self) -> None:
+    def flush(self) -> None:
         if self.lasts:
-            self._told.makes_up(part=self.name, error=self.words)
+            self._told.flush(part=self.name, error=self.words)

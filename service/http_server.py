@@ -20,7 +20,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.cooperative import OneByOne, Together
-from service.seldom import Seldom
+from service.rate_limited_log import RateLimitedLog
 
 log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ class Verbs:
         observe: Observe,
         is_large: Callable[[bytes], bool] = lambda _: False,
     ) -> None:
-        self._verbs = {path: (verb, Seldom("malformed request")) for path, verb in verbs.items()}
+        self._verbs = {path: (verb, RateLimitedLog("malformed request")) for path, verb in verbs.items()}
         self._observe = observe
         self._is_large = is_large
         self._large = _Large()
@@ -127,7 +127,7 @@ async def _body(receive: Receive) -> bytes | None:
             return b"".join(pieces)
 
 
-async def _answer(verb: Verb, malformed: Seldom, body: bytes, path: str) -> Answer:
+async def _answer(verb: Verb, malformed: RateLimitedLog, body: bytes, path: str) -> Answer:
     try:
         return HTTPStatus.OK, orjson.dumps(await verb(body))
     except ValidationError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from extender.settings import Settings
 from kubernetes_client.errors import NoCredentials
 from kubernetes_client.rest import KubernetesRest
-from service.seldom import Seldom
+from service.rate_limited_log import RateLimitedLog
 from slurm_client.rest import SlurmRest
 
 _PEOPLES = Path.home() / ".kube" / "config"
@@ -17,7 +17,7 @@ _PEOPLES = Path.home() / ".kube" / "config"
 @asynccontextmanager
 async def slurm_of(settings: Settings) -> AsyncIterator[SlurmRest]:
     """A context with a client of slurmrestd."""
-    unreadable = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
+    unreadable = RateLimitedLog("an entry of Slurm's answer cannot be read, and is passed over")
     slurm = SlurmRest(
         settings.slurmrestd_url,
         settings.slurm_token_file,

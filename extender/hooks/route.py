@@ -19,7 +19,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
 from kubernetes_client.errors import KubernetesError
 from service.http_server import reply
-from service.seldom import Seldom
+from service.rate_limited_log import RateLimitedLog
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.tokens import TokenSource
 
@@ -50,7 +50,7 @@ class Bearer:
 
     def __init__(self, tokens: TokenSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens = tokens
-        self._unauthorized = Seldom("pushes unauthorized", clock)
+        self._unauthorized = RateLimitedLog("pushes unauthorized", clock)
 
     def unauthorized(self, authorization: str | None) -> Response | None:
         """Returns the answer to a request without the token; None for one with it."""

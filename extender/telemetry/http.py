@@ -9,7 +9,7 @@ from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 
 from extender.telemetry import catalogue
 from service.metrics import FAST, SECONDS, child
-from service.seldom import Seldom
+from service.rate_limited_log import RateLimitedLog
 
 
 class HttpTelemetry:
@@ -22,7 +22,7 @@ class HttpTelemetry:
         self._verbs = catalogue.VERBS.histogram(registry, FAST)
         self._rejections = catalogue.LISTENER_REJECTIONS.counter(registry)
         self._gate = catalogue.GATE.counter(registry)
-        self._told: dict[tuple[str, str], Seldom] = {}
+        self._told: dict[tuple[str, str], RateLimitedLog] = {}
 
     def answered(self, path: str, status: HTTPStatus, seconds: float) -> None:
         """Counts a request to one of the verbs."""
@@ -33,7 +33,7 @@ class HttpTelemetry:
         """Counts a connection or a request that a listener rejected."""
         child(self._rejections, listener, why).inc()
         if (listener, why) not in self._told:
-            self._told[listener, why] = Seldom("a listener rejects")
+            self._told[listener, why] = RateLimitedLog("a listener rejects")
         self._told[listener, why].says(listener=listener, why=why)
 
     def gate_answered(self, answer: str) -> None:

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.telemetry import catalogue
 from service.metrics import child
-from service.seldom import Seldom
+from service.rate_limited_log import RateLimitedLog
 
 
 class SlurmTelemetry:
@@ -14,7 +14,9 @@ class SlurmTelemetry:
         self._rest_calls = catalogue.SLURMRESTD_CALLS.counter(registry)
         self._rest_bytes = catalogue.SLURMRESTD_BYTES.counter(registry)
         self._malformed = catalogue.MALFORMED.counter(registry)
-        self._malformed_told = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
+        self._malformed_told = RateLimitedLog(
+            "an entry of Slurm's answer cannot be read, and is passed over"
+        )
 
     def asked(self, call: str, sent: int, received: int) -> None:
         """Counts a request to slurmrestd and its bytes."""

@@ -59,8 +59,8 @@ OF_NO_POD = {
     "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)",
 }
 PASSED_ON = {"what", "self._event", "self.trouble is None"}
-"""Findings of audit.auditor, which have `pod` and `job` of their own; what `Seldom` is for; and what
-policy.current tells, which is no line of the log."""
+"""Findings of audit.auditor, which have `pod` and `job` of their own; events of `RateLimitedLog`; and
+what policy.current tells, which is no line of the log."""
 
 
 @cache

@@ -16,7 +16,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from service.logging import configure_logging
-from service.seldom import Seldom
+from service.rate_limited_log import RateLimitedLog
 from tests.clock import CpuClock
 from tests.verbs.callers import Listeners
 
@@ -95,14 +95,14 @@ def test_a_pod_of_very_many_values_is_still_read(verb: str) -> None:
     assert answer.status_code == 200, answer.text[:LONGEST]
 
 
-def test_what_strangers_cause_is_logged_seldom() -> None:
+def test_events_that_strangers_cause_are_logged_at_a_limited_rate() -> None:
     now = [0.0]
-    seldom = Seldom("refused", lambda: now[0])
+    limited = RateLimitedLog("refused", lambda: now[0])
     with capture_logs() as logs:
         for _ in range(50):
-            seldom.says(why="too large")
+            limited.says(why="too large")
         now[0] = 31.0
-        seldom.says(why="malformed")
+        limited.says(why="malformed")
     assert [(entry["why"], entry["since_last_told"]) for entry in logs] == [
         ("too large", 1),
         ("malformed", 50),

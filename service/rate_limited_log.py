@@ -1,4 +1,4 @@
-"""Log lines that strangers can cause: they are written seldom, and say how often the event happened."""
+"""Log lines that strangers can cause: rate-limited, with the number of events since the last line."""
 
 import time
 from collections.abc import Callable
@@ -11,13 +11,13 @@ log = structlog.get_logger()
 _EVERY_S = 30.0
 
 
-class Seldom:
+class RateLimitedLog:
     """Logs a warning about one kind of event at most once in 30 s."""
 
     def __init__(
         self, event: str, clock: Callable[[], float] = time.monotonic, *, alarm: bool = False
     ) -> None:
-        """An alarm is logged as an error."""
+        """Parameter `alarm` is True for lines at the level of errors."""
         self._event = event
         self._clock = clock
         self._alarm = alarm
@@ -25,13 +25,13 @@ class Seldom:
         self._happened = 0
 
     def says(self, **words: Any) -> None:
-        """Notes that the event happened. A log line has these words, and in `since_last_told` how often
-        the event happened since the last line."""
+        """Counts an event. A log line has these words, and the number of events since the last line as
+        `since_last_told`."""
         self._happened += 1
-        self.makes_up(**words)
+        self.flush(**words)
 
-    def makes_up(self, **words: Any) -> None:
-        """Logs an event that was not logged when it happened, if it may be logged now."""
+    def flush(self, **words: Any) -> None:
+        """Logs the events that are not logged yet, if the rate permits a line now."""
         if self._happened and self._clock() >= self._quiet_until:
             tell = log.error if self._alarm else log.warning
             tell(self._event, **words, since_last_told=self._happened)
