@@ -1,4 +1,4 @@
-"""The devices of this machine that Slurm counts one by one, and the interface of a vendor of GPUs."""
+"""Devices of this machine that Slurm counts one by one, and the interface of a vendor of GPUs."""
 
 import re
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 from node_agent.machine.sysfs import PCI_DEVICES, gpus_of
 
 ITSELF = -1
-"""In `Device.links`: the device that the links are of."""
+"""Value in `Device.links` in the place of the device itself."""
 
 
 class DriverUnavailable(Exception):
-    """A vendor's driver is not loaded, or does not answer; the message is the driver's."""
+    """A driver is not loaded, or does not answer; the message is the driver's own."""
 
 
 class Number(NamedTuple):
@@ -25,53 +25,55 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device, or a part of one that Slurm gives away by itself (a MIG instance)."""
+    """A device, or a MIG instance, which Slurm allocates like a device."""
 
     name: str
-    """Of the GRES: "gpu"."""
+    """Name of the GRES: "gpu"."""
     type: str
-    """As Slurm's own detection has it: "nvidia_h100_80gb_hbm3"."""
+    """Type of the GRES in the form of Slurm's own detection: "nvidia_h100_80gb_hbm3"."""
     files: tuple[str, ...]
-    """Who has it needs all of these: "/dev/nvidia0"; a MIG instance has files of capabilities, too."""
+    """All files that a program needs: "/dev/nvidia0"; a MIG instance also has files of capabilities."""
     uuid: str = ""
     bus: str = ""
-    """The address on the PCI bus, as sysfs has it: "0000:19:00.0"; of a MIG instance its GPU's."""
+    """Address on the PCI bus in the form of sysfs: "0000:19:00.0"; a MIG instance has the GPU's
+    address."""
     numa_node: int | None = None
     cpus: tuple[int, ...] = ()
-    """The CPUs that are near to it, by the machine's numbers; () where all are as far."""
+    """CPUs near the device, in the machine's numbers; () if all CPUs are equally near."""
     links: tuple[int, ...] = ()
-    """How many links it has to each device of the machine, ITSELF in its own place; () of none."""
+    """Number of links to each device of the machine, with ITSELF in the device's own place; () without
+    links."""
     mig: str = ""
-    """The profile of a MIG instance: "1g.10gb"."""
+    """Profile of a MIG instance: "1g.10gb"."""
     problem: str = ""
-    """Why nobody should have it; empty of one that works."""
+    """Reason why no job should use the device, "" for a working device."""
     absent: bool = False
-    """It has no files that could be opened."""
+    """True if the device has no files that a program could open."""
     shared: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Into how many parts Slurm counts it, by the name of the GRES that these are: {"shard": 4}."""
+    """Number of parts by the name of their GRES: {"shard": 4}."""
     vendor: "GpuVendor | None" = field(default=None, compare=False, repr=False)
-    """None for a device that is no GPU of a known vendor."""
+    """None for a device of no known vendor."""
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.name, self.uuid, self.bus))) or self.name
 
 
 Files = frozenset[str]
-"""All files of a device: by these it is known here, whoever tells of it."""
+"""All files of a device, which identify the device."""
 
 
 class Names(NamedTuple):
-    """Each is empty where the device has none."""
+    """Names and health of a device; "" without such a name."""
 
     uuid: str = ""
     cdi: str = ""
-    """With its kind: "nvidia.com/gpu=0"."""
+    """Name in CDI, with the kind: "nvidia.com/gpu=0"."""
     problem: str = ""
-    """Why the driver says that nobody should have it."""
+    """Reason of the driver why no job should use the device."""
 
 
 class Answers(NamedTuple):
-    """What the drivers say."""
+    """Replies of all drivers."""
 
     devices: tuple[Device, ...] = ()
     problems: Mapping[str, str] = {}
@@ -92,7 +94,7 @@ class DriverWatch(Protocol):
 
 class GpuVendor(Protocol):
     """A vendor of GPUs. To add a vendor, write a subclass in node_agent/machine/vendors, and register an
-    instance in gpu_vendors.VENDORS. What has a default is optional."""
+    instance in gpu_vendors.VENDORS. Attributes and methods with a default are optional."""
 
     name: str
     """For messages: "NVIDIA"."""
@@ -115,7 +117,7 @@ class GpuVendor(Protocol):
     runtime: str = ""
     """Environment variable with the UUIDs of devices for the vendor's container runtime."""
     must_report: re.Pattern[str] | None = None
-    """Files of GPUs that are broken if `read` does not report a device with these files."""
+    """Pattern of a GPU's file. A GPU that Slurm counts is broken if `read` does not report the GPU."""
 
     def read(self) -> tuple[Device, ...]:
         """Returns the GPUs that the driver reports, in the order of Slurm's own detection. May hang if

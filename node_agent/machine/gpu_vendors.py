@@ -1,4 +1,4 @@
-"""The vendors of GPUs that the agent knows, and the vendor of a device."""
+"""Vendors of GPUs that the agent knows, and the vendor of a device."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ def _owns(vendor: GpuVendor, file: str, nodes: Path) -> bool:
 
 
 def may_be(resource: str, device: Device) -> bool:
-    """Returns True if the device may be one of an extended resource: a vendor's resource has only the
+    """Returns True if the device may count as an extended resource: a vendor's resource counts only the
     vendor's devices."""
     domain = resource.partition("/")[0]
     vendor = next((each for each in VENDORS if each.domain == domain), None)

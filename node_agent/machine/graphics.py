@@ -1,5 +1,5 @@
-"""The files of graphics drivers (/dev/dri), from sysfs. A GPU has several of them, and whoever opens one
-has the whole GPU, whichever of them Slurm counts."""
+"""Files of graphics drivers (/dev/dri), from sysfs. A GPU has several files, and each of the files gives
+access to the whole GPU, whichever file Slurm counts."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from node_agent.machine.sysfs import told
 
 MAJOR: Final = 226
-"""The kernel's number of these files' kind (DRM_MAJOR)."""
+"""The kernel's major number of the files (DRM_MAJOR)."""
 NODES: Final = Path("/sys/class/drm")
 
 
@@ -20,12 +20,12 @@ def pci_vendor(file: str, nodes: Path = NODES) -> str:
 class _Node(NamedTuple):
     minor: int
     driver: str
-    """"" where sysfs names none: a part of an AMD GPU (amdgpu_xcp) is a device without driver."""
+    """"" if sysfs names no driver: a part of an AMD GPU (amdgpu_xcp) is a device without driver."""
 
 
 def siblings(counted: Collection[int], nodes: Path = NODES) -> frozenset[int]:
-    """Returns the minors of all files of the drivers that these files (`counted`, by minor) are of. A
-    file whose driver is not known is one of them, and so is every file where no driver is known."""
+    """Returns the minors of all files of the drivers of the files `counted`, by minor. The result
+    includes files of unknown drivers, and every file if all drivers are unknown."""
     if not counted:
         return frozenset()
     found = list(_nodes(nodes))

@@ -10,8 +10,7 @@ from wellknown import number_list
 
 
 def gres_conf(devices: Sequence[Device], cpus: Cpus) -> str:
-    """Returns the lines of gres.conf(5) for these devices: Slurm numbers those of a name in the order of
-    their lines."""
+    """Returns the lines of gres.conf(5). Slurm numbers devices of a name in the order of the lines."""
     return "".join(f"{_line(device, cpus)}\n" for device in devices)
 
 
@@ -26,7 +25,7 @@ def _line(device: Device, cpus: Cpus) -> str:
 
 
 def with_files(device: Device) -> Device:
-    """Returns the device as absent where one of its files is not there."""
+    """Returns the device, marked as absent if a file of the device is missing."""
     missing = [file for file in device.files if not Path(file).is_char_device()]
     if device.absent or not missing:
         return device

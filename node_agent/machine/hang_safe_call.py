@@ -1,4 +1,4 @@
-"""Calls that may never return: a driver that hangs keeps its caller in the kernel."""
+"""Calls that may never return: a hanging driver keeps the caller in the kernel."""
 
 import asyncio
 import threading
@@ -14,8 +14,8 @@ class Unanswered(Exception):
 
 
 class HangSafeCall(Generic[_Result]):
-    """Calls a function again and again, in a daemon thread, one call at a time. A call that hangs blocks
-    neither the event loop nor the end of the process."""
+    """Calls a function repeatedly, in a daemon thread, one call at a time. A hanging call blocks neither
+    the event loop nor the end of the process."""
 
     def __init__(self, call: Callable[[], _Result], callee: str, patience_s: float) -> None:
         """Parameter `callee` is the name of the driver, for the message of Unanswered."""
@@ -26,8 +26,8 @@ class HangSafeCall(Generic[_Result]):
         self._until = 0.0
 
     async def result(self) -> _Result:
-        """Calls the function, or waits for the call that already runs, and returns the result. Raises
-        Unanswered, at once if the call is older than `patience_s`, and the function's own errors."""
+        """Calls the function, or waits for the running call, and returns the result. Raises Unanswered,
+        at once if the call is older than `patience_s`, and the function's own errors."""
         now = asyncio.get_running_loop().time()
         if self._running is None:
             self._running = _in_thread(self._call)
@@ -50,13 +50,13 @@ def _in_thread(call: Callable[[], _Result]) -> asyncio.Future[_Result]:
             outcome = call()
         except Exception as error:  # noqa: BLE001 -- `result` raises the error
             outcome = error
-        with suppress(RuntimeError):  # the event loop is closed: nobody waits
+        with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(settle, outcome)
 
     def settle(outcome: _Result | Exception) -> None:
         if isinstance(outcome, Exception):
             result.set_exception(outcome)
-            result.exception()  # otherwise asyncio logs an error that nobody waits for
+            result.exception()  # otherwise asyncio logs the error if no task waits
         else:
             result.set_result(outcome)
 

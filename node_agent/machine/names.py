@@ -1,5 +1,5 @@
-"""Names and health of the devices of this machine, which Slurm knows by their files alone: UUIDs from
-the drivers, and names from the specifications of CDI (the Container Device Interface)."""
+"""Names and health of the devices that Slurm knows by files alone: UUIDs from the drivers, and names
+from the specifications of CDI (the Container Device Interface)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +17,7 @@ from service.watched_file import Stamp, stamp
 from wellknown.quoting import words_of
 
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
-"""Where container runtimes look, too."""
+"""Default folders of container runtimes."""
 _SUFFIXES: Final = (".json", ".yaml")
 
 
@@ -43,10 +43,10 @@ class _Specification(BaseModel):
 
 
 def stamps(folders: Iterable[Path]) -> dict[Path, Stamp]:
-    """Returns what changes with CDI's specifications."""
+    """Returns a stamp of each specification of CDI, which changes with the file."""
     found: dict[Path, Stamp] = {}
     for file in _specifications(folders):
-        with suppress(OSError):  # it goes just now
+        with suppress(OSError):  # the file was removed just now
             found[file] = stamp(file)
     return found
 
@@ -64,8 +64,7 @@ def ask_drivers() -> Answers:
 
 
 def untold(detected: Iterable[Device], pci: Path = PCI_DEVICES) -> list[str]:
-    """Returns the PCI addresses of the GPUs of each vendor whose driver reports no GPU on the bus: the
-    driver is not loaded yet, or not installed."""
+    """Returns the PCI addresses of GPUs without a driver: no driver reports any GPU of the vendor."""
     told = {device.bus for device in detected}
     found = (vendor.buses(pci) for vendor in VENDORS)
     return [bus for buses in found if told.isdisjoint(buses) for bus in buses]
@@ -77,14 +76,14 @@ def read(
     answers: Answers | None = None,
     complaints: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> tuple[dict[Files, Names], list[str]]:
-    """Returns the names of the devices, by all of a device's files, and the problems of reading.
-    `answers` is None before the drivers' first answer. `complaints` has the complaints of drivers by the
+    """Returns the names of devices by all files of a device, and the problems of reading. Parameter
+    `answers` is None before the drivers' first reply, `complaints` has each driver's complaints by the
     name of the vendor (DriverWatch)."""
     problems = [*(answers.problems.values() if answers else ())]
     counted = frozenset(file for device in devices for file in device.files)
     cdi: dict[Files, str] = {}
     for name, files in _by_cdi(folders, problems):
-        cdi.setdefault(files & counted, name)  # beside these it may have files that Slurm does not count
+        cdi.setdefault(files & counted, name)  # a specification may have more files than Slurm counts
     known = {frozenset(device.files): device for device in (answers or Answers()).devices}
     found: dict[Files, Names] = {}
     for device in devices:
@@ -101,7 +100,7 @@ def _wrong(
     answers: Answers | None,
     complaints: Mapping[str, Mapping[str, str]],
 ) -> Iterator[str]:
-    """Yields the problems of a device that Slurm counts, and that the driver reports as `known`."""
+    """Yields the problems of a device. Parameter `known` is the same device as the driver reports it."""
     vendor = counted.vendor
     own = complaints.get(vendor.name, {}) if vendor else {}
     if known is not None:
@@ -114,8 +113,8 @@ def _wrong(
 
 
 def _not_reported(vendor: GpuVendor, answers: Answers, complaints: Mapping[str, str]) -> str:
-    """Returns the problem of a GPU that the driver does not report with its files, with the problems
-    that may be this GPU's."""
+    """Returns the problem of a GPU that the driver does not report, with the possible reasons. A GPU
+    that has fallen off the bus keeps its files, and NVML reports the GPU without files."""
     own = [device for device in answers.devices if device.vendor is vendor]
     told = [*filter(None, [answers.problems.get(vendor.name)])]
     told += [each.problem for each in own if not each.files]
@@ -135,7 +134,7 @@ def _by_cdi(folders: Iterable[Path], problems: list[str]) -> Iterator[tuple[str,
         except ValidationError as error:
             wrong = error.errors()[0]
             problems.append(f"{file}: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")
-        except Exception as error:  # noqa: BLE001 -- others write it: YAML has more errors than its own
+        except Exception as error:  # noqa: BLE001 -- other programs write the file
             problems.append(f"{file}: {words_of(error)}")
         else:
             for device in found.devices:

@@ -1,4 +1,4 @@
-"""The machine's devices as the kernel knows them: by the numbers of their files."""
+"""Devices of the machine by the kernel's numbers of their files."""
 
 import os
 import stat
@@ -12,35 +12,36 @@ from node_agent.machine.devices import Device, Number
 from node_agent.machine.gpu_vendors import with_vendor
 
 _COMMON: Final = {1: "memory", 5: "terminals"}
-"""Majors of devices that every program needs: nobody is to be kept from them by a mistake in
-gres.conf."""
+"""Major numbers of devices that every program needs. A mistake in gres.conf must not close these
+devices."""
 
 
 class Part(NamedTuple):
-    """What a job has of one device: the numbers of its files. All of MIG's instances on a GPU have the
-    GPU's in common, and some that are an instance's `own`."""
+    """Share of a job in one device, as numbers of files. MIG instances on a GPU have the GPU's numbers
+    in common, and each instance has `own` numbers."""
 
     device: Device
     numbers: frozenset[Number] = frozenset()
     own: frozenset[Number] = frozenset()
     problem: str = ""
-    """Why nobody can have it."""
+    """Reason why no job can use the device."""
     in_part: bool = False
-    """Whether the job has a part of the device alone, and others may have parts of it, too."""
+    """True if other jobs may have other parts of the device."""
 
 
 Look = Callable[[Device], tuple[frozenset[Number], str]]
-"""Returns the numbers of a device's files, or why nobody can have it."""
+"""Returns the numbers of a device's files, or the reason why no job can use the device."""
 
 
 class Machine:
-    """All devices that Slurm counts here."""
+    """All devices that Slurm counts on this machine."""
 
     def __init__(
         self, devices: Sequence[Device], look: Look | None = None, nodes: Path = graphics.NODES
     ) -> None:
-        """Looks at their files; `nodes` is sysfs's folder of those in /dev/dri. Raises ValueError where
-        two devices are one, or one is none that a job can be given."""
+        """Reads the numbers of the devices' files. Parameter `nodes` is sysfs's folder of the files in
+        /dev/dri. Raises ValueError if two devices have the same files, or if every program needs a
+        device."""
         self.devices = tuple(with_vendor(device, nodes) for device in devices)
         found = [(device, *(look or _look)(device)) for device in self.devices]
         times = Counter(number for _, numbers, _ in found for number in numbers)
@@ -55,12 +56,12 @@ class Machine:
             for name in device.shared:
                 self._shared[name].append(part._replace(in_part=True))
         self.guarded = frozenset(times) | _of_vendors(self.devices) | _graphics(times, nodes)
-        """What nobody has unless it is of their job: also the GPUs that Slurm does not count, and
-        the other files of those that it counts."""
+        """Numbers that only Pods with the right job may open. The numbers include GPUs that Slurm does
+        not count, and further files of counted GPUs."""
 
     @property
     def problems(self) -> dict[str, str]:
-        """Returns why nobody can have a device, by Slurm's number of it: "gpu 3"."""
+        """Returns the problems of devices by Slurm's numbers: "gpu 3"."""
         return {of: part.problem for of, part in self.numbered.items() if part.problem}
 
     @property
@@ -74,8 +75,7 @@ class Machine:
         return self._parts
 
     def units(self, name: str) -> Iterator[tuple[str, Part]]:
-        """Yields what Slurm counts of a GRES, one by one, each with a name of its own: "gpu-0"; of parts
-        "shard-0-3"."""
+        """Yields each unit of a GRES with a name: "gpu-0" for a device, "shard-0-3" for a part."""
         for number, part in enumerate(self._parts.get(name, ())):
             yield f"{name}-{number}", part
         for number, part in enumerate(self._shared.get(name, ())):
@@ -83,8 +83,8 @@ class Machine:
                 yield f"{name}-{number}-{n}", part
 
     def parts(self, wanted: Mapping[str, Sequence[int]]) -> list[Part]:
-        """Returns what a job has, each once, by Slurm's numbers of the devices of each name. Raises
-        ValueError: half of it may be worse than nothing."""
+        """Returns the devices of a job, each device once, by Slurm's numbers of the devices of each
+        name. Raises ValueError if a device is missing: a part of the devices may be worse than none."""
         found: list[Part] = []
         for name, numbers in wanted.items():
             here = self._parts.get(name) or self._shared.get(name, [])

@@ -10,7 +10,8 @@ _CLASSES = ("0x03", "0x12")
 
 
 def gpus_of(vendor: str, pci: Path = PCI_DEVICES) -> list[Path]:
-    """Returns the GPUs of a vendor (PCI's number of it, "0x10de") that are on the bus, by address."""
+    """Returns the folders of a vendor's GPUs in the order of their addresses. Parameter `vendor` is
+    PCI's number of the vendor: "0x10de"."""
     return [
         place
         for place in sorted(pci.glob("*"))
@@ -19,7 +20,7 @@ def gpus_of(vendor: str, pci: Path = PCI_DEVICES) -> list[Path]:
 
 
 def told(file: Path) -> str:
-    """Returns what a file of sysfs says, "" where it is not there."""
+    """Returns the text of a file of sysfs, "" for a missing file."""
     try:
         return file.read_text().strip()
     except OSError:
@@ -27,8 +28,8 @@ def told(file: Path) -> str:
 
 
 def near(bus: str, pci: Path = PCI_DEVICES) -> tuple[int | None, tuple[int, ...]]:
-    """Returns the NUMA node of a PCI device and the CPUs near to it: (None, ()) where the machine does
-    not tell."""
+    """Returns the NUMA node of a PCI device and the CPUs near the device: (None, ()) if sysfs has no
+    such data."""
     try:
         node = int((pci / bus / "numa_node").read_text())
         cpus = number_list.expand((pci / bus / "local_cpulist").read_text().strip())

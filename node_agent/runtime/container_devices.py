@@ -29,7 +29,7 @@ class ContainerDevices(NamedTuple):
     variables: Mapping[str, str] = {}
 
     def missing(self, files: Iterable[str], cdi: Iterable[str], variables: Mapping[str, str]) -> str:
-        """Returns the additions that a container lacks, "" if the container has all."""
+        """Returns the missing additions of a container, "" if no addition is missing."""
         others = (name for name, value in self.variables.items() if variables.get(name) != value)
         return ", ".join([*sorted(self.files - {*files}), *sorted(self.cdi - {*cdi}), *others])
 
@@ -41,9 +41,9 @@ def container_devices(
     variables: Collection[str],
     parts: Mapping[str, int] = MappingProxyType({}),
 ) -> ContainerDevices:
-    """Returns what a container is given that has these devices, of all that Slurm counts here, and has
-    these variables already. `parts` is how many parts of GPUs its Pod has, by the name of their GRES.
-    Raises ValueError where it is not known how a device is called."""
+    """Returns the additions to a container with these devices. Parameter `counted` has all devices that
+    Slurm counts here, `variables` the names of the container's own variables, `parts` the number of
+    parts of GPUs by the name of their GRES. Raises ValueError if the UUID of a device is unknown."""
     called = [(device, names.get(frozenset(device.files), Names())) for device in devices]
     by_file = [device for device, name in called if not name.cdi]
     told = _percentage(devices, parts.get(_MPS, 0))

@@ -1,6 +1,6 @@
-"""Answers the container runtime for the Pods of a Node: before a container is made, its Pod was let in
-to the devices of its job, and then the container is given them. Where that cannot be, it is not made.
-Of the cores the kubelet's static CPU manager may have another opinion: its Pod's job counts."""
+"""Answers the container runtime for the Pods of a Node. Before the runtime creates a container, the
+kernel gives the Pod access to the devices of its job, and the container gets the devices. Otherwise the
+runtime does not create the container. The cores of the job override the kubelet's static CPU manager."""
 
 import os
 import stat
@@ -29,7 +29,7 @@ _LIVE: Final = (api.CONTAINER_CREATED, api.CONTAINER_PAUSED, api.CONTAINER_RUNNI
 
 
 class Containers:
-    """NRI's Handler."""
+    """Handler of NRI's calls."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class Containers:
         pods: NodePods,
         begins: Callable[[Claim], str],
     ) -> None:
-        """`begins` sees to it at once that a Pod has what it is to have, and returns why it has not."""
+        """Parameter `begins` gives a Pod its devices at once, and returns the reason of a failure."""
         self._node = node
         self._keeper = keeper
         self._pods = pods
         self._begins = begins
         self._missing = MissingDevices(keeper)
         self._overruled = set[str]()
-        """The Pods, by uid, of which the log has that the kubelet gave them other cores."""
+        """Uids of Pods with a line in the log about other cores of the kubelet."""
 
     async def answer(self, socket: Path, report: plugin.Report) -> None:
         """Answers the container runtime at its socket for plugins. Never returns. Calls `report` with a
@@ -53,13 +53,13 @@ class Containers:
         await plugin.stay(socket, self, report)
 
     def problems(self) -> dict[str, str]:
-        """Returns which Pods, by uid, have a container that lacks devices, and which."""
+        """Returns the problems of Pods whose containers lack devices, by uid."""
         return self._missing.problems()
 
     def synchronize(
         self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
     ) -> list[api.ContainerUpdate]:
-        """Of a container that is gone meanwhile no update can be: that is no reason to take leave."""
+        """Ignores failed updates, because a container may end in between."""
         by_id = {pod.id: pod for pod in pods}
         live = [
             (by_id[c.pod_sandbox_id], c)
@@ -81,7 +81,8 @@ class Containers:
         self._overruled.discard(pod.uid)
 
     def create_container(self, pod: api.PodSandbox, container: api.Container) -> api.ContainerAdjustment:
-        """Raises Refused. The agent may have been away when the Pod began."""
+        """Gives the Pod its devices also here: the agent may have been away when the Pod started. Raises
+        Refused."""
         self.run_pod(pod)
         self._missing.recreated(pod.uid, container.name)
         claim = self._claim(pod)
@@ -106,7 +107,7 @@ class Containers:
     def validate(
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
     ) -> None:
-        """Refuses what has less than this gave, or a device of another job: another plugin's work."""
+        """Raises Refused if another plugin took devices away, or added a device of another job."""
         claim = self._claim(pod)
         parts = self._parts(claim)
         given = self._container_devices(claim, parts, container)
@@ -147,7 +148,8 @@ class Containers:
         return Made(self._claim(pod), container.id, container.name, variables, numbers)
 
     def _claim(self, pod: api.PodSandbox) -> Claim:
-        """The runtime's word is from when the Pod began: what stands on it may be new since."""
+        """Returns the claim by kube-apiserver, if known: the runtime has the annotations of the Pod's
+        start."""
         known = (self._pods.claims or {}).get(pod.uid)
         if known is not None:
             return known
@@ -156,7 +158,7 @@ class Containers:
     def _parts(self, claim: Claim) -> list[Part]:
         if claim.problem:
             raise Refused(claim.problem)
-        if not claim.devices:  # all that is of no job: it needs no list of slurmd's
+        if not claim.devices:  # a Pod of no job needs no list of slurmd
             return []
         try:
             return self._keeper.parts(claim)
@@ -181,7 +183,7 @@ def _update(container: api.Container, cpus: str, *, ignore_failure: bool = False
 
 
 def _devices(given: ContainerDevices) -> Iterator[api.LinuxDevice]:
-    """Yields the files, as they are on the Node."""
+    """Yields the files with numbers and permissions of the Node."""
     for file in sorted(given.files | given.common):
         try:
             told = Path(file).stat()

@@ -43,9 +43,9 @@ async def stay(
 def whole_node(
     keeper: Keeper, resource: str, gres: str, asked: Collection[str]
 ) -> api.ContainerAllocateResponse:
-    """Returns what a container is given that is to have devices of an extended resource, which is a
-    GRES; `asked` are the kubelet's names of them. Raises ValueError, with words for the Pod's author,
-    where these are not all that are of use, or it is not known how they are called."""
+    """Returns the devices for a container that requests an extended resource. Parameter `asked` has the
+    kubelet's names of the devices. Raises ValueError with a message for the Pod's author, if `asked` is
+    not all usable devices, or if the UUID of a device is unknown."""
     units = keeper.units(resource, gres)
     of_use = {name: part for name, part in keeper.of_resource(resource, gres).items() if units[name]}
     if {*asked} != of_use.keys():

@@ -1,4 +1,4 @@
-"""Containers that the runtime made while the agent was away, and that lack devices of their Pod's job.
+"""Containers without the devices of their Pod's job, because the runtime made them without the agent.
 
 The runtime lists all containers when the runtime takes the agent's plugin. A container gets the missing
 devices only if the runtime creates the container again. Until then, the agent reports the container.
@@ -32,7 +32,7 @@ class Made(NamedTuple):
 
 
 class MissingDevices:
-    """Keeps the containers that lack devices, until these containers end."""
+    """Keeps containers with missing devices until the containers end."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper

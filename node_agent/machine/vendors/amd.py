@@ -1,5 +1,5 @@
-"""AMD's GPUs, from sysfs, in the order of their addresses on the PCI bus: that of Slurm's own detection
-(AutoDetect=rsmi: gpu_rsmi.c)."""
+"""AMD's GPUs, from sysfs, in the order of addresses on the PCI bus, as Slurm's own detection has the
+GPUs (AutoDetect=rsmi: gpu_rsmi.c)."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class _Amd(GpuVendor):
     library = "ROCR_VISIBLE_DEVICES"
 
     def read(self, pci: Path = PCI_DEVICES) -> tuple[Device, ...]:
-        """Returns the GPUs that the driver amdgpu has; a machine without it has none."""
+        """Returns the GPUs of the driver amdgpu, no GPU without the driver."""
         found = [place for place in gpus_of(self.pci, pci) if any(place.glob("drm/renderD*"))]
         return tuple(self._device(place, index, len(found)) for index, place in enumerate(found))
 

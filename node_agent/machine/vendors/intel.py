@@ -1,5 +1,5 @@
-"""Intel's GPUs. The agent knows these GPUs by slurmd's list alone, and detects none: most of Intel's
-GPUs are parts of processors. Intel's libraries use every GPU whose files a container has."""
+"""Intel's GPUs. The agent knows the GPUs by slurmd's list alone, and detects no GPU: most of Intel's
+GPUs are parts of processors. Intel's libraries use all GPUs with files in the container."""
 
 from pathlib import Path
 from typing import Final

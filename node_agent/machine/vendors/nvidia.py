@@ -1,5 +1,5 @@
-"""NVIDIA's GPUs. The modules that need NVML, NVIDIA's own library, are loaded only on a machine with
-such a GPU: NVML takes 16 MB of memory in Python."""
+"""NVIDIA's GPUs. NVML, NVIDIA's own library, takes 16 MB of memory in Python, so the modules with NVML
+are loaded only on a machine with an NVIDIA GPU."""
 
 import re
 from dataclasses import replace
@@ -10,7 +10,7 @@ from node_agent.machine.devices import Device, DriverWatch, GpuVendor, Number
 from node_agent.machine.sysfs import PCI_DEVICES
 
 MIG_MINORS: Final = Path("/proc/driver/nvidia-caps/mig-minors")
-"""The numbers of the files of /dev/nvidia-caps: "gpu0/gi1/ci0/access 13"."""
+"""Numbers of the files of /dev/nvidia-caps: "gpu0/gi1/ci0/access 13"."""
 
 
 class _Nvidia(GpuVendor):
@@ -22,11 +22,10 @@ class _Nvidia(GpuVendor):
     domain = "nvidia.com"
     common = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
     numbers = frozenset(Number(195, minor) for minor in range(254))
-    """The minors 254 and 255 are files that all GPUs share: access to these files decides nothing."""
+    """Minors 254 and 255 are files of all GPUs together, and give access to no GPU."""
     library = "CUDA_VISIBLE_DEVICES"
     runtime = "NVIDIA_VISIBLE_DEVICES"
     must_report = re.compile(r"/dev/nvidia\d+", re.ASCII)
-    """A GPU that has fallen off the bus keeps its files, and NVML reports the GPU without files."""
 
     def read(self, pci: Path = PCI_DEVICES, mig_minors: Path = MIG_MINORS) -> tuple[Device, ...]:
         """Returns the instances of a GPU in MIG mode in place of the GPU."""

@@ -1,6 +1,6 @@
-"""NVIDIA's GPUs, by NVML, NVIDIA's own library, in the order of their addresses on the PCI bus.
+"""NVIDIA's GPUs, from NVML, NVIDIA's own library, in the order of addresses on the PCI bus.
 
-Order, types and files are those of Slurm's own detection (AutoDetect=nvml: gpu_nvml.c).
+Order, types and files are as in Slurm's own detection (AutoDetect=nvml: gpu_nvml.c).
 """
 
 import re
@@ -22,8 +22,8 @@ _Minors = Mapping[tuple[int, int, int | None], int]
 _MIG_MINOR: Final = re.compile(r"gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)", re.ASCII)
 
 _HALF_DEAD: Final = (pynvml.NVMLError, ValueError)
-"""What becomes of questions about a GPU that has failed: NVML's own errors, and answers that are no
-numbers and no text (UnicodeDecodeError is a ValueError)."""
+"""Errors of calls about a failed GPU: NVML's own errors, and replies that are neither numbers nor text
+(UnicodeDecodeError is a ValueError)."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def _stay() -> None:
 
 
 def bus_of(gpu: Any) -> str:
-    """Returns the address on the PCI bus of a GPU that NVML knows. Raises NVMLError and ValueError."""
+    """Returns the address of a GPU on the PCI bus. Raises NVMLError and ValueError."""
     return _bus(pynvml.nvmlDeviceGetPciInfo(gpu))
 
 
@@ -61,10 +61,10 @@ def read(pci: Path, mig_minors: Path) -> tuple[Device, ...]:
 
 
 class _Gpu(NamedTuple):
-    """A GPU that NVML knows of. One that has fallen off the bus may have nothing but its number."""
+    """A GPU of NVML. A GPU that has fallen off the bus may have only a number."""
 
     number: int
-    """NVML's."""
+    """NVML's number of the GPU."""
     handle: Any
     bus: str
     lost: str
@@ -78,7 +78,7 @@ class _Gpu(NamedTuple):
             return cls(number, None, "", str(error))
 
     def devices(self, gpus: Sequence["_Gpu"], pci: Path, minors: _Minors) -> tuple[Device, ...]:
-        """Returns itself or its instances. What is wrong with one GPU is no matter of the others."""
+        """Returns the GPU or its instances. A failed GPU leaves the other GPUs untouched."""
         words = f"GPU {self.number} of NVML: {self.lost}"
         if not self.lost:
             try:
@@ -111,7 +111,7 @@ class _Gpu(NamedTuple):
         )
 
     def _links(self, buses: Sequence[str]) -> tuple[int, ...]:
-        """How many NVLinks go to each GPU. Those that end in a switch go to none of them."""
+        """Returns the number of NVLinks to each GPU. Links to a switch count for no GPU."""
         links = [ITSELF if index == self.number else 0 for index in range(len(buses))]
         for lane in range(pynvml.NVML_NVLINK_MAX_LINKS):
             if _told(False, pynvml.nvmlDeviceGetNvLinkState, self.handle, lane):
@@ -154,8 +154,8 @@ def _instance(mig: Any, whole: Device, minors: _Minors) -> Device:
 
 
 def _problems(gpu: Any) -> Iterator[str]:
-    """Says why work on a GPU would fail. What the driver has mended by itself (ECC errors that it has
-    mapped away) is no problem."""
+    """Yields reasons why work on a GPU would fail. Repairs by the driver (remapped ECC errors) are no
+    problem."""
     remapped = _told(None, pynvml.nvmlDeviceGetRemappedRows, gpu)
     if remapped is not None:
         _, _, pending, failed = remapped
@@ -177,19 +177,19 @@ def _minors(file: Path) -> dict[tuple[int, int, int | None], int]:
 
 
 def _bus(info: Any) -> str:
-    """NVML writes the domain in eight digits, sysfs in four: "00000000:19:00.0"."""
+    """Returns the address in the form of sysfs: NVML writes a domain of eight digits, sysfs of four."""
     text = info.busId if isinstance(info.busId, str) else info.busId.decode()
     domain, _, rest = text.lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
 def _type(name: str) -> str:
-    """As Slurm's detection names a GPU's type (gpu_common_underscorify_tolower)."""
+    """Returns the type as Slurm's detection does (gpu_common_underscorify_tolower)."""
     return name.lower().replace(" ", "_")
 
 
 def _told(otherwise: _Value, ask: Callable[..., _Value], *of: object) -> _Value:
-    """Returns what NVML says, `otherwise` where the GPU or the driver has nothing of that kind."""
+    """Returns NVML's reply, or `otherwise` if the GPU or the driver has no such data."""
     try:
         return ask(*of)
     except pynvml.NVMLError:

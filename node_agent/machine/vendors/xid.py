@@ -1,4 +1,4 @@
-"""What NVIDIA's driver complains of (XID): errors of a GPU that no other question to NVML tells of."""
+"""Complaints of NVIDIA's driver (XID): errors of a GPU that no other call of NVML reports."""
 
 import ctypes
 from contextlib import suppress
@@ -9,29 +9,29 @@ import pynvml
 from node_agent.machine.vendors import nvml
 
 _OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""Those that a program brings about, and the next program has nothing of (NVIDIA's table of XIDs)."""
+"""XIDs that a program causes, and that do not affect the next program (NVIDIA's table of XIDs)."""
 _OF_MEMORY: Final = frozenset({63, 94})
-"""A row of memory was noted for remapping, and an error was contained: the driver has dealt with it.
-What is left to do the questions about a GPU's memory tell, and they tell when it is done."""
+"""XIDs of a row of memory that the driver will remap, and of a contained error. NVML's data on memory
+says whether a reset is needed, and when the reset is done."""
 _NO_BUS: Final = ""
-"""In place of a GPU's address, where NVML does not tell which GPU it is."""
+"""Key for a complaint without a GPU."""
 
 
 class XidWatch:
-    """Hears of complaints from its first `wait` on. They stay: what has been repaired is for whoever has
-    done so to say, by starting the agent anew."""
+    """Collects complaints from the first `wait` until the agent ends: after a repair, an administrator
+    restarts the agent."""
 
     def __init__(self) -> None:
         self._set: Any = None
         self._buses: dict[int | None, str] = {}
-        """Of each GPU, by its handle: one that falls off the bus has no address any more."""
+        """Addresses by handle, because a GPU that falls off the bus loses its address."""
         self.complaints: dict[str, str] = {}
-        """By the address of a GPU on the PCI bus, by "" where it is not known which GPU it is."""
+        """By the address of the GPU on the PCI bus; by "" for an unknown GPU."""
 
     def wait(self, seconds: float) -> bool:
-        """Waits for one, in a thread; tells whether the GPUs are to be asked about now. Raises
-        DriverUnavailable: a GPU that is lost fails every wait for it, and those for the others too. It
-        is left out from then on, and what the others complain of meanwhile is heard next time."""
+        """Waits for a complaint. Returns True if the agent should read the GPUs now. Raises
+        DriverUnavailable if a GPU is lost, because a lost GPU fails every wait, also for other GPUs. The
+        next wait leaves the lost GPU out, and returns complaints from in between."""
         with nvml.nvml():
             if self._set is None:
                 self._set = self._registered()
@@ -40,7 +40,7 @@ class XidWatch:
             except pynvml.NVMLError_Timeout:
                 return False
             except pynvml.NVMLError:
-                self._begin_anew()
+                self._restart()
                 raise
             return self._hears(event.device, event.eventData)
 
@@ -54,7 +54,7 @@ class XidWatch:
         self.complaints.setdefault(bus, f"its driver complains: XID {code}")
         return new
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         spent, self._set = self._set, None
         with suppress(pynvml.NVMLError):
             pynvml.nvmlEventSetFree(spent)
@@ -67,11 +67,11 @@ class XidWatch:
                 gpu = pynvml.nvmlDeviceGetHandleByIndex(number)
                 self._buses[_key(gpu)] = nvml.bus_of(gpu)
                 pynvml.nvmlDeviceRegisterEvents(gpu, pynvml.nvmlEventTypeXidCriticalError, events)
-            except (pynvml.NVMLError, ValueError):  # it is lost, or too old to complain
+            except (pynvml.NVMLError, ValueError):  # the GPU is lost, or too old for events
                 continue
         return events
 
 
 def _key(gpu: Any) -> int | None:
-    """Returns what is the same of all handles of a GPU."""
+    """Returns the same value for all handles of a GPU."""
     return ctypes.cast(gpu, ctypes.c_void_p).value
