@@ -32,7 +32,7 @@ ROOTS, CLIENT = (
 )
 PURE = "what decides does nothing else"
 COMMAND_LINES = "command lines are typer's"
-AGENT = "the node agent's packages"
+AGENT, VENDORS = "the node agent's packages", "only the list of GPU vendors names a vendor"
 CLUSTER = "the packages of slurm-cluster"
 TOPOLOGY = "the modules of slurm-cluster's topology"
 CIRCLES = "no circles of packages"
@@ -55,6 +55,7 @@ VIOLATIONS = [
     (PACKAGES, "loadtest/harness/pods.py", "tests.builders"),
     (AGENT, "node_agent/machine/cpus.py", "node_agent.enforcement.keeper"),
     (AGENT, "node_agent/kernel/bpf.py", "node_agent.machine.devices"),
+    (VENDORS, "node_agent/runtime/container_devices.py", "node_agent.machine.vendors.nvidia"),
     (PACKAGES, "slurm_cluster/programs.py", "node_agent.pods.claims"),
     (CLUSTER, "slurm_cluster/configuration/configurer.py", "slurm_cluster.accounts"),
     (CLUSTER, "slurm_cluster/programs.py", "slurm_cluster.configure"),
