@@ -1,4 +1,4 @@
-"""Where the kubelet keeps the cgroups of Pods (cgroup v2), with either of its drivers."""
+"""Cgroups of Pods (cgroup v2), with either cgroup driver of the kubelet."""
 
 import errno
 import os
@@ -10,13 +10,14 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path("/sys/fs/cgroup")
 ROOTS: Final = ("kubepods", "kubepods.slice")
-"""By the drivers cgroupfs and systemd. A Node that was moved from one to the other has both."""
+"""Cgroups of all Pods with the drivers cgroupfs and systemd. A Node may have both after a change of
+driver."""
 _CLASS: Final = re.compile(r"(?:.*-)?(?:besteffort|burstable)(?:\.slice)?", re.ASCII)
-"""The QoS classes that have a cgroup of their own: of Guaranteed Pods there is none."""
+"""QoS classes with own cgroups: Guaranteed Pods have no such cgroup."""
 _POD: Final = re.compile(
     r"(?:.*-)?pod([0-9a-f]{8}(?:[0-9a-f_-]{24}|[0-9a-f_-]{28}))(?:\.slice)?", re.ASCII
 )
-"""systemd has "_" for the "-" of an uid; that of a static Pod is a hash of its configuration."""
+"""systemd writes "_" for the "-" of a uid. The uid of a static Pod is a hash of its configuration."""
 
 CPUS: Final = "cpuset.cpus"
 MEMORY: Final = "memory.max"
@@ -26,7 +27,7 @@ LIMITS: Final = (CPUS, MEMORY, SWAP)
 USED: Final = ("memory.current", "memory.swap.current")
 """Files with the bytes of memory and swap in use."""
 EVENTS: Final = "cgroup.events"
-"""The file of a cgroup that says whether there are processes in it."""
+"""File of a cgroup with the field `populated`."""
 
 
 class PodCgroup(NamedTuple):
@@ -41,36 +42,36 @@ class PodCgroup(NamedTuple):
 
 
 class PodCgroups:
-    """The cgroups of all Pods of this machine."""
+    """Cgroups of all Pods of this machine."""
 
     def __init__(self, root: Path = ROOT, names: Sequence[str] = ROOTS) -> None:
-        """`names` are the cgroups that Pods are in, below `root`, as far as they are there."""
+        """Parameter `names` has the cgroups of all Pods below `root`; a cgroup may be missing."""
         self.root = root
         self.places = [root / name for name in names]
-        """Those that Pods are in, whether they are there or not."""
+        """Cgroups of all Pods, existing or not."""
 
     def roots(self) -> list[Path]:
-        """Returns the cgroups that all Pods are in, one below the other or in classes. Raises
-        FileNotFoundError where there is none: no kubelet has run here, or by cgroup v1."""
+        """Returns the existing cgroups of all Pods. Raises FileNotFoundError without any: no kubelet has
+        run here, or a kubelet with cgroup v1."""
         found = [place for place in self.places if place.is_dir()]
         if not found:
             raise FileNotFoundError(errno.ENOENT, f"no cgroup {' or '.join(map(str, self.places))}")
         return found
 
     def parents(self) -> set[Path]:
-        """Returns the cgroups in which those are made that all Pods are in: a kubelet that starts with
-        another driver makes another."""
+        """Returns the parents of the cgroups of all Pods: a kubelet with another driver makes another
+        cgroup."""
         return {place.parent for place in self.places if place.parent.is_dir()}
 
     def folders(self) -> list[Path]:
-        """Returns all cgroups in which those of Pods are made. Raises OSError."""
+        """Returns all parents of cgroups of single Pods. Raises OSError."""
         return [folder for root in self.roots() for folder in (root, *_children(root, _CLASS))]
 
     def pods(self) -> Iterator[PodCgroup]:
         """Yields the cgroups of Pods. Raises OSError."""
         for folder in self.folders():
             for place in _children(folder, _POD):
-                with suppress(FileNotFoundError, NotADirectoryError):  # it goes just now
+                with suppress(FileNotFoundError, NotADirectoryError):  # the cgroup was removed just now
                     found = _POD.fullmatch(place.name)
                     assert found is not None
                     uid, number = found[1].replace("_", "-"), place.stat().st_ino
@@ -78,32 +79,31 @@ class PodCgroups:
 
 
 def has_processes(place: Path) -> bool:
-    """Tells whether there are processes in a cgroup, or below it. Raises OSError."""
+    """Returns True if a process is in a cgroup, or below the cgroup. Raises OSError."""
     return "populated 1" in read(place / EVENTS)
 
 
 def limits_now(place: Path) -> dict[str, str]:
-    """Returns the present files that limit a cgroup, and the files of its memory use. Raises OSError."""
+    """Returns the existing files with limits, and with the use of memory. Raises OSError."""
     found: dict[str, str] = {}
     for name in (*LIMITS, *USED):
         with suppress(FileNotFoundError):
             found[name] = read(place / name)
     if not found:
-        place.stat()  # is it gone, or without limits?
+        place.stat()  # raises an error for a removed cgroup, but not for a cgroup without limits
     return found
 
 
 def read(file: Path) -> str:
-    """Returns what a file of a cgroup says. Raises OSError: FileNotFoundError of a cgroup that is gone,
-    for which the kernel has two words."""
+    """Returns the text of a file. Raises OSError; FileNotFoundError for a removed cgroup, for which the
+    kernel has two errors."""
     with _removal(file):
         return file.read_text().strip()
 
 
 def write(file: Path, text: str) -> None:
-    """Writes a file of a cgroup. Raises OSError, as `read`. Without O_NONBLOCK a write to memory.max
-    returns when the Pod uses no more than that, for which the kernel frees memory, and kills. With it
-    (Linux 6.16) the Pod's own processes wait for that."""
+    """Writes a file. Raises OSError, as `read`. With O_NONBLOCK (Linux 6.16), the Pod's own processes
+    wait while the kernel frees memory for a lower memory.max. Without O_NONBLOCK, the writer waits."""
     with _removal(file):
         fd = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
         try:
@@ -118,14 +118,14 @@ def _removal(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENODEV:  # it was opened before its cgroup went
+        if error.errno == errno.ENODEV:  # the file was opened before the removal
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file)) from error
         raise
 
 
 def depth(cgroup: Path) -> int:
-    """Returns how many levels a cgroup is below the root of all cgroups, which alone has no events.
-    Raises OSError where that root is not mounted: one sees a part of the machine's cgroups only."""
+    """Returns the number of levels below the root of all cgroups, the only cgroup without events. Raises
+    OSError if the root is not mounted here: a part of the machine's cgroups is invisible."""
     for levels, place in enumerate((cgroup, *cgroup.parents)):
         if not (place / "cgroup.procs").exists():
             break

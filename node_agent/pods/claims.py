@@ -1,5 +1,5 @@
-"""What a Pod of this Node has of Slurm, as it stands on the Pod: only the extender can write it there
-(wellknown.allocation)."""
+"""Claims of this Node's Pods to resources of Slurm, from the annotations of the Pods. Only the extender
+can write the annotations (wellknown.allocation)."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -16,34 +16,34 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class Claim(NamedTuple):
-    """A Pod of this Node, and what its job has here by Slurm's numbers."""
+    """A Pod of this Node, and the share of its job in the Node, in Slurm's numbers."""
 
     uid: str
     pod: str
-    """Its namespace and name."""
+    """Namespace and name of the Pod."""
     devices: Mapping[str, tuple[int, ...]] = {}
-    """By the name of the GRES; parts of a GPU (shard, mps) by the number of the GPU."""
+    """Numbers of devices by the name of the GRES; parts (shard, mps) have the number of their GPU."""
     cores: tuple[int, ...] = ()
-    """In their order."""
+    """Numbers of cores, in ascending order."""
     memory_mb: int = 0
-    """In MiB; 0 if Slurm does not count memory."""
+    """Memory of the job in MiB; 0 if Slurm does not count memory."""
     requested_mb: int = 0
-    """What the Pod itself requests, in MiB, if its job has no memory of its own."""
+    """Memory request of the Pod in MiB, for a job without memory."""
     parts: Mapping[str, int] = {}
-    """How many parts of GPUs, by the name of their GRES."""
+    """Number of parts of GPUs by the name of the GRES."""
     problem: str = ""
-    """Why it is not known what it has."""
+    """Reason for an unknown claim."""
     of_job: bool = False
     leaves: bool = False
-    """Whether it is to be gone, or has ended."""
+    """True if the Pod is being deleted, or has ended."""
     adopted: bool = False
-    """Whether another scheduler placed it, and a job runs for it: what it has does not stand on it."""
+    """True for an adopted Pod. The allocation of an adopted Pod is not annotated on the Pod."""
     slurmd: bool = False
-    """Whether it is the Node's slurmd Pod, which has all that no Pod of a job has."""
+    """True for the Node's slurmd Pod, which has the resources beside all Pods of jobs."""
 
 
 def claim_of(manifest: Manifest, node: str) -> Claim:
-    """Returns what a Pod of this Node has, as kube-apiserver has it. One that has ended has nothing."""
+    """Returns the claim of a Pod from kube-apiserver. An ended Pod has no resources."""
     metadata = manifest["metadata"]
     who, annotations = f"{metadata['namespace']}/{metadata['name']}", metadata.get("annotations") or {}
     claim = claim_by(metadata["uid"], who, annotations, node)
@@ -57,7 +57,7 @@ def claim_of(manifest: Manifest, node: str) -> Claim:
 
 
 def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> Claim:
-    """Returns what a Pod of this Node has by its annotations; `pod` is its namespace and name."""
+    """Returns the claim by annotations. Parameter `pod` is the namespace and name."""
     if not annotations.keys() & {JOB_ID, GRANTED}:
         return Claim(uid, pod, adopted=ADOPTED in annotations)
     none = Claim(uid, pod, of_job=True)

@@ -1,7 +1,7 @@
-"""The Prolog's gate as far as the Node itself knows: is a Pod still here whose own job has ended?
+"""The Node's own answer for the Prolog's gate: is a Pod of an ended job still here?
 
-The kernel knows best who is gone: a Pod that was deleted by force may have processes yet. What only
-Slurm can tell is whether the job of a Pod that stays has ended: then the extender is to be asked.
+The kernel knows best which Pods are here: a Pod that was deleted by force may still have processes. Only
+Slurm knows whether the job of a remaining Pod has ended. In this case the gate must ask the extender.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,8 @@ from node_agent.pods.claims import Claim
 
 
 class Answer(NamedTuple):
-    """`clear`: no Pod of a job is here, and no process of one. `there`: these Pods are to be gone, and
-    have processes yet. `ask`: the Node does not know."""
+    """Word `clear`: no Pod of a job is here, and no process of such a Pod. Word `there`: these Pods
+    should be gone, and still have processes. Word `ask`: the Node does not know."""
 
     word: str
     pods: tuple[str, ...] = ()
@@ -22,8 +22,8 @@ class Answer(NamedTuple):
 def answer(
     claims: Mapping[str, Claim], removed: Mapping[str, str], cgroups: Iterable[PodCgroup], *, heard: bool
 ) -> Answer:
-    """Answers by the Pods of this Node, by uid, the names of those that kube-apiserver has no more, and
-    the cgroups that still are; `heard` tells whether kube-apiserver is heard of."""
+    """Returns the answer. Parameter `claims` has the Node's Pods by uid, `removed` the names of Pods
+    that kube-apiserver removed, by uid; `heard` is False while kube-apiserver is unreachable."""
     here = {cgroup.uid for cgroup in cgroups if cgroup.populated and not is_static(cgroup.uid)}
     leaving = {uid: claim.pod for uid, claim in claims.items() if claim.of_job and claim.leaves}
     there = sorted(name for uid, name in (leaving | dict(removed)).items() if uid in here)
@@ -35,6 +35,6 @@ def answer(
 
 
 def is_static(uid: str) -> bool:
-    """Tells a Pod that the kubelet has of a file: its uid is a hash, and kube-apiserver's copy has
-    another."""
+    """Returns True for a Pod from a file of the kubelet: its uid is a hash, and kube-apiserver's copy
+    has another uid."""
     return "-" not in uid

@@ -1,4 +1,4 @@
-"""The Pods of this Node, by the word of kube-apiserver."""
+"""Pods of this Node, from kube-apiserver."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -13,7 +13,7 @@ _PAUSE_S = 1.0
 
 
 class NodePods:
-    """What they claim, by uid."""
+    """Follows the Node's Pods, and keeps their claims by uid."""
 
     def __init__(
         self,
@@ -23,26 +23,26 @@ class NodePods:
         says: Callable[[KubernetesError | None], object],
         slurmd_namespace: str = "",
     ) -> None:
-        """`says` is told of trouble with kube-apiserver, and of its end. A slurmd Pod is one in
-        `slurmd_namespace`."""
+        """Parameter `says` gets a problem with kube-apiserver, and None after the problem. The Node's
+        slurmd Pod is in `slurmd_namespace`."""
         self._node = node
         self._slurmd = slurmd_namespace, pod_name(node)
         self.slurmd: Manifest | None = None
-        """The Node's slurmd Pod."""
+        """The Node's slurmd Pod, if kube-apiserver has the Pod."""
         self._changed = changed
         self._says = says
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", self._hear)
         self._listed: dict[str, Claim] | None = None
-        """None until they were listed once."""
+        """None before the first list."""
         self._removals: dict[str, str] = {}
-        """Names of jobs' Pods that kube-apiserver removed while the agent listened, by uid."""
+        """Names by uid of jobs' Pods that kube-apiserver removed while the agent listened."""
         self.heard = False
-        """Whether kube-apiserver tells of changes now."""
+        """True while kube-apiserver sends changes."""
         self._doubted = asyncio.Event()
 
     @property
     def claims(self) -> Mapping[str, Claim] | None:
-        """Returns all of them; None while it is not known which Pods there are."""
+        """Returns the claims of all Pods by uid, None before the first list."""
         return self._listed
 
     def removals(self, here: Collection[str]) -> Mapping[str, str]:
@@ -52,11 +52,12 @@ class NodePods:
         return self._removals
 
     def doubt(self) -> None:
-        """Somebody knows a Pod that is not listed: perhaps the connection has died, and nobody told."""
+        """Lists the Pods again, because a Pod is missing: perhaps the connection is dead."""
         self._doubted.set()
 
     async def follow(self) -> None:
-        """Listens to kube-apiserver for ever; after a doubt it lists anew, at most once a second."""
+        """Follows kube-apiserver for ever. After a doubt, lists the Pods again, at most once a
+        second."""
         while True:
             parts = [asyncio.ensure_future(self._listen()), asyncio.ensure_future(self._doubted.wait())]
             try:

@@ -1,4 +1,4 @@
-"""How the devices of the Node are called, and how they are: asked of drivers, and told on the Node."""
+"""Names and health of the Node's devices, read from drivers, and reported on the Node."""
 
 import asyncio
 import time
@@ -25,25 +25,25 @@ log = structlog.get_logger()
 
 _LOOK_S: Final = 5.0
 _ASK_S: Final = 30.0
-"""How often a driver is asked, where nothing has changed that is seen without it."""
+"""Interval between calls of drivers without a visible change."""
 _PATIENCE_S: Final = 10.0
-"""For so long a driver may take to answer; one that hangs answers never."""
+"""Time for a driver's reply; a hanging driver never replies."""
 _LISTEN_S: Final = 1.0
 _TELL_S: Final = 300.0
-"""How often the Node is read, where its condition is the same: for what the kubelet counts."""
+"""Interval between reads of the Node, for the kubelet's counts, while the condition is the same."""
 
 _WORDS: Final = {
     Reason.NOT_GUARDED: "the devices are not closed to other Pods",
     Reason.LIST_UNREADABLE: "slurmd's list of devices cannot be used",
 }
 _FIRST: Final = _WORDS.keys()
-"""The Node is told of nothing before it is known whether these hold."""
+"""Reasons to know before the first condition on the Node."""
 
 Says = Callable[[str, Exception | str | None], object]
 
 
 class DeviceHealth:
-    """Of the devices that Slurm counts."""
+    """Reads and reports the health of the devices that Slurm counts."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class DeviceHealth:
         resources: Mapping[str, str],
         says: Says,
     ) -> None:
-        """`resources` are those of which the kubelet is to count as many as Slurm, with the GRES that
-        they are. `says` is told of trouble, and of the part that has it."""
+        """Parameter `resources` has the GRES of the resources that the kubelet and Slurm should count
+        alike. Parameter `says` gets the problem of a component, and None after the problem."""
         self._kubernetes = kubernetes
         self._node = node
         self._keeper = keeper
@@ -63,30 +63,30 @@ class DeviceHealth:
         self._resources = resources
         self._says = says
         self._seen: object = None
-        """What the drivers were asked about; None where an answer is missing."""
+        """State of the machine at the last call of the drivers; None if a reply is missing."""
         self._drivers = HangSafeCall(names.ask_drivers, "a driver", _PATIENCE_S)
         self._answers: Answers | None = None
-        """The last that the drivers said."""
+        """Last replies of the drivers."""
         self._silence = ""
-        """Why they said nothing since."""
+        """Reason why newer replies are missing."""
         self._troubles: dict[Reason, str] = {}
-        """Those of all devices together; "" of one that is over."""
+        """Problems of all devices together; "" after a problem."""
         self._told: object = None
-        """The failed devices, the troubles and the list of devices that the Node was told of."""
+        """Failed devices, problems and list of devices in the last report on the Node."""
         self._ask_at = self._tell_at = 0.0
         self.differing: Sequence[str] = ()
-        """Of which resources the kubelet counts another number than Slurm, in words."""
+        """Texts about resources that the kubelet and Slurm count differently."""
         self._watches: dict[str, DriverWatch] = {}
         """Complaints of drivers, by the name of the vendor."""
 
     @property
     def detected(self) -> Sequence[Device]:
-        """Returns the GPUs that drivers tell of, with or without slurmd's list."""
+        """Returns the GPUs that drivers report, with or without slurmd's list."""
         return (self._answers or Answers()).devices
 
     @property
     def awaited(self) -> str:
-        """Returns which GPUs no driver tells of yet, and why; "" where there are none."""
+        """Returns the reason why a GPU has no driver yet, "" if drivers report all GPUs."""
         if not (buses := names.untold(self.detected)):
             return ""
         problems = (self._answers or Answers()).problems
@@ -94,11 +94,11 @@ class DeviceHealth:
         return f"no driver tells of the GPU at {buses[0]}" + (f" ({'; '.join(why)})" if why else "")
 
     def hears(self, reason: Reason, trouble: Exception | None) -> None:
-        """Is told of a trouble of all devices together, or that there is none (None)."""
+        """Notes a problem of all devices together, or None after the problem."""
         self._troubles[reason] = f"{_WORDS[reason]}: {trouble}" if trouble else ""
 
     async def run(self) -> None:
-        """Looks and listens for ever."""
+        """Reads drivers, listens to drivers, and reports on the Node for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look())
             for vendor in VENDORS:
@@ -126,8 +126,8 @@ class DeviceHealth:
         await periodically(listen, 0.0, outlives=Exception, retry=_ASK_S, report=report)
 
     async def ask(self) -> None:
-        """Asks the drivers, and waits for them for as long as they may take. Where they do not answer,
-        their last answers count: whatever becomes of a driver, the agent goes on."""
+        """Calls the drivers, and waits until the time for a reply is over. Without replies, the last
+        replies count: the agent continues whatever a driver does."""
         now, devices = time.monotonic(), self._keeper.devices
         seen = devices, self._keeper.guarded, names.stamps(self._cdi)
         if seen == self._seen and now < self._ask_at:
@@ -172,7 +172,7 @@ class DeviceHealth:
         self._told, self._tell_at = known, now + _TELL_S
 
     def _list(self, failed: Mapping[str, str]) -> str | None:
-        """Returns the devices as text, None while slurmd's list is not known."""
+        """Returns the text of the annotation, None while slurmd's list is unknown."""
         if self._keeper.machine is None:
             return None
         return node_devices.text_of(self._keeper.machine, self.detected, failed, self._keeper.cores)

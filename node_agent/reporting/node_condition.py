@@ -1,6 +1,6 @@
-"""The agent's condition on its Node: whether all devices that Slurm counts are known, closed to other
-Pods and of use, and whether all count the same: pure. The extender drains the node in Slurm for it
-(SLURM_EXTENDER_DRAIN_CONDITIONS)."""
+"""The agent's condition on its Node, False if all devices that Slurm counts are known, closed to other
+Pods and usable, and if Slurm and the kubelet count the same: pure. The extender drains the node in Slurm
+for the condition (SLURM_EXTENDER_DRAIN_CONDITIONS)."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -15,13 +15,13 @@ WITHDRAWN: Final[Manifest] = {
     "metadata": {"annotations": {DEVICES: None}},
     "status": {"conditions": [{"type": DEVICE_PROBLEM, "$patch": "delete"}]},
 }
-"""The patch of a Node's status that takes away all that an agent writes on it."""
+"""Patch of a Node's status that removes the agent's condition and annotation."""
 _LONGEST: Final = 1000
 _FINE: Final = "every device that Slurm counts can be used"
 
 
 class Reason(StrEnum):
-    """Why the condition is True; of several the first one."""
+    """Reason of a True condition; the first of several reasons counts."""
 
     NOT_GUARDED = "NotGuarded"
     LIST_UNREADABLE = "ListUnreadable"
@@ -30,7 +30,7 @@ class Reason(StrEnum):
 
 
 class Condition(NamedTuple):
-    """`problem` is the condition's status: True is bad, as with DiskPressure."""
+    """Content of the condition. Status True means a problem, as with DiskPressure."""
 
     problem: bool
     reason: str
@@ -43,8 +43,8 @@ class Condition(NamedTuple):
         counts: Iterable[str],
         troubles: Mapping[Reason, str] = MappingProxyType({}),
     ) -> "Condition":
-        """Returns the condition of a Node whose devices have these problems, by Slurm's numbers, and on
-        which these numbers differ, in words. `troubles` are the problems of all devices together."""
+        """Returns the condition. Parameter `failed` has the problems of devices by Slurm's numbers,
+        `counts` texts about different counts, `troubles` the problems of all devices together."""
         words = {reason: [troubles[reason]] for reason in Reason if troubles.get(reason)}
         words.setdefault(Reason.DEVICE_FAILED, []).extend(
             f"{of}: {why}" for of, why in sorted(failed.items())
@@ -58,7 +58,7 @@ class Condition(NamedTuple):
 
     @classmethod
     def on(cls, node: Manifest) -> "Condition | None":
-        """Returns the condition that a Node has."""
+        """Returns the condition on a Node, None without a condition."""
         listed = (node.get("status") or {}).get("conditions") or ()
         told = next((each for each in listed if each["type"] == DEVICE_PROBLEM), None)
         if told is None:
@@ -66,7 +66,7 @@ class Condition(NamedTuple):
         return cls(told.get("status") == "True", told.get("reason", ""), told.get("message", ""))
 
     def patch(self, before: "Condition | None") -> dict[str, Any]:
-        """Returns what writes it onto a Node that had another `before`."""
+        """Returns the patch for a Node with the condition `before`."""
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         condition = {
             "type": DEVICE_PROBLEM,
@@ -80,8 +80,8 @@ class Condition(NamedTuple):
 
 
 def differences(node: Manifest, counted: Mapping[str, int]) -> list[str]:
-    """Returns where the kubelet counts another number of a resource than Slurm, in words. A resource
-    that the kubelet does not know yet is no difference: it has just started."""
+    """Returns a text for each resource that the kubelet and Slurm count differently. A resource that the
+    kubelet does not know is no difference: the kubelet has just started."""
     capacity = (node.get("status") or {}).get("capacity") or {}
     return [
         f"the kubelet counts {capacity[resource]} {resource}, and Slurm {number}"

@@ -1,5 +1,5 @@
-"""The agent's annotation on its Node: its devices by Slurm's numbers, for whoever reads the Node: pure.
-Nothing is decided by it."""
+"""The agent's annotation on its Node, with the devices by Slurm's numbers, for readers of the Node:
+pure. No decision depends on the annotation."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +15,7 @@ from wellknown.names import DEVICES
 
 _VERSION: Final = 1
 _LONGEST: Final = 65_536
-"""Bytes. All annotations of a Node have 256 KiB, and a write that is refused writes no condition."""
+"""Limit in bytes. All annotations of a Node have 256 KiB, and a rejected write writes no condition."""
 _LONGEST_PROBLEM: Final = 200
 _UNKNOWN: Final = Device("", "", ())
 
@@ -23,8 +23,8 @@ _UNKNOWN: Final = Device("", "", ())
 def text_of(
     machine: Machine, answers: Iterable[Device], failed: Mapping[str, str], cores: Cpus | None
 ) -> str:
-    """Returns the annotation's text. `answers` are the devices as their drivers know them; `failed` has
-    why devices cannot be used, by Slurm's numbers ("gpu 3")."""
+    """Returns the annotation's text. Parameter `answers` has the devices that drivers report, `failed`
+    the problems of devices by Slurm's numbers ("gpu 3")."""
     known = {frozenset(device.files): device for device in answers}
     devices: list[dict[str, Any]] = []
     for name, parts in machine.by_name.items():
@@ -48,18 +48,18 @@ def text_of(
 
 
 def text_on(node: Manifest) -> str | None:
-    """Returns the text that stands on a Node."""
+    """Returns the annotation's text on a Node."""
     return (node["metadata"].get("annotations") or {}).get(DEVICES)
 
 
 def patch(text: str | None) -> dict[str, Any]:
-    """Returns what writes it onto a Node; of None nothing is written."""
+    """Returns the patch that writes the text onto a Node; {} for None."""
     return {} if text is None else {"metadata": {"annotations": {DEVICES: text}}}
 
 
 def _links(driver: Device, drivers: Sequence[Device]) -> list[int]:
-    """Returns how many links a device has to each of these, ITSELF in its own place; [] of none. Drivers
-    count devices in an order of their own: the place of ITSELF tells it."""
+    """Returns the number of links to each device, with ITSELF in the device's own place; [] without
+    links. Drivers have an own order of devices, known from the place of ITSELF."""
     if not _is_linked(driver):
         return []
     return [driver.links[each.links.index(ITSELF)] if _is_linked(each) else 0 for each in drivers]
