@@ -1,4 +1,4 @@
-"""The agent of one Node: it follows the Node's Pods, and keeps each to the devices of its job."""
+"""The agent of one Node: follows the Node's Pods, and keeps each Pod to the resources of its job."""
 
 import asyncio
 import time
@@ -31,15 +31,16 @@ from wellknown.names import NODE_NAME_LABEL
 log = structlog.get_logger()
 
 _LOOK_S = 10.0
-"""How often all is looked at, whatever was heard of."""
+"""Interval between looks without news."""
 _DEAF_S = 1.0
-"""The same where the kernel does not tell of new cgroups."""
+"""Interval if the kernel does not report new cgroups."""
 _AWAITED_S = 0.2
-"""The same while a Pod has no cgroup yet, whose folder may be new, too, or waits for a device."""
+"""Interval while a Pod has no cgroup yet, or waits for a device; the folder of a cgroup may be new,
+too."""
 _PATIENCE = 20
-"""The longer it waits, the more seldom: by a twentieth of that."""
+"""Divisor of the waiting time: the interval grows to a twentieth of the waiting time."""
 _TOGETHER_S = 0.02
-"""What comes within this time is looked at together."""
+"""Time to collect news for one look."""
 _WATCH = "watch of Pods"
 _DEVICES = "slurmd's list of devices"
 _UNTOLD = "slurmd has not told its devices yet"
@@ -51,23 +52,23 @@ _NATIVE = "Slurm's limits of its jobs"
 
 
 class Programs(NamedTuple):
-    """Those of the Node that the agent works for."""
+    """Programs of the Node that the agent serves."""
 
     nri: Path | None = None
-    """The container runtime's socket for plugins; None where it has none."""
+    """Socket of the container runtime for plugins; None without NRI."""
     cdi: Sequence[Path] = ()
-    """The folders of its specifications of devices."""
+    """Folders with specifications of CDI."""
     device_plugins: Path | None = None
-    """The kubelet's folder for plugins; None where others tell it of the devices."""
+    """Folder of the kubelet for plugins; None if other plugins report the devices."""
     resources: Mapping[str, str] = {}
-    """The extended resources that are GRES, by name."""
+    """GRES by the name of the extended resource."""
     slurmd_namespace: str = ""
-    """Where slurmd Pods are; "": the agent runs none."""
+    """Namespace of slurmd Pods; "" if the agent runs no slurmd Pod."""
     node_name_label: str = NODE_NAME_LABEL
 
 
 class Agent:
-    """Follows the Pods of a Node, and has the keeper look."""
+    """Follows the Pods of a Node, and runs the keeper after news."""
 
     def __init__(
         self, kubernetes: Kubernetes, node: str, cgroups: PodCgroups, keeper: Keeper, programs: Programs
@@ -92,35 +93,34 @@ class Agent:
         label = programs.node_name_label
         self._slurmd = SlurmdRunner(kubernetes, node, namespace, label, here, self.health.says)
         self.problems: dict[str, str] = {}
-        """Why a Pod, by its namespace and name, has less than its job."""
+        """Reasons why Pods, by namespace and name, have less than their jobs."""
         self.looked_at: float | None = None
-        """When the kernel was last told who may open what, in UNIX seconds."""
+        """Time of the last update of the kernel, in UNIX seconds."""
 
     @property
     def repaired(self) -> int:
-        """Returns how many limits somebody else had changed."""
+        """Returns the number of limits that other programs had changed."""
         return self._keeper.limits.repaired
 
     @property
     def counted(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Returns how many devices there are, and how many have failed, by name and type."""
+        """Returns the numbers of devices and of failed devices, by name and type."""
         return self._keeper.counted
 
     @property
     def differing(self) -> int:
-        """Returns of how many resources the kubelet counts another number than Slurm."""
+        """Returns the number of resources that the kubelet and Slurm count differently."""
         return len(self._devices.differing)
 
     async def run(self) -> None:
-        """Does so for ever. Until the Pods are listed nobody is let in to more than the agent before has
-        left it."""
-        self._look()  # lets the agent's own Pod in, too, without which a driver tells of no device
+        """Runs for ever. Until the Pods are listed, each Pod keeps the access from an earlier agent."""
+        self._look()  # also gives the agent's own Pod access, for calls of drivers
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep())
             tasks.create_task(self._pods.follow())
             tasks.create_task(self.health.run())
             tasks.create_task(self._watch_native_jobs())
-            await self._devices.ask()  # before a container is made, if the drivers answer
+            await self._devices.ask()  # before the first container, if the drivers reply
             tasks.create_task(self._devices.run())
             if self._programs.nri is not None:
                 tasks.create_task(self._containers.answer(self._programs.nri, self._hears_runtime))
@@ -131,8 +131,8 @@ class Agent:
                 tasks.create_task(self._slurmd.run())
 
     def clear(self) -> Answer:
-        """Answers the Prolog's gate. Raises OSError. Where slurmd runs in a Pod it is let in first to
-        what Pods have left: the job that asks may begin at once."""
+        """Answers the Prolog's gate. Raises OSError. First, slurmd's Pod gets access to the devices of
+        ended Pods: the job behind the gate may start at once."""
         if self._pods.slurmd is not None:
             self._look()
         cgroups = list(self._cgroups.pods())
@@ -145,12 +145,12 @@ class Agent:
         try:
             while True:
                 self._news.clear()
-                hears = self._hears(folders)  # first: nothing that comes later is missed
+                hears = self._hears(folders)  # before the look, so that no change is missed
                 decision = self._look()
                 pause = _LOOK_S if hears else _DEAF_S
                 if decision is None or not decision.awaited:
                     waits_since = time.monotonic()
-                else:  # soon it is no more soon
+                else:  # the interval grows with the waiting time
                     pause = min(pause, max(_AWAITED_S, (time.monotonic() - waits_since) / _PATIENCE))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -168,7 +168,7 @@ class Agent:
         except OSError as error:
             self.health.says("guard", error, alarm=True)
             self._devices.hears(Reason.NOT_GUARDED, error)
-            self.health.ready = False  # nobody is kept to anything new: no more Pods should come
+            self.health.ready = False  # no limit of a new Pod is in force: no Pod should come
             return None
         self.health.says("guard", None)
         self._devices.hears(Reason.NOT_GUARDED, None)
@@ -191,7 +191,7 @@ class Agent:
     async def _watch_native_jobs(self) -> None:
         while True:
             claims = self._pods.claims
-            if claims is not None:  # a Pod that slurmd may run in is told by them
+            if claims is not None:  # claims identify slurmd's Pod
                 self._look_at_native_jobs(claims)
             await asyncio.sleep(_AWAITED_S if claims is None else _LOOK_S)
 
@@ -225,10 +225,9 @@ class Agent:
             self.health.says(_DEVICES, broken or None, alarm=True)
 
     def _begins(self, claim: Claim) -> str:
-        """Has a Pod let in before its containers are made. Returns why it is not. What the container
-        runtime knows of it is from when it began: kube-apiserver's word counts, and that it is gone
-        there, too. Pods of no job are never in the way: kube-apiserver may come to be reached by one of
-        them."""
+        """Gives a Pod access before the first container. Returns the reason of a failure. The container
+        runtime has the data of the Pod's start: kube-apiserver overrides the data, also by a removal.
+        Pods of no job always start: one of these Pods may be needed to reach kube-apiserver."""
         if claim.problem or not claim.of_job:
             return claim.problem
         claims = self._pods.claims
@@ -254,7 +253,7 @@ class Agent:
         self._slurmd.hears()
 
     def _machine(self) -> tuple[str, int]:
-        """Returns the GPUs, as slurmd's Gres=, and the CPUs of a core."""
+        """Returns the GPUs in the form of slurmd's Gres=, and the number of CPUs of a core."""
         cores = self._keeper.cores
         return gres_of(self._devices.detected), len(cores.cores[0]) if cores else 1
 
@@ -265,7 +264,7 @@ class Agent:
             self._news.set()
 
     def _tell(self, problems: Mapping[str, str]) -> None:
-        """They are by uid."""
+        """Logs changes of the problems, which are by uid."""
         claims = self._pods.claims or {}
         named = {claims[uid].pod if uid in claims else uid: why for uid, why in problems.items()}
         for pod, why in named.items():
@@ -285,15 +284,15 @@ class Agent:
             return None
 
     def _hears(self, folders: FolderWatch | None) -> bool:
-        """Has the kernel tell of Pods' cgroups that come, and of limits that somebody writes. Without it
-        the agent looks more often."""
+        """Asks the kernel to report new cgroups of Pods, and writes of limits. Returns False without
+        reports: then the agent looks more often."""
         if folders is None:
             return False
         try:
             for folder in (*self._cgroups.parents(), *self._cgroups.folders()):
                 folders.add(folder)
             for cgroup in self._cgroups.pods():
-                with suppress(FileNotFoundError):  # it goes just now
+                with suppress(FileNotFoundError):  # the cgroup was removed just now
                     folders.add(cgroup.place)
         except OSError as error:
             self.health.says("inotify", error)

@@ -34,8 +34,8 @@ _BODY = 4096
 
 
 def main() -> int:
-    """Runs until SIGTERM or SIGINT. Returns the exit status: 2 where settings or credentials are
-    wrong, or the kernel knows no such programs."""
+    """Runs until SIGTERM or SIGINT. Returns the exit status: 2 if settings or credentials are wrong, or
+    if the kernel has no device programs."""
     settings = from_environment(Settings)
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
@@ -50,8 +50,8 @@ def main() -> int:
 
 
 def remove() -> int:
-    """Takes the guard off this machine, and then off the Node what the agent says there: by that the
-    extender takes an agent to be at work. Returns the exit status."""
+    """Removes the guard from this machine, and then the agent's condition and annotation from the Node,
+    by which the extender recognises a running agent. Returns the exit status."""
     settings = from_environment(Settings)
     try:
         roots = PodCgroups(settings.cgroups, settings.pods_cgroups).roots()
@@ -69,7 +69,7 @@ def remove() -> int:
 
 
 def show(*, as_json: bool) -> int:
-    """Prints what each Pod and job of this Node has. Returns the exit status."""
+    """Prints the resources of each Pod and job of this Node. Returns the exit status."""
     from node_agent import status  # noqa: PLC0415 -- tables take memory
 
     try:
@@ -95,7 +95,7 @@ async def _withdraw(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> None:
-    """Any part that ends by itself ends the program."""
+    """Serves until a signal, or until a part of the program ends."""
     kubernetes = await KubernetesRest.connect(settings.kubeconfig)
     programs = Programs(
         *(settings.nri, settings.cdi, settings.device_plugins, settings.resources),
@@ -141,10 +141,10 @@ def _servers(settings: Settings, agent: Agent) -> list[uvicorn.Server]:
 
 
 def local(agent: Agent) -> Starlette:
-    """What programs of this machine may ask, as root."""
+    """Returns the HTTP application for programs of this machine that run as root."""
 
     async def clear(_: Request) -> Response:
-        """In a line: "clear", "there" and the Pods, or "ask" (node_agent.pods.gate)."""
+        """Answers in a line: "clear", "there" and the Pods, or "ask" (node_agent.pods.gate)."""
         try:
             told = agent.clear()
         except OSError as error:

@@ -1,5 +1,5 @@
-"""`node-agent status`: what each Pod of the Node was granted, what the kernel has in force for it, and
-for the native jobs beside it. It reads both itself, and needs no agent that runs."""
+"""`node-agent status`: the grant of each Pod of the Node, and the limits in force for Pods and native
+jobs. The command reads both from kube-apiserver and the kernel, and needs no running agent."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ _UNKNOWN: Final = "not known"
 
 
 class Row(NamedTuple):
-    """Of a Pod or a job: words for people, of each what was granted and what is in force."""
+    """Texts about a Pod or a job: each pair has the grant and the value in force."""
 
     who: str
     cpus: tuple[str, str]
@@ -46,15 +46,15 @@ class Row(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What is in force."""
+    """State of the kernel and of the machine."""
 
     cgroups: Mapping[str, PodCgroup]
-    """By the Pod's uid."""
+    """Cgroups by the uid of the Pod."""
     entries: Iterable[Entry]
     machine: Machine | None
-    """None where slurmd's list cannot be read."""
+    """None if slurmd's list is unreadable."""
     cpus: Cpus | None
-    """None where the map of cores is not known."""
+    """None if the map of cores is unknown."""
 
     def devices(self, cgroup: int) -> str:
         if self.machine is None:
@@ -70,7 +70,7 @@ class Kernel(NamedTuple):
 
 
 def main(settings: Settings, *, as_json: bool) -> None:
-    """Prints the rows on standard output, and what cannot be read on standard error. Raises OSError,
+    """Prints the rows on standard output, and problems of reading on standard error. Raises OSError,
     KubernetesError, NoCredentials."""
     console = Console(stderr=True)
     claims = {claim.uid: claim for claim in asyncio.run(_claims(settings))}
@@ -107,7 +107,7 @@ async def _claims(settings: Settings) -> list[Claim]:
 
 
 def pod(claim: Claim, kernel: Kernel) -> Row:
-    """Returns what stands of a Pod."""
+    """Returns the row of a Pod."""
     limits = limits_of(claim, kernel.cpus)
     problem = claim.problem or limits.problem
     try:
@@ -128,8 +128,7 @@ def pod(claim: Claim, kernel: Kernel) -> Row:
 
 
 def jobs(scopes: Iterable[Scope], what: Counted) -> Iterator[Row]:
-    """Yields what stands of native jobs, where Slurm counts so much: what it granted them is Slurm's to
-    say."""
+    """Yields the rows of native jobs. The grants of native jobs are known to Slurm alone."""
     for job in sorted(job for scope in scopes for job in scope.jobs()):
         now = _in_force(job)
         cpus, memory = now.get(_EFFECTIVE) or _NONE, _mebibytes(now.get(MEMORY, ""))
@@ -138,7 +137,7 @@ def jobs(scopes: Iterable[Scope], what: Counted) -> Iterator[Row]:
 
 
 def _in_force(place: Path) -> dict[str, str]:
-    """Returns what a cgroup's files say; nothing of one that goes just now."""
+    """Returns the texts of a cgroup's files, {} for a removed cgroup."""
     try:
         now, effective = limits_now(place), place / _EFFECTIVE
         shown = effective.read_text().strip() if effective.exists() else now.get(CPUS, "")

@@ -1,9 +1,8 @@
-"""Whether Slurm keeps a native job to what it granted the job, by what is in force: pure.
+"""Limits of Slurm that are not in force for a native job: pure.
 
-cgroup.conf(5) says whether Slurm does so, and may be anywhere. What it brings about is on the cgroup of
-each job (task_cgroup_*.c, cgroup_v2.c): slurmstepd writes the job's cores and memory there, also where
-they are all of the Node's, and attaches a device program, also for a job without devices.
-"""
+cgroup.conf(5) sets the limits, but may be in any folder. The effect is visible in the cgroup of each job
+(task_cgroup_*.c, cgroup_v2.c): slurmstepd writes the job's cores and memory, also if the job has all
+cores and memory of the Node, and attaches a device program, also for a job without devices."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -17,17 +16,17 @@ _DEVICES: Final = "ConstrainDevices"
 
 
 class Counted(NamedTuple):
-    """What Slurm counts on this Node beside cores."""
+    """Resources that Slurm counts on this Node beside cores."""
 
     memory: bool
     devices: bool
-    """Whether it knows files of devices."""
+    """True if Slurm knows files of devices."""
 
 
 def missing(now: Mapping[str, str], counted: Counted, *, has_program: bool) -> dict[str, str]:
-    """Returns the parameters of cgroup.conf(5) that are not in force for a job, each with what shows it.
-    `now` is what the files of the job's cgroup say, those that there are; `has_program` tells whether
-    Slurm has attached a device program."""
+    """Returns the parameters of cgroup.conf(5) that are not in force for a job, each with the evidence.
+    Parameter `now` has the texts of the job's cgroup files, `has_program` is True if Slurm has attached
+    a device program."""
     found: dict[str, str] = {}
     if not now.get(CPUS):
         found[_CORES] = f"its {CPUS} is {'empty' if CPUS in now else 'not there'}"
@@ -39,7 +38,7 @@ def missing(now: Mapping[str, str], counted: Counted, *, has_program: bool) -> d
 
 
 def words(by_job: Mapping[str, Mapping[str, str]]) -> str:
-    """Returns what a person is told of jobs and what is missing for each; "" where nothing is."""
+    """Returns a message about jobs and their missing limits, "" without missing limits."""
     told: list[str] = []
     for parameter in (_CORES, _RAM, _DEVICES):
         jobs = sorted(job for job, of in by_job.items() if parameter in of)

@@ -1,4 +1,4 @@
-"""Who may open which device: pure.
+"""Decision about access of Pods to devices: pure.
 
 A Pod holds a device from its first access until the end of its last process, whatever kube-apiserver
 reports: a Pod that is deleted by force may compute on. One Pod holds a device whole, or several Pods
@@ -24,22 +24,22 @@ _MOVED = (
 
 
 class Entry(NamedTuple):
-    """A cgroup, by its number, that was let in to a device."""
+    """Access of a cgroup, by its number, to a device."""
 
     cgroup: int
     number: Number
     in_part: bool = False
-    """Whether it has a part of the device alone, and others may have parts of it, too."""
+    """True if other cgroups may have other parts of the device."""
 
 
 class Decision(NamedTuple):
-    """How it should be."""
+    """Access as it should be."""
 
     entries: frozenset[Entry]
     problems: dict[str, str]
-    """Why a Pod, by its uid, has less than its job."""
+    """Reasons by uid why Pods have less than their jobs."""
     awaited: frozenset[str]
-    """The Pods, by uid, that have devices and no cgroup yet, or wait for another's last process."""
+    """Uids of Pods with devices that have no cgroup yet, or wait for the last process of another Pod."""
 
 
 def decide(
@@ -48,7 +48,8 @@ def decide(
     known: AbstractSet[Entry],
     machine: Machine,
 ) -> Decision:
-    """Decides by what the Pods have, by uid, and by what the kernel knows now."""
+    """Returns the decision. Parameter `claims` has the Pods by uid, `known` the access in the kernel
+    now."""
     problems = {uid: claim.problem for uid, claim in claims.items() if claim.problem}
     parts = dict[str, list[Part]]()
     for uid, claim in claims.items():
@@ -67,13 +68,13 @@ def decide(
     )
     moved = {entry.cgroup for entry in holders.entries if entry not in wanted[entry.cgroup]}
     waiting = set[str]()
-    for cgroup, uid in sorted(uids.items()):  # the older first
+    for cgroup, uid in sorted(uids.items()):  # older cgroups first
         own = {number for part in parts.get(uid, ()) for number in part.own}
         others = holders.others({entry for entry in wanted[cgroup] if entry.number in own})
         if others:
             problems[uid] = _holder(claims, uid, uids[min(others)])
             waiting.add(uid)
-            if cgroup not in populated:  # two had it: only processes keep it
+            if cgroup not in populated:  # two Pods had the device: only processes keep access
                 holders.drop(wanted[cgroup])
         elif own and cgroup in moved:
             problems[uid] = _MOVED
@@ -113,13 +114,13 @@ class DeviceHolders:
 
 
 def _is_of_no_job(claims: Mapping[str, Claim], uid: str) -> bool:
-    """Tells a Pod that had devices otherwise: an agent's, that is to be gone."""
+    """Returns True for a Pod with devices from elsewhere: a former agent's Pod, which is ending."""
     claim = claims.get(uid)
     return claim is not None and not claim.of_job
 
 
 def _holder(claims: Mapping[str, Claim], uid: str, other: str) -> str:
-    """Returns why a Pod waits, for another that has a device of its job."""
+    """Returns the reason why a Pod waits: another Pod holds a device of its job."""
     holder = claims.get(other)
     if holder is None:
         return _REMOVED
@@ -127,7 +128,7 @@ def _holder(claims: Mapping[str, Claim], uid: str, other: str) -> str:
 
 
 def _entries(cgroup: int, parts: Iterable[Part]) -> frozenset[Entry]:
-    """Returns what a cgroup is to have: a device whole where it has both all of it and a part."""
+    """Returns the wanted access of a cgroup. A whole device overrides a part of the device."""
     in_part = dict[Number, bool]()
     for part in parts:
         for number in part.numbers:

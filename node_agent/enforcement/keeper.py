@@ -1,4 +1,4 @@
-"""Has the kernel keep each Pod of this Node to what its job has here."""
+"""Keeps each Pod of this Node to the resources of its job, by the kernel."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ from service.watched_file import Stamp, stamp
 
 
 class Keeper:
-    """Looks at all of it each time, and sees to what is not as it should be."""
+    """Compares the wanted state with the kernel's state at each look, and corrects the differences."""
 
     def __init__(
         self,
@@ -34,9 +34,10 @@ class Keeper:
         *,
         keeps_others_off: bool = False,
     ) -> None:
-        """`gres` is a file with what `slurmd -G` printed when slurmd started, in a Pod after slurmd -V.
-        `own_pod` is the agent's Pod, by uid: it asks the driver about all devices, and so is let in to
-        them. Pods of no job may run on the cores of jobs, or not (`keeps_others_off`)."""
+        """Parameter `gres` is a file with the output of `slurmd -G` from the start of slurmd, in a Pod
+        after the output of `slurmd -V`. Parameter `own_pod` is the uid of the agent's Pod, which has
+        access to all devices, because the agent calls the drivers. Parameter `keeps_others_off` keeps
+        Pods of no job off the cores of jobs."""
         self._gres = gres
         self._awaits_list = self._slurmd_starts_placeholders = False
         self._own_pod = own_pod
@@ -45,20 +46,20 @@ class Keeper:
         self._cgroups = cgroups
         self._guard = guard
         self.cores: Cpus | None = None
-        """The machine's, in Slurm's order; None while they are not known."""
+        """Cores of the machine in Slurm's order; None while unknown."""
         self._memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
         self.limits = PodLimits()
         self._others_off = OthersOff() if keeps_others_off else None
         self.others = ""
-        """Why a Pod of no job is not kept off the cores of jobs."""
+        """Reason why a Pod of no job is not kept off the cores of jobs."""
         self.other_programs = ""
-        """Device programs that are not the guard's, on the cgroups that all Pods are in."""
+        """Foreign device programs on the cgroups of all Pods."""
         self.machine: Machine | None = None
-        """None until slurmd's list could be read once."""
+        """None before the first successful read of slurmd's list."""
         self._listed: tuple[Device, ...] = ()
         """The devices of slurmd's list."""
         self.names: Mapping[Files, Names] = {}
-        """How others call the devices, as far as they are known."""
+        """Names and health of devices, as far as known."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -67,21 +68,22 @@ class Keeper:
 
     @property
     def guarded(self) -> AbstractSet[Number]:
-        """Returns the devices that nobody has who was not let in."""
+        """Returns the devices that are closed to Pods without access."""
         return self._closed
 
     def parts(self, claim: Claim) -> list[Part]:
-        """Returns what a Pod is to have. Raises ValueError, where that is nothing, too."""
+        """Returns the devices of a Pod. Raises ValueError if a device cannot be given, or slurmd's list
+        is missing."""
         if self.machine is None:
             raise ValueError("slurmd's list of devices could not be read")
         return self.machine.parts(claim.devices)
 
     def cpus(self, claim: Claim) -> tuple[int, ...]:
-        """Returns the CPUs of a Pod's job, by the machine's numbers; () where they are not known."""
+        """Returns the CPUs of a Pod's job, in the machine's numbers; () while unknown."""
         return limits_of(claim, self.cores).cpus
 
     def put_on(self) -> None:
-        """Has the kernel ask the guard, wherever Pods are: also where somebody took it off. Raises
+        """Attaches the guard to the cgroups of all Pods, also after somebody detached the guard. Raises
         OSError."""
         self.other_programs = ", ".join(
             f"{other} on {root}"
@@ -90,10 +92,10 @@ class Keeper:
         )
 
     def read_devices(self, *, list_may_come: bool = False) -> None:
-        """Looks which devices there are, and guards them: slurmd's list where it has changed, and their
-        files each time, since a driver that is loaded later brings some. What was guarded before stays
-        so. That there is no list yet is no error while slurmd is only starting (`list_may_come`). Raises
-        OSError and ValueError: then the last list counts."""
+        """Reads the devices, and guards their files. Reads slurmd's list after a change of the list, and
+        the files each time, because a driver may make files later. A guarded device stays guarded. A
+        missing list is no error while slurmd starts (`list_may_come`). Raises OSError and ValueError:
+        then the last list stays in force."""
         self._awaits_list = list_may_come and self.machine is None and not self._gres.exists()
         if self._awaits_list:
             return
@@ -109,10 +111,10 @@ class Keeper:
         self.machine = machine
 
     def keep(self, claims: Mapping[str, Claim] | None, native: Native | None = None) -> Decision | None:
-        """Lets each Pod, by its uid, in to its devices, and nobody else to any, and holds it to its
-        cores and memory. Where that was asked for, it keeps Pods of no job off the cores of jobs, once
-        it is known which native jobs there are. Returns None while it is not known which Pods there
-        are (None), or which devices: then nobody but the agent is let in or out. Raises OSError."""
+        """Gives each Pod, by uid, access to its devices, and no other Pod, and holds each Pod to its
+        cores and memory. If configured, keeps Pods of no job off the cores of jobs, once the native jobs
+        are known. Returns None while the Pods (None) or the devices are unknown: then only the agent's
+        own access changes. Raises OSError."""
         cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
         every_core = self._slurmd_starts_placeholders
@@ -135,8 +137,8 @@ class Keeper:
         return decision._replace(problems=_together(problems, decision.problems))
 
     def _machine_without(self, claims: Mapping[str, Claim] | None) -> Machine | None:
-        """Returns the machine as one without devices, while its list may come and no Pod has any: what
-        an agent before has let a Pod in to stays so until the list is known."""
+        """Returns a machine without devices while slurmd's list may come and no Pod has devices. Access
+        from an earlier agent stays in force until the list is known."""
         if not self._awaits_list or any(claim.devices for claim in (claims or {}).values()):
             return None
         return Machine(())
@@ -149,9 +151,9 @@ class Keeper:
         return {Entry(cgroup, number) for cgroup in own for number in self._closed}
 
     def of_resource(self, resource: str, wanted: str) -> dict[str, Part]:
-        """Returns the devices that are of an extended resource, of a GRES or of one type of it, by the
-        names that the kubelet has for them: one that Slurm counts in parts has a name for each. Those of
-        a vendor's resource are the vendor's."""
+        """Returns the devices of an extended resource by the kubelet's names. Parameter `wanted` is a
+        GRES, or a GRES with a type. A device in parts has a name for each part. A vendor's resource has
+        only the vendor's devices."""
         name, _, kind = wanted.partition(":")
         return {
             unit: part
@@ -161,14 +163,14 @@ class Keeper:
         }
 
     def units(self, resource: str, wanted: str) -> dict[str, bool]:
-        """Returns the same devices: whether each is of use."""
+        """Returns True for each usable device of `of_resource`."""
         return {
             name: not self._problem(part) for name, part in self.of_resource(resource, wanted).items()
         }
 
     @property
     def failed(self) -> dict[str, str]:
-        """Returns why devices that Slurm counts cannot be used, by Slurm's numbers: "gpu 3"."""
+        """Returns the problems of devices that Slurm counts, by Slurm's numbers: "gpu 3"."""
         found: dict[str, str] = {}
         for of, part in (self.machine.numbered if self.machine else {}).items():
             if words := self._problem(part):
@@ -176,14 +178,14 @@ class Keeper:
         return found
 
     def _problem(self, part: Part) -> str:
-        """Returns why a device cannot be used, by its files and by its driver; "" where it can."""
+        """Returns the problem of a device's files and of its driver, "" without a problem."""
         told = self.names.get(frozenset(part.device.files), Names()).problem
         return "; ".join(filter(None, (part.problem, told)))
 
     @property
     def counted(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Returns how many devices Slurm counts here, and how many of them have failed, by the names and
-        types of GRES."""
+        """Returns the number of devices that Slurm counts here, and the number of failed devices, by the
+        name and type of the GRES."""
         found: dict[tuple[str, str], tuple[int, int]] = {}
         failed = self.failed
         for of, part in (self.machine.numbered if self.machine else {}).items():
@@ -193,13 +195,13 @@ class Keeper:
         return found
 
     def read_cpus(self) -> None:
-        """Reads the machine's map of cores, once. Raises OSError and ValueError."""
+        """Reads the machine's map of cores once. Raises OSError and ValueError."""
         if self.cores is None:
             self.cores = Cpus.read()
 
 
 def _together(limits: Mapping[str, str], devices: Mapping[str, str]) -> dict[str, str]:
-    """Returns the problems of Pods, by uid, those with their devices first."""
+    """Returns the problems of Pods by uid, first the problems of devices."""
     return {
         uid: "; ".join(filter(None, (devices.get(uid), limits.get(uid)))) for uid in {*devices, *limits}
     }

@@ -1,7 +1,7 @@
-"""What a Pod may use of the cores and the memory of its Node, as files of its cgroup (v2): pure.
+"""Limits of a Pod's cores and memory, as files of the Pod's cgroup (v2): pure.
 
-They are written to the Pod's own cgroup, above its containers'. The kubelet and the container runtime
-write the containers' as they like: of a limit above and one below, the narrower counts.
+The limits belong to the Pod's own cgroup, above the containers' cgroups. The kubelet and the container
+runtime write the containers' limits. The narrower limit counts.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,16 +17,16 @@ _MIB: Final = 1 << 20
 
 
 class Limits(NamedTuple):
-    """Of one Pod."""
+    """Limits of one Pod."""
 
     cpus: tuple[int, ...] = ()
-    """By the machine's numbers; () where Slurm does not say which."""
+    """CPUs in the machine's numbers; () if Slurm does not name the cores."""
     memory: int = 0
-    """In bytes; 0: no limit."""
+    """Bytes of memory; 0 for no limit."""
     problem: str = ""
-    """Why its cores are not known."""
+    """Reason for unknown cores."""
     grows: bool = False
-    """Whether it gets more memory than it had, when there is more: slurmd's Pod."""
+    """True for slurmd's Pod, whose limit of memory also grows."""
     requested: bool = False
     """True if `memory` is the Pod's request, and Slurm granted no memory."""
 
@@ -37,9 +37,9 @@ class Limits(NamedTuple):
         return self._replace(memory=0) if self.requested and used > self.memory else self
 
     def corrections(self, now: Mapping[str, str]) -> dict[str, str]:
-        """Returns what to write into the files of a cgroup that say `now`; swap first, so that none is
-        taken where there is less memory. Less memory than granted is the kubelet's decision: a limit of
-        the Pod's author. A kernel without swap needs no limit of it."""
+        """Returns the texts to write into the files with the texts `now`; swap first, so that a lower
+        limit of memory uses no swap. A limit of memory below the grant is the author's limit, and stays.
+        A kernel without swap needs no limit of swap."""
         wanted = dict[str, str]()
         if self.memory and not self.grows and _bytes(now.get(SWAP, "0")):
             wanted[SWAP] = "0"
@@ -51,25 +51,25 @@ class Limits(NamedTuple):
         return wanted
 
     def problems(self, now: Mapping[str, str]) -> list[str]:
-        """Returns why limits cannot be in a cgroup whose files say `now`. A limit that Slurm did not
-        grant is no reason to keep a Pod from starting."""
+        """Returns the reasons why a cgroup with the files `now` cannot have the limits. A limit that
+        Slurm did not grant must not keep a Pod from starting."""
         wanted = {CPUS: self.cpus, MEMORY: 0 if self.requested else self.memory}
         absent = [name for name, limit in wanted.items() if limit and name not in now]
         return [*filter(None, [self.problem]), *map(_absent, absent)]
 
 
 def cpus_instead(granted: Collection[int], asked: str) -> str:
-    """Returns the CPUs that a container is to have in place of those that somebody asks for it, both by
-    the machine's numbers, `asked` as a list of the kernel's: those `granted` to its Pod, where any of
-    them are not among those asked for. Else "": it may ask for more, since its Pod's cgroup is above it;
-    nothing asked for (""), and nothing known of the grant, are left as they are."""
+    """Returns the CPUs for a container in place of the requested CPUs, in the machine's numbers, or ""
+    for no change. The CPUs `granted` to the Pod override `asked`, a list of the kernel, if `asked` lacks
+    any of them. A request for more CPUs is harmless, because the Pod's cgroup is above the
+    container's."""
     if not asked or not granted or {*granted} <= {*listed(asked)}:
         return ""
     return number_list.compress(granted)
 
 
 def said(now: Mapping[str, str], name: str) -> str:
-    """Returns what a file says. Raises ValueError where it is not there."""
+    """Returns the text of a file. Raises ValueError for a missing file."""
     if name not in now:
         raise ValueError(_absent(name))
     return now[name]
@@ -80,9 +80,9 @@ def _absent(name: str) -> str:
 
 
 def limits_of(claim: Claim, cpus: Cpus | None) -> Limits:
-    """Returns the limits of a Pod on this machine. Where its map of cores is not known there is none of
-    cores, for no Pod: that is no problem of this one. If Slurm granted no memory, the limit is the Pod's
-    request, except for a job that has, or may have, all cores of the machine."""
+    """Returns the limits of a Pod on this machine. With an unknown map of cores, no Pod has a limit of
+    cores, and the Pod has no problem. If Slurm granted no memory, the limit is the Pod's request, except
+    for a job that has, or may have, all cores of the machine."""
     requested = claim.memory_mb == 0 < claim.requested_mb and not _may_be_whole(claim, cpus)
     memory = (claim.requested_mb if requested else claim.memory_mb) * _MIB
     if cpus is None:
@@ -101,7 +101,7 @@ def _may_be_whole(claim: Claim, cpus: Cpus | None) -> bool:
 
 
 def listed(text: str) -> tuple[int, ...]:
-    """Returns the CPUs of a file's list, in order; none for what is no list."""
+    """Returns the CPUs of a list in order, () for a text that is no list."""
     try:
         return number_list.expand(text)
     except ValueError:

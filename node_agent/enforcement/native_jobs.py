@@ -1,7 +1,7 @@
-"""The native jobs of this Node, by the cgroups that Slurm keeps them in (cgroup.conf(5), cgroup/v2).
+"""Native jobs of this Node, by Slurm's cgroups of jobs (cgroup.conf(5), cgroup/v2).
 
-A placeholder of the extender has such a cgroup only where Slurm runs a step for it: as a batch job
-(24.11), or with PrologFlags=Contain. Slurm holds such a job as it holds any other.
+A placeholder of the extender has such a cgroup only if Slurm runs a step for the placeholder: as a batch
+job (24.11), or with PrologFlags=Contain. Slurm limits such a placeholder like any job.
 """
 
 import errno
@@ -21,31 +21,31 @@ from node_agent.pods.cgroups import CPUS, PodCgroups, has_processes, limits_now
 from node_agent.pods.claims import Claim
 
 _SCOPE: Final = "slurmstepd.scope"
-"""The end of the name of the cgroup that all jobs of a slurmd are in."""
+"""Last characters of the name of the cgroup with all jobs of a slurmd."""
 _DEEPEST: Final = 3
-"""Levels below the machine's root, or a Pod: it may be in a container and a slice."""
+"""Levels below the machine's root, or below a Pod: the cgroup may be in a container and a slice."""
 _STEP: Final = "step_"
 _SETTLES_S: Final = 5.0
-"""A job has its cgroup some milliseconds before its limits."""
+"""Time from a job's cgroup to the job's limits, usually milliseconds."""
 _REMOVED: Final = (errno.ENOENT, errno.ENODEV)
 """The kernel's errors for a removed cgroup, and for an open file of a removed cgroup."""
 
 
 class Scope(NamedTuple):
-    """The cgroup that all jobs of a slurmd are in."""
+    """The cgroup with all jobs of a slurmd."""
 
     place: Path
     pod: str = ""
-    """The uid of the Pod that slurmd runs in; "": slurmd runs on the host."""
+    """Uid of slurmd's Pod, "" for slurmd on the host."""
 
     def jobs(self) -> Iterator[Path]:
-        """Yields the cgroups of jobs: `job_33` (24.11), or by SLUID (26.05). Raises OSError."""
+        """Yields the cgroups of jobs, named `job_33` (24.11) or by SLUID (26.05). Raises OSError."""
         yield from filter(_runs, _folders(self.place))
 
 
 def scopes(cgroups: PodCgroups, claims: Mapping[str, Claim]) -> Iterator[Scope]:
-    """Yields them. slurmd runs on the host, or in a Pod of no job: what a Pod of a job makes below its
-    own cgroup is none, whatever its name. Raises OSError."""
+    """Yields the scopes of the Node. slurmd runs on the host, or in a Pod of no job: a cgroup below a
+    Pod of a job is no scope, whatever its name. Raises OSError."""
     yield from map(Scope, _scopes(cgroups.root, cgroups.places))
     for pod in cgroups.pods():
         if of_no_job(pod.uid, claims):
@@ -53,13 +53,14 @@ def scopes(cgroups: PodCgroups, claims: Mapping[str, Claim]) -> Iterator[Scope]:
 
 
 def counted(claims: Mapping[str, Claim], devices: Collection[object]) -> Counted:
-    """Returns what Slurm counts here, by what it has granted to Pods and by slurmd's list of devices."""
+    """Returns the resources that Slurm counts here, by the claims of Pods and by slurmd's list of
+    devices."""
     return Counted(any(claim.memory_mb for claim in claims.values()), bool(devices))
 
 
 def missing(job: Path, what: Counted) -> dict[str, str]:
-    """Returns which limits of Slurm are not in force for a job, by its cgroup (constraints.missing). One
-    that is gone meanwhile misses none. Raises OSError."""
+    """Returns the limits of Slurm that are not in force for a job, by the job's cgroup
+    (constraints.missing). A removed cgroup misses no limit. Raises OSError."""
     try:
         has_program = not what.devices or _has_program(job)
         return constraints.missing(limits_now(job), what, has_program=has_program)
@@ -70,25 +71,25 @@ def missing(job: Path, what: Counted) -> dict[str, str]:
 
 
 class NativeJobs:
-    """Looks now and then whether Slurm holds its jobs."""
+    """Checks repeatedly that Slurm limits its jobs."""
 
     def __init__(self, cgroups: PodCgroups, clock: Callable[[], float] = time.monotonic) -> None:
         self._cgroups = cgroups
         self._clock = clock
         self._since: dict[tuple[Path, str], float] = {}
-        """When a parameter was first not in force for a job, by its cgroup."""
+        """Time since which a parameter is not in force for a job, by the job's cgroup."""
         self.known: Native | None = None
-        """What was seen at the last look."""
+        """Result of the last look."""
 
     def jobs_in(self, pod: str) -> list[str]:
-        """Returns the names of the cgroups of jobs that have processes in a Pod that slurmd runs in, by
-        its uid. Raises OSError."""
+        """Returns the names of the cgroups of jobs with processes in slurmd's Pod, by the Pod's uid.
+        Raises OSError."""
         places = (each.place for each in self._cgroups.pods() if each.uid == pod)
         found = (Scope(scope, pod) for place in places for scope in _scopes(place))
         return [job.name for scope in found for job in scope.jobs()]
 
     def look(self, claims: Mapping[str, Claim], devices: Collection[object]) -> str:
-        """Returns what is not as it should be, in words; "" where all is. Raises OSError."""
+        """Returns a message about missing limits, "" without missing limits. Raises OSError."""
         what, now = counted(claims, devices), self._clock()
         since: dict[tuple[Path, str], float] = {}
         lasting: dict[str, dict[str, str]] = {}
@@ -107,9 +108,9 @@ class NativeJobs:
 
 
 def _runs(job: Path) -> bool:
-    """Tells a job by its steps. Each has a slurmstepd (in `step_*/slurm`), a step extern, too: where no
-    process is, the job has ended and Slurm could not take its cgroup away, or it is not set up yet."""
-    with suppress(FileNotFoundError):  # it goes just now
+    """Returns True for a job with a running step. Each step, also step extern, has a slurmstepd
+    (`step_*/slurm`). Without a process, the job has ended and its cgroup remains, or the job starts."""
+    with suppress(FileNotFoundError):  # the cgroup was removed just now
         return any(step.name.startswith(_STEP) for step in _folders(job)) and has_processes(job)
     return False
 
@@ -117,13 +118,14 @@ def _runs(job: Path) -> bool:
 def _cpus(job: Path) -> tuple[int, ...]:
     try:
         return listed((job / CPUS).read_text().strip())
-    except OSError:  # without the controller there is nothing to see, as of a job that is gone
+    except OSError:  # the controller is off, or the job has ended
         return ()
 
 
 def _has_program(job: Path) -> bool:
-    """Whether Slurm has attached one: to the cgroup of the job, or of each step's processes. Those above
-    are of others, the agent's own guard among them where slurmd runs in a Pod."""
+    """Returns True if Slurm has attached a device program to the cgroup of the job, or to the cgroup of
+    each step's processes. Programs above are foreign; with slurmd in a Pod, the agent's guard is
+    above."""
     return bool(bpf.attached(job)) or all(map(bpf.attached, job.glob(f"{_STEP}*/user")))
 
 
@@ -136,7 +138,7 @@ def _scopes(folder: Path, leave: Collection[Path] = (), levels: int = _DEEPEST) 
 
 
 def _folders(place: Path) -> list[Path]:
-    """Returns what is below; nothing where it is gone."""
+    """Returns the folders below a cgroup, [] for a removed cgroup."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as found:
         return [place / each.name for each in found if each.is_dir(follow_symlinks=False)]
     return []

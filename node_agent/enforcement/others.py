@@ -12,12 +12,12 @@ from wellknown import number_list
 
 
 class Native(NamedTuple):
-    """What is known of the native jobs of the Node."""
+    """Native jobs of the Node, as far as known."""
 
     cpus: AbstractSet[int] = frozenset()
-    """Those that Slurm holds them to, by the machine's numbers."""
+    """CPUs of native jobs, in the machine's numbers."""
     pods: AbstractSet[str] = frozenset()
-    """The uids of the Pods that slurmd runs in: its jobs are in them."""
+    """Uids of slurmd's Pods, in which native jobs run."""
 
 
 class CpuSplit(NamedTuple):
@@ -44,8 +44,8 @@ class CpuSplit(NamedTuple):
 
 
 def of_no_job(uid: str, claims: Mapping[str, Claim]) -> bool:
-    """Tells a Pod that has nothing of Slurm. One that kube-apiserver does not know may be of a job; what
-    an adopted Pod has is its job's, though nobody tells the Node what that is."""
+    """Returns True for a Pod without a job. A Pod that kube-apiserver does not know may have a job. An
+    adopted Pod has a job, although the Node does not know the job's resources."""
     claim = claims.get(uid)
     return is_static(uid) if claim is None else not (claim.of_job or claim.adopted)
 

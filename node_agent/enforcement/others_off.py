@@ -14,17 +14,17 @@ log = structlog.get_logger()
 
 
 class OthersOff:
-    """Writes what is not right, and no more."""
+    """Writes only wrong files."""
 
     def __init__(self) -> None:
         self._full = False
-        """Whether jobs have every core."""
+        """True if jobs have every core."""
 
     def keep(
         self, claims: Mapping[str, Claim], cgroups: Iterable[PodCgroup], cpus: Cpus, native: Native
     ) -> str:
-        """Does so for all Pods of the Node, by the claims of all. Returns why one is not kept off, with
-        its name; "" where all are."""
+        """Keeps all Pods of no job off the cores of jobs. Returns the name of a Pod and the reason of a
+        failure, "" without a failure."""
         split = CpuSplit.of(cpus, claims.values(), native.cpus)
         if self._full != (not split.left):
             self._full = not split.left
@@ -35,16 +35,16 @@ class OthersOff:
         problem = ""
         for cgroup in cgroups:
             claim = claims.get(cgroup.uid)
-            adopted = claim is not None and claim.adopted  # before that it was of no job
+            adopted = claim is not None and claim.adopted  # before the adoption, the Pod had no job
             if not adopted and not of_no_job(cgroup.uid, claims):
                 continue
-            if claim is not None and claim.slurmd:  # it has a share of its own
+            if claim is not None and claim.slurmd:  # slurmd's Pod has an own share
                 continue
             try:
                 now = said(limits_now(cgroup.place), CPUS)
                 if text := split.correction(now, keeps_all=adopted or cgroup.uid in native.pods):
                     write(cgroup.place / CPUS, text)
-            except (FileNotFoundError, NotADirectoryError):  # it goes just now
+            except (FileNotFoundError, NotADirectoryError):  # the cgroup was removed just now
                 continue
             except (OSError, ValueError) as error:
                 problem = f"Pod {claim.pod if claim else cgroup.uid}: {error}"

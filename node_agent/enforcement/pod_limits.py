@@ -9,18 +9,18 @@ from node_agent.pods.claims import Claim
 
 
 class PodLimits:
-    """Writes what is not right, and counts what somebody else had changed."""
+    """Writes wrong files, and counts files that other programs had changed."""
 
     def __init__(self) -> None:
         self.repaired = 0
-        """How many limits somebody else had changed."""
+        """Number of limits that other programs had changed."""
         self._limited = dict[int, Limits]()
-        """The limits that cgroups have had, by the kernel's numbers."""
+        """Last limits of cgroups, by the kernel's numbers."""
 
     def hold(
         self, claims: Mapping[str, Claim], cgroups: Sequence[PodCgroup], cpus: Cpus | None
     ) -> dict[str, str]:
-        """Returns why a Pod, by its uid, is not held to a limit; the others it is held to."""
+        """Writes all limits. Returns the reasons of failed limits by the uid of the Pod."""
         problems: dict[str, str] = {}
         for cgroup in cgroups:
             claim = claims.get(cgroup.uid)
@@ -28,7 +28,7 @@ class PodLimits:
                 continue
             try:
                 found = self._hold(cgroup, claim, cpus)
-            except (FileNotFoundError, NotADirectoryError):  # it goes just now
+            except (FileNotFoundError, NotADirectoryError):  # the cgroup was removed just now
                 continue
             if found:
                 problems[cgroup.uid] = "; ".join(found)

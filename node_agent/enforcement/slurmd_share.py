@@ -1,9 +1,8 @@
-"""What is left to the Node's slurmd Pod, and so to native jobs, by what the Pods of jobs have: pure.
+"""Share of the Node's slurmd Pod, and so of native jobs, beside the Pods of jobs: pure.
 
-Slurm itself gives native jobs nothing of that. The Pod's cgroup is narrowed all the same, above Slurm's
-own cgroups of jobs: a job that gets out of its own finds no more there. But not in cores where slurmd
-starts placeholders (24.11): task/affinity binds them to their cores, or has the node drained.
-"""
+Slurm itself gives native jobs no resources of Pods. The limits of slurmd's Pod stand above Slurm's own
+cgroups of jobs: a job that escapes from its cgroup finds no more. If slurmd starts placeholders (24.11),
+the Pod keeps all cores, because task/affinity binds placeholders to their cores, or drains the node."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -18,8 +17,8 @@ from node_agent.pods.claims import Claim
 def with_share(
     claims: Mapping[str, Claim], cpus: Cpus | None, memory_mb: int, *, every_core: bool = False
 ) -> Mapping[str, Claim]:
-    """Returns the claims, with what is left of cores and memory as the slurmd Pod's. `memory_mb` is the
-    machine's. It keeps `every_core`, or has those that Pods of jobs leave."""
+    """Returns the claims, with the remaining cores and memory as the claim of slurmd's Pod. Parameter
+    `memory_mb` is the machine's memory. With `every_core`, slurmd's Pod keeps all cores."""
     slurmd = next((claim for claim in claims.values() if claim.slurmd), None)
     if slurmd is None:
         return claims
@@ -33,7 +32,7 @@ def with_share(
 
 
 def cgroups_of(claims: Mapping[str, Claim] | None, cgroups: Iterable[PodCgroup]) -> frozenset[int]:
-    """Returns the cgroup of the slurmd Pod, by the kernel's number; none where there is no such Pod."""
+    """Returns the number of the cgroup of slurmd's Pod, if the Node has such a Pod."""
     if claims is None:
         return frozenset()
     return frozenset(
@@ -44,8 +43,8 @@ def cgroups_of(claims: Mapping[str, Claim] | None, cgroups: Iterable[PodCgroup])
 def entries(
     slurmd: Iterable[int], closed: AbstractSet[Number], others: Iterable[Entry]
 ) -> frozenset[Entry]:
-    """Returns who of these cgroups may open what: all that is closed and that nobody has whole. Of what
-    Pods have in part native jobs may have other parts."""
+    """Returns the access of slurmd's cgroups: all closed devices that no Pod has whole. Native jobs may
+    have other parts of a device with parts of Pods."""
     others = tuple(others)
     in_part = {each.number for each in others if each.in_part}
     free = closed - {each.number for each in others if not each.in_part}
