@@ -98,16 +98,16 @@ class GpuVendor(Protocol):
 
     name: str
     """For messages: "NVIDIA"."""
-    source: str
-    """The interface that `read` uses, for messages: "NVML"."""
     pci: str
     """PCI's number of the vendor: "0x10de"."""
     files: str
     """First characters of the files of the vendor's devices: "/dev/nvidia"."""
-    unnamed: bool = False
-    """True if the vendor also owns such files for which sysfs names no vendor."""
     domain: str
     """Domain of the vendor's extended resources: "nvidia.com"."""
+    source: str = "sysfs"
+    """The interface that `read` uses, for messages: "NVML"."""
+    unnamed: bool = False
+    """True if the vendor also owns such files for which sysfs names no vendor."""
     common: tuple[str, ...] = ()
     """Files that a program needs beside the files of a device."""
     numbers: frozenset[Number] = frozenset()

@@ -8,8 +8,6 @@ import pytest
 
 from node_agent.kubelet import device_plugin
 from node_agent.kubelet import device_plugin_pb2 as api
-from node_agent.machine.devices import Device
-from node_agent.machine.gpu_vendors import may_be, with_vendor
 from tests.eventually import until
 from tests.node_agent.kubelet import RESOURCE, Kubelet, allocate, list_and_watch, plugged
 
@@ -98,17 +96,3 @@ async def test_why_it_cannot_be_registered_is_told(tmp_path: Path) -> None:
         await until(lambda: len(set(reports)) > 1)
     where = f"the kubelet: {tmp_path / 'kubelet.sock'}"
     assert {*reports} == {f"{where}: No such file or directory", f"{where}: Connection refused"}
-
-
-@pytest.mark.parametrize(
-    ("resource", "file", "counts"),
-    [
-        ("nvidia.com/gpu", "/dev/nvidia0", True),
-        ("nvidia.com/gpu", "/dev/dri/renderD128", False),
-        ("amd.com/gpu", "/dev/dri/renderD128", True),
-        ("amd.com/gpu", "/dev/nvidia0", False),
-        ("example.com/gpu", "/dev/nvidia0", True),
-    ],
-)
-def test_a_vendors_resource_is_of_the_vendors_devices(resource: str, file: str, counts: bool) -> None:
-    assert may_be(resource, with_vendor(Device("gpu", "", (file,)))) == counts

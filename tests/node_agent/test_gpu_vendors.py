@@ -36,6 +36,7 @@ def test_an_intel_gpu_is_given_by_its_files_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pci", "file", "resources"),
     [
+        ("", "/dev/nvidia0", {"nvidia.com/gpu"}),
         (AMD, RENDER, {"amd.com/gpu"}),
         (INTEL, RENDER, {"gpu.intel.com/xe"}),
         (INTEL, CARD, {"gpu.intel.com/xe"}),  # as slurmd detects Intel's GPUs
@@ -45,7 +46,7 @@ def test_an_intel_gpu_is_given_by_its_files_alone(tmp_path: Path) -> None:
         ("", CARD, set()),
     ],
 )
-def test_a_graphics_file_is_of_the_vendor_that_sysfs_names(
+def test_a_vendors_resource_has_the_files_that_sysfs_names(
     pci: str, file: str, resources: set[str], tmp_path: Path
 ) -> None:
     gpu = device(tmp_path, pci, file)

@@ -15,7 +15,6 @@ _UNNAMED: Final = "amd_gpu"
 
 class _Amd(GpuVendor):
     name = "AMD"
-    source = "sysfs"
     pci = "0x1002"
     files = "/dev/dri/renderD"
     unnamed = True

@@ -10,7 +10,6 @@ from node_agent.machine.sysfs import PCI_DEVICES
 
 class _Intel(GpuVendor):
     name = "Intel"
-    source = "sysfs"
     pci = "0x8086"
     files = "/dev/dri/"
     domain = "gpu.intel.com"
