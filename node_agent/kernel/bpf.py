@@ -1,8 +1,8 @@
-"""bpf(2), as far as a program of the type CGROUP_DEVICE needs it: maps, and programs on cgroups.
+"""bpf(2) for programs of the type CGROUP_DEVICE: maps, and programs on cgroups.
 
-By system call: no library of the registry has it, and none has to be installed on a Node. Structures and
-numbers are those of include/uapi/linux/bpf.h. Whatever is pinned, or attached to a cgroup, outlives this
-process.
+The module uses the system call, because no library of the registry has these calls, and a Node needs no
+further library. Structures and numbers follow include/uapi/linux/bpf.h. Pinned maps and programs, and
+attached programs, outlive this process.
 """
 
 import ctypes
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Final, Self
 
 _NUMBER: Final = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine)
-"""Of the system call."""
+"""Number of the system call."""
 _ATTRIBUTES: Final = 144
-"""Bytes of union bpf_attr as of Linux 5.15: what a kernel does not know of it must be zero."""
+"""Bytes of union bpf_attr in Linux 5.15. Bytes that a kernel does not know must be zero."""
 _LOG: Final = 1 << 16
 _DEVICE_PROGRAM: Final = 15  # BPF_PROG_TYPE_CGROUP_DEVICE
 _DEVICE_HOOK: Final = 6  # BPF_CGROUP_DEVICE
 _COUNT_AT: Final = 24
-"""Where PROG_QUERY answers how many programs there are (prog_cnt)."""
+"""Offset of the number of programs (prog_cnt) in the reply to PROG_QUERY."""
 _MOST_ATTACHED: Final = 64  # BPF_CGROUP_MAX_PROGS
 _ID_AT, _INFO = 4, 8
-"""In struct bpf_prog_info, and as much of it as is read."""
-_MULTI: Final = 2  # BPF_F_ALLOW_MULTI: programs of others stay, and all of them must allow
+"""Offset of the id, and size of the read part, in struct bpf_prog_info."""
+_MULTI: Final = 2  # BPF_F_ALLOW_MULTI: foreign programs stay, and all programs must allow access
 _HASH: Final = 1  # BPF_MAP_TYPE_HASH
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -48,12 +48,12 @@ class _Command(IntEnum):
 
 
 def _bpf(command: _Command, attributes: bytes) -> int:
-    """Returns the kernel's answer. Raises OSError."""
+    """Returns the kernel's reply. Raises OSError."""
     return _asked(command, ctypes.create_string_buffer(attributes, _ATTRIBUTES))
 
 
 def _asked(command: _Command, buffer: "ctypes.Array[ctypes.c_char]") -> int:
-    """Returns the kernel's answer; some commands answer in the attributes, too. Raises OSError."""
+    """Returns the kernel's reply; some commands also reply in the attributes. Raises OSError."""
     if _NUMBER is None:
         raise OSError(errno.ENOSYS, f"the number of bpf(2) on {os.uname().machine} is not known here")
     answer = int(_libc.syscall(_NUMBER, command, buffer, _ATTRIBUTES))
@@ -73,8 +73,8 @@ class Map:
 
     @classmethod
     def kept(cls, place: Path, key_size: int, value_size: int, most: int) -> Self:
-        """Opens the map that is kept under a name in the BPF file system; where there is none it makes
-        one, of at most so many entries. Raises OSError."""
+        """Opens the map with this name in the BPF file system, or makes a map with at most so many
+        entries. Raises OSError."""
         with suppress(FileNotFoundError):
             return cls(pinned(place), key_size, value_size)
         told = struct.pack("<5I8x16s", _HASH, key_size, value_size, most, 0, place.name.encode())
@@ -83,21 +83,21 @@ class Map:
         return cls(fd, key_size, value_size)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Sets an entry. Raises OSError: E2BIG where the map is full."""
+        """Sets an entry. Raises OSError: E2BIG for a full map."""
         kept = ctypes.create_string_buffer(value, self._value_size)
         self._element(_Command.MAP_UPDATE_ELEM, key, kept)
 
     def remove(self, key: bytes) -> None:
-        """Removes an entry, if it is there."""
+        """Removes an entry, if present."""
         with suppress(FileNotFoundError):
             self._element(_Command.MAP_DELETE_ELEM, key)
 
     def entries(self) -> dict[bytes, bytes]:
-        """Returns all values, by key; b"" of one that goes just now. Raises OSError."""
+        """Returns all values by key; b"" for an entry that is removed just now. Raises OSError."""
         found, last = dict[bytes, bytes](), None
         following = ctypes.create_string_buffer(self._key_size)
         with suppress(FileNotFoundError):  # the end
-            while last is None or last not in found:  # the kernel begins anew after a key that is gone
+            while last is None or last not in found:  # the kernel restarts after a removed key
                 found |= {} if last is None else {last: self._value(last)}
                 self._element(_Command.MAP_GET_NEXT_KEY, last, following)
                 last = following.raw
@@ -120,7 +120,7 @@ class Map:
 
 
 def load(name: str, instructions: Sequence[bytes]) -> int:
-    """Loads a device program, and returns its file descriptor. Raises OSError, with the last words of
+    """Loads a device program, and returns the file descriptor. Raises OSError with the last message of
     the kernel's verifier."""
     code = ctypes.create_string_buffer(b"".join(instructions))
     license_, log = ctypes.create_string_buffer(b"GPL"), ctypes.create_string_buffer(_LOG)
@@ -138,32 +138,32 @@ def load(name: str, instructions: Sequence[bytes]) -> int:
 
 
 def pin(fd: int, place: Path) -> None:
-    """Keeps a map or a program under a name in the BPF file system. Raises OSError."""
+    """Pins a map or a program under a name in the BPF file system. Raises OSError."""
     name = ctypes.create_string_buffer(os.fsencode(place))
     _bpf(_Command.OBJ_PIN, struct.pack("<QII", ctypes.addressof(name), fd, 0))
 
 
 def pinned(place: Path) -> int:
-    """Opens what is kept under a name, and returns its file descriptor. Raises OSError."""
+    """Opens a pinned map or program, and returns the file descriptor. Raises OSError."""
     name = ctypes.create_string_buffer(os.fsencode(place))
     return _bpf(_Command.OBJ_GET, struct.pack("<QII", ctypes.addressof(name), 0, 0))
 
 
 def attach(program: int, cgroup: Path) -> None:
-    """Attaches a program to a cgroup, beside those of others: all must allow. Raises OSError."""
+    """Attaches a program to a cgroup, beside foreign programs: all programs must allow access. Raises
+    OSError."""
     with _opened(cgroup) as fd:
         _bpf(_Command.PROG_ATTACH, struct.pack("<IIII", fd, program, _DEVICE_HOOK, _MULTI))
 
 
 def detach(program: int, cgroup: Path) -> None:
-    """Takes a program off a cgroup, if it is there. Raises OSError."""
+    """Detaches a program from a cgroup, if attached. Raises OSError."""
     with _opened(cgroup) as fd, suppress(FileNotFoundError):
         _bpf(_Command.PROG_DETACH, struct.pack("<III", fd, program, _DEVICE_HOOK))
 
 
 def attached(cgroup: Path) -> tuple[int, ...]:
-    """Returns the device programs that are attached to a cgroup itself, by the kernel's numbers, whoever
-    did that. Raises OSError."""
+    """Returns the numbers of all device programs on a cgroup itself. Raises OSError."""
     ids = (ctypes.c_uint32 * _MOST_ATTACHED)()
     with _opened(cgroup) as fd:
         told = struct.pack("<IIIIQI", fd, _DEVICE_HOOK, 0, 0, ctypes.addressof(ids), _MOST_ATTACHED)

@@ -1,15 +1,14 @@
-"""The guard of the devices that Slurm counts: in the kernel, on the cgroup that all Pods are in.
+"""The guard of the devices that Slurm counts: a program in the kernel, on the cgroup of all Pods.
 
-A device program decides each time that a process opens a device. This one lets everybody have what is
-not guarded, and a guarded device only the Pods that were let in to it. It needs no agent for that:
-with all that it knows it stays in force while the agent is away, hung or killed. A Pod that the agent
-has never heard of has no guarded device. To make a file for a device is nobody's harm: whoever opens
-it is asked.
+The program decides each time that a process opens a device. The program allows access to unguarded
+devices, and to a guarded device only with an entry for the Pod. The guard stays in force without the
+agent. A Pod without entries has no guarded device. Making a file for a device is harmless, because the
+program decides when a process opens the file.
 
-What it knows is in two maps; the program looks for a key alone, and a value tells the next agent whether
-others may be let in beside a Pod. The number of a cgroup is never used again while the machine runs: an
-entry of a Pod that is gone harms nobody. A file that is open already stays open. It takes Linux 6.1,
-the first that tells a device program the cgroups of the process (cgroup_current_func_proto).
+Two maps hold the entries. The program looks for a key alone; the value tells the next agent whether
+other Pods may have parts of the device. The kernel never uses the number of a cgroup again, so that old
+entries are harmless. An open file stays open. The guard needs Linux 6.1, the first kernel with the
+cgroups of a process for device programs (cgroup_current_func_proto).
 """
 
 import os
@@ -28,14 +27,15 @@ from node_agent.kernel.assembler import Assembler
 log = structlog.get_logger()
 
 FOLDER: Final = Path("/sys/fs/bpf/slurm-extender")
-"""Of the BPF file system: where maps and programs are found again."""
+"""Folder of maps and programs in the BPF file system."""
 _NAME: Final = "slurm_guard"
 _MOST_GUARDED, _MOST_LET_IN = 4096, 65536
 _GUARDED, _LET_IN = struct.Struct("<II"), struct.Struct("<QII")
-"""The maps' keys: a device; a Pod's cgroup and a device. Who changes one changes its map's name, too."""
+"""Keys of the maps: a device; a Pod's cgroup and a device. A change of a key needs a new name of the
+map."""
 _YES: Final = b"\1"
 _IN_PART: Final = b"\2"
-"""The values: of whom has a part of a device, this."""
+"""Value of an entry for a part of a device."""
 _CHARACTER_DEVICE: Final = 2  # BPF_DEVCG_DEV_CHAR
 _READ_OR_WRITE: Final = 6 << 16  # BPF_DEVCG_ACC_READ, BPF_DEVCG_ACC_WRITE
 _ANCESTOR: Final = 123  # bpf_get_current_ancestor_cgroup_id
@@ -43,38 +43,36 @@ _ANCESTOR: Final = 123  # bpf_get_current_ancestor_cgroup_id
 Device = tuple[int, int]
 """A character device: major and minor."""
 Entry = tuple[int, Device, bool]
-"""A Pod's cgroup, by the kernel's number of it, a device that it was let in to, and whether it has but a
-part of it."""
+"""A Pod's cgroup by the kernel's number, a device with access, and True for access to a part."""
 
 
 class _Program(NamedTuple):
-    """One that is in force."""
+    """An attached program."""
 
     fd: int
-    """It is open: so it can be taken off."""
+    """File descriptor, for the removal of the program."""
     id: int
-    """The kernel's number of it."""
+    """The kernel's number of the program."""
     place: Path
-    """Where it is kept."""
+    """Path of the pinned program."""
 
 
 class DeviceGuard:
-    """The guard, with what it knows."""
+    """The guard and its entries."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
-        """Knows what the one before it knew. Raises OSError."""
+        """Takes over the entries of an earlier guard. Raises OSError."""
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
         self._guarded = bpf.Map.kept(folder / "guarded", _GUARDED.size, len(_YES), _MOST_GUARDED)
         self._let_in = bpf.Map.kept(folder / "let_in", _LET_IN.size, len(_YES), _MOST_LET_IN)
         self._programs: dict[int, _Program] = {}
-        """What was put on, by the kernel's number of the cgroup."""
+        """Attached programs by the kernel's number of the cgroup."""
 
     def put_on(self, pods: Path, depth: int) -> tuple[int, ...]:
-        """Sees to it that a program is in force on a cgroup that Pods are in, `depth` levels below the
-        root of all cgroups (`/kubepods` is 1), and that all is kept, also where somebody took it away.
-        Returns the other device programs of that cgroup, by the kernel's numbers: all of them must allow
-        what is opened. Raises OSError."""
+        """Attaches the guard to a cgroup of Pods, `depth` levels below the root of all cgroups (1 for
+        `/kubepods`), and pins maps and program, also after a removal by somebody. Returns the numbers of
+        foreign device programs on the cgroup: all programs must allow access. Raises OSError."""
         number, attached = number_of(pods), bpf.attached(pods)
         own = self._programs.get(number)
         if own is None or own.id not in attached or not self._is_kept(own, number):
@@ -92,14 +90,14 @@ class DeviceGuard:
         return list(self._folder.glob(f"program-{cgroup}-*"))
 
     def _is_kept(self, own: _Program, cgroup: int) -> bool:
-        """Tells whether the maps are kept, and of the programs this one alone: another is one that could
-        not be relieved."""
+        """Returns True if the maps are pinned, and this program alone: a program of an earlier agent may
+        have stayed."""
         maps = all((self._folder / name).exists() for name in self._maps)
         return maps and self._kept(cgroup) == [own.place]
 
     def _put_on(self, pods: Path, cgroup: int, depth: int) -> _Program:
-        """A program that is there is relieved by the new one: there is one at any time. What somebody
-        has removed of what is kept is kept again."""
+        """Replaces an earlier program by the new program, so that one program is always attached. Pins
+        maps and program again after a removal."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for name, kept in self._maps.items():
             if not (self._folder / name).exists():
@@ -113,19 +111,19 @@ class DeviceGuard:
             bpf.attach(fd, pods)
             if own is not None:
                 bpf.detach(own.fd, pods)
-        except OSError:  # the next time this one is found by its place, and taken off
+        except OSError:  # the next call finds and removes this program by its path
             os.close(fd)
             raise
         self._programs[cgroup] = program
         if own is not None:
             os.close(own.fd)
-        for each in before:  # of the agent before, and of those that did not come as far as this
+        for each in before:  # programs of earlier agents, also of agents that failed earlier
             _take_off(each, pods)
         return program
 
     def remove(self, pods: Iterable[Path]) -> None:
-        """Takes all programs off, and forgets everything: from then on everybody has every device.
-        Raises OSError."""
+        """Detaches all programs, and removes all entries: every Pod then has every device. Raises
+        OSError."""
         for cgroup in pods:
             for place in self._kept(number_of(cgroup)):
                 _take_off(place, cgroup)
@@ -134,17 +132,17 @@ class DeviceGuard:
         self._folder.rmdir()
 
     def close(self, devices: Iterable[Device]) -> None:
-        """From now on these devices, too, are had by nobody who was not let in. Raises OSError."""
+        """Guards further devices. Raises OSError."""
         for device in devices:
             self._guarded.put(_GUARDED.pack(*device), _YES)
 
     def known(self) -> set[Entry]:
-        """Returns who was let in to what. Raises OSError."""
+        """Returns all entries. Raises OSError."""
         return _let_in(self._let_in)
 
     def change(self, less: AbstractSet[Entry], more: AbstractSet[Entry]) -> None:
-        """First shuts out, then lets in: better nobody has a device for a moment than two. Raises
-        OSError."""
+        """Removes entries first, and then adds entries: for a moment a device has no holder, but never
+        two. Raises OSError."""
         for cgroup, device, _ in less:
             self._let_in.remove(_LET_IN.pack(cgroup, *device))
         for cgroup, device, in_part in more:
@@ -152,8 +150,7 @@ class DeviceGuard:
 
 
 def known_in(folder: Path) -> set[Entry]:
-    """Returns who was let in to what by the guard that is kept in a folder; nobody where there is none,
-    and none is made. Raises OSError."""
+    """Returns the entries of the guard in a folder, without making a guard. Raises OSError."""
     try:
         kept = bpf.pinned(folder / "let_in")
     except FileNotFoundError:
@@ -184,9 +181,9 @@ def _take_off(place: Path, pods: Path) -> None:
 
 
 def _program(depth: int, guarded: int, let_in: int) -> list[bytes]:
-    """Pods are one level below `depth`, or two: those that are not Guaranteed have a cgroup of their QoS
-    class between."""
-    major, minor = 7, 8  # registers that calls leave alone
+    """Returns the program for Pods one or two levels below `depth`: Burstable and BestEffort Pods have a
+    cgroup of their QoS class above."""
+    major, minor = 7, 8  # registers that calls keep
     code = Assembler()
     # struct bpf_cgroup_dev_ctx: the kind of device and the access are the halves of the first word.
     code.read(2, 1, 0)
@@ -194,7 +191,7 @@ def _program(depth: int, guarded: int, let_in: int) -> list[bytes]:
     code.mask(2, 0xFFFF)
     code.jump_unless(2, _CHARACTER_DEVICE, "allow")
     code.mask(3, _READ_OR_WRITE)
-    code.jump_if(3, 0, "allow")  # a file is made: that opens nothing
+    code.jump_if(3, 0, "allow")  # mknod opens no device
     code.read(major, 1, 4)
     code.read(minor, 1, 8)
     code.store(major, -8)

@@ -1,4 +1,4 @@
-"""inotify(7): folders that come and go and files that somebody writes, told to an event loop."""
+"""inotify(7): new and removed folders, and written files, for an event loop."""
 
 import asyncio
 import ctypes
@@ -13,14 +13,14 @@ _CREATED, _DELETED, _MOVED, _WRITTEN = 0x100, 0x200, 0xC0, 0x2
 _IS_FOLDER, _LOST = 0x40000000, 0x4000
 _ONLY_FOLDERS: Final = 0x01000000  # IN_ONLYDIR
 _EVENT: Final = struct.Struct("=iIII")
-"""struct inotify_event: the watch, what happened, a cookie, and the length of the name that follows."""
+"""struct inotify_event: watch, kind of event, cookie, and length of the following name."""
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class FolderWatch:
-    """Calls `changed` soon after a folder came into one of the folders, or went, or one of the named
-    files was written. What it was is for the caller to see: where too much happens at a time the kernel
-    does not tell."""
+    """Calls `changed` soon after a new or removed folder in one of the watched folders, or after a write
+    to one of the named files. The caller looks for the change: with too many events at once, the kernel
+    reports no details."""
 
     def __init__(self, changed: Callable[[], object], files: Collection[str]) -> None:
         """Raises OSError."""
@@ -32,7 +32,7 @@ class FolderWatch:
         asyncio.get_running_loop().add_reader(self._fd, self._read)
 
     def add(self, folder: Path) -> None:
-        """Watches a folder, too; one that is watched already is watched once. Raises OSError."""
+        """Watches a further folder, each folder once. Raises OSError."""
         mask = _CREATED | _DELETED | _MOVED | _WRITTEN | _ONLY_FOLDERS
         if _libc.inotify_add_watch(self._fd, os.fsencode(folder), mask) < 0:
             number = ctypes.get_errno()
@@ -52,7 +52,7 @@ class FolderWatch:
                 self._changed()
 
     def _matters(self, what: int, name: bytes) -> bool:
-        """The kernel writes files of its own in a cgroup: memory.events, each time that a Pod is at its
+        """Ignores other files: the kernel writes memory.events each time that a Pod reaches its
         limit."""
         if what & _WRITTEN:
             return name in self._files
@@ -60,7 +60,7 @@ class FolderWatch:
 
 
 def _events(told: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields what happened, and the name of the file."""
+    """Yields kind and file name of the events."""
     at = 0
     while at < len(told):
         _, what, _, length = _EVENT.unpack_from(told, at)

@@ -1,6 +1,6 @@
-"""What the kubelet counts of a resource, from the file in which it keeps that (device manager's
-checkpoint). It writes the file each time that a plugin tells of its devices, and its format is the
-kubelet's own (pkg/kubelet/cm/devicemanager/checkpoint): what cannot be read tells nothing."""
+"""The kubelet's counts of a resource, from the checkpoint of the kubelet's device manager. The kubelet
+writes the file after each report of a plugin. The format is the kubelet's own
+(pkg/kubelet/cm/devicemanager/checkpoint): an unreadable file counts as empty."""
 
 import json
 from collections.abc import Collection
@@ -13,17 +13,17 @@ _FILE: Final = "kubelet_internal_checkpoint"
 
 
 class Checkpoint:
-    """The file, read where it has changed."""
+    """The file, read after each change."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is the kubelet's for plugins of devices."""
+        """Parameter `folder` is the kubelet's folder for plugins of devices."""
         self._file = folder / _FILE
         self._read: Stamp | None = None
         self._registered: dict[str, Collection[str]] = {}
 
     def of(self, resource: str) -> Collection[str]:
-        """Returns the healthy devices of a resource, by the names of the plugin that was the last to
-        tell of its devices; none where the kubelet does not say."""
+        """Returns the healthy devices of a resource, by the names of the last reporting plugin; () if
+        the file has none."""
         try:
             now = stamp(self._file)
             if now != self._read:

@@ -1,7 +1,8 @@
-"""The kubelet's plugin for a resource that Slurm counts: it tells the kubelet how many there are, and
-which of them are of use. Who has which is Slurm's to say: by itself it gives nothing.
+"""The kubelet's plugin for a resource that Slurm counts: reports the number of devices, and which
+devices are usable. The plugin gives no devices by itself, because Slurm decides about devices.
 
-The kubelet rejects a Pod that asks for more than is free by its own count: that has to be Slurm's.
+The kubelet rejects a Pod that requests more than the kubelet counts as free, so that both must count
+alike.
 
 grpclib speaks gRPC in Python, on the event loop: grpcio takes 12 MB of memory more, and eight threads.
 """
@@ -27,27 +28,27 @@ _VERSION: Final = "v1beta1"
 _HEALTHY, _UNHEALTHY = "Healthy", "Unhealthy"
 _LOOK_S: Final = 1.0
 _SETTLES_S: Final = 5.0
-"""The kubelet has written down within this time what a plugin that was registered told it."""
+"""Time until the kubelet has written the devices of a registered plugin into its checkpoint."""
 _AGAIN_S: Final = 10.0
-"""Before a plugin whose place was taken is registered again. Some kubelets end the newest connection
-when they notice that an older one has ended: that is not to be the new one."""
+"""Pause before the registration of a plugin that lost its place. Some kubelets close the newest
+connection at the end of an older connection; the pause protects the new connection."""
 _SHOWN_S: Final = 300.0
 _TAKEN: Final = "took this one's place at the kubelet: turn the vendor's off"
 
 Units = Mapping[str, bool]
-"""Whether each is of use, by an identity that the kubelet keeps its books by."""
+"""True for each usable device, by the kubelet's names."""
 Report = Callable[[Exception | str | None], object]
 Give = Callable[[Collection[str]], api.ContainerAllocateResponse]
-"""Returns what a container gets that is to have these devices, by the kubelet's choice. Raises
-ValueError with words for the Pod's author where it gets nothing, and its Pod is not to be."""
+"""Returns the devices for a container, by the kubelet's choice. Raises ValueError with a message for the
+Pod's author if the kubelet must reject the Pod."""
 
 
 async def stay(
     folder: Path, resource: str, units: Callable[[], Units], report: Report, give: Give | None = None
 ) -> None:
-    """Is the plugin of a resource for ever. A kubelet that starts empties the folder: then it is
-    registered anew, and so it is where another plugin has taken its place. `report` is told when it is
-    registered (None), and why it is not. `give` decides what a container gets; without it: nothing."""
+    """Serves as the plugin of a resource for ever. Registers the plugin again after a start of the
+    kubelet, which empties the folder, and after another plugin took the place. Calls `report` with None
+    after the registration, and with each problem. Without `give`, containers get no devices."""
     socket = folder / f"slurm-extender-{resource.replace('/', '-')}.sock"
     shown = _Shown(f"another plugin for {resource} {_TAKEN}", report)
     while True:
@@ -68,20 +69,20 @@ async def stay(
             report(error)
         finally:
             await plugin.leave()
-            with suppress(RuntimeError):  # it was not started
+            with suppress(RuntimeError):  # the server is not started
                 server.close()
             socket.unlink(missing_ok=True)
         await asyncio.sleep(pause)
 
 
 class _Shown:
-    """Trouble that people have time to see, although it is put right at once."""
+    """Shows a problem long enough for people, although the agent fixes the problem at once."""
 
     def __init__(self, words: str, report: Report) -> None:
         self._words = words
         self._report = report
         self._ends = 0.0
-        """By the monotonic clock; 0 where there is no trouble to be seen."""
+        """End of the shown problem by the monotonic clock; 0 without a problem."""
 
     def begins(self) -> None:
         self._ends = time.monotonic() + _SHOWN_S
@@ -97,12 +98,13 @@ class _Shown:
 
 
 class _Place:
-    """The plugin's place at the kubelet, which tells nobody when it gives it to another one.
+    """The plugin's place at the kubelet, which does not report a change of plugins.
 
-    Up to 1.37 it goes on listening to the plugin before (pkg/kubelet/cm/devicemanager): the last to tell
-    of its devices is counted, and the last that was registered is asked. In 1.31 it ends the newest
-    connection when an older one ends. A kubelet that ends, ends it, too: the next one removes the socket
-    of the plugin before it listens."""
+    Until 1.37, the kubelet still listens to the former plugin (pkg/kubelet/cm/devicemanager): the
+    devices of the last report count, and the last registered plugin gets the calls. In 1.31, the kubelet
+    closes the newest connection at the end of an older connection. A stopping kubelet closes the
+    connection as well: the next kubelet removes the plugin's socket before it listens.
+    """
 
     def __init__(self, folder: Path, socket: Path, resource: str, plugin: "_Plugin") -> None:
         self._kubelet = folder / _KUBELET
@@ -112,26 +114,28 @@ class _Place:
         self._checkpoint = Checkpoint(folder)
         self._settles = time.monotonic() + _SETTLES_S
         self._times = 0
-        """How often in a row it has looked like another's."""
+        """Number of consecutive looks with a foreign plugin."""
 
     def is_there(self) -> bool:
-        """Tells whether the kubelet is the same as before."""
+        """Returns True if the kubelet is the same as before."""
         return self._socket.exists()
 
     async def is_taken(self) -> bool:
-        """Looks. One look alone may be in the midst of the kubelet's end."""
+        """Looks, and returns True after two consecutive looks: a single look may happen during the
+        kubelet's end."""
         self._times = self._times + 1 if self._plugin.left or self._is_foreign() else 0
         return self._times > 1 and await _listens(self._kubelet) and self.is_there()
 
     def _is_foreign(self) -> bool:
-        """Tells whether the kubelet counts devices that are none of this plugin's."""
+        """Returns True if the kubelet counts devices of another plugin."""
         counted, own = self._checkpoint.of(self._resource), self._plugin.names
         foreign = bool(counted and own) and own.isdisjoint(counted)
         return foreign and time.monotonic() >= self._settles
 
 
 async def _is_lost(place: _Place, shown: _Shown) -> bool:
-    """Waits while all is well. Tells whether another plugin has the place; else the kubelet starts."""
+    """Waits until the plugin is lost. Returns True if another plugin has the place, False if the kubelet
+    starts."""
     while place.is_there():
         shown.look()
         if await place.is_taken():
@@ -150,7 +154,7 @@ async def _listens(socket: Path) -> bool:
 
 
 class _NotRegistered(Exception):
-    """The kubelet is not there, or does not take the plugin; the message says why."""
+    """The kubelet is missing, or rejects the plugin; the message has the reason."""
 
 
 async def _register(folder: Path, endpoint: str, resource: str) -> None:
@@ -168,7 +172,7 @@ async def _register(folder: Path, endpoint: str, resource: str) -> None:
 
 
 class _Plugin:
-    """What the kubelet asks."""
+    """The kubelet's calls."""
 
     def __init__(self, units: Callable[[], Units], give: Give | None) -> None:
         self._units = units
@@ -176,7 +180,7 @@ class _Plugin:
         self._listened_to = set[asyncio.Task[None]]()
         self._leaves = asyncio.Event()
         self.left = False
-        """Whether the kubelet has listened, and does so no more."""
+        """True if the kubelet has listened, and no longer listens."""
 
     @property
     def names(self) -> AbstractSet[str]:
@@ -184,7 +188,7 @@ class _Plugin:
         return self._units().keys()
 
     def __mapping__(self) -> Mapping[str, Handler]:
-        """The methods of the service by their paths, as grpclib asks for them."""
+        """Returns the methods of the service by their paths, for grpclib."""
         one, many = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
         methods = {
             "GetDevicePluginOptions": Handler(self._options, one, api.Empty, api.DevicePluginOptions),
@@ -194,7 +198,8 @@ class _Plugin:
         return {f"/{_VERSION}.DevicePlugin/{name}": method for name, method in methods.items()}
 
     async def leave(self) -> None:
-        """Has the kubelet hear that the plugin ends. It ends the connection then: grpclib does not."""
+        """Ends the plugin's streams, so that the kubelet notices the end and closes the connection:
+        grpclib does not."""
         self._leaves.set()
         if self._listened_to:
             await asyncio.wait(self._listened_to, timeout=_LOOK_S)
@@ -227,7 +232,7 @@ class _Plugin:
         asked = await stream.recv_message()
         try:
             given = [self._gives(each) for each in asked.container_requests] if asked else []
-        except ValueError as error:  # the kubelet rejects the Pod with these words
+        except ValueError as error:  # the kubelet rejects the Pod with this message
             raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
         await stream.send_message(api.AllocateResponse(container_responses=given))
 

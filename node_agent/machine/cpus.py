@@ -1,9 +1,9 @@
-"""The CPUs of this machine, and which of them Slurm means by the number of a core.
+"""The CPUs of this machine by Slurm's numbers of cores.
 
-Slurm numbers the cores of a node 0, 1, 2, ..., socket by socket, in the order in which hwloc walks the
-machine; the kernel numbers CPUs as the firmware likes. slurmd translates between the two by hwloc, each
-time that it starts (xcpuinfo.c), and tells nobody. The same is done here, from the same files of sysfs,
-in hwloc's order: of two parts at the same place of the machine the one with the lowest CPU comes first.
+Slurm numbers the cores of a node 0, 1, 2, ..., socket by socket, in the order of hwloc. The kernel
+numbers CPUs in the order of the firmware. slurmd maps the numbers by hwloc at each start (xcpuinfo.c),
+and publishes no map. This module makes the same map from the same files of sysfs, in hwloc's order: of
+two parts at the same place of the machine, the part with the lowest CPU comes first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from wellknown import number_list
 
 SYSTEM = Path("/sys/devices/system")
 _LEVELS = ("package", "die", "cluster", "core")
-"""The files topology/*_cpus_list, as far as the kernel has them."""
+"""The files topology/*_cpus_list of a CPU; a kernel may have fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class Cpus:
     """The cores of the machine, in Slurm's order."""
 
     cores: tuple[tuple[int, ...], ...]
-    """Of each core its CPUs, its threads, by the machine's numbers."""
+    """CPUs (threads) of each core, in the machine's numbers."""
 
     @classmethod
     def read(cls, system: Path = SYSTEM) -> Self:
-        """Reads the machine. Raises OSError or ValueError where sysfs is not as it should be, and where
-        there are gaps between the numbers of the CPUs: slurmd's map is wrong then (xcpuinfo.c)."""
+        """Reads the machine. Raises OSError or ValueError for an unexpected sysfs, and for gaps between
+        the numbers of CPUs: with gaps, slurmd's map is wrong (xcpuinfo.c)."""
         text = _text(system / "cpu" / "online")
         online = number_list.expand(text)
         if online != tuple(range(len(online))):
@@ -43,14 +43,13 @@ class Cpus:
         return cls(tuple(map(tuple, cores.values())))
 
     def cores_of(self, cpus: Iterable[int]) -> tuple[int, ...]:
-        """Returns Slurm's numbers of the cores of which any of these CPUs is a part (Cores= in
-        gres.conf(5))."""
+        """Returns Slurm's numbers of the cores with any of these CPUs (Cores= in gres.conf(5))."""
         wanted = set(cpus)
         return tuple(n for n, core in enumerate(self.cores) if not wanted.isdisjoint(core))
 
 
 def _place(cpu: Path, number: int, nodes: Iterable[frozenset[int]]) -> tuple[int, ...]:
-    """Returns where a CPU is: the lowest CPU of each part of the machine that it belongs to, the largest
+    """Returns the place of a CPU: the lowest CPU of each part of the machine around the CPU, the largest
     part first. Two CPUs of the same place are threads of one core."""
     parts = {*_parts(cpu), *(node for node in nodes if number in node)}
     core = min(parts, key=len)

@@ -1,12 +1,12 @@
-"""The devices of this machine by Slurm's own numbers: what `slurmd -G` prints.
+"""The devices of this machine by Slurm's own numbers, from the output of `slurmd -G`.
 
-gres.conf alone does not tell the numbers. slurmd puts its lines in the order of the types in
-slurm.conf, or in the order of links where it has detected GPUs by itself, and leaves out what
-slurm.conf does not count (gres.c, gres_gpu.c). What it prints is in the order that it numbers the
-devices in: one line for each, or for several files in a row; the field Index is not that number.
+gres.conf alone does not determine the numbers. slurmd sorts the lines by the types in slurm.conf, or by
+links after its own detection of GPUs, and omits devices that slurm.conf does not count (gres.c,
+gres_gpu.c). The output has the order of the numbers: a line for each device, or for several files in a
+row. The field Index is another number.
 
-Of parts of GPUs (shard, mps) there is a line for each GPU, with how many it has, which may be 0, in the
-order of the GPUs' own lines (gres_c_s.c: _merge_lists). So a part has the number of its GPU.
+Parts of GPUs (shard, mps) have a line for each GPU, with the number of parts, possibly 0, in the order
+of the GPUs' own lines (gres_c_s.c: _merge_lists). So a part has the number of its GPU.
 """
 
 import re
@@ -20,31 +20,31 @@ from slurm_client import hostlist
 _LINE: Final = re.compile(r"\bGres (Name=.*)")
 _FIELD: Final = re.compile(r"(\w+)=(\S+)", re.ASCII)
 _FAILED: Final = re.compile(r"\b(?:fatal: |error: .*initialization failed).*")
-"""What slurmd else calls an error may be of no matter: a node of other cores than slurm.conf says."""
+"""Fatal messages. slurmd's other errors may be harmless: for example, other cores than in slurm.conf."""
 _RELEASE: Final = re.compile(r"^slurm\S* (\d+)\.(\d+)\.", re.MULTILINE)
-"""What `slurmd -V` prints: "slurm 26.05.1", and Debian's "slurm-wlm 26.05.1"."""
+"""Output of `slurmd -V`: "slurm 26.05.1", or "slurm-wlm 26.05.1" by Debian."""
 _EXTERNAL_SINCE: Final = (25, 5)
-"""Since this release placeholders are EXTERNAL_JOBs, of which slurmd starts nothing."""
+"""First release with EXTERNAL_JOBs as placeholders, for which slurmd starts no process."""
 _MOST: Final = 1024
-"""Of the devices of one name: Slurm's bitmaps have as many bits (MAX_GRES_BITMAP)."""
+"""Limit of devices of one name, as the limit of Slurm's bitmaps (MAX_GRES_BITMAP)."""
 _NONE: Final = "(null)"
 SHARING: Final = "gpu"
-"""The only GRES that Slurm has parts of."""
+"""The only GRES with parts in Slurm."""
 
 
 class WrongGres(ValueError):
-    """What is no list of slurmd's; the message says why."""
+    """The text is no list of slurmd; the message has the reason."""
 
 
 def starts_placeholders(text: str) -> bool:
-    """Tells whether placeholders are batch jobs, which slurmd starts: by its release, where told."""
+    """Returns True if slurmd starts placeholders as batch jobs, by slurmd's release, if known."""
     told = _RELEASE.search(text)
     return told is not None and (int(told[1]), int(told[2])) < _EXTERNAL_SINCE
 
 
 def parse(text: str) -> tuple[Device, ...]:
-    """Returns the devices, those that Slurm counts in parts, too, with these. GRES without files are
-    none: nobody has to be kept from what is only counted. Raises WrongGres."""
+    """Returns the devices, with their parts. GRES without files are no devices, and need no guard.
+    Raises WrongGres."""
     if failed := _FAILED.search(text):
         raise WrongGres(f"slurmd said {failed[0][:200]}")
     lines = [dict(_FIELD.findall(found[1])) for found in _LINE.finditer(text)]
@@ -70,7 +70,7 @@ def _devices(line: Mapping[str, str]) -> Iterator[Device]:
 
 
 def _counted(line: Mapping[str, str]) -> tuple[int, tuple[str, ...]]:
-    """Returns how many a line counts, and their files."""
+    """Returns the count of a line, and the files."""
     try:
         return int(line.get("Count", "")), hostlist.expand(line["File"], _MOST)
     except ValueError as wrong:
@@ -78,7 +78,7 @@ def _counted(line: Mapping[str, str]) -> tuple[int, tuple[str, ...]]:
 
 
 def _in_parts(devices: Sequence[Device], lines: Iterable[Mapping[str, str]]) -> Iterator[Device]:
-    """Yields the devices, the GPUs among them with their parts."""
+    """Yields the devices; GPUs with their parts."""
     parts: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
     for line in lines:
         parts.setdefault(line.get("Name", ""), []).append(_counted(line))

@@ -1,8 +1,8 @@
-"""A plugin of the container runtime, by NRI (containerd 2, CRI-O): it is asked before a Pod's containers
-are made, what each of them shall have, and can refuse it.
+"""A plugin of the container runtime, by NRI (containerd 2, CRI-O). The runtime asks the plugin before
+the containers of a Pod are made, and the plugin adds devices to a container, or rejects the container.
 
-The runtime waits two seconds for an answer, and then goes on without the plugin, unless its
-configuration requires it. Answers are found at once, and so given in the order of the questions.
+The runtime waits two seconds for a reply, and then continues without the plugin, unless the runtime's
+configuration requires the plugin. The plugin replies at once, in the order of the calls.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from node_agent.nri.wire import REQUEST, RESPONSE, Malformed, Message, Wire
 log = structlog.get_logger()
 
 NAME: Final = "slurm-extender"
-"""By which the runtime's configuration requires the plugin."""
+"""Name of the plugin, for the runtime's configuration."""
 _INDEX: Final = "50"
-"""Plugins are asked in this order, two digits each."""
+"""Order of plugins, in two digits."""
 _PLUGIN, _RUNTIME = 1, 2
-"""The multiplexer's connections: the runtime asks the plugin, the plugin asks the runtime."""
+"""Connections of the multiplexer: calls of the runtime, and calls of the plugin."""
 _SERVICE: Final = "nri.pkg.api.v1alpha1."
 _UNKNOWN, _FAILED_PRECONDITION, _UNIMPLEMENTED = 2, 9, 12
-"""gRPC's codes. A method that is not there the runtime tries once more as a StateChange."""
+"""Codes of gRPC. The runtime repeats an unknown method as a StateChange."""
 _PAUSE_S: Final = 0.5
 _EVENTS: Final = (
     api.RUN_POD_SANDBOX,
@@ -42,60 +42,60 @@ _EVENTS: Final = (
 
 
 class Refused(Exception):
-    """The container or Pod is not to be made; the message is what `kubectl describe` shows. The kubelet
-    tries it again."""
+    """Rejects a container or a Pod; `kubectl describe` shows the message. The kubelet tries again."""
 
 
 class NotTaken(Exception):
-    """The runtime does not take the plugin; the message is its own."""
+    """The runtime rejects the plugin; the message is the runtime's."""
 
 
 class Handler(Protocol):
-    """What the plugin decides. All of it is done when a method returns; each may raise Refused."""
+    """Decisions of the plugin. A method does all work before the method returns, and may raise
+    Refused."""
 
     def synchronize(
         self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
     ) -> Iterable[api.ContainerUpdate]:
-        """The runtime has taken the plugin, and tells of all that there are already. Returns what is to
-        be changed of these containers."""
+        """Takes all existing Pods and containers, after the runtime took the plugin. Returns changes of
+        these containers."""
         ...
 
     def run_pod(self, pod: api.PodSandbox) -> None:
-        """A Pod begins: it has its cgroup, and no container yet."""
+        """Handles a new Pod, with a cgroup and without containers."""
 
     def stop_pod(self, pod: api.PodSandbox) -> None:
-        """A Pod has ended."""
+        """Handles an ended Pod."""
 
     def create_container(self, pod: api.PodSandbox, container: api.Container) -> api.ContainerAdjustment:
-        """Returns what the container is given beside what it asks for."""
+        """Returns the additions to a container."""
         ...
 
     def update_container(
         self, pod: api.PodSandbox, container: api.Container, wanted: api.LinuxResources
     ) -> Iterable[api.ContainerUpdate]:
-        """Somebody changes what a container may use. Returns what is to be so instead; the rest of
-        `wanted` comes to be."""
+        """Handles a change of a container's resources. Returns overrides; the rest of `wanted` comes
+        into force."""
         ...
 
     def stop_container(self, pod: api.PodSandbox, container: api.Container) -> None:
-        """A container ends, or is gone. It may be told of twice."""
+        """Handles an ended or removed container, possibly twice."""
 
     def validate(
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
     ) -> None:
-        """Refuses a container as all plugins together have made it."""
+        """Checks a container as all plugins together have made the container."""
 
 
 Report = Callable[[Exception | str | None], object]
 
 
 async def stay(path: Path, handler: Handler, report: Report) -> None:
-    """Serves the runtime at a socket for ever, also one that starts later, or anew. `report` is told
-    when the plugin is in force (None), and why it is not."""
+    """Serves the runtime at a socket for ever, also a runtime that starts later. Calls `report` with
+    None once the plugin is in force, and with the reason if the plugin is not."""
     refusals = 0
     while True:
         trouble: Exception | str = "it has closed the connection"
-        # It may have ended just then for another reason, so it is asked twice for what it may lack.
+        # The runtime may have ended for another reason, so that two of three tries ask for validation.
         validates = refusals % 3 != 2
         session = Session(handler, validates=validates, in_force=partial(report, None))
         try:
@@ -135,8 +135,8 @@ def _require_taken(answer: Message) -> None:
 
 
 class Session:
-    """What is said on one connection. With `validates` the runtime asks about each container once more
-    before it makes it; NRI 0.10 (containerd 2.2) is the first to know that."""
+    """State of one connection. With `validates`, the runtime asks again about each finished container;
+    NRI 0.10 (containerd 2.2) and later can do so."""
 
     def __init__(self, handler: Handler, *, validates: bool, in_force: Callable[[], object]) -> None:
         self._handler = handler
@@ -144,7 +144,7 @@ class Session:
         self._in_force = in_force
         self._asked = self._told = False
         self._here = api.SynchronizeRequest()
-        """What was told so far of the Pods and containers that there are."""
+        """Pods and containers in the list until now."""
         self._methods: Mapping[str, Callable[[bytes], ProtobufMessage]] = {
             "Configure": self._configure,
             "Synchronize": self._synchronize,
@@ -161,7 +161,8 @@ class Session:
 
     @property
     def refused(self) -> bool:
-        """Tells whether the runtime took leave when it heard what it is to ask: it knows less."""
+        """Returns True if the runtime closed the connection after the list of calls: an old runtime
+        knows fewer calls."""
         return self._asked and not self._told
 
     def registration(self) -> Message:
@@ -174,7 +175,7 @@ class Session:
         return Message(_RUNTIME, 1, REQUEST, request.SerializeToString())
 
     def answer(self, message: Message) -> Message:
-        """Whatever goes wrong here is an answer, too: then the container is not made."""
+        """Turns any error into a reply: then the runtime does not make the container."""
         response = ttrpc.Response()
         try:
             request = ttrpc.Request.FromString(message.body)
@@ -200,7 +201,7 @@ class Session:
         return api.ConfigureResponse(events=sum(1 << (event - 1) for event in events))
 
     def _synchronize(self, body: bytes) -> ProtobufMessage:
-        """A long list comes in parts. Before the last one nothing may be asked for."""
+        """Collects the parts of a long list. No reply before the last part may contain updates."""
         told = api.SynchronizeRequest.FromString(body)
         self._here.MergeFrom(told)
         if told.more:
@@ -224,7 +225,7 @@ class Session:
         return api.Empty()
 
     def _change_state(self, body: bytes) -> ProtobufMessage:
-        """Before NRI 0.12 all that is only told comes so."""
+        """Handles events that only inform the plugin, in the form of NRI before 0.12."""
         change = api.StateChangeEvent.FromString(body)
         if change.event == api.RUN_POD_SANDBOX:
             self._handler.run_pod(change.pod)

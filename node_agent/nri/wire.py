@@ -1,8 +1,8 @@
-"""Messages of ttRPC on the one socket that NRI has for both directions.
+"""Messages of ttRPC on NRI's socket, which serves both directions.
 
-A frame (containerd/nri, pkg/net/multiplex) is the number of a connection, a length, and so many bytes of
-that connection. A message (containerd/ttrpc, PROTOCOL.md) is a header of ten bytes and a body: it may
-span frames, and a frame may hold several.
+A frame (containerd/nri, pkg/net/multiplex) has the number of a connection, a length, and bytes of the
+connection. A message (containerd/ttrpc, PROTOCOL.md) has a header of ten bytes and a body. A message may
+span frames, and a frame may hold several messages.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ RESPONSE: Final = 2
 _FRAME: Final = struct.Struct(">II")
 _HEADER: Final = struct.Struct(">IIBB")
 _LONGEST_FRAME: Final = 4096
-"""The other side reads a frame into a buffer of that size, and fails where it is longer."""
+"""Size of the other side's buffer for a frame. The other side fails at longer frames."""
 _LONGEST: Final = 4 << 20
-"""Of a body: ttRPC's own bound."""
+"""Limit of a body, as in ttRPC."""
 
 
 class Malformed(Exception):
-    """What came is none of this protocol."""
+    """The received bytes are no message of this protocol."""
 
 
 class Message(NamedTuple):
-    """`connection` is the multiplexer's, `stream` ttRPC's number of a call."""
+    """Field `connection` is the multiplexer's number, `stream` is ttRPC's number of a call."""
 
     connection: int
     stream: int
@@ -41,7 +41,7 @@ class Wire:
         self._reader = reader
         self._writer = writer
         self._came = defaultdict[int, bytearray](bytearray)
-        """By connection: what is no whole message yet."""
+        """Incomplete messages by connection."""
 
     @classmethod
     async def connect(cls, path: Path) -> Self:
@@ -49,8 +49,7 @@ class Wire:
         return cls(*await asyncio.open_unix_connection(path))
 
     async def read(self) -> Message:
-        """Returns the next message. Raises EOFError where the other side has closed, OSError,
-        Malformed."""
+        """Returns the next message. Raises EOFError at the end of the connection, OSError, Malformed."""
         while True:
             for connection, came in self._came.items():
                 if (message := _take(connection, came)) is not None:
@@ -74,7 +73,7 @@ class Wire:
 
 
 def _take(connection: int, came: bytearray) -> Message | None:
-    """Takes a whole message out of what came, if there is one."""
+    """Takes the next complete message from the buffers, if any."""
     if len(came) < _HEADER.size:
         return None
     length, stream, kind, _ = _HEADER.unpack_from(came)

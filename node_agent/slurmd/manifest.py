@@ -1,7 +1,7 @@
-"""The slurmd Pod that a Node is to run, as a manifest: pure.
+"""The manifest of the Node's slurmd Pod: pure.
 
-It is the pool's template, with what every slurmd Pod needs. What the template says itself counts, but
-for what makes the Pod this Node's.
+The manifest is the pool's template with the additions for every slurmd Pod. The template overrides the
+additions, except for the additions that bind the Pod to this Node.
 """
 
 from collections import Counter
@@ -20,29 +20,29 @@ from wellknown.slurmd_pod import CONTAINER, MARK, Assignment, pod_name
 
 _SCRIPTS: Final = "/slurm-extender/scripts"
 _POD: Final = "/slurm-extender/pod"
-"""What outlives the container, and not the Pod."""
+"""Folder that outlives the container, but not the Pod."""
 _SOCKETS: Final = "/run/slurm-extender"
-"""The node agent's folder on the host: its socket, and what `slurmd -G` prints."""
+"""The node agent's folder on the host, with the agent's socket and the output of `slurmd -G`."""
 _PATIENCE_S: Final = 7 * 86_400
-"""How long jobs may go on when the Pod is deleted: longer than most partitions let them."""
+"""Time for jobs after a deletion of the Pod, longer than the limits of most partitions."""
 _TOLERATES_ALL: Final = {"operator": "Exists"}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the agent knows of its Node."""
+    """The agent's knowledge of its Node."""
 
     node: Manifest
     slurm_name: str
     gres: str = ""
-    """As slurmd's Gres=: "gpu:nvidia_h100:8"; empty where there are no devices."""
+    """GRES in the form of slurmd's Gres=: "gpu:nvidia_h100:8"; "" without devices."""
     threads_per_core: int = 1
     daemons: Sequence[Manifest] = ()
-    """The specs of the Pods of DaemonSets here."""
+    """Specs of the Pods of DaemonSets on the Node."""
 
 
 def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, namespace: str) -> Manifest:
-    """Returns the Pod. `data` is what the revision has (extender.pools.file)."""
+    """Returns the Pod. Parameter `data` has the content of the revision (extender.pools.file)."""
     template: dict[str, Any] = orjson.loads(orjson.dumps(data["template"]))  # a copy
     metadata, spec = template.get("metadata") or {}, template["spec"]
     node = found.node["metadata"]
@@ -60,7 +60,7 @@ def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, name
                 REVISION: assignment.revision,
             },
             "annotations": metadata.get("annotations") or {},
-            # kubectl drain takes the Pod for one that somebody makes again; it goes with its Node
+            # for kubectl drain, an owner makes the Pod again; Kubernetes deletes the Pod with the Node
             "ownerReferences": [owner | {"controller": True}],
         },
         "spec": _spec(spec, assignment, data, found),
@@ -115,8 +115,8 @@ def _slurmd(
     data: Mapping[str, Any],
     found: Found,
 ) -> dict[str, Any]:
-    """Returns the container that slurmd runs in. A command of the template's gets slurmd's options after
-    its own arguments."""
+    """Returns slurmd's container. A command of the template gets slurmd's options after the template's
+    arguments."""
     options = _options(assignment, data, found)
     boots = [{"name": "SLURM_EXTENDER_BOOTS", "value": "yes"}] if assignment.boots else []
     stop = ["/bin/sh", "-c", _script("stop.sh"), "stop", found.slurm_name, assignment.pool]
@@ -143,7 +143,7 @@ def _options(assignment: Assignment, data: Mapping[str, Any], found: Found) -> l
 
 
 def _conf(slurm: Mapping[str, Any], found: Found) -> Iterable[str]:
-    """Yields the parts of what slurmd tells slurmctld of the node: slurm.conf(5), NodeName."""
+    """Yields the parts of slurmd's description of the node for slurmctld: slurm.conf(5), NodeName."""
     yield f"Feature={','.join(slurm['features'])}" if slurm.get("features") else ""
     yield f"Weight={slurm['weight']}" if slurm.get("weight") else ""
     gres = slurm.get("gres", found.gres)
@@ -157,19 +157,19 @@ def _conf(slurm: Mapping[str, Any], found: Found) -> Iterable[str]:
 
 
 def finds_gres(data: Mapping[str, Any]) -> bool:
-    """Tells whether the devices that Slurm is told of are those that the agent finds."""
+    """Returns True if Slurm gets the devices that the agent finds."""
     return "gres" not in (data.get("slurm") or {})
 
 
 def gres_of(devices: Iterable[Device]) -> str:
-    """Returns devices as slurmd's Gres=: "gpu:h100:8"."""
+    """Returns devices in the form of slurmd's Gres=: "gpu:h100:8"."""
     tally = Counter(":".join(filter(None, (each.name, each.type))) for each in devices)
     return ",".join(f"{name}:{count}" for name, count in sorted(tally.items()))
 
 
 def reserved(found: Found) -> tuple[int, int]:
-    """Returns how many cores and MiB Slurm must leave alone: what the kubelet keeps from all Pods, and
-    what the Pods of DaemonSets request."""
+    """Returns the numbers of cores and MiB that Slurm must leave unused: the kubelet's reserve, and the
+    requests of DaemonSets' Pods."""
     status = found.node.get("status") or {}
     capacity, allocatable = (status.get(kind) or {} for kind in ("capacity", "allocatable"))
     requests = [resources.effective_requests(spec) for spec in found.daemons]

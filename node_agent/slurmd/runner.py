@@ -1,5 +1,5 @@
-"""Runs the slurmd Pod of this Node, as the extender's leader has assigned it by an annotation of the
-Node."""
+"""Runs the slurmd Pod of this Node, as the extender's leader has assigned the Pod by an annotation of
+the Node."""
 
 import asyncio
 import time
@@ -29,10 +29,10 @@ log = structlog.get_logger()
 
 _LOOK_S: Final = 5.0
 _AGAIN_S: Final = 60.0
-"""After a Pod that has ended by itself the next one that does stays so long: where each of them ends at
-once, people and the extender can read why, and nobody makes them without a pause."""
+"""Time until the removal of a further Pod that has ended by itself: people and the extender can read the
+reason, and the agent does not make Pods without a pause."""
 _LOADED_WITHIN_S: Final = 600.0
-"""So long the drivers of a new Node may take; then it is a problem that they are not there."""
+"""Time for the drivers of a new Node. Later, missing drivers are a problem."""
 _SHOWN: Final = 80
 _FINE: Final = "the Node's slurmd Pod is as it was assigned"
 _WATCH: Final = "watch of the Node"
@@ -43,20 +43,20 @@ Says = Callable[[str, Exception | str | None], object]
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What others know of the Node."""
+    """Knowledge of other parts of the agent about the Node."""
 
     pod: Callable[[], Manifest | None]
-    """Returns the slurmd Pod that there is, by kube-apiserver's word."""
+    """Returns the slurmd Pod of the Node, from kube-apiserver."""
     jobs: Callable[[str], Collection[str]]
-    """Returns Slurm's jobs that have processes in a Pod, by its uid."""
+    """Returns Slurm's jobs with processes in a Pod, by the Pod's uid."""
     machine: Callable[[], tuple[str, int]]
-    """Returns the devices, as slurmd's Gres=, and how many CPUs a core has."""
+    """Returns the devices in the form of slurmd's Gres=, and the number of CPUs of a core."""
     awaited: Callable[[], str]
-    """Returns which devices are not known yet, and why, in words; "" where all are."""
+    """Returns the reason for unknown devices, "" if all devices are known."""
 
 
 class SlurmdRunner:
-    """Makes the Pod, and ends it where no job of Slurm's has a process in it."""
+    """Makes the Pod, and ends the Pod without processes of Slurm's jobs."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class SlurmdRunner:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`says` is told of trouble, and of the part that has it."""
+        """Parameter `says` gets the problem of a component, and None after the problem."""
         self._clock = clock
         self._ended_at = -inf
-        """When a Pod that had ended by itself was last taken away."""
+        """Time of the last removal of a Pod that had ended by itself."""
         self._awaits_since = inf
-        """Since when the Pod is not made for want of a driver."""
+        """Time since which a missing driver keeps the Pod from being made."""
         self._kubernetes = kubernetes
         self._node = node
         self._namespace = namespace
@@ -84,26 +84,26 @@ class SlurmdRunner:
         hear = partial(says, _WATCH)
         self._watch = ResourceWatch(kubernetes, "nodes", f"metadata.name={node}", hear)
         self._seen: Manifest | None = None
-        """The Node as last heard of."""
+        """The Node of the last watch event."""
         self._news = asyncio.Event()
         self._told: tuple[str, bool] | None = None
-        """What the Node's condition says, and whether it holds; None where that is not known."""
+        """Message and status of the Node's condition; None while unknown."""
 
     @property
     def starts(self) -> bool:
-        """Returns whether slurmd is only to come to this Node, or has just come: what it tells the agent
-        may be missing yet. Of a slurmd on the host nobody knows that."""
+        """Returns True while slurmd starts on this Node, and its list may be missing. Returns False for
+        slurmd on the host, whose start is unknown."""
         labels = (self._seen or {"metadata": {}})["metadata"].get("labels") or {}
         if not self._namespace or labels.get(SLURMD_LABEL) == ON_HOST:
             return False
         return starts(self._here.pod(), datetime.now(UTC), time.clock_gettime(time.CLOCK_BOOTTIME))
 
     def hears(self) -> None:
-        """Is told that Pods of the Node have changed."""
+        """Wakes the loop after a change of the Node's Pods."""
         self._news.set()
 
     async def run(self) -> None:
-        """Does so for ever."""
+        """Runs for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             report = partial(self._says, _ACTING)
@@ -128,7 +128,7 @@ class SlurmdRunner:
             return
         annotations = node["metadata"].get("annotations") or {}
         assigned = Assignment.on(annotations)
-        if assigned is None and SLURMD in annotations:  # a later release's
+        if assigned is None and SLURMD in annotations:  # the annotation of a later release
             words = f"the annotation {SLURMD} is not understood: {annotations[SLURMD][:_SHOWN]}"
             await self._tell(node, words)
         else:
@@ -153,7 +153,8 @@ class SlurmdRunner:
                 await self._tell(node, "")
 
     async def _make(self, node: Manifest, assigned: Assignment) -> None:
-        """Slurm takes a node's devices once: where the agent is to find them, it waits for drivers."""
+        """Makes the Pod. Slurm reads a node's devices only once, so that the Pod waits for drivers if
+        the agent finds the devices."""
         revision = await self._kubernetes.read_revision(self._namespace, assigned.revision)
         if revision is None:
             words = f"there is no ControllerRevision {assigned.revision} in {self._namespace}"
@@ -168,7 +169,7 @@ class SlurmdRunner:
             await self._tell(node, await self._create(node, assigned, revision["data"]))
 
     async def _create(self, node: Manifest, assigned: Assignment, data: Mapping[str, Any]) -> str:
-        """Returns why it could not be made; "" where it was."""
+        """Returns the reason of a failure, "" for a new Pod."""
         metadata = node["metadata"]
         labels = metadata.get("labels") or {}
         gres, threads = self._here.machine()
@@ -182,7 +183,7 @@ class SlurmdRunner:
         try:
             pod = manifest(assigned, data, found, self._namespace)
             await self._kubernetes.create_pod(self._namespace, pod)
-        except Conflict:  # it was there already, for a moment
+        except Conflict:  # the Pod existed already for a moment
             return ""
         except Rejected as error:
             return f"kube-apiserver does not take the slurmd Pod: {error}"
@@ -203,7 +204,7 @@ class SlurmdRunner:
         ]
 
     async def _end(self, pod: Manifest) -> None:
-        """Gives it its own grace: a job that has come this moment ends by itself, too."""
+        """Deletes the Pod with the Pod's own grace: a job that has just started can end by itself."""
         metadata = pod["metadata"]
         grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
         with suppress(Conflict):
@@ -217,7 +218,7 @@ class SlurmdRunner:
             self._ended_at = self._clock()
 
     async def _tell(self, node: Manifest, problem: str, *, holds: bool = True) -> None:
-        """What does not hold as a problem yet is told all the same."""
+        """Writes the condition, also a message without a problem yet."""
         holds = holds and bool(problem)
         if (problem, holds) == self._told:
             return

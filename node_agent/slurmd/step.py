@@ -1,4 +1,4 @@
-"""What is next for a Node's slurmd Pod: pure."""
+"""The next step for a Node's slurmd Pod: pure."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -10,7 +10,7 @@ from wellknown.slurmd_pod import CONTAINER, Assignment
 
 _MOST_TOLD = 5
 _TELLS_WITHIN_S = 300.0
-"""So long its scripts may take before slurmd tells its devices."""
+"""Time for the Pod's scripts before slurmd's list of devices."""
 _ENDED = ("Failed", "Succeeded")
 
 
@@ -19,13 +19,14 @@ class Step(Enum):
     MAKE = auto()
     END = auto()
     TAKE_AWAY = auto()
-    """It has ended by itself."""
+    """The Pod has ended by itself."""
     WAIT = auto()
-    """It is not to run any more, and jobs are there: nobody ends those but Slurm."""
+    """The Pod should end, but has jobs: only Slurm ends jobs."""
 
 
 def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str]) -> Step:
-    """Returns it. `pod` is the one that there is, `jobs` those of Slurm that have processes in it."""
+    """Returns the next step. Parameter `pod` is the existing Pod, `jobs` are Slurm's jobs with processes
+    in the Pod."""
     revision = assigned.revision if assigned is not None else ""
     if pod is None:
         return Step.MAKE if revision else Step.NOTHING
@@ -39,9 +40,9 @@ def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str
 
 
 def starts(pod: Manifest | None, now: datetime, up_s: float) -> bool:
-    """Tells whether slurmd may yet be about to tell its devices for the first time: there is no Pod, or
-    its container does not run, or has run for less than 5 minutes. `up_s` is how long the machine runs:
-    what a Pod says of the time before is over."""
+    """Returns True while slurmd's first list of devices may be missing: without a Pod, without a running
+    container, or in the container's first 5 minutes. Parameter `up_s` is the uptime of the machine: a
+    Pod's status from before the boot is stale."""
     listed = ((pod or {}).get("status") or {}).get("containerStatuses") or ()
     own: Manifest = next((each for each in listed if each.get("name") == CONTAINER), {})
     began = ((own.get("state") or {}).get("running") or {}).get("startedAt")
@@ -52,7 +53,7 @@ def starts(pod: Manifest | None, now: datetime, up_s: float) -> bool:
 
 
 def in_words(jobs: Collection[str]) -> str:
-    """Returns why a slurmd Pod is not ended."""
+    """Returns the reason why a slurmd Pod is not ended."""
     told = sorted(jobs)
     more = f" and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     names = ", ".join(told[:_MOST_TOLD]) + more
