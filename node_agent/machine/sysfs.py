@@ -7,6 +7,8 @@ from wellknown import number_list
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 _CLASSES = ("0x03", "0x12")
 """PCI's classes of display controllers, and of accelerators."""
+MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
+"""Numbers of the files of /dev/nvidia-caps: "gpu0/gi1/ci0/access 13"."""
 
 
 def gpus_of(vendor: str, pci: Path = PCI_DEVICES) -> list[Path]:

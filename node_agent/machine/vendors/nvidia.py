@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from node_agent.machine.devices import Device, DriverWatch, GpuVendor, Number
-from node_agent.machine.sysfs import PCI_DEVICES
-
-MIG_MINORS: Final = Path("/proc/driver/nvidia-caps/mig-minors")
-"""Numbers of the files of /dev/nvidia-caps: "gpu0/gi1/ci0/access 13"."""
+from node_agent.machine.sysfs import MIG_MINORS, PCI_DEVICES
 
 
 class _Nvidia(GpuVendor):

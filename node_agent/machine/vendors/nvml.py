@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import pynvml
 
 from node_agent.machine.devices import ITSELF, Device, DriverUnavailable
-from node_agent.machine.sysfs import near
-from node_agent.machine.vendors.nvidia import MIG_MINORS
+from node_agent.machine.sysfs import MIG_MINORS, near
 
 _Value = TypeVar("_Value")
 _Minors = Mapping[tuple[int, int, int | None], int]
