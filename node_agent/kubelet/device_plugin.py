@@ -54,8 +54,10 @@ async def stay(
     while True:
         plugin, pause = _Plugin(units, give), _LOOK_S
         server = Server([plugin])
+        starts = asyncio.ensure_future(server.start(path=str(socket)))
         try:
-            await server.start(path=str(socket))
+            # A start that is cancelled half-way would leave its socket open.
+            await asyncio.shield(starts)
             await _register(folder, socket.name, resource)
             shown.registered()
             if await _is_lost(_Place(folder, socket, resource, plugin), shown):
@@ -68,9 +70,13 @@ async def stay(
         except OSError as error:
             report(error)
         finally:
-            await plugin.leave()
-            with suppress(RuntimeError):  # the server is not started
-                server.close()
+            if not starts.done():
+                await asyncio.wait([starts])
+            try:
+                await plugin.leave()
+            finally:
+                if starts.exception() is None:
+                    server.close()
             socket.unlink(missing_ok=True)
         await asyncio.sleep(pause)
 

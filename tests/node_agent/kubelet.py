@@ -4,8 +4,10 @@ plugin's."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -13,14 +15,13 @@ from grpc import aio
 
 from node_agent.kubelet import device_plugin
 from node_agent.kubelet import device_plugin_pb2 as api
+from tests.eventually import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 RESOURCE = "nvidia.com/gpu"
-_GOODBYE_S = 0.05
-"""The plugin's side of a connection ends when it hears that the kubelet's has: nothing tells when."""
+_SOCKETS = Path("/proc/net/unix")
 
 
 class Kubelet:
@@ -51,7 +52,6 @@ class Kubelet:
         yield
         await server.stop(None)
         await self.hangs_up()
-        await asyncio.sleep(_GOODBYE_S)
 
     def sockets(self) -> list[str]:
         """What listens, or has listened, in its folder."""
@@ -137,4 +137,6 @@ async def plugged(
     yield reports
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await asyncio.sleep(_GOODBYE_S)
+    # The plugin closes a connection after the kubelet's side is closed, which calls keep open by cycles.
+    gc.collect()
+    await until(lambda: f"{folder}/slurm-extender-" not in _SOCKETS.read_text())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,15 +29,25 @@ async def test_the_kubelet_hears_of_the_units_and_of_what_becomes_of_them(tmp_pa
     async with kubelet.runs(), plugged(tmp_path, units) as reports:
         await until(lambda: None in reports)
         assert kubelet.registered == [("v1beta1", RESOURCE, "slurm-extender-nvidia.com-gpu.sock")]
-        async with kubelet.asks() as plugin:
-            told = aiter(list_and_watch(plugin))
-            first = await anext(told)
-            assert [(unit.ID, unit.health) for unit in first.devices] == [
-                ("gpu-0", "Healthy"),
-                ("gpu-1", "Unhealthy"),
-            ]
+        assert await heard(kubelet, units) == [
+            {"gpu-0": "Healthy", "gpu-1": "Unhealthy"},
+            {"gpu-0": "Healthy", "gpu-1": "Healthy"},
+        ]
+
+
+async def heard(kubelet: Kubelet, units: dict[str, bool]) -> list[dict[str, str]]:
+    """Returns two reports of the plugin, with a change between them. The connection lives as long as the
+    call, so the call is not left in the test's frame."""
+    reports = []
+    async with kubelet.asks() as plugin:
+        call = list_and_watch(plugin)
+        async for report in call:
+            reports.append({unit.ID: unit.health for unit in report.devices})
             units["gpu-1"] = True
-            assert [unit.health for unit in (await anext(told)).devices] == ["Healthy", "Healthy"]
+            if len(reports) == 2:
+                call.cancel()
+                return reports
+    raise AssertionError(reports)
 
 
 @pytest.mark.real
@@ -87,6 +99,19 @@ async def test_a_plugin_that_ends_leaves_no_kubelet_listening(tmp_path: Path) ->
             assert kubelet.is_listening
         await until(lambda: not kubelet.is_listening)
         assert kubelet.sockets() == ["kubelet.sock"]
+
+
+@pytest.mark.parametrize("turns", range(1, 9))
+async def test_plugin_leaves_no_socket_open_whenever_it_ends(tmp_path: Path, turns: int) -> None:
+    """Its socket would be left open by a start that is cancelled half-way: the test fails by the
+    ResourceWarning."""
+    staying = device_plugin.stay(tmp_path, RESOURCE, dict, lambda _: None)
+    task = asyncio.create_task(staying)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    gc.collect()
 
 
 async def test_why_it_cannot_be_registered_is_told(tmp_path: Path) -> None:
