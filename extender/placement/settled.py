@@ -8,6 +8,7 @@ each record is due. Moves of other records that follow are queued: no path enter
 from collections.abc import Callable
 
 from extender.cluster.view import ClusterView
+from extender.jobs.phase import Phase
 from extender.placement import eviction_limiter, signatures
 from extender.placement.attempts import follow, is_replaced
 from extender.placement.emit import Emitter
@@ -181,7 +182,8 @@ class Settled(LedgerReader):
             return
         uid = orphan_uid(record.workload, record.job.id)
         until = self._at.now + self.rules.tombstone
-        buried = record._replace(uid=uid, members=(), state=State.DONE, since=self._at.now)
+        over = record.with_phase(Phase.ENDED, self._at.now)
+        buried = over._replace(uid=uid, members=(), state=State.DONE, since=self._at.now)
         self._settle(buried.with_retry(not_before=until))
 
     def _reopen(self, node: str | None) -> None:

@@ -327,6 +327,25 @@ def test_a_cancelled_job_that_comes_back_is_cancelled_again() -> None:
     assert not world.live_jobs(uid)
 
 
+def test_lost_job_that_comes_back_after_its_pod_was_placed_again_is_cancelled() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    (lost,) = world.live_jobs(uid)
+    forget_the_job(world, uid)
+    for _ in range(world.rules.confirmations):
+        poll(world)
+    settle(world)
+    (placed,) = world.live_jobs(uid)
+    assert placed.id != lost.id
+    world.jobs[lost.id] = lost
+    world.revived.add(lost.id)
+    world.pass_time(1.0)
+    for _ in range(2):
+        poll(world)
+    assert world.live_jobs(uid) == [world.jobs[placed.id]]
+
+
 def test_a_tombstone_is_dropped_after_its_time() -> None:
     world = World()
     uid = bound_pod(world)
