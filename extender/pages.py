@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from extender.jobs.pending_reasons import PENDING_REASONS
 from extender.jobs.phase import PHASE_MOVES, Phase
-from extender.placement.pending_reasons import PENDING_REASONS
 from extender.placement.table import TABLE, Row
 from extender.preflight.checks import CHECKS
 from extender.record.states import MOVES, State
@@ -125,7 +125,7 @@ PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "extender/request/annotations.py": _annotations,
         "extender/request/slurm_bridge.py": _slurm_bridge,
     },
-    "docs/waiting.md": {"extender/placement/pending_reasons.py": _pending_reasons},
+    "docs/waiting.md": {"extender/jobs/pending_reasons.py": _pending_reasons},
     "docs/preflight.md": {"extender/preflight": _preflight},
     "docs/architecture.md": {
         "extender/record/states.py and table.py": _states,

@@ -1,3 +1,3 @@
-"""One Slurm job, as one workload sees it: whose it is, whether somebody has altered it, and what it has
-on each node. Pure functions.
+"""One Slurm job, as one workload sees it: whose it is, whether somebody has altered it, what it has on
+each node, and why it waits. Pure functions.
 """

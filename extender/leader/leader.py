@@ -18,7 +18,6 @@ from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import ObservedNode, drain_reason
 from extender.node_sync.prolog_gate import Gate
-from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.kept_back import InVain
 from extender.placement.ledger import Ledger
 from extender.pools.controller import PARTS as POOLS
@@ -32,6 +31,7 @@ from extender.record.events import ClusterObserved
 from extender.record.placeholder import Placeholder
 from extender.telemetry.capacity import CapacityNow
 from extender.telemetry.leader_states import Sources
+from extender.turns.eviction_limiter import EvictionLimiter
 from extender.unmanaged.adopter import PART as ADOPTION
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, adoptable

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from extender.placement.attempts import not_now
 from extender.placement.eligible_nodes import beside, has_no_node, no_node, why_rejected
-from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import Records
-from extender.placement.submit_queues import SubmitQueues, queue_of
 from extender.placement.table import next_effect, writes
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
@@ -23,6 +21,8 @@ from extender.record.member import Member
 from extender.record.placeholder import Placeholder, Waits
 from extender.record.states import State
 from extender.request.pod import Pod
+from extender.turns.eviction_limiter import EvictionLimiter
+from extender.turns.submit_queues import SubmitQueues, queue_of
 from wellknown.names import Reason
 
 _WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})

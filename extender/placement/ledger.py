@@ -18,7 +18,6 @@ from extender.placement.lingering import still_held
 from extender.placement.on_outcome import after_outcome
 from extender.placement.recovery import orphan_of, recovered
 from extender.placement.settled import Settled
-from extender.placement.submit_queues import queue_of
 from extender.placement.table import TABLE, after_pod, after_pods, after_poll
 from extender.placement.wakes import taken
 from extender.record.events import (
@@ -40,6 +39,7 @@ from extender.record.events import (
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.workload import Workload
+from extender.turns.submit_queues import queue_of
 
 _AT_ONCE = 50  # some milliseconds
 _Item = TypeVar("_Item")

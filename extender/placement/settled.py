@@ -9,17 +9,14 @@ from collections.abc import Callable
 
 from extender.cluster.view import ClusterView
 from extender.jobs.phase import Phase
-from extender.placement import eviction_limiter, signatures
+from extender.placement import signatures
 from extender.placement.attempts import follow, is_replaced
 from extender.placement.emit import Emitter
-from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import LedgerReader
 from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.pods_apart import PodsApart
 from extender.placement.rejecting_nodes import RejectingNodes
-from extender.placement.retries import Retries
 from extender.placement.signatures import Signatures
-from extender.placement.submit_queues import SubmitQueues, queue_of
 from extender.placement.wakes import ToTell, Wakes
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
@@ -27,6 +24,10 @@ from extender.record.events import (
 )
 from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
 from extender.record.states import State
+from extender.turns import eviction_limiter
+from extender.turns.eviction_limiter import EvictionLimiter
+from extender.turns.retries import Retries
+from extender.turns.submit_queues import SubmitQueues, queue_of
 
 _IN_QUEUES = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from extender.cluster.equipment import amounts, too_large
-from extender.placement.pending_reasons import explained
+from extender.jobs.pending_reasons import explained
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.request.job_request import Request

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
-from extender.placement.exclusive_turns import turn_ends
 from extender.record.member import Member, changed_members
 from extender.record.placeholder import Placeholder
+from extender.turns.exclusive_turns import turn_ends
 
 Turns = OrderedDict[str, float]
 """The uids of records, and when each is to be told, in that order."""

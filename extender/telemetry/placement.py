@@ -11,13 +11,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from extender.audit.compare import Finding, FindingKind
-from extender.placement.eviction_limiter import EvictionLimiter
 from extender.record.events import Effect, EvictPod, Failure
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.telemetry import catalogue
 from extender.telemetry.durations import Durations
 from extender.telemetry.leader_states import LeaderStates, Sources
+from extender.turns.eviction_limiter import EvictionLimiter
 from extender.unmanaged.adoption import Adopted, Stage
 from service.health import Health
 from service.metrics import child

@@ -2,8 +2,8 @@
 
 from enum import StrEnum
 
+from extender.jobs.pending_reasons import waits_for_its_owner
 from extender.placement.kept_back import REASONS
-from extender.placement.pending_reasons import waits_for_its_owner
 from extender.record.states import State
 
 

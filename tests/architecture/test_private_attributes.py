@@ -13,9 +13,9 @@ STILL_THERE = {
     "tests/listeners/test_limits.py": 9,
     "tests/placement/test_kept_back.py": 1,
     "tests/placement/test_ledger_refusals.py": 3,
-    "tests/placement/test_ranking.py": 1,
-    "tests/placement/test_retries.py": 6,
-    "tests/placement/test_submit_queue.py": 7,
+    "tests/turns/test_ranking.py": 1,
+    "tests/turns/test_retries.py": 6,
+    "tests/turns/test_submit_queue.py": 7,
     "tests/side_by_side.py": 1,
     "tests/slurm_client/test_what_is_admitted.py": 1,
 }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.equipment import Equipment
-from extender.placement.pending_reasons import PENDING_REASONS
+from extender.jobs.pending_reasons import PENDING_REASONS
 from extender.placement.waiting import granted, in_words, why_it_waits
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig

@@ -13,9 +13,9 @@ import pytest
 from deploy.local.layout import CHECKOUT
 from extender.audit.compare import Finding, FindingKind
 from extender.cluster.slurm_nodes import Reading
+from extender.jobs.pending_reasons import PENDING_REASONS
 from extender.jobs.phase import Phase
 from extender.pages import renewed
-from extender.placement.pending_reasons import PENDING_REASONS
 from extender.placement.rejecting_nodes import Closure
 from extender.record.condition_reason import ConditionReason
 from extender.record.events import EvictPod

@@ -12,10 +12,10 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple, Self
 
-from extender.placement.ranking import Ranking
 from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.request.pod import Pod
+from extender.turns.ranking import Ranking
 from slurm_client.model import Decides, JobSpec, fields_that_decide
 
 Turn = tuple[int, str, str]

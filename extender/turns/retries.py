@@ -11,12 +11,12 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from extender.placement.ranking import Ranking
 from extender.record.condition_reason import Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, State
 from extender.request.job_request import without_pod
+from extender.turns.ranking import Ranking
 
 _SPREAD = 0.25  # what was refused together is not tried together
 _ASKED_AGAIN = "Slurm is asked again when the Pod is annotated, or at"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.placement.ranking import Ranking
+from extender.turns.ranking import Ranking
 
 _CHANGES = st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 5)), max_size=300)
 

@@ -7,7 +7,7 @@ tenth is kept for users that have none.
 
 from collections import Counter
 
-from extender.placement.ranking import Ranking
+from extender.turns.ranking import Ranking
 
 User = int | None
 """A user id. None is the user of Slurm's token, whose jobs are those of all Pods without a user: as long

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from math import inf
 
 from extender.cluster.view import ClusterView
-from extender.placement.line import ordered
-from extender.placement.places import Places
-from extender.placement.ranking import Ranking
-from extender.placement.submit_queue import IN_LINE, SubmitQueue
 from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
+from extender.turns.line import ordered
+from extender.turns.places import Places
+from extender.turns.ranking import Ranking
+from extender.turns.submit_queue import IN_LINE, SubmitQueue
 
 AT_ONCE = 200
 """So many turns are given, and so many windows looked at, before others have their say."""

@@ -20,13 +20,13 @@ from collections.abc import Hashable, Iterator
 from enum import StrEnum, auto
 from math import inf
 
-from extender.placement.line import Line, Owner, Queue, kind_of, turn_of
-from extender.placement.pending_reasons import waits_for_its_owner
-from extender.placement.places import Places, User
-from extender.placement.ranking import Ranking
+from extender.jobs.pending_reasons import waits_for_its_owner
 from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
+from extender.turns.line import Line, Owner, Queue, kind_of, turn_of
+from extender.turns.places import Places, User
+from extender.turns.ranking import Ranking
 from wellknown.names import Reason
 
 _OWN = "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.ledger import Ledger
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import PlacementConfig
@@ -36,6 +35,7 @@ from extender.record.events import (
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
+from extender.turns.eviction_limiter import EvictionLimiter
 from slurm_client.model import Job
 from tests.builders import RULES, kube_node, placeholder_job, placeholder_of, pod, view
 from wellknown.allocation import Allocation

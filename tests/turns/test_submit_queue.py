@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from extender.jobs.tracked_job import Asked, TrackedJob
-from extender.placement.line import Owner, kind_of, turn_of
-from extender.placement.places import Places
-from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
-from extender.placement.submit_queues import SubmitQueues
 from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder, Retry, Waits
 from extender.record.states import State
 from extender.request.pod import Pod
+from extender.turns.line import Owner, kind_of, turn_of
+from extender.turns.places import Places
+from extender.turns.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
+from extender.turns.submit_queues import SubmitQueues
 from tests.builders import placeholder_of, pod
 from tests.clock import CpuClock
 from wellknown.names import DEFAULT_PREFIX as PREFIX

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from extender.placement.line import Owner, kind_of
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
+from extender.turns.line import Owner, kind_of
 from slurm_client.model import Decides, JobSpec, fields_that_decide
 from tests.builders import placeholder_of, pod
 
