@@ -21,8 +21,9 @@ from extender.record.member import Member
 from extender.record.placeholder import Placeholder, Waits
 from extender.record.states import State
 from extender.request.pod import Pod
+from extender.turns.equivalence import window_of
 from extender.turns.eviction_limiter import EvictionLimiter
-from extender.turns.submit_queues import SubmitQueues, queue_of
+from extender.turns.window import Windows
 from wellknown.names import Reason
 
 _WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
@@ -34,9 +35,9 @@ _ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED})
 class Emitter:
     """Asks records for their effects, as far as the others let them."""
 
-    def __init__(self, records: Records, queues: SubmitQueues, limiter: EvictionLimiter) -> None:
+    def __init__(self, records: Records, windows: Windows, limiter: EvictionLimiter) -> None:
         self._records = records
-        self._queues = queues
+        self._windows = windows
         self._limiter = limiter
 
     def emit(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
@@ -95,8 +96,9 @@ class Emitter:
 
     def _to_be_asked(self, record: Placeholder, at: Context) -> Placeholder:
         """Other Pods may wait by now."""
-        fast = record.job.asked.immediate and self._queues[queue_of(record, at.view)].fast(at.now)
-        return record if fast or not record.job.asked.immediate else record.with_asked(immediate=False)
+        if not record.job.asked.immediate or self._windows.fast(window_of(record, at.view), at.now):
+            return record
+        return record.with_asked(immediate=False)
 
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
         """Returns the record where its effect must wait: for the limiter, or for containers."""

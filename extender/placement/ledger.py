@@ -39,7 +39,7 @@ from extender.record.events import (
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.workload import Workload
-from extender.turns.submit_queues import queue_of
+from extender.turns.equivalence import window_of
 
 _AT_ONCE = 50  # some milliseconds
 _Item = TypeVar("_Item")
@@ -89,10 +89,10 @@ class Ledger(Settled):
         record, result = self._records.get(event.effect.uid), event.result
         if record is None:
             return
-        queue = queue_of(record, self._view)
+        partition = window_of(record, self._view)
         if isinstance(result, Failure) and result.remedy is Remedy.NO_ROOM:
-            self._windows[queue].had_no_room(self._at.now)
-        sifted = self._signatures.sifted(queue, result)
+            self._windows.had_no_room(partition, self._at.now)
+        sifted = self._signatures.sifted(partition, result)
         event = event if sifted is result else replace(event, result=sifted)
         after = after_outcome(record, event, self._at)
         if isinstance(event.effect, ReportWaiting):  # if the Pod waits for that later, it is told again
@@ -228,9 +228,9 @@ class Ledger(Settled):
         for uid in self._some(tries) if tries else ():
             self._tell_when(uid)
             self._settle(self._records[uid].move(State.SEEN, self._at.now))
-        if self._windows.stirred(self._at.now):
+        if self._windows.opens <= self._at.now:
             for partition, uid in self._some(self._windows.turns(self._at.now)):
-                record, fast = self._records[uid], self._windows[partition].fast(self._at.now)
+                record, fast = self._records[uid], self._windows.fast(partition, self._at.now)
                 self._settle(begin(record, self._at, partition, fast=fast))
 
     def _follow_up(self) -> None:

@@ -25,9 +25,10 @@ from extender.record.events import (
 from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
 from extender.record.states import State
 from extender.turns import eviction_limiter
+from extender.turns.backoff import Retries
+from extender.turns.equivalence import window_of
 from extender.turns.eviction_limiter import EvictionLimiter
-from extender.turns.retries import Retries
-from extender.turns.submit_queues import SubmitQueues, queue_of
+from extender.turns.window import Windows
 
 _IN_QUEUES = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
@@ -58,7 +59,7 @@ class Settled(LedgerReader):
         self._view = ClusterView()
         self._avoiding: set[str] = set()
         """Pods with Nodes that kube-scheduler rejected: each Pod that leaves a Node may open one."""
-        self._windows = SubmitQueues(rules.window, rules.fast_path_rest, self._view.max_job_count)
+        self._windows = Windows(rules.window, rules.fast_path_rest, self._view.max_job_count)
         self._emitter = Emitter(self._records, self._windows, self._eviction_limiter)
         self._retries = Retries(*rules.retry)
         self.rejecting_nodes = RejectingNodes(rules.kubelet_rejections, rules.closed_by_kubelet)
@@ -148,15 +149,15 @@ class Settled(LedgerReader):
 
     def _note(self, before: Placeholder | None, record: Placeholder) -> None:
         """Has everybody who keeps books on the records take note of one."""
-        queue = queue_of(record, self._view)
+        partition = window_of(record, self._view)
         why = kept_back(record, self._at.now) if record.state is State.SEEN else None
         self._in_vain.note(record, why)
-        if self._apart.keeps(record, queue, self._at, ready=why is None) or why is not None:
+        if self._apart.keeps(record, partition, self._at, ready=why is None) or why is not None:
             self._windows.forget(record.uid)
         elif before is None or not _IN_QUEUES.isdisjoint((before.state, record.state)):
-            self._windows.follow(queue, record, self._at.now)
+            self._windows.follow(partition, record, self._at.now)
         self._wakes.note(before, record, self._at.now)
-        self._signatures.follow(queue, record)
+        self._signatures.follow(partition, record)
         avoiding = record.rejections.nodes and record.state not in _PLACED
         (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:

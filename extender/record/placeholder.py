@@ -48,7 +48,7 @@ class Waits(Enum):
     FOR_TIME = auto()
     """`Retry.not_before`; mostly that is past."""
     FOR_TURN = auto()
-    """A submission that Slurm refuses for now waits for another turn (`SubmitQueue`)."""
+    """A submission that Slurm refuses for now waits for another turn (`Windows`)."""
     FOR_LIMITER = auto()
     """The eviction limiter does not let it pass yet (`EvictionLimiter`)."""
 

@@ -1,3 +1,3 @@
-"""Who goes next: which placeholder may ask Slurm for its job, when a refused request is made again, and
-how many Pods may be deleted in a minute. Pure functions of records and of the ledger's clock.
+"""Turns: the next placeholder to ask Slurm for a job, the next try of a refused request, and the Pods to
+delete in any minute. Pure functions of records and of the ledger's clock.
 """

@@ -1,16 +1,16 @@
-"""The eviction limiter lets a limited number of deletions a minute pass (invariant I5).
+"""The eviction limiter lets a limited number of deletions pass in any minute (invariant I5).
 
-A job that ends ends its Pod, and a job whose Pod is gone is ended: each by itself is daily business.
-Very many at once are as likely to be a mistake (a partition wiped, a Slurm that came up with another
-state), and a person should see it before everything is gone. What is over the limit is held back, told
-loudly, and let go as the minute slides on: a limiter that waited for a person would keep nodes from
-preemption all night. A limit of none holds everything, until a person gives another.
+The end of a job ends its Pod, and the end of a Pod ends its job. Very many ends at once may be a
+mistake: somebody wiped a partition, or Slurm came up with another state. A person should notice such a
+mistake before everything is gone. Therefore the limiter holds back the deletions above the limit,
+reports them, and lets them pass as the minute slides on: otherwise, one mistake at night would keep
+nodes from preemption until the morning. A limit of 0 holds back everything until a person sets another
+limit.
 
-What was to end so from the start (`is_foreseen`) passes and does not count. Of the rest preempted Pods
-go first: the node of one that is held back is another job's already, whose gate fails in the end.
-A quarter of the limit is kept for them, however many namespaces' jobs end for another reason.
-The others go by turns over their namespaces, in each in their order. One namespace gets at most three
-times as much of the rest as it leaves: whoever ends all jobs of one stops nobody else.
+Foreseen ends (`is_foreseen`) pass and do not count. Preempted Pods go first, because the node already
+belongs to another job, whose Prolog gate fails in the end; a quarter of the limit is reserved for them.
+The other Pods go by turns over their namespaces. A namespace gets at most three times as much of the
+rest as the namespace leaves, so that no namespace holds up another namespace.
 """
 
 from collections import Counter
@@ -25,75 +25,70 @@ from wellknown.names import Reason
 _MINUTE_S = 60.0
 _NAMED = 3
 _ORPHAN = "OrphanJob"
-_MOST_OF_WHAT_IS_LEFT = 3
+_MAX_SHARE_OF_REST = 3
 _QUARTER = 4
 
 Heard = Callable[["EvictionLimiter", Placeholder | None], object]
-"""Is told of every change in what is held back; with the record where that is one more."""
+"""Called after each change of the records in line, with the record if another record joins the line."""
+_Lines = dict[str, dict[str, None]]
+"""Waiting uids in their order, by namespace. The namespace with the next turn comes first."""
 
 
 def is_foreseen(record: Placeholder) -> bool:
-    """Tells whether a record's Pod is to be deleted because its job ended as it was to from the start,
-    by its time limit, its deadline or by itself: however many those are, nobody's mistake. A job that
-    was cancelled may be its owner's doing or an administrator's: slurmctld tells neither slurmrestd nor
-    its hooks which (24.11, 26.05), so it counts."""
+    """Returns True if a job ended by its time limit, by its deadline or by itself: never a mistake. A
+    cancelled job counts: slurmctld does not report whether its owner or an administrator cancelled the
+    job (24.11, 26.05)."""
     return record.evicted_for is not None and record.evicted_for.reason in FORESEEN
 
 
-_Lines = dict[str, dict[str, None]]
-"""The uids of those that wait, in their order, by namespace; the namespace whose turn is next first."""
-
-
 class EvictionLimiter:
-    """`limit` deletions in any minute pass, each counted once however often it has to be repeated."""
+    """`limit` deletions pass in any minute. A repeated deletion counts once."""
 
     def __init__(self, limit: int, heard: Heard = lambda *_: None) -> None:
         self.limit = limit
         self._reserve = limit // _QUARTER
-        """So many are left for preempted Pods alone."""
         self._heard = heard
         self._passed: dict[str, tuple[float, str]] = {}
-        """Who passed within the last minute, when, and of which namespace; in that order."""
+        """Time and namespace of the deletions of the last minute, in their order."""
         self._taken: Counter[str] = Counter()
-        """How many of those each namespace had."""
+        """Number of deletions in the last minute, by namespace."""
         self._held: dict[str, Placeholder] = {}
-        """Who is held back, as they were then, in the order in which they came."""
+        """The records in line, in the order of their arrival."""
         self._preempted: _Lines = {}
         self._others: _Lines = {}
         self._reasons: Counter[str] = Counter()
-        self._stuck_until = -inf
-        """Before then nobody who is held back may pass."""
         self._turn: str | None = None
-        """Who may pass now."""
+        """The uid with the turn."""
 
     def passes(self, record: Placeholder, now: float, pod: str | None = None) -> bool:
-        """Tells whether what a record stands for may be deleted now: one of its Pods, or its job. If not
-        the record is held back: it will be among `turns`."""
-        uid, what = record.uid, pod or record.uid
+        """Returns True if a Pod of a record, or the job, may be deleted now. If not, the record waits in
+        line for one of the `turns`."""
+        uid, what, namespace = record.uid, pod or record.uid, record.workload.namespace
         if what in self._passed or (self.limit and is_foreseen(record)):
             return True
         if uid == self._turn or (uid not in self._held and self._may_pass_at_once(record, now)):
             self.forget(uid)
             self._turn = None
-            self._passed[what] = now, record.workload.namespace
-            self._taken[record.workload.namespace] += 1
+            self._passed[what] = now, namespace
+            self._taken[namespace] += 1
             return True
         if uid not in self._held:
             self._hold(record)
         return False
 
     def turns(self, now: float) -> Iterator[str]:
-        """Yields the uids of those that may pass now; each has passed, or never will, when the next is
-        asked for."""
-        while (uid := self._next(now)) is not None:
-            self._turn = uid
+        """Yields the uids with a turn. The caller deletes each before the next, or never."""
+        while (first := self._first(now)) is not None:
+            lines, namespace = first
+            lines[namespace] = lines.pop(namespace)
+            self._turn = uid = next(iter(lines[namespace]))
             yield uid
             if self._turn is not None:  # not used; a turn is for one Pod
                 self._turn = None
                 self.forget(uid)
 
     def forget(self, uid: str) -> None:
-        """What is held back need not be deleted any more."""
+        """Removes a record from the line."""
         held = self._held.pop(uid, None)
         if held is None:
             return
@@ -110,17 +105,17 @@ class EvictionLimiter:
 
     @property
     def held(self) -> int:
-        """How many are held back."""
+        """Returns the number of records in line."""
         return len(self._held)
 
     @property
     def opens(self) -> float:
-        """When the next turn may be; infinity where nobody waits for one, or none ever comes."""
+        """Returns the time of the next turn; infinity without one."""
         return self._slides_on() if self._held else inf
 
     @property
     def words(self) -> str | None:
-        """What is held back, for a person; None where nothing is."""
+        """Returns a message about the records in line; None without any."""
         if not self._held:
             return None
         why = ", ".join(f"{count} {reason}" for reason, count in self._reasons.items() if count)
@@ -132,24 +127,21 @@ class EvictionLimiter:
         )
 
     def _may_pass_at_once(self, record: Placeholder, now: float) -> bool:
-        """Not before it is known that none of those that wait may."""
-        if self._held and now >= self._stuck_until:
-            return False
-        room, preempted = self._room(now), _reason(record) == Reason.SLURM_JOB_PREEMPTED
-        return room > 0 and (preempted or self._has_a_share(record.workload.namespace, room))
-
-    def _next(self, now: float) -> str | None:
-        """Whose turn it is; then it is another namespace's."""
-        if not self._held or now < self._stuck_until:
-            return None
+        """Returns False while a queued deletion might be allowed first."""
         room = self._room(now)
-        for lines in (self._preempted, self._others) if room > 0 else ():
-            for namespace, line in lines.items():
-                if lines is self._preempted or self._has_a_share(namespace, room):
-                    lines[namespace] = lines.pop(namespace)
-                    return next(iter(line))
-        self._stuck_until = self._slides_on()
-        return None
+        if room <= 0 or self._first(now) is not None:
+            return False
+        preempted = _reason(record) == Reason.SLURM_JOB_PREEMPTED
+        return preempted or self._has_a_share(record.workload.namespace, room)
+
+    def _first(self, now: float) -> tuple[_Lines, str] | None:
+        """Returns the lines and the namespace with the next turn."""
+        room = self._room(now) if self._held else 0
+        if room > 0 and self._preempted:
+            return self._preempted, next(iter(self._preempted))
+        others = self._others if room > self._reserve else ()
+        open_to = (each for each in others if self._has_a_share(each, room))
+        return next(((self._others, each) for each in open_to), None)
 
     def _room(self, now: float) -> int:
         while self._passed and self._slides_on() <= now:
@@ -163,7 +155,7 @@ class EvictionLimiter:
         return next(iter(self._passed.values()))[0] + _MINUTE_S if self._passed else inf
 
     def _has_a_share(self, namespace: str, room: int) -> bool:
-        return self._taken[namespace] < _MOST_OF_WHAT_IS_LEFT * (room - self._reserve)
+        return self._taken[namespace] < _MAX_SHARE_OF_REST * (room - self._reserve)
 
     def _hold(self, record: Placeholder) -> None:
         reason = _reason(record)

@@ -17,7 +17,7 @@ from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod_constraints import PodConstraints
-from extender.turns.line import Owner, Turn, demand_of, turn_of
+from extender.turns.equivalence import Owner, Turn, demand_of, turn_of
 from extender.turns.ranking import Ranking
 from wellknown.names import Reason
 
@@ -57,10 +57,8 @@ class _Template:
     """Names of Pods in submission, and of their jobs."""
     queued: dict[str, str] = field(default_factory=dict)
     """The same of Pods with a job in Slurm's queue, while their turns last."""
-    late: set[str] = field(default_factory=set)
-    """Pods with a job in Slurm's queue, after their turns."""
     without_room: set[str] = field(default_factory=set)
-    """Those of `late` for which Slurm has no room."""
+    """Pods with a job in Slurm's queue, after their turns, for which Slurm has no room."""
 
     @property
     def asking(self) -> dict[str, str]:
@@ -76,32 +74,27 @@ class _Template:
     def put(self, record: Placeholder, now: float, *, waits: bool, asks: bool) -> None:
         """Follows the state of a Pod."""
         uid, cause = record.uid, record.cause
-        self._leave(uid)
-        self.waiting.put(uid, turn_of(record.lead) if waits else None)
-        if asks and record.state is State.SUBMITTING:
+        self.drop(uid)
+        if waits:
+            self.waiting.put(uid, turn_of(record.lead))
+        elif asks and record.state is State.SUBMITTING:
             self.submitting[uid] = _named(record)
         elif asks and now < turn_ends(record):
             self.queued[uid] = _named(record)
-        elif asks:
-            self.late.add(uid)
-            if cause is not None and cause.reason in _NO_ROOM:
-                self.without_room.add(uid)
+        elif asks and cause is not None and cause.reason in _NO_ROOM:
+            self.without_room.add(uid)
 
     def drop(self, uid: str) -> None:
         """Removes a Pod."""
         self.waiting.drop(uid)
-        self._leave(uid)
-
-    def _leave(self, uid: str) -> None:
-        for named in (self.submitting, self.queued):
-            named.pop(uid, None)
-        for late in (self.late, self.without_room):
-            late.discard(uid)
+        self.submitting.pop(uid, None)
+        self.queued.pop(uid, None)
+        self.without_room.discard(uid)
 
     @property
     def is_empty(self) -> bool:
-        """Returns True without Pods."""
-        return not (self.waiting or self.submitting or self.queued or self.late)
+        """Returns True without Pods that matter to other Pods."""
+        return not (self.waiting or self.submitting or self.queued or self.without_room)
 
 
 def _named(record: Placeholder) -> str:
@@ -147,7 +140,7 @@ class ExclusiveTurns:
         key = self._of.pop(uid, None)
         if key is None:
             return ()
-        template = self._templates[key]
+        template = self._templates.setdefault(key, _Template())
         before = template.head
         template.drop(uid)
         if template.is_empty:
@@ -156,11 +149,8 @@ class ExclusiveTurns:
 
     def waits(self, uid: str) -> bool:
         """Returns True if another Pod of the template goes first."""
-        key = self._of.get(uid)
-        if key is None:
-            return False
-        template = self._templates[key]
-        return uid in template.waiting and template.head != uid
+        template = self._templates.get(self._of.get(uid))
+        return template is not None and uid in template.waiting and template.head != uid
 
     def why(self, uid: str) -> ConditionReason | None:
         """Returns the reason for which a Pod waits for other Pods of the template."""

@@ -1,10 +1,10 @@
-"""Things in the order of their keys, where keys change and things leave at any time.
+"""Things in the order of their keys. Keys change, and things leave, at any time.
 
-A heap in which what is out of date stays until it comes up: each change costs O(log n).
+Outdated entries stay in a heap until they come up, so each change costs O(log n).
 """
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
 _Thing = TypeVar("_Thing", bound=Hashable)
@@ -13,7 +13,7 @@ _FEW = 64
 
 
 class Ranking(Generic[_Thing, _Key]):
-    """Each thing is in it once. Equal keys: the one that got its key first comes first."""
+    """Ranks each thing once. Of equal keys, the oldest comes first."""
 
     def __init__(self) -> None:
         self._keys: dict[_Thing, _Key] = {}
@@ -23,11 +23,14 @@ class Ranking(Generic[_Thing, _Key]):
     def __len__(self) -> int:
         return len(self._keys)
 
+    def __iter__(self) -> Iterator[_Thing]:
+        return iter(self._keys)
+
     def __contains__(self, thing: object) -> bool:
         return thing in self._keys
 
     def put(self, thing: _Thing, key: _Key | None) -> None:
-        """Takes a thing in, or gives it another key. Without a key it is taken out."""
+        """Adds a thing, or changes the key of a thing; without a key, removes the thing."""
         if key is None:
             self.drop(thing)
             return
@@ -39,12 +42,12 @@ class Ranking(Generic[_Thing, _Key]):
         self._trim()
 
     def drop(self, thing: _Thing) -> None:
-        """Takes a thing out, if it is in it."""
+        """Removes a thing, if present."""
         if self._keys.pop(thing, None) is not None:
             self._trim()
 
     def first(self) -> tuple[_Key, _Thing] | None:
-        """Returns the smallest key, and its thing; None where there is nothing."""
+        """Returns the smallest key, and its thing; None without things."""
         while self._heap and self._keys.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         if not self._heap:
@@ -54,7 +57,7 @@ class Ranking(Generic[_Thing, _Key]):
 
     @property
     def top(self) -> tuple[_Key, _Thing]:
-        """Returns what `first` does, where there is something."""
+        """Returns `first` of a ranking with things."""
         first = self.first()
         assert first is not None
         return first

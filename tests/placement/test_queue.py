@@ -21,7 +21,7 @@ from extender.record.events import (
 )
 from extender.record.states import State
 from extender.request.node_constraints import Node
-from extender.turns.submit_queue import IN_LINE, NO_PLACE
+from extender.turns.window import IN_LINE, NO_PLACE
 from slurm_client.model import JobState
 from tests.clock import CpuClock
 from tests.placement.ledger_steps import settle, settle_news, state_of

@@ -10,7 +10,7 @@ import pytest
 
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.turns.line import Owner, kind_of
+from extender.turns.equivalence import Owner, kind_of
 from slurm_client.model import Decides, JobSpec, fields_that_decide
 from tests.builders import placeholder_of, pod
 

@@ -132,7 +132,7 @@ def test_another_try_is_made_by_another_pod_where_the_one_that_tried_is_gone() -
     site.mended = True
     site.live_on(site.told(second) + 1)
     assert site.state_of(second) is State.ALLOCATED
-    assert site.ledger._retries._requests == {}
+    assert len(site.ledger._retries) == 0
 
 
 def test_nothing_is_kept_of_requests_whose_pods_are_gone() -> None:
@@ -142,8 +142,7 @@ def test_nothing_is_kept_of_requests_whose_pods_are_gone() -> None:
     for uid in (tried, new):
         site.remove_pod(uid)
     site.live_on(2 * LONGEST)
-    assert site.ledger._retries._requests == {}
-    assert site.ledger._retries._of == {}
+    assert len(site.ledger._retries) == 0
 
 
 def test_a_pod_that_is_annotated_is_asked_for_at_once_and_so_are_those_that_are_alike() -> None:

@@ -18,20 +18,18 @@ from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder, Retry, Waits
 from extender.record.states import State
 from extender.request.pod import Pod
-from extender.turns.line import Owner, kind_of, turn_of
-from extender.turns.places import Places
-from extender.turns.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
-from extender.turns.submit_queues import SubmitQueues
+from extender.turns.equivalence import Owner, kind_of, turn_of
+from extender.turns.window import IN_LINE, NO_PLACE, Windows
 from tests.builders import placeholder_of, pod
 from tests.clock import CpuClock
 from wellknown.names import DEFAULT_PREFIX as PREFIX
 
 
 class Line:
-    """A window, and the placeholders that it follows."""
+    """The window of a partition, and the placeholders that it follows."""
 
     def __init__(self, size: int = 10) -> None:
-        self.window = SubmitQueue(size, 1.0, Places(10_000))
+        self.window = Windows(size, 1.0, 100_000)
         self.now = 0.0
         self.pods: dict[str, Pod] = {}
 
@@ -63,7 +61,7 @@ class Line:
     def take(self, then: State = State.QUEUED) -> list[str]:
         """Lets everybody whose turn it is go on to a state."""
         taken = []
-        for uid in self.window.turns(self.now):
+        for _, uid in self.window.turns(self.now):
             taken.append(uid)
             self.put(uid, then)
         return taken
@@ -72,7 +70,7 @@ class Line:
         return pod(uid=uid, cpu=cpu, annotations={PREFIX + "account": account})._replace(**fields)
 
     def _follow(self, placeholder: Placeholder) -> None:
-        self.window.follow(placeholder, self.now)
+        self.window.follow("main", placeholder, self.now)
 
 
 def test_turns_go_by_priority_then_by_age_then_by_uid() -> None:
@@ -136,6 +134,15 @@ def test_who_comes_back_gets_one_turn() -> None:
     assert line.take() == []
 
 
+def test_a_waiting_pod_with_another_request_leaves_its_class() -> None:
+    line = Line()
+    line.put("a", State.SEEN)
+    line.put("a", State.SEEN, cpu="2")
+    assert line.take() == ["a"]
+    line.put("a", State.DONE)
+    assert len(line.window) == 0
+
+
 def test_a_next_attempt_gets_a_turn_of_its_own() -> None:
     line = Line()
     line.put("a", State.SEEN)
@@ -146,26 +153,26 @@ def test_a_next_attempt_gets_a_turn_of_its_own() -> None:
 
 def test_the_fast_path_is_open_while_nothing_of_ours_waits() -> None:
     line = Line()
-    assert line.window.fast(0.0)
+    assert line.window.fast("main", 0.0)
     line.ask("a")
-    assert line.window.fast(0.0)
+    assert line.window.fast("main", 0.0)
     line.put("b", State.QUEUED)
-    assert not line.window.fast(0.0)
+    assert not line.window.fast("main", 0.0)
     line.put("b", State.ALLOCATED)
-    assert line.window.fast(0.0)
+    assert line.window.fast("main", 0.0)
 
 
 def test_a_queued_submission_closes_the_fast_path_before_slurm_has_taken_it() -> None:
     line = Line()
     line.put("a", State.SUBMITTING)
-    assert not line.window.fast(0.0)
+    assert not line.window.fast("main", 0.0)
 
 
 def test_a_refusal_on_the_fast_path_rests_it_for_a_while() -> None:
     line = Line()
-    line.window.had_no_room(10.0)
-    assert not line.window.fast(10.9)
-    assert line.window.fast(11.0)
+    line.window.had_no_room("main", 10.0)
+    assert not line.window.fast("main", 10.9)
+    assert line.window.fast("main", 11.0)
 
 
 def submitting(line: Line) -> list[str]:
@@ -254,7 +261,7 @@ def test_news_of_the_nodes_ends_a_rest() -> None:
     line.put("a", State.SEEN)
     for uid in submitting(line):
         line.refuse(uid)
-    line.window.wake()
+    line.window.wake(100_000)
     assert submitting(line) == ["a"]
 
 
@@ -282,57 +289,47 @@ def test_many_sizes_that_were_refused_are_tried_again_a_few_at_a_time() -> None:
 def test_when_slurm_takes_one_size_again_more_and_more_of_the_others_follow() -> None:
     line = Line(size=1000)
     refused_sizes(line, 500)
+    taken = 0
     while line.now < 3:
         line.now = max(line.now, line.window.opens)
-        line.take()
-    assert len(line.window._standing) > 400
+        taken += len(line.take())
+    assert taken > 400
 
 
 def test_news_of_the_nodes_lets_a_few_of_many_sizes_try_at_once() -> None:
     line = Line(size=1000)
     refused_sizes(line, 500)
-    line.window.wake()
+    line.window.wake(100_000)
     assert len(submitting(line)) == 10
 
 
-def test_who_leaves_again_and_again_leaves_nothing_behind() -> None:
-    line = Line(size=1)
-    line.put("queued", State.QUEUED)
-    for number in range(1000):
-        line.put(f"low-{number}", State.SEEN)
-        line.put("stays", State.SEEN)
-        line.window.forget(f"low-{number}")
-    (only,) = line.window._lines.values()
-    assert len(only.waiting._heap) < 100
-
-
-def put(windows: SubmitQueues, partition: str, state: State, uid: str = "u") -> None:
+def put(windows: Windows, partition: str, state: State, uid: str = "u") -> None:
     windows.follow(partition, placeholder_of(pod(uid=uid), state), 0.0)
 
 
 def test_every_partition_has_a_window_of_its_own() -> None:
-    windows = SubmitQueues(1, 1.0, 10_000)
+    windows = Windows(1, 1.0, 10_000)
     put(windows, "a", State.QUEUED)
-    assert not windows["a"].fast(0.0)
-    assert windows["b"].fast(0.0)
+    assert not windows.fast("a", 0.0)
+    assert windows.fast("b", 0.0)
     put(windows, "a", State.SEEN, "a")
     put(windows, "b", State.SEEN, "b")
     assert list(windows.turns(0.0)) == [("b", "b")]
 
 
 def test_who_changes_its_partition_leaves_the_line_and_the_place_it_had() -> None:
-    windows = SubmitQueues(1, 1.0, 10_000)
+    windows = Windows(1, 1.0, 10_000)
     put(windows, "a", State.SEEN)
     put(windows, "b", State.SEEN)
     assert list(windows.turns(0.0)) == [("b", "u")]
     put(windows, "b", State.QUEUED)
     put(windows, "a", State.QUEUED)
-    assert windows["b"].fast(0.0)
-    assert not windows["a"].fast(0.0)
+    assert windows.fast("b", 0.0)
+    assert not windows.fast("a", 0.0)
 
 
 def test_who_is_over_is_forgotten() -> None:
-    windows = SubmitQueues(1, 1.0, 10_000)
+    windows = Windows(1, 1.0, 10_000)
     put(windows, "a", State.QUEUED)
     put(windows, "a", State.SEEN, "next")
     assert list(windows.turns(0.0)) == []
@@ -342,12 +339,12 @@ def test_who_is_over_is_forgotten() -> None:
 
 
 def test_a_partition_that_nobody_is_in_costs_nothing() -> None:
-    windows = SubmitQueues(1, 1.0, 10_000)
+    windows = Windows(1, 1.0, 10_000)
     for number in range(100):
         put(windows, f"p{number}", State.SEEN)
         for _ in windows.turns(0.0):
             windows.forget("u")
-    assert not windows._by_partition
+    assert len(windows) == 0
     assert windows.opens == inf
 
 
@@ -434,12 +431,20 @@ def test_jobs_that_wait_for_nodes_count_against_everybody() -> None:
     assert shares(line.take()) == {"b": 2}
 
 
+def test_immediate_jobs_in_submission_count_against_all_owners() -> None:
+    line = Line(size=4)
+    for uid in "1234":
+        line.ask(uid)
+    many(line, "b", 100)
+    assert shares(line.take()) == {"b": 2}
+
+
 def test_a_job_that_waits_for_its_owner_overtakes_nobody_and_leaves_the_fast_path_open() -> None:
     line = Line()
     line.put("a", State.QUEUED, why="JobHeldUser")
-    assert line.window.fast(0.0)
+    assert line.window.fast("main", 0.0)
     line.put("a", State.QUEUED, why="Priority")
-    assert not line.window.fast(0.0)
+    assert not line.window.fast("main", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -491,7 +496,7 @@ def test_the_order_within_an_owner_is_kept_across_sizes() -> None:
 
 
 def fill(
-    windows: SubmitQueues, partition: str, account: str, number: int, user: int | None = None
+    windows: Windows, partition: str, account: str, number: int, user: int | None = None
 ) -> list[str]:
     """Lets an owner have so many Pods, and returns those that went, of all owners."""
     for each in range(number):
@@ -500,7 +505,7 @@ def fill(
     return go(windows, account, user)
 
 
-def go(windows: SubmitQueues, account: str = "a", user: int | None = None) -> list[str]:
+def go(windows: Windows, account: str = "a", user: int | None = None) -> list[str]:
     """Lets all go whose turn it is. Whoever has its place already keeps the owner that it had."""
     gone = []
     while True:
@@ -522,12 +527,12 @@ def _pod_of(account: str, user: int | None) -> Pod:
     return seen._replace(request=replace(seen.request, job=job))
 
 
-def waits(windows: SubmitQueues, uid: str) -> bool:
+def waits(windows: Windows, uid: str) -> bool:
     return windows.why(uid) is NO_PLACE
 
 
 def test_a_user_has_at_most_a_quarter_of_the_places_however_many_partitions_it_asks_for() -> None:
-    windows = SubmitQueues(1000, 1.0, 2000)
+    windows = Windows(1000, 1.0, 2000)
     gone = [uid for n in range(63) for uid in fill(windows, f"p{n},", "a", 100, user=7)]
     assert len(gone) == 250
     assert waits(windows, "p62,a99")
@@ -535,7 +540,7 @@ def test_a_user_has_at_most_a_quarter_of_the_places_however_many_partitions_it_a
 
 
 def test_a_user_has_at_most_a_quarter_of_the_places_however_many_accounts_it_names() -> None:
-    windows = SubmitQueues(1000, 1.0, 2000)
+    windows = Windows(1000, 1.0, 2000)
     for n in range(500):
         windows.follow("main", waiting(f"{n}", f"account-{n}", 7), 0.0)
     known = {f"{n}": waiting(f"{n}", f"account-{n}", 7) for n in range(500)}
@@ -549,27 +554,25 @@ def test_a_user_has_at_most_a_quarter_of_the_places_however_many_accounts_it_nam
 
 
 def test_the_last_tenth_is_kept_for_users_that_have_no_place() -> None:
-    windows = SubmitQueues(1000, 1.0, 2000)
+    windows = Windows(1000, 1.0, 2000)
     taken = [len(fill(windows, "main", f"u{user}-", 300, user=user)) for user in range(1, 100)]
     assert sum(taken[:20]) > 900
     assert taken[20:] == [1] * 79
 
 
 def test_the_tokens_user_makes_way_for_others_when_they_come() -> None:
-    windows = SubmitQueues(1000, 1.0, 2000)
+    windows = Windows(1000, 1.0, 2000)
     for n in range(60):
         fill(windows, f"p{n}", "a", 1000)
-    assert windows["p0"]._places.left == 100
+    assert windows.places.left == 100
     assert fill(windows, "main", "b", 5, user=8) == ["mainb0"]
     windows.forget("p0a0")
     assert go(windows, "b", 8) == [], "it has far more than a quarter, and there are others now"
 
 
 def test_places_go_to_all_partitions_of_a_user() -> None:
-    windows = SubmitQueues(1000, 1.0, 80)
-    for partition in "pqr":
-        fill(windows, partition, "a", 20, user=7)
-    held = [uid for uid in windows._of if not waits(windows, uid)]
+    windows = Windows(1000, 1.0, 80)
+    held = [uid for partition in "pqr" for uid in fill(windows, partition, "a", 20, user=7)]
     assert len(held) == 10
     gone, last = [], held
     for _ in range(6):
@@ -580,17 +583,17 @@ def test_places_go_to_all_partitions_of_a_user() -> None:
 
 
 def test_all_partitions_share_what_max_job_count_leaves() -> None:
-    windows = SubmitQueues(1000, 1.0, 200)
+    windows = Windows(1000, 1.0, 200)
     assert len(fill(windows, "p", "a", 500)) == 20, "a fifth: a quarter of what it leaves"
     assert len(fill(windows, "q", "a", 500)) == 16
     assert len(fill(windows, "q", "b", 500)) == 13
     for number in range(11, 61):
         fill(windows, f"p{number}", "a", 500)
-    assert windows["p"]._places.left == 10, "a tenth is kept for other users"
+    assert windows.places.left == 10, "a tenth is kept for other users"
 
 
 def test_partitions_that_wait_for_the_last_places_are_served_in_turn() -> None:
-    windows = SubmitQueues(1000, 1.0, 2)
+    windows = Windows(1000, 1.0, 2)
     assert fill(windows, "p", "a", 1) == ["pa0"]
     for account in "bcd":
         for partition in ("q", "r"):
@@ -608,7 +611,7 @@ def test_partitions_that_wait_for_the_last_places_are_served_in_turn() -> None:
 
 @pytest.mark.alone
 def test_a_turn_among_20_000_sizes_costs_next_to_nothing() -> None:
-    windows, known = SubmitQueues(1000, 1.0, 10_000), {}
+    windows, known = Windows(1000, 1.0, 10_000), {}
     alike = pod(uid="alike")
     for number in range(20_000):
         job = replace(alike.request.job, memory_mb=number + 1)
@@ -649,7 +652,7 @@ class Refills(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.windows = SubmitQueues(self.size, 1.0, 2 * self.most)
+        self.windows = Windows(self.size, 1.0, 2 * self.most)
         self.now = 0.0
         self.states: dict[str, Placeholder] = {}
 

@@ -1,0 +1,14 @@
+"""The pauses between the tries of equal requests."""
+
+from __future__ import annotations
+
+from extender.turns.backoff import Backoff
+
+
+def test_a_pause_ends_earlier_and_never_later() -> None:
+    backoff = Backoff(1.0, 15.0)
+    backoff.pause(10.0)
+    assert not backoff.hasten(12.0)
+    assert backoff.due == 11.0
+    assert backoff.hasten(10.5)
+    assert backoff.due == 10.5
