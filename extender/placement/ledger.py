@@ -77,9 +77,9 @@ class Ledger(Settled):
             self._catch_up()
         for uid in self._eviction_limiter.turns(now):
             self._settle(self._records[uid].with_retry(not_before=0.0))
-        self._follow_up()
         if self._to_tell.next <= now:
             self._tell()
+        self._follow_up()
         effects, self._effects = tuple(self._effects), []
         return effects
 
