@@ -13,7 +13,7 @@ from enum import StrEnum
 from extender.cluster.view import ClusterView
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.verdict import judge
-from extender.node_sync import drain_decision
+from extender.node_sync.drains import Holder, holder_of, reason_still_holds
 from extender.placement.on_job import waits_for_its_pods_nodes
 from extender.placement.recovery import with_their_pods
 from extender.record.config import PlacementConfig
@@ -386,8 +386,8 @@ def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
     for node in reading.nodes:
         stands = reading.view.node_of(node.name)
         drained = "DRAIN" in node.states and "COMPLETING" not in node.states
-        ours = drained and node.reason.startswith(drain_decision.PREFIX)
-        if ours and stands is not None and not drain_decision.reason_still_holds(node.reason, stands):
+        ours = drained and holder_of(node) is Holder.NODE_STATE
+        if ours and stands is not None and not reason_still_holds(node.reason, stands):
             cause = f"drained ({node.reason}), and its Node {stands.name} is not so any more"
             fix = (
                 f"the leader takes it back; by hand: scontrol update nodename={node.name} state=undrain"

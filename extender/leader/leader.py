@@ -16,7 +16,7 @@ from extender.control.job_watch import JobWatch
 from extender.control.pod_watch import PodWatch
 from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
-from extender.node_sync.drain_decision import ObservedNode, drain_reason
+from extender.node_sync.drain_decision import drain_reason
 from extender.node_sync.prolog_gate import Gate
 from extender.placement.kept_back import InVain
 from extender.placement.ledger import Ledger
@@ -201,10 +201,7 @@ class Leader:
             adopted = adoptions.cpus_on(node, slurm.cpus_per_core)
             return placeholder_cpus(ledger.holding(node), node, slurm) + adopted
 
-        def cause(observed: ObservedNode) -> str:
-            found = drain_reason(observed, own.settings.drain_settings)
-            return found.reason if found is not None else ""
-
+        cause = partial(drain_reason, drain_settings=own.settings.drain_settings)
         leadership = PoolLeadership(
             *(lambda: own.pools.content, own.settings.pools_namespace, own.lease.held, stays, cause)
         )

@@ -7,27 +7,24 @@ corrected. A correction that failed is tried again after the next reading.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import structlog
 
-from extender.cluster.node_conditions import NodeCondition, NodeStatus
+from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.control.pod_patches import node_event
 from extender.jobs.phase import Phase
 from extender.node_sync.drain_decision import (
-    Drain,
     DrainContext,
     DrainSettings,
     LingeringPod,
     ObservedNode,
     Tally,
-    Undrain,
-    alarm,
     condition_of,
     lingering_pods,
     order,
@@ -36,6 +33,7 @@ from extender.node_sync.drain_decision import (
     wants_taint,
     with_taint,
 )
+from extender.node_sync.drains import TAKE_BACK
 from extender.node_sync.prolog_gate import NotLeading, NotOurs
 from extender.placement.ledger import Ledger
 from extender.placement.rejecting_nodes import Closure
@@ -185,9 +183,13 @@ class NodeController:
         steady = self._readings >= _STEADY
         at = DrainContext.of(nodes, _unix_now(), self._drain_settings, steady=steady)
         self.tally = Tally.of(nodes, at)
-        self._health.says(_TOO_MANY, alarm(nodes, at))
+        self._health.says(_TOO_MANY, "; ".join(at.ignored.values()) or None)
         wrong = [each async for each in yielding(nodes) if _is_wrong(each, at)]
-        self._tell_first(wrong, await asyncio.gather(*(self._attend(each, at) for each in wrong)))
+        errors = await asyncio.gather(*(self._attend(each, at) for each in wrong))
+        results = zip(wrong, errors, strict=True)
+        failed = ((f"{each.slurm.name}: {error}", error) for each, error in results if error is not None)
+        words, first = next(failed, (None, None))
+        self._health.says(_ACTING, words, because=first)
         self._looked_until = _now()
 
     def _observed(self, slurm: SlurmNode) -> ObservedNode | None:
@@ -241,14 +243,6 @@ class NodeController:
         held = self._ledger.holding(node)
         return any(each.misses_job or each.job.phase is Phase.SUSPECT for each in held)
 
-    def _tell_first(self, nodes: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:
-        """Tells health the error of the first node that was not corrected."""
-        for observed, error in zip(nodes, errors, strict=True):
-            if error is not None:
-                self._health.says(_ACTING, f"{observed.slurm.name}: {error}", because=error)
-                return
-        self._health.says(_ACTING, None)
-
     async def _attend(self, observed: ObservedNode, at: DrainContext) -> Exception | None:
         """Corrects one node. Returns the error where that fails."""
         async with self._slots:
@@ -270,11 +264,11 @@ class NodeController:
         if seen.told_of_our_drain and not seen.out:  # a person took the drain back, or Slurm lost it
             at = replace(at, steady=at.steady and not await self._may_be_lost(seen))
         todo, name = order(seen, at), seen.slurm.name
-        if isinstance(todo, Drain):
-            await self._slurm.drain_node(name, todo.reason)
-            log.warning("drained", slurm_node=name, node=seen.node.name, reason=todo.reason)
-        if isinstance(todo, Undrain):
+        if todo == TAKE_BACK:
             await self._take_back(seen, at)
+        elif todo is not None:
+            await self._slurm.drain_node(name, todo)
+            log.warning("drained", slurm_node=name, node=seen.node.name, reason=todo)
         seen = await self._look(observed) if todo is not None else seen
         if seen is not None:
             await self._tell(seen, at)
@@ -288,11 +282,12 @@ class NodeController:
         return booted is not None and seen <= booted + _CLOCKS_S
 
     async def _take_back(self, observed: ObservedNode, at: DrainContext) -> None:
-        """Drains a node, unless Slurm has drained it meanwhile with a reason of its own."""
+        """Takes a drain back, unless the reason in Slurm has become another one while the Node's
+        condition was written."""
         if observed.told_of_our_drain:
             await self._tell(observed, at)
         slurm = await self._slurm.node(observed.slurm.name)
-        if slurm is not None and isinstance(order(replace(observed, slurm=slurm), at), Undrain):
+        if slurm is not None and order(replace(observed, slurm=slurm), at) == TAKE_BACK:
             await self._slurm.undrain_node(slurm.name)
             log.warning("drain taken back", slurm_node=slurm.name, node=observed.node.name)
 
@@ -313,34 +308,35 @@ class NodeController:
         return await self._with_gate(seen)
 
     async def _tell(self, observed: ObservedNode, at: DrainContext) -> None:
-        name, status = observed.node.name, observed.node_status
-        for kind, told, before in (
-            (SLURM_OUT_OF_SERVICE, condition_of(observed, at), status.condition),
-            (PODS_REJECTED, rejections_of(observed), status.rejections),
-        ):
-            if told is not None and told != before:
-                await self._kubernetes.patch_node_status(name, _patch(kind, told, before, at))
+        name = observed.node.name
+        for patch in _patches(observed, at):
+            await self._kubernetes.patch_node_status(name, patch)
         if taints_wrong(observed, at):
             manifest = await self._kubernetes.read_node(name)
             taints = (manifest.get("spec") or {}).get("taints") or ()
             wanted = with_taint(taints, wanted=wants_taint(observed, at))
             version = manifest["metadata"]["resourceVersion"]
-            patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
-            await self._kubernetes.patch_node(name, patch)
+            held = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
+            await self._kubernetes.patch_node(name, held)
 
 
 def _is_wrong(observed: ObservedNode, at: DrainContext) -> bool:
     """Tells whether a node needs a correction in either system."""
-    untold = condition_of(observed, at) not in (None, observed.node_status.condition)
-    untold |= rejections_of(observed) not in (None, observed.node_status.rejections)
+    untold = any(_patches(observed, at))
     return untold or order(observed, at) is not None or taints_wrong(observed, at)
 
 
-def _patch(kind: str, told: NodeCondition, before: NodeCondition | None, at: DrainContext) -> Manifest:
-    now = datetime.fromtimestamp(at.now, UTC)
-    changed = before is None or before.out != told.out
-    written = condition(kind, told.reason, told.message, now, holds=told.out, changed=changed)
-    return {"status": {"conditions": [written | {"lastHeartbeatTime": timestamp(now)}]}}
+def _patches(observed: ObservedNode, at: DrainContext) -> Iterator[Manifest]:
+    """Yields a patch of the Node's status for each condition that is out of date."""
+    now, status = datetime.fromtimestamp(at.now, UTC), observed.node_status
+    for kind, told, before in (
+        (SLURM_OUT_OF_SERVICE, condition_of(observed, at), status.condition),
+        (PODS_REJECTED, rejections_of(observed), status.rejections),
+    ):
+        if told is not None and told != before:
+            changed = before is None or before.out != told.out
+            written = condition(kind, told.reason, told.message, now, holds=told.out, changed=changed)
+            yield {"status": {"conditions": [written | {"lastHeartbeatTime": timestamp(now)}]}}
 
 
 def _now() -> float:

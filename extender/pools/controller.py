@@ -21,13 +21,14 @@ from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.node_sync.drain_decision import ObservedNode
+from extender.node_sync.drains import TAKE_BACK
 from extender.pools.gone import marked
 from extender.pools.gone_nodes import PART as GONE
 from extender.pools.gone_nodes import GoneNodes
 from extender.pools.member import Member, SlurmdPod
 from extender.pools.pool import Pool
 from extender.pools.reserved import Reservations, by_node, lacking
-from extender.pools.roll_out import Action, Assign, Decision, Delete, Drain, PoolState, Undrain, decide
+from extender.pools.roll_out import Action, Assign, Decision, Delete, Drain, PoolState, decide
 from extender.request.node_constraints import Node
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected
 from kubernetes_client.protocol import Kubernetes, Manifest
@@ -255,10 +256,10 @@ class PoolController:
                     await self._make_revision(pool)
                 await self._assign(member, assignment)
                 log.info("assigned", **about, revision=assignment.revision if assignment else None)
-            case Drain(_, reason):
+            case Drain(_, reason) if reason != TAKE_BACK:
                 await self._slurm.drain_node(member.slurm_name, reason)
                 log.info("drained", **about, reason=reason)
-            case Undrain():
+            case Drain():
                 await self._slurm.undrain_node(member.slurm_name)
                 log.info("drain taken back", **about)
             case Delete():
@@ -357,15 +358,12 @@ def _pool_of(member: Member) -> str | None:
 
 def _is_as(now: SlurmNode | None, member: Member) -> bool:
     """Tells whether a node is in Slurm as it was when it was decided about."""
-    if now is None or member.slurm is None:
-        return now is member.slurm
-    then = replace(member, slurm=now)
-    return _matters(then) == _matters(member)
+    return _matters(replace(member, slurm=now)) == _matters(member)
 
 
 def _matters(member: Member) -> tuple[object, ...]:
     """Returns what a decision depends on that Slurm alone knows."""
     return (
-        *(member.allocated, member.busy, member.drained, member.reason),
+        *(member.slurm is None, member.allocated, member.busy, member.drained, member.reason),
         *(member.asleep, member.waited_for, member.down, member.reserved),
     )

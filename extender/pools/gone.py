@@ -7,41 +7,27 @@ One that its slurmd has left in order has nothing to lose, and is forgotten at o
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
 
-from extender.pools.member import CORDONED, LEAVES, PREFIX
+from extender.node_sync.drains import Holder, PoolCause, holder_of, pool_reason, too_many
 from extender.pools.reserved import Reservations, any_would_lose
 from slurm_client.model import Node as SlurmNode
 from wellknown.slurmd_pod import MARK
 
 _DOWN_S = 60.0
 _DELETE_S = 600.0
-_HANDFUL = 5
-"""So many at once may go; of more no more than a third, since then rather the list of Nodes is wrong."""
-
-
-class What(Enum):
-    DOWN = auto()
-    DELETE = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """An order about a node."""
+    """An order: set a node DOWN for a reason, or delete the node (no reason)."""
 
     node: str
-    what: What
     reason: str = ""
 
 
 def marked(nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
     """Returns the nodes that slurmd Pods have made."""
     return [node for node in nodes if node.dynamic and node.instance_type.startswith(MARK)]
-
-
-def too_many(gone: int, total: int) -> bool:
-    """Tells whether so many Nodes of pools are gone that it is more likely wrong than true."""
-    return gone > _HANDFUL and gone * 3 > total
 
 
 def believed(gone: Collection[SlurmNode], total: int) -> list[SlurmNode]:
@@ -69,19 +55,20 @@ def decide(
         age = now - since.get(node.name, now)
         left = _has_left(node)
         reserved = "RESERVED" in node.states or any_would_lose(reservations.get(node.name, ()))
-        given_up = "DOWN" in node.states and node.reason.startswith(PREFIX)
+        given_up = "DOWN" in node.states and holder_of(node) is Holder.POOL
         if age >= (_DOWN_S if left else _DELETE_S) and not (_has_jobs(node) or reserved):
-            orders.append(Gone(node.name, What.DELETE))
+            orders.append(Gone(node.name))
         elif age >= _DOWN_S and not (left or given_up):
-            orders.append(Gone(node.name, What.DOWN, _reason(node)))
+            orders.append(Gone(node.name, _reason(node)))
     return orders
 
 
 def _has_left(node: SlurmNode) -> bool:
-    """Tells whether a pool has drained a node for good, and no job has any part of it. slurmctld adds
-    its own words to a reason ("... : Not responding")."""
-    drained = "DRAIN" in node.states and node.reason.startswith(PREFIX)
-    return drained and (LEAVES in node.reason or CORDONED in node.reason) and not _has_jobs(node)
+    """Returns True if a pool has drained a node for good, and no job has any part of the node. slurmctld
+    adds words to a reason ("... : Not responding")."""
+    drained = "DRAIN" in node.states and holder_of(node) is Holder.POOL
+    for_good = PoolCause.LEAVES in node.reason or PoolCause.CORDONED in node.reason
+    return drained and for_good and not _has_jobs(node)
 
 
 def _has_jobs(node: SlurmNode) -> bool:
@@ -89,4 +76,4 @@ def _has_jobs(node: SlurmNode) -> bool:
 
 
 def _reason(node: SlurmNode) -> str:
-    return f"{PREFIX}{node.instance_type.removeprefix(MARK)}: its Node is gone from Kubernetes"
+    return pool_reason(node.instance_type.removeprefix(MARK), PoolCause.GONE)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import structlog
 
 from extender.cluster.view_updater import ClusterViewUpdater
-from extender.pools.gone import Gone, What, believed, decide, marked, silent
+from extender.pools.gone import Gone, believed, decide, marked, silent
 from extender.pools.reserved import Reservations, by_node
 from service.health import Health
 from slurm_client.errors import SlurmError
@@ -60,8 +60,9 @@ class GoneNodes:
         now = asyncio.get_running_loop().time()
         if node is None or order not in decide([node], self._since, now, reservations):
             return  # a job or a reservation has come, or its slurmd is back
-        if order.what is What.DOWN:
+        if order.reason:
             await self._slurm.down_node(order.node, order.reason)
         else:
             await self._slurm.delete_node(order.node)
-        log.warning("a pool's Node is gone", slurm_node=order.node, done=order.what.name)
+        done = "DOWN" if order.reason else "DELETE"
+        log.warning("a pool's Node is gone", slurm_node=order.node, done=done)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
 
-from extender.node_sync.drain_decision import PREFIX as NODE_SYNC
+from extender.node_sync.drains import Holder, holder_of
 from extender.pools.reserved import any_would_lose
 from extender.record.placeholder import Placeholder
 from kubernetes_client.protocol import Manifest
@@ -15,12 +15,6 @@ from slurm_client.reservation import Reservation
 from wellknown import number_list
 from wellknown.names import ON_HOST, POOL, REVISION
 from wellknown.slurmd_pod import CONTAINER, MARK, Assignment
-
-PREFIX: Final = "slurm-extender pool "
-"""The prefix of the reason of a pool's drains. Those for a Node's sake have another."""
-LEAVES: Final = "the Node leaves the pool"
-CORDONED: Final = "the Node is cordoned, and slurmd has left it"
-"""Why a pool drains a node whose slurmd is to end in order, and not to be made again."""
 
 _FAILS: Final = frozenset(
     {
@@ -109,7 +103,8 @@ class Member:
     label: str | None = None
     """Where its slurmd runs by the word of a person: the value of the Node's label SLURMD_LABEL."""
     cause: str = ""
-    """Why its Node is a reason to drain it, in the words of such a drain; empty where it is none."""
+    """The reason of a drain for its Node's state, empty if there is no cause. It takes the place of the
+    pool's drain in one write, so that no job starts in between."""
     reservations: tuple[Reservation, ...] = ()
     """The reservations of its node that are not over."""
     now: float = 0.0
@@ -158,7 +153,7 @@ class Member:
         What is wrong with a registration is not kept: another one may be right."""
         if self.slurm is None or "INVALID_REG" in self.slurm.states:
             return False
-        return (self.drained or self.down) and not self.reason.startswith((PREFIX, NODE_SYNC))
+        return (self.drained or self.down) and holder_of(self.slurm) is Holder.OTHERS
 
     @property
     def set_down(self) -> bool:
@@ -226,13 +221,13 @@ class Member:
 
     @property
     def drained_by_pool(self) -> bool:
-        return self.drained and self.reason.startswith(PREFIX)
+        return self.slurm is not None and self.drained and holder_of(self.slurm) is Holder.POOL
 
     @property
     def held(self) -> bool:
         """Whether it is certain that Slurm starts no job there until a pool or a person says so. A drain
         for the Node's sake ends when its cause does, slurmd or not."""
-        return self.drained and not self.reason.startswith(NODE_SYNC)
+        return self.slurm is not None and self.drained and holder_of(self.slurm) >= Holder.POOL
 
     @property
     def reason(self) -> str:

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from extender.pools.gone import too_many
-from extender.pools.member import CORDONED, LEAVES, PREFIX, Member
+from extender.node_sync.drains import PoolCause, pool_reason, too_many
+from extender.pools.member import Member
 from extender.pools.pool import Pool
 from wellknown.slurmd_pod import Assignment
 
 _LONGEST_WORDS = 300
+_SET_DOWN = "set DOWN in Slurm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,10 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
+    """Drain a node for a reason, or take the pool's drain back (TAKE_BACK)."""
+
     member: Member
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Undrain:
-    member: Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Delete:
     member: Member
 
 
-Action = Assign | Drain | Undrain | Delete
+Action = Assign | Drain | Delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +120,9 @@ def _is_awake(member: Member) -> bool:
 
 def _serve(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iterator[Action]:
     """Has Nodes serve, and get the newest revision where that is rolled out."""
-    yield from (Drain(each, _deleted(pool)) for each in awake if _is_being_deleted(each))
-    yield from (_resume(each) for each in awake if _to_resume(pool, each, rolls_out=rolls_out))
+    deleted = pool_reason(pool.name, PoolCause.DELETED)
+    yield from (Drain(each, deleted) for each in awake if _is_being_deleted(each))
+    yield from (Drain(each, each.cause) for each in awake if _to_resume(pool, each, rolls_out=rolls_out))
     yield from (action for each in awake for action in _note_boot(each))
     yield from _get_newest(pool, awake, rolls_out=rolls_out)
 
@@ -136,7 +135,7 @@ def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> f
         return frozenset(each.node for each in fit)
 
     def order(member: Member) -> tuple[bool, bool, bool, bool, str]:
-        leaves = member.reason.startswith(_leaving(pool))
+        leaves = member.reason.startswith(pool_reason(pool.name, PoolCause.LEAVES))
         return leaves, not member.revision, not _stays(member), not member.busy, member.node
 
     return frozenset(each.node for each in sorted(fit, key=order)[: pool.replicas])
@@ -176,22 +175,6 @@ def _waits(pool: Pool, member: Member, wanted: bool) -> bool:
     return member.reserved and member.assigned is not None
 
 
-def _leaving(pool: Pool) -> str:
-    return f"{PREFIX}{pool.name}: {LEAVES}"
-
-
-def _cordoned(pool: Pool) -> str:
-    return f"{PREFIX}{pool.name}: {CORDONED}"
-
-
-def _deleted(pool: Pool) -> str:
-    return f"{PREFIX}{pool.name}: its slurmd Pod is being deleted"
-
-
-def _rolling(pool: Pool) -> str:
-    return f"{PREFIX}{pool.name}: roll-out of {pool.assignment.revision}"
-
-
 def _outdated(pool: Pool, member: Member) -> bool:
     return not _has(member, pool.assignment)
 
@@ -219,7 +202,7 @@ def _leave(pool: Pool, member: Member) -> Iterator[Action]:
         if member.assigned is not None:
             yield Assign(member, None)
     elif member.slurm is not None and not member.held:
-        yield Drain(member, _leaving(pool))
+        yield Drain(member, pool_reason(pool.name, PoolCause.LEAVES))
     elif member.allocated:
         return
     elif member.revision:
@@ -232,24 +215,20 @@ def _rest(pool: Pool, member: Member) -> Iterator[Action]:
     """A Node that Slurm has powered down needs no slurmd. One that is cordoned is given free once its
     jobs have ended, which `kubectl drain` waits for."""
     if member.asleep and member.pod is None and member.drained_by_pool and not member.cordoned:
-        yield _resume(member)  # else Slurm would not wake it
+        yield Drain(member, member.cause)  # else Slurm would not wake it
     if member.busy:
         return
     if not member.revision:
         if member.cordoned and not (member.held or member.down):  # a person has taken the drain back
-            yield Drain(member, _cordoned(pool))
+            yield Drain(member, pool_reason(pool.name, PoolCause.CORDONED))
         return
     if member.set_down:
-        yield Drain(member, member.reason)  # so that it stays out of service when slurmd is back
+        # So that it stays out of service when slurmd is back.
+        yield Drain(member, member.reason or _SET_DOWN)
     elif member.asleep or member.held or member.down:
         yield from _stop(member)
     elif member.drained:
-        yield Drain(member, _cordoned(pool))
-
-
-def _resume(member: Member) -> Action:
-    """The pool's drain is over; where the Node itself is a reason for one, no job comes in between."""
-    return Drain(member, member.cause) if member.cause else Undrain(member)
+        yield Drain(member, pool_reason(pool.name, PoolCause.CORDONED))
 
 
 def _stop(member: Member) -> Iterator[Action]:
@@ -354,7 +333,7 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
         start -= not counted
         room -= not anyway
         if not (each.held or each.down):
-            yield Drain(each, _rolling(pool))
+            yield Drain(each, pool_reason(pool.name, PoolCause.ROLL_OUT, pool.assignment.revision))
         elif _is_told_anew(pool, each):
             yield from _stop(each)
         else:

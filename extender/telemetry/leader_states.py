@@ -10,7 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from extender.cluster.view import ClusterView
-from extender.node_sync.drain_decision import Tally, Why
+from extender.node_sync.drain_decision import Tally
+from extender.node_sync.drains import DrainCause
 from extender.placement.kept_back import REASONS
 from extender.placement.rejecting_nodes import Closure
 from extender.pools.demand import Demand
@@ -126,7 +127,7 @@ def _oldest(created: Mapping[tuple[State, str], str]) -> GaugeMetricFamily:
 
 
 def _drains(tally: Tally) -> Iterator[GaugeMetricFamily]:
-    yield _counted(catalogue.DRAINED, Why, tally.drained)
+    yield _counted(catalogue.DRAINED, DrainCause, tally.drained)
     oldest = catalogue.OLDEST_DRAIN.read()
     for cause, since in tally.oldest.items():
         oldest.add_metric([cause], since)

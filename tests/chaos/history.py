@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from extender.node_sync.drain_decision import PREFIX, TAINT
+from extender.node_sync.drain_decision import TAINT
+from extender.node_sync.drains import PREFIX
 from tests.chaos.cluster_spec import ODD
 from tests.chaos.cluster_spec import PREFIX as ASKS
 from wellknown.job_key import PlaceholderKey, job_name

@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from extender.node_sync.drain_decision import PREFIX
+from extender.node_sync.drains import PREFIX
 from tests.chaos.checker import Causes
 from tests.chaos.history import SeenJob
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from deploy.local.layout import CHECKOUT
-from extender.node_sync.drain_decision import PREFIX
+from extender.node_sync.drains import PREFIX
 from extender.placement.next_effect import BEFORE_ALL
 from tests.node_sync.test_drain_decision import observed, slurm_node
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey

@@ -16,7 +16,7 @@ from extender.control import job_id_check
 from extender.hooks.route import GateAnswer
 from extender.kube_scheduler import preemption_check
 from extender.leader import leader
-from extender.node_sync.drain_decision import Why
+from extender.node_sync.drains import DrainCause
 from extender.policy.current import CurrentPolicy
 from extender.pools.current import CurrentPools
 from extender.record.states import State
@@ -37,7 +37,7 @@ _COMPONENTS = {
 }
 VALUES: dict[str, set[str]] = {
     "answer": {*GateAnswer},
-    "cause": {*Why},
+    "cause": {*DrainCause},
     "cluster": {"$cluster"},
     "component": _COMPONENTS,
     "error_type": {"no_error"},  # kube-apiserver's: test_real_metrics

@@ -17,7 +17,8 @@ from extender.cluster.view import ClusterView
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.node_sync import controller
 from extender.node_sync.controller import PARTS, Leadership, NodeController
-from extender.node_sync.drain_decision import PREFIX, TAINT, DrainSettings, Why
+from extender.node_sync.drain_decision import TAINT, DrainSettings
+from extender.node_sync.drains import PREFIX, DrainCause
 from extender.node_sync.prolog_gate import NotLeading
 from extender.request.node_constraints import Node
 from extender.request.pod import Pod
@@ -150,7 +151,7 @@ async def test_what_is_as_it_should_be_costs_no_call(site: Site) -> None:
     site.calls.clear()
     await site.controller.turn()
     assert site.calls == []
-    assert site.controller.tally.drained == {Why.CORDONED: 1}
+    assert site.controller.tally.drained == {DrainCause.CORDONED: 1}
 
 
 async def test_others_get_their_turns_while_very_many_nodes_are_looked_at(
@@ -355,7 +356,7 @@ async def test_a_node_that_its_gate_drained_is_resumed_when_nobody_is_in_the_way
     await site.slurm.drain_node("n1", REFUSED)
     await site.controller.turn()
     assert (await site.reason(), site.says()) == (REFUSED, "DrainedForKubernetes")
-    assert site.controller.tally.drained == {Why.PROLOG_REFUSED: 1}
+    assert site.controller.tally.drained == {DrainCause.PROLOG_REFUSED: 1}
     site.in_the_way.clear()
     await site.controller.turn()
     assert (await site.reason(), site.says()) == (None, "InService")

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from extender.cluster.view import ClusterView
-from extender.pools.gone import Gone, What, believed, decide, marked, too_many
+from extender.node_sync.drains import too_many
+from extender.pools.gone import Gone, believed, decide, marked
 from extender.pools.gone_nodes import PART, GoneNodes
 from service.health import Health
 from slurm_client.in_memory import InMemorySlurm, partition
@@ -20,7 +21,7 @@ WORDS = "slurm-extender pool gpu: its Node is gone from Kubernetes"
 CORDONED = "slurm-extender pool gpu: the Node is cordoned, and slurmd has left it"
 LEFT = ("IDLE", "DRAIN", "NOT_RESPONDING")
 """The states of a node that slurmd has left in order."""
-DELETED = Gone("n1", What.DELETE)
+DELETED = Gone("n1")
 
 
 def node(
@@ -37,19 +38,19 @@ def node(
     [
         (node("IDLE"), 1e6, []),  # its slurmd lives
         (node("IDLE", "NOT_RESPONDING"), 59, []),
-        (node("IDLE", "NOT_RESPONDING"), 61, [Gone("n1", What.DOWN, WORDS)]),
-        (node("DOWN", "NOT_RESPONDING", reason="Not responding"), 61, [Gone("n1", What.DOWN, WORDS)]),
+        (node("IDLE", "NOT_RESPONDING"), 61, [Gone("n1", WORDS)]),
+        (node("DOWN", "NOT_RESPONDING", reason="Not responding"), 61, [Gone("n1", WORDS)]),
         (node("DOWN", reason=WORDS), 61, []),
-        (node("DOWN", reason=WORDS), 601, [Gone("n1", What.DELETE)]),
+        (node("DOWN", reason=WORDS), 601, [Gone("n1")]),
         (node("DOWN", reason=WORDS, cpus_allocated=1), 601, []),
         (node("DOWN", "COMPLETING", reason=WORDS), 601, []),
         (node(*LEFT, reason=CORDONED), 59, []),
-        (node(*LEFT, reason=CORDONED), 61, [Gone("n1", What.DELETE)]),
+        (node(*LEFT, reason=CORDONED), 61, [Gone("n1")]),
         (node(*LEFT, reason="slurm-extender pool gpu: the Node leaves the pool"), 61, [DELETED]),
         (node("DOWN", "DRAIN", reason=f"{CORDONED} : Not responding"), 61, [DELETED]),
         (node("IDLE", "DRAIN", reason=CORDONED), 1e6, []),  # its slurmd lives
-        (node(*LEFT, reason=CORDONED, cpus_allocated=1), 61, [Gone("n1", What.DOWN, WORDS)]),
-        (node(*LEFT, reason="loud disk"), 61, [Gone("n1", What.DOWN, WORDS)]),
+        (node(*LEFT, reason=CORDONED, cpus_allocated=1), 61, [Gone("n1", WORDS)]),
+        (node(*LEFT, reason="loud disk"), 61, [Gone("n1", WORDS)]),
     ],
 )
 def test_a_node_is_given_up_after_a_minute_and_forgotten_after_ten(
@@ -66,7 +67,7 @@ def test_a_node_that_is_reserved_is_not_forgotten() -> None:
     left = node(*LEFT, reason=CORDONED)
     assert decide([left], since, 1000.0, {"n1": (named,)}) == []
     of_all = replace(named, flags=frozenset({"ALL_NODES"}))
-    assert decide([gone], since, 1000.0, {"n1": (of_all,)}) == [Gone("n1", What.DELETE)]
+    assert decide([gone], since, 1000.0, {"n1": (of_all,)}) == [Gone("n1")]
 
 
 async def test_a_node_that_was_reserved_this_moment_is_not_forgotten(

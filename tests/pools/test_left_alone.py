@@ -44,17 +44,20 @@ def test_what_slurm_is_told_does_not_change_while_a_person_has_the_node_out_of_s
     assert world.serving == {"n0000"}
 
 
-def test_a_node_that_a_person_has_set_down_is_not_in_service_after_it_was_cordoned() -> None:
+@pytest.mark.parametrize(("reason", "kept"), [(PERSON, PERSON), ("", "set DOWN in Slurm")])
+def test_a_node_that_a_person_has_set_down_is_not_in_service_after_it_was_cordoned(
+    reason: str, kept: str
+) -> None:
     world = World(2)
     world.settle()
     machine = world.machines["n0000"]
-    machine.states, machine.reason, machine.cordoned = {"DOWN"}, PERSON, True
+    machine.states, machine.reason, machine.cordoned = {"DOWN"}, reason, True
     world.settle()
     assert world.member(machine).pod is None
     machine.cordoned = False
     world.settle()
     assert machine.running is not None
-    assert (machine.states, machine.reason) == ({"DRAIN"}, PERSON)
+    assert (machine.states, machine.reason) == ({"DRAIN"}, kept)
 
 
 def test_no_node_without_slurmd_is_forgotten_that_a_person_has_drained() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.node_sync.drains import TAKE_BACK
 from extender.pools.pool import Pool, Update
-from extender.pools.roll_out import Assign, Drain, Undrain, decide
+from extender.pools.roll_out import Assign, Drain, decide
 from tests.pools.world import PERSON, POOL, World
 
 
@@ -330,7 +331,8 @@ def test_a_drain_that_a_crash_left_is_taken_back_by_the_next_leader() -> None:
     machine = world.machines["n0000"]
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender pool gpu: roll-out of gpu-123"
     world.decide()
-    assert [type(each) for each in world.actions] == [Undrain]
+    assert [type(each) for each in world.actions] == [Drain]
+    assert machine.states == set()
 
 
 def test_a_cordoned_node_stays_out_of_service_until_slurmd_is_back_though_a_person_undrained_it() -> (
@@ -394,7 +396,7 @@ def test_a_node_whose_slurmd_crashes_again_and_again_stays_drained() -> None:
     assert member.slurm is not None
     names = frozenset({"n0000"})
     (resumed,) = decide(world.pool, [member], names).actions
-    assert isinstance(resumed, Undrain)
+    assert resumed == Drain(member, TAKE_BACK)
     crashed = replace(member.pod, crashes=3, started=float(world.now - 100))
     slurm = replace(member.slurm, slurmd_started=world.now)
     crashes = replace(member, pod=crashed, slurm=slurm)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from extender.node_sync.drain_decision import PREFIX as NODE_SYNC
-from extender.pools.member import PREFIX, Member, SlurmdPod
+from extender.node_sync.drains import POOL_PREFIX, PREFIX
+from extender.pools.member import Member, SlurmdPod
 from extender.pools.pool import Pool
-from extender.pools.roll_out import Action, Assign, Delete, Drain, PoolState, Undrain, decide
+from extender.pools.roll_out import Action, Assign, Delete, Drain, PoolState, decide
 from slurm_client.model import Node as SlurmNode
 from slurm_client.reservation import Reservation
 from wellknown.names import ON_HOST
@@ -123,7 +123,7 @@ class World:
             has_agent=True,
             placeholder_cpus=machine.pods,
             label=machine.label,
-            cause=f"{NODE_SYNC}condition bad" if machine.bad else "",
+            cause=f"{PREFIX}condition bad" if machine.bad else "",
             reservations=tuple(machine.reservations),
             now=float(self.now),
         )
@@ -164,7 +164,9 @@ class World:
         for action in decision.actions:
             self._do(action)
         own = [
-            each for each in self.machines.values() if each.in_slurm and each.reason.startswith(PREFIX)
+            each
+            for each in self.machines.values()
+            if each.in_slurm and each.reason.startswith(POOL_PREFIX)
         ]
         self.most_out = max(self.most_out, sum(not each.cordoned and each.fits for each in own))
 
@@ -181,14 +183,14 @@ class World:
                     "what a person has set DOWN would serve again"
                 )
                 machine.assigned = assignment
-            case Drain(_, reason):
+            case Drain(_, reason) if reason:
                 assert machine.in_slurm
                 assert action.member.ours, "somebody else's node is drained"
                 assert not machine.host_slurmd, "the node of a slurmd on the host is drained"
                 machine.states |= {"DRAIN"}
                 machine.reason = reason
-            case Undrain():
-                assert machine.reason.startswith(PREFIX), "a person's drain is taken back"
+            case Drain():
+                assert machine.reason.startswith(POOL_PREFIX), "a person's drain is taken back"
                 machine.states -= {"DRAIN"}
                 machine.reason = ""
             case Delete():
@@ -212,7 +214,7 @@ class World:
                 "POWERING_UP",
             }:
                 machine.states |= {"DRAIN"}
-                machine.reason = f"{PREFIX}gpu: its slurmd Pod is being deleted"
+                machine.reason = f"{POOL_PREFIX}gpu: its slurmd Pod is being deleted"
             elif not machine.jobs or "POWERING_UP" in machine.states:  # its jobs have not begun
                 machine.running, machine.deleted = None, False
             return
@@ -267,8 +269,8 @@ class World:
         if wrong and not machine.states & {"DRAIN", "DOWN"}:
             machine.states |= {"DRAIN"}
             why = "cordoned in Kubernetes" if machine.cordoned else "condition bad"
-            machine.reason = f"{NODE_SYNC}{why}"
-        elif not wrong and machine.reason.startswith(NODE_SYNC):
+            machine.reason = f"{PREFIX}{why}"
+        elif not wrong and machine.reason.startswith(PREFIX):
             machine.states -= {"DRAIN"}
             machine.reason = ""
 

@@ -1,0 +1,106 @@
+"""Reasons of drains in Slurm, and the holders that may set, replace and clear a drain: pure.
+
+The reason in Slurm is the only record of a drain, and its prefix names the holder: a new leader goes on
+with all drains, and a person takes a drain over by another reason. A holder replaces drains of lower
+holders (`Holder`) and clears only its own. A pool clears its drain, or passes it on to the Node's state
+if the Node has a cause. Nobody here replaces or clears a drain of a person or of Slurm.
+"""
+
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from extender.request.node_constraints import Node
+from slurm_client.model import Node as SlurmNode
+
+PREFIX: Final = "slurm-extender: "
+"""Prefix of the reasons of drains for a Node's state, the gate's included, and of no other reasons."""
+POOL_PREFIX: Final = "slurm-extender pool "
+"""Prefix of the reasons of a pool's drains."""
+TAKE_BACK: Final = ""
+"""Instead of a reason: an order to take a drain back."""
+OUT: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
+"""States in which Slurm starts no new jobs on a node."""
+_HANDFUL: Final = 5
+
+
+class Holder(IntEnum):
+    """Holders of nodes that are out of service, in ascending order. OTHERS: persons, scripts, Slurm."""
+
+    NOBODY = 0
+    NODE_STATE = 1
+    POOL = 2
+    OTHERS = 3
+
+
+class DrainCause(StrEnum):
+    """Causes of a drain for a Node's state, the most urgent first."""
+
+    OUTSTAYED = "outstayed"
+    PROLOG_REFUSED = "prolog-refused"
+    CORDONED = "cordoned"
+    TAINTED = "tainted"
+    CONDITION = "condition"
+    NOT_READY = "not-ready"
+
+
+_REASONS: Final = {
+    DrainCause.OUTSTAYED: f"{PREFIX}Pod {{}} is still there though its job has ended",
+    DrainCause.PROLOG_REFUSED: f"{PREFIX}the gate refused job {{}}",
+    DrainCause.CORDONED: f"{PREFIX}cordoned in Kubernetes",
+    DrainCause.TAINTED: f"{PREFIX}tainted {{}} in Kubernetes",
+    DrainCause.CONDITION: f"{PREFIX}condition {{}}",
+    DrainCause.NOT_READY: f"{PREFIX}not ready in Kubernetes",
+}
+
+
+class PoolCause(StrEnum):
+    """Causes of a pool's drains, in the words of the reason."""
+
+    LEAVES = "the Node leaves the pool"
+    CORDONED = "the Node is cordoned, and slurmd has left it"
+    DELETED = "its slurmd Pod is being deleted"
+    GONE = "its Node is gone from Kubernetes"
+    ROLL_OUT = "roll-out of "
+
+
+def holder_of(node: SlurmNode) -> Holder:
+    """Returns the holder of a node by its states and its reason."""
+    if node.states.isdisjoint(OUT):
+        return Holder.NOBODY
+    if node.reason.startswith(PREFIX):
+        return Holder.NODE_STATE
+    return Holder.POOL if node.reason.startswith(POOL_PREFIX) else Holder.OTHERS
+
+
+def reason_for(cause: DrainCause, detail: str = "") -> str:
+    """Returns the reason in Slurm of a drain for a Node's state."""
+    return _REASONS[cause].format(detail)
+
+
+def pool_reason(pool: str, cause: PoolCause, detail: str = "") -> str:
+    """Returns the reason in Slurm of a pool's drain."""
+    return f"{POOL_PREFIX}{pool}: {cause}{detail}"
+
+
+def cause_of(reason: str) -> DrainCause | None:
+    """Returns the cause in a reason in Slurm, None for reasons of pools, persons and Slurm."""
+    named = (cause for cause, text in _REASONS.items() if reason.startswith(text.partition("{")[0]))
+    return next(named, None)
+
+
+def too_many(count: int, total: int) -> bool:
+    """Returns True if more than a handful, and more than a third, of all Nodes seem wrong at once."""
+    return count > _HANDFUL and count * 3 > total
+
+
+def reason_still_holds(reason: str, node: Node) -> bool:
+    """Returns False if the Node alone shows that the cause of a reason is over. A Node shows neither
+    Pods nor conditions: a reason that names a Pod or a condition is taken to hold."""
+    tainted = (reason_for(DrainCause.TAINTED, taint.key) for taint in node.taints)
+    shown = {
+        None: False,
+        DrainCause.CORDONED: node.unschedulable,
+        DrainCause.NOT_READY: node.away,
+        DrainCause.TAINTED: reason.startswith(tuple(tainted)),
+    }
+    return shown.get(cause_of(reason), True)
