@@ -1,4 +1,1 @@
-"""What is known of one workload, and the words in which it is spoken of: its placeholder's record and
-the states of that, the events that change it, the effects that follow, and whose a job is. Data and pure
-functions.
-"""
+"""Data and pure functions for a workload: record, states, events, effects, and the words in messages."""

@@ -1,4 +1,4 @@
-"""Why something is as it is, in words for a person."""
+"""Reasons of conditions and Events, in words for users."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -9,8 +9,7 @@ from wellknown.names import Reason
 
 
 class Due(NamedTuple):
-    """What is going to happen, in words for a person that a time follows, and when (the ledger's
-    clock)."""
+    """Next step in words for users, to be followed by a time, and the time (the ledger's clock)."""
 
     words: str
     at: float
@@ -18,47 +17,47 @@ class Due(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConditionReason:
-    """Why something ended or cannot be, for a person: a CamelCase reason and a sentence."""
+    """Reason of an end or of an obstacle, for users: a CamelCase reason and a sentence."""
 
     reason: str
     message: str
     dues: tuple[Due, ...] = ()
-    """What comes next, as far as that is known."""
+    """Next steps, as far as known."""
     aside: str = ""
-    """What else is so, without a stop."""
+    """Additional fact, without a full stop."""
     outlook: str = field(default="", compare=False)
-    """What follows it all, and is no news by itself when it changes: a time, for example."""
+    """Last part of the text, for example a time. A change of the outlook alone is no news."""
     normal: bool = field(default=False, compare=False)
-    """Nothing is wrong: its Event is no warning."""
+    """True if nothing is wrong: the Event is no warning."""
 
     @property
     def words(self) -> str:
-        """Returns all that is told, but for the times of what comes next."""
+        """Returns the whole text without the times of the next steps."""
         return self.told("")
 
     def told(self, times: str) -> str:
-        """Returns all that is told, in as many characters as a condition or an Event takes: of what is
-        longer the aside is cut first, then the outlook, and the sentence last. `times`: those of what
-        comes next, each after a semicolon."""
+        """Returns the whole text, cut to the length of a condition or an Event: first the aside is cut,
+        then the outlook, and the sentence last. `times` are the times of the next steps, each after a
+        semicolon."""
         sentence, stop = self.message.removesuffix("."), "." if self.message.endswith(".") else ""
         aside = f"{stop or ';'} {self.aside}" if self.aside else ""
         return fitted((sentence, aside, times + stop, self.outlook), least=(1, 3, 0))
 
 
 class WhyInvalid(NamedTuple):
-    """Why a Pod is refused, and until when (the ledger's clock; infinity: until it is changed)."""
+    """Why a Pod is rejected, and until when (the ledger's clock). Infinity: until the Pod changes."""
 
     words: str
     until: float = inf
     asks_again: bool = False
-    """Slurm is asked for the same again, with growing pauses (`Retries`): the cause may have passed."""
+    """True if the extender repeats the request with growing pauses (`Retries`)."""
     reason: str = Reason.INVALID
-    """The reason while the Pod is refused."""
+    """Reason in the condition while the Pod is rejected."""
     codes: str = ""
-    """The numbers of the error, which follow the words."""
+    """Numbers of the error, which follow the words."""
 
     def cause(self, reason: str) -> ConditionReason:
-        """Returns it as a cause, which tells when another job is asked for."""
+        """Returns the cause for the record, with the time of the next request for a job."""
         dues = (Due("another is asked for at", self.until),) if self.until < inf else ()
         return ConditionReason(reason, self.words, dues, outlook=in_brackets(self.codes))
 

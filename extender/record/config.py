@@ -1,4 +1,4 @@
-"""The numbers that placement goes by, all in seconds unless a name says otherwise."""
+"""Settings of placement, in seconds unless a name says otherwise."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,82 +18,82 @@ from wellknown.names import DEFAULT_PREFIX
 @dataclass(frozen=True, slots=True)
 class PlacementConfig:
     cluster: str = "kubernetes"
-    """Names this Kubernetes cluster in every job's key: two clusters may share a Slurm."""
+    """Name of this Kubernetes cluster in the key of every job: two clusters may share a Slurm."""
     ids: JobIdRange = field(default_factory=JobIdRange)
     window: int = 1000
-    """Placeholders of ours that may compete for one partition's nodes at a time."""
+    """Number of placeholders that may compete for the nodes of one partition at a time."""
     fast_path: bool = True
-    """Whether a job may be asked for at once (job/allocate) where nothing of ours waits."""
+    """True if job/allocate may ask for a job while no other placeholder waits."""
     fast_path_rest: float = 1.0
-    """How long a partition that had no room is left in peace; at first also what is refused for now."""
+    """Pause before the next request in a full partition, and first pause after a temporary rejection."""
     settle: float = 1.0
-    """How long a job may wait in Slurm before its Pod is told why: most start within that."""
+    """Time after which the extender reports on the Pod why the job waits: most jobs start earlier."""
     glance: float = 0.02
-    """When a job that is about to run is looked at again at the earliest."""
+    """Shortest pause before the extender reads a job again shortly before the job's start."""
     telling_interval: float = 0.02
-    """Between two Pods that are told that they are in line: there may be 50,000 of them."""
+    """Pause between two reports to Pods that they are in line: 50,000 Pods may wait."""
     telling_again: float = 1800.0
-    """How often a Pod's author is told again why it waits: kube-apiserver forgets Events in an hour."""
+    """Interval at which the reason for waiting is reported again: Events expire after an hour."""
     reason_interval: float = 10.0
-    """How often a waiting job is asked for its reason."""
+    """Interval at which the extender reads the reason of a waiting job."""
     unbound_deadline: float = 30.0
-    """How long an allocation may stay unbound before it is given back."""
+    """Time for which an allocation may stay unbound before the extender gives the allocation back."""
     volume_deadline: float = 630.0
-    """The same while a volume is being made on its Node: for as long as kube-scheduler waits for one."""
+    """The same while a volume is provisioned on the Node: the time limit of kube-scheduler."""
     leaves_within: float = GraceRule().leaves_within
-    """How long a Pod that is leaving a Node, or what an earlier leader said of containers that outlive
-    one, is waited for (`GraceRule`)."""
+    """Longest time to wait for a terminating Pod on a Node, or for containers that outlive a Pod by an
+    earlier leader's report (`GraceRule`)."""
     hears_within: float = 3.0
-    """How long after a job's start kube-scheduler may refuse its Node for a Pod that has left it."""
+    """Time after a job's start for which kube-scheduler may reject the Node because of a Pod that has
+    left the Node."""
     nominate_from: int = 1500
-    """With fewer Nodes kube-scheduler looks at all of them in less time than naming one takes."""
+    """Number of Nodes from which the extender nominates a Node. Below, kube-scheduler filters all Nodes
+    faster than a nomination takes."""
     doubt: float = 30.0
-    """How long a restarted slurmctld has to start a job again that it forgot to have started."""
+    """Time for a restarted slurmctld to start a job again whose start slurmctld has forgotten."""
     saved: float = 10.0
-    """When a slurmctld that is killed remembers what it did: it forgets about 5 s."""
+    """Age from which a killed slurmctld remembers a change: slurmctld forgets about 5 s."""
     verified: float = 60.0
-    """Within how long after a start the jobs are read that were only seen to run: not all at once."""
+    """Time after a start over which the extender spreads the reads of jobs with a known state only."""
     annotation_prefix: str = DEFAULT_PREFIX
-    """What the annotations are called that Pods' authors are told of."""
+    """Prefix of the annotations in messages to users."""
     mend: float = 600.0
-    """How long a Pod waits after Slurm made another job of what was asked for: each try is one more."""
+    """Pause after Slurm made another job than requested: each try costs one more job."""
     retry: tuple[float, float] = (120.0, 1800.0)
-    """How long what Slurm refused is not asked for again: the first time, and at most (`Retries`)."""
+    """First and longest pause before the extender repeats a rejected request (`Retries`)."""
     retry_touched: float = 10.0
-    """The same once its Pod was annotated: somebody may do that all the time."""
+    """The same after an annotation of the Pod: a user may annotate a Pod all the time."""
     avoid: float = 60.0
-    """How long a Node that a Pod could not be bound to is excluded for that Pod, unless another Pod of
-    ours leaves it before."""
+    """Time of a Node's exclusion after a failed binding, unless another placed Pod leaves the Node."""
     kubelet_rejections: tuple[int, float] = (3, 60.0)
-    """Number of Pods that a kubelet rejects before its Node is closed, and within which time."""
+    """Number of Pods rejected by a kubelet before the Node is closed, and the period that counts."""
     closed_by_kubelet: tuple[float, float] = (60.0, 1800.0)
-    """How long such a Node is closed: the first time, and at most; each time in a row twice as long."""
+    """First and longest time for which such a Node is closed. The time doubles in a row."""
     offer: float = 60.0
-    """How long only the Nodes count that kube-scheduler offered instead."""
+    """Time for which only the Nodes of kube-scheduler's last offer count."""
     unbindable: tuple[float, float] = (30.0, 1800.0)
-    """How long no job is asked for after kube-scheduler has refused every Node: the first time, and at
-    most; each time in a row twice as long."""
+    """First and longest pause after kube-scheduler has rejected every Node. The pause doubles."""
     recancel: float = 5.0
-    """When a cancellation that shows no effect is repeated."""
+    """Pause before a cancellation without effect is repeated."""
     reevict: float = 60.0
-    """When an eviction that shows no effect is repeated."""
+    """Pause before an eviction without effect is repeated."""
     renote: float = 10.0
-    """When the id of its job is written onto a Pod again, at the earliest: somebody may overwrite it."""
+    """Shortest pause before a job id is written onto a Pod again: another client may change the id."""
     tombstone: float = 60.0
-    """How long a cancelled job is watched: a killed slurmctld may bring it back."""
+    """Time for which the extender watches a cancelled job: a killed slurmctld may restore the job."""
     evictions_per_minute: int = 500
-    """How many Pods may be deleted because of an end that may be a mistake, and jobs be cancelled of
-    which nobody has seen a Pod, in any minute: a tenth of a large cluster's Nodes."""
+    """Number of evictions in any minute because of ends that may be mistakes, together with
+    cancellations of jobs without a seen Pod: a tenth of a large cluster's Nodes."""
     confirmations: int = 3
-    """How many polls in a row must miss a job before it counts as lost."""
+    """Number of polls in a row without a job before the job counts as lost."""
 
     def rest_unbindable(self, times: int) -> float:
-        """Returns how long to wait after kube-scheduler refused every Node so many times in a row."""
+        """Returns the pause after kube-scheduler rejected every Node so many times in a row."""
         first, longest = self.unbindable
         return min(longest, first * 2.0 ** min(times - 1, 20)) if times > 0 else 0.0
 
     def delay(self, remedy: Remedy, failures: int) -> float:
-        """Returns how long to wait before the next try, after so many failures in a row."""
+        """Returns the pause before the next try after so many failures in a row."""
         base, longest = {
             Remedy.LATER: (1.0, 30.0),
             Remedy.NO_ROOM: (1.0, 30.0),
@@ -104,17 +104,16 @@ class PlacementConfig:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a decision is made with besides the record itself: when, by which rules, on which nodes."""
+    """Input of a decision besides the record: the time, the settings, and the Nodes."""
 
     now: float
     rules: PlacementConfig
     view: ClusterView
     equipment: Mapping[str, Equipment] = field(default_factory=dict)
-    """What Slurm's nodes have, by partition, as far as that is to be told."""
+    """Equipment of Slurm's nodes by partition, if a message needs the equipment."""
     rights: UserRights | None = None
-    """What the job's user may ask for, as far as that is to be told."""
+    """Rights of the job's user, if a message needs the rights."""
     rejecting: Callable[[str, Request], frozenset[str]] = lambda *_: frozenset()
-    """Returns the Nodes that are closed to a namespace's Pods with a request because the kubelets there
-    reject Pods."""
+    """Returns the Nodes closed to a namespace's Pods with a request after rejections by kubelets."""
     closed_by_pods: Callable[[PodConstraints, NodeConstraints], ClosedNodes] = lambda *_: ClosedNodes()
     """Returns the Nodes that placed Pods close to a Pod."""

@@ -1,14 +1,14 @@
-"""The ends of a job, in words for the Pod's author."""
+"""Ends of a job, in words for users."""
 
 from extender.record.condition_reason import ConditionReason
 from slurm_client.model import JobState
 from wellknown.names import Reason
 
 PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
-"""Ends that Slurm causes, not a user: a Pod that has not started is placed again. FAILED is a job that
-slurmctld has started and has lost control of ("response msg send failure, killing")."""
+"""Ends by Slurm, not by a user: an unstarted Pod is placed again. FAILED: slurmctld has started the job
+and lost control ("response msg send failure, killing")."""
 FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})
-"""Reasons of ends that follow from the request, or that the job itself causes."""
+"""Reasons of ends that follow from the request or from the job."""
 ENDS = {
     "CANCELLED": ConditionReason(Reason.SLURM_JOB_CANCELLED, "was cancelled in Slurm"),
     "PREEMPTED": ConditionReason(Reason.SLURM_JOB_PREEMPTED, "was preempted by Slurm"),

@@ -1,4 +1,4 @@
-"""What the ledger is told, and what it answers: events in, effects out."""
+"""Events that the ledger receives, and effects that the ledger returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,15 +14,16 @@ from slurm_client.rights import UserRights
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
-# Effects: each is carried out once for each time that it is returned, and answered by one Outcome.
-# `uid` is the ledger's own key.
+# Effects: the caller carries out each returned effect once, and answers with one Outcome. `uid` is the
+# ledger's own key.
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Ask Slurm for the job under this id: at once or not at all where `immediate`, else queued.
+    """Asks Slurm for the job under this id: with `immediate`, at once or not at all, otherwise queued.
 
-    Returns the Grant where there is one at once; None where that is not known."""
+    Returns the Grant of an immediate job; None if the grant is not known.
+    """
 
     uid: str
     job_id: int
@@ -35,12 +36,12 @@ class ReadJob:
     uid: str
     job_id: int
     for_words: bool = field(default=False, compare=False)
-    """Its Pod waits for nothing but to be told why it waits."""
+    """True if the extender reads the job only to report why the Pod waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExcludeNodes:
-    """Tell Slurm anew which nodes a job that waits cannot use."""
+    """Updates the Slurm nodes that a waiting job cannot use."""
 
     uid: str
     job_id: int
@@ -49,7 +50,7 @@ class ExcludeNodes:
 
 @dataclass(frozen=True, slots=True)
 class HoldJob:
-    """Say in the job's comment for how long it is held for containers that outlive their Pod."""
+    """Writes into the job's comment how long the job is held for containers that outlive their Pod."""
 
     uid: str
     job_id: int
@@ -61,34 +62,33 @@ class CancelJob:
     uid: str
     job_id: int
     name: str | None
-    """What the job that is meant is called: one of another name is not cancelled. None: whatever it is
-    called."""
+    """Name of the job: Slurm cancels no job with another name. None: cancel the job under any name."""
     comment: str
-    """What the job's comment is to say from then on."""
+    """New comment of the job."""
     says_first: bool = False
-    """It is not cancelled before its comment says so: a later leader goes by that."""
+    """True if the comment must be written before the cancellation: a later leader reads the comment."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAllocation:
-    """Write the allocation to the Pod and lift our gate, if the Pod is still as it was seen. Returns the
-    version that this made."""
+    """Writes the allocation to the Pod and lifts the gate, if the Pod's version has not changed. Returns
+    the new version."""
 
     uid: str
     pod: Pod
     allocation: Allocation
     nominate: bool
-    """Whether the Pod's status is written first: the Node that kube-scheduler is to look at before all
-    others, and the conditions of a Pod that was told to wait, or was looked at in vain."""
+    """True if the Pod's status is written first: the nominated Node, and the conditions of a Pod with an
+    earlier report or a failed look by kube-scheduler."""
     heard_at: float | None = field(default=None, compare=False)
-    """Where the Pod's author was told that it waits, and is to be told by an Event what it got: when it
-    became known that the job runs, on the ledger's clock."""
+    """Time (the ledger's clock) at which the job was known to run, if an Event is to report the grant to
+    a user with an earlier report of waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckDepartures:
-    """Find out whether a Node that kube-scheduler refuses is only being vacated. Returns in how many
-    seconds the last Pod that is leaving it should be gone, 0.0 where none is leaving in time."""
+    """Finds out whether a Node rejected by kube-scheduler is only being vacated. Returns the seconds
+    until the last terminating Pod should be gone; 0.0 if no Pod leaves in time."""
 
     uid: str
     node: str
@@ -96,19 +96,20 @@ class CheckDepartures:
 
 @dataclass(frozen=True, slots=True)
 class WriteAttempt:
-    """Take the allocation off the Pod and number its next attempt, if it is still as it was seen."""
+    """Removes the allocation from the Pod and numbers the Pod's next attempt, if the Pod's version has
+    not changed."""
 
     uid: str
     pod: Pod
     attempt: int
     cause: ConditionReason | None = field(default=None, compare=False)
-    """Why the last one is over: its condition says so from then on."""
+    """Why the last attempt is over, for the condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportWaiting:
-    """Tell the Pod's author: by an Event, and, while the Pod waits or is to go, by a condition, with the
-    job's id once there is one."""
+    """Reports a cause on the Pod by an Event and, while the Pod waits or is to be evicted, by a
+    condition. The job's id is included if known."""
 
     uid: str
     pod: Pod
@@ -119,36 +120,36 @@ class ReportWaiting:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """Delete the Pod with `pod.eviction_grace`, after an Event and a condition that say why. One that
-    is being deleted already has no longer from then on."""
+    """Deletes the Pod with `pod.eviction_grace`, after an Event and a condition with the cause. A Pod
+    with an earlier deletion gets no longer grace period."""
 
     uid: str
     pod: Pod
     cause: ConditionReason
     in_any_version: bool = False
-    """Whether it is deleted though it is not as it was seen any more; it has the same uid still."""
+    """True if any version of the Pod with the same uid is deleted."""
     in_this_attempt: bool = False
-    """Whether it is deleted as it is when it is read, if that is still of the attempt that was seen."""
+    """True if any version of the Pod in the same attempt is deleted."""
     cancelled: int | None = None
-    """The job, where somebody has cancelled it: who, is told with the Event, where Slurm's books say."""
+    """The job, if cancelled in Slurm: the Event names the user if Slurm's accounting knows the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordJobId:
-    """Write onto a bound Pod which job of which attempt runs for it: Slurm lost the one that it names,
-    and its id, or somebody else wrote the numbers. And what the job has there now, if it is another."""
+    """Writes the running job and its attempt onto a bound Pod: Slurm lost the earlier job and its id, or
+    another client wrote the numbers. Also writes a changed slot."""
 
     uid: str
     pod: Pod
     job_id: int
     attempt: int
     granted: Allocation | None = None
-    """None: what stands on the Pod is what the job has."""
+    """None if the slot on the Pod is current."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordAdoption:
-    """Write to a Pod that another scheduler bound which job runs for it; None: none does."""
+    """Writes the job that runs for a Pod bound by another scheduler; None if no job runs for the Pod."""
 
     uid: str
     namespace: str
@@ -157,7 +158,7 @@ class RecordAdoption:
 
 
 OnPod = WriteAllocation | WriteAttempt | EvictPod | RecordJobId
-"""The effects that write onto a Pod or delete a Pod: one at a time for each Pod."""
+"""Effects on a Pod: the extender carries out one at a time for each Pod."""
 
 Effect = (
     Submit
@@ -178,52 +179,51 @@ Effect = (
 
 
 class Remedy(Enum):
-    """What helps after a failure: each error of either system is sorted into one of these."""
+    """Remedy for a failure: each error of either system maps to one of these."""
 
     NO_ROOM = auto()  # submit under the next id
-    ID_TAKEN = auto()  # read that id
-    OTHER_JOB = auto()  # the job under that id has another name: read it
-    CHANGE = auto()  # the Pod's author must ask for something else
-    AGAIN = auto()  # send the same again: it may have been carried out
-    UNEXPLAINED = auto()  # it answers, and says nothing: find out whether it was carried out
-    LATER = auto()  # nothing was done; there is no room for it now
-    OPERATOR = auto()  # a person must mend something; nothing was done
-    FRESHER = auto()  # the Pod has changed: decide again when its new version is seen
+    ID_TAKEN = auto()  # read the job under the id
+    OTHER_JOB = auto()  # the job under the id has another name: read the job
+    CHANGE = auto()  # the user must change the Pod's request
+    AGAIN = auto()  # repeat the request: the first may have been carried out
+    UNEXPLAINED = auto()  # the answer has no cause: find out whether the request was carried out
+    LATER = auto()  # nothing was done; there is no room now
+    OPERATOR = auto()  # an administrator must fix something; nothing was done
+    FRESHER = auto()  # the Pod has changed: decide again with its new version
     GONE = auto()  # the Pod does not exist any more
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`message` and `codes` are for a Pod's author; `inner` is all that is known, for the log."""
+    """`message` and `codes` are for users; `inner` is the full text for the log."""
 
     remedy: Remedy
     message: str
     system: str = "Slurm"
     inner: str = ""
     codes: str = ""
-    """Slurm's error number and the HTTP status, in words, where they tell the author something."""
+    """Slurm's error number and the HTTP status in words, if helpful to users."""
     number: int | None = None
-    """Slurm's error number (slurm_errno.h), where it gave one."""
+    """Slurm's error number (slurm_errno.h), if known."""
     trouble: str | None = None
-    """The trouble of a whole system that it is part of, whatever was asked: what health calls it."""
+    """Problem of the whole system behind the failure, by its name in the health report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an effect: what it returned (a Job, a version, None) or a Failure."""
+    """Result of an effect: a return value (a Job, a version, None) or a Failure."""
 
     effect: Effect
     result: Any
     equipment: Mapping[str, Equipment] = field(default_factory=dict)
-    """What Slurm's nodes have, by partition, where a Pod's author is to be told of it."""
+    """Equipment of Slurm's nodes by partition, if a report needs the equipment."""
     rights: UserRights | None = None
-    """What the job's user may ask for, if Slurm refuses the account, the QOS or the reservation."""
+    """Rights of the job's user, if Slurm rejects the account, the QOS or the reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A workload's Pods found at the start, with the jobs that Slurm knows under ids that could be its
-    own."""
+    """A workload's Pods at the start, and the jobs that Slurm has under the workload's possible ids."""
 
     pods: tuple[Pod, ...]
     jobs: tuple[Job, ...]
@@ -231,8 +231,8 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class OrphanFound:
-    """A live job with our key whose Pod is proven gone, or has moved on to another; and the job itself
-    where it was read a moment ago."""
+    """A live job with the extender's key whose Pod is proven gone, or has moved on to another job. `job`
+    is the job itself if read a moment ago."""
 
     key: PlaceholderKey
     job_id: int
@@ -246,18 +246,18 @@ class PodObserved:
 
 @dataclass(frozen=True, slots=True)
 class PodVanished:
-    """A Pod's deletion was seen, or else it is missing from a new list of all Pods."""
+    """A Pod's deletion was seen, or a new list of all Pods lacks the Pod."""
 
     uid: str
     seen: bool = True
     last: Pod | None = None
-    """Its last version, where its deletion was seen."""
+    """Last version of the Pod, if the deletion was seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobsPolled:
-    """What a healthy Slurm said of the jobs it was asked about; one that is not in `states` is
-    unknown to it. `asked_at` is the ledger's clock before the question."""
+    """Answer of a healthy Slurm about some jobs. A job without an entry in `states` is unknown to Slurm.
+    `asked_at` is the ledger's clock before the question."""
 
     asked: frozenset[int]
     states: Mapping[int, JobState]
@@ -266,7 +266,7 @@ class JobsPolled:
 
 @dataclass(frozen=True, slots=True)
 class GraceStarted:
-    """A job was read that Slurm preempts, and that runs on for its GraceTime."""
+    """A job was read: Slurm preempts the job, and the job runs on for its GraceTime."""
 
     uid: str
     job: Job

@@ -1,5 +1,4 @@
-"""A Pod of a workload: what Kubernetes shows of it, its part of what Slurm has granted, and how far the
-writes to it have come."""
+"""One Pod of a workload: the observed Pod, the Pod's slot, and the progress of the writes to the Pod."""
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
@@ -12,14 +11,14 @@ from extender.record.states import State
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 
-CONFLICTS = 3  # others that write to a Pod cross with us now and then, but not again and again
+CONFLICTS = 3  # other clients cross with a write now and then, but not several times in a row
 
 
 class Write(NamedTuple):
-    """The write that the placeholder's state has to make onto a Pod."""
+    """The write of the placeholder's state onto a Pod."""
 
     done: bool = False
-    """True if the Pod has what the state writes."""
+    """True if the Pod has the state's write."""
     in_flight: bool = False
     """True while an effect on the Pod is under way. One at a time, so that no two writes cross."""
     failures: int = 0
@@ -27,7 +26,7 @@ class Write(NamedTuple):
     not_before: float = 0.0
     """Time before which the write is not tried."""
     conflicts: tuple[str, ...] = ()
-    """The last few versions of the Pod that were gone when the write arrived."""
+    """Last versions of the Pod that were outdated when the write arrived."""
 
     @property
     def due(self) -> float:
@@ -36,54 +35,54 @@ class Write(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One Pod, its part of what Slurm granted, and what has been written onto it."""
+    """One Pod, the Pod's slot, and the writes that the Pod has received."""
 
     pod: Pod
     slot: Allocation | None = None
-    """The Pod's part of what Slurm granted to its workload."""
+    """Part of the workload's grant for this Pod."""
     write: Write = Write()
     rejection_cleared: bool = False
-    """Since the allocation was written the Pod was seen without a rejection of it: one is news now."""
+    """True if the Pod was seen without a rejection after the allocation was written."""
     unlisted: bool = False
-    """The Pod was not among all Pods when they were last listed: nobody has seen it being deleted."""
+    """True if the last list of all Pods lacked the Pod, and no deletion was seen."""
     said: str = ""
-    """What kube-scheduler last said of Nodes that it rejects."""
+    """Last message of kube-scheduler about rejected Nodes."""
     shown: ConditionReason | None = None
-    """What the Pod's condition says."""
+    """Cause in the Pod's condition."""
     quiet_until: float = 0.0
-    """When the Pod's author may be told again: after that failed, or since what is told changes all the
-    time."""
+    """Time before which the extender reports nothing more on the Pod: a report failed, or the cause
+    changes all the time."""
     reporting: bool = False
-    """An effect that tells the Pod's author is under way."""
+    """True while a report on the Pod is under way."""
 
     @property
     def outwritten(self) -> bool:
-        """Tells whether somebody else wrote to the Pod just before us, again and again."""
+        """Returns True if another client wrote to the Pod just before the extender several times."""
         return len(self.write.conflicts) == CONFLICTS
 
     @property
     def kept_unbound(self) -> bool:
-        """Tells whether the Pod cannot be bound though the next attempt cannot be written onto it. A Pod
-        with a gate cannot be bound; a gate that was lifted never returns; and what we may have sent
-        before to lift it names an older version than those that came and had it still."""
+        """Returns True if the Pod cannot be bound, although the next attempt cannot be written. A Pod
+        with a gate cannot be bound, and a lifted gate never returns. An earlier request to lift the gate
+        names an older version than the versions with a gate that came later."""
         return self.outwritten and self.pod.gated
 
     def rejects(self, job_id: int | None) -> bool:
-        """Tells whether kube-scheduler will not have the Node that a job has, as far as the Pod says."""
+        """Returns True if the Pod shows that kube-scheduler rejects the Node of a job."""
         offered = self.pod.feasible_nodes
         return self.pod.unschedulable or (offered is not None and offered.job_id == job_id)
 
     def node_in(self, state: State) -> str | None:
-        """Returns the Node where the Pod is, or may yet be bound, in this state. Once the next attempt
-        is written, an older Binding is refused: the Pod has another version. Another replica may have
-        placed that attempt."""
+        """Returns the Node where the Pod is, or may yet be bound, in this state. After the next attempt
+        is written, kube-apiserver rejects an older Binding, because the Pod's version has changed.
+        Another replica may have placed the next attempt."""
         slot = self.slot
         if state is State.REPLACING and self.write.done:
             slot = self.pod.allocation if self.pod.allocation != slot else None
         return self.pod.node or (slot.node if slot else None)
 
     def before_writes(self) -> Self:
-        """Returns it in a new state, for which nothing has been written yet."""
+        """Returns the member in a new state, without any write yet."""
         blank = Write(in_flight=self.write.in_flight)
         if self.write == blank and not self.rejection_cleared:
             return self
@@ -94,8 +93,7 @@ Members = tuple[Member, ...]
 
 
 def changed_members(before: Members, after: Members) -> list[tuple[Member, Member]] | None:
-    """Returns the members of which something else is known, before and after; None if the Pods are not
-    the same. Costs little for the members that have not changed."""
+    """Returns each changed member before and after; None if the Pods are not the same."""
     if len(before) != len(after):
         return None
     changed = list(compress(zip(before, after, strict=True), map(is_not, before, after)))
@@ -103,9 +101,9 @@ def changed_members(before: Members, after: Members) -> list[tuple[Member, Membe
 
 
 def with_slots(members: Sequence[Member], slots: Iterable[Allocation]) -> tuple[Member, ...]:
-    """Returns the members with a slot each: whoever has one of these Nodes keeps it, since that may be
-    written onto the Pod already; the others get what is left, in their order. There are as many Nodes as
-    members."""
+    """Returns the members with a slot each. A member with one of these Nodes keeps the Node, because the
+    slot may already be written onto the Pod. The other members get the remaining slots in order. The
+    numbers of Nodes and members are equal."""
     free = {slot.node: slot for slot in slots}
     nodes = {each.pod.uid: each.node_in(State.ALLOCATED) for each in members}
     kept = {uid: free.pop(node) for uid, node in nodes.items() if node in free}

@@ -1,15 +1,15 @@
-"""A placeholder's record: what stands for a workload in Slurm, and how far it has come.
+"""The record of a placeholder: the state of one workload's job and Pods.
 
-The record is frozen; whoever learns something makes the next version of it. Four machines are coupled in
-it, each a tuple of its own:
+The record is frozen: each change makes the next version. The record couples four state machines, each a
+tuple:
 
 - the placement: the state, by the table of `states`;
-- `job`: what is known of its job in Slurm, by the table of `phase` (`TrackedJob`);
-- `members`: its Pods, their parts of what Slurm granted, and what has been written onto them (`Member`);
-- `retry`: when its next effect is due (`Retry`).
+- `job`: knowledge of the job in Slurm, by the table of `phase` (`TrackedJob`);
+- `members`: the Pods, their slots, and the writes to the Pods (`Member`);
+- `retry`: the time of the next effect (`Retry`).
 
-`rejections` is what kube-scheduler has made of earlier allocations. A record without members stands for
-a job that its Pods, if there are any, have no use for any more.
+`rejections` has the rejections of earlier allocations by kube-scheduler. A record without members stands
+for a job that no Pod needs.
 """
 
 from collections.abc import Container, Iterable
@@ -32,76 +32,74 @@ from extender.request.workload import Workload
 from slurm_client.model import JobSpec
 from wellknown.job_key import PlaceholderKey
 
-REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
+REPEATEDLY = 5  # within some three seconds: a single conflict may be a coincidence
 NO_NODES: frozenset[str] = frozenset()
 NO_OFFER: tuple[tuple[str, ...], float] = ((), 0.0)
 _UNKNOWN = Request(JobSpec("", 0, 0), ANYWHERE)
 
 
 class IllegalMove(RuntimeError):
-    """A placeholder was asked to make a move that the table does not have: a defect of ours."""
+    """The table has no such move between two states: a defect of the extender."""
 
 
 class Waits(Enum):
-    """What a placeholder's next effect waits for."""
+    """Condition for a placeholder's next effect."""
 
     FOR_TIME = auto()
-    """`Retry.not_before`; mostly that is past."""
+    """`Retry.not_before`, mostly in the past."""
     FOR_TURN = auto()
-    """A submission that Slurm refuses for now waits for another turn (`Windows`)."""
+    """A submission that Slurm rejects for now waits for another turn (`Windows`)."""
     FOR_LIMITER = auto()
-    """The eviction limiter does not let it pass yet (`EvictionLimiter`)."""
+    """The eviction limiter delays the effect (`EvictionLimiter`)."""
 
 
 class Retry(NamedTuple):
-    """Whether an effect is under way, how the last ones went, and when the next one may be tried."""
+    """Progress of effects: the effect under way, past failures, and the time of the next try."""
 
     in_flight: bool = False
     """True while an effect on the job is under way. Effects on Pods are the members' (`Write`)."""
     failures: int = 0
-    """How many times in a row its effects failed."""
+    """Number of failed effects in a row."""
     waits: Waits = Waits.FOR_TIME
     not_before: float = 0.0
-    """When the next effect may be tried."""
+    """Time before which the next effect is not tried."""
     unbound_by: float = inf
-    """Time at which a written allocation that is not bound is given back."""
+    """Time at which the extender gives back an unbound allocation."""
     denied: Failure | None = None
-    """The last answer after which Slurm may have made no job, and gives no cause
-    (`Mistrust.denials`)."""
+    """Last answer without a cause after which Slurm may have made no job (`Mistrust.denials`)."""
     asked_why: float | None = None
-    """Time since which the job is read only to report why the job waits: nothing else waits for that."""
+    """Start of a read that only reports why the job waits: no other effect waits for the read."""
 
     @property
     def due(self) -> float:
-        """Returns when the next effect may be tried; infinity where it does not wait for time alone."""
+        """Returns the time of the next try; infinity if the next effect waits for more than time."""
         return inf if self.in_flight or self.waits is not Waits.FOR_TIME else self.not_before
 
 
 class Rejections(NamedTuple):
-    """Nodes that kube-scheduler has rejected, requests that Slurm has rejected, and attempts in vain."""
+    """Nodes rejected by kube-scheduler, requests rejected by Slurm, and failed attempts."""
 
     nodes: tuple[tuple[str, float], ...] = ()
-    """Nodes that rejected the Pod, each until when that counts."""
+    """Nodes that rejected the Pod, each with the end of the rejection."""
     offered: tuple[tuple[str, ...], float] = NO_OFFER
-    """The Nodes that kube-scheduler offered when it rejected one, and until when that counts: they may
-    be a thousand, and are kept compressed (`FeasibleNodes.taken`)."""
+    """Nodes that kube-scheduler offered with a rejection, and the end of the offer. A thousand Nodes are
+    possible, so the names are compressed (`FeasibleNodes.taken`)."""
     waiting_for_departures: bool = False
-    """The allocated Node was rejected while Pods were leaving it: that says nothing of the Node."""
+    """True if kube-scheduler rejected the Node while Pods were leaving: the rejection does not count."""
     asks_first: bool = False
-    """The last attempt was in vain: kube-scheduler must find a Node before Slurm is asked again."""
+    """True after a failed attempt: kube-scheduler must find a Node before the extender asks again."""
     in_a_row: int = 0
-    """How many attempts in a row ended so that kube-scheduler bound nothing and offered nothing."""
+    """Number of attempts in a row after which kube-scheduler bound no Pod and offered no Node."""
     rests_until: float = 0.0
-    """When it may be in line again, after several such attempts."""
+    """Time at which the Pod may be in line again, after several such attempts."""
     because_of_pods: int = 0
-    """Number of attempts that ended because of other Pods on the Node: those lengthen no backoff."""
+    """Number of attempts ended by other Pods on the Node: these attempts lengthen no backoff."""
     forbidden_because: WhyInvalid | None = None
-    """Why the Pod is invalid as soon as its job is over, until the Pod's request changes."""
+    """Why the Pod is invalid after the end of the job, until the Pod's request changes."""
     asks_from: float = -inf
-    """Time before which Slurm is not asked again for a Pod that was rejected, changed, and rejected
-    again."""
+    """Time before which Slurm is not asked again after a rejection, a change and another rejection."""
     spread_ignored: bool = False
-    """The ledger leaves topology spread to kube-scheduler, which knows more Pods (`PodsApart`)."""
+    """True if the ledger leaves topology spread to kube-scheduler (`PodsApart`)."""
 
     @property
     def invalid_until(self) -> float:
@@ -110,71 +108,71 @@ class Rejections(NamedTuple):
 
 
 class Placeholder(NamedTuple):
-    """One workload's placeholder. Times are the ledger's clock, in seconds.
+    """The placeholder of one workload. Times are the ledger's clock, in seconds.
 
-    Tuples, since they are copied some twenty times in a Pod's life: a copy costs an eighth of a frozen
+    Records are tuples because a Pod's life makes some twenty copies: a copy costs an eighth of a frozen
     dataclass's.
     """
 
     uid: str
-    """The ledger's own key: the workload's uid, or, without members, one for the job."""
+    """The ledger's own key: the workload's uid or, without members, a key for the job."""
     workload: Workload
     request: Request = _UNKNOWN
-    """What is asked of Slurm for the whole workload."""
+    """Request to Slurm for the whole workload."""
     members: tuple[Member, ...] = ()
     state: State = State.SEEN
     since: float = 0.0
-    """When it came into its state."""
+    """Time of the last change of the state."""
     first_seen: float = 0.0
-    """When its first Pod was first seen."""
+    """Time at which the first Pod was first seen."""
     cause: ConditionReason | None = None
-    """Why it is refused, evicted or replaced, or why a bound Pod runs without a job; in other states:
-    what holds it up."""
+    """Why the Pod is rejected, evicted or replaced, or why a bound Pod runs without a job; in other
+    states, why the Pod waits."""
     lingering: tuple[tuple[str, float], ...] = ()
-    """Nodes where containers of a Pod that is gone may still run, each until when: until then its job is
-    not ended, and whatever becomes of the job they are held."""
+    """Nodes where containers of a deleted Pod may still run, each with an end. Until then the extender
+    does not end the job, and holds the Nodes even without a job."""
     job: TrackedJob = TrackedJob()
     retry: Retry = Retry()
     rejections: Rejections = Rejections()
 
     @classmethod
     def of(cls, pod: Pod, now: float = 0.0) -> Self:
-        """Returns the record of a workload of which the first Pod was seen."""
+        """Returns the record of a workload after its first Pod was seen."""
         workload, members = pod.workload, (Member(pod),)
         request, job = workload.request([pod.request]), TrackedJob(asked=Asked(attempt=pod.attempt))
         return cls(workload.uid, workload, request, members, since=now, first_seen=now, job=job)
 
     @classmethod
     def of_orphan(cls, workload: Workload, job_id: int, now: float) -> Self:
-        """Returns the record of a job that no Pod is placed by: it is to be ended."""
+        """Returns the record of a job without a Pod: the job is to be ended."""
         job = TrackedJob(job_id, Phase.ENDING, now)
         return cls(orphan_uid(workload, job_id), workload, state=State.RELEASING, since=now, job=job)
 
     # The next version
 
     def with_job(self, **changes: Any) -> Self:
-        """Returns the record with something else known of its job."""
+        """Returns the record with other knowledge of the job."""
         return self._replace(job=self.job._replace(**changes))
 
     def with_phase(self, phase: Phase, now: float) -> Self:
-        """Returns the record with its job in another phase. Raises IllegalPhase."""
+        """Returns the record with the job in another phase. Raises IllegalPhase."""
         return self._replace(job=self.job.to(phase, now))
 
     def with_asked(self, **changes: Any) -> Self:
-        """Returns the record of a job for which Slurm was asked differently."""
+        """Returns the record with another submission."""
         return self.with_job(asked=self.job.asked._replace(**changes))
 
     def with_mistrust(self, **changes: Any) -> Self:
-        """Returns the record with other counts of what was not as it was asked for."""
+        """Returns the record with other counts of unexpected events."""
         return self.with_job(mistrust=self.job.mistrust._replace(**changes))
 
     def with_member(self, of: Pod, /, **changes: Any) -> Self:
-        """Returns the record with something else known of the member whose Pod this is a version of."""
+        """Returns the record with a changed member for a version of the member's Pod."""
         members = [each._replace(**changes) if each.pod.uid == of.uid else each for each in self.members]
         return self._replace(members=tuple(members))
 
     def with_writes(self, of: Iterable[Pod], /, **changes: Any) -> Self:
-        """Returns the record with something else known of the writes onto some Pods."""
+        """Returns the record with changed writes onto some Pods."""
         uids = {pod.uid for pod in of}
         return self._replace(
             members=tuple(
@@ -186,26 +184,26 @@ class Placeholder(NamedTuple):
         )
 
     def with_members(self, **changes: Any) -> Self:
-        """Returns the record with something else known of all members."""
+        """Returns the record with all members changed."""
         return self._replace(members=tuple([each._replace(**changes) for each in self.members]))
 
     def with_retry(self, **changes: Any) -> Self:
-        """Returns the record with its next effect at another time: then it waits for that alone."""
+        """Returns the record with another time for the next effect, which then waits for time alone."""
         if "not_before" in changes:
             changes["waits"] = Waits.FOR_TIME
         return self._replace(retry=self.retry._replace(**changes))
 
     def with_rejections(self, **changes: Any) -> Self:
-        """Returns the record with something else rejected."""
+        """Returns the record with other rejections."""
         return self._replace(rejections=self.rejections._replace(**changes))
 
     def with_comment(self, comment: str) -> Self:
-        """Returns the record with the comment that its author gave its job."""
+        """Returns the record with the user's comment for the job."""
         job = replace(self.request.job, comment=comment or None)
         return self._replace(request=replace(self.request, job=job))
 
     def current_rejections(self, now: float) -> Self:
-        """Returns the record without the rejections that do not count any more."""
+        """Returns the record without expired rejections."""
         nodes, offered = self.rejections.nodes, self.rejections.offered
         if not nodes and not offered[1]:
             return self
@@ -213,9 +211,9 @@ class Placeholder(NamedTuple):
         return self.with_rejections(nodes=nodes, offered=offered if offered[1] > now else NO_OFFER)
 
     def move(self, state: State, now: float, *, cause: ConditionReason | None = None) -> Self:
-        """Returns the record in another state, rid of what belonged to the old one.
+        """Returns the record in another state, without the data of the old state.
 
-        Raises IllegalMove where the table has no such move.
+        Raises IllegalMove if the table has no such move.
         """
         if state not in MOVES[self.state]:
             raise IllegalMove(f"{self.workload.full_name}: {self.state} -> {state}")
@@ -236,13 +234,13 @@ class Placeholder(NamedTuple):
         )
 
     def replaced(self, now: float, cause: ConditionReason | None) -> Self:
-        """Returns the record of an allocation that is given back. A Pod that is bound already cannot be
-        bound again: then all of them go."""
+        """Returns the record after the allocation is given back. A bound Pod cannot be bound again: then
+        all Pods are evicted."""
         bound = self.state is State.ALLOCATED and any(pod.node for pod in self.pods)
         return self.move(State.EVICTING if bound else State.REPLACING, now, cause=cause)
 
     def submitted_as(self, attempt_try: int, rules: PlacementConfig, **asked: Any) -> Self:
-        """Returns the record with the id of another try, of whose job nothing is known yet."""
+        """Returns the record with the id of another try, with an unknown job."""
         job_id = replace(self.key(rules.cluster), attempt_try=attempt_try).job_id(rules.ids)
         blank = self.unclaimed().with_job(id=job_id, unread=False)
         blank = blank.with_asked(attempt_try=attempt_try, owner=NOBODY_ASKED, **asked)
@@ -254,10 +252,10 @@ class Placeholder(NamedTuple):
         return self.submitted_as(self.job.asked.attempt_try + 1, rules)
 
     def unclaimed(self) -> Self:
-        """Returns the record with nothing known of the job under its id."""
+        """Returns the record with an unknown job under the same id."""
         return self._replace(job=self.job.unclaimed())
 
-    # Its members
+    # Members
 
     @property
     def attempt(self) -> int:
@@ -266,16 +264,16 @@ class Placeholder(NamedTuple):
 
     @property
     def unseen(self) -> bool:
-        """Returns True if no Pod of the workload was seen: the job alone is known."""
+        """Returns True if no Pod of the workload was seen: only the job is known."""
         return not self.members and not self.workload.created
 
     @property
     def pods(self) -> list[Pod]:
-        """Returns the Pods of its members."""
+        """Returns the Pods of all members."""
         return [each.pod for each in self.members]
 
     def member(self, uid: str) -> Member | None:
-        """Returns the member whose Pod this is, None where it is none."""
+        """Returns the member with a Pod's uid; None if the Pod is no member."""
         for each in self.members:
             if each.pod.uid == uid:
                 return each
@@ -283,29 +281,29 @@ class Placeholder(NamedTuple):
 
     @property
     def lacking(self) -> int:
-        """Returns how many Pods of its workload it does not have."""
+        """Returns the number of missing Pods of the workload."""
         return self.workload.size - len(self.members)
 
     def is_by_its_job(self, pod: Pod) -> bool:
-        """Tells whether a Pod is placed by the workload's job, as far as it says itself."""
+        """Returns True if a Pod's own annotations say that the workload's job places the Pod."""
         carried = pod.allocation
         there = carried is not None and pod.node in (None, carried.node)
         return there and carried is not None and carried.job_id == self.job.id
 
     def takes(self, pod: Pod) -> bool:
-        """Tells whether another Pod of the workload can be placed with those that it has."""
+        """Returns True if another Pod of the workload can be placed with the members."""
         may_be_bound = self.state not in OVER and self.is_by_its_job(pod)
         unbound = self.state is State.BOUND and pod.node is None
         return (self.state in OPEN or (may_be_bound and not unbound)) and self.lacking > 0
 
     @property
     def lead(self) -> Pod:
-        """Returns the Pod that stands for all of them: its priority, its age."""
+        """Returns the Pod whose priority and age count for the workload."""
         return self.members[0].pod
 
     @property
     def write_done(self) -> bool:
-        """Tells whether what this state has to write is on all Pods."""
+        """Returns True if all Pods have the write of this state."""
         return all(each.write.done for each in self.members)
 
     @property
@@ -315,46 +313,45 @@ class Placeholder(NamedTuple):
 
     @property
     def all_bound(self) -> bool:
-        """Tells whether all Pods are bound that it has."""
+        """Returns True if all Pods of the record are bound."""
         return all(pod.node is not None for pod in self.pods)
 
     @property
     def gated(self) -> bool:
-        """Tells whether our own scheduling gate holds a Pod back."""
+        """Returns True if the extender's scheduling gate holds a Pod back."""
         return any(pod.gated for pod in self.pods)
 
     @property
     def said(self) -> str:
-        """Returns what kube-scheduler last said of Nodes that it rejects."""
+        """Returns kube-scheduler's last message about rejected Nodes."""
         return next((each.said for each in self.members if each.said), "")
 
     @property
     def unlisted(self) -> bool:
-        """Tells whether a Pod was not among all Pods when they were last listed."""
+        """Returns True if the last list of all Pods lacked a Pod."""
         return any(each.unlisted for each in self.members)
 
     @property
     def leaving(self) -> bool:
-        """Tells whether all Pods are being deleted."""
+        """Returns True if all Pods are being deleted."""
         return all(pod.leaving for pod in self.pods)
 
-    # What follows from it
+    # Derived values
 
     @property
     def in_line(self) -> bool:
-        """Tells whether it waits for a turn; a submission that is refused for now does so again."""
+        """Returns True if the workload waits for a turn, also after a temporary rejection."""
         waits = self.state is State.SUBMITTING and self.retry.waits is Waits.FOR_TURN
         return self.state is State.SEEN or waits
 
     @property
     def node_rejected(self) -> bool:
-        """Tells whether kube-scheduler will not have an allocated Node, as far as the Pods say."""
+        """Returns True if a Pod shows that kube-scheduler rejects an allocated Node."""
         return any(each.rejects(self.job.id) for each in self.members)
 
     @property
     def watched(self) -> bool:
-        """Tells whether its job's state matters. A job that has ended is over, except for a tombstone's:
-        that is what it is there to watch."""
+        """Returns True if the job's state matters. A tombstone watches a job after its end."""
         return self.state in WATCHED and (self.state is State.DONE or not self.job.over)
 
     @property
@@ -370,24 +367,24 @@ class Placeholder(NamedTuple):
 
     @property
     def evicted_for(self) -> ConditionReason | None:
-        """Returns why its Pods are to be deleted; None where it is its job that is to be ended, since
-        they are not there."""
+        """Returns why the Pods are to be evicted; None if Pods are missing: then only the job is
+        ended."""
         return None if self.unlisted else self.cause
 
     @property
     def throttled(self) -> bool:
-        """Tells whether the eviction limiter does not let its Pods be deleted yet."""
+        """Returns True if the eviction limiter delays the eviction of the Pods."""
         return self.state is State.EVICTING and self.retry.waits is Waits.FOR_LIMITER
 
     @property
     def lingers_until(self) -> float:
-        """Returns when the last containers of Pods that are gone have ended; 0 where they have."""
+        """Returns the time at which the last containers of deleted Pods have ended; 0 without any."""
         return max([until for _, until in self.lingering]) if self.lingering else 0.0
 
     @property
     def holds(self) -> frozenset[str]:
-        """Returns the Nodes where its Pods are, or may yet be bound, whatever has become of the job."""
-        if self.state not in HOLDING and not self.lingering:  # as mostly
+        """Returns the Nodes where the Pods are, or may yet be bound, independent of the job."""
+        if self.state not in HOLDING and not self.lingering:  # the common case
             return NO_NODES
         nodes = {node for node, _ in self.lingering}
         if self.state in HOLDING and not self.kept_unbound:
@@ -395,30 +392,30 @@ class Placeholder(NamedTuple):
         return frozenset(nodes)
 
     def names_on(self, nodes: Container[str]) -> list[str]:
-        """Returns who holds some of these Nodes: the Pods, or the workload whose Pods are gone."""
+        """Returns the names of the Pods on some Nodes; without such a Pod, the workload's name."""
         there = [each for each in self.members if each.node_in(self.state) in nodes]
         return [each.pod.full_name for each in there] or [self.workload.full_name]
 
     @property
     def kept_unbound(self) -> bool:
-        """Tells whether no Binding by the job can be under way, though the next attempt cannot be
+        """Returns True if no Binding by the job can be under way, although the next attempt cannot be
         written onto a Pod."""
         if self.state is not State.REPLACING or not any(each.kept_unbound for each in self.members):
             return False
         return all(each.write.done or each.kept_unbound for each in self.members)
 
     def key(self, cluster: str) -> PlaceholderKey:
-        """Returns what names the current try."""
+        """Returns the key of the current try."""
         uid, namespace, name, *_ = self.workload
         return PlaceholderKey(cluster, namespace, name, uid, self.attempt, self.job.asked.attempt_try)
 
     @property
     def rejected_by_slurm(self) -> bool:
-        """Tells whether it is Slurm that refuses what it asks for."""
+        """Returns True if Slurm rejects the workload's request."""
         own = self.request.problems or self.rejections.forbidden_because is not None
         return self.state is State.INVALID and not own
 
 
 def orphan_uid(workload: Workload, job_id: int) -> str:
-    """Returns the ledger's key for a job that no Pod of its workload is placed by."""
+    """Returns the ledger's key for a job without a Pod."""
     return f"{workload.uid}#{job_id}"

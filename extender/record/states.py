@@ -1,4 +1,4 @@
-"""The states of a placeholder, and the one table of legal moves between them."""
+"""States of a placeholder, and the one table of legal moves between the states."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,9 +9,9 @@ from extender.jobs.phase import Phase
 
 class State(StrEnum):
     SEEN = "Seen"
-    """The Pod waits for its turn; Slurm knows nothing of it."""
+    """The Pod waits for a turn. Slurm does not know the Pod."""
     SUBMITTING = "Submitting"
-    """A submission is under way, or its outcome is not known, or Slurm refuses it for now."""
+    """A submission is under way, has an unknown outcome, or is rejected for now."""
     QUEUED = "Queued"
     """Slurm holds the job pending."""
     ALLOCATED = "Allocated"
@@ -19,15 +19,15 @@ class State(StrEnum):
     BOUND = "Bound"
     """The Pod is bound to the Node that stands for the job's node."""
     REPLACING = "Replacing"
-    """The allocation cannot be used; it is given back before the next attempt."""
+    """The allocation cannot be used. The extender gives the allocation back before the next attempt."""
     EVICTING = "Evicting"
     """The job ended first, or has only its GraceTime left; the Pod is being deleted."""
     RELEASING = "Releasing"
     """The Pod ended first; the job is being cancelled."""
     INVALID = "Invalid"
-    """What the Pod asks can never run; it keeps its gate until it is changed or deleted."""
+    """The Pod's request can never run. The Pod keeps the gate until the Pod is changed or deleted."""
     DONE = "Done"
-    """A tombstone: a job that slurmctld forgot to have cancelled would be cancelled again."""
+    """A tombstone: if slurmctld restores the cancelled job, the extender cancels the job again."""
 
 
 MOVES: Mapping[State, Mapping[State, str]] = {
@@ -82,7 +82,7 @@ MOVES: Mapping[State, Mapping[State, str]] = {
     },
     State.DONE: {State.RELEASING: "the job came back with a restarted slurmctld"},
 }
-"""Which states may follow each state, and why: no other may. `make docs` draws it."""
+"""Legal moves from each state, each with its cause. `make docs` draws the table."""
 
 
 _PHASES: Mapping[State, Phase] = {
@@ -100,8 +100,8 @@ _PHASES: Mapping[State, Phase] = {
 
 
 def phase_in(state: State, phase: Phase) -> Phase:
-    """Returns the phase of a job whose placeholder comes into a state. `phase` is the job's phase in the
-    state before. A bound Pod keeps the doubt about its job, and asks again for a lost job."""
+    """Returns the phase of a job whose placeholder comes into a state. `phase` is the phase in the state
+    before. A bound Pod keeps the doubt about the job, and asks again for a lost job."""
     match state:
         case State.BOUND if phase is Phase.SUSPECT:
             return phase
@@ -123,15 +123,15 @@ WATCHED = (
     State.RELEASING,
     State.DONE,
 )
-"""Where there may be a job whose state matters. Those of Pods that run come first: they are asked for
-before others where Slurm has lost all of them."""
+"""States in which a job's state matters. Jobs of running Pods come first: after Slurm has lost all jobs,
+the extender first asks for jobs of running Pods."""
 
 
 HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
-"""Where a Pod has a Node, or may yet be bound to one."""
+"""States in which a Pod has a Node, or may yet be bound to a Node."""
 WITHOUT_JOB = frozenset({State.SEEN, State.INVALID})
 OPEN = WITHOUT_JOB | {State.REPLACING}
-"""Where a group takes another Pod: it can have a part in the next attempt."""
+"""States in which a group takes another Pod: the Pod can have a part in the next attempt."""
 ASKED = frozenset({State.SUBMITTING, State.QUEUED})
 UNBOUND = ASKED | {State.ALLOCATED}
 OVER = frozenset({State.RELEASING, State.DONE})
