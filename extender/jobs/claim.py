@@ -1,8 +1,8 @@
-"""A workload's claim to jobs in Slurm: the ids and keys of the jobs that the extender asked for.
+"""A workload's claim to jobs in Slurm: the ids and keys of the extender's jobs.
 
 The key in a job's AdminComment proves whose the job is: only root and SlurmUser can write an
 AdminComment. A job_submit plugin or an administrator (`scontrol update`) can overwrite the key. The id
-remains: it follows from the Pod's uid, and users cannot choose the id of a job.
+remains: the id follows from the Pod's uid, and users cannot choose the id of a job.
 """
 
 from collections.abc import Container, Iterator
@@ -17,7 +17,7 @@ from wellknown.job_key import TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey, job
 
 
 class Keys(Protocol):
-    """What the keys and ids of a Kubernetes cluster's jobs depend on."""
+    """Parameters of the keys and ids of a Kubernetes cluster's jobs."""
 
     @property
     def cluster(self) -> str:
@@ -62,7 +62,7 @@ def own_keys(pod: Pod, keys: Keys) -> Iterator[PlaceholderKey]:
 
 
 def own_ids(pod: Pod, keys: Keys) -> tuple[int, ...]:
-    """Returns the ids that follow from a Pod's uid: the first tries of this attempt and of the last."""
+    """Returns the ids computed from a Pod's uid: the first tries of this attempt and of the last."""
     return tuple(key.job_id(keys.ids) for key in own_keys(pod, keys))
 
 
@@ -73,14 +73,14 @@ def own_key(job_id: int, pod: Pod, keys: Keys) -> PlaceholderKey | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobClaim:
-    """What is known of a workload, to compare a job with."""
+    """Knowledge of a workload, to compare a job with."""
 
     cluster: str
     workload: Workload
     ids: Container[int]
-    """Ids that the workload's jobs can have."""
+    """Possible ids of the workload's jobs."""
     attempt: int | None = None
-    """The only attempt that counts; None if each attempt counts."""
+    """The only valid attempt; None if each attempt counts."""
     pods: tuple[Pod, ...] = ()
     """Pods of the workload."""
     view: ClusterView = field(default_factory=ClusterView)
@@ -93,7 +93,7 @@ class JobClaim:
 
     @property
     def job_name(self) -> str:
-        """Returns the name that the extender gives the workload's jobs."""
+        """Returns the name of the workload's jobs."""
         return job_name(self.workload.namespace, self.workload.name)
 
     @property

@@ -1,9 +1,9 @@
-"""What a job has on each node: the slot of a Pod, and whether a bound Pod still runs on its slot.
+"""Slots of a job on each node, and changes of the slot under a bound Pod.
 
 The granted slot is on the Pod (`wellknown.allocation`), and the node agent has the kernel limit the Pod
-to the slot. A slurmctld that has lost its state, or forgotten that it started the job, may give the job
-other cores and devices of the same node, and give the Pod's cores and devices to other jobs. A slot that
-is not on a Pod, or is of another Node, limits nothing. What Slurm does not report is no change.
+to the slot. A slurmctld without its state, or without the start of a job, may give the job other cores
+and devices of the same node, and give the Pod's cores and devices to other jobs. A slot that is not on a
+Pod, or is of another Node, limits nothing. Facts missing in Slurm's report are no change.
 """
 
 from collections import Counter
@@ -71,7 +71,7 @@ def requested_gres(job: Job) -> Counter[str]:
 
 
 def _has(devices: Counter[str], name: str) -> int:
-    """Returns how many of a GRES are among a job's devices. Slurm reports no type of shared GPUs."""
+    """Returns the number of a GRES among a job's devices. Slurm reports no type of shared GPUs."""
     bare = name.partition(":")[0]
     return devices[bare if bare in gres.SHARED else name]
 
@@ -86,9 +86,9 @@ def _on_each(grant: Grant) -> list[Counter[str]]:
 
 
 def devices_taken(pod: Pod, job: Job, view: ClusterView) -> str | None:
-    """Returns in words the devices on which a bound Pod runs and which its running job does not have on
-    the Node; None if there are none. A running container keeps the devices that it has opened. Without a
-    node agent, the kubelet chooses the devices, whatever is on the Pod."""
+    """Returns in words the devices of a bound Pod that its running job does not have on the Node; None
+    if there are none. A running container keeps its open devices. Without a node agent, the kubelet
+    chooses the devices, whatever is on the Pod."""
     node = view.nodes.get(pod.node or "")
     if node is None or not node.has_agent:
         return None
@@ -140,7 +140,7 @@ def _in_force(pod: Pod) -> Allocation | None:
 
 
 def _devices(text: str) -> _Devices | None:
-    """Returns None for a text that cannot be read: no Pod is let in to such devices."""
+    """Returns the devices in a text; None if the text is invalid: no Pod is let in to such devices."""
     try:
         return gres.numbers(text)
     except ValueError:
@@ -148,8 +148,8 @@ def _devices(text: str) -> _Devices | None:
 
 
 def _is_told(job: Job, now: _Devices, name: str) -> bool:
-    """Returns True if Slurm reports which devices of a name a job has, or that it has none. A job that
-    requests devices and has none at all is not believed."""
+    """Returns True if Slurm reports a job's devices of a name, or reports none. The report of no devices
+    at all is not believed for a job with requested devices."""
     if name in now:
         return bool(now[name])
     return bool(job.gres) or not requested_gres(job)[name]

@@ -1,8 +1,8 @@
-"""Why Slurm says that a job waits: one table of its words, each with a sentence for a Pod's author.
+"""Pending reasons of jobs: one table of Slurm's words, each with a sentence for users.
 
-The words are those of Slurm's src/common/job_state_reason.c (24.11 to 26.05), and what they mean is from
-there, slurm.h and slurm.schedmd.com/job_reason_codes.html. The same table is the page that people read:
-docs/waiting.md (`extender.pages`).
+The words and their meanings come from Slurm's src/common/job_state_reason.c (24.11 to 26.05), slurm.h
+and slurm.schedmd.com/job_reason_codes.html. The page docs/waiting.md shows the same table
+(`extender.pages`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,10 +18,10 @@ class PendingReason(NamedTuple):
     name: str
     """Slurm's word."""
     sentence: str
-    """What holds the job up; "it" is the job. It begins in lower case and has no full stop."""
+    """Why the job waits; "it" is the job. The sentence begins in lower case and has no full stop."""
     of_its_owner: bool = False
-    """Whether the job could not start on an idle cluster either: it waits for a limit of its owner, for
-    a person, or for a time. Such a job takes nothing from others."""
+    """True if the job could not start on an idle cluster either, because the job waits for a limit of
+    its owner, for a person, or for a time. Such a job takes nothing from other jobs."""
 
 
 _THINGS = {
@@ -35,14 +35,15 @@ _THINGS = {
     "Billing": ("billing units", "billing minutes"),
     "Unknown": ("of another resource", "minutes of another resource"),
 }
-"""What Slurm's limits count (its TRES), as most of its words spell it: how much, and for how long."""
+"""Resources that Slurm's limits count (TRES), in the usual spelling, each with words for the amount and
+the time."""
 
 
 def _limit(
     pattern: str, sentence: str, but: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[PendingReason]:
-    """Yields the rows of one limit: for each thing that it counts Slurm has a word. `but` has the words
-    that are spelt otherwise, and an empty one where there is none."""
+    """Yields the rows of one limit: Slurm has a word for each counted resource. `but` has the words with
+    another spelling, and an empty text for a missing word."""
     for thing, (what, minutes) in _THINGS.items():
         if name := but.get(thing, pattern.format(thing)):
             yield PendingReason(name, sentence.format(what=what, minutes=minutes), of_its_owner=True)
@@ -84,7 +85,7 @@ _COMPETING = (
     ("TimeLimit", "it has reached its time limit"),
     ("InactiveLimit", "it has reached Slurm's InactiveLimit"),
 )
-"""What others wait for too, and ends of jobs, which a job may go on to name when it is requeued."""
+"""Reasons shared with other jobs, and ends of jobs, which a requeued job may still show."""
 
 _OF_ITS_OWNER = (
     ("JobHeldUser", "it is held in the name of its Slurm user, until somebody releases it"),
@@ -237,8 +238,7 @@ _BY_NAME: Mapping[str, PendingReason] = {row.name: row for row in PENDING_REASON
 
 
 def explained(reason: str) -> PendingReason:
-    """Returns what one of Slurm's words means; of a word that is not in the table, what its spelling
-    tells."""
+    """Returns the row of a Slurm word; for a word outside the table, a row guessed from the spelling."""
     row = _BY_NAME.get(reason)
     if row is not None:
         return row
@@ -248,6 +248,6 @@ def explained(reason: str) -> PendingReason:
 
 
 def waits_for_its_owner(reason: str) -> bool:
-    """Tells whether a job with this pending reason takes nothing from others (`of_its_owner`). Jobs with
-    other reasons (Priority, Resources, Licenses, a word that is not known) compete."""
+    """Returns True if a job with this pending reason takes nothing from other jobs (`of_its_owner`).
+    Jobs with other reasons (Priority, Resources, Licenses, an unknown word) compete."""
     return reason == Reason.TOO_LARGE or explained(reason).of_its_owner

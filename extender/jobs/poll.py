@@ -1,4 +1,4 @@
-"""News that a poll of Slurm brings of a job. A poll reports the state of a job, and nothing else.
+"""News of a job from a poll of Slurm. A poll reports the state of a job, and nothing else.
 
 Absence is no news (invariant I5): only several polls in a row of a healthy Slurm count.
 """
@@ -10,16 +10,16 @@ from extender.jobs.tracked_job import TrackedJob
 from slurm_client.model import UNKNOWN_STATE, JobState
 
 FAILED_BEFORE_START = frozenset({"FAILED", "BOOT_FAIL"})
-"""Ends of a submission that never ran: the id is used up."""
+"""Ends of a submission without a run: the id is used up."""
 _CANCELLED = "CANCELLED"
 
 
 class News(Enum):
-    """News of a job that its workload must hear."""
+    """News of a job for its workload."""
 
     STARTED = auto()
     ENDED = auto()
-    """The job has ended, or holds its resources no more."""
+    """The job has ended, or no longer holds its resources."""
     DOUBTFUL = auto()
     """The state can mean different ends: the job must be read."""
     LOST = auto()
@@ -69,8 +69,8 @@ def _news_of_pending(state: JobState) -> News | None:
 
 
 def _news_of_running(job: TrackedJob, state: JobState, *, bound: bool) -> News | None:
-    # A job that is not known to be ours may be another's. A user may have cancelled the job, or a slurmd
-    # that could not start the job.
+    # An unproven job may be another's. The cancellation may come from a user, or from a slurmd that
+    # could not start the job.
     foreign = not job.is_ours and (state.ended or state.suspended)
     cancelled = state.base == _CANCELLED and not bound
     if state.base in FAILED_BEFORE_START or foreign or cancelled or (bound and state.pending):

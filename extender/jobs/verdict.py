@@ -1,12 +1,12 @@
-"""The verdict on a job: whose the job is, and which parts of the job somebody has altered.
+"""The verdict on a job: whose the job is, and which parts of the job are altered.
 
-Whatever binds a Pod by a job, believes a job, or ends a job asks here. Each caller decides which parts
-matter: before a Pod is bound, more parts matter than afterwards.
+The code asks here before each binding by a job and before each end of a job. Each caller decides which
+parts matter: before a Pod is bound, more parts matter than afterwards.
 
 The owner of a waiting job may change the job (scontrol(1) update: fewer CPUs, another partition), a
 job_submit plugin may change a new job, and the Pod's request may change while no extender leads. A job
-that has more than the request is not altered: Slurm allocates whole cores, and an administrator may give
-a job more time.
+with more than the request is not altered: Slurm allocates whole cores, and an administrator may give a
+job more time.
 """
 
 from collections import Counter
@@ -25,20 +25,20 @@ _CLOCKS_DIFFER_S = 300
 
 
 class Kind(Enum):
-    """Whose a job is."""
+    """Owner of a job."""
 
     OURS = auto()
-    """The workload's job, as it was asked for."""
+    """The workload's job, as requested."""
     ALTERED = auto()
-    """The workload's job. Some parts are not as they were asked for."""
+    """The workload's job, with altered parts."""
     FOREIGN = auto()
-    """Another's job, or nobody can tell."""
+    """A job of another owner, or of an unknown owner."""
     UNKNOWN = auto()
     """Slurm does not know the job."""
 
 
 class Part(Enum):
-    """A part of a job that somebody may have altered."""
+    """A part of a job, possibly altered."""
 
     ADMIN_COMMENT = auto()
     NAME = auto()
@@ -51,16 +51,16 @@ class Part(Enum):
     RESTARTED = auto()
     SUSPENDED = auto()
     DEVICES = auto()
-    """A bound Pod runs on devices that the job does not have on the Pod's Node."""
+    """A bound Pod runs on devices missing from the job on the Pod's Node."""
 
 
 LESS = frozenset({Part.SIZE, Part.GRES, Part.PARTITION, Part.OWNER})
-"""Parts without which a job is not what its Pod requests. A shorter time limit is not among these: the
-owner of a waiting job may lower the limit to start sooner, and takes nothing from anybody."""
+"""Parts whose alteration makes a job less than the Pod's request. A shorter time limit is not included:
+the owner of a waiting job may lower the limit to start sooner, and takes nothing from other users."""
 
 
 class Verdict(NamedTuple):
-    """Whose a job is, and the altered parts, each with words for the Pod's author."""
+    """Owner of a job, and the altered parts, each with words for users."""
 
     kind: Kind
     altered: tuple[tuple[Part, str], ...] = ()
@@ -71,20 +71,20 @@ class Verdict(NamedTuple):
         return self.kind in (Kind.OURS, Kind.ALTERED)
 
     def has_altered(self, part: Part) -> bool:
-        """Returns True if somebody has altered a part."""
+        """Returns True if a part is altered."""
         return any(part is each for each, _ in self.altered)
 
     def words(self, *parts: Part) -> str | None:
-        """Returns how these parts are altered, by default the parts that make a job too small; None if
-        none of the parts is altered."""
+        """Returns in words how these parts are altered, by default the parts in `LESS`; None if none of
+        the parts is altered."""
         wanted = parts or LESS
         return "; ".join(words for part, words in self.altered if part in wanted) or None
 
 
 NOT_READ = Verdict(Kind.UNKNOWN)
-"""Nothing is known of the job under an id."""
+"""The job under an id is unknown."""
 TAKEN = Verdict(Kind.OURS)
-"""Slurm has taken a submission under an id."""
+"""Slurm has accepted a submission under an id."""
 
 
 def judge(job: Job | None, claim: JobClaim, asked: JobSpec | None = None) -> Verdict:
@@ -100,12 +100,11 @@ def judge(job: Job | None, claim: JobClaim, asked: JobSpec | None = None) -> Ver
 
 
 def asked_owner(asked: JobSpec) -> tuple[int | None, int | None]:
-    """Returns the user and the group of a requested job: without a group, the group has the number of
-    the user."""
+    """Returns the user and the group of a requested job. The default group has the user's number."""
     return asked.user_id, asked.user_id if asked.group_id is None else asked.group_id
 
 
-# Whose it is
+# Owner
 
 
 def _is_of(key: PlaceholderKey, claim: JobClaim) -> bool:
@@ -114,8 +113,8 @@ def _is_of(key: PlaceholderKey, claim: JobClaim) -> bool:
 
 
 def _is_without_key(job: Job, claim: JobClaim) -> bool:
-    """Returns True if a job that has lost its key is the workload's: another job would give the Pod two
-    jobs (invariant I1)."""
+    """Returns True if a job without its key is the workload's: another job would give the Pod two jobs
+    (invariant I1)."""
     if job.id not in claim.ids:
         return False
     taken = claim.taken if claim.known is None else claim.known == identity_of(job)
@@ -127,7 +126,7 @@ def _is_named(job: Job, claim: JobClaim) -> bool:
 
 
 def _is_older(job: Job, created: str) -> bool:
-    """Returns True if a job is older than its Pod: then it was an earlier Pod's of that name."""
+    """Returns True if a job is older than its Pod: then an earlier Pod with this name had the job."""
     if not created:
         return False
     at = datetime.fromisoformat(created).timestamp()
@@ -135,13 +134,13 @@ def _is_older(job: Job, created: str) -> bool:
 
 
 def _runs_at_its_pods(job: Job, claim: JobClaim) -> bool:
-    """Returns True if a job holds what the Pods use: its owner may have renamed the job, too."""
+    """Returns True if a job holds the Pods' nodes: its owner may have renamed the job, too."""
     nodes = claim.slurm_nodes
     there = bool(nodes) and nodes.issubset(job.nodes)
     return there and job.state.running and len(job.nodes) == claim.workload.size
 
 
-# What is altered
+# Altered parts
 
 
 def _altered(
@@ -184,7 +183,7 @@ def _too_small(asked: JobSpec, job: Job) -> Iterator[tuple[Part, str]]:
     if cpus < asked.cpus:
         yield Part.SIZE, f"it has {cpus} CPUs instead of {asked.cpus}"
     memory = _memory(job, allocated)
-    if memory is not None and 0 < memory < asked.memory_mb:  # 0 is all of the node's
+    if memory is not None and 0 < memory < asked.memory_mb:  # 0 means the whole node's memory
         yield Part.SIZE, f"it has {memory} MiB of memory instead of {asked.memory_mb}"
     given: Counter[str] = requested_gres(job)
     for name, count in asked.gres:
