@@ -1,5 +1,4 @@
-"""How an attempt begins, what follows from a record by itself, with no news (moves that are due, and
-deadlines), and how an attempt ends."""
+"""Start of an attempt, moves without news (due moves and deadlines), and end of an attempt."""
 
 from collections.abc import Callable, Iterable
 from math import inf
@@ -19,12 +18,12 @@ from slurm_client.model import JobSpec
 from wellknown.names import Reason
 
 _MAX_BECAUSE_OF_PODS = 50
-"""Number of attempts of a Pod that other Pods may end before its backoff grows all the same."""
+"""Number of attempts ended by other Pods after which a Pod's backoff grows all the same."""
 
 
 def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]], float]) -> Placeholder:
-    """Returns the record after what follows by itself. `clear_at` returns the time at which the last
-    containers of Pods without a job have ended on some Nodes."""
+    """Returns the record after due moves. `clear_at` returns the time at which the last containers of
+    Pods without a job have ended on some Nodes."""
     now = at.now
     record = over(record, now).current_rejections(now)
     match record.state:
@@ -37,7 +36,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
         case State.INVALID if now >= record.rejections.invalid_until:
             asked_again = record.move(State.SEEN, now).with_rejections(forbidden_because=None)
             return follow(asked_again, at, clear_at)
-        case State.DONE if not record.retry.not_before:  # no job was made: nothing can come back
+        case State.DONE if not record.retry.not_before:  # no job was made, so slurmctld can restore none
             return record.with_retry(not_before=now)
         case State.RELEASING if record.job.over and not (record.in_flight or record.lingering):
             until = now + at.rules.tombstone
@@ -50,19 +49,19 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
 
 
 def is_replaced(record: Placeholder) -> bool:
-    """Tells whether an attempt is over, and the next one numbered."""
+    """Returns True if the attempt is over, and the next attempt numbered."""
     over = record.state is State.REPLACING and record.job.over
     return over and record.write_done and not record.in_flight
 
 
 def _why_invalid(record: Placeholder) -> WhyInvalid | None:
-    """Returns why its Pod cannot be placed as it is."""
+    """Returns why the Pod cannot be placed without a change."""
     problems = record.request.problems
     return WhyInvalid("; ".join(problems)) if problems else record.rejections.forbidden_because
 
 
 def _in_line(record: Placeholder, at: Context) -> Placeholder:
-    """A Pod that is kept back is told why. A claim may be made a moment after its Pod."""
+    """Sets the cause of a Pod that is held back. A claim may be created a moment after its Pod."""
     why, told = kept_back(record, at.now), record.cause
     if why is not None:
         soon = why.reason == Reason.CLAIM_NOT_READY and at.now < record.since + at.rules.settle
@@ -71,8 +70,8 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
 
 
 def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of the next attempt, of which nothing is known. The extender looks at the Pods
-    again (`table.after_pods`): they may be invalid, or another replica may have placed them."""
+    """Returns the record of the next attempt, with an unknown job. The extender looks at the Pods again
+    (`table.after_pods`): the Pods may be invalid, or placed by another replica."""
     seen = record.move(State.SEEN, at.now)
     asked = seen.with_asked(attempt=record.attempt + 1, attempt_try=0, immediate=False)
     blank = asked.with_job(id=None)
@@ -82,8 +81,8 @@ def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
 def _until_bound(
     record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]], float]
 ) -> Placeholder:
-    """No Pod is bound beside containers that outlive another and its job (`Binder`): the deadline
-    begins anew when they have ended."""
+    """Gives back the allocation after the deadline. No Pod is bound beside containers that outlive
+    another Pod and its job (`Binder`): the deadline starts again after their end."""
     if at.now < record.retry.unbound_by or record.in_flight:
         return record
     clear = clear_at(each.slot.node for each in record.members if each.slot)
@@ -95,14 +94,14 @@ def _until_bound(
         record = record.with_retry(unbound_by=by)
     if at.now < record.retry.unbound_by:
         return record
-    # All that there are of a group of which others have ended, perhaps, before this replica saw them.
+    # The remaining Pods of a group: others may have ended before this replica saw any of them.
     return now_bound(record, at) if record.all_bound else give_back(record, at)
 
 
 def set_apart(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of a grant on a Node that other Pods close: another Pod was granted the Node,
-    or a Node of its topology domain, at the same time. Slurm is asked again at once,
-    without these Nodes."""
+    """Returns the record after a grant on a Node closed by other Pods: at the same time, another Pod was
+    granted the Node, or a Node of its topology domain. The extender asks Slurm again at once, without
+    these Nodes."""
     words = f"Slurm chose {', '.join(_nodes(record.members))}, which other Pods close to this Pod"
     replaced = record.replaced(at.now, ConditionReason(Reason.NODE_REJECTED, words))
     return _because_of_pods(replaced)
@@ -113,8 +112,8 @@ def _because_of_pods(record: Placeholder) -> Placeholder:
 
 
 def give_back(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of an allocation that is not bound: its Node is avoided for a while where
-    kube-scheduler refuses it, and so are those that it did not offer."""
+    """Returns the record after an unbound allocation is given back. The next job avoids for a while the
+    Nodes that kube-scheduler rejected or did not offer."""
     rejecting = [each for each in record.members if each.rejects(record.job.id)]
     if not rejecting:
         words = f"could not be bound to {', '.join(_nodes(record.members))} before the deadline"
@@ -140,18 +139,17 @@ def _nodes(members: Iterable[Member]) -> list[str]:
 
 
 def asked_all_the_same(record: Placeholder, attempt_try: int, job_id: int, now: float) -> Placeholder:
-    """Returns the record of a Pod that has a job though it is refused, or could not use one: a replica
-    that did not know yet that it leads no more asked for it. The next attempt is numbered before it is
-    ended: once the Pod may have a job, that one's end is not the Pod's."""
+    """Returns the record of an invalid or kept back Pod with a job from a deposed replica. The next
+    attempt is numbered before the job's end: otherwise the job's end would count as the Pod's."""
     numbered = record.with_job(id=job_id, verdict=NOT_READ).with_asked(attempt_try=attempt_try)
     return numbered.move(State.REPLACING, now, cause=record.cause)
 
 
 def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Placeholder:
-    """Returns the record of a placeholder whose turn it is; `fast`: nobody is overtaken by a job that is
-    asked for at once."""
+    """Returns the record of a placeholder at its turn. `fast` is True if an immediate job overtakes no
+    other Pod."""
     immediate = fast and _may_be_immediate(record, at, partition)
-    if record.state is State.SUBMITTING:  # it was refused for now
+    if record.state is State.SUBMITTING:  # Slurm rejected the job for now
         return record.with_asked(immediate=immediate).with_retry(not_before=0.0)
     found, not_before = as_found(record, at), max(_pause(record, at), record.rejections.asks_from)
     rejections = found.rejections._replace(asks_first=False, rests_until=0.0)
@@ -161,7 +159,7 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
 
 
 def is_own(job: JobSpec) -> bool:
-    """Tells whether a job is the token's own user's: job/allocate takes its id."""
+    """Returns True if a job belongs to the token's user: job/allocate accepts its id."""
     return job.user_id is None and job.group_id is None
 
 
@@ -173,18 +171,18 @@ def _may_be_immediate(record: Placeholder, at: Context, partition: str) -> bool:
 
 
 def _pause(record: Placeholder, at: Context) -> float:
-    """A Pod whose allocations cannot be used, again and again, tries less and less often."""
+    """Returns the time of the next try: growing pauses after several unusable allocations."""
     failed = record.attempt - min(record.rejections.because_of_pods, _MAX_BECAUSE_OF_PODS) - 3
     return at.now + at.rules.delay(Remedy.LATER, failed) if failed >= 0 else 0.0
 
 
 def not_now(record: Placeholder, cause: ConditionReason) -> Placeholder:
-    """Returns the record of a submission that goes back in line."""
+    """Returns the record of a submission back in line."""
     return record._replace(cause=cause).with_retry(waits=Waits.FOR_TURN)
 
 
 def trouble(failure: Failure) -> ConditionReason:
-    """Returns what holds a Pod up, in words for its author."""
+    """Returns the cause of a failure, in words for users."""
     what = "NeedsOperator" if failure.remedy is Remedy.OPERATOR else "Unavailable"
     known = {Remedy.LATER: Reason.SLURM_BUSY, Remedy.NO_ROOM: Reason.PARTITION_CLOSED}
     reason = known.get(failure.remedy) or Reason(f"{failure.system}{what}")

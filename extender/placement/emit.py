@@ -1,5 +1,4 @@
-"""Which effects of a record are carried out now, and which must wait for others; and what Pods' authors
-are told, when there is something new to tell."""
+"""Effects to carry out now, effects that must wait, and new reports for users."""
 
 from collections.abc import Iterable, Iterator
 
@@ -33,7 +32,7 @@ _ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED})
 
 
 class Emitter:
-    """Asks records for their effects, as far as the others let them."""
+    """Emits the effects of records, as far as other records allow."""
 
     def __init__(self, records: Records, windows: Windows, limiter: EvictionLimiter) -> None:
         self._records = records
@@ -41,7 +40,7 @@ class Emitter:
         self._limiter = limiter
 
     def emit(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
-        """Adds what is to be done now to the effects, and returns the record with that under way."""
+        """Adds the due effects, and returns the record with the effects under way."""
         if record.retry.due <= at.now:
             record = self._emit_next(record, at, effects)
         if not record.throttled:
@@ -54,8 +53,7 @@ class Emitter:
         return record
 
     def clear_at(self, nodes: Iterable[str]) -> float:
-        """Returns the time at which the last containers of Pods without a job have ended on some
-        Nodes."""
+        """Returns the time at which the last containers of Pods without a job end on some Nodes."""
         if not self._records.anything_lingers:
             return 0.0
         lingering = (each for node in nodes for each in self._records.lingering(node))
@@ -73,7 +71,7 @@ class Emitter:
         if waits is not None:
             return waits
         if isinstance(effect, ReadJob) and effect.for_words:
-            # It may take its time among very many of its kind: the record moves on meanwhile.
+            # Such a read may wait behind many other reads: the record moves on.
             if record.retry.asked_why is None:
                 effects.append(effect)
                 record = record.with_retry(asked_why=at.now)
@@ -95,19 +93,19 @@ class Emitter:
         return record.with_writes(sent, in_flight=True) if sent else record
 
     def _to_be_asked(self, record: Placeholder, at: Context) -> Placeholder:
-        """Other Pods may wait by now."""
+        """Clears `immediate` if other Pods wait now."""
         if not record.job.asked.immediate or self._windows.fast(window_of(record, at.view), at.now):
             return record
         return record.with_asked(immediate=False)
 
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
-        """Returns the record where its effect must wait: for the limiter, or for containers."""
+        """Returns the record if its effect must wait for the limiter or for containers; None if not."""
         if isinstance(effect, WriteAllocation):
             clear = self.clear_at([effect.allocation.node])
             return record.with_writes([effect.pod], not_before=clear) if clear > at.now else None
         deletes = isinstance(effect, EvictPod) or (isinstance(effect, CancelJob) and record.unseen)
         pod = effect.pod.uid if isinstance(effect, EvictPod) else None
-        if deletes and not self._limiter.passes(record, at.now, pod):  # told one after the other
+        if deletes and not self._limiter.passes(record, at.now, pod):  # reported one after the other
             told_at = at.now + self._limiter.held * at.rules.telling_interval
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
@@ -139,8 +137,8 @@ def _report(
 
 
 def _what_holds_up(record: Placeholder, member: Member) -> ConditionReason | None:
-    """Returns a record's cause; that of a Pod that waits with the Nodes that rejected it. What
-    kube-scheduler says of a Node may come after the Pod was told that it is rejected."""
+    """Returns the cause of a record, for a waiting Pod with the Nodes that rejected the Pod.
+    kube-scheduler's message about a Node may come after the report of the rejection."""
     cause, shown = record.cause, member.shown
     if record.state not in _WAITING:
         return cause
@@ -151,14 +149,14 @@ def _what_holds_up(record: Placeholder, member: Member) -> ConditionReason | Non
 
 
 def _is_news(cause: ConditionReason, shown: ConditionReason | None) -> bool:
-    """Tells whether a Pod's author is to be told something else. That Slurm has a plan for the job is
-    news; the plan is another one each time, and that is not worth a write."""
+    """Returns True if the cause is news for the user. A first plan of Slurm for the job is news; a
+    changed plan is not worth a write."""
     return shown is None or cause != shown or (bool(cause.outlook) and not shown.outlook)
 
 
 def reports_again(record: Placeholder) -> Iterator[ReportWaiting]:
-    """Yields what the Pods' authors are told again after a while: not where a Pod waits no more, or for
-    something else. The condition is written anew only where the words have changed."""
+    """Yields the reports to repeat after a while, unless a Pod no longer waits or the cause has changed.
+    The condition is written again only after a change of the words."""
     if record.state not in _TOLD:
         return
     for member in record.members:

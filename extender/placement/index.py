@@ -1,5 +1,4 @@
-"""The records of all placeholders: each is found by its uid, its state, and the Node that it holds.
-`LedgerReader` has what others may ask of them."""
+"""The records of all placeholders, by uid, by state, and by Node. `LedgerReader` has the queries."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, KeysView
@@ -12,24 +11,24 @@ from extender.request.pod import Pod
 
 
 class Records:
-    """One record for each uid; what is put in replaces the one before."""
+    """The records by uid; a new version replaces the last."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Placeholder] = {}
         self._in: dict[State, dict[str, None]] = {state: {} for state in State}
-        """The uids of those in each state, in the order in which they came into it."""
+        """State -> the uids of the records in the state, in the order of their entry."""
         self._on: defaultdict[str, set[str]] = defaultdict(set)
-        """Node -> the uids of those that are there, or may yet be bound there."""
+        """Node -> the uids of records with Pods on the Node, or with Pods to be bound there."""
         self._held: dict[str, frozenset[str]] = {}
-        """The Nodes that each holds, if any."""
+        """Uid -> the held Nodes, if any."""
         self.kept_out: dict[str, Pod] = {}
-        """The Pods, by uid, that their groups do not take now: each is offered again."""
+        """Uid -> a Pod left out by its group for now: the ledger offers the Pod again."""
         self._of_member: dict[str, str] = {}
-        """Pod -> the workload that it is a member of, where that is not the Pod by itself."""
+        """Pod -> the workload of a group's Pod."""
         self._lingering: set[str] = set()
-        """The uids of those whose containers may outlive them."""
+        """Uids of records with containers that may outlive their Pods."""
         self._by_job: dict[int, set[str]] = {}
-        """Job -> the uids of those that have it: one, and its tombstone."""
+        """Job -> the uids of the record and of a tombstone."""
 
     def __iter__(self) -> Iterator[Placeholder]:
         return iter(self._by_uid.values())
@@ -38,19 +37,19 @@ class Records:
         return self._by_uid[uid]
 
     def get(self, uid: str) -> Placeholder | None:
-        """Returns a record, None where there is none."""
+        """Returns a record; None if there is none."""
         return self._by_uid.get(uid)
 
     def of_pod(self, uid: str) -> Placeholder | None:
-        """Returns the record of the workload of which a Pod is a member, None where there is none."""
+        """Returns the record of a Pod's workload; None if there is none."""
         return self._by_uid.get(self._of_member.get(uid, uid))
 
     def of(self, *states: State) -> list[Placeholder]:
-        """Returns those in some states: one state after the other, in each the oldest first."""
+        """Returns the records in some states: state after state, the oldest record first."""
         return [self._by_uid[uid] for state in states for uid in self._in[state]]
 
     def holding(self, node: str) -> tuple[Placeholder, ...]:
-        """Returns those that hold a Node (`Placeholder.holds`)."""
+        """Returns the records on a Node (`Placeholder.holds`)."""
         return tuple(self._by_uid[uid] for uid in self._on.get(node, ()))
 
     @property
@@ -59,20 +58,20 @@ class Records:
         return bool(self._lingering)
 
     def lingering(self, node: str) -> tuple[Placeholder, ...]:
-        """Returns the records that hold a Node, and whose containers may outlive their Pods."""
+        """Returns the records on a Node with containers that may outlive their Pods."""
         return tuple(each for each in self.holding(node) if each.lingering)
 
     @property
     def jobs(self) -> KeysView[int]:
-        """The ids of the jobs that records have: it follows them."""
+        """Returns a live view of the ids of the records' jobs."""
         return self._by_job.keys()
 
     def with_jobs(self, job_ids: Iterable[int]) -> list[Placeholder]:
-        """Returns those that have some jobs."""
+        """Returns the records of some jobs."""
         return [self._by_uid[uid] for each in job_ids for uid in self._by_job.get(each, ())]
 
     def next_for(self, record: Placeholder, now: float) -> Pod | None:
-        """Returns a Pod that a group can take by now, None where there is none."""
+        """Returns a Pod for a group to take now; None if there is none."""
         pods, over = self.kept_out.values(), may_begin_again(record, now)
         own = (pod for pod in pods if pod.workload.uid == record.uid and (over or record.takes(pod)))
         return next(own, None)
@@ -100,7 +99,7 @@ class Records:
             self._move(uid, record.holds)
 
     def drop(self, uid: str) -> None:
-        """Forgets a record, if there is one."""
+        """Forgets a record, if known."""
         before = self._by_uid.pop(uid, None)
         self._lingering.discard(uid)
         if before is not None:
@@ -137,12 +136,12 @@ def _may_hold_others(
     state = record.state
     if before.state is not state or before.lingering != record.lingering:
         return True
-    # In REPLACING, what is written onto one Pod counts for all (`kept_unbound`).
+    # In REPLACING, a write onto any Pod counts for all (`kept_unbound`).
     return state is State.REPLACING or any(a.node_in(state) != b.node_in(state) for a, b in changed)
 
 
 class LedgerReader:
-    """The records of all placeholders, for whoever has to know of them: it changes none."""
+    """Read access to the records of all placeholders."""
 
     def __init__(self) -> None:
         self._records = Records()
@@ -153,11 +152,11 @@ class LedgerReader:
         return iter(self._records)
 
     def record_of(self, uid: str) -> Placeholder | None:
-        """Returns the record of a Pod, or under one of the ledger's own keys."""
+        """Returns the record under a Pod's uid or under one of the ledger's own keys."""
         return self._records.of_pod(uid)
 
     def allocated(self, uid: str) -> tuple[Placeholder, Member] | None:
-        """Returns the record and the member of a Pod that carries its allocation and is not bound."""
+        """Returns record and member of an unbound Pod with its allocation; None for other Pods."""
         record = self._records.of_pod(uid)
         member = None if record is None else record.member(uid)
         if record is None or member is None or record.state is not State.ALLOCATED:
@@ -166,34 +165,34 @@ class LedgerReader:
         return (record, member) if carried and member.pod.node is None else None
 
     def holding(self, node: str) -> tuple[Placeholder, ...]:
-        """Returns the records whose Pods are on a Node, or may yet be bound there."""
+        """Returns the records with Pods on a Node, or with Pods to be bound there."""
         return self._records.holding(node)
 
     @property
     def job_ids(self) -> KeysView[int]:
-        """The ids of the jobs that records have: it follows them."""
+        """Returns a live view of the ids of the records' jobs."""
         return self._records.jobs
 
     def has_job(self, job_id: int) -> bool:
-        """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
+        """Returns True if a job is known to be a placeholder, with any key."""
         return any(record.job.is_ours for record in self._records.with_jobs((job_id,)))
 
     @property
     def evicting(self) -> Iterator[Placeholder]:
-        """Yields the records whose jobs ended first, while their Pods are still there."""
+        """Yields the records with jobs that ended before their Pods."""
         return iter(self._records.of(State.EVICTING))
 
     def watched_jobs(self) -> frozenset[int]:
-        """Returns the ids of the jobs whose states matter."""
+        """Returns the ids of the jobs to watch."""
         return frozenset(
             p.job.id for p in self._records.of(*WATCHED) if p.job.id is not None and p.watched
         )
 
     def watched_of(self, job_ids: Iterable[int]) -> frozenset[int]:
-        """Returns those of these jobs whose states matter."""
+        """Returns the jobs to watch among some jobs."""
         records = self._records.with_jobs(job_ids)
         return frozenset(each.job.known_id for each in records if each.watched)
 
     def waits(self) -> bool:
-        """Tells whether a change in Slurm would move a Pod on at once."""
+        """Returns True if a change in Slurm would move a Pod on at once."""
         return bool(self._records.of(State.QUEUED))

@@ -1,8 +1,8 @@
-"""The ledger: what is true of every workload's placeholder, and what is to be done next.
+"""The ledger: the records of all placeholders, and the effects to carry out next.
 
 `apply(event, now)` takes an event of one of the two systems, and returns the effects that follow. The
 ledger never waits, and never reads a clock. The rules are pure functions (`on_pod`, `on_job`,
-`next_effect`, `recovery`). `settled` has what follows from a changed record.
+`next_effect`, `recovery`). `settled` has the consequences of a changed record.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -48,10 +48,10 @@ _Item = TypeVar("_Item")
 class Ledger(Settled):
     """Events in, effects out."""
 
-    # What others may ask
+    # Queries
 
     def jobs_with_grace(self) -> dict[str, int]:
-        """Returns, by uid, the jobs of bound Pods that have time to leave when Slurm preempts them."""
+        """Returns, by uid, the jobs of bound Pods with a grace time before a preemption."""
         if not self._view.gives_grace:
             return {}
         return {
@@ -61,19 +61,19 @@ class Ledger(Settled):
         }
 
     def next_wake(self) -> float:
-        """Returns when a Tick is due, on the caller's clock; infinity where none is."""
+        """Returns the time of the next Tick, on the caller's clock; infinity if none is due."""
         if self._put_off:
             return self._at.now
         opens = min(self._windows.opens, self._retries.opens, self._eviction_limiter.opens)
         return min(self._wakes.next, self._to_tell.next, opens, self.rejecting_nodes.opens)
 
-    # The one door
+    # The only entry
 
     def apply(self, event: Event, now: float) -> tuple[Effect, ...]:
-        """Takes an event in and returns what is to be done. `now` never goes back."""
+        """Takes an event and returns the effects to carry out. `now` never goes back."""
         self._at = replace(self._at, now=now, rules=self.rules)
         self._HANDLERS[type(event)](self, event)
-        if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
+        if not isinstance(event, Recovered):  # the jobs in Slurm's queue must be known first
             self._catch_up()
         for uid in self._eviction_limiter.turns(now):
             self._settle(self._records[uid].with_retry(not_before=0.0))
@@ -95,7 +95,7 @@ class Ledger(Settled):
         sifted = self._signatures.sifted(partition, result)
         event = event if sifted is result else replace(event, result=sifted)
         after = after_outcome(record, event, self._at)
-        if isinstance(event.effect, ReportWaiting):  # if the Pod waits for that later, it is told again
+        if isinstance(event.effect, ReportWaiting):  # a Pod that still waits later gets the report again
             self._to_tell.again.pop(record.uid, None)
             self._to_tell.again[record.uid] = self._at.now + self.rules.telling_again
         self._settle(after)
@@ -115,18 +115,18 @@ class Ledger(Settled):
         key = event.key
         record = self._records.get(key.uid)
         if record is not None and record.attempt < key.attempt:
-            return  # that another replica has numbered this attempt is news that is on its way
+            return  # another replica has numbered this attempt: the Pod's new version is on its way
         if record is not None and record.attempt == key.attempt:
             is_kept_back = record.state is State.SEEN and kept_back(record, self._at.now) is not None
             if record.state is State.INVALID or is_kept_back:
                 self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._at.now))
                 return
             if record.state is State.SEEN or record.job.id == event.job_id:
-                return  # it has that job, or will find it under the id that it asks for
+                return  # the record has the job, or will find the job under the next id
         workload = Workload(key.uid, key.namespace, key.name)
         orphan = Placeholder.of_orphan(workload, event.job_id, self._at.now)
         orphan = orphan.with_asked(attempt=key.attempt)
-        # It may end before it is read again: until then nobody else would know of its Pod's containers.
+        # The job may end before the next read: until then only this record knows the Pod's containers.
         self._settle(still_held(orphan, event.job, self._at) if event.job else orphan)
 
     def _pod_observed(self, event: PodObserved) -> None:
@@ -156,7 +156,7 @@ class Ledger(Settled):
     def _here_again(self, record: Placeholder | None) -> Placeholder | None:
         if record is not None and record.uid in self._eviction_limiter and record.unlisted:
             self._eviction_limiter.forget(record.uid)
-            if record.throttled:  # its Pod is to be deleted all the same: it asks anew
+            if record.throttled:  # the Pod is still to be evicted: the record asks again
                 return record.with_retry(not_before=0.0)
         return record
 
@@ -187,7 +187,7 @@ class Ledger(Settled):
         before, self._view = self._view, event.view
         self._at = replace(self._at, view=event.view, closed_by_pods=self._apart.closed_in(event.view))
         for node in {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}:
-            if regained(node, before, self._view):  # kube-scheduler looks at those Pods again by itself
+            if regained(node, before, self._view):  # kube-scheduler retries these Pods without a change
                 self._reopen(node)
         for uid in self._retries.one_of_each() if mended else ():
             self._hasten(uid, self.rules.retry[0])
@@ -205,7 +205,7 @@ class Ledger(Settled):
         for uid in self._some(self._wakes.due(self._at.now, self._records.get)):
             self._settle(self._records[uid])
 
-    # What follows for others
+    # Consequences for other records
 
     def _some(self, items: Iterator[_Item]) -> Iterator[_Item]:
         """Yields at least one item, and no more after a costly look at the Nodes. The next Tick, due at
@@ -264,10 +264,10 @@ class Ledger(Settled):
         for each in self._retries.alike(uid):
             self._to_tell.when.setdefault(each, self._at.now + self.rules.settle)
 
-    # What follows from a record
+    # Consequences of one record
 
     def _offer(self, uid: str) -> None:
-        """A group takes a Pod that the group could not take before."""
+        """Adds a Pod that the group could not take before."""
         record = self._records.get(uid)
         pod = None if record is None else self._records.next_for(record, self._at.now)
         if record is None or pod is None:
@@ -280,7 +280,8 @@ class Ledger(Settled):
         self._settle(after_pod(record, pod, self._at))
 
     def _tell(self) -> None:
-        """Tells some Pods' authors why they wait, or until when they are refused, or that again."""
+        """Reports on some Pods why the Pods wait, or until when Slurm rejects them, or repeats a
+        report."""
         to_tell, now = self._to_tell, self._at.now
         for turns in (to_tell.in_line, to_tell.when):
             for uid in to_tell.due(turns, now):

@@ -1,5 +1,4 @@
-"""Moves of a placeholder that several kinds of news share. Each function returns the next version of the
-record."""
+"""Moves of a placeholder after several kinds of news: each function returns the next record."""
 
 from extender.jobs.grants import slot_on
 from extender.jobs.phase import Phase
@@ -14,7 +13,7 @@ from wellknown.names import Reason
 
 
 def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
-    """Returns a record in ALLOCATED with the slots that its job was granted."""
+    """Returns a record in ALLOCATED with the slots of the job's grant."""
     slots = [slot_on(node, job_id, grant, at.view) for node in grant.nodes]
     unknown = [node for node, slot in zip(grant.nodes, slots, strict=True) if slot is None]
     known = {slot.node: slot for slot in slots if slot is not None}
@@ -28,14 +27,14 @@ def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Plac
 
 
 def ask_again(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of Pods that run (invariant I5) though Slurm does not know their job."""
+    """Returns the record of running Pods (invariant I5) whose job Slurm does not know."""
     words = f"Slurm job {record.job.id} {LOST.message}: another is asked for where the Pod runs"
     reported = record._replace(cause=ConditionReason(LOST.reason, words)).with_retry(not_before=0.0)
     return reported.with_phase(Phase.ASKED, at.now).with_job(unread=False)
 
 
 def in_doubt(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with its job to be read next."""
+    """Returns the record with the job to be read next."""
     if record.state is State.QUEUED:
         return record.move(State.SUBMITTING, at.now).with_job(unread=True)
     if record.job.phase is Phase.SUSPECT:
@@ -44,7 +43,7 @@ def in_doubt(record: Placeholder, at: Context) -> Placeholder:
 
 
 def ended(record: Placeholder, state: JobState, _job: Job | None, at: Context) -> Placeholder:
-    """Returns the record after its job was found to hold its resources no more."""
+    """Returns the record after the job was found without resources."""
     cause = end_of(record.job.id, state)
     again = record.state is not State.BOUND and (state.base in PLACE_AGAIN or not state.ended)
     if state.ended:
@@ -53,17 +52,17 @@ def ended(record: Placeholder, state: JobState, _job: Job | None, at: Context) -
 
 
 def over(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record after the end of its job became known."""
+    """Returns the record after the end of the job became known."""
     return record.with_phase(Phase.ENDED, at.now)
 
 
 def look_again(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with its job to be read soon at first (a job that is being configured runs in a
+    """Returns the record with the job to be read soon at first (a job in configuration runs in a
     moment), later every `settle` seconds."""
     pause = max(at.rules.glance, (at.now - record.since) / 2)
     return record.with_retry(not_before=at.now + min(pause, at.rules.settle))
 
 
 def held_up(record: Placeholder, cause: ConditionReason, at: Context) -> Placeholder:
-    """Returns the record of a placeholder that waits for a cause, with its job to be read later."""
+    """Returns the record with the cause of its waiting, and with the job to be read later."""
     return record._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)

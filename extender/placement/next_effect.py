@@ -1,7 +1,7 @@
-"""The effects that move a placeholder on: on its job, one at a time, and on its Pods, one for each Pod.
+"""Next effects of a placeholder: on the job, one at a time, and on the Pods, one for each Pod.
 
-A record always says by itself what is to be done next, so that a failure needs no memory of its own
-and a restart continues like any other moment.
+The record alone determines the next effect: a failure needs no memory, and a restart continues like any
+other moment.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,13 +33,13 @@ from wellknown.job_key import job_name
 from wellknown.names import Reason
 
 _NO_WORDS = "Pod does not need it any more"
-# A Pod that runs has its room already. Slurm's own numbers end at 0xffff0000 (priority/basic), and the
-# last few mean something else.
+# A running Pod has its room already. Slurm's own priorities end at 0xffff0000 (priority/basic), and the
+# last few numbers have other meanings.
 BEFORE_ALL = 0xFFFFFF00
 
 
 def ask(record: Placeholder, at: Context) -> Effect | None:
-    """SUBMITTING: Slurm is asked for the job, or for what became of it."""
+    """SUBMITTING: asks Slurm for the job, or reads the job of an earlier request."""
     job_id = record.job.known_id
     if record.job.unread:
         return ReadJob(record.uid, job_id)
@@ -49,7 +49,7 @@ def ask(record: Placeholder, at: Context) -> Effect | None:
 
 
 def ask_why(record: Placeholder, at: Context) -> Effect | None:
-    """QUEUED: Slurm is told of Nodes that have closed, and asked why the job waits."""
+    """QUEUED: excludes newly closed Nodes in Slurm, or reads why the job waits."""
     job_id = record.job.known_id
     if is_outdated(record, at):
         return ExcludeNodes(record.uid, job_id, excluded_nodes_of(record, at).nodes)
@@ -57,8 +57,7 @@ def ask_why(record: Placeholder, at: Context) -> Effect | None:
 
 
 def read_grant(record: Placeholder, _at: Context) -> Effect | None:
-    """ALLOCATED: the job is read for its grant. Later the extender looks at a Node that kube-scheduler
-    rejects."""
+    """ALLOCATED: reads the job for its grant. Later looks at a Node rejected by kube-scheduler."""
     job_id = record.job.known_id
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
@@ -72,7 +71,7 @@ def read_grant(record: Placeholder, _at: Context) -> Effect | None:
 
 
 def write_allocations(record: Placeholder, at: Context) -> Iterator[OnPod]:
-    """ALLOCATED: the slots are written onto the Pods."""
+    """ALLOCATED: writes the slots onto the Pods."""
     unwritten = () if record.job.unverified else [m for m in record.members if not m.write.done]
     for member in unwritten:
         if member.write.due <= at.now and member.slot is not None and member.pod.node is None:
@@ -80,7 +79,7 @@ def write_allocations(record: Placeholder, at: Context) -> Iterator[OnPod]:
 
 
 def keep(record: Placeholder, at: Context) -> Effect | None:
-    """BOUND: a lost job is asked for again, and a job in doubt read."""
+    """BOUND: asks again for a lost job, and reads a job in doubt."""
     job_id = record.job.known_id
     if record.job.phase is Phase.ASKED:
         return _submit_again(record, job_id, at)
@@ -88,7 +87,7 @@ def keep(record: Placeholder, at: Context) -> Effect | None:
 
 
 def record_job(record: Placeholder, at: Context) -> Iterator[OnPod]:
-    """BOUND: the Pods name the job that runs, and its slots."""
+    """BOUND: writes the running job and its slots onto the Pods."""
     settled = record.job.phase is not Phase.ASKED and not record.job.unverified
     for member in _due(record.members, at.now) if settled else ():
         if _says_otherwise(record, member):
@@ -104,12 +103,12 @@ def _says_otherwise(record: Placeholder, member: Member) -> bool:
 
 
 def replace_job(record: Placeholder, at: Context) -> Effect | None:
-    """REPLACING: the next attempt is numbered before the job is ended."""
+    """REPLACING: ends the job after the next attempt is numbered."""
     return release(record, at) if record.write_done or _is_ended_first(record) else None
 
 
 def write_attempts(record: Placeholder, at: Context) -> Iterator[OnPod]:
-    """REPLACING: the number of the next attempt is written onto the Pods."""
+    """REPLACING: writes the number of the next attempt onto the Pods."""
     if record.write_done or _is_ended_first(record):
         return
     cause = record.cause
@@ -121,7 +120,7 @@ def write_attempts(record: Placeholder, at: Context) -> Iterator[OnPod]:
 
 
 def release(record: Placeholder, at: Context) -> Effect | None:
-    """RELEASING: the job is ended. What is ended by mistake cannot be given back (invariant I5)."""
+    """RELEASING: ends the job. The extender cannot give back a job ended by mistake (invariant I5)."""
     job_id = record.job.id
     if record.job.over:
         return None
@@ -129,9 +128,9 @@ def release(record: Placeholder, at: Context) -> Effect | None:
 
 
 def evict(record: Placeholder, at: Context) -> Iterator[OnPod]:
-    """EVICTING: each Pod is deleted. One that others write to all the time is deleted however they have
-    changed it: if it is bound it stays so, and nothing that can be written onto it gives it its job
-    back. One that is not bound may have been placed anew by another replica, which has numbered that."""
+    """EVICTING: deletes each Pod. If other clients write to a Pod all the time, the extender deletes any
+    version: a bound Pod stays bound, and no write gives its job back. Another replica may have placed an
+    unbound Pod again, under a new attempt number."""
     cause = record.cause
     for member in _due(record.members, at.now) if cause is not None else ():
         if cause is None or (member.write.done and member.pod.leaving):
@@ -148,12 +147,12 @@ def evict(record: Placeholder, at: Context) -> Iterator[OnPod]:
 
 
 def _due(members: Iterable[Member], now: float) -> list[Member]:
-    """Returns the members onto whose Pods the extender may write now."""
+    """Returns the members with Pods to which the extender may write now."""
     return [m for m in members if not m.write.in_flight and m.write.not_before <= now]
 
 
 def _is_ended_first(record: Placeholder) -> bool:
-    """Tells whether a job may be ended before the next attempt is written onto its Pod."""
+    """Returns True if the job may be ended before the next attempt is written onto the Pod."""
     return record.kept_unbound and record.job.id is not None and not record.job.over
 
 
@@ -163,25 +162,25 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
         return ReadJob(record.uid, job_id)
     if record.lingering:
         return None if record.write_done else hold(record, job_id, at.now)
-    # A renamed job was read a moment ago: its owner may rename it again and again.
+    # A renamed job was read a moment ago: its owner may rename the job several times.
     name = None if job.mistrust.renamed else job_name(record.workload.namespace, record.workload.name)
     first = _is_ended_first(record)
     return CancelJob(record.uid, job_id, name, _last_words(record, again=first), says_first=first)
 
 
 def _last_words(record: Placeholder, *, again: bool) -> str:
-    """What a job's comment is to say once it is cancelled; `again`: the Pod is to have another."""
+    """Returns the comment of a cancelled job. `again` is True if the Pod is to have another job."""
     comment, cause = record.request.job.comment, record.cause
     why = cause.message if cause else _NO_WORDS
-    if again:  # nothing else tells a later leader that nobody else ended it
+    if again:  # only the comment shows a later leader that the extender ended the job
         return replaced_in_words(why, comment)
     ends = (pod.end for pod in record.pods if pod.end)
     return with_words(comment, next(ends, why))
 
 
 def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:
-    """The job of a Pod that runs goes where the Pod is, whatever Kubernetes would say to a new one. If
-    Slurm has given the node away meanwhile the job waits, and the Pod runs on (`on_read`)."""
+    """Returns the submission for a running Pod: on the Pod's Node, whatever the Node's rules for new
+    Pods. If Slurm has given the node to another job, the job waits, and the Pod runs on (`on_read`)."""
     nodes = [at.view.nodes.get(pod.node or "") for pod in record.pods]
     where = tuple(node.slurm_name for node in nodes if node is not None)
     if len(where) < len(nodes) or record.request.problems:

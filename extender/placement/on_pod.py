@@ -1,4 +1,4 @@
-"""What Kubernetes' news of a Pod means for its placeholder: each function returns the next record."""
+"""Reactions of a placeholder to news of Pods. Each function returns the next record."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,22 +18,22 @@ from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
-_OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
+_OFFER_S = 0.2  # time for other replicas to report kube-scheduler's offer
 _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
 _ELSEWHERE = "Pod was bound without this job"
 _NUMBERED = frozenset({State.BOUND, State.EVICTING})
-"""A Pod that is bound gets no other attempt: a number that says so is forged."""
+"""A bound Pod gets no other attempt: a later number on a bound Pod is forged."""
 MISSED = "Pod is not among all Pods any more"
 
 
-# The allocation that a Pod carries: whoever wrote it there, the Pod is placed by it, or may yet be
+# The allocation on a Pod: the Pod is placed by the allocation, or may yet be, with any author
 
 
 def with_carried(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with the allocations that its Pods carry, where it has none for them and those
-    are of its attempt. It may know nothing of them: another replica that believed to lead wrote them, or
-    the record is new. They are believed where the id that they name is the Pod's own (`own_key`), which
-    nobody can forge; what has become of the job is then for Slurm to say, like of any other."""
+    """Returns the record with the allocations on its Pods, for members without a slot and in the same
+    attempt. The record may be new, or a deposed replica may have written the allocation. The extender
+    trusts an allocation whose job id is the Pod's own (`own_key`): no user can forge the id. Slurm then
+    reports the state of the job, as for any other job."""
     for member in record.members:
         carried = member.pod.allocation
         if carried is not None and member.slot is None:
@@ -46,33 +46,33 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
         key = own_key(carried.job_id, pod, at.rules)
         if key is None or key.attempt != record.attempt:
             return record
-        if record.state is State.EVICTING:  # it may be bound there; its job is over all the same
+        if record.state is State.EVICTING:  # the Pod may be bound there; the job is over all the same
             return record.with_member(pod, slot=carried)
         record = record.submitted_as(key.attempt_try, at.rules)
     if record.state in WITHOUT_JOB | ASKED:
         record = record.move(State.ALLOCATED, at.now)
-        if record.lacking:  # the others are heard of next, if they are there
+        if record.lacking:  # news of the other Pods follows, if there are any
             record = record.with_retry(unbound_by=at.now + at.rules.unbound_deadline)
     if record.state in (State.ALLOCATED, State.BOUND):
         record = record.with_phase(Phase.SUSPECT, at.now)
     member = record.member(pod.uid)
-    # Nothing need be written onto it: it may be that no other version is seen before it is rejected.
+    # The Pod already has the allocation: no other version may come before a rejection.
     cleared = member is not None and not member.rejects(carried.job_id)
     known = record.with_asked(immediate=False)
     return known.with_member(pod, slot=carried, rejection_cleared=cleared)
 
 
-# A Pod of it was seen to be bound
+# A Pod of the placeholder was bound
 
 
 def bound_elsewhere(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """A Pod that someone else bound has no use for our job: it is given back, the Pod stays."""
+    """Returns the record without a Pod bound by another scheduler: the Pod stays, the job goes."""
     return after_end(record, pod.uid, at.now, _ELSEWHERE)
 
 
 def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """ALLOCATED: a group is bound with its last Pod. REPLACING: /bind was faster than we were; a group
-    that is bound in part goes whole."""
+    """Returns the record after a Pod was bound by the job. ALLOCATED: a group is bound with its last
+    Pod. REPLACING: /bind was faster than the extender; a partly bound group is evicted as a whole."""
     member = record.member(pod.uid)
     if member is None or member.slot is None or member.slot.node != pod.node:
         return bound_elsewhere(record, pod, at)
@@ -99,28 +99,28 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     bound = record.move(State.BOUND, at.now)
     if bound.job.asked.immediate or bound.job.unverified:
         return bound
-    # A slurmctld that is killed may forget that it started a job that had waited, and start it elsewhere
-    # before anybody asks: it is read once more when that is past.
+    # A killed slurmctld may forget the start of a waiting job, and start the job elsewhere before the
+    # next question: the extender reads the job once more afterwards.
     later = at.now + at.rules.saved
     return bound.with_job(unread=True).with_retry(not_before=later)
 
 
-# Its author asks for something else; `before`: what was asked for until then
+# The user changes the request; `before` is the request until now
 
 
 def changed(record: Placeholder, _before: Request, _at: Context) -> Placeholder:
-    """What it has been granted is not affected."""
+    """Returns the record after a change of the request. The grant is not affected."""
     return record.with_rejections(forbidden_because=None).with_mistrust(denials=0, not_started=0)
 
 
 def invalid_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
-    """INVALID: it is asked for again."""
+    """INVALID: asks for the job again."""
     moved = changed(record, before, at).move(State.SEEN, at.now)
     return moved.with_rejections(asks_from=max(at.now, record.rejections.asks_from))
 
 
 def asked_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
-    """SUBMITTING, QUEUED: another job is asked for; or other Nodes are closed to it now."""
+    """SUBMITTING, QUEUED: asks for another job, or excludes other Nodes."""
     asked, request = changed(record, before, at), record.request
     if request.job != before.job or request.problems:
         cause = ConditionReason(Reason.CHANGED, "the Pod asks for something else than its job")
@@ -129,16 +129,17 @@ def asked_changed(record: Placeholder, before: Request, at: Context) -> Placehol
 
 
 def allocated_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
-    """ALLOCATED: it was resized, perhaps, where no policy refuses that: /bind reads its job."""
+    """ALLOCATED: the Pod may be resized if no policy rejects the resize, so /bind reads the job."""
     return changed(record, before, at).with_asked(immediate=False)
 
 
-# Another version of a Pod was seen, with nothing of that
+# Another version of a Pod was seen, without these changes
 
 
 def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
-    """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on.
-    Where only an earlier leader knew that, and this one a request that is forbidden, the next counts."""
+    """Returns the record with a new version of a Pod. A bound Pod keeps its request, whatever the user
+    requests or the cluster allows later. If only an earlier leader knew the request, and the known
+    request is forbidden, the new request counts."""
     request = member.pod.request
     same = pod.request == request or (record.state is State.BOUND and not request.problems)
     if same and pod.request is not request:
@@ -151,8 +152,8 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
 
 
 def is_only_newer(before: Placeholder, after: Placeholder) -> bool:
-    """Tells whether there is only another version of a placed Pod, of which nothing follows: what
-    the extender has written comes back, and its kubelet writes several."""
+    """Returns True if a new version of a placed Pod has no consequence: the extender's own writes come
+    back, and the kubelet writes several."""
     if not before.state is after.state in (State.ALLOCATED, State.BOUND) or before.unlisted:
         return False
     if not (before.job is after.job and before.retry is after.retry and before.cause is after.cause):
@@ -171,8 +172,9 @@ def _placed(member: Member) -> tuple[Any, ...]:
 
 
 def joined(record: Placeholder, pod: Pod) -> Placeholder:
-    """A group's next Pod. One that comes when the group has its job already is not one of it, unless it
-    is placed by that: then a Pod that is not gives way, which another replica knows nothing of."""
+    """Returns the record with a group's next Pod. A group with a job takes only a Pod placed by this
+    job. In a full group, a member without the job gives way: the other replica did not know the
+    member."""
     members = record.members
     if record.is_by_its_job(pod) and not record.lacking:
         idle = next((each for each in members if not record.is_by_its_job(each.pod)), None)
@@ -182,8 +184,8 @@ def joined(record: Placeholder, pod: Pod) -> Placeholder:
 
 
 def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Pod]:
-    """Returns the Pods, by uid, that wait for a place in their group's record after a Pod of it was
-    seen: that one, or one that had to give way to it."""
+    """Returns the Pods, by uid, that wait for a place in their group's record after a Pod of the group
+    was seen: the seen Pod, or the Pod that gave way."""
     seen = [pod] if record.state in OVER or record.member(pod.uid) is None else []
     members = {each.pod.uid for each in record.members}
     gave_way = (each.pod for each in before.members if each.pod.uid not in members)
@@ -200,15 +202,15 @@ def kept_out(record: Placeholder) -> ConditionReason:
 
 
 def may_begin_again(record: Placeholder, now: float) -> bool:
-    """Tells whether new Pods of a group that is over may take its place. Those that a list of all Pods
-    lacked may be back for a while."""
+    """Returns True if new Pods may take the place of a finished group. Pods missing from a list of all
+    Pods may come back for a while."""
     missed = record.cause is not None and record.cause.message == MISSED
     return record.state is State.DONE and (now >= record.retry.not_before or not missed)
 
 
 def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
-    """Returns the record of a group that is over, with a Pod that came since: its attempt is the next,
-    for Slurm may have the jobs of the last ones still."""
+    """Returns the record of a finished group with a later Pod, in the next attempt: Slurm may still have
+    the jobs of the last attempts."""
     if pod.attempt > record.attempt:  # another replica has begun it
         return Placeholder.of(pod, now)
     again = Placeholder.of(pod, now).with_asked(attempt=record.attempt)._replace(state=State.REPLACING)
@@ -216,7 +218,7 @@ def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
 
 
 def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
-    """Returns the record of a group with these Pods, and with what they ask for together."""
+    """Returns the record of a group with these Pods, and their joint request."""
     members = tuple(sorted(members, key=lambda each: each.pod.name))
     request = record.workload.request([each.pod.request for each in members])
     return record._replace(members=members, request=request)
@@ -231,7 +233,7 @@ def _with_another(record: Placeholder, pod: Pod) -> Placeholder:
 
 
 def _without(record: Placeholder, member: Member) -> Placeholder:
-    """Returns the record of a group with one Pod less. Without problems, all Pods ask for the same."""
+    """Returns the record of a group with one Pod less. Without problems, the requests are equal."""
     left = tuple(each for each in record.members if each is not member)
     if record.request.problems:
         return grouped(record, left)
@@ -239,7 +241,7 @@ def _without(record: Placeholder, member: Member) -> Placeholder:
 
 
 def awaited(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
-    """A write (EVICTING: the deletion) may have waited for this version of the Pod."""
+    """Makes a write (EVICTING: the deletion) due if the write waited for this version of the Pod."""
     member = record.member(pod.uid)
     if record.state not in _WRITES or member is None:
         return record
@@ -249,8 +251,8 @@ def awaited(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
 
 
 def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placeholder:
-    """A rejection counts once the Pod was seen without one. What was offered instead comes a moment
-    after the condition, from whichever replica was asked."""
+    """Returns the record after a new version of an unbound Pod. A rejection counts after a version
+    without a rejection. The offered Nodes come a moment after the condition, from any replica."""
     member = record.member(pod.uid)
     if record.state is not State.ALLOCATED or member is None or pod.allocation != member.slot:
         return awaited(record, pod, at)
@@ -263,17 +265,16 @@ def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placehol
     return record
 
 
-# Another replica has numbered a later attempt: ours is over
+# Another replica has numbered a later attempt
 
 
 def is_misnumbered(record: Placeholder, pod: Pod) -> bool:
-    """Tells whether the number of a Pod's attempt is wrong, and not its job: it is bound by that job."""
+    """Returns True if the attempt number of a bound Pod is wrong, but the Pod's job is right."""
     return pod.node is not None and (record.state in _NUMBERED or pod.job_id == record.job.id)
 
 
 def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
-    """Returns the record of a workload without a job, all of whose Pods have that number; None: it has
-    one, or they have not."""
+    """Returns the record of a workload without a job if all Pods have the later number, or None."""
     attempt = pod.attempt
     if record.state not in WITHOUT_JOB or any(each.attempt < attempt for each in record.pods):
         return None
@@ -281,19 +282,19 @@ def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
 
 
 def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Its job is ended if it still lives, and the later attempt is taken up where it stands, under the
-    same ids."""
+    """Returns the record of an overtaken attempt: the job is ended if still alive, and the later attempt
+    continues under the same ids."""
     if any(each.pod.node is not None for each in record.members if each.pod.uid != pod.uid):
         return record if record.state in _NUMBERED else _in_part(record, at)
     return numbering(record, pod.attempt, at)
 
 
 def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
-    """Returns the record with the number of an attempt to be written onto those of its Pods that do not
-    have it yet: no job is asked for before."""
+    """Returns the record with an attempt's number to be written onto the Pods without the number: the
+    extender asks for no job before."""
     without_job = record.state in WITHOUT_JOB
     before = record.with_asked(attempt=attempt - 1)
-    if record.state is State.REPLACING:  # our own number, or that of another replica
+    if record.state is State.REPLACING:  # the number is this replica's or another replica's
         return numbered(before, attempt).with_retry(not_before=0.0)
     over = record.job.over or without_job
     moved = before.move(State.REPLACING, at.now, cause=record.cause if without_job else None)
@@ -302,8 +303,8 @@ def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
 
 
 def numbered(record: Placeholder, attempt: int) -> Placeholder:
-    """Returns the record whose Pods have the next attempt's number where they name it, or get it: those
-    may be bound by the last one until then."""
+    """Returns the record with the write done on Pods with the next attempt's number. The last attempt
+    may bind the other Pods until their write is done."""
     members = (
         each._replace(slot=None, write=each.write._replace(done=True))
         if each.pod.attempt >= attempt
@@ -313,13 +314,13 @@ def numbered(record: Placeholder, attempt: int) -> Placeholder:
     return record._replace(members=tuple(members))
 
 
-# A Pod of it is gone
+# A Pod of the placeholder is gone
 
 
 def after_end(record: Placeholder, uid: str, now: float, words: str = "Pod deleted") -> Placeholder:
-    """Returns the record after one of its Pods is gone, will never run again, or has no use for its job;
-    `words` are for where the Pod does not say itself what became of it. The job is over with the last
-    Pod; a group that has not begun to run does not begin without one."""
+    """Returns the record after a Pod is gone, will never run again, or does not need the job. `words` is
+    the cause if the Pod itself has none. The job is over with the last Pod; an unbound group does not
+    start without a Pod."""
     member = record.member(uid)
     if record.state in OVER or member is None:
         return record
@@ -332,8 +333,7 @@ def after_end(record: Placeholder, uid: str, now: float, words: str = "Pod delet
 
 
 def not_whole(record: Placeholder, now: float) -> Placeholder:
-    """Returns the record of a group of which a Pod is gone: one that does not run yet begins anew with
-    another Pod in its place."""
+    """Returns the record of a group after a Pod is gone: an unbound group starts again."""
     if record.state not in UNBOUND or not record.lacking:
         return record
     words = "a Pod of its group is gone: the group waits for another"
@@ -341,14 +341,14 @@ def not_whole(record: Placeholder, now: float) -> Placeholder:
 
 
 def after_deletion(record: Placeholder, uid: str, last: Pod | None, now: float) -> Placeholder:
-    """Returns the record after a Pod's deletion was seen; `last` is the version that was deleted."""
+    """Returns the record after a Pod's deletion was seen; `last` is the deleted version."""
     ended = after_end(record, uid, now)
     return lingering(ended, last, now) if ended is not record and last is not None else ended
 
 
 def after_absence(record: Placeholder, uid: str, now: float) -> Placeholder:
-    """Returns the record after a Pod was missing from a list of all Pods. kube-apiserver may have come
-    up with older data, without many that run: what is made of it is for the limiter to say."""
+    """Returns the record after a list of all Pods lacked a Pod. kube-apiserver may have restarted with
+    older data, without many running Pods: the limiter decides about the consequences."""
     member = record.member(uid)
     if member is None or record.state in WITHOUT_JOB | OVER:
         return after_end(record, uid, now)
@@ -356,7 +356,7 @@ def after_absence(record: Placeholder, uid: str, now: float) -> Placeholder:
 
 
 def after_missed(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record after it was decided that those of its Pods are gone that were missing."""
+    """Returns the record without the missing Pods, after the limiter's decision."""
     for member in record.members:
         if member.unlisted:
             record = after_end(record, member.pod.uid, at.now, MISSED)
@@ -364,14 +364,13 @@ def after_missed(record: Placeholder, at: Context) -> Placeholder:
 
 
 def is_back(record: Placeholder, pod: Pod) -> bool:
-    """Tells whether a Pod that was taken for gone, since a list of all Pods lacked it, is there: it
-    begins anew, by what it carries and what Slurm says of its job."""
+    """Returns True if a missing Pod is back. The Pod starts again, with its annotations and job."""
     back = record.cause is not None and record.cause.message == MISSED
-    if pod.group is not None:  # the others may have gone otherwise
+    if pod.group is not None:  # the other Pods may have another cause
         back = record.is_by_its_job(pod)
     return back and record.state in OVER and not (pod.finished or pod.leaving)
 
 
 def invalid(record: Placeholder, why: WhyInvalid, now: float) -> Placeholder:
-    """Returns the record of a Pod that cannot run as it is."""
+    """Returns the record of a Pod with an invalid request."""
     return record.move(State.INVALID, now, cause=why.cause(why.reason))

@@ -1,7 +1,7 @@
-"""What a Pod and the jobs found under its ids say about where its placeholder stands.
+"""Recovery of records from the Pods and from the jobs found under the Pods' ids.
 
-Nothing is remembered across a restart: a Pod's attempt number and the jobs that Slurm knows under the
-ids that can be computed from it are the whole truth.
+Nothing is remembered across a restart: a Pod's attempt number and the jobs under the Pod's possible ids
+are the whole truth.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,8 +44,8 @@ _DOOMED = ConditionReason(Reason.SLURM_JOB_ENDED, "its job in Slurm had ended, a
 
 
 def possible_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
-    """Returns the ids under which a Pod may have a job: the first tries of this attempt and the last,
-    and the one that is written on it."""
+    """Returns the possible ids of a Pod's job: first tries of this and the last attempt, and the id on
+    the Pod."""
     written = () if pod.job_id is None else (pod.job_id,)
     return tuple(dict.fromkeys((*own_ids(pod, rules), *written)))
 
@@ -55,11 +55,11 @@ def to_read(
     states: Mapping[int, JobState],
     rules: PlacementConfig,
 ) -> Iterator[int]:
-    """Yields the ids of the jobs that have to be read before it is known where the Pods stand, of all
-    the `states` in Slurm: live jobs in the placeholders' range, and jobs that a Pod may have had.
+    """Yields the ids of the jobs to read before the Pods' states are known, among all `states` in Slurm:
+    live jobs in the placeholders' range, and possible jobs of the Pods.
 
-    Does not yield the job of a running Pod that names the job, if the job runs and the Pod has no other
-    live job: there may be 10,000 such jobs. They are read a little later (`recovered`).
+    Does not yield the job named by a running Pod, if the job runs and the Pod has no other live job:
+    there may be 10,000 such jobs. The extender reads these jobs a little later (`recovered`).
     """
     spared, possible = set[int](), set[int]()
     for pod in pods:
@@ -77,7 +77,7 @@ def to_read(
 def not_among(
     pods: Iterable[Pod], states: Mapping[int, JobState], rules: PlacementConfig
 ) -> Iterator[int]:
-    """Yields the ids under which a Pod may have a job, and which are not among `states`."""
+    """Yields the possible ids of the Pods' jobs that are missing from `states`."""
     for pod in pods:
         yield from (job_id for job_id in possible_ids(pod, rules) if job_id not in states)
 
@@ -85,8 +85,8 @@ def not_among(
 def with_their_pods(
     jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[str, Job]]:
-    """Yields jobs without a key, each with the uid of the workload whose id it has. Whether it is that
-    one's is for `verdict.judge` to say."""
+    """Yields jobs without a key, each with the uid of the workload with the job's id. `verdict.judge`
+    decides whether the job is the workload's."""
     if jobs:
         uids = {job_id: pod.workload.uid for pod in pods for job_id in own_ids(pod, rules)}
         yield from ((uids[job.id], job) for job in jobs if job.id in uids)
@@ -116,9 +116,9 @@ class _Found(NamedTuple):
 def recovered(
     pods: Sequence[Pod], jobs: tuple[Job, ...], at: Context
 ) -> tuple[Placeholder | None, tuple[tuple[Job, int], ...]]:
-    """Returns the record of a workload's Pods found at the start (None where it needs none) and its live
-    jobs that are no longer wanted, with their attempts. What a Pod's annotations say of its job is
-    believed only where the job itself, or `own_key`, bears it out."""
+    """Returns the record of a workload's Pods at the start (None if no record is needed), and the
+    workload's live but unneeded jobs, with their attempts. An annotation about a job counts only if the
+    job itself, or `own_key`, confirms the annotation."""
     found = _ours(max(pods, key=lambda pod: pod.attempt), jobs, at)
     as_read = {pod.uid: pod for pod in pods}
     pods = _numbered_by_their_jobs(pods, found)
@@ -132,7 +132,7 @@ def recovered(
     kept = None if record is None else record.job.id
     for each in found:
         if record is not None and record.workload.size > 1 and each.job.id == kept:
-            record = still_held(record, each.job, at)  # containers of others of its Pods
+            record = still_held(record, each.job, at)  # containers of other Pods of the group
     if record is not None:
         members = (each._replace(pod=as_read[each.pod.uid]) for each in record.members)
         record = record._replace(members=tuple(members))
@@ -140,7 +140,7 @@ def recovered(
 
 
 def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Placeholder:
-    """Returns the record of a job that no Pod of its workload is placed by any more."""
+    """Returns the record of a job without any Pod left."""
     ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in pods if pod.end), None)
     orphan = Placeholder.of_orphan(pods[0].workload, job.id, at.now)
     orphan = orphan._replace(request=pods[0].request, cause=ended).with_asked(attempt=attempt)
@@ -148,8 +148,8 @@ def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Place
 
 
 def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> Sequence[Pod]:
-    """Returns the Pods, the bound ones with the attempt of the job that they name: their own number may
-    be forged."""
+    """Returns the Pods, the bound Pods with the attempt of their named job: the number on a bound Pod
+    may be forged."""
     attempts: dict[int | None, int] = {each.job.id: each.key.attempt for each in found}
     return [
         pod if pod.node is None else pod._replace(attempt=attempts.get(pod.job_id, pod.attempt))
@@ -158,8 +158,8 @@ def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> S
 
 
 def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Returns those of a workload's Pods that its record is made of. A group may have more than it
-    needs, or others that came when it had begun."""
+    """Returns the Pods for the workload's record. A group may have more Pods than needed, or Pods
+    created after its start."""
     alive = [pod for pod in pods if not pod.over]
     begun = max((pod.attempt for pod in alive if pod.node is not None), default=0)
     alive = [pod for pod in alive if pod.node is not None or pod.attempt >= begun]
@@ -181,9 +181,9 @@ def _key(job: Job, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
 
 
 def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _Found | None:
-    """The job that lives where bound Pods are, whatever they say: else the one that they name, or one
-    that lives; and where the one that they name was elsewhere, one that ended where the Pods are. One
-    from when the Pod was an adopted Pod may not end it."""
+    """Returns the job to recover for bound Pods, in this order: a live job on the Pods' Nodes; the job
+    named by the Pods; any live job. If the named job was elsewhere, an ended job on the Pods' Nodes
+    counts. A job from the time of an adopted Pod cannot end the Pod."""
     known = [f for f in found if not f.key.adopted and not failed_before_start(f.job)]
     where = {f.job.id: _is_there(f.job, pods, at.view) for f in known}
     named = {pod.job_id for pod in pods}
@@ -200,7 +200,7 @@ def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _F
 
 
 def _is_there(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool | None:
-    """Tells whether a job has, or had, the Nodes of bound Pods; None where it was given none."""
+    """Returns True if a job has, or had, the Nodes of bound Pods; None if the job got no Nodes."""
     nodes = [view.node_of(name) for name in job.nodes]
     there = [
         any(view.names_it(pod.node, name) for name in job.nodes)
@@ -215,8 +215,8 @@ def _is_there(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool | None:
 
 
 def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
-    """A live job (this attempt's before an old one's, running before waiting), else the last of this
-    attempt that was more than an id that is used up."""
+    """Returns a live job (this attempt's before an old attempt's, running before waiting), else the last
+    job of this attempt unless the job failed before its start."""
     live = [f for f in found if f.live]
     live.sort(key=lambda f: (f.key.attempt != pod.attempt, not f.job.state.running))
     current = [f for f in found if f.key.attempt == pod.attempt and not failed_before_start(f.job)]
@@ -224,14 +224,15 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
 
 
 def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
-    """A workload of which nothing is known but its Pods."""
+    """Returns a workload's record from its Pods alone."""
     record = Placeholder.of(pods[0], now).with_asked(attempt=max(pod.attempt for pod in pods))
     return grouped(record, map(Member, pods))
 
 
 def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placeholder | None:
-    """Bound Pods without a job of ours are somebody else's, and so are those on other Nodes than their
-    job's; those whose own job was not read, or is not known to Slurm, run on (invariant I5)."""
+    """Returns the record of bound Pods. Bound Pods without a job belong to another scheduler, and so do
+    Pods on other Nodes than their job's. Pods whose own job was not read, or is unknown to Slurm, run on
+    (invariant I5)."""
     record = _blank(pods, at.now)._replace(state=State.BOUND).with_phase(Phase.RUNNING, at.now)
     if chosen is None:
         return _without_job(record, at)
@@ -256,8 +257,8 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
 
 
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:
-    """A slurmctld that was killed may bring back the job of an earlier attempt, and have forgotten the
-    one that a Pod was bound by."""
+    """Returns True if another job bound the Pod. A killed slurmctld may restore the job of an earlier
+    attempt, and may have forgotten the later job."""
     carried = pod.allocation
     if carried is None or carried.node != pod.node or carried.job_id == job.id:
         return False
@@ -282,8 +283,8 @@ def _unbound(
     blank = _blank(pods, at.now)
     carries = with_carried(blank, at)
     if carries.state is State.ALLOCATED:
-        # A Binding of what the Pods carry may be under way, whatever has become of the job: so it holds
-        # its Nodes until that is proven to be over.
+        # A Binding of the Pods' allocations may be under way, whatever the job's state: the record holds
+        # the Nodes until the Binding is impossible.
         carried = next((f.job for f in found if f.job.id == carries.job.id), None)
         return carries if carried is None else after_poll(carries, carried.state, at)
     if any(pod.attempt < blank.attempt for pod in pods):
@@ -306,12 +307,12 @@ def _with_job(record: Placeholder, found: _Found) -> Placeholder:
 
 
 def _with_id(record: Placeholder, found: _Found) -> Placeholder:
-    """Returns the record with the id of a job that is yet to be judged."""
+    """Returns the record with the id of a job before the verdict."""
     return record.with_job(id=found.job.id).with_asked(attempt_try=found.key.attempt_try)
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:
-    """The next attempt was being numbered: the Pods that do not have its number yet get it."""
+    """Returns the record of partly numbered Pods: the remaining Pods get the next attempt's number."""
     before = numbered(blank, blank.attempt).with_asked(attempt=blank.attempt - 1)
     before = before._replace(state=State.REPLACING)
     phase = Phase.ENDED if chosen is None else Phase.ENDING

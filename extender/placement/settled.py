@@ -1,8 +1,8 @@
-"""What follows from a changed record: moves without news, effects, and books.
+"""Moves without news, effects, and books of a changed record.
 
 A record takes three short paths. `_settle` makes the moves that are due, and stores the record.
-`_perform` emits the effects. `_note` updates the books: who waits for a turn, who is held back, and when
-each record is due. Moves of other records that follow are queued: no path enters itself again.
+`_perform` emits the effects. `_note` updates the books: turns, Pods held back, and due times. Moves of
+other records that follow are queued: no path enters itself again.
 """
 
 from collections.abc import Callable
@@ -37,10 +37,9 @@ Observer = Callable[[Placeholder | None, Placeholder], None]
 
 
 class Settled(LedgerReader):
-    """The records with their books. `observer` hears of each change of a state, before and after, and of
-    each job that Slurm has lost; `throttled` of each change in the evictions that the limiter delays;
-    `unsigned` of jobs without keys; `in_vain` of each change in the Pods that kube-scheduler binds
-    nowhere."""
+    """The records with their books. `observer` receives each change of a state, before and after, and
+    each lost job. `throttled` receives each change in the delayed evictions, `unsigned` jobs without
+    keys, and `in_vain` each change in the Pods without any bindable Node."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Settled(LedgerReader):
         self._observer = observer
         self._view = ClusterView()
         self._avoiding: set[str] = set()
-        """Pods with Nodes that kube-scheduler rejected: each Pod that leaves a Node may open one."""
+        """Pods with rejected Nodes: a Pod that leaves a Node may open the Node again."""
         self._windows = Windows(rules.window, rules.fast_path_rest, self._view.max_job_count)
         self._emitter = Emitter(self._records, self._windows, self._eviction_limiter)
         self._retries = Retries(*rules.retry)
@@ -67,19 +66,19 @@ class Settled(LedgerReader):
         self._wakes = Wakes()
         self._effects: list[Effect] = []
         self._to_review: dict[str, None] = {}
-        """Who is to be looked at: the Nodes, those that it avoids, or what Slurm takes have changed."""
+        """Placeholders to review: their Nodes, excluded Nodes, or Slurm's limits changed."""
         self._to_offer: dict[str, None] = {}
-        """Groups that may take a Pod that they could not take before."""
+        """Groups with room for a Pod left out before."""
         self._apart = PodsApart(self._to_review)
         self._at = Context(0.0, rules, self._view, rejecting=self.rejecting_nodes.closed_to)
         self._to_reread: dict[str, None] = {}
         """Records at the start of another attempt: the extender looks at their Pods again."""
         self._missed: dict[str, None] = {}
-        """Records with Pods that a list of all Pods lacked, and that are taken for gone now."""
+        """Records with Pods missing from a list of all Pods, to be taken for deleted now."""
         self._settled: dict[str, Placeholder | None] = {}
-        """Settled records of which effects and books do not know yet, as they were before."""
+        """Settled records before effects and books, each as before the change."""
         self._put_off = False
-        """More is to be done at this moment than an event may bring about."""
+        """True if more work is due now than an event may cause."""
 
     def _settle(self, record: Placeholder) -> None:
         """Stores a record after the moves that follow from the record itself. Then `_perform` and
@@ -101,7 +100,7 @@ class Settled(LedgerReader):
         self._finish_settled()
 
     def _finish_settled(self) -> None:
-        """Takes the settled records on, also records that are settled on the way."""
+        """Performs and notes the settled records, also records that are settled on the way."""
         while self._settled:
             uid = next(iter(self._settled))
             before = self._settled.pop(uid)
@@ -139,7 +138,7 @@ class Settled(LedgerReader):
         """Emits the effects of a record."""
         if self._records.kept_out:
             self._to_offer[record.uid] = None
-        if record.unlisted:  # there may be no Pod to write to
+        if record.unlisted:  # the Pod may be gone
             if record.job.over or self._eviction_limiter.passes(record, self._at.now):
                 self._missed[record.uid] = None
             return
@@ -148,7 +147,7 @@ class Settled(LedgerReader):
             self._records.put(emitted)
 
     def _note(self, before: Placeholder | None, record: Placeholder) -> None:
-        """Has everybody who keeps books on the records take note of one."""
+        """Updates all books with a record."""
         partition = window_of(record, self._view)
         why = kept_back(record, self._at.now) if record.state is State.SEEN else None
         self._in_vain.note(record, why)
@@ -164,7 +163,7 @@ class Settled(LedgerReader):
             for member in record.members:
                 self._reopen(member.pod.node)
         if record.lingering and record.job.over:
-            # Those that are to be bound beside containers get the time that these take.
+            # Pods to be bound beside these containers get a later deadline.
             for node in record.holds:
                 self._to_review |= dict.fromkeys(each.uid for each in self._records.holding(node))
 
@@ -179,8 +178,8 @@ class Settled(LedgerReader):
             book.forget(uid)
 
     def _bury(self, record: Placeholder) -> None:
-        """Leaves a tombstone for the job of an attempt that is over: it may come back."""
-        if record.job.id is None:  # it had none
+        """Leaves a tombstone for the job of a past attempt: slurmctld may restore the job."""
+        if record.job.id is None:  # no job to watch
             return
         uid = orphan_uid(record.workload, record.job.id)
         until = self._at.now + self.rules.tombstone
@@ -189,7 +188,7 @@ class Settled(LedgerReader):
         self._settle(buried.with_retry(not_before=until))
 
     def _reopen(self, node: str | None) -> None:
-        """A Pod has left a Node, or there is more on it: those that were refused there may ask again."""
+        """Lets Pods rejected by a Node ask again after a Pod has left or the Node has grown."""
         for uid in tuple(self._avoiding) if node is not None else ():
             record = self._records[uid].current_rejections(self._at.now)
             avoid = tuple((name, until) for name, until in record.rejections.nodes if name != node)

@@ -1,9 +1,8 @@
-"""Whether Slurm makes the jobs that it is asked for: with their keys, and as large.
+"""Check of new jobs in Slurm: jobs with their keys, and as large as requested.
 
-A job_submit plugin may overwrite AdminComment and anything else, in one partition or in all. A queued
-job is read before its Pod is bound in any case. A job that was granted at once is not read, to save the
-call: so the first of them in a partition is read, and the others are trusted until an altered job is
-found in that partition.
+A job_submit plugin may overwrite AdminComment and other fields, in one partition or in all. The extender
+always reads a queued job before its Pod is bound. To save calls, the extender reads only the first
+immediate job of each partition, and trusts the next ones until an altered job is found there.
 """
 
 from collections.abc import Callable
@@ -19,14 +18,14 @@ Heard = Callable[[str | None], None]
 
 
 class Signatures:
-    """`heard` is told in words which jobs have lost their keys, None where none has any more."""
+    """`heard` receives a text about jobs that have lost their keys; None if no such job is left."""
 
     def __init__(self, heard: Heard = lambda _: None) -> None:
         self._heard = heard
         self._kept: set[str] = set()
-        """Partitions where a key of the token's own user was read back."""
+        """Partitions in which a key of the token's own user was read back."""
         self._lost: dict[str, int | None] = {}
-        """The jobs that have lost theirs, or the last ones of Pods that are refused for it, by uid."""
+        """Uid -> the job without its key, or the last job of a Pod rejected because of a lost key."""
 
     def sifted(self, partition: str, result: Any) -> Any:
         """Returns the result of an effect; None instead of an immediate grant if the job must be read
@@ -35,14 +34,14 @@ class Signatures:
         return None if first else result
 
     def follow(self, partition: str, record: Placeholder) -> None:
-        """Takes what a record says of its job's key."""
+        """Takes note of the key of a record's job."""
         uid, why_not = record.uid, record.rejections.forbidden_because
-        if why_not is not None and why_not.until < inf:  # Slurm's configuration is to be mended
+        if why_not is not None and why_not.until < inf:  # Slurm's configuration must be fixed
             self._distrust(partition)
         elif _is_read(record):
             self._kept.add(partition)
         lost = record.job.has_lost_key and record.state is not State.DONE
-        if lost is (uid in self._lost):  # as nearly always
+        if lost is (uid in self._lost):  # the common case
             return
         if lost:
             self._distrust(partition)
@@ -52,7 +51,7 @@ class Signatures:
             self.forget(uid)
 
     def forget(self, uid: str) -> None:
-        """Forgets a record, if it is one of those."""
+        """Forgets a record."""
         if self._lost.pop(uid, 0) != 0:
             self._tell()
 

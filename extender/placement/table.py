@@ -1,6 +1,7 @@
-"""What each kind of news means for a placeholder in each state, and what it does next: one table.
+"""The one table of a placeholder's reactions: for each state, the next effect and the reaction to each
+kind of news.
 
-"What can happen to a QUEUED placeholder?" is its row. The moves that follow are those of `states.MOVES`.
+The row of QUEUED shows all events of a QUEUED placeholder. `states.MOVES` has the legal moves.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,17 +46,17 @@ class Row(NamedTuple):
     """The effect of a state, and the reaction to each kind of news."""
 
     does: Callable[[Placeholder, Context], Effect | None] = _no_effect
-    """Returns the effect on the job that moves the placeholder on; None if nothing can be done yet."""
+    """Returns the next effect on the job; None if nothing can be done yet."""
     writes: Callable[[Placeholder, Context], Iterable[OnPod]] = _no_writes
-    """Yields the effects on the Pods that are due; each Pod has its own."""
+    """Yields the due effects on the Pods; each Pod has its own."""
     runs: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
     """The job was read, and runs."""
     waits: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
     """The job was read, and neither runs nor has ended."""
     ended: Callable[[Placeholder, JobState, Job | None, Context], Placeholder] = _unchanged
-    """The job holds its resources no more. None: a poll said so."""
+    """The job no longer holds its resources. The job is None after a poll."""
     foreign: Callable[[Placeholder, Context], Placeholder] = _unchanged
-    """Another's job has the id."""
+    """The id belongs to another job."""
     unknown: Callable[[Placeholder, Context], Placeholder] = _unchanged
     """The job was read, and Slurm does not know the id."""
     lost: Callable[[Placeholder, Context], Placeholder] = _unclaimed
@@ -145,19 +146,19 @@ TABLE: Mapping[State, Row] = {
 
 
 def next_effect(record: Placeholder, at: Context) -> Effect | None:
-    """Returns the effect on the job that moves a placeholder on; None if something must happen first."""
+    """Returns the next effect on the job; None if another event must come first."""
     return TABLE[record.state].does(record, at)
 
 
 def writes(record: Placeholder, at: Context) -> Iterable[OnPod]:
-    """Yields the effects on the placeholder's Pods that are due."""
+    """Yields the due effects on the placeholder's Pods."""
     return TABLE[record.state].writes(record, at)
 
 
 def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Placeholder:
     """Returns the record after a poll reported a state, or (None) did not know the job."""
     if state is None and record.retry.in_flight:
-        return record  # a submission that Slurm has not processed yet
+        return record  # Slurm has not processed the submission yet
     bound = record.state is State.BOUND
     job, news = polled(record.job, state, at.rules.confirmations, bound=bound)
     record, row = record if job is record.job else record._replace(job=job), TABLE[record.state]
@@ -207,7 +208,7 @@ def after_pods(record: Placeholder, at: Context) -> Placeholder:
 
 
 def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record after a new version of one of its Pods was seen, or another of its Pods."""
+    """Returns the record after a new version of a Pod was seen, or another Pod of the workload."""
     member, request = record.member(pod.uid), record.request
     if member is not None:
         return _after_version(record, member, pod, request, at)
@@ -223,7 +224,7 @@ def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
 def _after_version(
     record: Placeholder, member: Member, pod: Pod, request: Request, at: Context
 ) -> Placeholder:
-    """`member`: the Pod as it was known; `request`: what was asked for until then."""
+    """`member` is the Pod before, `request` the request until now."""
     record = on_pod.with_version(record, member, pod)
     if record.state in OVER:
         return record
@@ -241,7 +242,7 @@ def _after_version(
 
 
 def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: Context) -> Placeholder:
-    """`before` and `request`: the Pod's last version, and what was asked for until then."""
+    """`before` is the Pod's last version, `request` the request until now."""
     now, by = at.now, at.now + at.rules.unbound_deadline
     if pod.obstacle is not None and record.state in ASKED:
         cause = ConditionReason(Reason.CLAIM_NOT_READY, pod.obstacle)

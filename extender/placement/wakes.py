@@ -1,5 +1,4 @@
-"""When each record is to be looked at again, or its Pods' authors be told something, though nothing
-happens."""
+"""Times of the next look at each record, and of the next report on its Pods, without news."""
 
 import heapq
 from collections import OrderedDict
@@ -11,25 +10,24 @@ from extender.record.placeholder import Placeholder
 from extender.turns.exclusive_turns import turn_ends
 
 Turns = OrderedDict[str, float]
-"""The uids of records, and when each is to be told, in that order."""
+"""The uids of records, each with the time of its report, in this order."""
 
 
 class Wakes:
-    """Times on the ledger's clock, each with the uid of a record. One that is over does no harm: the
-    record says what is due."""
+    """Times on the ledger's clock, each with the uid of a record. An outdated time does no harm: the
+    record has the due times."""
 
     def __init__(self) -> None:
         self.noted: list[tuple[float, str]] = []
-        """A heap: the first one first."""
+        """A heap: the earliest time first."""
 
     @property
     def next(self) -> float:
-        """When the next record is due; infinity where none is."""
+        """Time of the next due record; infinity if none is due."""
         return self.noted[0][0] if self.noted else inf
 
     def note(self, before: Placeholder | None, record: Placeholder, now: float) -> None:
-        """Takes note of when a record is due. What was due before is noted already: a Pod that rests may
-        have another version very often."""
+        """Notes the new due times of a record: a waiting Pod may get new versions very often."""
         had, has = () if before is None else before.members, record.members
         changed = changed_members(had, has)
         if changed is not None:
@@ -41,7 +39,7 @@ class Wakes:
                 heapq.heappush(self.noted, (due, record.uid))
 
     def due(self, now: float, record_of: Callable[[str], Placeholder | None]) -> Iterator[str]:
-        """Yields the records whose time has come, and means something to them still."""
+        """Yields the records whose time has come, if the time still counts for the record."""
         while self.noted and self.noted[0][0] <= now:
             due, uid = heapq.heappop(self.noted)
             record = record_of(uid)
@@ -60,28 +58,28 @@ def _dues(record: Placeholder, members: Iterable[Member]) -> list[float]:
 
 
 class ToTell:
-    """Who is to be told, and when. There may be 50,000: between two there are `interval` seconds."""
+    """Pods to report on, and when. There may be 50,000, with `interval` seconds between two reports."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
         self.told_at = -inf
-        """When somebody was told last."""
+        """Time of the last report."""
         self.in_line: Turns = OrderedDict()
-        """Who came in line."""
+        """Pods that came in line."""
         self.when: Turns = OrderedDict()
-        """Who is refused until another time than before."""
+        """Pods with a changed end of a rejection."""
         self.again: Turns = OrderedDict()
-        """Who was told why it waits: Events are forgotten."""
+        """Pods with an earlier report of waiting: kube-apiserver drops Events."""
 
     @property
     def next(self) -> float:
-        """When the next is told; infinity where there is none."""
-        if not (self.in_line or self.when or self.again):  # as mostly
+        """Time of the next report; infinity if none is due."""
+        if not (self.in_line or self.when or self.again):  # the common case
             return inf
         return min(map(self._next_of, (self.in_line, self.when, self.again)))
 
     def due(self, turns: Turns, now: float) -> Iterator[str]:
-        """Yields those whose turn it is; `told_at` is to be set for each that is told."""
+        """Yields the uids whose turn has come; the caller sets `told_at` for each report."""
         while self._next_of(turns) <= now:
             yield turns.popitem(last=False)[0]
 
@@ -90,7 +88,7 @@ class ToTell:
 
 
 def taken(uids: dict[str, None]) -> Iterator[str]:
-    """Yields the uids in their order, and takes each out of the dictionary."""
+    """Yields the uids in order, and removes each from the dictionary."""
     while uids:
         uid = next(iter(uids))
         del uids[uid]
