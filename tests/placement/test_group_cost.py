@@ -92,9 +92,11 @@ class Timed:
         assert self.state() is not State.BOUND
 
 
+@pytest.mark.alone
 def test_events_of_512_pods_take_less_than_a_second_together() -> None:
-    slow, timed = slowness(), Timed(_PODS)
+    before, timed = slowness(), Timed(_PODS)
     timed.lives()
+    slow = max(before, slowness())
     assert sum(timed.seconds) < 1.0 * slow
     assert max(timed.seconds) < 0.010 * slow
 
