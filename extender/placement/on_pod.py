@@ -141,13 +141,12 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     requests or the cluster allows later. If only an earlier leader knew the request, and the known
     request is forbidden, the new request counts."""
     request = member.pod.request
-    same = pod.request == request or (record.state is State.BOUND and not request.problems)
-    if same and pod.request is not request:
+    if record.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
     said = "" if pod.node is not None else pod.node_rejection or member.said
     record = record.with_member(pod, pod=pod, unlisted=False, said=said)
-    if pod.request is request:
-        return record
+    if pod.request is request or (record.workload.size > 1 and pod.request == request):
+        return record  # the whole is known; a group may have many Pods
     return record._replace(request=record.workload.request([each.request for each in record.pods]))
 
 
