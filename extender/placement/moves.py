@@ -8,7 +8,7 @@ from extender.record.ends import LOST, PLACE_AGAIN, end_of
 from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from slurm_client.model import Grant, Job, JobState
+from slurm_client.model import Grant, JobState
 from wellknown.names import Reason
 
 
@@ -42,7 +42,7 @@ def in_doubt(record: Placeholder, at: Context) -> Placeholder:
     return record.with_phase(Phase.SUSPECT, at.now).with_retry(not_before=0.0)
 
 
-def ended(record: Placeholder, state: JobState, _job: Job | None, at: Context) -> Placeholder:
+def ended(record: Placeholder, state: JobState, at: Context) -> Placeholder:
     """Returns the record after the job was found without resources."""
     cause = end_of(record.job.id, state)
     again = record.state is not State.BOUND and (state.base in PLACE_AGAIN or not state.ended)

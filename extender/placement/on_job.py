@@ -83,7 +83,7 @@ def asked_ended(record: Placeholder, state: JobState, job: Job | None, at: Conte
     if job is not None and is_replaced(job.comment):
         cause = ConditionReason(Reason.CHANGED, f"Slurm job {job.id} was cancelled to be replaced")
         return record.with_phase(Phase.ENDED, at.now).replaced(at.now, cause)
-    return ended(record, state, job, at)
+    return ended(record, state, at)
 
 
 def asked_foreign(record: Placeholder, at: Context) -> Placeholder:
@@ -145,7 +145,7 @@ def allocated_ended(record: Placeholder, state: JobState, job: Job | None, at: C
         return _not_started(record, job, at)
     if job is not None and failed_before_start(job):
         return allocated_lost(record, at)
-    return ended(record, state, job, at)
+    return ended(record, state, at)
 
 
 def allocated_lost(record: Placeholder, at: Context) -> Placeholder:
@@ -181,7 +181,7 @@ def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if forgotten and at.now - since < at.rules.doubt:
         return look_again(record, at)
     gone = job.state.pending or job.state.suspended
-    return ended(record, job.state, job, at) if gone else look_again(record, at)
+    return ended(record, job.state, at) if gone else look_again(record, at)
 
 
 def bound_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
@@ -189,7 +189,7 @@ def bound_ended(record: Placeholder, state: JobState, job: Job | None, at: Conte
     ran: then the Pods' job is lost."""
     if job is not None and failed_before_start(job):
         return bound_foreign(record, at)
-    return ended(record, state, job, at)
+    return ended(record, state, at)
 
 
 def bound_foreign(record: Placeholder, at: Context) -> Placeholder:
