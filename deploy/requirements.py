@@ -11,8 +11,8 @@ from typing import Final
 
 _BOTH: Final = frozenset(
     {
-        "aiohttp",
         "httptools",
+        "httpx",
         "kubernetes",
         "orjson",
         "prometheus-client",

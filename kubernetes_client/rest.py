@@ -2,26 +2,35 @@
 
 `access` knows how to reach and authenticate to a cluster. The models of `kubernetes.aio` are slow and in
 places wrong (a Binding that succeeded raises), so this module makes the calls itself, on plain
-manifests. The short calls, several for every Pod, go over the same bounded connections as calls to
-slurmrestd (at half of aiohttp's cost); lists, watches and calls that must not wait go by aiohttp, and so
-do all calls through a proxy. Every error becomes a `KubernetesError`.
+manifests, by httpx. Short calls, long lists, and calls that must not wait have connections of their
+own. Every error becomes a `KubernetesError`.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-import aiohttp
+import httpx
 import orjson
 
 from kubernetes_client import rights
 from kubernetes_client.access import Access, find_access
-from kubernetes_client.errors import Conflict, NoCredentials, NotFound, Unavailable, error_of, message_of
+from kubernetes_client.errors import (
+    Conflict,
+    KubernetesError,
+    NoCredentials,
+    NotFound,
+    Unavailable,
+    error_of,
+    message_of,
+)
 from kubernetes_client.protocol import Manifest, Right
 from kubernetes_client.trust import trusting
-from service.http_pool import Busy, Endpoint, Lost, NoConnection, Pool, Silent
+from service.http_client import Client
+from service.http_pool import LOST, Endpoint, PooledTransport
 from wellknown.quoting import words_of
 
 _JSON = "application/json"
@@ -47,26 +56,13 @@ _OPTIONAL = {"resourceclaims": "/apis/resource.k8s.io"}
 _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
+_KEPT_S = 15.0
 _PAGE = 250  # Pods whose JSON is read, in one go, within some 15 ms
 _CONNECTIONS = 24  # each costs both sides a TLS handshake, and more than these only queue there
+_STEADY_CONNECTIONS = 1024  # more than there are watches
 _NO_TOKEN: Final = (OSError, NoCredentials)  # what reading a rotating token may end with
 _USER_AGENT: Final = "slurm-extender"
 """The extender's name as the owner of fields (managedFields) and as the author of requests (audit)."""
-
-
-async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    try:
-        async for piece in response.content.iter_any():
-            yield piece
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Unavailable(0, f"kube-apiserver broke off the watch: {words_of(error)}") from error
-
-
-def _abort(response: aiohttp.ClientResponse) -> None:
-    """Ends a watch at once: TLS's last words may wait for kube-apiserver's longer than `aclose` does."""
-    if response.connection is not None and response.connection.transport is not None:
-        response.connection.transport.abort()
-    response.close()
 
 
 class KubernetesRest:
@@ -75,12 +71,11 @@ class KubernetesRest:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._paths = dict(_PATHS)
-        endpoint = Endpoint.parse(access.server, lambda: access.tls)
-        self._pool = Pool(endpoint, _CONNECTIONS, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S)
-        self._session = _session(access.tls, _CONNECTIONS)
-        """For lists, which may be long, and for everything where there is a proxy."""
-        self._steady = _session(access.tls, 0)
-        """For what must not wait behind a burst: watches, which hold their connection, and the Lease."""
+        self._short = _client(access, _CONNECTIONS, _TIMEOUT_S)
+        self._lists = _client(access, _CONNECTIONS, _LIST_TIMEOUT_S)
+        self._steady = _client(access, _STEADY_CONNECTIONS, _TIMEOUT_S)
+        """For calls that must not wait behind a burst: watches, which keep their connection, and the
+        Lease."""
 
     @classmethod
     async def connect(cls, kubeconfig: Path | str | None, context: str | None = None) -> Self:
@@ -88,9 +83,8 @@ class KubernetesRest:
         return cls(await find_access(kubeconfig, context))
 
     async def aclose(self) -> None:
-        await self._pool.aclose()
-        await self._session.close()
-        await self._steady.close()
+        for client in (self._short, self._lists, self._steady):
+            await client.aclose()
 
     # Pods
 
@@ -168,14 +162,14 @@ class KubernetesRest:
 
     async def read_lease(self, namespace: str, name: str) -> Manifest | None:
         with suppress(NotFound):
-            return await self._ask_apart("GET", _leases(namespace, name), steady=True)
+            return await self._ask("GET", _leases(namespace, name), by=self._steady)
         return None
 
     async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
-        return await self._ask_apart("POST", _leases(namespace), body=lease, steady=True)
+        return await self._ask("POST", _leases(namespace), body=lease, by=self._steady)
 
     async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
-        return await self._ask_apart("PUT", _leases(namespace, name), body=lease, steady=True)
+        return await self._ask("PUT", _leases(namespace, name), body=lease, by=self._steady)
 
     # The webhooks' certificate
 
@@ -220,10 +214,10 @@ class KubernetesRest:
 
     async def call_service(self, namespace: str, service: str, port: int, path: str) -> int:
         named = _core("namespaces", namespace, "services", f"https:{service}:{port}", "proxy")
-        status, content = await self._answer("GET", named + quote(path))
-        if status >= 300 and _is_of_kube_apiserver(content):
-            raise error_of(status, message_of(content))
-        return status
+        response = await self._send("GET", named + quote(path))
+        if response.status_code >= 300 and _is_of_kube_apiserver(response.content):
+            raise _error_of(response)
+        return response.status_code
 
     # The server, and the account that asks
 
@@ -286,8 +280,8 @@ class KubernetesRest:
         return str((await self._list(kind, {"limit": "1"}))["metadata"]["resourceVersion"])
 
     async def _list(self, kind: str, query: Mapping[str, str]) -> Manifest:
-        path = self._paths[kind]
-        return await self._ask_apart("GET", path, query=query, timeout_s=_LIST_TIMEOUT_S)
+        path = f"{self._paths[kind]}?{urlencode(query)}"
+        return await self._ask("GET", path, by=self._lists)
 
     @asynccontextmanager
     async def watch(
@@ -299,100 +293,90 @@ class KubernetesRest:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(seconds),
         }
-        query |= _selecting(field_selector)
-        timeout_s = seconds + 30.0
-        path = self._paths[kind]
-        response = await self._send("GET", path, query=query, timeout_s=timeout_s, steady=True)
+        path = f"{self._paths[kind]}?{urlencode(query | _selecting(field_selector))}"
+        response = await self._send("GET", path, by=self._steady, watched_s=seconds + 30.0)
+        pieces = _pieces(response)
         try:
-            yield _pieces(response)
+            if response.status_code >= 300:
+                told = b"".join([piece async for piece in pieces])
+                raise error_of(response.status_code, message_of(told))
+            yield pieces
         finally:
-            _abort(response)
+            await response.aclose()
 
-    # The two ways out
-
-    async def _ask(
-        self, method: str, path: str, *, body: Manifest | None = None, content_type: str = _JSON
-    ) -> Manifest:
-        """Makes a short call, over one of the bounded connections."""
-        if self._access.proxy is not None:
-            return await self._ask_apart(method, path, body=body, content_type=content_type)
-        status, content = await self._answer(method, path, body, content_type)
-        if status >= 300:
-            raise error_of(status, message_of(content))
-        return _manifest(content)
-
-    async def _answer(
-        self, method: str, path: str, body: Manifest | None = None, content_type: str = _JSON
-    ) -> tuple[int, bytes]:
-        """Returns the status and the body of a short call's answer."""
-        try:
-            if self._access.proxy is None:
-                return await self._exchange(method, path, body, content_type)
-            response = await self._respond(method, path, body=body, content_type=content_type)
-            return response.status, await response.read()
-        except (Busy, NoConnection, Silent, *_NO_TOKEN) as error:
-            raise Unavailable(0, f"kube-apiserver does not answer: {error}") from error
-        except (Lost, aiohttp.ClientError, TimeoutError) as error:
-            raise Unavailable(0, f"kube-apiserver broke off its answer: {error}") from error
+    # The way out
 
     async def _patch(self, path: str, patch: Manifest) -> Manifest:
         return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
 
-    async def _exchange(
-        self, method: str, path: str, body: Manifest | None, content_type: str
-    ) -> tuple[int, bytes]:
-        """Repeats a call that was Lost: perhaps the server had only closed a kept connection. No call
-        does harm twice: it is bound to an object's version, or is the same when it is repeated."""
-        headers = await self._headers(content_type)
-        content = None if body is None else orjson.dumps(body)
-        request = self._pool.endpoint.request(method, path, headers, content)
-        try:
-            return await self._pool.exchange(request)
-        except Lost:
-            return await self._pool.exchange(request)
-
-    async def _ask_apart(self, method: str, path: str, **how: Any) -> Manifest:
+    async def _ask(self, method: str, path: str, **how: Any) -> Manifest:
+        """Returns the object of a call's answer. Takes the options of `_send`."""
         response = await self._send(method, path, **how)
-        try:
-            manifest: Manifest = orjson.loads(await response.read())
-        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
-            raise Unavailable(0, f"kube-apiserver broke off its answer: {words_of(error)}") from error
-        return manifest
+        if response.status_code >= 300:
+            raise _error_of(response)
+        return _manifest(response.content)
 
-    async def _send(self, method: str, path: str, **how: Any) -> aiohttp.ClientResponse:
-        try:
-            response = await self._respond(method, path, **how)
-            if response.status >= 400:
-                raise error_of(response.status, message_of(await response.read()))
-        except (aiohttp.ClientError, TimeoutError, *_NO_TOKEN) as error:
-            raise Unavailable(0, f"kube-apiserver does not answer: {words_of(error)}") from error
-        return response
-
-    async def _respond(
+    async def _send(
         self,
         method: str,
         path: str,
         *,
-        query: Mapping[str, str] | None = None,
         body: Manifest | None = None,
         content_type: str = _JSON,
-        timeout_s: float = _TIMEOUT_S,
-        steady: bool = False,
-    ) -> aiohttp.ClientResponse:
-        session = self._steady if steady else self._session
-        return await session.request(
-            method,
-            self._access.server + path,
-            params=query,
-            data=None if body is None else orjson.dumps(body),
-            headers=await self._headers(content_type),
-            proxy=self._access.proxy,
-            timeout=aiohttp.ClientTimeout(total=timeout_s),
-        )
+        by: Client | None = None,
+        watched_s: float | None = None,
+    ) -> httpx.Response:
+        """Returns the answer to a call, by `_short` if `by` is None. The body of an answer that is
+        `watched_s` is still to be read. Repeats a call that was lost: perhaps the server had only closed
+        a kept connection. No call does harm twice: it is bound to an object's version, or is the same
+        when it is repeated."""
+        try:
+            client = by or self._short
+            headers = _headers(content_type, *(await self._access.headers()).items())
+            content = None if body is None else orjson.dumps(body)
+            timeout = {"timeout": httpx.Timeout(watched_s).as_dict()} if watched_s else None
+            request = client.call(method, path, headers, content, timeout)
+            try:
+                return await client.send(request, stream=watched_s is not None)
+            except LOST:
+                return await client.send(request, stream=watched_s is not None)
+        except (httpx.TransportError, *_NO_TOKEN) as error:
+            raise _unavailable(error) from error
 
-    async def _headers(self, content_type: str) -> dict[str, str]:
-        about = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": _USER_AGENT}
-        return about | await self._access.headers()
+
+def _client(access: Access, connections: int, timeout_s: float) -> Client:
+    """Returns a client with so many connections at most: of `http_pool`, or of httpx if there is a
+    proxy."""
+    transport: httpx.AsyncBaseTransport
+    if access.proxy is None:
+        transport = PooledTransport(Endpoint.parse(access.server, lambda: access.tls), connections)
+    else:
+        limits = httpx.Limits(max_connections=connections, keepalive_expiry=_KEPT_S)
+        transport = httpx.AsyncHTTPTransport(verify=access.tls, proxy=access.proxy, limits=limits)
+    return Client(access.server, transport, timeout_s=timeout_s, connect_s=_CONNECT_S)
+
+
+@lru_cache(maxsize=16)
+def _headers(content_type: str, *who: tuple[str, str]) -> httpx.Headers:
+    about = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": _USER_AGENT}
+    return httpx.Headers(about | dict(who), encoding="utf-8")
+
+
+async def _pieces(response: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for piece in response.aiter_bytes():
+            yield piece
+    except httpx.TransportError as error:
+        raise _unavailable(error) from error
+
+
+def _unavailable(error: Exception) -> Unavailable:
+    happened = "broke off its answer" if isinstance(error, LOST) else "does not answer"
+    return Unavailable(0, f"kube-apiserver {happened}: {words_of(error)}")
+
+
+def _error_of(response: httpx.Response) -> KubernetesError:
+    return error_of(response.status_code, message_of(response.content))
 
 
 def _manifest(content: bytes) -> Manifest:
@@ -410,10 +394,6 @@ def _is_of_kube_apiserver(content: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return isinstance(answer, dict) and answer.get("kind") == "Status"
-
-
-def _session(tls: Any, limit: int) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=limit))
 
 
 def _selecting(field_selector: str | None) -> dict[str, str]:

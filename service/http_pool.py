@@ -1,9 +1,8 @@
-"""HTTP/1.1 over connections that are kept open: on each, one request and its reply at a time.
+"""A transport for httpx: HTTP/1.1 over connections to one server that are kept open.
 
-The pool knows nothing of Slurm. httptools reads the replies. A general client costs many times as much
-CPU (a request of 0.5 kB and a reply of 3 kB: 0.02 ms here, 0.4 ms by httpcore, 1.0 ms by httpx), and
-aiohttp cannot read slurmrestd 26.05's errors, which come twice. The caller decides what a failure
-means.
+httpx brings the client: requests, headers, timeouts, replies, errors. This module brings the
+connections, and httptools reads the replies. httpx's own transport costs ten times as much CPU, and
+fails on the errors of slurmrestd 26.05, which come twice. The caller decides what a failure means.
 """
 
 import asyncio
@@ -11,48 +10,39 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final, Self, cast
+from functools import lru_cache, partial
+from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit
 
 import httptools
+import httpx
+
+LOST: Final = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
+"""The connection ended, or made no sense, before the whole reply arrived. The server may have carried
+out the request. A kept connection that the server had closed ends in the same way."""
+BYTES_SENT: Final = "bytes_sent"
+"""The extension of a request that has its size on the wire, once the request was sent."""
 
 _IDLE_S: Final = 15.0
 """Seconds: a connection that was unused for longer may be dead without notice."""
 _CLOSED_WITHIN_S: Final = 1.0
 """For how long a server is waited for that does not end its side of a TLS connection."""
-_NOT_IN_A_HEADER: Final = re.compile(r"[^ -~]")
-
-
-class Busy(Exception):
-    """No connection became free in time: nothing was sent."""
-
-
-class NoConnection(Exception):
-    """No connection could be made: nothing was sent."""
-
-
-class Lost(Exception):
-    """The connection ended, or made no sense, before the whole reply was there."""
-
-
-class Silent(Exception):
-    """No reply came in time."""
+_MAX_UNREAD_BYTES: Final = 256 << 10
+"""Bytes of a reply that wait for their reader. The connection is not read while more wait."""
+_NOT_IN_A_HEADER: Final = re.compile(rb"[^ -~]")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A server: a host and port, or a UNIX socket."""
 
-    authority: str
-    """What goes into the Host header."""
+    url: str
+    """The beginning of the URL of each request, without a slash at the end."""
     host: str = ""
     port: int = 0
     tls: ssl.SSLContext | None = None
-    prefix: str = ""
-    """What comes before every path."""
     socket: str | None = None
 
     @classmethod
@@ -60,14 +50,14 @@ class Endpoint:
         """Reads http://host:port, https://host:port/prefix or unix:///path. Raises ValueError."""
         parts = urlsplit(url)
         if parts.scheme == "unix" and parts.path and not parts.netloc:
-            return cls("localhost", socket=parts.path)
+            return cls("http://localhost", socket=parts.path)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("http://host:port, https://host:port or unix:///path")
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
         authority = parts.netloc.rpartition("@")[2]
-        prefix = parts.path.rstrip("/")
-        return cls(authority, parts.hostname, port, tls() if secure else None, prefix)
+        base = f"{parts.scheme}://{authority}{parts.path.rstrip('/')}"
+        return cls(base, parts.hostname, port, tls() if secure else None)
 
     async def connect(self) -> "Connection":
         """Opens a connection. Raises OSError."""
@@ -76,61 +66,39 @@ class Endpoint:
             return (await loop.create_unix_connection(Connection, self.socket))[1]
         return (await loop.create_connection(Connection, self.host, self.port, ssl=self.tls))[1]
 
-    def request(
-        self, method: str, target: str, headers: Mapping[str, str], content: bytes | None
-    ) -> bytes:
-        """The bytes of a request. `target` is quoted already; a character that cannot be in a header
-        becomes a question mark."""
-        lines = [f"{method} {self.prefix}{target} HTTP/1.1", f"Host: {self.authority}"]
-        lines += [_header(*header) for header in headers.items()]
-        if content is not None:
-            lines.append(f"Content-Length: {len(content)}")
-        return "\r\n".join((*lines, "", "")).encode() + (content or b"")
 
+class PooledTransport(httpx.AsyncBaseTransport):
+    """At most `size` connections to one server, whatever host a URL names. The connection that was used
+    last is used next, by the call that has waited longest.
 
-@lru_cache(maxsize=16)
-def _header(name: str, value: str) -> str:
-    """The headers, which repeat: the same few are sent all the time, with the same token."""
-    return f"{name}: {_NOT_IN_A_HEADER.sub('?', value)}"
-
-
-class Pool:
-    """At most `size` connections to one server. The last one used is handed out first, to the call that
-    has waited longest.
-
-    A call waits at most `timeout_s` for a connection, and as long for the reply; `connect_s` for one to
-    be made. `keeps` tells by its status whether another request may follow a reply.
+    A request needs the timeouts `pool`, `connect` and `read`; `read` is for the whole reply. `keeps`
+    tells by the status of a reply whether another request may follow.
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        size: int,
-        *,
-        timeout_s: float,
-        connect_s: float,
-        keeps: Callable[[int], bool] = lambda _: True,
+        self, endpoint: Endpoint, size: int, keeps: Callable[[int], bool] = lambda _: True
     ) -> None:
-        self.endpoint = endpoint
-        self.timeout_s = timeout_s
-        self._connect_s = min(timeout_s, connect_s)
+        self._endpoint = endpoint
         self._keeps = keeps
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[Connection, float]] = []
         """Open connections that no call is using, and since when."""
         self._ending: set[Connection] = set()
-        """Closed ones, of which the server has not said its last word."""
+        """Closed connections of which the server has not closed its side."""
 
-    async def exchange(self, request: bytes) -> tuple[int, bytes]:
-        """Returns the status and the body of the reply. Raises Busy, NoConnection, Lost, Silent."""
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Returns a reply without its headers, whose body may still arrive. Raises PoolTimeout,
+        ConnectTimeout and ConnectError if nothing was sent; ReadTimeout; one of LOST."""
+        timeouts = request.extensions["timeout"]
         if self._free.locked():
-            await self._wait_for_others()
+            await self._wait_for_others(timeouts["pool"])
         else:
             await self._free.acquire()  # at once
         try:
-            return await self._exchange(request)
-        finally:
+            return await self._exchange(request, timeouts)
+        except BaseException:
             self._free.release()
+            raise
 
     async def aclose(self) -> None:
         """Closes the connections that no call is using, and returns when they have ended; later calls
@@ -150,29 +118,41 @@ class Pool:
             self._ending.add(connection)
             connection.ended.add_done_callback(lambda _: self._ending.discard(connection))
 
-    async def _wait_for_others(self) -> None:
+    async def _wait_for_others(self, seconds: float) -> None:
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with asyncio.timeout(seconds):
                 await self._free.acquire()
         except TimeoutError as error:
-            raise Busy(f"all connections were busy for {self.timeout_s:g} s") from error
+            raise httpx.PoolTimeout(f"all connections were busy for {seconds:g} s") from error
 
-    async def _exchange(self, request: bytes) -> tuple[int, bytes]:
-        connection, loop = self._kept() or await self._open(), asyncio.get_running_loop()
+    async def _exchange(self, request: httpx.Request, timeouts: dict[str, Any]) -> httpx.Response:
+        connection = self._kept() or await self._open(timeouts["connect"])
+        wire, seconds = _wire(request, await request.aread()), timeouts["read"]
+        request.extensions[BYTES_SENT] = len(wire)
         # Cheaper than asyncio.timeout, which has a task cancelled and not a reply given up.
-        alarm = loop.call_later(self.timeout_s, connection.give_up, self.timeout_s)
+        alarm = asyncio.get_running_loop().call_later(seconds, connection.give_up, seconds)
         try:
-            status, body = await connection.exchange(request)
+            status = await connection.send(wire)
         except BaseException:  # cancelled too: what is still to come must not answer another request
+            alarm.cancel()
             connection.abort()
             raise
-        finally:
-            alarm.cancel()
-        if self._keeps(status):
-            self._idle.append((connection, loop.time()))
+        release = partial(self._release, connection, alarm, status)
+        if connection.complete:  # as nearly always: httpx takes three times as long to read a stream
+            content = connection.unread()
+            release()
+            return httpx.Response(status, content=content)
+        return httpx.Response(status, stream=_Body(connection, release))
+
+    def _release(self, connection: "Connection", alarm: asyncio.TimerHandle, status: int) -> None:
+        alarm.cancel()
+        self._free.release()
+        if not connection.complete:
+            connection.abort()
+        elif self._keeps(status):
+            self._idle.append((connection, asyncio.get_running_loop().time()))
         else:
             self._end(connection)
-        return status, body
 
     def _kept(self) -> "Connection | None":
         oldest = asyncio.get_running_loop().time() - _IDLE_S
@@ -183,14 +163,28 @@ class Pool:
             self._end(connection)
         return None
 
-    async def _open(self) -> "Connection":
+    async def _open(self, seconds: float) -> "Connection":
         try:
-            async with asyncio.timeout(self._connect_s):
-                return await self.endpoint.connect()
+            async with asyncio.timeout(seconds):
+                return await self._endpoint.connect()
         except TimeoutError as error:
-            raise NoConnection(f"no connection within {self._connect_s:g} s") from error
+            raise httpx.ConnectTimeout(f"no connection within {seconds:g} s") from error
         except OSError as error:
-            raise NoConnection(_reason(error)) from error
+            raise httpx.ConnectError(_reason(error)) from error
+
+
+def _wire(request: httpx.Request, content: bytes) -> bytes:
+    """The bytes of a request. A character that cannot be in a header becomes a question mark."""
+    target = request.extensions.get("target") or request.url.raw_path
+    first = b"%s %s HTTP/1.1\r\n" % (request.method.encode(), target)
+    headers = [_header(*header) for header in request.headers.raw]
+    return b"".join((first, *headers, b"\r\n", content))
+
+
+@lru_cache(maxsize=64)
+def _header(name: bytes, value: bytes) -> bytes:
+    """The headers, which repeat: the same few are sent all the time, with the same token."""
+    return b"%s: %s\r\n" % (name, _NOT_IN_A_HEADER.sub(b"?", value))
 
 
 def _reason(error: OSError) -> str:
@@ -200,38 +194,82 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno)
 
 
+class _Body(httpx.AsyncByteStream):
+    """The body of a reply, as it arrives. httpx closes the body, which gives the connection back."""
+
+    def __init__(self, connection: "Connection", release: Callable[[], None]) -> None:
+        self._connection = connection
+        self._release = release
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._connection.pieces()
+
+    async def aclose(self) -> None:
+        self._release()
+
+
 class Connection(asyncio.Protocol):
     """One connection, for one request at a time."""
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         """None once nothing may be sent any more."""
         self._socket: asyncio.Transport | None = None
         """The same, until neither side says anything any more."""
-        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done once neither side says anything any more: TLS has a last word, after `close`."""
+        self.complete = True
+        """Whether the whole reply to the last request has arrived."""
+        self._failure: httpx.TransportError | None = None
+        """The reason why the rest of the reply will not come."""
+        self._head: asyncio.Future[int] = self._loop.create_future()
+        self._more: asyncio.Future[None] | None = None
+        """Awaited by the reader of a body until more of it arrives, or none will."""
         self._parser = httptools.HttpResponseParser(self)
-        self._body: list[bytes] = []
+        self._unread: list[bytes] = []
+        self._unread_bytes = 0
 
     @property
     def usable(self) -> bool:
         """Whether another request may be sent."""
-        return self._transport is not None and self._answer is None
+        return self._transport is not None and self.complete
 
-    async def exchange(self, request: bytes) -> tuple[int, bytes]:
-        """Returns the status and the body of the reply. Raises Lost, and Silent once it is given up. A
-        caller that does not wait any more has to close the connection."""
+    async def send(self, request: bytes) -> int:
+        """Returns the status of the reply. Raises one of LOST, and ReadTimeout once the
+        reply is given up. A caller that does not wait any more has to abort the connection."""
         if self._transport is None:
-            raise Lost("the server had closed it")
-        self._answer = asyncio.get_running_loop().create_future()
-        self._parser, self._body = httptools.HttpResponseParser(self), []
+            raise httpx.RemoteProtocolError("the server had closed it")
+        self._parser = httptools.HttpResponseParser(self)
+        self._unread, self._unread_bytes = [], 0
+        self.complete, self._failure, self._head = False, None, self._loop.create_future()
         self._transport.write(request)
-        return await self._answer
+        return await self._head
+
+    def unread(self) -> bytes:
+        """Returns the part of the body that has arrived and was not read."""
+        unread, self._unread = self._unread, []
+        if self._unread_bytes > _MAX_UNREAD_BYTES and self._socket is not None:
+            self._socket.resume_reading()
+        self._unread_bytes = 0
+        return b"".join(unread)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yields the body of the reply as it arrives. Raises as `send` does."""
+        while True:
+            if self._unread:
+                yield self.unread()
+            elif self.complete:
+                return
+            elif self._failure is not None:
+                raise self._failure
+            else:
+                self._more = self._loop.create_future()
+                await self._more
 
     def give_up(self, after_s: float) -> None:
         """Ends the current exchange without its reply."""
-        self._fail(Silent(f"no reply within {after_s:g} s"))
+        self._fail(httpx.ReadTimeout(f"no reply within {after_s:g} s"))
 
     def close(self) -> None:
         transport, self._transport = self._transport, None
@@ -251,42 +289,54 @@ class Connection(asyncio.Protocol):
         self._transport = self._socket = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:  # nobody asked: an error that is sent twice
+        if self.complete:  # nobody asked: an error that is sent twice
             self.close()
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(Lost(f"this is no HTTP: {error}"))
+            self._fail(httpx.RemoteProtocolError(f"this is no HTTP: {error}"))
             self.close()
+        self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._socket = None
         if not self.ended.done():
             self.ended.set_result(None)
-        self._fail(Lost(str(exc or "closed by the server")))
+        self._fail(httpx.ReadError(str(exc or "closed by the server")))
 
-    def _fail(self, error: Lost | Silent) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None and not answer.done():
-            answer.set_exception(error)
+    def _fail(self, error: httpx.TransportError) -> None:
+        if self.complete or self._failure is not None:
+            return
+        self._failure = error
+        if not self._head.done():
+            self._head.set_exception(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
 
     # What httptools says
 
     def on_message_begin(self) -> None:
-        if self._answer is None:
-            self.close()
+        if self.complete:  # the second copy of an error: the parser stops, and the connection ends
+            raise httpx.RemoteProtocolError("a reply to no request")
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= 200 and not self._head.done():  # a lower one says that the reply is still to come
+            self._head.set_result(status)
 
     def on_body(self, body: bytes) -> None:
-        self._body.append(body)
+        self._unread.append(body)
+        self._unread_bytes += len(body)
+        if self._unread_bytes > _MAX_UNREAD_BYTES and self._socket is not None:
+            self._socket.pause_reading()
 
     def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200:  # it says that the reply is still to come
-            self._body = []
+        if self._parser.get_status_code() < 200:
             return
-        answer, self._answer = self._answer, None
+        self.complete = True
         if not self._parser.should_keep_alive():
             self.close()
-        if answer is not None and not answer.done():
-            answer.set_result((status, b"".join(self._body)))

@@ -6,11 +6,14 @@ that the caller chooses, of which Slurm rejects the second.
 
 import ssl
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import httpx
 import orjson
 
-from service.http_pool import Busy, Endpoint, Lost, NoConnection, Pool, Silent
+from service.http_client import Client
+from service.http_pool import BYTES_SENT, LOST, Endpoint, PooledTransport
 from slurm_client import documents, error_mapping
 from slurm_client.errors import (
     BadToken,
@@ -92,14 +95,10 @@ class Connections:
         self._url = url
         self._heard = heard
         self._tokens = token_source
-        self._pool = Pool(
-            _endpoint(url),
-            concurrency,
-            timeout_s=timeout_s,
-            connect_s=_CONNECT_S,
-            # 26.05 sends errors twice: the second must not answer the next request.
-            keeps=lambda status: status < 400,
-        )
+        endpoint = _endpoint(url)
+        # 26.05 sends errors twice: the second must not answer the next request.
+        transport = PooledTransport(endpoint, concurrency, keeps=lambda status: status < 400)
+        self._client = Client(endpoint.url, transport, timeout_s=timeout_s, connect_s=_CONNECT_S)
 
     async def send(self, request: Request) -> Document:
         """Returns the reply, or raises one of `errors`. After a rejected token the file is read again,
@@ -118,13 +117,13 @@ class Connections:
             raise self._token_rejected(error) from error
 
     async def aclose(self) -> None:
-        """Close the connections that no call is using; later calls open new ones."""
-        await self._pool.aclose()
+        """Closes the connections. A client that was closed makes no more calls."""
+        await self._client.aclose()
 
     async def _exchange(self, request: Request, token: str) -> Document:
         try:
             return await self._carry(request, token)
-        except Lost:
+        except LOST:
             # Perhaps only a kept-alive connection that the server had closed: at once, again.
             return await self._exchange_again(request, token)
 
@@ -134,7 +133,7 @@ class Connections:
         unknown, where the request changes something."""
         try:
             return await self._carry(request, token)
-        except (Unreachable, RetryLater, Lost) as error:
+        except (Unreachable, RetryLater, *LOST) as error:
             lost = f"{request.text}: the connection was lost: {error}"
             raise OutcomeUnknown(lost) from error
         except SlurmError as error:
@@ -146,27 +145,23 @@ class Connections:
 
     async def _carry(self, request: Request, token: str) -> Document:
         """Returns the reply, or raises the error that it stands for."""
-        headers = {"X-SLURM-USER-TOKEN": token}
-        if request.user_id is not None:
-            headers["X-SLURM-USER-NAME"] = str(request.user_id)
-        content = request.content
-        if content is not None:
-            headers["Content-Type"] = "application/json"
-        sent = self._pool.endpoint.request(request.method, request.target, headers, content)
-        body = b""
+        headers = _headers(token, request.user_id, with_body=request.body is not None)
+        asked = self._client.call(request.method, request.target, headers, request.content)
+        received = 0
         try:
-            status, body = await self._pool.exchange(sent)
-        except Silent as error:
+            response = await self._client.send(asked)
+            received = len(response.content)
+        except httpx.ReadTimeout as error:
             raise OutcomeUnknown(f"{request.text}: {error}") from error
-        except NoConnection as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             nobody = f"no connection to slurmrestd at {self._url}: {error}"
             raise Unreachable(nobody) from error
-        except Busy as error:
+        except httpx.PoolTimeout as error:
             raise RetryLater(f"slurmrestd at {self._url}: {error}") from error
         finally:
-            self._heard(request.call, len(sent), len(body))
-        document = await documents.read(body, request.each)
-        if problem := error_mapping.problem(status, body, document):
+            self._heard(request.call, asked.extensions.get(BYTES_SENT, 0), received)
+        document = await documents.read(response.content, request.each)
+        if problem := error_mapping.problem(response.status_code, response.content, document):
             raise problem
         return document
 
@@ -176,6 +171,16 @@ class Connections:
             number=error.number,
             http_status=error.http_status,
         )
+
+
+@lru_cache(maxsize=16)
+def _headers(token: str, user_id: int | None, *, with_body: bool) -> httpx.Headers:
+    headers = {"X-SLURM-USER-TOKEN": token}
+    if user_id is not None:
+        headers["X-SLURM-USER-NAME"] = str(user_id)
+    if with_body:
+        headers["Content-Type"] = "application/json"
+    return httpx.Headers(headers, encoding="utf-8")
 
 
 def _about_the_token(error: SlurmError) -> bool:

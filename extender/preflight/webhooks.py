@@ -10,10 +10,12 @@ from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+import httpx
+
 from extender.preflight.facts import Address, Answer, Called, Webhook
 from kubernetes_client.errors import KubernetesError, NotFound, Unavailable
 from kubernetes_client.protocol import Kubernetes, Manifest
-from service.http_pool import Busy, Endpoint, Lost, NoConnection, Pool, Silent
+from service.http_pool import LOST, Endpoint, PooledTransport
 
 CONFIGURATIONS: Final = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 _LABEL: Final = ("app.kubernetes.io/name", "slurm-extender")
@@ -83,7 +85,7 @@ async def _call(webhook: Webhook, kubernetes: Kubernetes) -> Called:
             return Called(Answer.YES, "answers")
         if error.status == _SERVICE_UNAVAILABLE:
             return Called(Answer.NO, f"does not answer kube-apiserver: {error.message}")
-        if isinstance(error.__cause__, Silent):
+        if isinstance(error.__cause__, httpx.ReadTimeout):
             return Called(Answer.NO, "does not answer kube-apiserver: no answer in time")
         return Called(Answer.UNKNOWN, f"was not called: {error.message}")
     except KubernetesError as error:
@@ -105,18 +107,13 @@ async def _call_url(url: str, authority: str) -> Called:
         endpoint = Endpoint.parse(url, lambda: tls)
     except ValueError as error:
         return Called(Answer.NO, f"has a URL that kube-apiserver cannot call: {error}")
-    pool = Pool(endpoint, 1, timeout_s=_WITHIN_S, connect_s=_WITHIN_S)
     try:
-        return await _exchanged(pool, endpoint)
-    except NoConnection as error:
+        return await _exchanged(endpoint)
+    except httpx.TransportError as error:
         if isinstance(error.__cause__, ssl.SSLCertVerificationError):
             why = error.__cause__.verify_message
             return Called(Answer.NO, f"has a certificate that kube-apiserver does not trust: {why}")
         return Called(Answer.UNKNOWN, f"does not answer from here: {error}")
-    except (Busy, Lost, Silent) as error:
-        return Called(Answer.UNKNOWN, f"does not answer from here: {error}")
-    finally:
-        await pool.aclose()
 
 
 def _trusting(authority: str) -> ssl.SSLContext:
@@ -127,15 +124,17 @@ def _trusting(authority: str) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=pem if authority else None)
 
 
-async def _exchanged(pool: Pool, endpoint: Endpoint) -> Called:
-    """Returns the answer to a call. Raises the errors of `Pool.exchange`."""
+async def _exchanged(endpoint: Endpoint) -> Called:
+    """Returns the answer to a call. Raises httpx.TransportError."""
     try:
-        status, _ = await pool.exchange(endpoint.request("GET", "", {}, None))
-    except Lost as error:
+        async with httpx.AsyncClient(
+            transport=PooledTransport(endpoint, 1), timeout=_WITHIN_S
+        ) as client:
+            return _answered((await client.get(endpoint.url)).status_code)
+    except LOST as error:
         if _ASKS_FOR_CERTIFICATE in str(error).lower() or await _asks_for_certificate(endpoint):
             return Called(Answer.YES, "answers")
         raise
-    return _answered(status)
 
 
 async def _asks_for_certificate(endpoint: Endpoint) -> bool:

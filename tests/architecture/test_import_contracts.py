@@ -30,6 +30,7 @@ ROOTS, CLIENT = (
     "only the composition roots build the adapters",
     "only the client talks to kube-apiserver",
 )
+HTTP = "calls by HTTP are httpx's"
 PURE = "what decides does nothing else"
 COMMAND_LINES = "command lines are typer's"
 AGENT, VENDORS = "the node agent's packages", "only the list of GPU vendors names a vendor"
@@ -71,11 +72,13 @@ VIOLATIONS = [
     (ROOTS, "extender/control/pod_watch.py", "kubernetes_client.rest"),
     (ROOTS, "kubernetes_client/watch.py", "kubernetes_client.rest"),
     (ROOTS, "deploy/local/cluster.py", "kubernetes_client.rest"),
-    (CLIENT, "extender/control/dispatcher.py", "aiohttp"),
+    (CLIENT, "extender/control/dispatcher.py", "kubernetes"),
+    (HTTP, "extender/control/dispatcher.py", "aiohttp"),
+    (HTTP, "kubernetes_client/rest.py", "aiohttp"),
     (ROOTS, "node_agent/agent.py", "kubernetes_client.rest"),
-    (CLIENT, "node_agent/agent.py", "aiohttp"),
+    (HTTP, "node_agent/agent.py", "aiohttp"),
     (CLIENT, "slurm_client/rest.py", "kubernetes"),
-    (CLIENT, "service/http_pool.py", "aiohttp"),
+    (HTTP, "service/http_pool.py", "urllib3"),
     (COMMAND_LINES, "node_agent/command_line.py", "argparse"),
     (PURE, "extender/placement/ledger.py", "asyncio"),
     (PURE, "extender/placement/ledger.py", "prometheus_client"),
@@ -91,7 +94,7 @@ VIOLATIONS = [
     (PURE, "slurm_cluster/topology/build.py", "yaml"),
     (PACKAGES, "slurm_cluster/topology/watch.py", "extender.policy.rules"),
     (ROOTS, "slurm_cluster/topology/watch.py", "kubernetes_client.rest"),
-    (CLIENT, "slurm_cluster/topology/watch.py", "aiohttp"),
+    (HTTP, "slurm_cluster/topology/watch.py", "requests"),
     (TOPOLOGY, "slurm_cluster/topology/build.py", "slurm_cluster.topology.watch"),
 ]
 # Two imports that make a circle of packages, at several depths.

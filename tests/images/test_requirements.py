@@ -78,4 +78,4 @@ def test_a_programs_part_of_the_lock_has_no_tools_and_each_package_its_hash(prog
     assert all("--hash=sha256:" in block for block in blocks)
     names = {block.partition("==")[0] for block in blocks}
     assert IMPORTED[program] <= names
-    assert not {"mypy", "pytest", "ruff", "locust", "uv", "httpx"} & names
+    assert not {"mypy", "pytest", "ruff", "locust", "uv"} & names

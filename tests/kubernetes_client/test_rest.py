@@ -213,6 +213,13 @@ async def test_a_name_from_outside_cannot_become_another_request(server: ApiServ
     assert [unquote(part) for part in parts[4:]] == ["kube-system/services/s", "pods", name]
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_a_name_of_dots_stays_one_part_of_a_path(server: ApiServer, name: str) -> None:
+    await server.api.read_pod("default", name)
+    assert server.request is not None
+    assert server.request.raw_path.endswith(f"/pods/{name}")
+
+
 async def test_requests_say_who_makes_them(server: ApiServer) -> None:
     for ask in (server.api.read_pod("default", "p"), server.api.list("pods", None)):
         await ask

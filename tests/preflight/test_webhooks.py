@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Any
 from unittest.mock import AsyncMock
 
+import httpx
 import pytest
 import trustme
 
@@ -22,7 +23,7 @@ from kubernetes_client.access import Access
 from kubernetes_client.errors import KubernetesError, Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.rest import KubernetesRest
-from service.http_pool import Busy, Lost, NoConnection, Pool, Silent
+from service.http_pool import PooledTransport
 from tests.kubernetes_client.accesses import access_of
 from tests.preflight.good import webhook
 
@@ -120,17 +121,17 @@ async def test_an_error_says_what_answers(
 @pytest.mark.parametrize(
     ("cause", "answer"),
     [
-        (Silent("no reply within 10 s"), Answer.NO),
-        (Busy("all connections were busy for 10 s"), Answer.UNKNOWN),
-        (NoConnection("Connection refused"), Answer.UNKNOWN),
-        (Lost("the server had closed it"), Answer.UNKNOWN),
+        (httpx.ReadTimeout("no reply within 10 s"), Answer.NO),
+        (httpx.PoolTimeout("all connections were busy for 10 s"), Answer.UNKNOWN),
+        (httpx.ConnectError("Connection refused"), Answer.UNKNOWN),
+        (httpx.ReadError("the server had closed it"), Answer.UNKNOWN),
     ],
     ids=lambda value: type(value).__name__,
 )
 async def test_no_reply_of_kube_apiserver_is_no_answer_only_in_silence(
     cause: Exception, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Pool, "exchange", AsyncMock(side_effect=cause))
+    monkeypatch.setattr(PooledTransport, "handle_async_request", AsyncMock(side_effect=cause))
     told = await ask_kube_apiserver(access_of("http://127.0.0.1:1"))
     assert told.answer is answer
     assert ("kube-apiserver" in told.words, str(cause) in told.words) == (True, answer is Answer.UNKNOWN)
@@ -234,6 +235,10 @@ async def test_a_server_that_asks_for_kube_apiservers_certificate_answers() -> N
 async def test_a_server_may_end_connections_before_the_caller_has_read_why(
     mode: ssl.VerifyMode, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Pool, "exchange", AsyncMock(side_effect=Lost("[Errno 32] Broken pipe")))
+    monkeypatch.setattr(
+        PooledTransport,
+        "handle_async_request",
+        AsyncMock(side_effect=httpx.ReadError("[Errno 32] Broken pipe")),
+    )
     with server(mode) as url:
         assert (await ask(f"{url}/mutate")).answer is answer

@@ -11,13 +11,14 @@ import warnings
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 import trustme
 
 from kubernetes_client.access import Access
 from kubernetes_client.rest import KubernetesRest
 from service import http_pool
-from service.http_pool import Endpoint, Pool
+from service.http_pool import Endpoint, PooledTransport
 from tests.slurm_client.peer import reply
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ class Server:
     def trusted(self) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
 
-    def pool(self, *, keeps: bool = True) -> Pool:
+    def client(self, *, keeps: bool = True) -> httpx.AsyncClient:
         endpoint = Endpoint.parse(f"https://127.0.0.1:{self.port}", self.trusted)
-        return Pool(endpoint, 1, timeout_s=5.0, connect_s=5.0, keeps=lambda _: keeps)
+        transport = PooledTransport(endpoint, 1, keeps=lambda _: keeps)
+        return httpx.AsyncClient(transport=transport, base_url=endpoint.url)
 
 
 @pytest.fixture
@@ -77,18 +79,14 @@ def left_of(whole: Coroutine[None, None, None]) -> list[str]:
     return [str(each.message) for each in warned]
 
 
-def request(pool: Pool) -> bytes:
-    return pool.endpoint.request("GET", "/", {}, None)
-
-
 def test_a_call_that_is_cancelled(server: Server) -> None:
     async def call() -> None:
-        pool = server.pool()
-        exchange = asyncio.create_task(pool.exchange(request(pool)))
+        client = server.client()
+        exchange = asyncio.create_task(client.get("/"))
         await asyncio.to_thread(server.asked.wait, 10)
         exchange.cancel()
         await asyncio.wait([exchange])
-        await pool.aclose()
+        await client.aclose()
 
     assert left_of(call()) == []
 
@@ -100,9 +98,9 @@ def test_a_pool_that_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch, 
     server.says = reply(200, b"fine")
 
     async def call() -> None:
-        pool = server.pool(keeps=keeps)
-        assert (await pool.exchange(request(pool)))[1] == b"fine"
-        await pool.aclose()
+        client = server.client(keeps=keeps)
+        assert (await client.get("/")).content == b"fine"
+        await client.aclose()
 
     assert left_of(call()) == []
 

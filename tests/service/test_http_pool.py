@@ -7,10 +7,11 @@ import contextlib
 import ssl
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from service import http_pool
-from service.http_pool import Busy, Connection, Endpoint, Lost, NoConnection, Pool, Silent
+from service.http_pool import LOST, Connection, Endpoint, PooledTransport
 from tests.slurm_client.peer import Act, lost, peer, reply
 
 if TYPE_CHECKING:
@@ -22,22 +23,23 @@ FINE = Act(reply(200, b"fine"))
 
 
 @contextlib.asynccontextmanager
-async def pool_of(served: Peer, **how: Any) -> AsyncIterator[Pool]:
-    """One of a single connection."""
+async def client_of(
+    served: Peer, timeout_s: float = 5.0, **how: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client with a single connection."""
     endpoint = Endpoint.parse(served.url, ssl.create_default_context)
-    pool = Pool(endpoint, 1, **{"timeout_s": 5.0, "connect_s": 1.0} | how)
-    yield pool
-    await pool.aclose()
+    transport = PooledTransport(endpoint, 1, **how)
+    async with httpx.AsyncClient(transport=transport, base_url=served.url, timeout=timeout_s) as client:
+        yield client
 
 
-async def ask(pool: Pool, what: str = "a") -> str:
-    _, body = await pool.exchange(pool.endpoint.request("GET", f"/{what}", {}, None))
-    return body.decode()
+async def ask(client: httpx.AsyncClient, what: str = "a") -> str:
+    return (await client.get(f"/{what}")).text
 
 
 async def test_a_connection_is_used_again() -> None:
-    async with peer(FINE, FINE) as served, pool_of(served) as pool:
-        assert [await ask(pool), await ask(pool)] == ["fine", "fine"]
+    async with peer(FINE, FINE) as served, client_of(served) as client:
+        assert [await ask(client), await ask(client)] == ["fine", "fine"]
         assert served.connections == 1
 
 
@@ -48,10 +50,10 @@ async def test_who_waits_longest_is_next() -> None:
 
     async def ask_often(who: str, times: int) -> None:
         for _ in range(times):
-            await ask(pool, who)
+            await ask(client, who)
             order.append(who)
 
-    async with peer(Act(reply(200, b""), after=gate), [FINE] * 3) as served, pool_of(served) as pool:
+    async with peer(Act(reply(200, b""), after=gate), [FINE] * 3) as served, client_of(served) as client:
         busy = asyncio.create_task(ask_often("busy", 3))
         await served.until_open(1)
         patient = asyncio.create_task(ask_often("patient", 1))
@@ -64,15 +66,15 @@ async def test_who_waits_longest_is_next() -> None:
 async def test_one_too_many_is_told_so() -> None:
     gate = asyncio.Event()
     slow = Act(reply(200, b"slow"), after=gate)
-    async with peer(slow, FINE) as served, pool_of(served) as pool:
-        first = asyncio.create_task(ask(pool))
+    async with peer(slow, FINE) as served, client_of(served) as client:
+        first = asyncio.create_task(ask(client))
         await served.until_open(1)
-        pool.timeout_s = 0.02
-        with pytest.raises(Busy, match=r"busy for 0\.02 s"):
-            await ask(pool)
+        client.timeout = httpx.Timeout(0.02)
+        with pytest.raises(httpx.PoolTimeout, match=r"busy for 0\.02 s"):
+            await ask(client)
         gate.set()
         assert await first == "slow"
-        assert await ask(pool) == "fine"
+        assert await ask(client) == "fine"
 
 
 async def test_a_call_that_is_cancelled_as_its_reply_comes_leaves_no_connection_behind(
@@ -85,57 +87,124 @@ async def test_a_call_that_is_cancelled_as_its_reply_comes_leaves_no_connection_
         complete(connection)
         call.cancel()
 
-    async with peer(Act(reply(500, b"no")), FINE) as served, pool_of(served) as pool:
+    async with peer(Act(reply(500, b"no")), FINE) as served, client_of(served) as client:
         monkeypatch.setattr(Connection, "on_message_complete", cancelled_meanwhile)
-        call = asyncio.create_task(ask(pool))
+        call = asyncio.create_task(ask(client))
         with pytest.raises(asyncio.CancelledError):
             await call
         monkeypatch.undo()
-        assert await ask(pool) == "fine"
+        assert await ask(client) == "fine"
         assert served.connections == 2
 
 
 async def test_a_connection_that_nobody_used_for_long_is_not_trusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with peer(FINE, FINE) as served, pool_of(served) as pool:
-        await ask(pool)
+    async with peer(FINE, FINE) as served, client_of(served) as client:
+        await ask(client)
         monkeypatch.setattr(http_pool, "_IDLE_S", 0.0)
-        await ask(pool)
+        await ask(client)
         assert served.connections == 2
 
 
 async def test_a_reply_that_says_to_wait_is_not_the_reply() -> None:
     hint = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
-    async with peer(Act(hint + reply(200, b"fine"))) as served, pool_of(served) as pool:
-        assert await ask(pool) == "fine"
+    async with peer(Act(hint + reply(200, b"fine"))) as served, client_of(served) as client:
+        assert await ask(client) == "fine"
 
 
 async def test_some_replies_are_the_last_of_their_connection() -> None:
     script = [Act(reply(422, b"no")), FINE]
-    async with peer(script) as served, pool_of(served, keeps=lambda status: status < 400) as pool:
-        assert [await ask(pool), await ask(pool)] == ["no", "fine"]
+    async with peer(script) as served, client_of(served, keeps=lambda status: status < 400) as client:
+        assert [await ask(client), await ask(client)] == ["no", "fine"]
         assert served.connections == 2
 
 
 async def test_what_can_go_wrong_has_a_name_each() -> None:
     never = Act(after=asyncio.Event(), closes=True)
-    async with peer(lost(), never) as served, pool_of(served, timeout_s=0.05) as pool:
-        with pytest.raises(Lost):
-            await ask(pool)
-        with pytest.raises(Silent, match=r"within 0\.05 s"):
-            await ask(pool)
-    async with pool_of(served) as pool:
-        with pytest.raises(NoConnection):
-            await ask(pool)
+    async with peer(lost(), never) as served, client_of(served, timeout_s=0.05) as client:
+        with pytest.raises(LOST):
+            await ask(client)
+        with pytest.raises(httpx.ReadTimeout, match=r"within 0\.05 s"):
+            await ask(client)
+    async with client_of(served) as client:
+        with pytest.raises(httpx.ConnectError):
+            await ask(client)
 
 
-def test_what_cannot_be_in_a_header_is_not_sent() -> None:
-    endpoint = Endpoint.parse("http://user:secret@host:1/prefix/", ssl.create_default_context)
-    sent = endpoint.request("PUT", "/x", {"Token": "a\r\nHost: other"}, b"{}")
-    assert sent == (
-        b"PUT /prefix/x HTTP/1.1\r\nHost: host:1\r\nToken: a??Host: other\r\nContent-Length: 2\r\n\r\n{}"
-    )
+async def test_what_cannot_be_in_a_header_is_not_sent() -> None:
+    headers = httpx.Headers({"X-SLURM-USER-TOKEN": "a\r\nHost: other\u20ac"}, encoding="utf-8")
+    async with peer(FINE) as served, client_of(served) as client:
+        await client.send(httpx.Request("GET", f"{served.url}/x", headers=headers))
+        assert served.tokens == ["a??Host: other???"]
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("http://user:secret@host:1/prefix/", "http://host:1/prefix"),
+        ("https://host", "https://host"),
+        ("unix:///run/slurmrestd", "http://localhost"),
+    ],
+)
+def test_requests_to_an_endpoint_begin_with_its_url_without_secrets(url: str, base: str) -> None:
+    assert Endpoint.parse(url, ssl.create_default_context).url == base
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
+
+
+async def test_a_body_is_read_as_it_arrives() -> None:
+    """A watch never ends."""
+    async with (
+        peer(Act(CHUNKED)) as served,
+        client_of(served) as client,
+        client.stream("GET", "/a") as response,
+    ):
+        assert await anext(response.aiter_raw()) == b"one"
+        with pytest.raises(httpx.PoolTimeout):
+            await client.get("/b", timeout=0.01)
+
+
+async def test_a_body_left_unread_takes_its_connection_with_it() -> None:
+    async with peer(Act(CHUNKED), FINE) as served, client_of(served) as client:
+        async with client.stream("GET", "/a") as response:
+            assert response.status_code == 200
+        assert await ask(client) == "fine"
+        assert served.connections == 2
+
+
+async def test_a_body_that_does_not_end_in_time_is_given_up() -> None:
+    async with peer(Act(CHUNKED)) as served, client_of(served, 0.05) as client:
+        with pytest.raises(httpx.ReadTimeout):
+            await ask(client)
+
+
+async def test_a_body_that_breaks_off_is_lost() -> None:
+    async with peer(Act(CHUNKED, closes=True)) as served, client_of(served) as client:
+        with pytest.raises(LOST):
+            await ask(client)
+
+
+async def test_a_server_waits_for_the_reader_of_a_long_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_pool, "_MAX_UNREAD_BYTES", 1 << 10)
+    read: list[int] = []
+
+    class Counting(Connection):
+        def data_received(self, data: bytes) -> None:
+            read.append(len(data))
+            super().data_received(data)
+
+    monkeypatch.setattr(http_pool, "Connection", Counting)
+    long = 16 << 20
+    async with (
+        peer(Act(reply(200, b"x" * long))) as served,
+        client_of(served) as client,
+        client.stream("GET", "/a") as response,
+    ):
+        await asyncio.sleep(0.1)
+        assert sum(read) < long / 2
+        assert len(await response.aread()) == long
 
 
 async def test_no_connection_is_left_of_a_pool_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,9 +217,9 @@ async def test_no_connection_is_left_of_a_pool_that_is_closed(monkeypatch: pytes
             made.append(self)
 
     monkeypatch.setattr(http_pool, "Connection", Noted)
-    async with peer(FINE) as served, pool_of(served) as pool:
-        await ask(pool)
+    async with peer(FINE) as served, client_of(served) as client:
+        await ask(client)
         (connection,) = made
         assert not connection.ended.done()
-        await pool.aclose()
+        await client.aclose()
         assert connection.ended.done()

@@ -7,10 +7,11 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 import uvloop
 
-from service.http_pool import Pool
+from service.http_client import Client
 from slurm_client.errors import (
     BadToken,
     InvalidRequest,
@@ -176,19 +177,19 @@ async def test_no_reply_in_time_leaves_the_outcome_unknown() -> None:
 async def test_connections_are_bounded_and_one_too_many_is_asked_to_retry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gate, pools = asyncio.Event(), list[Pool]()
+    gate, clients = asyncio.Event(), list[Client]()
 
-    def pool(*given: Any, **options: Any) -> Pool:
-        pools.append(Pool(*given, **options))
-        return pools[-1]
+    def client(*given: Any, **options: Any) -> Client:
+        clients.append(Client(*given, **options))
+        return clients[-1]
 
-    monkeypatch.setattr("slurm_client.http.Pool", pool)
+    monkeypatch.setattr("slurm_client.http.Client", client)
     slow = Act(reply(200, {"jobs": []}), after=gate)
     async with peer([slow] * 2) as served, client_of(served, concurrency=2) as slurm:
         await slurm.connect()
         calls = [asyncio.create_task(slurm.states([1])) for _ in range(2)]
         await served.until_open(2)
-        pools[0].timeout_s = 0.05
+        clients[0].timeout = httpx.Timeout(0.05)
         with pytest.raises(RetryLater, match="busy"):
             await slurm.states([1])
         gate.set()
