@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import structlog
-import uvicorn
 import uvloop
 
 from extender.certificates import Certificate, Files, SelfSigned, Source
@@ -70,16 +69,14 @@ class Extender:
             leading = self.replica.lease.lead(self.leader.place, self.leader.stand_by)
             self._leadership = tasks.create_task(leading)
 
-    async def drain(self, servers: Iterable[uvicorn.Server]) -> None:
+    async def drain(self, servers: Iterable[Server]) -> None:
         """Sends callers to other replicas while this one still answers: a Service drops a replica that
         is not ready, and connections end with their next reply."""
         self.replica.health.ready = False
         if self._leadership is not None:
             self._leadership.cancel()  # another replica leads from now on
-        close = (b"connection", b"close")
         for server in servers:
-            server.config.encoded_headers.append(close)
-            server.server_state.default_headers.append(close)
+            server.close_connections()
         await asyncio.sleep(self.replica.settings.drain_s)
 
 

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import structlog
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -23,7 +22,7 @@ from node_agent.reporting.node_condition import WITHDRAWN
 from node_agent.settings import Settings
 from service import metrics, probes
 from service.connections import Limits
-from service.listener import Server
+from service.listener import ProgramServer, Server
 from service.local_socket import LocalServer
 from service.logging import configure_logging
 from service.settings import from_environment, log_unknown_variables
@@ -129,7 +128,7 @@ async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> Non
         await kubernetes.aclose()
 
 
-def _servers(settings: Settings, agent: Agent) -> list[uvicorn.Server]:
+def _servers(settings: Settings, agent: Agent) -> list[ProgramServer]:
     applications = {
         settings.metrics_port: metrics.application(registry_of(agent)),
         settings.health_port: probes.application(agent.health),

@@ -10,14 +10,13 @@ from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from time import perf_counter
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
 import orjson
 import structlog
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.responses import Response
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.cooperative import OneByOne, Together
 from service.rate_limited_log import RateLimitedLog
@@ -179,53 +178,6 @@ def _all_texts(given: dict[str, Any]) -> dict[str, Any]:
 
 Texts = Annotated[dict[str, Any], AfterValidator(_all_texts)]
 """A map from texts to texts, whose validation ends at the first wrong item for the same reason."""
-
-
-class WholeReplies(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, but a reply's head and body are written together: uvicorn writes them
-    apart, and each write is a system call, a packet, and one wake-up of the reader."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        gathering = _Gathering(transport)
-        self.flush = gathering.flush
-        super().connection_made(cast("asyncio.Transport", gathering))
-
-    def on_response_complete(self) -> None:
-        self.flush()
-        super().on_response_complete()
-
-
-class _Gathering:
-    """A transport that collects what is written, and sends it when it is flushed or in the event loop's
-    next turn."""
-
-    def __init__(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no such class
-        self._pieces: list[bytes] = []
-        self.is_closing = self._transport.is_closing  # what is called most often, without a detour
-
-    def write(self, data: bytes) -> None:
-        if not self._pieces:
-            asyncio.get_running_loop().call_soon(self.flush)
-        self._pieces.append(data)
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Not the socket: uvicorn asks it for its addresses, for which uvloop makes two more sockets."""
-        return default if name == "socket" else self._transport.get_extra_info(name, default)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def flush(self) -> None:
-        if not self._pieces:
-            return
-        pieces, self._pieces = self._pieces, []
-        if not self._transport.is_closing():  # the client may have gone in between
-            self._transport.write(b"".join(pieces))
 
 
 def reply(body: Any, status: int = 200) -> Response:

@@ -1,40 +1,32 @@
 """A listener: a port, an application, and limits on what a stranger may use of it (`connections`).
 
-uvicorn reads all that it is sent, for as long as that takes, and asyncio accepts every connection. A
-listener rejects a request before it reads it where the head says that it is too large, and otherwise as
-soon as it is too large. It accepts connections itself, so that a connection in its TLS handshake counts
-too, and so that each is served with the certificate and the client authority of that moment.
+uvicorn reads all that it is sent, for as long as that takes. A listener rejects a request before it
+reads it if the head says that it is too large, and otherwise as soon as it is too large.
+
+No other module knows uvicorn. The limits need parts that uvicorn does not document: pyproject.toml
+bounds its version, and tests/service/test_uvicorn.py fails when these parts change.
 """
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, cast
 
 import orjson
-import structlog
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from service.acceptor import Accepted, Acceptor, Tls
 from service.connections import Connections, Limits
-from service.http_server import WholeReplies
 
-log = structlog.get_logger()
-
-Tls = Callable[[], ssl.SSLContext | None]
-"""The TLS context of this moment; None while there is none to serve with."""
 Rejected = Callable[[str], object]
 """Is called with the reason when a connection is ended or a request rejected: one of a few constant
 texts."""
 
-_BACKLOG = 2048
-_AT_ONCE = 64
-_LATER_S = 1.0  # where the process has no file descriptors left
 _LINGERS_S = 1.0
-_SHUTDOWN_S = 2.0
 
 _WORDS = {
     400: "malformed",
@@ -44,11 +36,58 @@ _WORDS = {
 }
 
 
+class WholeReplies(HttpToolsProtocol):
+    """uvicorn's HTTP protocol, but a reply's head and body are written together: uvicorn writes them
+    apart, and each write is a system call, a packet, and one wake-up of the reader."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        gathering = _Gathering(transport)
+        self.flush = gathering.flush
+        super().connection_made(cast("asyncio.Transport", gathering))
+
+    def on_response_complete(self) -> None:
+        self.flush()
+        super().on_response_complete()
+
+
+class _Gathering:
+    """A transport that collects what is written, and sends it when it is flushed or in the event loop's
+    next turn."""
+
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no such class
+        self._pieces: list[bytes] = []
+        self.is_closing = self._transport.is_closing  # what is called most often, without a detour
+
+    def write(self, data: bytes) -> None:
+        if not self._pieces:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._pieces.append(data)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Not the socket: uvicorn asks it for its addresses, for which uvloop makes two more sockets."""
+        return default if name == "socket" else self._transport.get_extra_info(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def flush(self) -> None:
+        if not self._pieces:
+            return
+        pieces, self._pieces = self._pieces, []
+        if not self._transport.is_closing():  # the client may have gone in between
+            self._transport.write(b"".join(pieces))
+
+
 class _Rejection(Exception):
     """Ends the parser's work; the status is noted before."""
 
 
-class Guarded(WholeReplies):
+class Guarded(WholeReplies, Accepted):
     """HTTP on one connection, within its listener's limits."""
 
     def __init__(
@@ -206,88 +245,38 @@ class Guarded(WholeReplies):
         self.loop.call_later(_LINGERS_S, self.transport.close)
 
 
-class Listener:
-    """Accepts connections, in place of uvicorn's asyncio.Server."""
+class ProgramServer(uvicorn.Server):
+    """uvicorn's server of an application. Several servers share a process: signals are the program's to
+    handle."""
 
-    def __init__(self, host: str, port: int, connections: Connections, tls: Tls | None) -> None:
-        self._host = host
-        self._port = port
-        self._connections = connections
-        self._tls = tls
-        self._handshakes: dict[asyncio.Task[None], Guarded] = {}
-        self.sockets: list[socket.socket] = []
-
-    def start(self, make: Callable[[socket.socket], Guarded]) -> None:
-        """Listens from now on. Raises OSError where it cannot."""
-        self._loop = asyncio.get_running_loop()
-        self._make = make
-        found = socket.getaddrinfo(
-            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, address in dict.fromkeys((family, address[:2]) for family, *_, address in found):
-            listening = socket.create_server(address, family=family, backlog=_BACKLOG)
-            listening.setblocking(False)
-            self.sockets.append(listening)
-            self._loop.add_reader(listening, self._accept, listening)
-
-    def close(self) -> None:
-        """Accepts no more."""
-        for listening in self.sockets:
-            self._loop.remove_reader(listening)
-            listening.close()
-        for connection in self._handshakes.values():
-            connection.cut()
-
-    async def wait_closed(self) -> None:
-        """Returns when no handshake is under way."""
-        await asyncio.gather(*self._handshakes, return_exceptions=True)
-
-    def _accept(self, listening: socket.socket) -> None:
-        try:
-            for _ in range(_AT_ONCE):
-                self._take(listening.accept()[0])
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            log.warning("no connection can be accepted", port=self._port, error=str(error))
-            self._loop.remove_reader(listening)
-            self._loop.call_later(_LATER_S, self._again, listening)
-
-    def _again(self, listening: socket.socket) -> None:
-        if listening.fileno() >= 0:
-            self._loop.add_reader(listening, self._accept, listening)
-
-    def _take(self, peer: socket.socket) -> None:
-        context = self._tls() if self._tls is not None else None
-        connection = self._make(peer)
-        if (self._tls is not None and context is None) or not self._connections.admits(connection):
-            peer.close()
-            return
-        peer.setblocking(False)
-        task = self._loop.create_task(self._serve(connection, peer, context))
-        self._handshakes[task] = connection
-        task.add_done_callback(self._handshakes.pop)
-
-    async def _serve(
-        self, connection: Guarded, peer: socket.socket, context: ssl.SSLContext | None
-    ) -> None:
-        seconds = 2 * self._connections.limits.owes_s  # which `end_overdue` comes before
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection,
-                peer,
-                ssl=context,
-                ssl_handshake_timeout=seconds if context is not None else None,
-                ssl_shutdown_timeout=_SHUTDOWN_S if context is not None else None,
+    def __init__(self, application: Callable[..., Any], **options: Any) -> None:
+        super().__init__(
+            uvicorn.Config(
+                application,
+                ws="none",
+                proxy_headers=False,
+                log_config=None,
+                log_level="error",  # what strangers send is told by `rejected`
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=5,
+                **options,
             )
-        except OSError:
-            if self._connections.gone(connection) and context is not None:
-                self._connections.rejected("TLS handshake failed")
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def close_connections(self) -> None:
+        """Ends each connection with its next reply."""
+        close = (b"connection", b"close")
+        self.config.encoded_headers.append(close)
+        self.server_state.default_headers.append(close)
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server of an application behind a listener. Several servers share a process: signals are
-    the program's to handle."""
+class Server(ProgramServer):
+    """The server of an application behind a listener."""
 
     def __init__(
         self,
@@ -297,36 +286,18 @@ class Server(uvicorn.Server):
         rejected: Rejected,
         tls: Tls | None = None,
     ) -> None:
-        super().__init__(
-            uvicorn.Config(
-                application,
-                host=address[0],
-                port=address[1],
-                loop="uvloop",
-                http=Guarded,
-                ws="none",
-                proxy_headers=False,
-                log_config=None,
-                log_level="error",  # what strangers send is told by `rejected`
-                access_log=False,
-                lifespan="off",
-                timeout_graceful_shutdown=5,
-            )
-        )
+        host, port = address
+        super().__init__(application, host=host, port=port, loop="uvloop", http=Guarded)
         self._limits = limits
         self._rejected = rejected
         self._tls = tls
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         clock = asyncio.get_running_loop().time
         connections = self._connections = Connections(self._limits, clock, self._rejected)
-        self._listener = Listener(self.config.host, self.config.port, connections, self._tls)
-        self._listener.start(lambda p: Guarded(self.config, self.server_state, connections, p))
-        self.servers = [cast("asyncio.base_events.Server", self._listener)]
+        acceptor = Acceptor(self.config.host, self.config.port, connections, self._tls)
+        acceptor.start(lambda p: Guarded(self.config, self.server_state, connections, p))
+        self.servers = [cast("asyncio.base_events.Server", acceptor)]
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:

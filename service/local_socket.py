@@ -2,39 +2,24 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import uvicorn
+from service.listener import ProgramServer
 
 
-class LocalServer(uvicorn.Server):
-    """uvicorn's server of an application on a UNIX socket. Signals are the program's to handle."""
+class LocalServer(ProgramServer):
+    """The server of an application on a UNIX socket."""
 
     def __init__(self, application: Callable[..., Any], path: Path) -> None:
         """Raises OSError where there can be no such socket."""
         self._socket = _bound(path)
-        super().__init__(
-            uvicorn.Config(
-                application,
-                ws="none",
-                proxy_headers=False,
-                log_config=None,
-                log_level="error",
-                access_log=False,
-                lifespan="off",
-                timeout_graceful_shutdown=5,
-            )
-        )
+        super().__init__(application)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        await super().startup([self._socket])
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves on the socket, and on others."""
+        await super().serve([self._socket, *(sockets or ())])
 
 
 def _bound(path: Path) -> socket.socket:

@@ -10,12 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from pydantic import BaseModel
 from structlog.testing import capture_logs
-from uvicorn.server import ServerState
 
-from service.http_server import Verbs, WholeReplies
+from service.http_server import Verbs
 
 
 class Asked(BaseModel):
@@ -194,73 +192,3 @@ async def test_large_requests_that_wait_leave_place_for_others(length: int, most
     verb.go_on.set()
     assert set(await asyncio.gather(*asked)) == {(200, f"{length}")}
     assert await verb.asks(length) == (200, f"{length}")
-
-
-LENGTH_AND_BODY = b'content-length: 12\r\n\r\n{"number":2}'
-
-
-class Recorded(asyncio.Transport):
-    """A connection on which nothing is carried: what was written, each time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[bytes] = []
-        self.written = asyncio.Event()
-        self._closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.writes.append(bytes(data))
-        self.written.set()
-
-    def close(self) -> None:
-        self._closed = True
-
-    def is_closing(self) -> bool:
-        return self._closed
-
-
-def serving() -> tuple[WholeReplies, Recorded]:
-    """The extender's HTTP on a connection."""
-    connection, configuration = Recorded(), uvicorn.Config(Answered().application, log_config=None)
-    configuration.load()
-    protocol = WholeReplies(configuration, ServerState(), {})
-    protocol.connection_made(connection)
-    return protocol, connection
-
-
-@pytest.mark.parametrize("header", [b"", b"connection: close\r\n"])
-async def test_a_reply_is_written_at_once(header: bytes) -> None:
-    protocol, connection = serving()
-    protocol.data_received(b"POST /double HTTP/1.1\r\n" + header + LENGTH_AND_BODY)
-    async with asyncio.timeout(5):
-        await connection.written.wait()
-    (reply,) = connection.writes
-    assert reply.startswith(b"HTTP/1.1 200 OK")
-    assert reply.endswith(b'{"number":4}')
-    assert connection.is_closing() is bool(header)
-
-
-async def test_a_whole_reply_does_not_wait_for_the_event_loop() -> None:
-    protocol, connection = serving()
-    protocol.transport.write(b"head, ")
-    protocol.transport.write(b"body")
-    protocol.on_response_complete()
-    assert connection.writes == [b"head, body"]
-
-
-async def test_what_comes_before_a_reply_does_not_wait_for_it() -> None:
-    protocol, connection = serving()
-    protocol.data_received(
-        b"POST /double HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 12\r\n\r\n"
-    )
-    async with asyncio.timeout(5):
-        await connection.written.wait()
-    assert connection.writes == [b"HTTP/1.1 100 Continue\r\n\r\n"]
-
-
-async def test_who_goes_away_in_that_moment_is_not_written_to() -> None:
-    protocol, connection = serving()
-    protocol.transport.write(b"HTTP/1.1 200 OK")
-    connection.close()
-    await asyncio.sleep(0)
-    assert connection.writes == []
