@@ -4,10 +4,8 @@ There is one listener for each group of callers: kube-scheduler's verbs, admissi
 metrics, probes.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Sequence
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from starlette.applications import Starlette
 
 from extender.admission import mutate, validate
@@ -26,12 +24,11 @@ from extender.policy.rules import Policy, judged
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
 from extender.request.pod import parse_pod
+from extender.routing import application
 from kubernetes_client.protocol import Manifest
 from service import metrics, probes
 from service.connections import Limits
-from service.http_server import Verb, Verbs, reply, wrong_fields
 from service.listener import Server
-from service.rate_limited_log import RateLimitedLog
 from slurm_client.tokens import TokenFile
 from wellknown.allocation import Allocation
 
@@ -52,7 +49,7 @@ class Listeners:
     def servers(self) -> list[Server]:
         """Returns one server for each group of callers."""
         own, settings = self._replica, self._replica.settings
-        translation, answered = settings.translation, own.telemetry.http.answered
+        translation, measured = settings.translation, own.telemetry.http
         binder = Binder(
             own.kubernetes,
             own.slurm,
@@ -62,29 +59,33 @@ class Listeners:
             self._leader.ledger,
             ids=settings.placeholder_ids,
         )
-        scheduler = {
-            "/scheduler/filter": filter_nodes.verb(translation, own.capacity, self._offered),
-            "/scheduler/prioritize": prioritize.verb(),
-            "/scheduler/bind": bind.verb(binder, own.health),
-            "/scheduler/preempt": preempt.verb(translation, own.capacity),
-        }
+        scheduler = application(
+            filter_nodes.router(translation, own.capacity, self._offered),
+            prioritize.router(),
+            bind.router(binder, own.health),
+            preempt.router(translation, own.capacity),
+            prefix="/scheduler",
+        )
+        measured.instrument_verbs(scheduler)
         servers = [
-            self._server("scheduler", Verbs(scheduler, answered), self._scheduler_tls()),
+            self._server("scheduler", scheduler, self._scheduler_tls()),
             self._server("metrics", metrics.application(own.telemetry.registry)),
             self._server("health", probes.application(own.health)),
         ]
         if self._certificate is not None:
-            webhook = dict(self._webhooks())
+            webhooks = [each.router(own.translation, self._policy) for each in (mutate, validate)]
+            admission = application(*webhooks, is_large=is_large)
+            measured.instrument_verbs(admission)
             tls = self._certificate.tls(settings.admission_client_ca_file)
-            servers.append(self._server("admission", Verbs(webhook, answered, is_large), tls))
+            servers.append(self._server("admission", admission, tls))
         if settings.hooks_token_file is not None:
             tokens = TokenFile(settings.hooks_token_file)
-            application = FastAPI(openapi_url=None)
-            gate, told = self._leader.gate, own.telemetry.http.gate_answered
-            application.include_router(hooks.router(tokens, self._leader.poll_now, gate, told))
-            application.add_exception_handler(RequestValidationError, _tells_malformed())
-            own.telemetry.http.instrument(application)
-            servers.append(self._server("hooks", application))
+            pushes = hooks.router(
+                tokens, self._leader.poll_now, self._leader.gate, measured.gate_answered
+            )
+            calls = application(pushes)
+            measured.instrument(calls)
+            servers.append(self._server("hooks", calls))
         return servers
 
     def _offered(self, pod: Manifest, allocation: Allocation | None, nodes: Sequence[str]) -> None:
@@ -99,16 +100,8 @@ class Listeners:
                 return
         self._replica.feasible_nodes.tell(pod, allocation, nodes)
 
-    def _webhooks(self) -> Iterator[tuple[str, Verb]]:
-        """Yields the admission verbs with their paths. The webhooks' configurations select the
-        Namespaces of which every Pod becomes managed."""
-
-        def policy() -> Policy:
-            return self._replica.policy.policy
-
-        for name, verb in (("/mutate", mutate.verb), ("/validate", validate.verb)):
-            yield name, verb(self._replica.translation, policy)
-            yield f"{name}/every-pod", verb(self._replica.translation, policy, every_pod=True)
+    def _policy(self) -> Policy:
+        return self._replica.policy.policy
 
     def _scheduler_tls(self) -> ListenerTls | None:
         authorities = self._replica.settings.scheduler_client_ca_file
@@ -116,13 +109,11 @@ class Listeners:
             return None
         return self._certificate.tls(authorities)
 
-    def _server(
-        self, name: str, application: Verbs | Starlette, tls: ListenerTls | None = None
-    ) -> Server:
+    def _server(self, name: str, served: Starlette, tls: ListenerTls | None = None) -> Server:
         settings = self._replica.settings
         address = settings.scheduler_address if name == "scheduler" else settings.listen_address
         return Server(
-            application,
+            served,
             (address, getattr(settings, f"{name}_port")),
             self._limits(name),
             lambda why: self._replica.telemetry.http.rejected(name, why),
@@ -139,16 +130,3 @@ class Listeners:
             "admission": Limits(4096, lambda: _LARGE),
             "hooks": Limits(4096, lambda: _SMALL),  # a job's gates ask from each of its nodes at once
         }.get(name, few)
-
-
-def _tells_malformed() -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Returns the reply that tells the sender of a push which field is wrong."""
-    malformed = RateLimitedLog("malformed request")
-
-    async def tell(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        wrong = wrong_fields(error.errors())
-        malformed.says(path=request.url.path, error=wrong)
-        return reply({"Error": wrong}, 400)
-
-    return tell

@@ -1,8 +1,9 @@
 """A transport for httpx: HTTP/1.1 over connections to one server that are kept open.
 
 httpx brings the client: requests, headers, timeouts, replies, errors. This module brings the
-connections, and httptools reads the replies. httpx's own transport costs ten times as much CPU, and
-fails on the errors of slurmrestd 26.05, which come twice. The caller decides what a failure means.
+connections, and httptools reads the replies. A call by httpx's own transport costs six times as much
+CPU, and fails on the errors of slurmrestd 26.05, which come twice. The caller decides what a failure
+means.
 """
 
 import asyncio

@@ -2,20 +2,19 @@
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from service.health import Health
-from service.http_server import reply
 
 
 def application(health: Health) -> Starlette:
     """Returns what answers the probes."""
 
     async def healthz(_: Request) -> Response:
-        return reply({"alive": True})
+        return JSONResponse({"alive": True})
 
     async def readyz(_: Request) -> Response:
-        return reply(health.for_strangers(), 200 if health.ready else 503)
+        return JSONResponse(health.for_strangers(), 200 if health.ready else 503)
 
     return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from starlette.applications import Starlette
 
 from extender.certificates import Certificate, Files, KeyPair, SelfSigned, Source
 from kubernetes_client.errors import Unavailable
@@ -19,7 +20,6 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Manifest
 from service.connections import Limits
 from service.health import Health
-from service.http_server import Verbs
 from service.listener import Server
 from tests.eventually import until
 
@@ -64,7 +64,7 @@ class Shown(Certificate):
 async def served(certificate: Shown) -> AsyncIterator[int]:
     """The port of a listener that shows it."""
     limits = Limits(connections=9, body=lambda: 0)
-    server = Server(Verbs({}, print), ("127.0.0.1", 0), limits, print, lambda: certificate.shown.context)
+    server = Server(Starlette(), ("127.0.0.1", 0), limits, print, lambda: certificate.shown.context)
     serving = asyncio.ensure_future(server.serve())
     await until(lambda: server.started)
     yield server.servers[0].sockets[0].getsockname()[1]

@@ -11,6 +11,8 @@ rest of the extender is down.
 from collections.abc import Callable
 from typing import Any
 
+from fastapi import APIRouter, Request, Response
+
 from extender.admission.review import (
     AdmissionReview,
     PodRequest,
@@ -23,8 +25,8 @@ from extender.admission.review import (
 )
 from extender.policy.rules import Policy
 from extender.request.translation import TranslationConfig
+from extender.routing import VerbRoute, reply
 from kubernetes_client.protocol import Manifest
-from service.http_server import Verb
 from wellknown.names import ATTEMPT, DOMAIN, GATE, JOB_ID
 
 _Patch = list[dict[str, Any]]
@@ -103,16 +105,20 @@ def _add(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
 
 
-def verb(
-    translation: Callable[[], TranslationConfig],
-    policy: Callable[[], Policy],
-    *,
-    every_pod: bool = False,
-) -> Verb:
-    """Returns the verb. Both functions return what is in force at this moment."""
+def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
+    """Returns the routes. Both functions return what is in force at this moment."""
+    routes = APIRouter(route_class=VerbRoute)
 
-    async def mutate(body: bytes) -> dict[str, Any]:
-        asked = AdmissionReview[PodRequest].model_validate(parsed(body))
-        return review(asked.request, translation(), policy(), every_pod=every_pod)
+    async def answer(request: Request, *, every_pod: bool) -> Response:
+        asked = AdmissionReview[PodRequest].model_validate(parsed(await request.body()))
+        return reply(review(asked.request, translation(), policy(), every_pod=every_pod))
 
-    return mutate
+    @routes.post("/mutate")
+    async def mutate(request: Request) -> Response:
+        return await answer(request, every_pod=False)
+
+    @routes.post("/mutate/every-pod")
+    async def mutate_every_pod(request: Request) -> Response:
+        return await answer(request, every_pod=True)
+
+    return routes

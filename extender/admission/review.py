@@ -28,9 +28,9 @@ from extender.request import limits
 from extender.request.job_request import Request
 from extender.request.pod import parse_pod
 from extender.request.translation import DEFAULT_SCHEDULER, TranslationConfig, scheduler_of
+from extender.routing import Items, Texts, errors_of, fields_in_words
 from extender.unmanaged.capacity import exempt
 from kubernetes_client.protocol import Manifest
-from service.http_server import Items, Texts, errors_of, fields_in_words
 
 # What kube-apiserver passes on to kubectl: what is longer, or beyond all, it cuts or drops.
 _LONGEST_WARNING = 256

@@ -10,6 +10,7 @@ up.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter, ValidationError
 
 from extender.admission.pod_templates import pod_templates
@@ -27,8 +28,8 @@ from extender.admission.review import (
 )
 from extender.policy.rules import Policy
 from extender.request.translation import TranslationConfig
+from extender.routing import VerbRoute, reply
 from kubernetes_client.protocol import Manifest
-from service.http_server import Verb
 from wellknown.names import GATE
 
 _POD = TypeAdapter(Pod)
@@ -93,21 +94,25 @@ def _told_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> I
     yield from translation.see("grace", translation.grace.warning(pod["spec"]))
 
 
-def verb(
-    translation: Callable[[], TranslationConfig],
-    policy: Callable[[], Policy],
-    *,
-    every_pod: bool = False,
-) -> Verb:
-    """Returns the verb. Both functions return what is in force at this moment."""
+def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
+    """Returns the routes. Both functions return what is in force at this moment."""
+    routes = APIRouter(route_class=VerbRoute)
 
-    async def validate(body: bytes) -> dict[str, Any]:
-        given = parsed(body)
+    async def answer(request: Request, *, every_pod: bool) -> Response:
+        given = parsed(await request.body())
         asked = AdmissionReview[AdmissionRequest].model_validate(given).request
         if (asked.kind.group, asked.kind.kind) == ("", "Pod") and asked.operation != "DELETE":
             pods = AdmissionReview[PodRequest].model_validate(given)
-            return review_pod(pods.request, translation(), policy())
+            return reply(review_pod(pods.request, translation(), policy()))
         others = AdmissionReview[ObjectRequest].model_validate(given)
-        return review_object(others.request, translation(), policy(), every_pod=every_pod)
+        return reply(review_object(others.request, translation(), policy(), every_pod=every_pod))
 
-    return validate
+    @routes.post("/validate")
+    async def validate(request: Request) -> Response:
+        return await answer(request, every_pod=False)
+
+    @routes.post("/validate/every-pod")
+    async def validate_every_pod(request: Request) -> Response:
+        return await answer(request, every_pod=True)
+
+    return routes

@@ -4,11 +4,12 @@ Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderBindingArgs and Extender
 """
 
 import structlog
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from extender.bind.binder import Binder, NotBound, Target
+from extender.routing import VerbRoute, reply
 from service.health import Health, common_trouble
-from service.http_server import Verb
 from wellknown.log_fields import about
 
 log = structlog.get_logger()
@@ -23,11 +24,13 @@ class BindArgs(BaseModel):
     Node: str
 
 
-def verb(binder: Binder, health: Health) -> Verb:
-    """Returns the verb. A failure whose cause is a known outage is not logged as news."""
+def router(binder: Binder, health: Health) -> APIRouter:
+    """Returns the route. A failure whose cause is a known outage is not logged as news."""
+    routes = APIRouter(route_class=VerbRoute)
 
-    async def bind(body: bytes) -> dict[str, str]:
-        args = BindArgs.model_validate_json(body)
+    @routes.post("/bind")
+    async def bind(request: Request) -> Response:
+        args = BindArgs.model_validate_json(await request.body())
         target = Target(args.PodNamespace, args.PodName, args.PodUID, args.Node)
         try:
             await binder.bind(target)
@@ -36,7 +39,7 @@ def verb(binder: Binder, health: Health) -> Verb:
             tell = health.news(common_trouble(cause), log.warning)
             named = about(target, binder.job_of(target))
             tell("not bound", **named, node=target.node, why=str(error), inner=cause and str(cause))
-            return {"Error": str(error)}
-        return {"Error": ""}
+            return reply({"Error": str(error)})
+        return reply({"Error": ""})
 
-    return bind
+    return routes

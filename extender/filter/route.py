@@ -10,14 +10,15 @@ k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from extender.request.manifest import PodManifest
 from extender.request.pod import is_retried
 from extender.request.translation import TranslationConfig
+from extender.routing import Items, VerbRoute, reply
 from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.protocol import Manifest
-from service.http_server import Items, Verb
 from wellknown.allocation import Allocation
 from wellknown.names import ELSEWHERE, WAITING
 
@@ -91,21 +92,23 @@ def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any
 Offered = Callable[[Manifest, Allocation | None, Sequence[str]], None]
 
 
-def verb(translation: TranslationConfig, capacity: FreeCapacity, offered: Offered) -> Verb:
-    """Returns the verb. `offered` is called with the Nodes that kube-scheduler offers where a Pod
+def router(translation: TranslationConfig, capacity: FreeCapacity, offered: Offered) -> APIRouter:
+    """Returns the route. `offered` is called with the Nodes that kube-scheduler offers where a Pod
     cannot use its allocated Node, or where its last attempt is over: Slurm may have to know them before
     the next attempt."""
+    routes = APIRouter(route_class=VerbRoute)
 
-    async def filter_nodes(body: bytes) -> dict[str, Any]:
-        args = FilterArgs.model_validate_json(body)
+    @routes.post("/filter")
+    async def filter_nodes(request: Request) -> Response:
+        args = FilterArgs.model_validate_json(await request.body())
         if args.NodeNames is None:
-            return {"Error": NO_NAMES}
+            return reply({"Error": NO_NAMES})
         if args.NodeNames and translation.manages(args.Pod):
             granted = allocated(args.Pod)
             taken = granted is not None and _taken(args.Pod, granted, capacity) is not None
             others = to_tell(granted, args.NodeNames, retried=is_retried(args.Pod), taken=taken)
             if others:
                 offered(args.Pod, granted, others)
-        return verdict(args.Pod, args.NodeNames, translation, capacity)
+        return reply(verdict(args.Pod, args.NodeNames, translation, capacity))
 
-    return filter_nodes
+    return routes

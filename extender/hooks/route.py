@@ -17,8 +17,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
+from extender.routing import VerbRoute, reply
 from kubernetes_client.errors import KubernetesError
-from service.http_server import reply
 from service.rate_limited_log import RateLimitedLog
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.tokens import TokenSource
@@ -79,7 +79,7 @@ def router(
 ) -> APIRouter:
     """Returns the routes. `poll_now` takes a job's id and returns at once; a replica that does not lead
     gives one that does nothing. `answered` is told a `GateAnswer`."""
-    routes = APIRouter(prefix="/hooks/v1")
+    routes = APIRouter(prefix="/hooks/v1", route_class=VerbRoute)
     bearer = Bearer(tokens)
 
     @routes.post("/jobs/{job_id}")

@@ -9,12 +9,13 @@ k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and ExtenderPreemption
 
 from typing import Annotated, Any
 
+from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel
 
 from extender.request.manifest import PodManifest
 from extender.request.translation import TranslationConfig
+from extender.routing import VerbRoute, reply
 from extender.unmanaged.free_capacity import FreeCapacity
-from service.http_server import Verb
 
 
 def _all_victims(given: dict[str, Any]) -> dict[str, Any]:
@@ -41,16 +42,18 @@ class PreemptionArgs(BaseModel):
     """MetaVictims, by Node; validation ends at the first wrong item."""
 
 
-def verb(translation: TranslationConfig, capacity: FreeCapacity) -> Verb:
-    """Returns the verb."""
+def router(translation: TranslationConfig, capacity: FreeCapacity) -> APIRouter:
+    """Returns the route."""
+    routes = APIRouter(route_class=VerbRoute)
 
-    async def preempt(body: bytes) -> dict[str, Any]:
-        args = PreemptionArgs.model_validate_json(body)
+    @routes.post("/preempt")
+    async def preempt(request: Request) -> Response:
+        args = PreemptionArgs.model_validate_json(await request.body())
         proposed = args.NodeNameToMetaVictims or {}
         if translation.manages(args.Pod):
-            return {"NodeNameToMetaVictims": {}}
+            return reply({"NodeNameToMetaVictims": {}})
         victims = {node: _uids(each) for node, each in proposed.items()}
         nodes = await capacity.open_without(args.Pod, victims)
-        return {"NodeNameToMetaVictims": {node: proposed[node] for node in nodes}}
+        return reply({"NodeNameToMetaVictims": {node: proposed[node] for node in nodes}})
 
-    return preempt
+    return routes

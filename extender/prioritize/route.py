@@ -3,11 +3,10 @@
 Wire format: k8s.io/kube-scheduler/extender/v1, HostPriorityList, a bare list.
 """
 
-from typing import Any
-
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from service.http_server import Items, Verb
+from extender.routing import Items, VerbRoute, reply
 
 
 class PrioritizeArgs(BaseModel):
@@ -16,11 +15,13 @@ class PrioritizeArgs(BaseModel):
     NodeNames: Items[str] | None = None
 
 
-def verb() -> Verb:
-    """Returns the verb."""
+def router() -> APIRouter:
+    """Returns the route."""
+    routes = APIRouter(route_class=VerbRoute)
 
-    async def prioritize(body: bytes) -> list[dict[str, Any]]:
-        args = PrioritizeArgs.model_validate_json(body)
-        return [{"Host": name, "Score": 0} for name in args.NodeNames or ()]
+    @routes.post("/prioritize")
+    async def prioritize(request: Request) -> Response:
+        args = PrioritizeArgs.model_validate_json(await request.body())
+        return reply([{"Host": name, "Score": 0} for name in args.NodeNames or ()])
 
-    return prioritize
+    return routes

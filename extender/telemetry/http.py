@@ -5,11 +5,15 @@ from http import HTTPStatus
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
+from prometheus_fastapi_instrumentator.metrics import Info
 from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 
+from extender.routing import CLIENT_GONE
 from extender.telemetry import catalogue
 from service.metrics import FAST, SECONDS, child
 from service.rate_limited_log import RateLimitedLog
+
+_NOT_ANSWERED = {HTTPStatus.METHOD_NOT_ALLOWED, CLIENT_GONE}
 
 
 class HttpTelemetry:
@@ -24,10 +28,9 @@ class HttpTelemetry:
         self._gate = catalogue.GATE.counter(registry)
         self._told: dict[tuple[str, str], RateLimitedLog] = {}
 
-    def answered(self, path: str, status: HTTPStatus, seconds: float) -> None:
+    def answered(self, path: str, status: int, seconds: float) -> None:
         """Counts a request to one of the verbs."""
-        verb = path.rpartition("/")[2]
-        child(self._verbs, verb, str(status.value)).observe(seconds)
+        child(self._verbs, path.rpartition("/")[2], f"{status:d}").observe(seconds)
 
     def rejected(self, listener: str, why: str) -> None:
         """Counts a connection or a request that a listener rejected."""
@@ -40,7 +43,21 @@ class HttpTelemetry:
         """Counts an answer to a node's gate."""
         child(self._gate, answer).inc()
 
+    def instrument_verbs(self, application: FastAPI) -> None:
+        """Measures the requests to the verbs of an application."""
+
+        def answered(info: Info) -> None:
+            status = int(info.modified_status)
+            if status not in _NOT_ANSWERED:
+                self.answered(info.modified_handler, status, info.modified_duration)
+
+        Instrumentator(
+            should_group_status_codes=False,
+            should_ignore_untemplated=True,
+            should_instrument_requests_inprogress=False,
+        ).add(answered).instrument(application)
+
     def instrument(self, application: FastAPI) -> None:
-        """Measures the requests to an application of FastAPI."""
+        """Measures the requests to an application."""
         instrumentator = Instrumentator(should_instrument_requests_inprogress=False)
         instrumentator.add(self._requests).instrument(application)

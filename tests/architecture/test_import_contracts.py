@@ -81,7 +81,7 @@ VIOLATIONS = [
     (CLIENT, "slurm_client/rest.py", "kubernetes"),
     (HTTP, "service/http_pool.py", "urllib3"),
     (UVICORN, "extender/app.py", "uvicorn"),
-    (UVICORN, "service/http_server.py", "uvicorn"),
+    (UVICORN, "service/probes.py", "uvicorn"),
     (COMMAND_LINES, "node_agent/command_line.py", "argparse"),
     (PURE, "extender/placement/ledger.py", "asyncio"),
     (PURE, "extender/placement/ledger.py", "prometheus_client"),

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
 
 from extender.audit.compare import FindingKind
 from extender.audit.reader import Reader
@@ -25,6 +24,7 @@ from extender.placement.ledger import Ledger
 from extender.record.config import PlacementConfig
 from extender.record.events import ClusterObserved, Event, OrphanFound, Recovered
 from extender.request.pod import Pod
+from extender.routing import application
 from extender.unmanaged.adoption import adoptable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.in_memory import InMemorySlurm, node, partition
@@ -164,9 +164,8 @@ async def serving(*each: Cluster) -> AsyncIterator[str]:
     """Their hooks, on loopback; gives the URLs."""
     servers, tasks, urls = [], [], []
     for cluster in each:
-        application = FastAPI()
-        application.include_router(router(StaticToken("secret"), drop, cluster.gate()))
-        server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error"))
+        served = application(router(StaticToken("secret"), drop, cluster.gate()))
+        server = uvicorn.Server(uvicorn.Config(served, port=0, log_level="error"))
         tasks.append(asyncio.ensure_future(server.serve()))
         await until(lambda server=server: has_started(server), within_s=15)  # type: ignore[misc]
         port = server.servers[0].sockets[0].getsockname()[1]

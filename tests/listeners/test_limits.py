@@ -22,16 +22,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request, Response
 from prometheus_client import generate_latest
 
 from extender.app import Extender, open_many_files
 from extender.leader.replica import Replica
 from extender.policy.current import CurrentPolicy
+from extender.routing import VerbRoute, application, reply
 from extender.settings import Settings
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.connections import Limits
-from service.http_server import Verbs
 from service.listener import Server
 from slurm_client.protocol import Slurm
 from tests.eventually import until
@@ -53,21 +53,25 @@ class Site:
         self.server: Server
         self.peers: list[Peer] = []
 
-    async def _length(self, body: bytes) -> int:
-        return len(body)
-
-    async def _slow(self, body: bytes) -> int:
-        self.under_way += 1
-        await self.go_on.wait()
-        return len(body)
-
-    async def _large(self, _: bytes) -> str:
-        return "x" * (8 * MB)
-
     @property
-    def application(self) -> Verbs:
-        verbs = {"/length": self._length, "/slow": self._slow, "/large": self._large}
-        return Verbs(verbs, lambda *_: None)
+    def application(self) -> FastAPI:
+        routes = APIRouter(route_class=VerbRoute)
+
+        @routes.post("/length")
+        async def length(request: Request) -> Response:
+            return reply(len(await request.body()))
+
+        @routes.post("/slow")
+        async def slow(request: Request) -> Response:
+            self.under_way += 1
+            await self.go_on.wait()
+            return reply(len(await request.body()))
+
+        @routes.post("/large")
+        async def large(_: Request) -> Response:
+            return reply("x" * (8 * MB))
+
+        return application(routes)
 
     async def opens(self, tls: ssl.SSLContext | None = None) -> Peer:
         peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls))
@@ -147,12 +151,12 @@ LIMITS = Limits(connections=50, body=lambda: MOST, owes_s=0.3, rests_s=30.0)
 
 @asynccontextmanager
 async def site(
-    application: Any = None, *, server: Server | None = None, tls: Any = None, **given: Any
+    served: Any = None, *, server: Server | None = None, tls: Any = None, **given: Any
 ) -> AsyncIterator[Site]:
     own = Site()
-    application = application or own.application
+    served = served or own.application
     limits = replace(LIMITS, **given)
-    server = server or Server(application, ("127.0.0.1", 0), limits, own.rejected.append, tls)
+    server = server or Server(served, ("127.0.0.1", 0), limits, own.rejected.append, tls)
     serving = asyncio.ensure_future(server.serve())
     await until(lambda: server.started or serving.done())
     own.server = server
@@ -240,21 +244,23 @@ async def test_a_body_that_nobody_asked_for_is_bounded_too() -> None:
 
 async def test_a_large_body_is_dropped_when_its_sender_leaves_before_its_turn() -> None:
     began, go_on = list[int](), asyncio.Event()
+    routes = APIRouter(route_class=VerbRoute)
 
-    async def slow(body: bytes) -> int:
-        began.append(len(body))
+    @routes.post("/slow")
+    async def slow(request: Request) -> Response:
+        began.append(len(await request.body()))
         await go_on.wait()
-        return len(body)
+        return reply(began[-1])
 
-    application = Verbs({"/slow": slow}, lambda *_: None, lambda _: True)
-    async with site(application, body=lambda: 4 * MB) as there:
+    served = application(routes, is_large=lambda _: True)
+    async with site(served, body=lambda: 4 * MB) as there:
         first, second = await there.opens(), await there.opens()
         first.sends(head("/slow", length=MB), b"x" * MB)
         await until(lambda: began == [MB])
         second.sends(head("/slow", length=2 * MB), b"x" * 2 * MB)
-        await until(lambda: application._large._waiting == 3 * MB)
+        await until(lambda: served.state.turns.waiting_bytes == 3 * MB)
         await second.leaves()
-        await until(lambda: application._large._waiting == MB)
+        await until(lambda: served.state.turns.waiting_bytes == MB)
         go_on.set()
         assert await first.reply() == (200, b"%d" % MB)
         assert await first.asks(b"x", "/slow") == (200, b"1")
@@ -555,7 +561,7 @@ async def test_whatever_is_sent_in_whichever_pieces_nothing_is_left_of_it(seed: 
         assert await there.is_answered()
         for peer in there.peers:
             await peer.leaves()
-        connections = there.server._listener._connections
+        connections = there.server._connections
         await until(lambda: not connections._open)
         assert (connections._held, [*filter(None, connections._waiting)]) == (0, [])
     assert unforeseen == []

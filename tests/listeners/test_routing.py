@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
-from http import HTTPStatus
 from time import process_time
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import APIRouter, FastAPI, Request, Response
+from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 from structlog.testing import capture_logs
 
-from service.http_server import Verbs
+from extender.routing import CLIENT_GONE, VerbRoute, application, reply
+from extender.telemetry.catalogue import VERBS
+from extender.telemetry.http import HttpTelemetry
 
 
 class Asked(BaseModel):
@@ -21,28 +24,44 @@ class Asked(BaseModel):
 
 
 class Answered:
-    """A verb that doubles a number, and what was observed of its requests."""
+    """A verb that doubles a number, and the metrics of its requests."""
 
     def __init__(self) -> None:
-        self.observed: list[tuple[str, HTTPStatus]] = []
-        self.application = Verbs(
-            {"/double": self._double}, lambda path, status, _: self.observed.append((path, status))
-        )
-        transport = httpx.ASGITransport(self.application)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://extender")
+        routes = APIRouter(route_class=VerbRoute)
 
-    async def _double(self, body: bytes) -> dict[str, int]:
-        number = Asked.model_validate_json(body).number
-        if number < 0:
-            raise RuntimeError("a defect")
-        return {"number": 2 * number}
+        @routes.post("/double")
+        async def double(request: Request) -> Response:
+            number = Asked.model_validate_json(await request.body()).number
+            if number < 0:
+                raise RuntimeError("a defect")
+            return reply({"number": 2 * number})
+
+        self.application = application(routes)
+        self._registry = CollectorRegistry()
+        HttpTelemetry(self._registry).instrument_verbs(self.application)
+        self.client = client_of(self.application)
+
+    @property
+    def observed(self) -> list[tuple[str, str]]:
+        """Verb and status of each request that was measured."""
+        return [
+            (sample.labels["verb"], sample.labels["status"])
+            for metric in self._registry.collect()
+            for sample in metric.samples
+            if sample.name == f"{VERBS.name}_count"
+            for _ in range(int(sample.value))
+        ]
+
+
+def client_of(served: FastAPI) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://extender")
 
 
 async def test_an_answer_is_json() -> None:
     verbs = Answered()
     answer = await verbs.client.post("/double", json={"number": 21})
     assert (answer.json(), answer.headers["content-type"]) == ({"number": 42}, "application/json")
-    assert verbs.observed == [("/double", HTTPStatus.OK)]
+    assert verbs.observed == [("double", "200")]
 
 
 async def test_a_body_that_comes_in_pieces_is_put_together() -> None:
@@ -61,19 +80,23 @@ async def test_whoever_goes_away_before_the_end_of_a_body_is_not_answered() -> N
         {"type": "http.request", "body": b'{"number": 4}', "more_body": True},
         {"type": "http.disconnect"},
     )
-    assert (sent, verbs.observed) == ([], [])
+    assert [message.get("status") for message in sent] == [CLIENT_GONE, None]
+    assert verbs.observed == []
 
 
 async def test_very_many_small_requests_at_once_leave_turns_to_all_else() -> None:
-    async def work(_: bytes) -> int:
+    routes, gaps = APIRouter(route_class=VerbRoute), [0.0]
+
+    @routes.post("/work")
+    async def work() -> Response:
         until = process_time() + 0.005
         while process_time() < until:
             pass
-        return 1
+        return reply(1)
 
-    application, gaps = Verbs({"/work": work}, lambda *_: None), [0.0]
+    served = application(routes)
     message = {"type": "http.request", "body": b"", "more_body": False}
-    asked = [asyncio.ensure_future(_exchange(application, message, path="/work")) for _ in range(60)]
+    asked = [asyncio.ensure_future(_exchange(served, message, path="/work")) for _ in range(60)]
     while not all(each.done() for each in asked):
         before = process_time()
         await asyncio.sleep(0)
@@ -87,7 +110,7 @@ async def test_a_wrong_field_is_named() -> None:
     answer = await verbs.client.post("/double", json={"number": "many"})
     assert answer.status_code == 400
     assert "number: Input should be a valid integer" in answer.json()["Error"]
-    assert verbs.observed == [("/double", HTTPStatus.BAD_REQUEST)]
+    assert verbs.observed == [("double", "400")]
 
 
 async def test_a_defect_is_logged_and_answered() -> None:
@@ -110,7 +133,7 @@ async def test_only_what_is_there_is_served_and_only_to_post() -> None:
 
 
 async def _exchange(
-    application: Verbs, *received: MutableMapping[str, Any], path: str = "/double"
+    served: FastAPI, *received: MutableMapping[str, Any], path: str = "/double"
 ) -> list[Any]:
     coming, sent = iter(received), []
 
@@ -120,7 +143,8 @@ async def _exchange(
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    await application({"type": "http", "method": "POST", "path": path}, receive, send)
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+    await served(scope, receive, send)
     return sent
 
 
@@ -134,16 +158,19 @@ class Waiting:
         self.began: list[int] = []
         self.works = asyncio.Event()
         self.go_on = asyncio.Event()
-        self.application = Verbs({"/double": self._length}, lambda *_: None, lambda body: len(body) > 9)
-        transport = httpx.ASGITransport(self.application)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://extender")
+        routes = APIRouter(route_class=VerbRoute)
 
-    async def _length(self, body: bytes) -> int:
-        self.began.append(len(body))
-        if len(body) > 9:
-            self.works.set()
-            await self.go_on.wait()
-        return len(body)
+        @routes.post("/double")
+        async def length(request: Request) -> Response:
+            body = await request.body()
+            self.began.append(len(body))
+            if len(body) > 9:
+                self.works.set()
+                await self.go_on.wait()
+            return reply(len(body))
+
+        self.application = application(routes, is_large=lambda body: len(body) > 9)
+        self.client = client_of(self.application)
 
     async def asks(self, length: int) -> tuple[int, str]:
         async with asyncio.timeout(5):
@@ -173,7 +200,7 @@ async def test_who_goes_away_before_its_turn_is_not_worked_for() -> None:
             {"type": "http.request", "body": b"x" * 11, "more_body": False},
             {"type": "http.disconnect"},
         )
-    assert sent == []
+    assert [message.get("status") for message in sent] == [CLIENT_GONE, None]
     verb.go_on.set()
     assert await first == (200, "10")
     assert await verb.asks(12) == (200, "12")
