@@ -27,14 +27,14 @@ from service.rate_limited_log import RateLimitedLog
 log = structlog.get_logger()
 
 CLIENT_GONE: Final = 499
-"""Status of a request whose client went away: nothing is sent. The number is nginx's."""
+"""Status of a request if the client went away: nothing is sent. The number is nginx's."""
 
-# Of what is wrong with a request: in a reply, and in the log.
+# Limits of an error message, in a reply and in the log.
 _MOST_FIELDS = 5
 _LONGEST_FIELD = 200
 
-# Of the large bodies that wait for their turns: half of what a listener takes of all bodies. None counts
-# as less than the least, so that they are 256 at most.
+# Bytes of waiting large bodies: half of a listener's limit on all bodies. Each body counts as 128 KiB at
+# least: at most 256 bodies wait.
 _MOST_WAITING = 32 << 20
 _LEAST_WAITING = 128 << 10
 
@@ -44,8 +44,8 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 def application(
     *routers: APIRouter, prefix: str = "", is_large: Callable[[bytes], bool] = lambda _: False
 ) -> FastAPI:
-    """Returns the application of some routers of `VerbRoute`. Requests whose body `is_large` take turns.
-    Other requests are answered at once, unless very many come at once."""
+    """Returns the application of routers of `VerbRoute`. Requests with a large body take turns. Other
+    requests are answered at once, unless very many arrive together."""
     made = FastAPI(
         openapi_url=None, redirect_slashes=False, exception_handlers={HTTPException: _not_served}
     )
@@ -56,7 +56,7 @@ def application(
 
 
 class VerbRoute(APIRoute):
-    """A route that answers in its turn, and answers malformed requests and unforeseen errors too."""
+    """A route that answers requests in turn, malformed requests and unforeseen errors included."""
 
     def get_route_handler(self) -> Handler:
         handler, malformed = super().get_route_handler(), RateLimitedLog("malformed request")
@@ -103,8 +103,7 @@ class _Turns:
         """Bytes of the bodies of large requests that are not answered yet."""
 
     async def answer(self, handler: Handler, request: Request) -> Response:
-        """Returns the answer. Raises ClientDisconnect if the client goes away before the end of the
-        body."""
+        """Raises ClientDisconnect if the client goes away before the end of the body."""
         body = await request.body()
         if self._is_large(body):
             return await self._answer_large(partial(handler, request), len(body), request)
@@ -114,8 +113,7 @@ class _Turns:
     async def _answer_large(
         self, answer: Callable[[], Awaitable[Response]], length: int, request: Request
     ) -> Response:
-        """Does no work for a client that goes away before its turn, as kube-apiserver does after
-        `timeoutSeconds`."""
+        """Skips a request if the client goes away first, as kube-apiserver does (`timeoutSeconds`)."""
         takes = max(length, _LEAST_WAITING)
         if self.waiting_bytes + takes > _MOST_WAITING:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests are waiting")
@@ -143,15 +141,15 @@ def _error(status: int, words: str, headers: Mapping[str, str] | None = None) ->
 
 
 def errors_of(error: ValidationError | RequestValidationError) -> Sequence[Any]:
-    """Returns the errors in words, without the values that were sent, which pydantic would show."""
+    """Returns the errors without the values of the request."""
     if isinstance(error, RequestValidationError):
         return error.errors()
     return error.errors(include_url=False, include_context=False, include_input=False)
 
 
 def fields_in_words(errors: Iterable[Any]) -> str:
-    """Returns which fields are wrong, and how. The words are short for any request, since they go into
-    the log and back: of many or long errors only the beginning."""
+    """Returns a message with the wrong fields. The message is always short: the first errors, and the
+    beginning of a long error."""
     told = (f"{_place(e['loc'])}: {e['msg']}"[:_LONGEST_FIELD] for e in islice(errors, _MOST_FIELDS))
     return "; ".join(told)
 
@@ -162,16 +160,16 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 Item = TypeVar("Item")
 Items = Annotated[list[Item], Field(fail_fast=True)]
-"""A list whose validation ends at the first wrong item: pydantic spends a kilobyte and some 10 us on
-each wrong one, of which 4 MiB of JSON may have two million."""
+"""A list with an early end of the validation, at the first wrong item: pydantic spends a kilobyte and
+some 10 us on each wrong item, and 4 MiB of JSON may have two million wrong items."""
 
 
 def _all_texts(given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if not isinstance(value, str):
-            raise ValueError(f"{name[:_LONGEST_FIELD]} is not a text")  # noqa: TRY004 -- pydantic's word
+            raise ValueError(f"{name[:_LONGEST_FIELD]} is not a text")  # noqa: TRY004 -- pydantic's error
     return given
 
 
 Texts = Annotated[dict[str, Any], AfterValidator(_all_texts)]
-"""A map from texts to texts, whose validation ends at the first wrong item for the same reason."""
+"""A map from texts to texts. The validation ends at the first wrong item, for the same reason."""

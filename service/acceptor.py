@@ -1,5 +1,5 @@
-"""The acceptor of a port: a connection counts from its first packet on, in its TLS handshake too, and is
-served with the certificate and the client authority of that moment."""
+"""The acceptor of a port. Connections count from their TLS handshakes on. Each connection is served with
+the newest certificate and client CA."""
 
 import asyncio
 import socket
@@ -13,11 +13,11 @@ from service.connections import Connections
 log = structlog.get_logger()
 
 Tls = Callable[[], ssl.SSLContext | None]
-"""The TLS context of this moment; None while there is none to serve with."""
+"""Returns the newest TLS context; None before the first one."""
 
 _BACKLOG = 2048
 _AT_ONCE = 64
-_LATER_S = 1.0  # where the process has no file descriptors left
+_LATER_S = 1.0  # if the process has no file descriptors left
 _SHUTDOWN_S = 2.0
 
 
@@ -25,7 +25,7 @@ class Accepted(asyncio.Protocol):
     """A connection that a port has accepted."""
 
     def cut(self) -> None:
-        """Ends it at once, unsent bytes included."""
+        """Ends the connection at once. Unsent bytes are lost."""
         raise NotImplementedError
 
 
@@ -41,7 +41,7 @@ class Acceptor:
         self.sockets: list[socket.socket] = []
 
     def start(self, make: Callable[[socket.socket], Accepted]) -> None:
-        """Listens from now on. Raises OSError where it cannot."""
+        """Listens. Raises OSError if the port cannot be bound."""
         self._loop = asyncio.get_running_loop()
         self._make = make
         found = socket.getaddrinfo(
@@ -54,7 +54,7 @@ class Acceptor:
             self._loop.add_reader(listening, self._accept, listening)
 
     def close(self) -> None:
-        """Accepts no more."""
+        """Stops accepting."""
         for listening in self.sockets:
             self._loop.remove_reader(listening)
             listening.close()
@@ -94,7 +94,7 @@ class Acceptor:
     async def _serve(
         self, connection: Accepted, peer: socket.socket, context: ssl.SSLContext | None
     ) -> None:
-        seconds = 2 * self._connections.limits.owes_s  # which `end_overdue` comes before
+        seconds = 2 * self._connections.limits.owes_s  # `end_overdue` comes earlier
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,

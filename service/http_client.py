@@ -1,4 +1,4 @@
-"""httpx's client, for many short calls to one server."""
+"""httpx's client for short calls to one server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +15,8 @@ _NO_COOKIES = _NoCookies()
 
 
 class Client(httpx.AsyncClient):
-    """A client of one server, at half of the cost of `httpx.AsyncClient.request`: it keeps no cookies,
-    merges no settings, and parses the URL once."""
+    """A client of one server. A call costs half of `httpx.AsyncClient.request`: without cookies, without
+    merged settings, and with one URL for all calls."""
 
     def __init__(
         self, url: str, transport: httpx.AsyncBaseTransport, *, timeout_s: float, connect_s: float
@@ -29,7 +29,7 @@ class Client(httpx.AsyncClient):
 
     @property  # type: ignore[misc]
     def cookies(self) -> httpx.Cookies:
-        """Cookies that stay empty, whatever a server sends. Nothing sets them."""
+        """Cookies that stay empty."""
         return _NO_COOKIES
 
     def call(

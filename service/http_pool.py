@@ -1,9 +1,9 @@
-"""A transport for httpx: HTTP/1.1 over connections to one server that are kept open.
+"""A transport for httpx: HTTP/1.1 over open connections to one server.
 
 httpx brings the client: requests, headers, timeouts, replies, errors. This module brings the
 connections, and httptools reads the replies. A call by httpx's own transport costs six times as much
-CPU, and fails on the errors of slurmrestd 26.05, which come twice. The caller decides what a failure
-means.
+CPU, and fails on errors of slurmrestd 26.05, which sends each error twice. The caller decides the
+meaning of a failure.
 """
 
 import asyncio
@@ -21,17 +21,18 @@ import httptools
 import httpx
 
 LOST: Final = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
-"""The connection ended, or made no sense, before the whole reply arrived. The server may have carried
-out the request. A kept connection that the server had closed ends in the same way."""
+"""The connection ended, or carried no HTTP, before the whole reply arrived. The server may have carried
+out the request. A request on an idle connection ends in the same way if the server had closed the
+connection."""
 BYTES_SENT: Final = "bytes_sent"
-"""The extension of a request that has its size on the wire, once the request was sent."""
+"""Name of the extension with the size of a request on the wire. Set when the request is sent."""
 
 _IDLE_S: Final = 15.0
-"""Seconds: a connection that was unused for longer may be dead without notice."""
+"""Seconds after which an unused connection may be dead without notice."""
 _CLOSED_WITHIN_S: Final = 1.0
-"""For how long a server is waited for that does not end its side of a TLS connection."""
+"""Seconds to wait for a server to close its side of a TLS connection."""
 _MAX_UNREAD_BYTES: Final = 256 << 10
-"""Bytes of a reply that wait for their reader. The connection is not read while more wait."""
+"""Bytes of a body that its reader has not taken. While there are more, the connection is not read."""
 _NOT_IN_A_HEADER: Final = re.compile(rb"[^ -~]")
 
 
@@ -69,8 +70,8 @@ class Endpoint:
 
 
 class PooledTransport(httpx.AsyncBaseTransport):
-    """At most `size` connections to one server, whatever host a URL names. The connection that was used
-    last is used next, by the call that has waited longest.
+    """At most `size` connections to one server, for any host in a URL. Calls wait in the order of their
+    arrival, and get the connection with the latest use.
 
     A request needs the timeouts `pool`, `connect` and `read`; `read` is for the whole reply. `keeps`
     tells by the status of a reply whether another request may follow.
@@ -85,10 +86,10 @@ class PooledTransport(httpx.AsyncBaseTransport):
         self._idle: list[tuple[Connection, float]] = []
         """Open connections that no call is using, and since when."""
         self._ending: set[Connection] = set()
-        """Closed connections of which the server has not closed its side."""
+        """Closed connections with a server that has not closed its side."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Returns a reply without its headers, whose body may still arrive. Raises PoolTimeout,
+        """Returns a reply without headers. The rest of the body may still arrive. Raises PoolTimeout,
         ConnectTimeout and ConnectError if nothing was sent; ReadTimeout; one of LOST."""
         timeouts = request.extensions["timeout"]
         if self._free.locked():
@@ -130,16 +131,16 @@ class PooledTransport(httpx.AsyncBaseTransport):
         connection = self._kept() or await self._open(timeouts["connect"])
         wire, seconds = _wire(request, await request.aread()), timeouts["read"]
         request.extensions[BYTES_SENT] = len(wire)
-        # Cheaper than asyncio.timeout, which has a task cancelled and not a reply given up.
+        # Cheaper than asyncio.timeout, and does not cancel the task.
         alarm = asyncio.get_running_loop().call_later(seconds, connection.give_up, seconds)
         try:
             status = await connection.send(wire)
-        except BaseException:  # cancelled too: what is still to come must not answer another request
+        except BaseException:  # cancelled too: the reply must not answer another request
             alarm.cancel()
             connection.abort()
             raise
         release = partial(self._release, connection, alarm, status)
-        if connection.complete:  # as nearly always: httpx takes three times as long to read a stream
+        if connection.complete:  # as nearly always: httpx reads streams slowly
             content = connection.unread()
             release()
             return httpx.Response(status, content=content)
@@ -175,7 +176,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
 
 
 def _wire(request: httpx.Request, content: bytes) -> bytes:
-    """The bytes of a request. A character that cannot be in a header becomes a question mark."""
+    """Returns the bytes of a request. Characters that no header may have become question marks."""
     target = request.extensions.get("target") or request.url.raw_path
     first = b"%s %s HTTP/1.1\r\n" % (request.method.encode(), target)
     headers = [_header(*header) for header in request.headers.raw]
@@ -184,19 +185,19 @@ def _wire(request: httpx.Request, content: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _header(name: bytes, value: bytes) -> bytes:
-    """The headers, which repeat: the same few are sent all the time, with the same token."""
+    """Returns the line of a header. The cache has the few headers of most requests."""
     return b"%s: %s\r\n" % (name, _NOT_IN_A_HEADER.sub(b"?", value))
 
 
 def _reason(error: OSError) -> str:
-    """Returns the system's words: "Connection refused"."""
+    """Returns the system's message: "Connection refused"."""
     if error.errno is None or isinstance(error, ssl.SSLError | socket.gaierror):
         return error.strerror or str(error)
     return os.strerror(error.errno)
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of a reply, as it arrives. httpx closes the body, which gives the connection back."""
+    """The body of a reply that still arrives. httpx closes the body: the connection goes back."""
 
     def __init__(self, connection: "Connection", release: Callable[[], None]) -> None:
         self._connection = connection
@@ -215,30 +216,30 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        """None once nothing may be sent any more."""
+        """None after `close`, and after the end of the connection."""
         self._socket: asyncio.Transport | None = None
-        """The same, until neither side says anything any more."""
+        """None after the end of the connection: both sides are closed."""
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        """Done once neither side says anything any more: TLS has a last word, after `close`."""
+        """Done at the end of the connection. TLS closes each side alone: the end comes after `close`."""
         self.complete = True
-        """Whether the whole reply to the last request has arrived."""
+        """True if the whole reply to the last request has arrived."""
         self._failure: httpx.TransportError | None = None
-        """The reason why the rest of the reply will not come."""
+        """Reason for which the rest of the reply cannot arrive."""
         self._head: asyncio.Future[int] = self._loop.create_future()
         self._more: asyncio.Future[None] | None = None
-        """Awaited by the reader of a body until more of it arrives, or none will."""
+        """Done when more of the body has arrived, or the body has failed. Its reader waits here."""
         self._parser = httptools.HttpResponseParser(self)
         self._unread: list[bytes] = []
         self._unread_bytes = 0
 
     @property
     def usable(self) -> bool:
-        """Whether another request may be sent."""
+        """True if another request may be sent."""
         return self._transport is not None and self.complete
 
     async def send(self, request: bytes) -> int:
-        """Returns the status of the reply. Raises one of LOST, and ReadTimeout once the
-        reply is given up. A caller that does not wait any more has to abort the connection."""
+        """Returns the status of the reply. Raises one of LOST, or ReadTimeout after `give_up`. A
+        caller that stops waiting has to abort the connection."""
         if self._transport is None:
             raise httpx.RemoteProtocolError("the server had closed it")
         self._parser = httptools.HttpResponseParser(self)
@@ -248,7 +249,7 @@ class Connection(asyncio.Protocol):
         return await self._head
 
     def unread(self) -> bytes:
-        """Returns the part of the body that has arrived and was not read."""
+        """Returns the part of the body that arrived since the last call."""
         unread, self._unread = self._unread, []
         if self._unread_bytes > _MAX_UNREAD_BYTES and self._socket is not None:
             self._socket.resume_reading()
@@ -278,19 +279,19 @@ class Connection(asyncio.Protocol):
             transport.close()
 
     def abort(self) -> None:
-        """Closes it without TLS's last words, which a server may leave out."""
+        """Closes both sides at once. A server may never close its side of TLS."""
         self._transport = None
         if self._socket is not None:
             self._socket.abort()
 
-    # What the event loop says
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's are of no such class
+        # uvloop's transports are of another class
         self._transport = self._socket = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self.complete:  # nobody asked: an error that is sent twice
+        if self.complete:  # the second copy of an error
             self.close()
             return
         try:
@@ -318,7 +319,7 @@ class Connection(asyncio.Protocol):
         if self._more is not None and not self._more.done():
             self._more.set_result(None)
 
-    # What httptools says
+    # Called by httptools
 
     def on_message_begin(self) -> None:
         if self.complete:  # the second copy of an error: the parser stops, and the connection ends
@@ -326,7 +327,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status >= 200 and not self._head.done():  # a lower one says that the reply is still to come
+        if status >= 200 and not self._head.done():  # lower ones announce the reply
             self._head.set_result(status)
 
     def on_body(self, body: bytes) -> None:

@@ -1,10 +1,10 @@
-"""A listener: a port, an application, and limits on what a stranger may use of it (`connections`).
+"""A listener: a port, an application, and limits on the use of the port by strangers (`connections`).
 
-uvicorn reads all that it is sent, for as long as that takes. A listener rejects a request before it
-reads it if the head says that it is too large, and otherwise as soon as it is too large.
+uvicorn reads requests of any length for any time. A listener rejects a request before the body is read
+if the head announces a body that is too large, and otherwise as soon as the body is too large.
 
-No other module knows uvicorn. The limits need parts that uvicorn does not document: pyproject.toml
-bounds its version, and tests/service/test_uvicorn.py fails when these parts change.
+No other module knows uvicorn. The limits need undocumented parts of uvicorn: pyproject.toml bounds
+the version, and tests/service/test_uvicorn.py fails when these parts change.
 """
 
 import asyncio
@@ -23,8 +23,7 @@ from service.acceptor import Accepted, Acceptor, Tls
 from service.connections import Connections, Limits
 
 Rejected = Callable[[str], object]
-"""Is called with the reason when a connection is ended or a request rejected: one of a few constant
-texts."""
+"""Called with the reason for a closed connection or a rejected request: one of a few constant texts."""
 
 _LINGERS_S = 1.0
 
@@ -37,8 +36,8 @@ _WORDS = {
 
 
 class WholeReplies(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, but a reply's head and body are written together: uvicorn writes them
-    apart, and each write is a system call, a packet, and one wake-up of the reader."""
+    """uvicorn's HTTP protocol, with one write for the head and the body of a reply. uvicorn makes two
+    writes; each write is a system call, a packet, and a wake-up of the reader."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         gathering = _Gathering(transport)
@@ -51,13 +50,13 @@ class WholeReplies(HttpToolsProtocol):
 
 
 class _Gathering:
-    """A transport that collects what is written, and sends it when it is flushed or in the event loop's
-    next turn."""
+    """A transport that collects writes, and sends them together: at `flush`, or in the event loop's next
+    turn."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no such class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of another class
         self._pieces: list[bytes] = []
-        self.is_closing = self._transport.is_closing  # what is called most often, without a detour
+        self.is_closing = self._transport.is_closing  # the most frequent call, without a detour
 
     def write(self, data: bytes) -> None:
         if not self._pieces:
@@ -69,7 +68,7 @@ class _Gathering:
         self._transport.close()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Not the socket: uvicorn asks it for its addresses, for which uvloop makes two more sockets."""
+        """Leaves the socket out: uvloop makes two more sockets when uvicorn asks for addresses."""
         return default if name == "socket" else self._transport.get_extra_info(name, default)
 
     def __getattr__(self, name: str) -> Any:
@@ -84,11 +83,11 @@ class _Gathering:
 
 
 class _Rejection(Exception):
-    """Ends the parser's work; the status is noted before."""
+    """Ends the work of the parser. `_status` is set before."""
 
 
 class Guarded(WholeReplies, Accepted):
-    """HTTP on one connection, within its listener's limits."""
+    """HTTP on one connection, within the limits of the listener."""
 
     def __init__(
         self, config: uvicorn.Config, state: ServerState, connections: Connections, peer: socket.socket
@@ -99,15 +98,15 @@ class Guarded(WholeReplies, Accepted):
         self._peer = peer
         self._connected = False
         self._unfinished = True
-        """Whether a request is still to come or to end: on a new connection the first one. A few bytes
-        of it are enough: an empty line will do."""
+        """True if a request is expected or unfinished. A new connection expects the first request; an
+        empty line begins one."""
         self._taken = False
-        """Whether uvicorn has the head of the request that is being read."""
+        """True if uvicorn has the head of the current request."""
         self._beside_body = self._body = self._most = 0
         self._status = HTTPStatus.BAD_REQUEST
         self._deaf = False
 
-    # About the connection
+    # Connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -119,11 +118,11 @@ class Guarded(WholeReplies, Accepted):
         self._connections.gone(self)
 
     def cut(self) -> None:
-        """Ends it at once, unsent bytes included."""
+        """Ends the connection at once. Unsent bytes are lost."""
         if self._connected:
             self.transport.abort()
             return
-        with suppress(OSError):  # during the handshake the socket alone is ours
+        with suppress(OSError):  # during the handshake there is only the socket
             self._peer.shutdown(socket.SHUT_RDWR)
 
     def pause_writing(self) -> None:
@@ -134,14 +133,14 @@ class Guarded(WholeReplies, Accepted):
         super().resume_writing()
         self._waits_or_works()
 
-    # About a request
+    # Request
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
         self._beside_body += len(data)
         super().data_received(data)
-        if not self._deaf:  # the parser may have refused it
+        if not self._deaf:  # the parser may have rejected the request
             self._has_come()
 
     def _has_come(self) -> None:
@@ -152,7 +151,7 @@ class Guarded(WholeReplies, Accepted):
 
     def on_message_begin(self) -> None:
         self._taken = False
-        if self._is_answering:  # pipelined: uvicorn would keep any number of them
+        if self._is_answering:  # pipelined: uvicorn keeps any number of requests
             self._stop(HTTPStatus.BAD_REQUEST)
         super().on_message_begin()
         self._unfinished, self._body = True, 0
@@ -168,7 +167,7 @@ class Guarded(WholeReplies, Accepted):
     def on_body(self, body: bytes) -> None:
         self._beside_body -= len(body)
         self._body += len(body)
-        if self._body > self._most:  # a chunked one says nothing of its length before
+        if self._body > self._most:  # a chunked body announces no length
             self._stop(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if not self._connections.holds(self, len(body)):
             self._stop(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -179,8 +178,8 @@ class Guarded(WholeReplies, Accepted):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Replaces uvicorn's method, which goes on with a pipelined request (there is none here), or
-        sets a timer for a connection that rests too long (`Connections` ends it)."""
+        """Replaces uvicorn's method. Pipelined requests are rejected here, and `Connections` ends idle
+        connections."""
         self.flush()
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
@@ -199,15 +198,14 @@ class Guarded(WholeReplies, Accepted):
 
     @property
     def _is_answering(self) -> bool:
-        """Whether a reply is not written yet. uvicorn marks it complete in the turn of the event loop
-        in which it writes its last byte, so that a client that has read a reply may send the next
-        request."""
+        """True until the reply is written. uvicorn writes the last byte and marks the reply complete in
+        one turn of the event loop: a client may send the next request after the last byte."""
         return self.cycle is not None and not self.cycle.response_complete
 
-    # About a rejection
+    # Rejection
 
     def _stop(self, status: HTTPStatus) -> None:
-        """Rejects the request in a callback of the parser, which then ends with `send_400_response`."""
+        """Rejects the request in a callback of the parser. The parser then calls `send_400_response`."""
         self._status = status
         raise _Rejection
 
@@ -215,7 +213,7 @@ class Guarded(WholeReplies, Accepted):
         self._reject(self._status)
 
     def _reject(self, status: HTTPStatus) -> None:
-        """Answers a request that cannot be served, and reads no more of it."""
+        """Answers a request that cannot be served. The rest of the request is not read."""
         self._deaf = True
         self._connections.rejected(_WORDS[status])
         cycle, answering = self.cycle, self._is_answering
@@ -223,7 +221,7 @@ class Guarded(WholeReplies, Accepted):
         if not amid_another and not (self._taken and cycle.response_started):
             self._say(status)
         if answering and self._taken:
-            # For the part that waits for the rest of the body: as if the client had gone.
+            # The application may wait for the rest of the body: the client is gone, for the application.
             cycle.disconnected, cycle.body = True, bytearray()
             cycle.message_event.set()
         self._linger()
@@ -246,8 +244,7 @@ class Guarded(WholeReplies, Accepted):
 
 
 class ProgramServer(uvicorn.Server):
-    """uvicorn's server of an application. Several servers share a process: signals are the program's to
-    handle."""
+    """uvicorn's server of an application. The program handles signals: servers share a process."""
 
     def __init__(self, application: Callable[..., Any], **options: Any) -> None:
         super().__init__(
@@ -256,7 +253,7 @@ class ProgramServer(uvicorn.Server):
                 ws="none",
                 proxy_headers=False,
                 log_config=None,
-                log_level="error",  # what strangers send is told by `rejected`
+                log_level="error",  # `rejected` reports strangers
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=5,

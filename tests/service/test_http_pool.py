@@ -1,4 +1,4 @@
-"""Connections that are kept: who gets one, and when one is not to be used again."""
+"""Open connections: their order, their end, and the replies on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of uvicorn that the listener uses, and the replies that it has uvicorn write at once."""
+"""The undocumented parts of uvicorn in the listener, and replies in one write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNDOCUMENTED = {
 
 
 @pytest.mark.parametrize("used", UNDOCUMENTED, ids=lambda used: used.__name__)
-def test_uvicorn_is_the_one_that_the_listener_was_written_for(used: type) -> None:
+def test_uvicorn_has_the_classes_that_the_listener_changes(used: type) -> None:
     """If this fails, compare service/listener.py with the new source. Then write the new digest here."""
     assert sha256(getsource(used).encode()).hexdigest()[:16] == UNDOCUMENTED[used]
 
