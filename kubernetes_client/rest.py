@@ -334,8 +334,9 @@ class KubernetesRest:
             client = by or self._short
             headers = _headers(content_type, *(await self._access.headers()).items())
             content = None if body is None else orjson.dumps(body)
-            timeout = {"timeout": httpx.Timeout(watched_s).as_dict()} if watched_s else None
-            request = client.call(method, path, headers, content, timeout)
+            timeout = httpx.Timeout(watched_s, connect=_CONNECT_S) if watched_s else None
+            extensions = {"timeout": timeout.as_dict()} if timeout else None
+            request = client.call(method, path, headers, content, extensions)
             try:
                 return await client.send(request, stream=watched_s is not None)
             except LOST:
@@ -352,8 +353,18 @@ def _client(access: Access, connections: int, timeout_s: float) -> Client:
         transport = PooledTransport(Endpoint.parse(access.server, lambda: access.tls), connections)
     else:
         limits = httpx.Limits(max_connections=connections, keepalive_expiry=_KEPT_S)
-        transport = httpx.AsyncHTTPTransport(verify=access.tls, proxy=access.proxy, limits=limits)
+        transport = _Proxied(verify=access.tls, proxy=access.proxy, limits=limits)
     return Client(access.server, transport, timeout_s=timeout_s, connect_s=_CONNECT_S)
+
+
+class _Proxied(httpx.AsyncHTTPTransport):
+    """httpx's own transport, for calls through a proxy."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Moves the target into the URL: httpx would ask the proxy itself for the target."""
+        if target := request.extensions.pop("target", None):
+            request.url = request.url.copy_with(raw_path=target)
+        return await super().handle_async_request(request)
 
 
 @lru_cache(maxsize=16)
@@ -400,9 +411,13 @@ def _selecting(field_selector: str | None) -> dict[str, str]:
     return {"fieldSelector": field_selector} if field_selector else {}
 
 
+def _part(name: str) -> str:
+    """Quotes one part of a path. Names may come from outside: each name stays one part, dots too."""
+    return name.replace(".", "%2E") if name in {".", ".."} else quote(name, safe="")
+
+
 def _core(*parts: str) -> str:
-    """Quotes the parts of a path. Names may come from outside: each stays one part."""
-    return "/".join(("/api/v1", *(quote(part, safe="") for part in parts)))
+    return "/".join(("/api/v1", *map(_part, parts)))
 
 
 def _pod(namespace: str, name: str, *more: str) -> str:
@@ -414,5 +429,4 @@ def _leases(namespace: str, *name: str) -> str:
 
 
 def _revisions(namespace: str, *name: str) -> str:
-    quoted = (quote(part, safe="") for part in (namespace, "controllerrevisions", *name))
-    return "/".join(("/apis/apps/v1/namespaces", *quoted))
+    return "/".join(("/apis/apps/v1/namespaces", *map(_part, (namespace, "controllerrevisions", *name))))

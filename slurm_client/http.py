@@ -97,8 +97,8 @@ class Connections:
         self._tokens = token_source
         endpoint = _endpoint(url)
         # 26.05 sends errors twice: the second must not answer the next request.
-        transport = PooledTransport(endpoint, concurrency, keeps=lambda status: status < 400)
-        self._client = Client(endpoint.url, transport, timeout_s=timeout_s, connect_s=_CONNECT_S)
+        self._pool = PooledTransport(endpoint, concurrency, keeps=lambda status: status < 400)
+        self._client = Client(endpoint.url, self._pool, timeout_s=timeout_s, connect_s=_CONNECT_S)
 
     async def send(self, request: Request) -> Document:
         """Returns the reply, or raises one of `errors`. After a rejected token the file is read again,
@@ -117,8 +117,8 @@ class Connections:
             raise self._token_rejected(error) from error
 
     async def aclose(self) -> None:
-        """Closes the connections. A client that was closed makes no more calls."""
-        await self._client.aclose()
+        """Closes the idle connections. Later calls open new connections."""
+        await self._pool.aclose()
 
     async def _exchange(self, request: Request, token: str) -> Document:
         try:
