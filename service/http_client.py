@@ -6,31 +6,25 @@ from typing import Any
 import httpx
 
 
-class _NoCookies(httpx.Cookies):
-    def extract_cookies(self, response: httpx.Response) -> None:
-        """Does nothing."""
-
-
-_NO_COOKIES = _NoCookies()
-
-
 class Client(httpx.AsyncClient):
-    """A client of one server. A call costs half of `httpx.AsyncClient.request`: without cookies, without
-    merged settings, and with one URL for all calls."""
+    """A client of one server, with one URL for all calls. Without cookies, redirects, hooks, auth flows
+    and merged settings, a call costs a third of `httpx.AsyncClient.request`."""
 
     def __init__(
         self, url: str, transport: httpx.AsyncBaseTransport, *, timeout_s: float, connect_s: float
     ) -> None:
-        super().__init__(
-            transport=transport, timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, connect_s))
-        )
+        timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, connect_s))
+        super().__init__(transport=transport, timeout=timeout)
         self._url = httpx.URL(url)
         self._prefix = self._url.raw_path.rstrip(b"/")
 
-    @property  # type: ignore[misc]
-    def cookies(self) -> httpx.Cookies:
-        """Cookies that stay empty."""
-        return _NO_COOKIES
+    async def send(self, request: httpx.Request, *, stream: bool = False, **_: Any) -> httpx.Response:
+        """Returns the response of the transport."""
+        response = await self._transport.handle_async_request(request)
+        response.request = request
+        if not stream:
+            await response.aread()
+        return response
 
     def call(
         self,
@@ -46,5 +40,9 @@ class Client(httpx.AsyncClient):
             self._url,
             headers=headers,
             content=content,
-            extensions={"target": self._prefix + target.encode(), **(extensions or {})},
+            extensions={
+                "target": self._prefix + target.encode(),
+                "timeout": self.timeout.as_dict(),
+                **(extensions or {}),
+            },
         )
