@@ -67,6 +67,31 @@ def numbers(text: str) -> dict[str, tuple[int, ...]]:
     return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
 
 
+def divided(text: str, parts: int) -> list[str]:
+    """Returns the devices of a job on a node in equal parts: of "gpu:h100:4(IDX:0-3)" in two parts
+    "gpu:h100:2(IDX:0-1)" and "gpu:h100:2(IDX:2-3)". Returns [] if that is impossible: Slurm names no
+    devices, or their number is no multiple of `parts`. Shared GPUs are not divided."""
+    found = [(match[0], match[2]) for match in _GIVEN.finditer(text)]
+    if "".join(whole for whole, _ in found) != text:
+        return []
+    shares = [_shares(parse(whole)[0], details, parts) for whole, details in found]
+    return [",".join(own[part] for own in shares) for part in range(parts)] if all(shares) else []
+
+
+def _shares(one: tuple[str, str, int], details: str, parts: int) -> list[str]:
+    """Returns one GRES in equal parts; [] if that is impossible."""
+    (name, kind, count), (how, _, which) = one, details.partition(":")
+    if name in SHARED or count % parts or how not in {"IDX", "CNT"}:
+        return []
+    size = count // parts
+    of = f"{name}:{kind}:{size}" if kind else f"{name}:{size}"
+    if how == "CNT":
+        return [f"{of}(CNT:{size})"] * parts
+    numbers = number_list.expand(which)
+    cut = [number_list.compress(numbers[part * size : (part + 1) * size]) for part in range(parts)]
+    return [f"{of}(IDX:{each})" for each in cut] if len(numbers) == count else []
+
+
 def _which(details: str) -> tuple[int, ...] | None:
     kind, _, which = details.partition(":")
     if kind == "IDX":

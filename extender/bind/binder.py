@@ -22,7 +22,7 @@ from extender.bind.running import RunningJobs
 from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
 from extender.jobs.claim import JobClaim
-from extender.jobs.grants import slot_on
+from extender.jobs.slots import nodes_by, slots
 from extender.jobs.verdict import judge
 from extender.kube_scheduler.deadline import (
     kubernetes_in_time,
@@ -75,11 +75,13 @@ def verified(
     lacks = verdict.words()
     if lacks is not None:
         raise NotBound(f"Slurm job {job.id} is not what the Pod asks for: {lacks}")
-    slots = (slot_on(name, job.id, job.grant, view) for name in job.nodes)
-    granted = next((slot for slot in slots if slot is not None and slot.node == node), None)
-    if granted is None:
-        raise NotBound(f"Slurm job {job.id} does not run on {node}")
-    return granted
+    has = slots(job.grant, job.id, pod.workload.size, nodes_by(view))
+    there = [slot for slot in has if slot.node == node]
+    own = next((slot for slot in there if len(there) == 1 or slot == pod.allocation), None)
+    if own is None:
+        lacks = "has no slot for this Pod" if there else "does not run"
+        raise NotBound(f"Slurm job {job.id} {lacks} on {node}")
+    return own
 
 
 class Binder:

@@ -1,4 +1,4 @@
-"""Slots of a job on each node, and changes of the slot under a bound Pod.
+"""Amounts of a grant, and changes of the slot under a bound Pod.
 
 The granted slot is on the Pod (`wellknown.allocation`), and the node agent has the kernel limit the Pod
 to the slot. A slurmctld without its state, or without the start of a job, may give the job other cores
@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 from extender.cluster.view import ClusterView
+from extender.jobs.slots import whole_on_node
 from extender.request.pod import Pod
 from slurm_client import gres
 from slurm_client.model import Grant, Job, JobSpec
@@ -19,31 +20,6 @@ from wellknown.allocation import Allocation
 _PREFIXES = ("gres/", "gres:")
 _Devices = dict[str, tuple[int, ...]]
 """Slurm's numbers, by the name of the GRES: {"gpu": (0, 1)}."""
-
-
-# Slots
-
-
-def slot_on(slurm_node: str, job_id: int, grant: Grant, view: ClusterView) -> Allocation | None:
-    """Returns the slot on one of a job's nodes; None if no Node stands for the node."""
-    node = view.node_of(slurm_node)
-    return None if node is None else _slot(grant, grant.nodes.index(slurm_node), job_id, node.name)
-
-
-def slot_of(pod: Pod, job: Job, view: ClusterView) -> Allocation | None:
-    """Returns the slot of a job on a bound Pod's Node; None if the job has no slot there."""
-    for number, name in enumerate(job.nodes):
-        stands = view.node_of(name)
-        there = view.names_it(pod.node, name) or (stands is not None and stands.name == pod.node)
-        if there and pod.node is not None:
-            return _slot(job.grant, number, job.id, pod.node)
-    return None
-
-
-def _slot(grant: Grant, number: int, job_id: int, node: str) -> Allocation:
-    devices, cores = (of[number] if number < len(of) else "" for of in (grant.gres, grant.cores))
-    memory_mb = grant.memory_mb[number] if number < len(grant.memory_mb) else 0
-    return Allocation(job_id, node, devices, cores, memory_mb)
 
 
 # Amounts
@@ -92,7 +68,7 @@ def devices_taken(pod: Pod, job: Job, view: ClusterView) -> str | None:
     node = view.nodes.get(pod.node or "")
     if node is None or not node.has_agent:
         return None
-    runs_on, has = _in_force(pod), slot_of(pod, job, view)
+    runs_on, has = _in_force(pod), whole_on_node(pod, job, view)
     now = None if has is None else _devices(has.gres)
     if runs_on is None or now is None:
         return None

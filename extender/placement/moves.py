@@ -1,7 +1,7 @@
 """Moves of a placeholder after several kinds of news: each function returns the next record."""
 
-from extender.jobs.grants import slot_on
 from extender.jobs.phase import Phase
+from extender.jobs.slots import nodes_by, slots
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.ends import LOST, PLACE_AGAIN, end_of
@@ -14,14 +14,16 @@ from wellknown.names import Reason
 
 def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
     """Returns a record in ALLOCATED with the slots of the job's grant."""
-    slots = [slot_on(node, job_id, grant, at.view) for node in grant.nodes]
-    unknown = [node for node, slot in zip(grant.nodes, slots, strict=True) if slot is None]
-    known = {slot.node: slot for slot in slots if slot is not None}
-    if unknown or len(known) < len(record.members):
-        chosen = ", ".join(unknown or grant.nodes)
-        cause = ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {chosen}, for which no Node stands")
+    node_of, size = nodes_by(at.view), record.workload.size
+    unknown = [name for name in grant.nodes if node_of(name) is None]
+    given = () if unknown else tuple(slots(grant, job_id, size, node_of))
+    apart = len({node_of(name) for name in grant.nodes}) == len(grant.nodes)
+    if len(given) < size or not apart:
+        chosen = ", ".join(unknown or grant.nodes) or "no node"
+        lacks = "for which no Node stands" if unknown else f"which has no slots for {size} Pods"
+        cause = ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {chosen}, {lacks}")
         return record.replaced(at.now, cause)
-    members = with_slots(record.members, known.values())
+    members = with_slots(record.members, given)
     verified = record._replace(members=members).with_phase(Phase.RUNNING, at.now)
     return verified.with_job(unread=False).with_retry(not_before=0.0, failures=0)
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from extender.cluster.view import ClusterView, excluding
 from extender.jobs.claim import JobClaim, Keys
-from extender.jobs.grants import slot_of
 from extender.jobs.phase import Phase
 from extender.jobs.poll import FAILED_BEFORE_START
+from extender.jobs.slots import nodes_by, slots
 from extender.jobs.tracked_job import NOBODY_ASKED
 from extender.jobs.verdict import NOT_READ, Part, judge
 from extender.placement.lingering import still_held
@@ -23,6 +23,7 @@ from extender.placement.waiting import why_it_waits
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
 from extender.record.ends import LOST
+from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
@@ -274,10 +275,9 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     if taken is not None:
         cause = ConditionReason(Reason.SLURM_DEVICES_CHANGED, taken)
         return record.move(State.EVICTING, at.now, cause=cause)
-    slots = [slot_of(pod, job, at.view) for pod in record.pods]
-    members = zip(record.members, slots, strict=True)
-    known = tuple([each._replace(slot=slot or each.slot) for each, slot in members])
-    verified = record._replace(members=known, cause=None).with_phase(Phase.RUNNING, at.now)
+    has = slots(job.grant, job.id, record.workload.size, nodes_by(at.view, record.pods))
+    members = with_slots(record.members, has, bound=True)
+    verified = record._replace(members=members, cause=None).with_phase(Phase.RUNNING, at.now)
     return verified.with_job(unread=False)
 
 
@@ -285,9 +285,9 @@ def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -
     """Returns True if the job of bound Pods waits, was not requeued, and can start on the Pods' Nodes
     and nowhere else: the extender has asked again, or slurmctld has forgotten the start."""
     where = [view.nodes.get(pod.node or "") for pod in pods]
-    names = {node.slurm_name for node in where if node is not None}
+    names = {None if node is None else node.slurm_name for node in where}
     forgotten = job.state.pending and job.restart_count == 0
-    return forgotten and len(names) == len(where) and names == set(job.required_nodes)
+    return forgotten and names == set(job.required_nodes)
 
 
 def claim_of_record(record: Placeholder, keys: Keys, view: ClusterView) -> JobClaim:

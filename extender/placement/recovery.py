@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
-from extender.jobs.grants import slot_of
 from extender.jobs.phase import Phase
+from extender.jobs.slots import nodes_by, slots
 from extender.jobs.verdict import TAKEN, Verdict, judge
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import still_held
@@ -30,7 +30,7 @@ from extender.placement.table import after_poll, after_read
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
 from extender.record.ends import end_of
-from extender.record.member import Member
+from extender.record.member import Member, with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
@@ -243,10 +243,10 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     never_granted = not job.nodes and all(pod.allocation is None for pod in pods)
     if never_granted or there is False:
         return None
-    slots = [slot_of(pod, job, at.view) or Allocation(job.id, pod.node or "") for pod in record.pods]
-    members = zip(record.members, slots, strict=True)
-    known = tuple([each._replace(slot=slot) for each, slot in members])
-    record = record._replace(members=known).with_asked(attempt=key.attempt)
+    blank = [each._replace(slot=Allocation(job.id, each.pod.node or "")) for each in record.members]
+    has = slots(job.grant, job.id, record.workload.size, nodes_by(at.view, record.pods))
+    members = with_slots(blank, has, bound=True)
+    record = record._replace(members=members).with_asked(attempt=key.attempt)
     record = _with_job(record, chosen)
     if chosen.live and there and job.state.running:
         return runs_where_its_pods_are(record, job, at)

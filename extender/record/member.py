@@ -1,7 +1,8 @@
 """One Pod of a workload: the observed Pod, the Pod's slot, and the progress of the writes to the Pod."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import compress
+from itertools import chain, compress
 from math import inf
 from operator import is_not
 from typing import NamedTuple, Self
@@ -100,12 +101,27 @@ def changed_members(before: Members, after: Members) -> list[tuple[Member, Membe
     return None if any(old.pod.uid != new.pod.uid for old, new in changed) else changed
 
 
-def with_slots(members: Sequence[Member], slots: Iterable[Allocation]) -> tuple[Member, ...]:
-    """Returns the members with a slot each. A member with one of these Nodes keeps the Node, because the
-    slot may already be written onto the Pod. The other members get the remaining slots in order. The
-    numbers of Nodes and members are equal."""
-    free = {slot.node: slot for slot in slots}
-    nodes = {each.pod.uid: each.node_in(State.ALLOCATED) for each in members}
-    kept = {uid: free.pop(node) for uid, node in nodes.items() if node in free}
-    rest = iter(free.values())
-    return tuple(each._replace(slot=kept.get(each.pod.uid) or next(rest)) for each in members)
+def with_slots(
+    members: Sequence[Member], slots: Iterable[Allocation], *, bound: bool = False
+) -> tuple[Member, ...]:
+    """Returns the members with a slot each. A member keeps its slot, or at least its Node, because the
+    slot may already be written onto the Pod. The other members get the remaining slots in order; if all
+    Pods are `bound`, the other members keep what they have."""
+    free = defaultdict[str, list[Allocation]](list)
+    for slot in slots:
+        free[slot.node].append(slot)
+    given = dict[str, Allocation]()
+    for each in members:
+        own = (each.slot, each.pod.allocation)
+        there = free.get(each.node_in(State.ALLOCATED) or "", [])
+        kept = next((slot for slot in own if slot in there), None)
+        if kept is not None:
+            there.remove(kept)
+            given[each.pod.uid] = kept
+    for each in members:
+        there = free.get(each.node_in(State.ALLOCATED) or "", [])
+        if there and each.pod.uid not in given:
+            given[each.pod.uid] = there.pop(0)
+    rest = iter(()) if bound else chain.from_iterable(free.values())
+    slot_of = {each.pod.uid: given.get(each.pod.uid) or next(rest, each.slot) for each in members}
+    return tuple([each._replace(slot=slot_of[each.pod.uid]) for each in members])

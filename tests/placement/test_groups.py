@@ -241,19 +241,52 @@ def test_a_pod_keeps_the_node_that_is_written_onto_it() -> None:
     assert [each.slot for each in with_slots((written, other), slots)] == slots[::-1]
 
 
+def test_a_pod_keeps_its_slot_of_a_node_with_several() -> None:
+    members = [Member(pod(name=name, uid=name)) for name in ("p1", "p2", "p3")]
+    slots = [Allocation(7, "n1", cores=cores) for cores in ("0", "1", "2")]
+    again = with_slots((members[0], members[1]._replace(slot=slots[0]), members[2]), slots)
+    assert [each.slot for each in again] == [slots[1], slots[0], slots[2]]
+
+
+def test_bound_pods_get_slots_of_their_own_nodes_only() -> None:
+    stood = Allocation(7, "n2", cores="5")
+    first = Member(pod(name="p1", uid="p1", node="n1"), slot=Allocation(7, "n1", cores="0"))
+    second = Member(pod(name="p2", uid="p2", node="n2"), slot=stood)
+    moved = [Allocation(7, "n1", cores="1"), Allocation(7, "n1", cores="2")]
+    assert [each.slot for each in with_slots((first, second), moved, bound=True)] == [moved[0], stood]
+
+
+def test_a_group_gets_several_slots_of_a_node() -> None:
+    world = group_of_three()
+    record = world.ledger.record_of(GROUP)
+    assert record is not None
+    anew = record._replace(members=tuple(each._replace(slot=None) for each in record.members))
+    grant = Grant(("n1", "n2"), ("gpu:2(IDX:0-1)", "gpu:1(IDX:0)"), ("0-3", "0-1"), (200, 100))
+    placed = granted(anew, 7, grant, Context(0.0, world.rules, world.view))
+    assert {(slot.node, slot.gres, slot.cores) for each in placed.members if (slot := each.slot)} == {
+        ("n1", "gpu:1(IDX:0)", "0-1"),
+        ("n1", "gpu:1(IDX:1)", "2-3"),
+        ("n2", "gpu:1(IDX:0)", "0-1"),
+    }
+
+
 @pytest.mark.parametrize(
-    ("nodes", "named"),
-    [(("n1", "n2", "n2"), "n1, n2, n2"), (("n1", "n2", "gone"), "gone")],
-    ids=["a Node twice", "a node without a Node"],
+    ("nodes", "words"),
+    [
+        (("n1", "n2", "n2"), "n1, n2, n2, which has no slots for 3 Pods"),
+        (("n1", "n2"), "n1, n2, which has no slots for 3 Pods"),
+        (("n1", "n2", "gone"), "gone, for which no Node stands"),
+    ],
+    ids=["a Node twice", "too few nodes", "a node without a Node"],
 )
-def test_a_grant_with_too_few_nodes_is_given_back(nodes: tuple[str, ...], named: str) -> None:
+def test_a_grant_with_too_few_slots_is_given_back(nodes: tuple[str, ...], words: str) -> None:
     world = group_of_three()
     record = world.ledger.record_of(GROUP)
     assert record is not None
     replaced = granted(record, 7, Grant(nodes), Context(0.0, world.rules, world.view))
     assert replaced.cause is not None
     assert (replaced.state, replaced.cause.reason) == (State.REPLACING, Reason.NODE_UNKNOWN)
-    assert replaced.cause.message == f"Slurm chose {named}, for which no Node stands"
+    assert replaced.cause.message == f"Slurm chose {words}"
 
 
 # Its controller makes a Pod for each that goes

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from extender.jobs.grants import slot_of
 from extender.placement import on_pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.states import State
-from tests.builders import placeholder_job, pod
-from tests.placement.ledger_world import VIEW
 from tests.placement.test_groups import GROUP, group_of_three
 from wellknown.names import Reason
-
-
-def test_pod_has_the_slot_of_its_own_node() -> None:
-    job = placeholder_job(pod(), nodes=("n1", "n2"))
-    for node in ("n1", "n2"):
-        slot = slot_of(pod(node=node), job, VIEW)
-        assert slot is not None
-        assert slot.node == node
-    assert slot_of(pod(node="n3"), job, VIEW) is None
-    assert slot_of(pod(), job, VIEW) is None
 
 
 def test_group_bound_in_part_while_replaced_goes_whole() -> None:

@@ -20,6 +20,7 @@ from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
+from extender.request.workload import Workload
 from kubernetes_client.errors import Conflict, KubernetesError, Rejected, Unavailable
 from slurm_client.errors import NeedsOperator, OutcomeUnknown, SlurmError, Unreachable
 from slurm_client.model import Job
@@ -157,6 +158,17 @@ def test_a_job_elsewhere_grants_nothing_here(slurm_node: str | None) -> None:
     """n4 stands for gpu-04, so the Slurm node n4 is another."""
     with pytest.raises(NotBound, match="does not run on n4"):
         check(placeholder_job(POD, node=slurm_node))
+
+
+def test_each_of_two_pods_on_a_node_is_bound_with_its_own_slot() -> None:
+    job = placeholder_job(POD, nodes=("gpu-04",), cores=("0-3",))
+    first, second, other = (Allocation(job.id, "n4", cores=cores) for cores in ("0-1", "2-3", "1-2"))
+    of_two = POD._replace(group=Workload(UID, POD.namespace, NAME, POD.created, size=2))
+    for own in (first, second):
+        assert verified(of_two._replace(allocation=own), job, "n4", VIEW, RULES) == own
+    for lacking in (of_two._replace(allocation=other), of_two):
+        with pytest.raises(NotBound, match="has no slot for this Pod on n4"):
+            verified(lacking, job, "n4", VIEW, RULES)
 
 
 # Binding

@@ -1,0 +1,77 @@
+"""Slots of a job: the part of the grant for each member of a workload.
+
+If Slurm places several members on a node, each member gets cores, memory and devices of its own: no two
+slots have the same core or device. The members of a workload request the same, so the slots of a node
+are equal in size. The first members of a node get the lowest numbers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from extender.cluster.view import ClusterView
+from extender.request.pod import Pod
+from slurm_client import gres
+from slurm_client.model import Grant, Job
+from wellknown import number_list
+from wellknown.allocation import Allocation
+
+NodeOf = Callable[[str], str | None]
+"""Returns the Kubernetes Node of one of Slurm's nodes; None if no Node stands for the node."""
+
+
+def nodes_by(view: ClusterView, pods: Iterable[Pod] = ()) -> NodeOf:
+    """Returns the function of a view. If several Nodes stand for a node of Slurm, the Node of one of the
+    bound `pods` counts."""
+    bound = {pod.node for pod in pods if pod.node is not None}
+
+    def node_of(slurm_node: str) -> str | None:
+        theirs = next((node for node in bound if view.names_it(node, slurm_node)), None)
+        known = view.node_of(slurm_node)
+        return theirs or (None if known is None else known.name)
+
+    return node_of
+
+
+def slots(grant: Grant, job_id: int, members: int, node_of: NodeOf) -> Iterator[Allocation]:
+    """Yields the slots of a job, node by node: fewer than `members` if no Node stands for a node, or if
+    the grant of a node cannot be divided."""
+    for number, (name, share) in enumerate(zip(grant.nodes, _shares(grant, members), strict=True)):
+        node = node_of(name)
+        if node is not None:
+            yield from _divided(_whole(grant, number, job_id, node), share)
+
+
+def whole_on_node(pod: Pod, job: Job, view: ClusterView) -> Allocation | None:
+    """Returns all that a job has on a bound Pod's Node; None if the job is not there."""
+    there = slots(job.grant, job.id, 1, nodes_by(view, [pod]))
+    return next((whole for whole in there if whole.node == pod.node), None)
+
+
+def _whole(grant: Grant, number: int, job_id: int, node: str) -> Allocation:
+    devices, cores = (of[number] if number < len(of) else "" for of in (grant.gres, grant.cores))
+    memory_mb = grant.memory_mb[number] if number < len(grant.memory_mb) else 0
+    return Allocation(job_id, node, devices, cores, memory_mb)
+
+
+def _shares(grant: Grant, members: int) -> list[int]:
+    """Returns the number of members on each node, by the numbers of cores. With a node for each member,
+    each node has one member, whatever else the node has: a job may have whole nodes."""
+    nodes = len(grant.nodes)
+    cores = [len(number_list.expand(each)) for each in grant.cores]
+    if nodes >= members or len(cores) != nodes or not all(cores):
+        return [1] * nodes
+    return [max(1, each * members // sum(cores)) for each in cores]
+
+
+def _divided(whole: Allocation, share: int) -> Iterator[Allocation]:
+    """Yields the slots of a node; none if there are too few cores, or if the devices cannot be
+    divided equally."""
+    if share == 1:
+        yield whole
+        return
+    cores = number_list.expand(whole.cores)
+    devices = gres.divided(whole.gres, share)
+    if not devices or len(cores) < share:
+        return
+    for part in range(share):
+        own = number_list.compress(cores[part * len(cores) // share : (part + 1) * len(cores) // share])
+        yield Allocation(whole.job_id, whole.node, devices[part], own, whole.memory_mb // share)

@@ -1,0 +1,121 @@
+"""The slots of a job: the part of the grant for each member."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.jobs.slots import nodes_by, slots, whole_on_node
+from slurm_client import gres
+from slurm_client.model import Grant
+from tests.builders import kube_node, moment, placeholder_job, pod
+from wellknown import number_list
+from wellknown.allocation import Allocation
+
+VIEW = moment(*(kube_node(name) for name in ("n1", "n2", "n3"))).view
+FOUR_GPUS = "gpu:h100:4(IDX:0-3)"
+
+
+def slots_of(grant: Grant, members: int) -> list[Allocation]:
+    return list(slots(grant, 7, members, nodes_by(VIEW)))
+
+
+def test_a_member_alone_on_a_node_gets_the_whole_grant_of_the_node() -> None:
+    grant = Grant(("n2", "n1"), (FOUR_GPUS, ""), ("0-3", "1"), (4096, 100))
+    assert slots_of(grant, 2) == [
+        Allocation(7, "n2", FOUR_GPUS, "0-3", 4096),
+        Allocation(7, "n1", "", "1", 100),
+    ]
+
+
+def test_two_members_on_a_node_get_cores_and_gpus_of_their_own() -> None:
+    assert slots_of(Grant(("n1",), (FOUR_GPUS,), ("0-3,8-11",), (4097,)), 2) == [
+        Allocation(7, "n1", "gpu:h100:2(IDX:0-1)", "0-3", 2048),
+        Allocation(7, "n1", "gpu:h100:2(IDX:2-3)", "8-11", 2048),
+    ]
+
+
+def test_members_are_spread_by_the_cores_of_the_nodes() -> None:
+    found = slots_of(Grant(("n1", "n2"), cores=("0-5", "0-1")), 4)
+    assert [(each.node, each.cores) for each in found] == [
+        ("n1", "0-1"),
+        ("n1", "2-3"),
+        ("n1", "4-5"),
+        ("n2", "0-1"),
+    ]
+
+
+def test_with_a_node_for_each_member_no_node_is_divided() -> None:
+    """A job may have whole nodes, and one node may be larger than the others."""
+    found = slots_of(Grant(("n1", "n2"), cores=("0-63", "0-1")), 2)
+    assert [(each.node, each.cores) for each in found] == [("n1", "0-63"), ("n2", "0-1")]
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [
+        Grant(("gone",), cores=("0-1",)),
+        Grant(("n1",)),
+        Grant(("n1",), gres=("gpu:3(IDX:0-2)",), cores=("0-1",)),
+        Grant(("n1",), gres=("gpu:2",), cores=("0-1",)),
+        Grant(("n1",), gres=("gpu:2(IDX:0)",), cores=("0-1",)),
+        Grant(("n1",), gres=("shard:4(0/4,4/4)",), cores=("0-1",)),
+        Grant(("n1",), cores=("0",)),
+    ],
+    ids=[
+        "no Node",
+        "no core is reported",
+        "three GPUs",
+        "GPUs without numbers",
+        "fewer numbers than GPUs",
+        "parts of GPUs",
+        "one core",
+    ],
+)
+def test_a_grant_that_cannot_be_divided_has_too_few_slots(grant: Grant) -> None:
+    assert len(slots_of(grant, 2)) < 2
+
+
+def test_counted_gres_are_divided_by_their_numbers() -> None:
+    found = slots_of(Grant(("n1",), ("craynetwork:4(CNT:4),gpu:2(IDX:0,3)",), ("0-1",)), 2)
+    assert [each.gres for each in found] == [
+        "craynetwork:2(CNT:2),gpu:1(IDX:0)",
+        "craynetwork:2(CNT:2),gpu:1(IDX:3)",
+    ]
+
+
+@given(
+    per_node=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    cores=st.integers(1, 5),
+    gpus=st.integers(0, 3),
+    first=st.integers(0, 9),
+)
+def test_no_two_slots_of_a_node_have_the_same_core_or_gpu(
+    per_node: list[int], cores: int, gpus: int, first: int
+) -> None:
+    names = tuple(f"n{number}" for number in range(1, len(per_node) + 1))
+    gpus_on = [f"gpu:{n * gpus}(IDX:0-{n * gpus - 1})" if gpus else "" for n in per_node]
+    cores_on = [f"{first}-{first + n * cores - 1}" for n in per_node]
+    grant = Grant(names, tuple(gpus_on), tuple(cores_on), tuple(n * 100 for n in per_node))
+    found = slots_of(grant, sum(per_node))
+    assert [each.node for each in found] == [
+        name for name, n in zip(names, per_node, strict=True) for _ in range(n)
+    ]
+    for name, n in zip(names, per_node, strict=True):
+        there = [each for each in found if each.node == name]
+        taken = [core for each in there for core in number_list.expand(each.cores)]
+        devices = [gpu for each in there for gpu in gres.numbers(each.gres).get("gpu", ())]
+        assert sorted(taken) == list(range(first, first + n * cores))
+        assert sorted(devices) == list(range(n * gpus))
+        assert {len(number_list.expand(each.cores)) for each in there} == {cores}
+        assert {each.memory_mb for each in there} == {100}
+
+
+def test_the_whole_of_a_bound_pods_node() -> None:
+    job = placeholder_job(pod(), nodes=("n1", "n2"), cores=("0-1", "4"))
+    for node, cores in (("n1", "0-1"), ("n2", "4")):
+        whole = whole_on_node(pod(node=node), job, VIEW)
+        assert whole == Allocation(job.id, node, cores=cores)
+    assert whole_on_node(pod(node="n3"), job, VIEW) is None
+    assert whole_on_node(pod(), job, VIEW) is None
