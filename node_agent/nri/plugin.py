@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -87,6 +87,8 @@ class Handler(Protocol):
 
 
 Report = Callable[[Exception | str | None], object]
+_Method = Callable[[Any], ProtobufMessage | None]
+"""Handles a message of the runtime, and returns the reply, None for an empty reply."""
 
 
 async def stay(path: Path, handler: Handler, report: Report) -> None:
@@ -100,7 +102,7 @@ async def stay(path: Path, handler: Handler, report: Report) -> None:
         session = Session(handler, validates=validates, in_force=partial(report, None))
         try:
             await serve(path, session)
-        except (OSError, Malformed, NotTaken) as error:
+        except (OSError, DecodeError, Malformed, NotTaken) as error:
             trouble = error
         refusals = refusals + 1 if session.refused else 0
         report(trouble)
@@ -108,7 +110,8 @@ async def stay(path: Path, handler: Handler, report: Report) -> None:
 
 
 async def serve(path: Path, session: "Session") -> None:
-    """Serves until the runtime closes the connection. Raises OSError, Malformed, NotTaken."""
+    """Serves until the runtime closes the connection. Raises OSError, DecodeError, Malformed,
+    NotTaken."""
     wire = await Wire.connect(path)
     try:
         await wire.write(session.registration())
@@ -117,21 +120,13 @@ async def serve(path: Path, session: "Session") -> None:
             if message.connection == _PLUGIN and message.kind == REQUEST:
                 await wire.write(session.answer(message))
             elif message.connection == _RUNTIME and message.kind == RESPONSE:
-                _require_taken(message)
+                status = ttrpc.Response.FromString(message.body).status
+                if status.code:
+                    raise NotTaken(status.message)
     except EOFError:
         return
     finally:
         wire.close()
-
-
-def _require_taken(answer: Message) -> None:
-    """Raises NotTaken, Malformed."""
-    try:
-        response = ttrpc.Response.FromString(answer.body)
-    except DecodeError as error:
-        raise Malformed(str(error)) from error
-    if response.status.code:
-        raise NotTaken(response.status.message)
 
 
 class Session:
@@ -145,18 +140,18 @@ class Session:
         self._asked = self._told = False
         self._here = api.SynchronizeRequest()
         """Pods and containers in the list until now."""
-        self._methods: Mapping[str, Callable[[bytes], ProtobufMessage]] = {
-            "Configure": self._configure,
-            "Synchronize": self._synchronize,
-            "RunPodSandbox": lambda body: self._run_pod(api.PodEvent.FromString(body).pod),
-            "StopPodSandbox": lambda body: self._stop_pod(api.PodEvent.FromString(body).pod),
-            "StateChange": self._change_state,
-            "CreateContainer": self._create_container,
-            "UpdateContainer": self._update_container,
-            "StopContainer": self._stop_container,
-            "RemoveContainer": self._stop_container,
-            "ValidateContainerAdjustment": self._validate,
-            "Shutdown": lambda _: api.Empty(),
+        self._methods: Mapping[str, tuple[type[ProtobufMessage], _Method]] = {
+            "Configure": (api.ConfigureRequest, self._configure),
+            "Synchronize": (api.SynchronizeRequest, self._synchronize),
+            "RunPodSandbox": (api.PodEvent, lambda told: handler.run_pod(told.pod)),
+            "StopPodSandbox": (api.PodEvent, lambda told: handler.stop_pod(told.pod)),
+            "StateChange": (api.StateChangeEvent, self._change_state),
+            "CreateContainer": (api.CreateContainerRequest, self._create_container),
+            "UpdateContainer": (api.UpdateContainerRequest, self._update_container),
+            "StopContainer": (api.ContainerEvent, self._stop_container),
+            "RemoveContainer": (api.ContainerEvent, self._stop_container),
+            "ValidateContainerAdjustment": (api.ValidateContainerAdjustmentRequest, self._validate),
+            "Shutdown": (api.Empty, lambda _: None),
         }
 
     @property
@@ -179,12 +174,13 @@ class Session:
         response = ttrpc.Response()
         try:
             request = ttrpc.Request.FromString(message.body)
-            method = self._methods.get(request.method)
-            if method is None or request.service != f"{_SERVICE}Plugin":
+            if request.method not in self._methods or request.service != f"{_SERVICE}Plugin":
                 response.status.code = _UNIMPLEMENTED
                 response.status.message = f"{request.service}.{request.method} is not known here"
             else:
-                response.payload = method(request.payload).SerializeToString()
+                kind, act = self._methods[request.method]
+                reply = act(kind.FromString(request.payload))
+                response.payload = b"" if reply is None else reply.SerializeToString()
         except Refused as refused:
             response.status.code, response.status.message = _FAILED_PRECONDITION, str(refused)
         except Exception as error:
@@ -193,16 +189,14 @@ class Session:
             response.status.message = f"the node agent failed: {type(error).__name__}: {error}"
         return Message(_PLUGIN, message.stream, RESPONSE, response.SerializeToString())
 
-    def _configure(self, body: bytes) -> ProtobufMessage:
-        asked = api.ConfigureRequest.FromString(body)
+    def _configure(self, asked: api.ConfigureRequest) -> api.ConfigureResponse:
         self._asked = True
         log.info("the container runtime asks", name=asked.runtime_name, version=asked.runtime_version)
         events = [*_EVENTS, *([api.VALIDATE_CONTAINER_ADJUSTMENT] if self._validates else [])]
         return api.ConfigureResponse(events=sum(1 << (event - 1) for event in events))
 
-    def _synchronize(self, body: bytes) -> ProtobufMessage:
+    def _synchronize(self, told: api.SynchronizeRequest) -> api.SynchronizeResponse:
         """Collects the parts of a long list. No reply before the last part may contain updates."""
-        told = api.SynchronizeRequest.FromString(body)
         self._here.MergeFrom(told)
         if told.more:
             return api.SynchronizeResponse(more=True)
@@ -216,42 +210,29 @@ class Session:
         self._in_force()
         return api.SynchronizeResponse(update=updates)
 
-    def _run_pod(self, pod: api.PodSandbox) -> ProtobufMessage:
-        self._handler.run_pod(pod)
-        return api.Empty()
-
-    def _stop_pod(self, pod: api.PodSandbox) -> ProtobufMessage:
-        self._handler.stop_pod(pod)
-        return api.Empty()
-
-    def _change_state(self, body: bytes) -> ProtobufMessage:
+    def _change_state(self, change: api.StateChangeEvent) -> None:
         """Handles events that only inform the plugin, in the form of NRI before 0.12."""
-        change = api.StateChangeEvent.FromString(body)
         if change.event == api.RUN_POD_SANDBOX:
             self._handler.run_pod(change.pod)
         elif change.event == api.STOP_POD_SANDBOX:
             self._handler.stop_pod(change.pod)
         elif change.event == api.REMOVE_CONTAINER:
             self._handler.stop_container(change.pod, change.container)
-        return api.Empty()
 
-    def _create_container(self, body: bytes) -> ProtobufMessage:
-        asked = api.CreateContainerRequest.FromString(body)
+    def _create_container(self, asked: api.CreateContainerRequest) -> api.CreateContainerResponse:
         adjust = self._handler.create_container(asked.pod, asked.container)
         return api.CreateContainerResponse(adjust=adjust)
 
-    def _update_container(self, body: bytes) -> ProtobufMessage:
-        asked = api.UpdateContainerRequest.FromString(body)
+    def _update_container(self, asked: api.UpdateContainerRequest) -> api.UpdateContainerResponse:
         updates = self._handler.update_container(asked.pod, asked.container, asked.linux_resources)
         return api.UpdateContainerResponse(update=updates)
 
-    def _stop_container(self, body: bytes) -> ProtobufMessage:
-        told = api.ContainerEvent.FromString(body)
+    def _stop_container(self, told: api.ContainerEvent) -> None:
         self._handler.stop_container(told.pod, told.container)
-        return api.Empty()
 
-    def _validate(self, body: bytes) -> ProtobufMessage:
-        asked = api.ValidateContainerAdjustmentRequest.FromString(body)
+    def _validate(
+        self, asked: api.ValidateContainerAdjustmentRequest
+    ) -> api.ValidateContainerAdjustmentResponse:
         try:
             self._handler.validate(asked.pod, asked.container, asked.adjust)
         except Refused as refused:
