@@ -2,11 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
@@ -23,10 +22,10 @@ from node_agent.reporting.device_health import DeviceHealth
 from node_agent.reporting.node_condition import Reason
 from node_agent.runtime import kubelet_devices
 from node_agent.runtime.containers import Containers
+from node_agent.settings import Settings
 from node_agent.slurmd.manifest import gres_of
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from service.health import Health
-from wellknown.names import NODE_NAME_LABEL
 
 log = structlog.get_logger()
 
@@ -51,66 +50,37 @@ _PROGRAMS = "other device programs"
 _NATIVE = "Slurm's limits of its jobs"
 
 
-class Programs(NamedTuple):
-    """Programs of the Node that the agent serves."""
-
-    nri: Path | None = None
-    """Socket of the container runtime for plugins; None without NRI."""
-    cdi: Sequence[Path] = ()
-    """Folders with specifications of CDI."""
-    device_plugins: Path | None = None
-    """Folder of the kubelet for plugins; None if other plugins report the devices."""
-    resources: Mapping[str, str] = {}
-    """GRES by the name of the extended resource."""
-    slurmd_namespace: str = ""
-    """Namespace of slurmd Pods; "" if the agent runs no slurmd Pod."""
-    node_name_label: str = NODE_NAME_LABEL
-
-
 class Agent:
     """Follows the Pods of a Node, and runs the keeper after news."""
 
     def __init__(
-        self, kubernetes: Kubernetes, node: str, cgroups: PodCgroups, keeper: Keeper, programs: Programs
+        self, kubernetes: Kubernetes, cgroups: PodCgroups, keeper: Keeper, settings: Settings
     ) -> None:
         self.health = Health()
+        self.keeper = keeper
         self._cgroups = cgroups
-        self._keeper = keeper
-        self._programs = programs
+        self._settings = settings
         self._native = NativeJobs(cgroups)
-        says = partial(self.health.says, _WATCH)
         self._news = asyncio.Event()
-        namespace = programs.slurmd_namespace
+        node, namespace = settings.node, settings.slurmd_namespace
+        says = partial(self.health.says, _WATCH)
         self._pods = NodePods(kubernetes, node, self._hears_of_pods, says, namespace)
-        counted = programs.resources if programs.device_plugins is not None else {}
-        self._devices = DeviceHealth(kubernetes, node, keeper, programs.cdi, counted, self.health.says)
-        self._awaits_runtime = programs.nri is not None
+        counted = settings.resources if settings.device_plugins is not None else {}
+        self.devices = DeviceHealth(kubernetes, node, keeper, settings.cdi, counted, self.health.says)
+        self._awaits_runtime = settings.nri is not None
         self._containers = Containers(node, keeper, self._pods, self._begins)
         here = Here(
-            *(lambda: self._pods.slurmd, self._native.jobs_in),
-            *(self._machine, lambda: self._devices.awaited),
+            pod=lambda: self._pods.slurmd,
+            jobs=self._native.jobs_in,
+            machine=self._machine,
+            awaited=lambda: self.devices.awaited,
         )
-        label = programs.node_name_label
+        label = settings.node_name_label
         self._slurmd = SlurmdRunner(kubernetes, node, namespace, label, here, self.health.says)
         self.problems: dict[str, str] = {}
         """Reasons why Pods, by namespace and name, have less than their jobs."""
         self.looked_at: float | None = None
         """Time of the last update of the kernel, in UNIX seconds."""
-
-    @property
-    def repaired(self) -> int:
-        """Returns the number of limits that other programs had changed."""
-        return self._keeper.limits.repaired
-
-    @property
-    def counted(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Returns the numbers of devices and of failed devices, by name and type."""
-        return self._keeper.counted
-
-    @property
-    def differing(self) -> int:
-        """Returns the number of resources that the kubelet and Slurm count differently."""
-        return len(self._devices.differing)
 
     async def run(self) -> None:
         """Runs for ever. Until the Pods are listed, each Pod keeps the access from an earlier agent."""
@@ -120,14 +90,14 @@ class Agent:
             tasks.create_task(self._pods.follow())
             tasks.create_task(self.health.run())
             tasks.create_task(self._watch_native_jobs())
-            await self._devices.ask()  # before the first container, if the drivers reply
-            tasks.create_task(self._devices.run())
-            if self._programs.nri is not None:
-                tasks.create_task(self._containers.answer(self._programs.nri, self._hears_runtime))
-            if self._programs.device_plugins is not None:
-                for resource, gres in self._programs.resources.items():
-                    tasks.create_task(self._count(self._programs.device_plugins, resource, gres))
-            if self._programs.slurmd_namespace:
+            await self.devices.ask()  # before the first container, if the drivers reply
+            tasks.create_task(self.devices.run())
+            if self._settings.nri is not None:
+                tasks.create_task(self._containers.answer(self._settings.nri, self._hears_runtime))
+            if self._settings.device_plugins is not None:
+                for resource, gres in self._settings.resources.items():
+                    tasks.create_task(self._count(self._settings.device_plugins, resource, gres))
+            if self._settings.slurmd_namespace:
                 tasks.create_task(self._slurmd.run())
 
     def clear(self) -> Answer:
@@ -163,16 +133,16 @@ class Agent:
     def _look(self) -> Decision | None:
         self._look_at_machine()
         try:
-            self._keeper.put_on()
-            decision = self._keeper.keep(self._pods.claims, self._native.known)
+            self.keeper.put_on()
+            decision = self.keeper.keep(self._pods.claims, self._native.known)
         except OSError as error:
             self.health.says("guard", error, alarm=True)
-            self._devices.hears(Reason.NOT_GUARDED, error)
+            self.devices.hears(Reason.NOT_GUARDED, error)
             self.health.ready = False  # no limit of a new Pod is in force: no Pod should come
             return None
         self.health.says("guard", None)
-        self._devices.hears(Reason.NOT_GUARDED, None)
-        self.health.says(_OTHERS, self._keeper.others or None)
+        self.devices.hears(Reason.NOT_GUARDED, None)
+        self.health.says(_OTHERS, self.keeper.others or None)
         self.health.says(_PROGRAMS, self._other_programs(), alarm=True)
         if decision is not None:
             self.looked_at = time.time()
@@ -181,7 +151,7 @@ class Agent:
         return decision
 
     def _other_programs(self) -> str | None:
-        if not (found := self._keeper.other_programs):
+        if not (found := self.keeper.other_programs):
             return None
         return (
             f"program {found}: where it is of an agent whose files in the BPF file system were removed,"
@@ -198,7 +168,7 @@ class Agent:
     def _look_at_native_jobs(self, claims: Mapping[str, Claim]) -> None:
         before = self._native.known
         try:
-            trouble = self._native.look(claims, self._keeper.devices) or None
+            trouble = self._native.look(claims, self.keeper.devices) or None
         except OSError as error:
             self.health.says(_NATIVE, error, alarm=True)
             return
@@ -208,19 +178,19 @@ class Agent:
 
     def _look_at_machine(self) -> None:
         try:
-            self._keeper.read_cpus()
+            self.keeper.read_cpus()
         except (OSError, ValueError) as error:
             self.health.says(_CPUS, error, alarm=True)
         else:
             self.health.says(_CPUS, None)
         try:
-            self._keeper.read_devices(list_may_come=self._slurmd.starts)
+            self.keeper.read_devices(list_may_come=self._slurmd.starts)
         except (OSError, ValueError) as error:
             self.health.says(_DEVICES, error, alarm=True)
-            self._devices.hears(Reason.LIST_UNREADABLE, error)
+            self.devices.hears(Reason.LIST_UNREADABLE, error)
         else:
-            self._devices.hears(Reason.LIST_UNREADABLE, None)
-            machine = self._keeper.machine
+            self.devices.hears(Reason.LIST_UNREADABLE, None)
+            machine = self.keeper.machine
             broken = "; ".join(f"{of}: {why}" for of, why in machine.problems.items()) if machine else ""
             self.health.says(_DEVICES, broken or None, alarm=True)
 
@@ -236,7 +206,7 @@ class Agent:
             return "kube-apiserver has it no more, or has not told the node agent of it yet"
         decision = self._look()
         if decision is None:
-            troubles = {} if self._keeper.machine else {_DEVICES: _UNTOLD}
+            troubles = {} if self.keeper.machine else {_DEVICES: _UNTOLD}
             troubles |= self.health.troubles()
             told = "; ".join(f"{part}: {words}" for part, words in troubles.items())
             return f"the node agent does not know yet who has what ({told or 'it starts'})"
@@ -245,8 +215,8 @@ class Agent:
 
     async def _count(self, folder: Path, resource: str, gres: str) -> None:
         says = partial(self.health.says, f"the kubelet's plugin for {resource}")
-        gives = self._programs.nri is None
-        await kubelet_devices.stay(self._keeper, folder, resource, gres, says, gives=gives)
+        gives = self._settings.nri is None
+        await kubelet_devices.stay(self.keeper, folder, resource, gres, says, gives=gives)
 
     def _hears_of_pods(self) -> None:
         self._news.set()
@@ -254,8 +224,8 @@ class Agent:
 
     def _machine(self) -> tuple[str, int]:
         """Returns the GPUs in the form of slurmd's Gres=, and the number of CPUs of a core."""
-        cores = self._keeper.cores
-        return gres_of(self._devices.detected), len(cores.cores[0]) if cores else 1
+        cores = self.keeper.cores
+        return gres_of(self.devices.detected), len(cores.cores[0]) if cores else 1
 
     def _hears_runtime(self, trouble: Exception | str | None) -> None:
         self.health.says(_RUNTIME, trouble)

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.rest import KubernetesRest
-from node_agent.agent import Agent, Programs
+from node_agent.agent import Agent
 from node_agent.enforcement.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.metrics import registry_of
@@ -96,11 +96,7 @@ async def _withdraw(settings: Settings) -> None:
 async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> None:
     """Serves until a signal, or until a part of the program ends."""
     kubernetes = await KubernetesRest.connect(settings.kubeconfig)
-    programs = Programs(
-        *(settings.nri, settings.cdi, settings.device_plugins, settings.resources),
-        *(settings.slurmd_namespace, settings.node_name_label),
-    )
-    agent = Agent(kubernetes, settings.node, cgroups, keeper, programs)
+    agent = Agent(kubernetes, cgroups, keeper, settings)
     servers = _servers(settings, agent)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -134,9 +130,7 @@ def _servers(settings: Settings, agent: Agent) -> list[ProgramServer]:
         settings.health_port: probes.application(agent.health),
     }
     servers = [_server(settings.listen_address, *each) for each in applications.items()]
-    if settings.socket is None:
-        return [*servers]
-    return [*servers, LocalServer(local(agent), settings.socket)]
+    return [*servers, *([LocalServer(local(agent), settings.socket)] if settings.socket else [])]
 
 
 def local(agent: Agent) -> Starlette:

@@ -100,10 +100,10 @@ class _Figures(Collector):
         yield _READY.told(agent.health.ready)
         yield _LOOKED.told(agent.looked_at)
         yield _LESS.told(len(agent.problems))
-        yield _REPAIRED.read_counter(agent.repaired)
+        yield _REPAIRED.read_counter(agent.keeper.limits.repaired)
         devices, failed = _DEVICES.read(), _FAILED.read()
-        for kind, (number, broken) in agent.counted.items():
+        for kind, (number, broken) in agent.keeper.counted.items():
             devices.add_metric(kind, number)
             failed.add_metric(kind, broken)
         yield from (devices, failed)
-        yield _MISMATCHES.told(agent.differing)
+        yield _MISMATCHES.told(len(agent.devices.differing))

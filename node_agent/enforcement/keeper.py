@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from node_agent.enforcement import slurmd_share
@@ -42,7 +41,8 @@ class Keeper:
         self._awaits_list = self._slurmd_starts_placeholders = False
         self._own_pod = own_pod
         self._read: Stamp | None = None
-        self._closed = frozenset[Number]()
+        self.guarded = frozenset[Number]()
+        """The devices that are closed to Pods without access."""
         self._cgroups = cgroups
         self._guard = guard
         self.cores: Cpus | None = None
@@ -65,11 +65,6 @@ class Keeper:
     def devices(self) -> tuple[Device, ...]:
         """Returns the devices of slurmd's list, with their vendors."""
         return self.machine.devices if self.machine else ()
-
-    @property
-    def guarded(self) -> AbstractSet[Number]:
-        """Returns the devices that are closed to Pods without access."""
-        return self._closed
 
     def parts(self, claim: Claim) -> list[Part]:
         """Returns the devices of a Pod. Raises ValueError if a device cannot be given, or slurmd's list
@@ -106,8 +101,8 @@ class Keeper:
             self._listed = slurmd_gres.parse(told)
             self._read = now
         machine = Machine(self._listed)
-        self._guard.close(machine.guarded - self._closed)
-        self._closed |= machine.guarded
+        self._guard.close(machine.guarded - self.guarded)
+        self.guarded |= machine.guarded
         self.machine = machine
 
     def keep(self, claims: Mapping[str, Claim] | None, native: Native | None = None) -> Decision | None:
@@ -129,10 +124,10 @@ class Keeper:
         if claims is None or machine is None:
             self._guard.change(frozenset(), own - known)
             return None
-        slurmd = slurmd_share.cgroups_of(claims, cgroups)
+        slurmd = {each.number for each in cgroups if (of := claims.get(each.uid)) and of.slurmd}
         of_others = {entry for entry in known - own if entry[0] not in slurmd}
         decision = decide(claims, cgroups, of_others, machine)
-        wanted = decision.entries | own | slurmd_share.entries(slurmd, self._closed, decision.entries)
+        wanted = decision.entries | own | slurmd_share.entries(slurmd, self.guarded, decision.entries)
         self._guard.change(known - wanted, wanted - known)
         return decision._replace(problems=_together(problems, decision.problems))
 
@@ -148,7 +143,7 @@ class Keeper:
 
     def _own(self, cgroups: Iterable[PodCgroup]) -> set[Entry]:
         own = (each.number for each in cgroups if self._own_pod and each.uid == self._own_pod)
-        return {Entry(cgroup, number) for cgroup in own for number in self._closed}
+        return {Entry(cgroup, number) for cgroup in own for number in self.guarded}
 
     def of_resource(self, resource: str, wanted: str) -> dict[str, Part]:
         """Returns the devices of an extended resource by the kubelet's names. Parameter `wanted` is a
@@ -171,11 +166,8 @@ class Keeper:
     @property
     def failed(self) -> dict[str, str]:
         """Returns the problems of devices that Slurm counts, by Slurm's numbers: "gpu 3"."""
-        found: dict[str, str] = {}
-        for of, part in (self.machine.numbered if self.machine else {}).items():
-            if words := self._problem(part):
-                found[of] = words
-        return found
+        numbered = self.machine.numbered if self.machine else {}
+        return {of: words for of, part in numbered.items() if (words := self._problem(part))}
 
     def _problem(self, part: Part) -> str:
         """Returns the problem of a device's files and of its driver, "" without a problem."""

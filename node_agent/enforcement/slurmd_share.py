@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from node_agent.enforcement.decision import Entry
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Number
-from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
 
 
@@ -29,15 +28,6 @@ def with_share(
         cores=tuple(core for core in every if core not in taken), memory_mb=max(1, left)
     )
     return {**claims, slurmd.uid: share}
-
-
-def cgroups_of(claims: Mapping[str, Claim] | None, cgroups: Iterable[PodCgroup]) -> frozenset[int]:
-    """Returns the number of the cgroup of slurmd's Pod, if the Node has such a Pod."""
-    if claims is None:
-        return frozenset()
-    return frozenset(
-        each.number for each in cgroups if (claim := claims.get(each.uid)) is not None and claim.slurmd
-    )
 
 
 def entries(

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from kubernetes_client.protocol import Manifest
+from wellknown.conditions import condition, timestamp
 from wellknown.names import DEVICE_PROBLEM, DEVICES
 
 WITHDRAWN: Final[Manifest] = {
@@ -67,16 +68,11 @@ class Condition(NamedTuple):
 
     def patch(self, before: "Condition | None") -> dict[str, Any]:
         """Returns the patch for a Node with the condition `before`."""
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        condition = {
-            "type": DEVICE_PROBLEM,
-            "status": str(self.problem),
-            "reason": self.reason,
-            "message": self.message,
-            "lastHeartbeatTime": now,
-        }
-        changes = before is None or before.problem != self.problem
-        return {"status": {"conditions": [condition | ({"lastTransitionTime": now} if changes else {})]}}
+        now, changed = datetime.now(UTC), before is None or before.problem != self.problem
+        told = condition(
+            DEVICE_PROBLEM, self.reason, self.message, now, holds=self.problem, changed=changed
+        )
+        return {"status": {"conditions": [told | {"lastHeartbeatTime": timestamp(now)}]}}
 
 
 def differences(node: Manifest, counted: Mapping[str, int]) -> list[str]:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubernetes_client.in_memory import InMemoryKubernetes
-from node_agent.agent import Agent, Programs
-from node_agent.enforcement.keeper import Keeper
+from node_agent.agent import Agent
+from node_agent.app import keeper_of
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.pods.cgroups import PodCgroups
 from node_agent.reporting.node_condition import Condition
+from node_agent.settings import Settings
 from tests.cgroup_tree import Tree, make_devices
 from tests.eventually import until
 from wellknown.allocation import Allocation
@@ -136,11 +137,20 @@ class Node:
 
     @asynccontextmanager
     async def agent(self, *, ready: bool = True) -> AsyncIterator[Agent]:
+        settings = Settings(
+            node="n1",
+            pod_uid=self.own_pod,
+            gres=self.gres,
+            nri=self.nri,
+            cdi=(),
+            device_plugins=self.device_plugins,
+            resources=self.resources,
+            slurmd_namespace=self.slurmd_namespace,
+            keep_others_off_cores=self.keeps_others_off,
+            bpf=self.tree.bpf,
+        )
         cgroups = PodCgroups(self.tree.root)
-        off, guard = self.keeps_others_off, DeviceGuard(self.tree.bpf)
-        keeper = Keeper(self.gres, cgroups, guard, self.own_pod, keeps_others_off=off)
-        programs = Programs(self.nri, (), self.device_plugins, self.resources, self.slurmd_namespace)
-        agent = Agent(self.kubernetes, "n1", cgroups, keeper, programs)
+        agent = Agent(self.kubernetes, cgroups, keeper_of(settings, cgroups), settings)
         running = asyncio.create_task(agent.run())
         if ready:
             await until(lambda: agent.health.ready)
