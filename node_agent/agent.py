@@ -14,6 +14,7 @@ from node_agent.enforcement.decision import Decision
 from node_agent.enforcement.keeper import Keeper
 from node_agent.enforcement.native_jobs import NativeJobs
 from node_agent.kernel.inotify import FolderWatch
+from node_agent.nri import plugin
 from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups
 from node_agent.pods.claims import Claim
 from node_agent.pods.gate import Answer, answer
@@ -93,7 +94,7 @@ class Agent:
             await self.devices.ask()  # before the first container, if the drivers reply
             tasks.create_task(self.devices.run())
             if self._settings.nri is not None:
-                tasks.create_task(self._containers.answer(self._settings.nri, self._hears_runtime))
+                tasks.create_task(plugin.stay(self._settings.nri, self._containers, self._hears_runtime))
             if self._settings.device_plugins is not None:
                 for resource, gres in self._settings.resources.items():
                     tasks.create_task(self._count(self._settings.device_plugins, resource, gres))
@@ -146,7 +147,7 @@ class Agent:
         self.health.says(_PROGRAMS, self._other_programs(), alarm=True)
         if decision is not None:
             self.looked_at = time.time()
-            self._tell(self._containers.problems() | decision.problems)
+            self._tell(self._containers.missing.problems() | decision.problems)
             self.health.ready = not self._awaits_runtime
         return decision
 

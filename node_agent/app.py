@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+from contextlib import aclosing
 from typing import Any
 
 import structlog
@@ -86,11 +87,8 @@ def keeper_of(settings: Settings, cgroups: PodCgroups) -> Keeper:
 
 
 async def _withdraw(settings: Settings) -> None:
-    kubernetes = await KubernetesRest.connect(settings.kubeconfig)
-    try:
+    async with aclosing(await KubernetesRest.connect(settings.kubeconfig)) as kubernetes:
         await kubernetes.patch_node_status(settings.node, WITHDRAWN)
-    finally:
-        await kubernetes.aclose()
 
 
 async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> None:

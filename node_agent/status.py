@@ -3,6 +3,7 @@ jobs. The command reads both from kube-apiserver and the kernel, and needs no ru
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -98,12 +99,9 @@ def main(settings: Settings, *, as_json: bool) -> None:
 
 
 async def _claims(settings: Settings) -> list[Claim]:
-    kubernetes = await KubernetesRest.connect(settings.kubeconfig)
-    try:
+    async with aclosing(await KubernetesRest.connect(settings.kubeconfig)) as kubernetes:
         pods = ResourceWatch(kubernetes, "pods", f"spec.nodeName={settings.node}")
         return [claim_of(manifest, settings.node) for manifest in await pods.list()]
-    finally:
-        await kubernetes.aclose()
 
 
 def pod(claim: Claim, kernel: Kernel) -> Row:

@@ -85,14 +85,14 @@ def limits_of(claim: Claim, cpus: Cpus | None) -> Limits:
     for a job that has, or may have, all cores of the machine."""
     requested = claim.memory_mb == 0 < claim.requested_mb and not _may_be_whole(claim, cpus)
     memory = (claim.requested_mb if requested else claim.memory_mb) * _MIB
+    limits = Limits((), memory, grows=claim.slurmd, requested=requested)
     if cpus is None:
-        return Limits((), memory, grows=claim.slurmd, requested=requested)
+        return limits
     if claim.cores and claim.cores[-1] >= len(cpus.cores):
-        count = len(cpus.cores)
-        words = f"Slurm gave it core {claim.cores[-1]}, and this machine has {count}"
-        return Limits((), memory, words, requested=requested)
+        words = f"Slurm gave it core {claim.cores[-1]}, and this machine has {len(cpus.cores)}"
+        return limits._replace(problem=words)
     own = sorted(cpu for core in claim.cores for cpu in cpus.cores[core])
-    return Limits(tuple(own), memory, grows=claim.slurmd, requested=requested)
+    return limits._replace(cpus=tuple(own))
 
 
 def _may_be_whole(claim: Claim, cpus: Cpus | None) -> bool:

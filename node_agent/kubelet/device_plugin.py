@@ -65,10 +65,8 @@ async def stay(
                 pause = _AGAIN_S
             else:
                 report("the kubelet starts")
-        except _NotRegistered as error:
-            report(f"the kubelet: {error}")
         except OSError as error:
-            report(error)
+            report(str(error))
         finally:
             if not starts.done():
                 await asyncio.wait([starts])
@@ -159,22 +157,19 @@ async def _listens(socket: Path) -> bool:
     return True
 
 
-class _NotRegistered(Exception):
-    """The kubelet is missing, or rejects the plugin; the message has the reason."""
-
-
 async def _register(folder: Path, endpoint: str, resource: str) -> None:
+    """Raises OSError if the kubelet is missing, or rejects the plugin."""
     asked = api.RegisterRequest(version=_VERSION, endpoint=endpoint, resource_name=resource)
     method, socket = f"/{_VERSION}.Registration/Register", folder / _KUBELET
     try:
         async with Channel(path=str(socket)) as kubelet:
             await UnaryUnaryMethod(kubelet, method, api.RegisterRequest, api.Empty)(asked)
     except GRPCError as error:
-        raise _NotRegistered(error.message or error.status.name) from error
+        raise OSError(f"the kubelet: {error.message or error.status.name}") from error
     except OSError as error:
-        raise _NotRegistered(f"{socket}: {error.strerror or error}") from error
+        raise OSError(f"the kubelet: {socket}: {error.strerror or error}") from error
     except StreamTerminatedError as error:
-        raise _NotRegistered(str(error)) from error
+        raise OSError(f"the kubelet: {error}") from error
 
 
 class _Plugin:

@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+from asyncio import Future
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Generic, TypeVar
 
 _Result = TypeVar("_Result")
@@ -22,7 +24,7 @@ class HangSafeCall(Generic[_Result]):
         self._call = call
         self._callee = callee
         self._patience_s = patience_s
-        self._running: asyncio.Future[_Result] | None = None
+        self._running: Future[_Result] | None = None
         self._until = 0.0
 
     async def result(self) -> _Result:
@@ -39,26 +41,20 @@ class HangSafeCall(Generic[_Result]):
         return ended.result()
 
 
-def _in_thread(call: Callable[[], _Result]) -> asyncio.Future[_Result]:
+def _in_thread(call: Callable[[], _Result]) -> Future[_Result]:
     """Runs the call outside of an executor, because Python waits for the threads of executors."""
     loop = asyncio.get_running_loop()
-    result: asyncio.Future[_Result] = loop.create_future()
+    result: Future[_Result] = loop.create_future()
+    result.add_done_callback(Future.exception)  # otherwise asyncio logs an error if no task waits
 
     def act() -> None:
-        outcome: _Result | Exception
+        settle: Callable[[], None]
         try:
-            outcome = call()
+            settle = partial(result.set_result, call())
         except Exception as error:  # noqa: BLE001 -- `result` raises the error
-            outcome = error
+            settle = partial(result.set_exception, error)
         with suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(settle, outcome)
-
-    def settle(outcome: _Result | Exception) -> None:
-        if isinstance(outcome, Exception):
-            result.set_exception(outcome)
-            result.exception()  # otherwise asyncio logs the error if no task waits
-        else:
-            result.set_result(outcome)
+            loop.call_soon_threadsafe(settle)
 
     threading.Thread(target=act, name="hang-safe-call", daemon=True).start()
     return result

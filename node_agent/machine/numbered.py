@@ -45,14 +45,15 @@ class Machine:
         self.devices = tuple(with_vendor(device, nodes) for device in devices)
         found = [(device, *(look or _look)(device)) for device in self.devices]
         times = Counter(number for _, numbers, _ in found for number in numbers)
-        self._parts: defaultdict[str, list[Part]] = defaultdict(list)
+        self.by_name: defaultdict[str, list[Part]] = defaultdict(list)
+        """The devices of each name, in Slurm's order."""
         self._shared: defaultdict[str, list[Part]] = defaultdict(list)
         for device, numbers, problem in found:
             own = frozenset(number for number in numbers if times[number] == 1)
             if numbers and not own:
                 raise ValueError(f"{device} has no file of its own: {', '.join(device.files)}")
             part = Part(device, numbers, own, problem)
-            self._parts[device.name].append(part)
+            self.by_name[device.name].append(part)
             for name in device.shared:
                 self._shared[name].append(part._replace(in_part=True))
         self.guarded = frozenset(times) | _of_vendors(self.devices) | _graphics(times, nodes)
@@ -67,16 +68,11 @@ class Machine:
     @property
     def numbered(self) -> dict[str, Part]:
         """Returns all devices by Slurm's numbers: "gpu 3"."""
-        return {f"{name} {n}": part for name, of in self._parts.items() for n, part in enumerate(of)}
-
-    @property
-    def by_name(self) -> Mapping[str, Sequence[Part]]:
-        """Returns the devices of each name, in Slurm's order."""
-        return self._parts
+        return {f"{name} {n}": part for name, of in self.by_name.items() for n, part in enumerate(of)}
 
     def units(self, name: str) -> Iterator[tuple[str, Part]]:
         """Yields each unit of a GRES with a name: "gpu-0" for a device, "shard-0-3" for a part."""
-        for number, part in enumerate(self._parts.get(name, ())):
+        for number, part in enumerate(self.by_name.get(name, ())):
             yield f"{name}-{number}", part
         for number, part in enumerate(self._shared.get(name, ())):
             for n in range(part.device.shared[name]):
@@ -87,7 +83,7 @@ class Machine:
         name. Raises ValueError if a device is missing: a part of the devices may be worse than none."""
         found: list[Part] = []
         for name, numbers in wanted.items():
-            here = self._parts.get(name) or self._shared.get(name, [])
+            here = self.by_name.get(name) or self._shared.get(name, [])
             if here and not numbers:
                 raise ValueError(f"Slurm does not say which {name} it has")
             for number in numbers:

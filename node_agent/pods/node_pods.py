@@ -32,18 +32,13 @@ class NodePods:
         self._changed = changed
         self._says = says
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", self._hear)
-        self._listed: dict[str, Claim] | None = None
-        """None before the first list."""
+        self.claims: dict[str, Claim] | None = None
+        """The claims of all Pods by uid; None before the first list."""
         self._removals: dict[str, str] = {}
         """Names by uid of jobs' Pods that kube-apiserver removed while the agent listened."""
         self.heard = False
         """True while kube-apiserver sends changes."""
         self._doubted = asyncio.Event()
-
-    @property
-    def claims(self) -> Mapping[str, Claim] | None:
-        """Returns the claims of all Pods by uid, None before the first list."""
-        return self._listed
 
     def removals(self, here: Collection[str]) -> Mapping[str, str]:
         """Returns the names of jobs' Pods that kube-apiserver removed and that still have a cgroup, by
@@ -103,10 +98,10 @@ class NodePods:
                 self._hear(None)
                 self.slurmd = None
                 found = [self._claim(manifest) for manifest in manifests]
-                before, self._listed = self._listed or {}, {claim.uid: claim for claim in found}
-                for uid in before.keys() - self._listed.keys():
+                before, self.claims = self.claims or {}, {claim.uid: claim for claim in found}
+                for uid in before.keys() - self.claims.keys():
                     self._note_removal(before[uid])
-                return self._listed
+                return self.claims
 
     def _note_removal(self, claim: Claim | None) -> None:
         if claim is not None and claim.of_job:

@@ -46,16 +46,13 @@ class Condition(NamedTuple):
     ) -> "Condition":
         """Returns the condition. Parameter `failed` has the problems of devices by Slurm's numbers,
         `counts` texts about different counts, `troubles` the problems of all devices together."""
-        words = {reason: [troubles[reason]] for reason in Reason if troubles.get(reason)}
-        words.setdefault(Reason.DEVICE_FAILED, []).extend(
-            f"{of}: {why}" for of, why in sorted(failed.items())
-        )
-        words.setdefault(Reason.COUNTS_DIFFER, []).extend(counts)
-        reasons = [reason for reason in Reason if words.get(reason)]
-        if not reasons:
+        found = [(reason, words) for reason, words in troubles.items() if words]
+        found += [(Reason.DEVICE_FAILED, f"{of}: {why}") for of, why in sorted(failed.items())]
+        found += [(Reason.COUNTS_DIFFER, words) for words in counts]
+        if not found:
             return cls(False, "DevicesUsable", _FINE)
-        message = "; ".join(each for reason in reasons for each in words[reason])
-        return cls(True, reasons[0].value, message[:_LONGEST])
+        found.sort(key=lambda each: [*Reason].index(each[0]))
+        return cls(True, found[0][0].value, "; ".join(words for _, words in found)[:_LONGEST])
 
     @classmethod
     def on(cls, node: Manifest) -> "Condition | None":

@@ -15,7 +15,6 @@ from node_agent.enforcement.limits import cpus_instead
 from node_agent.machine.devices import Number
 from node_agent.machine.numbered import Part
 from node_agent.nri import api_pb2 as api
-from node_agent.nri import plugin
 from node_agent.nri.plugin import Refused
 from node_agent.pods.claims import Claim, claim_by
 from node_agent.pods.node_pods import NodePods
@@ -32,29 +31,16 @@ class Containers:
     """Handler of NRI's calls."""
 
     def __init__(
-        self,
-        node: str,
-        keeper: Keeper,
-        pods: NodePods,
-        begins: Callable[[Claim], str],
+        self, node: str, keeper: Keeper, pods: NodePods, begins: Callable[[Claim], str]
     ) -> None:
         """Parameter `begins` gives a Pod its devices at once, and returns the reason of a failure."""
         self._node = node
         self._keeper = keeper
         self._pods = pods
         self._begins = begins
-        self._missing = MissingDevices(keeper)
+        self.missing = MissingDevices(keeper)
         self._overruled = set[str]()
         """Uids of Pods with a line in the log about other cores of the kubelet."""
-
-    async def answer(self, socket: Path, report: plugin.Report) -> None:
-        """Answers the container runtime at its socket for plugins. Never returns. Calls `report` with a
-        problem of the connection, and with None once the runtime takes the plugin."""
-        await plugin.stay(socket, self, report)
-
-    def problems(self) -> dict[str, str]:
-        """Returns the problems of Pods whose containers lack devices, by uid."""
-        return self._missing.problems()
 
     def synchronize(
         self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
@@ -66,7 +52,7 @@ class Containers:
             for c in containers
             if c.state in _LIVE and c.pod_sandbox_id in by_id
         ]
-        self._missing.listed(self._made(pod, container) for pod, container in live)
+        self.missing.listed(self._made(pod, container) for pod, container in live)
         self._overruled &= {pod.uid for pod in pods}
         instead = ((each, self._cpus_instead(pod, each, each.linux.resources)) for pod, each in live)
         return [_update(each, cpus, ignore_failure=True) for each, cpus in instead if cpus]
@@ -77,14 +63,14 @@ class Containers:
             raise Refused(problem)
 
     def stop_pod(self, pod: api.PodSandbox) -> None:
-        self._missing.pod_removed(pod.uid)
+        self.missing.pod_removed(pod.uid)
         self._overruled.discard(pod.uid)
 
     def create_container(self, pod: api.PodSandbox, container: api.Container) -> api.ContainerAdjustment:
         """Gives the Pod its devices also here: the agent may have been away when the Pod started. Raises
         Refused."""
         self.run_pod(pod)
-        self._missing.recreated(pod.uid, container.name)
+        self.missing.recreated(pod.uid, container.name)
         claim = self._claim(pod)
         given = self._container_devices(claim, self._parts(claim), container)
         adjust = api.ContainerAdjustment()
@@ -102,7 +88,7 @@ class Containers:
         return [_update(container, cpus)] if cpus else []
 
     def stop_container(self, _pod: api.PodSandbox, container: api.Container) -> None:
-        self._missing.removed(container.id)
+        self.missing.removed(container.id)
 
     def validate(
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
@@ -121,9 +107,9 @@ class Containers:
         own = {number for part in parts for number in part.numbers}
         for device in adjust.linux.devices:
             number = Number(device.major, device.minor)
-            if number in self._keeper.guarded and number not in own:
-                words = "which its Slurm job does not have"
-                raise Refused(f"another plugin gives it {device.path}, {words}")
+            if number in self._keeper.guarded - own:
+                words = f"another plugin gives it {device.path}, which its Slurm job does not have"
+                raise Refused(words)
 
     def _cpus_instead(
         self, pod: api.PodSandbox, container: api.Container, wanted: api.LinuxResources
