@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
@@ -38,7 +39,8 @@ class NodePods:
         """Names by uid of jobs' Pods that kube-apiserver removed while the agent listened."""
         self.heard = False
         """True while kube-apiserver sends changes."""
-        self._doubted = asyncio.Event()
+        self._listening: asyncio.Timeout | None = None
+        """Limit of the time of the current watch."""
 
     def removals(self, here: Collection[str]) -> Mapping[str, str]:
         """Returns the names of jobs' Pods that kube-apiserver removed and that still have a cgroup, by
@@ -48,23 +50,18 @@ class NodePods:
 
     def doubt(self) -> None:
         """Lists the Pods again, because a Pod is missing: perhaps the connection is dead."""
-        self._doubted.set()
+        if self._listening is not None and not self._listening.expired():
+            self._listening.reschedule(asyncio.get_running_loop().time())
 
     async def follow(self) -> None:
         """Follows kube-apiserver for ever. After a doubt, lists the Pods again, at most once a
         second."""
         while True:
-            parts = [asyncio.ensure_future(self._listen()), asyncio.ensure_future(self._doubted.wait())]
-            try:
-                done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-                for part in done:
-                    part.result()
-            finally:
-                for part in parts:
-                    part.cancel()
-                await asyncio.gather(*parts, return_exceptions=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None) as self._listening:
+                    await self._listen()
+            self._listening = None
             await asyncio.sleep(_PAUSE_S)
-            self._doubted.clear()
 
     async def _listen(self) -> None:
         listed = await self._list()

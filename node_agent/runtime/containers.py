@@ -18,8 +18,8 @@ from node_agent.nri import api_pb2 as api
 from node_agent.nri.plugin import Refused
 from node_agent.pods.claims import Claim, claim_by
 from node_agent.pods.node_pods import NodePods
-from node_agent.runtime.container_devices import ContainerDevices, container_devices
-from node_agent.runtime.missing_devices import Made, MissingDevices
+from node_agent.runtime.container_devices import ContainerDevices
+from node_agent.runtime.missing_devices import Made, MissingDevices, given_to
 from wellknown import number_list
 
 log = structlog.get_logger()
@@ -71,8 +71,7 @@ class Containers:
         Refused."""
         self.run_pod(pod)
         self.missing.recreated(pod.uid, container.name)
-        claim = self._claim(pod)
-        given = self._container_devices(claim, self._parts(claim), container)
+        _, given = self._given(pod, container)
         adjust = api.ContainerAdjustment()
         adjust.env.extend(api.KeyValue(key=key, value=value) for key, value in given.variables.items())
         adjust.CDI_devices.extend(api.CDIDevice(name=name) for name in sorted(given.cdi))
@@ -94,9 +93,7 @@ class Containers:
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
     ) -> None:
         """Raises Refused if another plugin took devices away, or added a device of another job."""
-        claim = self._claim(pod)
-        parts = self._parts(claim)
-        given = self._container_devices(claim, parts, container)
+        parts, given = self._given(pod, container)
         missing = given.missing(
             (device.path for device in adjust.linux.devices),
             (device.name for device in adjust.CDI_devices),
@@ -141,23 +138,14 @@ class Containers:
             return known
         return claim_by(pod.uid, f"{pod.namespace}/{pod.name}", pod.annotations, self._node)
 
-    def _parts(self, claim: Claim) -> list[Part]:
+    def _given(
+        self, pod: api.PodSandbox, container: api.Container
+    ) -> tuple[list[Part], ContainerDevices]:
+        claim = self._claim(pod)
         if claim.problem:
             raise Refused(claim.problem)
-        if not claim.devices:  # a Pod of no job needs no list of slurmd
-            return []
         try:
-            return self._keeper.parts(claim)
-        except ValueError as error:
-            raise Refused(str(error)) from error
-
-    def _container_devices(
-        self, claim: Claim, parts: list[Part], container: api.Container
-    ) -> ContainerDevices:
-        variables = {text.partition("=")[0] for text in container.env}
-        try:
-            devices, counted = [part.device for part in parts], self._keeper.devices
-            return container_devices(devices, self._keeper.names, counted, variables, claim.parts)
+            return given_to(self._keeper, claim, {text.partition("=")[0] for text in container.env})
         except ValueError as error:
             raise Refused(str(error)) from error
 

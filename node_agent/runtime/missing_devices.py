@@ -4,7 +4,7 @@ The runtime lists all containers when the runtime takes the agent's plugin. A co
 devices only if the runtime creates the container again. Until then, the agent reports the container.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from node_agent.enforcement.keeper import Keeper
@@ -17,6 +17,16 @@ from node_agent.runtime.container_devices import ContainerDevices, container_dev
 _BY_RUNTIME = {vendor.runtime for vendor in VENDORS}
 """Environment variables that have different values with and without a specification of CDI. Such a
 specification may be newer than the container, so the values prove nothing."""
+
+
+def given_to(
+    keeper: Keeper, claim: Claim, variables: Collection[str]
+) -> tuple[list[Part], ContainerDevices]:
+    """Returns the devices of a Pod, and the additions to a container with these environment variables.
+    A Pod of no job needs no list of slurmd. Raises ValueError if a device cannot be given."""
+    parts = keeper.parts(claim) if claim.devices else []
+    devices = [part.device for part in parts]
+    return parts, container_devices(devices, keeper.names, keeper.devices, variables, claim.parts)
 
 
 class Made(NamedTuple):
@@ -79,11 +89,7 @@ class MissingDevices:
     def _look(self, made: Made) -> str | None:
         """Returns the missing devices, "" if the container has all, None if the check is impossible."""
         try:
-            parts, keeper = self._keeper.parts(made.claim), self._keeper
-            devices = [part.device for part in parts]
-            given = container_devices(
-                devices, keeper.names, keeper.devices, made.variables, made.claim.parts
-            )
+            parts, given = given_to(self._keeper, made.claim, made.variables)
             return _lacks(given, parts, made)
         except ValueError:  # the agent reports the error for the Pod, or for the names of devices
             return None
