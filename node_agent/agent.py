@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -178,22 +178,12 @@ class Agent:
             self._news.set()
 
     def _look_at_machine(self) -> None:
-        try:
-            self.keeper.read_cpus()
-        except (OSError, ValueError) as error:
-            self.health.says(_CPUS, error, alarm=True)
-        else:
-            self.health.says(_CPUS, None)
-        try:
-            self.keeper.read_devices(list_may_come=self._slurmd.starts)
-        except (OSError, ValueError) as error:
-            self.health.says(_DEVICES, error, alarm=True)
-            self.devices.hears(Reason.LIST_UNREADABLE, error)
-        else:
-            self.devices.hears(Reason.LIST_UNREADABLE, None)
-            machine = self.keeper.machine
-            broken = "; ".join(f"{of}: {why}" for of, why in machine.problems.items()) if machine else ""
-            self.health.says(_DEVICES, broken or None, alarm=True)
+        self.health.says(_CPUS, _error_of(self.keeper.read_cpus), alarm=True)
+        error = _error_of(lambda: self.keeper.read_devices(list_may_come=self._slurmd.starts))
+        self.devices.hears(Reason.LIST_UNREADABLE, error)
+        problems = self.keeper.machine.problems if self.keeper.machine else {}
+        broken = "; ".join(f"{of}: {why}" for of, why in problems.items())
+        self.health.says(_DEVICES, error or broken or None, alarm=True)
 
     def _begins(self, claim: Claim) -> str:
         """Gives a Pod access before the first container. Returns the reason of a failure. The container
@@ -270,3 +260,12 @@ class Agent:
             return False
         self.health.says("inotify", None)
         return True
+
+
+def _error_of(read: Callable[[], object]) -> Exception | None:
+    """Reads a part of the machine. Returns the error of a failure."""
+    try:
+        read()
+    except (OSError, ValueError) as error:
+        return error
+    return None

@@ -53,8 +53,8 @@ def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, name
         "metadata": {
             "name": pod_name(node["name"]),
             "namespace": namespace,
-            "labels": (metadata.get("labels") or {})
-            | {
+            "labels": {
+                **(metadata.get("labels") or {}),
                 "app.kubernetes.io/name": "slurmd",
                 POOL: assignment.pool,
                 REVISION: assignment.revision,
@@ -70,33 +70,23 @@ def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, name
 def _spec(
     spec: dict[str, Any], assignment: Assignment, data: Mapping[str, Any], found: Found
 ) -> dict[str, Any]:
-    scripts = data.get("scripts") or []
-    volumes = [
-        {"name": "slurm-extender", "hostPath": {"path": _SOCKETS, "type": "DirectoryOrCreate"}},
-        {"name": "slurm-extender-pod", "emptyDir": {}},
+    own: list[tuple[str, str, dict[str, Any]]] = [
+        ("slurm-extender", _SOCKETS, {"hostPath": {"path": _SOCKETS, "type": "DirectoryOrCreate"}}),
+        ("slurm-extender-pod", _POD, {"emptyDir": {}}),
     ]
-    if scripts:
-        sources = [{"configMap": {"name": name}} for name in scripts]
-        volumes.append(
-            {"name": "slurm-extender-scripts", "projected": {"sources": sources, "defaultMode": 0o755}}
-        )
-    mounts = [
-        {"name": "slurm-extender", "mountPath": _SOCKETS},
-        {"name": "slurm-extender-pod", "mountPath": _POD},
-    ]
-    mounts += [{"name": "slurm-extender-scripts", "mountPath": _SCRIPTS}] if scripts else []
+    if sources := [{"configMap": {"name": name}} for name in data.get("scripts") or ()]:
+        scripts = {"projected": {"sources": sources, "defaultMode": 0o755}}
+        own.append(("slurm-extender-scripts", _SCRIPTS, scripts))
+    mounts = [{"name": name, "mountPath": path} for name, path, _ in own]
     containers = [
         _slurmd(each, mounts, assignment, data, found) if each.get("name") == CONTAINER else each
         for each in spec["containers"]
     ]
     dns = {"dnsPolicy": "ClusterFirstWithHostNet"} if spec.get("hostNetwork") else {}
-    defaults = {
+    return {
         "terminationGracePeriodSeconds": _PATIENCE_S,
         "enableServiceLinks": False,
         **dns,
-    }
-    return {
-        **defaults,
         **spec,
         "nodeName": found.node["metadata"]["name"],
         "automountServiceAccountToken": False,
@@ -104,7 +94,7 @@ def _spec(
         "restartPolicy": "Always",
         "tolerations": [*(spec.get("tolerations") or ()), _TOLERATES_ALL],
         "containers": containers,
-        "volumes": [*(spec.get("volumes") or ()), *volumes],
+        "volumes": [*(spec.get("volumes") or ()), *({"name": name} | source for name, _, source in own)],
     }
 
 
@@ -117,19 +107,15 @@ def _slurmd(
 ) -> dict[str, Any]:
     """Returns slurmd's container. A command of the template gets slurmd's options after the template's
     arguments."""
-    options = _options(assignment, data, found)
     boots = [{"name": "SLURM_EXTENDER_BOOTS", "value": "yes"}] if assignment.boots else []
     stop = ["/bin/sh", "-c", _script("stop.sh"), "stop", found.slurm_name, assignment.pool]
-    defaults = {
+    return {
         "command": ["/bin/sh", "-c", _script("start.sh"), "start"],
         "securityContext": {"privileged": True},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "lifecycle": {"preStop": {"exec": {"command": stop}}},
-    }
-    return {
-        **defaults,
         **container,
-        "args": [*(container.get("args") or ()), *options],
+        "args": [*(container.get("args") or ()), *_options(assignment, data, found)],
         "env": [*(container.get("env") or ()), *boots],
         "volumeMounts": [*(container.get("volumeMounts") or ()), *mounts],
     }
