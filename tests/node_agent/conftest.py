@@ -1,4 +1,4 @@
-"""NVML as the agent's programs find it: a library of that name, the first in the loader's path."""
+"""Fixtures: a Node, and NVML as the first library of this name in the path of the loader."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.reporting import device_health
 from tests.cgroup_tree import mounted
 from tests.node_agent.machines import NVML, Gpus, build_nvml
 from tests.node_agent.node import Node
@@ -26,16 +27,14 @@ def gpus(nvml_library: Path, tmp_path: Path) -> Gpus:
     return Gpus(tmp_path, nvml_library)
 
 
-@pytest.fixture(params=["", ".slice"], ids=["cgroupfs", "systemd"])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
-    with mounted(tmp_path) as tree:
-        yield Node(tree, tmp_path, request.param)
-
-
 @pytest.fixture
-def one_driver(tmp_path: Path) -> Iterator[Node]:
+def node(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Node]:
+    """A Node with the driver cgroupfs, or with each driver (`with_each_driver`)."""
+    monkeypatch.setattr(device_health, "_LOOK_S", 0.05)
     with mounted(tmp_path) as tree:
-        yield Node(tree, tmp_path, "")
+        yield Node(tree, tmp_path, getattr(request, "param", ""))
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
-"""Machines that are described in files, as the kernel and NVIDIA's driver describe theirs."""
+"""Builders of machines in files: sysfs as the kernel writes sysfs, and GPUs for a fake NVML."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from node_agent.machine.devices import Number
 from wellknown import number_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from node_agent.machine.devices import Device
+
 NVML = "libnvidia-ml.so.1"
+_NUMBER = re.compile(r"\d+$")
 _READ = """
 import dataclasses, json, sys
 from pathlib import Path
@@ -26,9 +31,14 @@ print(json.dumps([dataclasses.asdict(one) for one in found], default=lambda vend
 """
 
 
+def look(device: Device) -> tuple[frozenset[Number], str]:
+    """Returns numbers for files that need not exist: the minor is the number in the file's name."""
+    return frozenset(Number(60, int(_NUMBER.findall(file)[0])) for file in device.files), ""
+
+
 def build_nvml(library: Path) -> None:
-    """Makes a libnvidia-ml.so.1 of nvml.c. Whoever loads it needs a C library that is not older than
-    this machine's."""
+    """Compiles nvml.c. A program that loads the library needs this machine's C library, or a newer
+    one."""
     assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
     # gnu11: as C23 it would ask for the strtol of a newer C library.
     options = ("-std=gnu11", "-shared", "-fPIC", "-O1", "-static-libgcc")
@@ -38,8 +48,7 @@ def build_nvml(library: Path) -> None:
 
 @dataclass
 class Gpus:
-    """GPUs as NVML tells of them to a program that loads it. A process loads NVML once: each reading is
-    one of its own."""
+    """GPUs of a fake NVML. A process loads NVML once, so that each read has a process of its own."""
 
     folder: Path
     library: Path
@@ -68,7 +77,7 @@ class Gpus:
 
     @property
     def told(self) -> str:
-        """What the library reads."""
+        """Returns the text for the library."""
         return "".join(f"{line}\n" for line in self.lines)
 
     @property
@@ -78,19 +87,19 @@ class Gpus:
         return os.environ | {"LD_LIBRARY_PATH": str(self.library), "NVML_STATE": str(state)}
 
     def read(self) -> list[dict[str, Any]]:
-        done = self.run("-c", _READ, str(self.pci), str(self.mig_minors))
-        assert done.returncode == 0, done.stderr
-        return list(json.loads(done.stdout))
+        return list(self.told_by(_READ))
 
-    def run(self, *argv: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *argv]
+    def told_by(self, script: str) -> Any:
+        """Returns the JSON that a script prints."""
+        done = self.run(script)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def run(self, script: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+        """Runs a script of Python with the folders of PCI devices and of MIG as arguments."""
+        argv = [sys.executable, "-c", script, str(self.pci), str(self.mig_minors)]
         return subprocess.run(
-            command,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout,
+            argv, env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
         )
 
 
@@ -113,11 +122,8 @@ class Machine:
         """Writes sysfs as the kernel does, and returns its part about the system."""
         system = root / "sys/devices/system"
         (system / "node").mkdir(parents=True)
-        _put(
-            system / "cpu",
-            online=number_list.compress(self.cpus),
-            possible=number_list.compress(self.cpus),
-        )
+        online = number_list.compress(self.cpus)
+        _put(system / "cpu", online=online, possible=online)
         nodes = [
             [cpu for cache in node for core in cache for cpu in core] for s in self.sockets for node in s
         ]

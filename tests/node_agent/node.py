@@ -1,4 +1,4 @@
-"""A Node for its agent: a kernel's cgroups and devices, slurmd's list, and Pods in kube-apiserver."""
+"""A Node for the agent: the kernel's cgroups and devices, slurmd's list, and Pods in kube-apiserver."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent.agent import Agent
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 A, B = "0f5cbb08-9b1c-4f33-a4a7-0c8e3f1f5d1a", "1e6b6a0e-0d52-4f8e-8a39-9b1a2c3d4e5f"
 C, D = "2c1d7b52-63a1-4b0f-9d3c-5a7e8f901234", "3d2e8c63-74b2-4c10-8e4d-6b8f90a12345"
+with_each_driver = pytest.mark.parametrize(
+    "node", ["", ".slice"], indirect=True, ids=["cgroupfs", "systemd"]
+)
+"""Runs a test on a Node with each cgroup driver of the kubelet."""
 _SLEEPER = """
 import os, sys, time
 with open(sys.argv[1], "w") as procs:
@@ -36,7 +42,7 @@ time.sleep(600)
 
 
 class Node:
-    """A Node: its kernel, its kubelet's cgroups, its slurmd's list, and its Pods in kube-apiserver."""
+    """A Node with a kernel, a kubelet, slurmd and Pods."""
 
     def __init__(self, tree: Tree, folder: Path, suffix: str) -> None:
         self.tree = tree
@@ -55,7 +61,7 @@ class Node:
         tree.make(f"kubepods{suffix}", f"kubepods{suffix}/{self._class()}")
 
     def print_devices(self, names: str, *, shards: int = 0) -> None:
-        """slurmd starts, and counts these, in this order, and of each so many parts."""
+        """Writes slurmd's list: these devices, in this order, each with this number of parts."""
         files = {file[-1]: file for file in self._files}
         kinds = [("shard", shards, "SHARED")] if shards else []
         lines = (
@@ -72,7 +78,7 @@ class Node:
         return file
 
     def load(self, file: Path) -> None:
-        """It is there again."""
+        """The driver makes the file again."""
         file.with_suffix(".away").rename(file)
 
     def mode_of(self, name: str) -> int:
@@ -83,7 +89,7 @@ class Node:
         return "kubepods-burstable.slice" if self._suffix else "burstable"
 
     def cgroup(self, uid: str, *, guaranteed: bool = True) -> str:
-        """Where a Pod's container is, by the names of the driver."""
+        """Returns the cgroup of a Pod's container, by the names of the cgroup driver."""
         parent = f"kubepods{self._suffix}" + ("" if guaranteed else f"/{self._class()}")
         if not self._suffix:
             return f"{parent}/pod{uid}/c"
@@ -96,12 +102,23 @@ class Node:
         spec: dict[str, Any] = {"nodeName": node, "containers": []}
         self.kubernetes.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
 
+    def bind_without_job(self, uid: str, namespace: str = "ml") -> None:
+        metadata = {"uid": uid, "namespace": namespace, "name": "p"}
+        self.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
+
     async def delete(self, uid: str) -> None:
         await self.kubernetes.delete_pod("ml", uid, {"uid": uid}, 0)
 
     def start(self, uid: str, **of: bool) -> str:
         cgroup = self.cgroup(uid, **of)
         self.tree.make(cgroup)
+        return cgroup
+
+    async def run_pod(self, uid: str, gres: str, devices: str) -> str:
+        """Binds and starts a Pod, and waits until the Pod opens its devices. Returns its cgroup."""
+        self.bind(uid, gres)
+        cgroup = self.start(uid)
+        await until(lambda: self.has(cgroup) == devices)
         return cgroup
 
     @contextmanager
@@ -116,12 +133,17 @@ class Node:
             finally:
                 running.send_signal(signal.SIGKILL)
 
+    def remove_pods_cgroup(self) -> None:
+        """Removes the cgroup of all Pods, as on a machine without a kubelet."""
+        for name in ("burstable", ""):
+            (self.tree.root / "kubepods" / name).rmdir()
+
     def remove_guard(self) -> None:
         """A person runs `node-agent remove`."""
         DeviceGuard(self.tree.bpf).remove(PodCgroups(self.tree.root).roots())
 
     def remove_files_of_guard(self, names: str) -> None:
-        """Somebody removes what the agent keeps in the BPF file system."""
+        """Removes files of the guard from the BPF file system."""
         for file in self.tree.bpf.glob(names):
             file.unlink()
 
@@ -134,6 +156,11 @@ class Node:
 
     async def condition(self) -> Condition | None:
         return Condition.on(await self.kubernetes.read_node("n1"))
+
+    async def reason(self) -> str:
+        """Returns the reason of the agent's condition, "" without a condition."""
+        condition = await self.condition()
+        return condition.reason if condition else ""
 
     @asynccontextmanager
     async def agent(self, *, ready: bool = True) -> AsyncIterator[Agent]:
@@ -160,6 +187,6 @@ class Node:
 
 
 async def until_equal(ask: Callable[[], Awaitable[object]], expected: object) -> None:
-    """Waits for the answer. The agent looks at the devices every 5 s."""
+    """Waits until the answer is equal to the expected one."""
     what = f"an answer equal to {expected!r}"
     await until(ask, what, within_s=15, holds=lambda answer: answer == expected)

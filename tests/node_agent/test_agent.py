@@ -1,4 +1,4 @@
-"""The agent on a real kernel: Pods come and go, and each has the devices of its job and no others."""
+"""Tests of the agent on a real kernel: each Pod opens the devices of its job, and no other devices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import errno
 import json
 import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import httpx
@@ -22,11 +21,11 @@ from node_agent.machine import names
 from node_agent.machine.devices import Answers
 from node_agent.metrics import METRICS, registry_of
 from node_agent.pods.node_pods import NodePods
-from node_agent.reporting import device_health, node_devices
+from node_agent.reporting import node_devices
 from node_agent.reporting.node_condition import Condition
 from service import probes
 from tests.eventually import until
-from tests.node_agent.node import A, B, until_equal
+from tests.node_agent.node import A, B, C, until_equal, with_each_driver
 from wellknown.names import GRANTED
 
 if TYPE_CHECKING:
@@ -41,14 +40,8 @@ pytestmark = pytest.mark.real
 _DEVICES = "slurmd's list of devices"
 
 
-@asynccontextmanager
-async def probed(agent: Agent) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=probes.application(agent.health))
-    async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
-        yield client
-
-
-async def test_a_pod_has_its_devices_whichever_comes_first_pod_or_cgroup(node: Node) -> None:
+@with_each_driver
+async def test_pod_opens_its_devices_if_pod_or_cgroup_comes_first(node: Node) -> None:
     async with node.agent():
         node.bind(A, "gpu:h100:2(IDX:0,2)")
         one = node.start(A)
@@ -60,23 +53,10 @@ async def test_a_pod_has_its_devices_whichever_comes_first_pod_or_cgroup(node: N
         assert node.has(one) == "xz"
 
 
-async def test_pods_of_no_job_have_none(one_driver: Node) -> None:
-    node = one_driver
-    async with node.agent():
-        metadata = {"uid": A, "namespace": "ml", "name": "p"}
-        node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
-        none = node.start(A)
-        node.bind(B, "gpu:1(IDX:0)")
-        other = node.start(B)
-        await until(lambda: node.has(other) == "x")  # the agent has looked
-        assert node.has(none) == ""
-
-
-async def test_a_device_is_given_on_once_the_last_process_of_its_pod_is_gone(node: Node) -> None:
+@with_each_driver
+async def test_device_changes_hands_after_last_process_of_removed_pod(node: Node) -> None:
     async with node.agent() as agent:
-        node.bind(A, "gpu:1(IDX:0)")
-        one = node.start(A)
-        await until(lambda: node.has(one) == "x")
+        one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
         node.bind(B, "gpu:1(IDX:0)")
         other = node.start(B, guaranteed=False)
         with node.process(one):
@@ -88,8 +68,7 @@ async def test_a_device_is_given_on_once_the_last_process_of_its_pod_is_gone(nod
         assert agent.problems == {}
 
 
-async def test_a_pod_that_has_ended_has_none(one_driver: Node) -> None:
-    node = one_driver
+async def test_a_pod_that_has_ended_has_none(node: Node) -> None:
     async with node.agent():
         node.bind(A, "gpu:1(IDX:0)")
         cgroup = node.start(A)
@@ -98,13 +77,10 @@ async def test_a_pod_that_has_ended_has_none(one_driver: Node) -> None:
         await until(lambda: not node.has(cgroup))
 
 
-async def test_while_no_agent_runs_everybody_keeps_what_they_have_and_nobody_gets_more(
-    node: Node,
-) -> None:
+@with_each_driver
+async def test_access_stays_the_same_while_no_agent_runs(node: Node) -> None:
     async with node.agent():
-        node.bind(A, "gpu:1(IDX:0)")
-        one = node.start(A)
-        await until(lambda: node.has(one) == "x")
+        one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
     node.bind(B, "gpu:1(IDX:1)")
     other = node.start(B)
     assert (node.has(one), node.has(other)) == ("x", "")
@@ -113,14 +89,9 @@ async def test_while_no_agent_runs_everybody_keeps_what_they_have_and_nobody_get
         assert node.has(one) == "x"
 
 
-async def test_while_kube_apiserver_is_away_an_agent_that_starts_takes_nothing_away(
-    one_driver: Node,
-) -> None:
-    node = one_driver
+async def test_starting_agent_removes_no_access_during_an_outage(node: Node) -> None:
     async with node.agent():
-        node.bind(A, "gpu:1(IDX:0)")
-        cgroup = node.start(A)
-        await until(lambda: node.has(cgroup) == "x")
+        cgroup = await node.run_pod(A, "gpu:1(IDX:0)", "x")
     node.kubernetes.outage(Unavailable(0, "no answer"))
     async with node.agent(ready=False) as agent:
         await until(agent.health.troubles)
@@ -131,10 +102,7 @@ async def test_while_kube_apiserver_is_away_an_agent_that_starts_takes_nothing_a
         assert node.has(cgroup) == "x"
 
 
-async def test_the_first_agent_of_a_boot_needs_no_kube_apiserver_to_close_the_devices(
-    one_driver: Node,
-) -> None:
-    node = one_driver
+async def test_first_agent_guards_devices_during_an_outage(node: Node) -> None:
     node.bind(A, "gpu:1(IDX:0)")
     cgroup = node.start(A)
     assert node.has(cgroup) == "xyz"
@@ -145,11 +113,12 @@ async def test_the_first_agent_of_a_boot_needs_no_kube_apiserver_to_close_the_de
         await until(lambda: node.has(cgroup) == "x")
 
 
-async def test_a_device_whose_file_comes_later_is_guarded_then(one_driver: Node) -> None:
-    node = one_driver
-    late = node.unload("y")
+async def test_device_is_guarded_and_counted_when_its_file_appears(node: Node) -> None:
+    late, of = node.unload("y"), {"gres": "gpu", "type": ""}
     async with node.agent(ready=False) as agent:
         await until(lambda: f"{late}: No such file" in agent.health.troubles().get(_DEVICES, ""))
+        assert figure(agent, "node_agent_devices", **of) == 3
+        assert figure(agent, "node_agent_devices_failed", **of) == 1
         node.load(late)
         node.bind(A, "gpu:1(IDX:1)")
         one, other = node.start(A), node.start(B)
@@ -157,28 +126,24 @@ async def test_a_device_whose_file_comes_later_is_guarded_then(one_driver: Node)
         assert _DEVICES not in agent.health.troubles()
 
 
-async def test_an_agent_without_slurmds_list_guards_what_was_guarded_and_says_why(
-    one_driver: Node,
-) -> None:
-    node = one_driver
+async def test_guard_stays_and_node_reports_an_unreadable_list(node: Node) -> None:
     async with node.agent():
-        node.bind(A, "gpu:1(IDX:0)")
-        one = node.start(A)
-        await until(lambda: node.has(one) == "x")
+        one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
     node.gres.write_text("slurmd: fatal: Unable to determine this slurmd's NodeName\n")
     async with node.agent(ready=False) as agent:
         await until(lambda: _DEVICES in agent.health.troubles())
         assert "fatal: Unable" in agent.health.troubles()[_DEVICES]
+        await until_equal(node.reason, "ListUnreadable")
         other = node.start(B)
         assert (node.has(one), node.has(other)) == ("x", "")
         node.print_devices("xyz")
         node.bind(B, "gpu:1(IDX:2)")
         await until(lambda: agent.health.ready)
         await until(lambda: node.has(other) == "z")
+        await until_equal(node.reason, "DevicesUsable")
 
 
-async def test_a_list_that_changes_counts_from_then_on(one_driver: Node) -> None:
-    node = one_driver
+async def test_a_list_that_changes_counts_from_then_on(node: Node) -> None:
     node.print_devices("xy")
     async with node.agent() as agent:
         node.bind(A, "gpu:1(IDX:0)")
@@ -195,8 +160,7 @@ async def test_a_list_that_changes_counts_from_then_on(one_driver: Node) -> None
         assert node.has(other) == ""
 
 
-async def test_a_pod_that_cannot_have_its_devices_is_told_of(one_driver: Node) -> None:
-    node = one_driver
+async def test_a_pod_that_cannot_have_its_devices_is_told_of(node: Node) -> None:
     async with node.agent() as agent:
         node.bind(A, "", **{GRANTED: '{"v":2}'})
         node.bind(B, "gpu:1(IDX:7)")
@@ -216,18 +180,7 @@ def figure(agent: Agent, name: str, **labels: str) -> float:
     return value
 
 
-async def test_the_devices_are_counted(one_driver: Node) -> None:
-    node = one_driver
-    late = node.unload("y")
-    async with node.agent(ready=False) as agent:
-        await until(lambda: str(late) in agent.health.troubles().get(_DEVICES, ""))
-        of = {"gres": "gpu", "type": ""}
-        assert figure(agent, "node_agent_devices", **of) == 3
-        assert figure(agent, "node_agent_devices_failed", **of) == 1
-
-
-async def test_the_agent_tells_what_its_table_has_and_nothing_else(one_driver: Node) -> None:
-    node = one_driver
+async def test_the_agent_tells_what_its_table_has_and_nothing_else(node: Node) -> None:
     async with node.agent() as agent:
         told = {family.name: family.type for family in registry_of(agent).collect()}
         own = {name: kind for name, kind in told.items() if not name.startswith("process_")}
@@ -237,40 +190,36 @@ async def test_the_agent_tells_what_its_table_has_and_nothing_else(one_driver: N
         assert figure(agent, "node_agent_gres_mismatches") == 0
 
 
-async def test_pods_of_other_nodes_do_not_count(one_driver: Node) -> None:
-    node = one_driver
+async def test_pods_without_a_job_here_open_no_device(node: Node) -> None:
     async with node.agent():
         node.bind(A, "gpu:1(IDX:0)", node="n2")
+        node.bind_without_job(C)
         node.bind(B, "gpu:1(IDX:1)")
-        foreign, own = node.start(A), node.start(B)
+        foreign, none, own = node.start(A), node.start(C), node.start(B)
         await until(lambda: node.has(own) == "y")
-        assert node.has(foreign) == ""
+        assert (node.has(foreign), node.has(none)) == ("", "")
 
 
-async def test_a_node_that_was_moved_to_another_driver_is_guarded_in_both_places(
-    one_driver: Node,
-) -> None:
-    node = one_driver
+async def test_node_is_guarded_after_a_change_of_the_cgroup_driver(node: Node) -> None:
     async with node.agent():
-        node.tree.make("kubepods.slice/kubepods-pod" + A.replace("-", "_") + ".slice/c")
         moved = "kubepods.slice/kubepods-pod" + A.replace("-", "_") + ".slice/c"
+        node.tree.make(moved)
         node.bind(B, "gpu:1(IDX:1)")
         await until(lambda: node.has(moved) == "")
         node.bind(A, "gpu:1(IDX:0)")
         await until(lambda: node.has(moved) == "x")
 
 
-async def test_a_kubelet_that_makes_its_cgroup_anew_is_guarded_anew(one_driver: Node) -> None:
-    node = one_driver
+async def test_recreated_cgroup_of_all_pods_is_guarded(node: Node) -> None:
     async with node.agent():
-        for name in ("burstable", ""):
-            (node.tree.root / "kubepods" / name).rmdir()
+        node.remove_pods_cgroup()
         node.bind(A, "gpu:1(IDX:0)")
         one, other = node.start(A), node.start(B)
         await until(lambda: (node.has(one), node.has(other)) == ("x", ""))
 
 
-async def test_a_guard_that_somebody_takes_off_is_put_on_again(node: Node) -> None:
+@with_each_driver
+async def test_removed_guard_is_attached_again(node: Node) -> None:
     async with node.agent():
         node.bind(A, "gpu:1(IDX:0)")
         one, other = node.start(A), node.start(B)
@@ -281,14 +230,13 @@ async def test_a_guard_that_somebody_takes_off_is_put_on_again(node: Node) -> No
         await until(lambda: (node.has(one), node.has(other)) == ("x", "y"))
 
 
+@with_each_driver
 @pytest.mark.parametrize("what", ["guarded", "let_in", "program-*", "*"])
-async def test_what_somebody_removes_of_the_guard_is_kept_again(what: str, node: Node) -> None:
-    """With all that was known: a device that a process has of a Pod that is gone is nobody else's."""
+async def test_removed_file_of_the_guard_is_pinned_again(what: str, node: Node) -> None:
+    """With all entries: the device of a removed Pod's process stays closed to other Pods."""
     node.tree.make("kubepods", "kubepods.slice")  # both drivers have been here
     async with node.agent() as agent:
-        node.bind(A, "gpu:1(IDX:0)")
-        one = node.start(A)
-        await until(lambda: node.has(one) == "x")
+        one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
         with node.process(one):
             await node.delete(A)
             node.bind(B, "gpu:2(IDX:0,1)")
@@ -303,8 +251,7 @@ async def test_what_somebody_removes_of_the_guard_is_kept_again(what: str, node:
         assert "other device programs" not in agent.health.troubles()
 
 
-async def test_a_program_of_an_agent_whose_files_are_gone_is_told_of(one_driver: Node) -> None:
-    node = one_driver
+async def test_a_program_of_an_agent_whose_files_are_gone_is_told_of(node: Node) -> None:
     async with node.agent() as agent:
         assert "other device programs" not in agent.health.troubles()
     node.remove_files_of_guard("*")
@@ -312,10 +259,7 @@ async def test_a_program_of_an_agent_whose_files_are_gone_is_told_of(one_driver:
         assert "until the Node is booted" in agent.health.troubles()["other device programs"]
 
 
-async def test_a_watch_that_has_died_unheard_is_ended_for_a_pod_that_begins(
-    one_driver: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = one_driver
+async def test_dead_watch_ends_after_a_doubt(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     pods = NodePods(node.kubernetes, "n1", lambda: None, lambda _: None)
 
     async def deaf(_: ResourceWatch) -> AsyncIterator[Change]:
@@ -340,7 +284,7 @@ async def test_a_watch_that_has_died_unheard_is_ended_for_a_pod_that_begins(
 
 
 async def test_what_the_kernel_writes_wakes_nobody(tmp_path: Path) -> None:
-    """It writes memory.events each time that a Pod is at its limit."""
+    """The kernel writes memory.events each time that a Pod reaches the limit of memory."""
     told: list[None] = []
     (tmp_path / "kept").mkdir()
     for name in ("memory.max", "memory.events"):
@@ -363,50 +307,37 @@ async def test_what_the_kernel_writes_wakes_nobody(tmp_path: Path) -> None:
         watch.close()
 
 
-async def test_without_inotify_it_looks_more_often(
-    one_driver: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_agent_works_without_inotify(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_: object, __: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(agent_module, "FolderWatch", none)
-    node = one_driver
     async with node.agent() as agent:
         assert "inotify" in agent.health.troubles()
-        node.bind(A, "gpu:1(IDX:0)")
-        one = node.start(A)
-        await until(lambda: node.has(one) == "x")
+        await node.run_pod(A, "gpu:1(IDX:0)", "x")
 
 
-async def test_a_machine_without_pods_cgroups_is_told_of(one_driver: Node) -> None:
-    node = one_driver
-    for name in ("burstable", ""):
-        (node.tree.root / "kubepods" / name).rmdir()
+async def test_agent_is_not_ready_without_cgroups_of_pods(node: Node) -> None:
+    async def readyz() -> tuple[int, bool]:
+        answer = await client.get("/readyz")
+        return answer.status_code, "guard" in answer.json()["troubles"]
+
+    node.remove_pods_cgroup()
     async with node.agent(ready=False) as agent:
-        await until(lambda: "no cgroup" in agent.health.troubles().get("guard", ""))
-        node.tree.make("kubepods")
-        await until(lambda: agent.health.ready)
+        transport = httpx.ASGITransport(app=probes.application(agent.health))
+        async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+            for _ in range(2):
+                await until_equal(readyz, (503, True))
+                assert "no cgroup" in agent.health.troubles()["guard"]
+                assert (await client.get("/healthz")).status_code == 200
+                await until_equal(node.reason, "NotGuarded")
+                node.tree.make("kubepods/burstable")
+                await until_equal(readyz, (200, False))
+                await until_equal(node.reason, "DevicesUsable")
+                node.remove_pods_cgroup()
 
 
-async def test_it_is_not_ready_while_the_guard_has_trouble(one_driver: Node) -> None:
-    node = one_driver
-    async with node.agent() as agent, probed(agent) as client:
-
-        async def readyz() -> tuple[int, bool]:
-            answer = await client.get("/readyz")
-            return answer.status_code, "guard" in answer.json()["troubles"]
-
-        assert await readyz() == (200, False)
-        for name in ("burstable", ""):
-            (node.tree.root / "kubepods" / name).rmdir()
-        await until_equal(readyz, (503, True))
-        assert (await client.get("/healthz")).status_code == 200
-        node.tree.make("kubepods")
-        await until_equal(readyz, (200, False))
-
-
-async def test_it_is_not_ready_before_slurmds_list_was_read_once(one_driver: Node) -> None:
-    node = one_driver
+async def test_it_is_not_ready_before_slurmds_list_was_read_once(node: Node) -> None:
     printed = node.gres.read_text()
     node.gres.unlink()
     async with node.agent(ready=False) as agent:
@@ -424,9 +355,8 @@ async def test_it_is_not_ready_before_slurmds_list_was_read_once(one_driver: Nod
         assert agent.health.ready
 
 
-async def test_the_agents_own_pod_has_every_device_and_is_in_nobodys_way(one_driver: Node) -> None:
-    """It asks the driver about all of them."""
-    node = one_driver
+async def test_the_agents_own_pod_has_every_device_and_is_in_nobodys_way(node: Node) -> None:
+    """The agent calls the drivers of all devices."""
     node.own_pod = B
     own = node.start(B)
     node.kubernetes.outage(Unavailable(0, "no answer"))
@@ -441,35 +371,25 @@ async def test_the_agents_own_pod_has_every_device_and_is_in_nobodys_way(one_dri
         assert node.has(own) == "xyz"
 
 
-async def test_a_device_that_fails_is_a_condition_of_the_node_and_its_repair_another(
-    one_driver: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device_health, "_LOOK_S", 0.05)
-    node = one_driver
-
-    async def told() -> Condition | None:
-        return Condition.on(await node.kubernetes.read_node("n1"))
-
+async def test_node_reports_a_failed_device_until_the_repair(node: Node) -> None:
     async with node.agent():
-        await until_equal(told, Condition.of({}, []))
+        await until_equal(node.condition, Condition.of({}, []))
         late = node.unload("y")
         node.bind(A, "gpu:1(IDX:0)")  # something happens
         words = f"{late}: No such file or directory"
-        await until_equal(told, Condition(True, "DeviceFailed", f"gpu 1: {words}"))
+        await until_equal(node.condition, Condition(True, "DeviceFailed", f"gpu 1: {words}"))
         text = node_devices.text_on(await node.kubernetes.read_node("n1"))
         problems = [each.get("problem") for each in json.loads(text or "{}")["devices"]]
         assert problems == [None, words, None]
         node.load(late)
         node.bind(A, "gpu:1(IDX:0)", news="1")
-        await until_equal(told, Condition.of({}, []))
+        await until_equal(node.condition, Condition.of({}, []))
 
 
-async def test_a_job_that_slurm_does_not_hold_is_told_of_while_it_is_here(
-    one_driver: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unlimited_job_is_a_trouble(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
     monkeypatch.setattr(native_jobs, "_SETTLES_S", 0.0)
-    node, part = one_driver, "Slurm's limits of its jobs"
+    part = "Slurm's limits of its jobs"
     scope = "system.slice/n1_slurmstepd.scope"
     node.tree.make(f"{scope}/system")
     async with node.agent() as agent:
@@ -490,71 +410,27 @@ async def test_a_job_that_slurm_does_not_hold_is_told_of_while_it_is_here(
 
 
 @pytest.mark.parametrize("off", [True, False])
-async def test_pods_of_no_job_are_touched_by_the_setting_alone(
-    one_driver: Node, off: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here is no kernel that has cores for cgroups: a Pod that is to be touched is told of."""
+async def test_setting_limits_other_pods(node: Node, off: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This kernel has no cores for cgroups: the agent reports a Pod that it should limit."""
     monkeypatch.setattr(native_jobs, "_SETTLES_S", 0.0)
-    node, part = one_driver, "cores of Pods of no job"
+    part, step = "cores of Pods of no job", "system.slice/n1_slurmstepd.scope/job_33/step_0"
     node.keeps_others_off = off
-    metadata = {"uid": A, "namespace": "kube-system", "name": "p"}
-    node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
+    node.bind_without_job(A, "kube-system")
     node.start(A)
-    step = "system.slice/n1_slurmstepd.scope/job_33/step_0"
     node.tree.make(step)
     with node.process(step):
-        await _touches_by_the_setting_alone(node, part)
+        async with node.agent() as agent:
+            if off:
+                words = "Pod kube-system/p: its cgroup has no cpuset.cpus: the controller is not enabled"
+                await until(lambda: words in agent.health.troubles().get(part, ""))
+            await until(lambda: "Slurm's limits of its jobs" in agent.health.troubles())
+            await node.run_pod(B, "gpu:1(IDX:0)", "x")
+            assert (part in agent.health.troubles()) is off
 
 
-async def _touches_by_the_setting_alone(node: Node, part: str) -> None:
-    off = node.keeps_others_off
-    async with node.agent() as agent:
-        if off:
-            words = "Pod kube-system/p: its cgroup has no cpuset.cpus: the controller is not enabled"
-            await until(lambda: words in agent.health.troubles().get(part, ""))
-        await until(lambda: "Slurm's limits of its jobs" in agent.health.troubles())
-        node.bind(B, "gpu:1(IDX:0)")
-        other = node.start(B)
-        await until(lambda: node.has(other) == "x")
-        assert (part in agent.health.troubles()) is off
-
-
-async def reason(node: Node) -> str:
-    condition = Condition.on(await node.kubernetes.read_node("n1"))
-    return condition.reason if condition else ""
-
-
-async def test_a_list_that_cannot_be_read_is_a_condition_of_the_node(
-    one_driver: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device_health, "_LOOK_S", 0.05)
-    node = one_driver
-    node.gres.write_text("slurmd: fatal: Unable to determine this slurmd's NodeName\n")
-    async with node.agent(ready=False):
-        await until_equal(lambda: reason(node), "ListUnreadable")
-        node.print_devices("xyz")
-        node.bind(A, "gpu:1(IDX:0)")  # something happens
-        await until_equal(lambda: reason(node), "DevicesUsable")
-
-
-async def test_devices_that_are_not_closed_are_a_condition_of_the_node(
-    one_driver: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device_health, "_LOOK_S", 0.05)
-    node = one_driver
-    for name in ("burstable", ""):
-        (node.tree.root / "kubepods" / name).rmdir()
-    async with node.agent(ready=False):
-        await until_equal(lambda: reason(node), "NotGuarded")
-        node.tree.make("kubepods")
-        await until_equal(lambda: reason(node), "DevicesUsable")
-
-
-async def test_the_agents_own_pod_is_let_in_before_the_drivers_are_asked(
-    one_driver: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NVML keeps to the devices that it had when it began."""
-    node, had = one_driver, list[str]()
+async def test_own_pod_has_access_first(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the drivers are called: NVML keeps to the devices of its start."""
+    had = list[str]()
     async with node.agent():
         pass
     node.own_pod = B

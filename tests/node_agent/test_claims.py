@@ -1,4 +1,4 @@
-"""What a Pod has of Slurm, as it stands on the Pod."""
+"""Tests of the claims of Pods, from the annotations."""
 
 from __future__ import annotations
 
@@ -39,13 +39,8 @@ def requesting(memory_mb: int, **resources: str) -> Any:
     return pod
 
 
-@pytest.mark.parametrize(
-    ("memory_mb", "requested_mb"),
-    [pytest.param(64, 0, id="of the job"), pytest.param(0, 601, id="of the Pod")],
-)
-def test_a_pod_may_use_the_memory_of_its_job_or_else_what_it_requests(
-    memory_mb: int, requested_mb: int
-) -> None:
+@pytest.mark.parametrize(("memory_mb", "requested_mb"), [(64, 0), (0, 601)])
+def test_request_counts_if_the_job_has_no_memory(memory_mb: int, requested_mb: int) -> None:
     pod = requesting(memory_mb, memory="500Mi")
     pod["spec"] |= {"overhead": {"memory": "105000000"}}  # 100.1 MiB
     found = claim_of(pod, "n1")

@@ -1,4 +1,4 @@
-"""Which limits of Slurm are in force for a native job, by its cgroup."""
+"""Tests of Slurm's limits of a native job, by the cgroup of the job."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ ALL = Counted(memory=True, devices=True)
 HELD = {CPUS: "2-3", MEMORY: "104857600"}
 
 
-def test_a_job_that_slurm_holds_misses_nothing() -> None:
-    assert missing(HELD, ALL, has_program=True) == {}
-
-
 @pytest.mark.parametrize(
     ("now", "has_program", "expected"),
     [
+        (HELD, True, {}),
         (HELD | {CPUS: ""}, True, {"ConstrainCores": "its cpuset.cpus is empty"}),
         ({MEMORY: "1"}, True, {"ConstrainCores": "its cpuset.cpus is not there"}),
         (HELD | {MEMORY: "max"}, True, {"ConstrainRAMSpace": "its memory.max is max"}),
@@ -25,7 +22,7 @@ def test_a_job_that_slurm_holds_misses_nothing() -> None:
         (HELD, False, {"ConstrainDevices": "it has no device program"}),
     ],
 )
-def test_each_parameter_that_is_off_is_seen(
+def test_missing_limits_are_found(
     now: dict[str, str], has_program: bool, expected: dict[str, str]
 ) -> None:
     assert missing(now, ALL, has_program=has_program) == expected

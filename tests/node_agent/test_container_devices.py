@@ -1,4 +1,4 @@
-"""What a container is given so that it finds its devices."""
+"""Tests of the devices and variables that a container gets."""
 
 from __future__ import annotations
 
@@ -26,20 +26,30 @@ GPU0, GPU1 = device("gpu", "h100", "/dev/nvidia0"), device("gpu", "h100", "/dev/
 MIG = device("gpu", "1g", "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap3")
 AMD = device("gpu", "mi300", "/dev/dri/renderD128")
 FPGA = device("fpga", "", "/dev/fpga7")
+NVIDIAS_VARIABLES = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]
 NVIDIAS_OWN = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
 
 
-def called(**by_name: tuple[Device, Names]) -> dict[frozenset[str], Names]:
-    return {frozenset(device.files): name for device, name in by_name.values()}
+def called(*devices: tuple[Device, Names]) -> dict[frozenset[str], Names]:
+    return {frozenset(device.files): name for device, name in devices}
 
 
-def test_nvidias_devices_come_with_their_drivers_files_and_by_uuid() -> None:
-    known = called(a=(GPU0, Names("GPU-a")), b=(GPU1, Names("GPU-b")))
-    given = container_devices([GPU1, GPU0], known, (), ())
-    assert given.files == {"/dev/nvidia0", "/dev/nvidia1"}
-    assert given.common == NVIDIAS_OWN
-    uuids = "GPU-b,GPU-a"
-    assert given.variables == {"CUDA_VISIBLE_DEVICES": uuids, "NVIDIA_VISIBLE_DEVICES": uuids}
+@pytest.mark.parametrize(
+    ("devices", "common", "variables"),
+    [
+        ([(GPU1, "GPU-b"), (GPU0, "GPU-a")], NVIDIAS_OWN, NVIDIAS_VARIABLES),
+        ([(MIG, "MIG-a")], NVIDIAS_OWN, NVIDIAS_VARIABLES),
+        ([(AMD, "GPU-1234")], {"/dev/kfd"}, ["ROCR_VISIBLE_DEVICES"]),
+    ],
+)
+def test_devices_come_with_files_and_uuids(
+    devices: list[tuple[Device, str]], common: set[str], variables: list[str]
+) -> None:
+    known = called(*((device, Names(uuid)) for device, uuid in devices))
+    given = container_devices([device for device, _ in devices], known, (), ())
+    assert given.files == {file for device, _ in devices for file in device.files}
+    assert given.common == common
+    assert given.variables == dict.fromkeys(variables, ",".join(uuid for _, uuid in devices))
 
 
 @pytest.mark.parametrize(
@@ -57,30 +67,18 @@ def test_a_part_by_mps_has_the_percentage_that_slurm_gives_a_job(
     parts: dict[str, int], counts: tuple[int, int], percentage: str | None
 ) -> None:
     gpus = [replace(gpu, shared={"mps": n}) for gpu, n in zip((GPU0, GPU1), counts, strict=True)]
-    known = called(a=(GPU0, Names("GPU-a")), b=(GPU1, Names("GPU-b")))
+    known = called((GPU0, Names("GPU-a")), (GPU1, Names("GPU-b")))
     given = container_devices(gpus, known, gpus, (), parts)
     assert given.variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == percentage
     assert given.variables["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
 
 
-def test_an_instance_of_mig_comes_with_the_files_of_its_capabilities() -> None:
-    given = container_devices([MIG], called(a=(MIG, Names("MIG-a"))), (), ())
-    assert given.files == set(MIG.files)
-    assert given.variables["CUDA_VISIBLE_DEVICES"] == "MIG-a"
-
-
-def test_by_cdi_nothing_else_is_given_and_nvidias_runtime_gives_nothing_a_second_time() -> None:
-    given = container_devices([GPU0], called(a=(GPU0, Names("GPU-a", "nvidia.com/gpu=0"))), (), ())
+def test_device_with_a_specification_is_given_by_cdi_alone() -> None:
+    given = container_devices([GPU0], called((GPU0, Names("GPU-a", "nvidia.com/gpu=0"))), (), ())
     assert given == ContainerDevices(
         cdi=frozenset({"nvidia.com/gpu=0"}),
         variables={"CUDA_VISIBLE_DEVICES": "GPU-a", "NVIDIA_VISIBLE_DEVICES": "void"},
     )
-
-
-def test_amds_devices_come_with_kfd_and_by_uuid() -> None:
-    given = container_devices([AMD], called(a=(AMD, Names("GPU-1234"))), (), ())
-    assert given.files | given.common == {"/dev/dri/renderD128", "/dev/kfd"}
-    assert given.variables == {"ROCR_VISIBLE_DEVICES": "GPU-1234"}
 
 
 def test_other_devices_are_their_files() -> None:
@@ -92,13 +90,11 @@ def test_a_device_whose_uuid_nobody_tells_is_not_given() -> None:
         container_devices([GPU0], {}, (), ())
 
 
-def test_an_image_that_asks_for_all_gpus_gets_none_of_them() -> None:
+def test_image_that_requests_all_gpus_gets_none() -> None:
     variable = "NVIDIA_VISIBLE_DEVICES"
     assert container_devices([], {}, [GPU0], [variable]).variables == {variable: "void"}
     assert container_devices([], {}, [GPU0], ["PATH"]) == ContainerDevices()
-    assert (
-        container_devices([], {}, [AMD], [variable]) == ContainerDevices()
-    )  # Slurm counts none of them here
+    assert container_devices([], {}, [AMD], [variable]) == ContainerDevices()  # no GPU of NVIDIA's
 
 
 def test_what_is_missing_is_named() -> None:
@@ -120,18 +116,15 @@ def spec(*devices: tuple[str, list[dict[str, str]]], kind: str = "nvidia.com/gpu
 def test_specifications_name_devices_by_all_of_their_files(tmp_path: Path) -> None:
     zero, one = {"path": "/dev/nvidia0"}, {"path": "/dev/x", "hostPath": "/dev/nvidia1"}
     card = {"path": "/dev/dri/card0"}  # Slurm does not count it
-    (tmp_path / "a.yaml").write_text(
-        yaml.dump(spec(("all", [zero, one]), ("0", [zero, card]), ("1", [one])))
-    )
-    (tmp_path / "b.json").write_text(
-        json.dumps(spec(("f", [{"path": "/dev/fpga7"}]), kind="x.com/fpga"))
-    )
+    gpus = spec(("all", [zero, one]), ("0", [zero, card]), ("1", [one]))
+    (tmp_path / "a.yaml").write_text(yaml.dump(gpus))
+    fpga = spec(("f", [{"path": "/dev/fpga7"}]), kind="x.com/fpga")
+    (tmp_path / "b.json").write_text(json.dumps(fpga))
     (tmp_path / "c.txt").write_text("no specification")
     found, problems = names.read([GPU0, GPU1, FPGA], [tmp_path, tmp_path / "none"])
     assert problems == []
-    assert found[frozenset(GPU0.files)].cdi == "nvidia.com/gpu=0"
-    assert found[frozenset(GPU1.files)].cdi == "nvidia.com/gpu=1"
-    assert found[frozenset(FPGA.files)].cdi == "x.com/fpga=f"
+    cdi = [found[frozenset(device.files)].cdi for device in (GPU0, GPU1, FPGA)]
+    assert cdi == ["nvidia.com/gpu=0", "nvidia.com/gpu=1", "x.com/fpga=f"]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +138,7 @@ def test_specifications_name_devices_by_all_of_their_files(tmp_path: Path) -> No
         pytest.param("!!timestamp x", id="AttributeError"),
     ],
 )
-def test_a_specification_that_cannot_be_read_is_told_of_and_the_others_count(
-    text: str, tmp_path: Path
-) -> None:
+def test_unreadable_specification_is_a_problem_of_its_own(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(text)
     (tmp_path / "b.json").write_text(json.dumps(spec(("0", [{"path": "/dev/nvidia0"}]))))
     found, problems = names.read([GPU0], [tmp_path])

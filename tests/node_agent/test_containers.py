@@ -1,5 +1,4 @@
-"""The agent behind NRI, on a real kernel: no container is made before its Pod was let in to its devices,
-and each is given them."""
+"""Tests of the agent behind NRI, on a real kernel: a Pod has access before its first container."""
 
 from __future__ import annotations
 
@@ -29,11 +28,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 
-def sandbox(uid: str, gres: str = "", **annotations: str) -> dict[str, Any]:
-    """A Pod as the container runtime knows it."""
-    granted = Allocation(7, "n1", gres).annotations() if gres else {}
+def sandbox(uid: str, gres: str = "", *, cores: str = "", **annotations: str) -> dict[str, Any]:
+    """A Pod as the container runtime knows it; without GRES and cores a Pod of no job."""
+    granted = Allocation(7, "n1", gres, cores).annotations() if gres or cores else {}
     names = {"id": uid, "uid": uid, "name": uid, "namespace": "ml"}
     return {**names, "annotations": granted | annotations}
+
+
+POD = sandbox(A, "gpu:1(IDX:0)")
 
 
 @asynccontextmanager
@@ -65,17 +67,15 @@ async def created(runtime: ContainerRuntime, pod: dict[str, Any], passes: str) -
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_a_pod_is_let_in_before_its_containers_and_they_are_given_its_devices(
-    release: str, one_driver: Node
-) -> None:
-    node = one_driver
+async def test_pod_has_access_before_its_containers_get_devices(release: str, node: Node) -> None:
+    pod = sandbox(A, "gpu:2(IDX:0,2)")
     async with running(node, release) as (runtime, _):
         cgroup = node.start(A)
         assert node.has(cgroup) == ""
         node.bind(A, "gpu:2(IDX:0,2)")
-        assert await known(runtime, sandbox(A, "gpu:2(IDX:0,2)")) == ""
+        assert await known(runtime, pod) == ""
         assert node.has(cgroup) == "xz"
-        adjust, error = await runtime.creates(sandbox(A, "gpu:2(IDX:0,2)"))
+        adjust, error = await runtime.creates(pod)
     assert error == ""
     told = {device["path"][-1]: device for device in adjust["linux"]["devices"]}
     assert {name: device.get("minor", "0") for name, device in told.items()} == {"x": "0", "z": "2"}
@@ -83,24 +83,16 @@ async def test_a_pod_is_let_in_before_its_containers_and_they_are_given_its_devi
     assert told["z"]["fileMode"] == {"value": node.mode_of("z")}
 
 
-async def test_a_container_of_a_part_by_mps_is_given_its_gpu_and_the_percentage(
-    one_driver: Node,
-) -> None:
-    node = one_driver
+async def test_container_of_a_part_by_mps_gets_gpu_and_percentage(node: Node) -> None:
     node.print_devices("xyz", shards=200)
     node.gres.write_text(node.gres.read_text().replace("shard", "mps"))
+    pod = sandbox(A, "mps:50(0/200,50/200,0/200)")
     async with running(node) as (runtime, _):
-        await begun(node, runtime, sandbox(A, "mps:50(0/200,50/200,0/200)"))
-        adjust, error = await runtime.creates(sandbox(A, "mps:50(0/200,50/200,0/200)"))
+        await begun(node, runtime, pod)
+        adjust, error = await runtime.creates(pod)
     assert error == ""
     assert [device["path"][-1] for device in adjust["linux"]["devices"]] == ["y"]
     assert adjust["env"] == [{"key": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "25"}]
-
-
-async def test_pods_without_devices_are_left_alone(one_driver: Node) -> None:
-    async with running(one_driver) as (runtime, _):
-        assert await runtime.runs(sandbox(A)) == ""
-        assert await runtime.creates(sandbox(A)) == ({}, "")
 
 
 @pytest.mark.parametrize(
@@ -111,52 +103,48 @@ async def test_pods_without_devices_are_left_alone(one_driver: Node) -> None:
         (sandbox(A, "gpu:1(CNT:1)"), "Slurm does not say which gpu it has"),
     ],
 )
-async def test_a_pod_whose_devices_are_not_known_is_not_begun(
-    pod: dict[str, Any], words: str, one_driver: Node
-) -> None:
-    async with running(one_driver) as (runtime, _):
-        cgroup = one_driver.start(A)
-        one_driver.bind(A, "", **pod["annotations"])
+async def test_pod_of_unknown_devices_does_not_run(pod: dict[str, Any], words: str, node: Node) -> None:
+    async with running(node) as (runtime, _):
+        cgroup = node.start(A)
+        node.bind(A, "", **pod["annotations"])
         assert words in await known(runtime, pod)
         assert words in (await runtime.creates(pod))[1]
-        assert one_driver.has(cgroup) == ""
+        assert node.has(cgroup) == ""
 
 
-async def test_a_pod_waits_for_the_last_process_that_has_its_device(one_driver: Node) -> None:
-    node = one_driver
+async def test_pod_waits_for_the_last_process_with_its_device(node: Node) -> None:
+    pod = sandbox(B, "gpu:1(IDX:0)")
     async with running(node) as (runtime, _):
         node.bind(A, "gpu:1(IDX:0)")
         one, other = node.start(A), node.start(B)
-        assert await known(runtime, sandbox(A, "gpu:1(IDX:0)")) == ""
+        assert await known(runtime, POD) == ""
         with node.process(one):
             await node.delete(A)
             node.bind(B, "gpu:1(IDX:0)")
-            assert "processes of a Pod" in await known(runtime, sandbox(B, "gpu:1(IDX:0)"))
-            assert "processes of a Pod" in (await runtime.creates(sandbox(B, "gpu:1(IDX:0)")))[1]
+            assert "processes of a Pod" in await known(runtime, pod)
+            assert "processes of a Pod" in (await runtime.creates(pod))[1]
             assert node.has(other) == ""
-        assert await runtime.runs(sandbox(B, "gpu:1(IDX:0)")) == ""
+        assert await runtime.runs(pod) == ""
         assert (node.has(one), node.has(other)) == ("", "x")
 
 
-async def test_a_pod_that_kube_apiserver_does_not_have_is_not_begun(one_driver: Node) -> None:
-    """A kubelet that is late: the Pod is gone, its job has ended, and another may have its device."""
-    node, pod = one_driver, sandbox(A, "gpu:1(IDX:0)")
+async def test_pod_without_a_pod_in_kubernetes_does_not_start(node: Node) -> None:
+    """The kubelet is late: the Pod is gone, its job has ended, and another Pod may have the device."""
     async with running(node) as (runtime, agent):
         cgroup = node.start(A)
-        assert "kube-apiserver has it no more, or has not told" in await runtime.runs(pod)
+        assert "kube-apiserver has it no more, or has not told" in await runtime.runs(POD)
         node.bind(A, "gpu:1(IDX:0)")
-        assert await known(runtime, pod) == ""
+        assert await known(runtime, POD) == ""
         assert node.has(cgroup) == "x"
         await node.delete(A)
         await until(lambda: agent.clear().word == "clear")
-        assert "kube-apiserver has it no more" in await runtime.runs(pod)
-        assert "kube-apiserver has it no more" in (await runtime.creates(pod))[1]
+        assert "kube-apiserver has it no more" in await runtime.runs(POD)
+        assert "kube-apiserver has it no more" in (await runtime.creates(POD))[1]
         await until(lambda: node.has(cgroup) == "")  # no process is in the cgroup meanwhile
 
 
-async def test_without_slurmds_list_pods_of_no_job_and_of_no_device_run(one_driver: Node) -> None:
+async def test_without_slurmds_list_pods_of_no_job_and_of_no_device_run(node: Node) -> None:
     """One of them may be slurmd's, without which there will be no list."""
-    node = one_driver
     node.gres.unlink()
     node.nri = node.gres.with_name("nri")
     start = ContainerRuntime.start("0.12", node.nri, "slurm-extender")
@@ -165,8 +153,7 @@ async def test_without_slurmds_list_pods_of_no_job_and_of_no_device_run(one_driv
         assert await runtime.runs(sandbox(A)) == ""
 
 
-async def test_before_the_pods_are_known_none_is_begun(one_driver: Node) -> None:
-    node = one_driver
+async def test_no_pod_starts_before_the_pods_are_known(node: Node) -> None:
     node.kubernetes.outage(Unavailable(0, "no answer"))
     node.nri = node.gres.with_name("nri")
     start = ContainerRuntime.start("0.12", node.nri, "slurm-extender")
@@ -174,31 +161,28 @@ async def test_before_the_pods_are_known_none_is_begun(one_driver: Node) -> None
         node.start(A)
         node.bind(A, "gpu:1(IDX:0)")
         await until(agent.health.troubles)
-        pod = sandbox(A, "gpu:1(IDX:0)")
-        assert "does not know yet who has what" in await created(runtime, pod, "required plugin")
-        assert "does not know yet who has what" in await runtime.runs(pod)
+        assert "does not know yet who has what" in await created(runtime, POD, "required plugin")
+        assert "does not know yet who has what" in await runtime.runs(POD)
         node.kubernetes.outage(None)
         await until(lambda: agent.health.ready)
-        assert await runtime.runs(pod) == ""
+        assert await runtime.runs(POD) == ""
 
 
-async def test_before_slurmd_has_told_its_devices_a_pod_with_some_waits(one_driver: Node) -> None:
-    node = one_driver
+async def test_pod_with_devices_waits_for_slurmds_list(node: Node) -> None:
     node.gres.unlink()
     node.slurmd_namespace = "slurm-nodes"
-    pod = sandbox(A, "gpu:1(IDX:0)")
     async with running(node) as (runtime, _):
         node.start(A)
         node.bind(A, "gpu:1(IDX:0)")
-        error = await created(runtime, pod, "node agent of it yet")
+        error = await created(runtime, POD, "node agent of it yet")
         told = "slurmd's list of devices: slurmd has not told its devices yet"
         assert f"the node agent does not know yet who has what ({told}" in error
         node.print_devices("xyz")
-        assert await runtime.runs(pod) == ""
+        assert await runtime.runs(POD) == ""
 
 
-async def test_a_device_that_another_plugin_gives_is_refused(one_driver: Node) -> None:
-    node, other = one_driver, Plugin()
+async def test_a_device_that_another_plugin_gives_is_refused(node: Node) -> None:
+    other = Plugin()
     other.adjust.linux.devices.add(path="/dev/y", type="c", major=60, minor=1)
     async with running(node) as (runtime, _), connected(runtime, other):
         node.start(A)
@@ -206,9 +190,8 @@ async def test_a_device_that_another_plugin_gives_is_refused(one_driver: Node) -
         assert words in (await runtime.creates(sandbox(A)))[1]
 
 
-async def test_a_privileged_container_of_no_job_is_made_and_opens_nothing(one_driver: Node) -> None:
+async def test_a_privileged_container_of_no_job_is_made_and_opens_nothing(node: Node) -> None:
     """The container runtime gives it every device of the Node."""
-    node = one_driver
     every = {"linux": {"devices": [{"path": "/dev/y", "type": "c", "major": 60, "minor": 1}]}}
     async with running(node) as (runtime, _):
         cgroup = node.start(A)
@@ -217,8 +200,7 @@ async def test_a_privileged_container_of_no_job_is_made_and_opens_nothing(one_dr
         assert node.has(cgroup) == ""
 
 
-async def test_a_runtime_that_starts_anew_is_answered_again(one_driver: Node) -> None:
-    node = one_driver
+async def test_a_runtime_that_starts_anew_is_answered_again(node: Node) -> None:
     async with running(node) as (runtime, agent):
         runtime.kill()
         await until(lambda: "container runtime" in agent.health.troubles())
@@ -227,14 +209,12 @@ async def test_a_runtime_that_starts_anew_is_answered_again(one_driver: Node) ->
             await until(lambda: "container runtime" not in agent.health.troubles())
             cgroup = node.start(A)
             node.bind(A, "gpu:1(IDX:0)")
-            assert await known(another, sandbox(A, "gpu:1(IDX:0)")) == ""
+            assert await known(another, POD) == ""
             assert node.has(cgroup) == "x"
 
 
-async def test_a_driver_that_hangs_keeps_no_container_from_being_made(
-    one_driver: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a runtime that makes none without the agent."""
+async def test_hanging_driver_delays_no_container(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even with a runtime that requires the agent's plugin."""
     goes_on = threading.Event()
 
     def hang() -> Answers:
@@ -243,12 +223,11 @@ async def test_a_driver_that_hangs_keeps_no_container_from_being_made(
 
     monkeypatch.setattr(names, "ask_drivers", hang)
     monkeypatch.setattr(device_health, "_PATIENCE_S", 0.2)
-    node = one_driver
     async with running(node, "0.12", "slurm-extender") as (runtime, agent):
         node.bind(A, "gpu:1(IDX:0)")
         cgroup = node.start(A)
-        assert await known(runtime, sandbox(A, "gpu:1(IDX:0)")) == ""
-        adjust, error = await runtime.creates(sandbox(A, "gpu:1(IDX:0)"))
+        assert await known(runtime, POD) == ""
+        adjust, error = await runtime.creates(POD)
         assert (error, node.has(cgroup)) == ("", "x")
         assert [device["path"][-1] for device in adjust["linux"]["devices"]] == ["x"]
         assert agent.health.troubles()["names of devices"] == "a driver has not answered for 0.2 s"

@@ -1,4 +1,4 @@
-"""Who may open which device, whatever Pods, cgroups and the kernel's map look like."""
+"""Tests of access to devices, for all kinds of Pods, cgroups and entries in the kernel's map."""
 
 from __future__ import annotations
 
@@ -14,20 +14,14 @@ from node_agent.machine.devices import Device, Number
 from node_agent.machine.numbered import Machine
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
+from tests.node_agent.machines import look
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def look(device: Device) -> tuple[frozenset[Number], str]:
-    """The files need not be there: the nth is of minor n."""
-    return frozenset(Number(60, int(file.removeprefix("/dev/d"))) for file in device.files), ""
-
-
 GPUS = Machine([Device("gpu", "h100", (f"/dev/d{number}",)) for number in range(4)], look)
 MIG = Machine([Device("gpu", "1g", ("/dev/d0", f"/dev/d{cap}")) for cap in (7, 8)], look)
-
-
 SHARED = Machine(
     [Device("gpu", "h100", (f"/dev/d{n}",), shared={"shard": 4, "mps": 100}) for n in range(4)], look
 )
@@ -69,50 +63,44 @@ def test_a_pod_that_is_to_be_gone_is_not_awaited_however_long_it_stays() -> None
     assert decided([claim("a", 0)._replace(leaves=True)], [], set()).awaited == set()
 
 
-def test_a_cgroup_of_no_pod_has_nothing() -> None:
+def test_unknown_and_removed_cgroups_have_no_access() -> None:
     assert decided([], [A], set()).entries == set()
-
-
-def test_a_cgroup_that_is_gone_is_forgotten() -> None:
     assert decided([claim("a", 0)], [B], entries(1, 0)).entries == set()
 
 
-def test_a_pod_that_was_deleted_by_force_keeps_its_device_until_its_last_process_is_gone() -> None:
-    waiting = decided([claim("b", 0)], [A, B], entries(1, 0))
+@pytest.mark.parametrize(
+    ("former", "words"),
+    [
+        ([], "processes of a Pod that is gone have a device of its job"),  # deleted by force
+        ([claim("a")], "Pod ml/a has a device of its job"),  # ended
+    ],
+)
+def test_pod_keeps_its_device_until_its_last_process_ends(former: list[Claim], words: str) -> None:
+    waiting = decided([*former, claim("b", 0)], [A, B], entries(1, 0))
     assert waiting.entries == entries(1, 0)
-    assert waiting.problems == {"b": "processes of a Pod that is gone have a device of its job"}
-    assert decided([claim("b", 0)], [EMPTY_A, B], entries(1, 0)).entries == entries(2, 0)
+    assert waiting.problems == {"b": words}
+    assert decided([*former, claim("b", 0)], [EMPTY_A, B], entries(1, 0)).entries == entries(2, 0)
 
 
-def test_so_does_one_that_has_ended() -> None:
-    waiting = decided([claim("a"), claim("b", 0)], [A, B], entries(1, 0))
-    assert waiting.entries == entries(1, 0)
-    assert waiting.problems == {"b": "Pod ml/a has a device of its job"}
-    assert decided([claim("a"), claim("b", 0)], [EMPTY_A, B], entries(1, 0)).entries == entries(2, 0)
-
-
-def test_a_device_is_his_who_has_it_whoever_is_older() -> None:
+def test_holder_of_a_device_keeps_the_device() -> None:
     found = decided([claim("a", 0), claim("b", 0)], [A, B], entries(2, 0))
     assert found.entries == entries(2, 0)
     assert found.problems == {"a": "Pod ml/b has a device of its job"}
 
 
-def test_where_nobody_has_it_yet_it_is_the_older_ones() -> None:
-    found = decided([claim("b", 0), claim("a", 0)], [B, A], set())
-    assert found.entries == entries(1, 0)
+def test_older_pod_gets_a_free_device() -> None:
+    assert decided([claim("b", 0), claim("a", 0)], [B, A], set()).entries == entries(1, 0)
 
 
-def test_a_pod_that_waits_for_one_device_has_none_of_its_others() -> None:
-    found = decided([claim("a", 0), claim("b", 0, 1)], [A, B], entries(1, 0))
-    assert found.entries == entries(1, 0)
+def test_waiting_pod_gets_no_other_device() -> None:
+    assert decided([claim("a", 0), claim("b", 0, 1)], [A, B], entries(1, 0)).entries == entries(1, 0)
 
 
-def test_instances_of_a_gpu_have_its_file_in_common() -> None:
+def test_instances_share_the_file_of_their_gpu() -> None:
     found = decided([claim("a", 0), claim("b", 1)], [A, B], set(), MIG)
     assert found == Decision(frozenset(entries(1, 0, 7) | entries(2, 0, 8)), {}, frozenset())
-    assert decided([claim("a", 0), claim("b", 0)], [A, B], entries(1, 0, 7), MIG).entries == entries(
-        1, 0, 7
-    )
+    held = entries(1, 0, 7)
+    assert decided([claim("a", 0), claim("b", 0)], [A, B], held, MIG).entries == held
 
 
 def test_the_pod_of_the_same_name_before_it_is_not_called_by_that_name() -> None:
@@ -136,11 +124,11 @@ def test_the_pod_of_an_agent_that_goes_is_in_nobodys_way() -> None:
     assert found == Decision(frozenset(entries(2, 0)), {}, frozenset())
 
 
-def test_a_device_that_is_not_here_is_told_of() -> None:
-    found = decided([claim("a", 0, 4)], [A], set())
-    assert found == Decision(
-        frozenset(), {"a": "Slurm gave it gpu 4, and this machine has 4"}, frozenset()
-    )
+def test_missing_device_is_a_problem() -> None:
+    words = "Slurm gave it gpu 4, and this machine has 4"
+    assert decided([claim("a", 0, 4)], [A], set()) == Decision(frozenset(), {"a": words}, frozenset())
+    shard = decided([in_part("a", 0)], [A], set(), GPUS)
+    assert shard.problems == {"a": "Slurm gave it shard 0, and this machine has 0"}
 
 
 def test_a_pod_of_which_nothing_is_known_loses_nothing_while_it_runs() -> None:
@@ -188,7 +176,7 @@ def test_a_part_is_had_beside_a_part_of_a_pod_that_is_gone() -> None:
     assert found == Decision(frozenset(parts | entries(2, 0, in_part=True)), {}, frozenset())
 
 
-def test_who_has_a_part_and_is_to_have_the_device_gets_no_more_while_it_runs() -> None:
+def test_running_pod_changes_no_part_to_a_whole_device() -> None:
     for has, wants in ((True, claim("a", 0)), (False, in_part("a", 0))):
         found = decided([wants], [A], entries(1, 0, in_part=has), SHARED)
         assert found.entries == entries(1, 0, in_part=has)
@@ -203,11 +191,6 @@ def test_a_device_both_whole_and_in_part_is_whole() -> None:
     assert found.entries == entries(1, 0) | entries(1, 1, in_part=True)
 
 
-def test_parts_that_slurmd_does_not_count_are_told_of() -> None:
-    found = decided([in_part("a", 0)], [A], set(), GPUS)
-    assert found.problems == {"a": "Slurm gave it shard 0, and this machine has 0"}
-
-
 CLAIMS = st.lists(
     st.builds(
         lambda uid, gpus, of: of(uid, *gpus),
@@ -218,13 +201,7 @@ CLAIMS = st.lists(
     max_size=5,
 )
 CGROUPS = st.lists(
-    st.builds(
-        PodCgroup,
-        st.sampled_from("abcde"),
-        st.integers(1, 6),
-        st.booleans(),
-        st.just(Path()),
-    ),
+    st.builds(PodCgroup, st.sampled_from("abcde"), st.integers(1, 6), st.booleans(), st.just(Path())),
     max_size=6,
     unique_by=lambda each: each.number,
 )
@@ -249,15 +226,13 @@ def clashes(entries: Iterable[Entry]) -> set[frozenset[Entry]]:
 
 @settings(max_examples=1000)
 @given(CLAIMS, CGROUPS, KNOWN)
-def test_nobody_is_let_in_beside_another(
-    claims: list[Claim], cgroups: list[PodCgroup], known: set[Entry]
-) -> None:
+def test_device_has_one_holder(claims: list[Claim], cgroups: list[PodCgroup], known: set[Entry]) -> None:
     found = decided(claims, cgroups, known, SHARED)
-    assert clashes(found.entries) <= clashes(known), "a device came into another hand"
+    assert clashes(found.entries) <= clashes(known), "a device has a second Pod"
     assert len({entry[:2] for entry in found.entries}) == len(found.entries), "one key, one value"
     populated = {each.number for each in cgroups if each.populated}
     assert {entry for entry in known if entry.cgroup in populated} <= found.entries
     looks = [found]
-    for _ in range(len(cgroups) + 1):  # what one gives up another may have at the next look
+    for _ in range(len(cgroups) + 1):  # the next look gives on what a Pod has left
         looks.append(decided(claims, cgroups, set(looks[-1].entries), SHARED))
-    assert looks[-1] == looks[-2], "it comes to rest"
+    assert looks[-1] == looks[-2], "the decision is final"

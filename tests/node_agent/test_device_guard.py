@@ -1,10 +1,10 @@
-"""The guard of devices, in the kernel: who may open what, and who not."""
+"""Tests of the guard of devices in the kernel."""
 
 from __future__ import annotations
 
-import errno
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,19 +14,16 @@ from node_agent.kernel.device_guard import DeviceGuard, known_in, number_of
 from tests.cgroup_tree import Tree, make_devices, mounted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    Opens = Callable[[str], str]
 
 pytestmark = pytest.mark.real
 
 ONE, OTHER = "kubepods/podA", "kubepods/besteffort/podB"
 CONTAINERS = (f"{ONE}/c1", f"{OTHER}/c2")
 X, Y = (60, 0), (60, 1)
-
-
-@pytest.fixture
-def devices(tmp_path: Path) -> list[str]:
-    return make_devices(tmp_path / "dev", "x", "y")
 
 
 @pytest.fixture
@@ -58,38 +55,39 @@ def let_in(tree: Tree, guard: DeviceGuard, pod: str, *devices: tuple[int, int]) 
 
 
 @pytest.fixture
-def has(tree: Tree, devices: list[str]) -> Has:
-    return Has(tree, devices)
+def has(tree: Tree, tmp_path: Path) -> Opens:
+    """Returns the names of the devices that a process in a cgroup may open."""
+    devices = make_devices(tmp_path / "dev", "x", "y")
+    return lambda cgroup: "".join(device[-1] for device in devices if tree.opens(cgroup, device))
 
 
-class Has:
-    """Which of the devices, by their names, a process in a cgroup may open."""
+@contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]) -> Iterator[None]:
+    """Has a call of the kernel fail, and expects the error."""
 
-    def __init__(self, tree: Tree, devices: list[str]) -> None:
-        self._tree = tree
-        self._devices = devices
+    def fail(*_: object) -> None:
+        raise error
 
-    def __call__(self, cgroup: str) -> str:
-        return "".join(device[-1] for device in self._devices if self._tree.opens(cgroup, device))
+    with monkeypatch.context() as broken:
+        broken.setattr(bpf, step, fail)
+        with pytest.raises(error):
+            yield
 
 
-def test_a_pod_that_was_not_let_in_has_none_of_what_is_guarded(
-    tree: Tree, guard: DeviceGuard, has: Has
-) -> None:
-    assert guard.known() == set()
+@pytest.mark.usefixtures("guard")
+def test_pod_without_entries_opens_no_guarded_device(tree: Tree, has: Opens) -> None:
     for container in CONTAINERS:
         assert has(container) == ""
         assert tree.opens(container, "/dev/null")
+    assert has("system.slice") == "xy"  # not in a Pod
 
 
-def test_what_is_not_guarded_is_everybodys(tree: Tree, has: Has) -> None:
+def test_what_is_not_guarded_is_everybodys(tree: Tree, has: Opens) -> None:
     install(tree)
     assert has(CONTAINERS[0]) == "xy"
 
 
-def test_each_pod_has_the_devices_that_it_was_let_in_to(
-    tree: Tree, guard: DeviceGuard, has: Has
-) -> None:
+def test_pod_opens_the_devices_of_its_entries(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
     let_in(tree, guard, ONE, X)
     let_in(tree, guard, OTHER, Y)
     assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("x", "y")
@@ -98,14 +96,7 @@ def test_each_pod_has_the_devices_that_it_was_let_in_to(
     assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("xy", "")
 
 
-def test_processes_outside_of_pods_are_left_alone(tree: Tree, guard: DeviceGuard, has: Has) -> None:
-    assert guard.known() == set()
-    assert has("system.slice") == "xy"
-
-
-def test_a_cgroup_that_a_pod_makes_for_itself_is_the_pods(
-    tree: Tree, guard: DeviceGuard, has: Has
-) -> None:
+def test_entries_count_in_a_pods_own_cgroups(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
     let_in(tree, guard, ONE, X)
     tree.make(f"{ONE}/c1/own/deeper", f"{OTHER}/c2/own")
     assert has(f"{ONE}/c1/own/deeper") == "x"
@@ -113,7 +104,7 @@ def test_a_cgroup_that_a_pod_makes_for_itself_is_the_pods(
 
 
 def test_a_file_may_be_made_and_opens_nothing(tree: Tree, guard: DeviceGuard, tmp_path: Path) -> None:
-    """A runtime makes files of all devices for a privileged Pod, and fails where it may not."""
+    """A runtime makes files of all devices for a privileged Pod, and fails without permission."""
     let_in(tree, guard, ONE, X)
     for name, device in (("mine", X), ("foreign", Y)):
         assert tree.makes(CONTAINERS[0], tmp_path / name, *device)
@@ -121,7 +112,7 @@ def test_a_file_may_be_made_and_opens_nothing(tree: Tree, guard: DeviceGuard, tm
     assert not tree.opens(CONTAINERS[0], tmp_path / "foreign")
 
 
-def test_a_pod_of_the_same_name_is_another_one(tree: Tree, guard: DeviceGuard, has: Has) -> None:
+def test_a_pod_of_the_same_name_is_another_one(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
     let_in(tree, guard, ONE, X)
     (tree.root / CONTAINERS[0]).rmdir()
     (tree.root / ONE).rmdir()
@@ -129,9 +120,7 @@ def test_a_pod_of_the_same_name_is_another_one(tree: Tree, guard: DeviceGuard, h
     assert has(CONTAINERS[0]) == ""
 
 
-def test_it_stays_in_force_without_the_agent_and_the_next_one_takes_it_over(
-    tree: Tree, guard: DeviceGuard, has: Has
-) -> None:
+def test_guard_outlives_the_agent(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
     let_in(tree, guard, ONE, X)
     del guard
     assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("x", "")
@@ -142,31 +131,23 @@ def test_it_stays_in_force_without_the_agent_and_the_next_one_takes_it_over(
     assert has(CONTAINERS[1]) == "y"
 
 
-def test_there_is_one_program_however_often_an_agent_starts(
-    tree: Tree, guard: DeviceGuard, has: Has
-) -> None:
+@pytest.mark.usefixtures("guard")
+def test_one_program_is_attached_after_several_starts(tree: Tree, has: Opens) -> None:
     for _ in range(3):
         install(tree)
     (program,) = tree.bpf.glob("program*")
-    assert guard.known() == set()
     assert has(CONTAINERS[0]) == ""
     bpf.detach(bpf.pinned(program), tree.root / "kubepods")
     assert has(CONTAINERS[0]) == "xy"
 
 
-def _die(*_: object) -> None:
-    raise SystemExit
-
-
 @pytest.mark.parametrize("step", ["attach", "detach"])
-def test_an_agent_that_dies_while_it_takes_over_leaves_no_program_behind(
-    tree: Tree, guard: DeviceGuard, has: Has, step: str, monkeypatch: pytest.MonkeyPatch
+def test_killed_agent_leaves_no_program(
+    tree: Tree, guard: DeviceGuard, has: Opens, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_in(tree, guard, ONE, X)
-    with monkeypatch.context() as dying:
-        dying.setattr(bpf, step, _die)
-        with pytest.raises(SystemExit):
-            install(tree)
+    with failing(monkeypatch, step, SystemExit):
+        install(tree)
     assert has(CONTAINERS[0]) == "x"
     install(tree)
     (program,) = tree.bpf.glob("program*")
@@ -174,7 +155,7 @@ def test_an_agent_that_dies_while_it_takes_over_leaves_no_program_behind(
     assert has(CONTAINERS[1]) == "xy"
 
 
-def test_it_can_be_removed(tree: Tree, guard: DeviceGuard, has: Has) -> None:
+def test_it_can_be_removed(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
     let_in(tree, guard, ONE, X)
     guard.remove([tree.root / "kubepods"])
     assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("xy", "xy")
@@ -225,7 +206,7 @@ def test_a_map_that_is_full_is_an_error(tree: Tree) -> None:
 
 
 def test_who_reads_what_is_known_makes_nothing(tree: Tree) -> None:
-    """A map that it made would be taken for the guard's, and forget who has what."""
+    """The next agent would read the new map as the guard's, without the entries."""
     assert known_in(tree.bpf) == set()
     assert not tree.bpf.exists()
     guard = install(tree)
@@ -238,45 +219,27 @@ def test_who_reads_what_is_known_makes_nothing(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("step", ["attach", "detach"])
-def test_a_program_that_could_not_be_relieved_is_relieved_later(
-    tree: Tree, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_delays_a_new_program(tree: Tree, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     guard, pods = install(tree), tree.root / "kubepods"
     for file in tree.bpf.iterdir():
         file.unlink()
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(bpf, step, refuse)
-        with pytest.raises(OSError, match="Cannot allocate memory"):
-            guard.put_on(pods, 2)
+    with failing(monkeypatch, step, OSError):
+        guard.put_on(pods, 2)
     guard.put_on(pods, 2)
     (program,) = tree.bpf.glob("program*")
     assert bpf.attached(pods) == (bpf.id_of(bpf.pinned(program)),)
 
 
-def test_a_program_of_the_agent_before_that_could_not_be_relieved_is_relieved_later(
-    tree: Tree, guard: DeviceGuard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert guard.known() == set()
+@pytest.mark.usefixtures("guard")
+def test_error_delays_the_end_of_a_former_program(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     again, pods = DeviceGuard(tree.bpf), tree.root / "kubepods"
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(bpf, "detach", refuse)
-        with pytest.raises(OSError, match="Cannot allocate memory"):
-            again.put_on(pods, 2)
+    with failing(monkeypatch, "detach", OSError):
+        again.put_on(pods, 2)
     assert again.put_on(pods, 2) == ()
     assert len(list(tree.bpf.glob("program*"))) == len(bpf.attached(pods)) == 1
 
 
-def test_a_look_at_what_is_in_force_asks_the_kernel_once_and_changes_nothing(
-    tree: Tree, guard: DeviceGuard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_look_costs_one_call(tree: Tree, guard: DeviceGuard, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
     pods = tree.root / "kubepods"
     programs, in_force = list(tree.bpf.glob("program*")), bpf.attached

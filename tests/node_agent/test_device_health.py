@@ -1,11 +1,11 @@
-"""What the Node says of its devices, whatever becomes of their drivers."""
+"""Tests of the Node's condition and list of devices, for all states of the drivers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,14 @@ import pytest
 
 from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent.machine import names
-from node_agent.machine.devices import Answers, Device, Names, Number
+from node_agent.machine.devices import Answers, Device, Names
 from node_agent.machine.numbered import Machine
 from node_agent.machine.vendors.nvidia import NVIDIA
 from node_agent.reporting import device_health, node_devices
 from node_agent.reporting.device_health import DeviceHealth
 from node_agent.reporting.node_condition import Condition, Reason
+from tests.eventually import until
+from tests.node_agent.machines import look
 from tests.node_agent.node import until_equal
 from wellknown.names import DEVICES
 
@@ -30,7 +32,7 @@ FINE = Condition.of({}, [])
 
 
 class Drivers:
-    """Answers what it is told to, and hangs where it is told to."""
+    """Drivers with given replies, which can hang."""
 
     def __init__(self) -> None:
         self.answer: Answers | Exception = Answers((GPU,))
@@ -45,7 +47,7 @@ class Drivers:
 
 
 class Node:
-    """One with a GPU, whose health is looked at."""
+    """A Node with a GPU."""
 
     def __init__(self) -> None:
         self.kubernetes = InMemoryKubernetes()
@@ -98,9 +100,15 @@ def drivers(monkeypatch: pytest.MonkeyPatch) -> Drivers:
     return made
 
 
-async def test_a_driver_that_hangs_is_told_of_and_its_last_answers_count(drivers: Drivers) -> None:
-    node = Node()
-    node.looked()
+@pytest.fixture
+def node(drivers: Drivers) -> Node:
+    """A Node with a guard and a readable list."""
+    made = Node()
+    made.looked()
+    return made
+
+
+async def test_last_replies_count_while_a_driver_hangs(node: Node, drivers: Drivers) -> None:
     async with node.runs():
         await until_equal(node.condition, FINE)
         drivers.goes_on.clear()
@@ -113,15 +121,14 @@ async def test_a_driver_that_hangs_is_told_of_and_its_last_answers_count(drivers
         assert node.said["names of devices"] is None
 
 
-async def test_it_says_which_gpu_no_driver_tells_of_and_why(
-    drivers: Drivers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_gpu_without_a_driver_is_awaited(
+    node: Node, drivers: Drivers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     place = tmp_path / GPU.bus
     place.mkdir()
     for name, content in (("vendor", "0x10de"), ("class", "0x030200")):
         (place / name).write_text(f"{content}\n")
     monkeypatch.setattr(names, "untold", partial(names.untold, pci=tmp_path))
-    node = Node()
     drivers.answer = Answers(problems={"NVIDIA": "NVML: Driver Not Loaded"})
     await node.health.ask()
     words = f"no driver tells of the GPU at {GPU.bus} (NVML: Driver Not Loaded)"
@@ -131,8 +138,7 @@ async def test_it_says_which_gpu_no_driver_tells_of_and_why(
     assert node.health.awaited == ""
 
 
-async def test_a_driver_that_hangs_from_the_beginning_holds_nobody_up(drivers: Drivers) -> None:
-    node = Node()
+async def test_driver_that_hangs_at_the_start_delays_nothing(node: Node, drivers: Drivers) -> None:
     drivers.goes_on.clear()
     async with asyncio.timeout(2):
         await node.health.ask()
@@ -140,11 +146,7 @@ async def test_a_driver_that_hangs_from_the_beginning_holds_nobody_up(drivers: D
     drivers.goes_on.set()
 
 
-async def test_an_error_that_nobody_has_thought_of_is_told_of_and_the_last_answers_count(
-    drivers: Drivers,
-) -> None:
-    node = Node()
-    node.looked()
+async def test_last_replies_count_after_an_unknown_error(node: Node, drivers: Drivers) -> None:
     async with node.runs():
         await until_equal(node.condition, FINE)
         drivers.answer = ZeroDivisionError("half dead")
@@ -155,16 +157,15 @@ async def test_an_error_that_nobody_has_thought_of_is_told_of_and_the_last_answe
         await until_equal(node.condition, FINE)
 
 
-async def test_drivers_are_of_no_matter_where_slurm_counts_no_device(drivers: Drivers) -> None:
-    node = Node()
-    node.looked()
+async def test_failed_driver_without_devices_is_no_problem(node: Node, drivers: Drivers) -> None:
     node.keeper.devices = ()
     drivers.answer = ZeroDivisionError("half dead")
     async with node.runs():
         await until_equal(node.condition, FINE)
 
 
-async def test_the_node_is_told_of_nothing_before_the_agent_has_looked(drivers: Drivers) -> None:
+@pytest.mark.usefixtures("drivers")
+async def test_node_has_no_condition_before_the_first_look() -> None:
     node = Node()
     async with node.runs():
         await asyncio.sleep(0.1)
@@ -176,36 +177,18 @@ async def test_the_node_is_told_of_nothing_before_the_agent_has_looked(drivers: 
         await until_equal(node.condition, FINE)
 
 
-def _list_is_away(health: DeviceHealth) -> None:
-    health.hears(Reason.LIST_UNREADABLE, FileNotFoundError(2, "No such file"))
-
-
-def _guard_is_off(health: DeviceHealth) -> None:
-    health.hears(Reason.NOT_GUARDED, PermissionError(1, "Operation not permitted"))
-
-
 @pytest.mark.parametrize(
-    ("happens", "reason", "words"),
+    ("reason", "words"),
     [
-        (_list_is_away, "ListUnreadable", "slurmd's list of devices cannot be used: [Errno 2] "),
-        (_guard_is_off, "NotGuarded", "the devices are not closed to other Pods: [Errno 1] "),
+        (Reason.LIST_UNREADABLE, "slurmd's list of devices cannot be used: [Errno 2] No such file"),
+        (Reason.NOT_GUARDED, "the devices are not closed to other Pods: [Errno 2] No such file"),
     ],
 )
-async def test_devices_that_are_not_known_or_not_closed_are_told_of(
-    happens: Callable[[DeviceHealth], None], reason: str, words: str, drivers: Drivers
-) -> None:
-    node = Node()
-    node.looked()
+async def test_problem_of_all_devices_is_reported(node: Node, reason: Reason, words: str) -> None:
     async with node.runs():
         await until_equal(node.condition, FINE)
-        happens(node.health)
-
-        async def told() -> tuple[bool, str, bool]:
-            said = await node.condition()
-            assert said is not None
-            return said.problem, said.reason, said.message.startswith(words)
-
-        await until_equal(told, (True, reason, True))
+        node.health.hears(reason, FileNotFoundError(2, "No such file"))
+        await until_equal(node.condition, Condition(True, reason, words))
         node.looked()
         await until_equal(node.condition, FINE)
 
@@ -214,27 +197,19 @@ LISTED = {"name": "gpu", "index": 0, "type": "h100", "files": ["/dev/nvidia0"]}
 BY_DRIVER = {"uuid": "GPU-0", "bus": "0000:19:00.0"}
 
 
-def machine() -> Machine:
-    return Machine([GPU], lambda _: (frozenset({Number(195, 0)}), ""))
-
-
-async def test_the_devices_stand_on_the_node_once_slurmds_list_is_known(drivers: Drivers) -> None:
-    node = Node()
-    node.looked()
+async def test_devices_are_listed_once_slurmds_list_is_known(node: Node, drivers: Drivers) -> None:
     async with node.runs():
         await until_equal(node.condition, FINE)
         assert await node.listed() is None
-        node.keeper.machine = machine()
+        node.keeper.machine = Machine([GPU], look)
         await until_equal(node.listed, [LISTED | BY_DRIVER])
         drivers.answer = Answers(())
         await until_equal(node.listed, [LISTED])
 
 
-async def test_the_list_of_devices_is_written_where_it_is_not_what_stands_there(
-    drivers: Drivers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_a_different_list_is_written(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_health, "_TELL_S", 0.0)  # the Node is read at each look
-    node, writes = Node(), list[Any]()
+    writes = list[Any]()
     patch = node.kubernetes.patch_node_status
 
     async def count(name: str, told: Any) -> None:
@@ -242,8 +217,7 @@ async def test_the_list_of_devices_is_written_where_it_is_not_what_stands_there(
         await patch(name, told)
 
     monkeypatch.setattr(node.kubernetes, "patch_node_status", count)
-    node.keeper.machine = machine()
-    node.looked()
+    node.keeper.machine = Machine([GPU], look)
     async with node.runs():
         await until_equal(node.listed, [LISTED | BY_DRIVER])
         await asyncio.sleep(0.2)
@@ -255,9 +229,7 @@ async def test_the_list_of_devices_is_written_where_it_is_not_what_stands_there(
         assert len(writes) == 2
 
 
-async def test_an_error_in_listening_to_the_driver_ends_nothing(
-    drivers: Drivers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_error_of_a_watch_ends_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     from node_agent.machine.vendors import xid  # noqa: PLC0415 -- it imports NVML's own
 
     def wait(*_: object) -> bool:
@@ -265,13 +237,6 @@ async def test_an_error_in_listening_to_the_driver_ends_nothing(
 
     monkeypatch.setattr(NVIDIA, "watch", xid.XidWatch)
     monkeypatch.setattr(xid.XidWatch, "wait", wait)
-    node = Node()
-    node.looked()
     async with node.runs():
         await until_equal(node.condition, FINE)
-        part = "complaints of NVIDIA's driver"
-
-        async def said() -> str:
-            return str(node.said.get(part))
-
-        await until_equal(said, "half dead")
+        await until(lambda: str(node.said.get("complaints of NVIDIA's driver")) == "half dead")

@@ -1,4 +1,4 @@
-"""The kubelet's plugin for a resource: it counts, and gives nothing. A real kubelet is in tests/node."""
+"""Tests of the counts of the kubelet's plugin. A real kubelet is in tests/node."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node_agent.kubelet import device_plugin
-from node_agent.kubelet import device_plugin_pb2 as api
 from tests.eventually import until
-from tests.node_agent.kubelet import RESOURCE, Kubelet, allocate, list_and_watch, plugged
+from tests.node_agent.kubelet import RESOURCE, Kubelet, list_and_watch, plugged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,10 +50,7 @@ async def heard(kubelet: Kubelet, units: dict[str, bool]) -> list[dict[str, str]
 
 
 @pytest.mark.real
-async def test_parts_of_gpus_are_counted_as_slurm_counts_them(
-    one_driver: Node, short_folder: Path
-) -> None:
-    node = one_driver
+async def test_parts_of_gpus_are_counted_as_slurm_counts_them(node: Node, short_folder: Path) -> None:
     node.print_devices("xyz", shards=2)
     node.unload("y")
     node.device_plugins, node.nri = short_folder, node.gres.with_name("nri")
@@ -69,15 +65,6 @@ async def test_parts_of_gpus_are_counted_as_slurm_counts_them(
     assert told == {
         f"shard-{gpu}-{n}": "Unhealthy" if gpu == 1 else "Healthy" for gpu in range(3) for n in range(2)
     }
-
-
-async def test_a_container_is_given_nothing_by_it(tmp_path: Path) -> None:
-    kubelet = Kubelet(tmp_path)
-    async with kubelet.runs(), plugged(tmp_path, {"gpu-0": True}) as reports:
-        await until(lambda: None in reports)
-        async with kubelet.asks() as plugin:
-            answer = await allocate(plugin, ["gpu-0"], [])
-    assert answer == api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()] * 2)
 
 
 async def test_a_kubelet_that_starts_later_or_anew_has_it_registered(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is written into a Pod's cgroup, whatever stands there."""
+"""Tests of the texts that the agent writes into a Pod's cgroup."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ FRESH = {CPUS: "", MEMORY: "max", SWAP: "max"}
 REQUEST = Limits((), 64 * MIB, requested=True)
 
 
-def test_a_jobs_cores_are_all_their_threads() -> None:
-    claim = Claim("u", "ml/p", cores=(1, 3), memory_mb=64)
-    assert limits_of(claim, CORES) == Limits((1, 3, 5, 7), 64 * MIB)
-
-
-def test_a_pod_is_limited_to_its_request_if_its_job_has_no_memory() -> None:
-    assert limits_of(Claim("u", "ml/p", requested_mb=64), CORES) == REQUEST
+@pytest.mark.parametrize(
+    ("claim", "limits"),
+    [
+        (Claim("u", "ml/p", cores=(1, 3), memory_mb=64), Limits((1, 3, 5, 7), 64 * MIB)),
+        (Claim("u", "ml/p", requested_mb=64), REQUEST),
+        (Claim("u", "ml/p"), Limits()),  # of no job
+    ],
+)
+def test_claim_becomes_limits(claim: Claim, limits: Limits) -> None:
+    assert limits_of(claim, CORES) == limits
 
 
 @pytest.mark.parametrize("cores", [(0, 1, 2, 3), (0, 1, 2, 3, 4)])
@@ -47,32 +50,34 @@ def test_a_request_limits_no_pod_that_uses_more(memory: int, swap: int, spared: 
     assert granted.sparing(now) == granted
 
 
-def test_cores_that_the_machine_does_not_have_are_told_of_and_memory_is_limited() -> None:
-    limits = limits_of(Claim("u", "ml/p", cores=(0, 4), memory_mb=1), CORES)
-    assert limits.problems(FRESH) == ["Slurm gave it core 4, and this machine has 4"]
+@pytest.mark.parametrize(
+    ("cores", "cpus", "problems"),
+    [
+        ((0, 4), CORES, ["Slurm gave it core 4, and this machine has 4"]),
+        ((0,), None, []),  # the map of cores is unknown
+    ],
+)
+def test_memory_is_limited_without_known_cores(
+    cores: tuple[int, ...], cpus: Cpus | None, problems: list[str]
+) -> None:
+    limits = limits_of(Claim("u", "ml/p", cores=cores, memory_mb=1), cpus)
+    assert limits.problems(FRESH) == problems
     assert limits.corrections(FRESH) == {MEMORY: str(MIB), SWAP: "0"}
 
 
-def test_where_the_map_of_cores_is_not_known_memory_is_limited() -> None:
-    limits = limits_of(Claim("u", "ml/p", cores=(0,), memory_mb=1), None)
-    assert limits.problems(FRESH) == []
-    assert limits.corrections(FRESH) == {MEMORY: str(MIB), SWAP: "0"}
-
-
-def test_a_pod_of_no_job_is_left_alone() -> None:
-    assert limits_of(Claim("u", "ml/p"), CORES).corrections(FRESH) == {}
-
-
-def test_all_is_written_once() -> None:
-    limits = Limits((1, 5), 64 * MIB)
-    written = limits.corrections(FRESH)
-    assert written == {CPUS: "1,5", MEMORY: "67108864", SWAP: "0"}
-    assert limits.corrections(FRESH | written) == {}
-
-
-def test_what_slurm_does_not_count_is_not_limited() -> None:
-    assert Limits((1,)).corrections(FRESH) == {CPUS: "1"}
-    assert Limits(memory=MIB).corrections(FRESH) == {MEMORY: str(MIB), SWAP: "0"}
+@pytest.mark.parametrize(
+    ("limits", "now", "written"),
+    [
+        (Limits((1, 5), 64 * MIB), FRESH, {CPUS: "1,5", MEMORY: "67108864", SWAP: "0"}),
+        (Limits((1, 5), 64 * MIB), {CPUS: "1,5", MEMORY: "67108864", SWAP: "0"}, {}),
+        (Limits(), FRESH, {}),
+        (Limits((1,)), FRESH, {CPUS: "1"}),
+        (Limits(memory=MIB), FRESH, {MEMORY: str(MIB), SWAP: "0"}),
+        (Limits(memory=MIB), {MEMORY: "max"}, {MEMORY: str(MIB)}),  # a kernel without swap
+    ],
+)
+def test_wrong_files_are_written(limits: Limits, now: dict[str, str], written: dict[str, str]) -> None:
+    assert limits.corrections(now) == written
 
 
 @pytest.mark.parametrize(("limits", "name"), [(Limits((1,)), CPUS), (Limits(memory=MIB), MEMORY)])
@@ -80,10 +85,6 @@ def test_a_cgroup_without_a_controller_is_told_of(limits: Limits, name: str) -> 
     assert limits.problems({}) == [f"its cgroup has no {name}: the controller is not enabled for Pods"]
     assert limits.corrections({}) == {}
     assert limits.problems(FRESH) == []
-
-
-def test_a_kernel_without_swap_needs_no_limit_of_it() -> None:
-    assert Limits(memory=MIB).corrections({MEMORY: "max"}) == {MEMORY: str(MIB)}
 
 
 @pytest.mark.parametrize("other", ["0-7", "1", "5", "2,6", ""])

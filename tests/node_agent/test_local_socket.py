@@ -1,4 +1,4 @@
-"""What programs of the Node may ask its agent, on a real kernel."""
+"""Tests of the agent's socket for programs of the Node, on a real kernel."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ async def ask(socket: Path) -> str:
     return said.decode()
 
 
-async def test_the_gate_is_answered_by_who_is_really_here(one_driver: Node, tmp_path: Path) -> None:
-    node, socket = one_driver, tmp_path / "run/agent.sock"
+async def test_node_answers_the_gate_by_its_processes(node: Node, tmp_path: Path) -> None:
+    socket, other = tmp_path / "run/agent.sock", node.start(B)
     async with node.agent() as agent, served(agent, socket):
+        with node.process(other):  # of a Pod that was deleted by force while no agent ran
+            assert await ask(socket) == "ask\n"
         assert await ask(socket) == "clear\n"
         node.bind(A, "gpu:1(IDX:0)")
         one = node.start(A)
@@ -55,20 +57,8 @@ async def test_the_gate_is_answered_by_who_is_really_here(one_driver: Node, tmp_
         assert await ask(socket) == "clear\n"
 
 
-async def test_processes_of_a_pod_that_nobody_knows_are_not_clear(
-    one_driver: Node, tmp_path: Path
-) -> None:
-    """It was deleted by force while no agent ran."""
-    node, socket = one_driver, tmp_path / "agent.sock"
-    other = node.start(B)
-    async with node.agent() as agent, served(agent, socket):
-        with node.process(other):
-            assert await ask(socket) == "ask\n"
-        assert await ask(socket) == "clear\n"
-
-
-async def test_only_the_agents_user_may_ask(one_driver: Node, tmp_path: Path) -> None:
+async def test_socket_is_the_agents_users_alone(node: Node, tmp_path: Path) -> None:
     socket = tmp_path / "agent.sock"
-    socket.touch()  # what a killed agent has left
-    async with one_driver.agent() as agent, served(agent, socket):
+    socket.touch()  # of a killed agent
+    async with node.agent() as agent, served(agent, socket):
         assert socket.stat().st_mode & 0o777 == 0o600

@@ -122,12 +122,12 @@ class Surroundings:
 
 
 @pytest.fixture
-def surroundings(one_driver: Node, gpus: Gpus, tmp_path: Path, short_folder: Path) -> Surroundings:
-    return Surroundings(tmp_path, short_folder, one_driver.tree, gpus)
+def surroundings(node: Node, gpus: Gpus, tmp_path: Path, short_folder: Path) -> Surroundings:
+    return Surroundings(tmp_path, short_folder, node.tree, gpus)
 
 
 async def test_with_everything_the_agent_takes_less_memory_than_it_may(
-    shared_cluster: Cluster, surroundings: Surroundings, one_driver: Node
+    shared_cluster: Cluster, surroundings: Surroundings, node: Node
 ) -> None:
     kubelet = surroundings.kubelet
     async with AsyncExitStack() as there, httpx.AsyncClient() as client:
@@ -136,7 +136,7 @@ async def test_with_everything_the_agent_takes_less_memory_than_it_may(
             ContainerRuntime.start("0.12", surroundings.nri, pods=20)
         )
         await there.enter_async_context(kubelet.runs())
-        sandbox = has_job(shared_cluster, one_driver.tree)
+        sandbox = has_job(shared_cluster, node.tree)
         there.callback(shared_cluster.kubectl, "delete", "pod", "trains", "--force", "--grace-period=0")
         agent, health, metrics = await there.enter_async_context(
             surroundings.agent(shared_cluster, token)

@@ -1,4 +1,4 @@
-"""Containers that were made while the agent was away, and lack devices of their Pod's job."""
+"""Tests of containers without their Pod's devices, made while the agent was away."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from node_agent.pods.claims import Claim
 from node_agent.runtime.missing_devices import Made, MissingDevices
 from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
+from tests.node_agent.machines import look
 from tests.node_agent.node import A, B
 from tests.node_agent.test_containers import sandbox
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tests.node_agent.node import Node
 
 GPU, FPGA = Device("gpu", "h100", ("/dev/nvidia0",)), Device("fpga", "", ("/dev/fpga7",))
-NUMBERS = {GPU: Number(195, 0), FPGA: Number(60, 7)}
+NUMBERS = {GPU: Number(60, 0), FPGA: Number(60, 7)}
 UUID, BY_CDI = Names("GPU-a"), Names("GPU-a", "nvidia.com/gpu=0")
 CUDA, RUNTIME = "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"
 
@@ -31,7 +32,7 @@ class Known(Keeper):
     """What a keeper knows, without a machine."""
 
     def __init__(self, name: Names = UUID) -> None:
-        self.machine = Machine((GPU, FPGA), lambda device: (frozenset({NUMBERS[device]}), ""))
+        self.machine = Machine((GPU, FPGA), look)
         self.names = {frozenset(GPU.files): name}
 
 
@@ -40,10 +41,16 @@ def made(*numbers: Number, gres: str = "gpu", id: str = "1", **variables: str) -
     return Made(claim, id, f"c{id}", variables, frozenset(numbers))
 
 
-def lacks(keeper: Keeper, *containers: Made) -> str:
-    missing = MissingDevices(keeper)
-    missing.listed(containers)
-    return missing.problems().get("u", "")
+class Missing(MissingDevices):
+    """Looks at containers of one Pod."""
+
+    def __init__(self, keeper: Keeper, *containers: Made) -> None:
+        super().__init__(keeper)
+        self.listed(containers)
+
+    @property
+    def words(self) -> str:
+        return self.problems().get("u", "")
 
 
 @pytest.mark.parametrize(
@@ -65,99 +72,65 @@ def lacks(keeper: Keeper, *containers: Made) -> str:
         (Names(), made(), ""),  # nobody tells the UUID: it cannot be told
     ],
 )
-def test_what_a_container_lacks_is_told_and_nothing_else(
-    name: Names, container: Made, missing: str
-) -> None:
+def test_missing_devices_are_named(name: Names, container: Made, missing: str) -> None:
     words = f"container c1 was made without the node agent, and lacks {missing}"
-    assert lacks(Known(name), container) == (words if missing else "")
+    assert Missing(Known(name), container).words == (words if missing else "")
 
 
 def test_a_part_by_mps_lacks_its_percentage() -> None:
     keeper, name = Known(), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     gpu = replace(GPU, shared={"mps": 100})
-    keeper.machine = Machine([gpu], lambda _: (frozenset({NUMBERS[GPU]}), ""))
+    keeper.machine = Machine([gpu], look)
     variables = {CUDA: "GPU-a", RUNTIME: "GPU-a", name: "50"}
     whole = made(NUMBERS[GPU], gres="mps", **variables)
     part = whole._replace(claim=whole.claim._replace(parts={"mps": 20}))
-    assert lacks(keeper, part).endswith(f"lacks {name}")
-    assert lacks(keeper, part._replace(variables=variables | {name: "20"})) == ""
+    assert Missing(keeper, part).words.endswith(f"lacks {name}")
+    assert Missing(keeper, part._replace(variables=variables | {name: "20"})).words == ""
 
 
-def test_each_container_of_a_pod_is_named() -> None:
-    told = lacks(Known(), made(gres="fpga", id="1"), made(gres="fpga", id="2"))
-    assert "container c1 was" in told
-    assert "container c2 was" in told
-
-
-def test_it_is_told_once_the_devices_are_known_and_while_they_are_not_known_for_a_moment() -> None:
+def test_report_stays_while_the_devices_are_unknown() -> None:
     keeper = Known(Names())
-    missing = MissingDevices(keeper)
-    missing.listed([made()])
-    assert missing.problems() == {}
+    missing = Missing(keeper, made())
+    assert missing.words == ""
     keeper.names = {frozenset(GPU.files): UUID}
-    assert CUDA in missing.problems()["u"]
+    assert CUDA in missing.words
     keeper.names = {}
-    assert CUDA in missing.problems()["u"]
+    assert CUDA in missing.words
 
 
-def test_it_is_over_where_a_list_of_devices_was_wrong() -> None:
+def test_report_ends_after_a_wrong_list_of_devices() -> None:
     keeper = Known(Names("GPU-b"))
-    missing = MissingDevices(keeper)
-    missing.listed([made(NUMBERS[GPU], **{CUDA: "GPU-a"})])
-    assert missing.problems()
+    missing = Missing(keeper, made(NUMBERS[GPU], **{CUDA: "GPU-a"}))
+    assert missing.words
     keeper.names = {frozenset(GPU.files): UUID}
-    assert missing.problems() == {}
+    assert missing.words == ""
+    keeper.names = {frozenset(GPU.files): Names("GPU-new")}  # the container had all devices
+    assert missing.words == ""
 
 
-def test_a_container_that_once_had_all_is_looked_at_no_more() -> None:
-    keeper = Known()
-    missing = MissingDevices(keeper)
-    missing.listed([made(NUMBERS[GPU], **{CUDA: "GPU-a"})])
-    assert missing.problems() == {}
-    keeper.names = {frozenset(GPU.files): Names("GPU-new")}
-    assert missing.problems() == {}
-
-
-def missing_two() -> MissingDevices:
-    missing = MissingDevices(Known())
-    missing.listed([made(gres="fpga", id="1"), made(gres="fpga", id="2")])
-    assert "c1" in missing.problems()["u"]
-    return missing
-
-
-def test_it_is_over_once_the_container_or_the_pod_is_gone() -> None:
-    missing = missing_two()
+def test_report_ends_with_the_container_or_the_pod() -> None:
+    missing = Missing(Known(), *(made(gres="fpga", id=each) for each in "1234"))
+    assert all(f"container c{each} was" in missing.words for each in "1234")
     missing.removed("1")
-    assert "container c1" not in missing.problems()["u"]
-    missing.pod_removed("other")
-    assert "container c2" in missing.problems()["u"]
-    missing.pod_removed("u")
-    assert missing.problems() == {}
-
-
-def test_it_is_over_once_the_container_is_made_anew() -> None:
-    missing = missing_two()
-    missing.recreated("other", "c1")
+    assert "container c1" not in missing.words
+    missing.recreated("other", "c2")
     missing.recreated("u", "other")
-    assert "container c1" in missing.problems()["u"]
-    missing.recreated("u", "c1")
-    assert "container c1" not in missing.problems()["u"]
-
-
-def test_a_runtime_that_tells_anew_tells_of_all() -> None:
-    missing = missing_two()
-    missing.listed([made(gres="fpga", id="2")])
-    assert "container c1" not in missing.problems()["u"]
+    assert "container c2" in missing.words
+    missing.recreated("u", "c2")
+    assert "container c2" not in missing.words
+    missing.listed([made(gres="fpga", id="4")])
+    assert "container c3" not in missing.words
+    missing.pod_removed("other")
+    assert "container c4" in missing.words
+    missing.pod_removed("u")
+    assert missing.words == ""
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("end", ["ends", "is removed", "is made anew", "ends with its Pod"])
-async def test_a_pod_with_such_a_container_has_less_than_its_job_until_that_is_gone(
-    end: str, release: str, one_driver: Node
-) -> None:
-    """12,000 Pods more, so that the runtime tells in parts."""
-    node = one_driver
+async def test_pod_lacks_devices_until_its_container_ends(end: str, release: str, node: Node) -> None:
+    """With 12,000 other Pods, so that the runtime's list comes in parts."""
     node.nri = node.gres.with_name("nri")
     pod, other = sandbox(A, "gpu:1(IDX:2)"), sandbox(B, "gpu:1(IDX:1)")
     live = {"state": "CONTAINER_RUNNING"}

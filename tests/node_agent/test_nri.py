@@ -1,4 +1,4 @@
-"""A plugin of the container runtime: what it hears and says, with NRI's own code at the other end."""
+"""Tests of the agent's plugin, with NRI's own code at the other end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from node_agent.nri.wire import Malformed
 from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
 from tests.node_agent.plugin import Plugin, connected
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 POD = {
     "id": "p1",
@@ -44,29 +48,40 @@ asyncio.run(plugin.serve(Path(sys.argv[1]), session))
 """
 
 
+@pytest.fixture(params=RELEASES)
+async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ContainerRuntime]:
+    """A container runtime with NRI of each release."""
+    async with ContainerRuntime.start(request.param, tmp_path / "s") as started:
+        yield started
+
+
+@pytest.fixture
+def handler() -> Plugin:
+    return Plugin()
+
+
 @pytest.mark.real
-@pytest.mark.parametrize("release", RELEASES)
-async def test_a_pod_and_its_container_are_told_of_in_their_order(release: str, tmp_path: Path) -> None:
-    handler = Plugin()
-    async with ContainerRuntime.start(release, tmp_path / "s") as runtime, connected(runtime, handler):
+async def test_events_of_a_pod_arrive_in_order(runtime: ContainerRuntime, handler: Plugin) -> None:
+    async with connected(runtime, handler):
         assert await runtime.runs(POD) == ""
         assert await runtime.creates(POD) == ({}, "")
         assert await runtime.stops(POD) == ""
-    assert handler.heard == [("run", "u1"), ("create", "u1"), ("stop", "u1")]
+        assert await runtime.ends(POD, {"id": "c1"}, gone=False) == ""
+        assert await runtime.ends(POD, {"id": "c2"}, gone=True) == ""
+    events = ["run", "create", "stop", "stop c1", "stop c2"]
+    assert handler.heard == [(event, "u1") for event in events]
     assert (handler.pod.namespace, handler.pod.name) == ("ml", "p")
     assert dict(handler.pod.annotations) == {"a": "1"}
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("release", RELEASES)
-async def test_what_is_given_arrives(release: str, tmp_path: Path) -> None:
-    handler = Plugin()
+async def test_additions_of_the_plugin_arrive(runtime: ContainerRuntime, handler: Plugin) -> None:
     handler.adjust.env.add(key="A", value="b")
     handler.adjust.CDI_devices.add(name="x.com/gpu=0")
     mode = api.OptionalUInt32(value=0o660)
     handler.adjust.linux.devices.add(path="/dev/x", type="c", major=60, minor=1, file_mode=mode)
     container = {"env": ["OLD=1"], "linux": {"devices": [{"path": "/dev/y", "major": 7, "minor": 1}]}}
-    async with ContainerRuntime.start(release, tmp_path / "s") as runtime, connected(runtime, handler):
+    async with connected(runtime, handler):
         adjust, error = await runtime.creates(POD, container)
     assert error == ""
     assert adjust["env"] == [{"key": "A", "value": "b"}]
@@ -79,38 +94,35 @@ async def test_what_is_given_arrives(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("what", ["run", "create"])
-async def test_a_refusal_is_told_in_its_words(what: str, release: str, tmp_path: Path) -> None:
-    handler = Plugin()
+async def test_runtime_shows_a_rejection(what: str, runtime: ContainerRuntime, handler: Plugin) -> None:
     handler.refuses = {what: "Pod ml/q has a device of its job"}
-    async with ContainerRuntime.start(release, tmp_path / "s") as runtime, connected(runtime, handler):
+    async with connected(runtime, handler):
         error = await runtime.runs(POD) if what == "run" else (await runtime.creates(POD))[1]
         assert "Pod ml/q has a device of its job" in error
         handler.refuses = {}
-        assert await runtime.runs(POD) == ""  # it is asked again, and so on
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("release", RELEASES)
-async def test_a_fault_of_the_agents_is_a_refusal(release: str, tmp_path: Path) -> None:
-    handler = Plugin()
-    handler.fails = True
-    async with ContainerRuntime.start(release, tmp_path / "s") as runtime, connected(runtime, handler):
+        assert await runtime.runs(POD) == ""  # the plugin still gets calls
+        handler.fails = True
         _, error = await runtime.creates(POD)
-    assert "the node agent failed: ZeroDivisionError: a fault of its own" in error
+        assert "the node agent failed: ZeroDivisionError: a fault of its own" in error
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("release", RELEASES)
-async def test_long_messages_are_read_and_written(release: str, tmp_path: Path) -> None:
-    """A list of 12 MB, which the runtime has to tell in parts; and an answer of 100 kB, in frames of
-    four."""
-    handler = Plugin()
+async def test_long_messages_arrive(release: str, handler: Plugin, tmp_path: Path) -> None:
+    """A list of 12 MB comes in parts; a reply of 100 kB goes in frames of 4 kB."""
     handler.adjust.env.add(key="A", value="x" * 100_000)
-    start = ContainerRuntime.start(release, tmp_path / "s", pods=12_000)
-    async with start as runtime, connected(runtime, handler):
-        adjust, error = await runtime.creates(POD)
+    handler.updates = [_cpus("old", "4-5")]
+    async with ContainerRuntime.start(release, tmp_path / "s", pods=12_000) as runtime:
+        await runtime.has(POD, {"id": "old"})
+        async with connected(runtime, handler):
+            assert await runtime.synchronized() == [
+                {"containerId": "old", "linux": {"resources": {"cpu": {"cpus": "4-5"}}}}
+            ]
+            adjust, error = await runtime.creates(POD)
+    pods, containers = handler.there
+    assert pods == [*map(str, range(12_000)), "p1"]
+    assert containers == [*(f"of {n}" for n in range(12_000)), "old"]
     assert (error, len(adjust["env"][0]["value"])) == ("", 100_000)
 
 
@@ -121,13 +133,9 @@ def _cpus(container: str, cpus: str) -> api.ContainerUpdate:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("release", RELEASES)
-async def test_the_plugins_change_of_an_update_counts_and_the_rest_stays(
-    release: str, tmp_path: Path
-) -> None:
-    handler = Plugin()
+async def test_plugin_changes_a_part_of_an_update(runtime: ContainerRuntime, handler: Plugin) -> None:
     wanted = {"cpu": {"cpus": "0-1", "shares": {"value": "512"}}, "memory": {"limit": {"value": "7"}}}
-    async with ContainerRuntime.start(release, tmp_path / "s") as runtime, connected(runtime, handler):
+    async with connected(runtime, handler):
         made, error = await runtime.updates(POD, **wanted)
         assert (made.get("cpu", {}).get("cpus"), error) == (None, "")  # as the runtime has it: no change
         handler.updates = [_cpus("c1", "4-5")]
@@ -139,36 +147,7 @@ async def test_the_plugins_change_of_an_update_counts_and_the_rest_stays(
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("release", RELEASES)
-async def test_what_there_is_already_is_told_in_parts_and_can_be_changed(
-    release: str, tmp_path: Path
-) -> None:
-    handler = Plugin()
-    handler.updates = [_cpus("old", "4-5")]
-    async with ContainerRuntime.start(release, tmp_path / "s", pods=12_000) as runtime:
-        await runtime.has(POD, {"id": "old"})
-        async with connected(runtime, handler):
-            assert await runtime.synchronized() == [
-                {"containerId": "old", "linux": {"resources": {"cpu": {"cpus": "4-5"}}}}
-            ]
-    pods, containers = handler.there
-    assert pods == [*map(str, range(12_000)), "p1"]
-    assert containers == [*(f"of {n}" for n in range(12_000)), "old"]
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("release", RELEASES)
-async def test_a_container_that_ends_or_is_gone_is_told_of(release: str, tmp_path: Path) -> None:
-    handler = Plugin()
-    async with ContainerRuntime.start(release, tmp_path / "s") as runtime, connected(runtime, handler):
-        assert await runtime.ends(POD, {"id": "c1"}, gone=False) == ""
-        assert await runtime.ends(POD, {"id": "c2"}, gone=True) == ""
-    assert handler.heard == [("stop c1", "u1"), ("stop c2", "u1")]
-
-
-@pytest.mark.real
-async def test_a_runtime_that_validates_asks_once_more(tmp_path: Path) -> None:
-    handler = Plugin()
+async def test_validating_runtime_asks_again(handler: Plugin, tmp_path: Path) -> None:
     handler.adjust.env.add(key="A", value="b")
     start = ContainerRuntime.start("0.12", tmp_path / "s")
     async with start as runtime, connected(runtime, handler, validates=True):
@@ -181,10 +160,10 @@ async def test_a_runtime_that_validates_asks_once_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-async def test_a_runtime_that_cannot_validate_is_served_without(tmp_path: Path) -> None:
+async def test_runtime_without_validation_is_served(handler: Plugin, tmp_path: Path) -> None:
     reports: list[object] = []
     async with ContainerRuntime.start("0.8", tmp_path / "s") as runtime:
-        task = asyncio.create_task(stay(runtime.socket, handler := Plugin(), reports.append))
+        task = asyncio.create_task(stay(runtime.socket, handler, reports.append))
         await until(lambda: None in reports)
         assert (await runtime.creates(POD))[1] == ""
         task.cancel()
@@ -193,10 +172,8 @@ async def test_a_runtime_that_cannot_validate_is_served_without(tmp_path: Path) 
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("release", RELEASES)
-async def test_a_runtime_that_goes_ends_the_session(release: str, tmp_path: Path) -> None:
-    start = ContainerRuntime.start(release, tmp_path / "s")
-    async with start as runtime, connected(runtime, Plugin()) as task:
+async def test_session_ends_with_the_runtime(runtime: ContainerRuntime, handler: Plugin) -> None:
+    async with connected(runtime, handler) as task:
         runtime.kill()
         with suppress(ConnectionError):
             await task
@@ -229,11 +206,9 @@ async def test_where_the_plugin_is_required_nothing_is_made_without_it(tmp_path:
 
 @pytest.mark.real
 @pytest.mark.parametrize("end", ["hangs", "killed"])
-async def test_a_plugin_that_hangs_or_is_killed_over_a_container_gives_nothing_and_then_none_is_made(
-    end: str, tmp_path: Path
-) -> None:
-    """That one container is made: NRI 0.12.5 does not have a plugin validate that it has just lost, and
-    counts it as present. Earlier releases refuse it. It has no devices either way."""
+async def test_no_container_is_made_after_the_plugin_ends(end: str, tmp_path: Path) -> None:
+    """NRI 0.12.5 makes the container that the plugin was asked about, without devices; earlier releases
+    reject this container."""
     start = ContainerRuntime.start("0.12", tmp_path / "s", plugin.NAME)
     async with start as runtime:
         argv = [sys.executable, "-c", _HANGS, str(runtime.socket)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -51,39 +51,40 @@ def test_devices_are_found_by_slurms_numbers(tmp_path: Path) -> None:
     assert machine.problems == {}
 
 
-def test_every_gpu_of_nvidia_is_guarded_once_slurm_counts_one_be_its_file_there_or_not() -> None:
+def test_every_gpu_of_nvidia_is_guarded_if_slurm_counts_one() -> None:
     machine = Machine([gpu("/dev/nvidia1")])
     assert {Number(195, minor) for minor in (0, 1, 253)} < machine.guarded
     assert not {Number(195, minor) for minor in (254, 255)} & machine.guarded
 
 
-def test_all_files_of_a_graphics_driver_are_guarded_once_slurm_counts_one(tmp_path: Path) -> None:
-    """Whoever opens card0 has the GPU of renderD128, which is another Pod's."""
-    nodes = graphics(
-        tmp_path,
-        ("card0", 0, "0000:23:00.0", "amdgpu"),
-        ("renderD128", 128, "0000:23:00.0", "amdgpu"),
-        ("card1", 1, "0000:c1:00.0", "amdgpu"),  # Slurm does not count this GPU
-        ("renderD129", 129, "0000:c1:00.0", "amdgpu"),
-        ("renderD130", 130, "amdgpu_xcp.0", ""),  # a part of one
-        ("card2", 2, "0000:02:00.0", "ast"),  # what shows the console
-    )
-    machine = Machine([gpu(made(tmp_path, "renderD128", 226, 128))], nodes=nodes)
-    assert machine.guarded == {Number(226, minor) for minor in (0, 1, 128, 129, 130)}
-    assert machine.parts({"gpu": (0,)})[0].numbers == {Number(226, 128)}
-
-
-def test_all_graphics_files_are_guarded_where_the_driver_of_the_counted_one_is_not_known(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("nodes", "guarded"),
+    [
+        (
+            [
+                ("card0", 0, "0000:23:00.0", "amdgpu"),
+                ("renderD128", 128, "0000:23:00.0", "amdgpu"),
+                ("card1", 1, "0000:c1:00.0", "amdgpu"),  # Slurm does not count this GPU
+                ("renderD129", 129, "0000:c1:00.0", "amdgpu"),
+                ("renderD130", 130, "amdgpu_xcp.0", ""),  # a part of a GPU
+                ("card2", 2, "0000:02:00.0", "ast"),  # the console's
+            ],
+            (0, 1, 128, 129, 130),
+        ),
+        ([("renderD128", 128, "x", ""), ("card2", 2, "0000:02:00.0", "ast")], (2, 128)),
+    ],
+    ids=["known driver", "unknown driver"],
+)
+def test_all_files_of_a_graphics_driver_are_guarded(
+    tmp_path: Path, nodes: list[tuple[str, int, str, str]], guarded: tuple[int, ...]
 ) -> None:
-    nodes = graphics(tmp_path, ("renderD128", 128, "x", ""), ("card2", 2, "0000:02:00.0", "ast"))
-    machine = Machine([gpu(made(tmp_path, "renderD128", 226, 128))], nodes=nodes)
-    assert machine.guarded == {Number(226, 128), Number(226, 2)}
-
-
-def test_graphics_files_are_left_alone_where_slurm_counts_none(tmp_path: Path) -> None:
-    nodes = graphics(tmp_path, ("card0", 0, "0000:23:00.0", "amdgpu"))
-    assert Machine([gpu(made(tmp_path, "d", 60, 0))], nodes=nodes).guarded == {Number(60, 0)}
+    """Each of a GPU's files gives access to the GPU."""
+    drm = graphics(tmp_path, *nodes)
+    machine = Machine([gpu(made(tmp_path, "renderD128", 226, 128))], nodes=drm)
+    assert machine.guarded == {Number(226, minor) for minor in guarded}
+    assert machine.parts({"gpu": (0,)})[0].numbers == {Number(226, 128)}
+    other = Machine([gpu(made(tmp_path, "d", 60, 0))], nodes=drm)
+    assert other.guarded == {Number(60, 0)}  # Slurm counts no graphics file
 
 
 def test_instances_have_their_gpus_file_in_common(tmp_path: Path) -> None:
@@ -143,9 +144,7 @@ def test_what_everybody_needs_is_no_device_of_a_job(file: str) -> None:
         ({"gpu": ()}, "Slurm does not say which gpu it has"),
     ],
 )
-def test_what_is_not_here_is_an_error(
-    tmp_path: Path, wanted: dict[str, tuple[int, ...]], words: str
-) -> None:
+def test_missing_device_is_an_error(tmp_path: Path, wanted: dict[str, Any], words: str) -> None:
     machine = Machine([gpu(made(tmp_path, "d", 60, 0))])
     with pytest.raises(ValueError, match=words):
         machine.parts(wanted)

@@ -1,8 +1,7 @@
-"""NVIDIA's GPUs as NVML tells of them: whole ones, instances of MIG, and those that have failed."""
+"""Tests of NVIDIA's GPUs from NVML: whole GPUs, instances of MIG, and failed GPUs."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -96,38 +95,33 @@ def test_instances_are_in_the_place_of_their_gpu(gpus: Gpus) -> None:
     assert [gpu["mig"] for gpu in found] == ["1g.5gb", "2g.5gb", ""]
 
 
-def test_an_instance_without_files_of_its_own_is_nobodys(gpus: Gpus) -> None:
+@pytest.mark.parametrize(
+    ("instances", "words"),
+    [
+        (1, "/proc/driver/nvidia-caps/mig-minors does not name its files"),
+        (0, "it is in MIG mode, and has no instances"),
+    ],
+)
+def test_gpu_without_usable_instances_has_a_problem(gpus: Gpus, instances: int, words: str) -> None:
     gpus.add(mig=1)
-    gpus.say("mig", gpu=0, gi=7, ci=0, uuid="MIG-a", name=INSTANCE)
+    for _ in range(instances):
+        gpus.say("mig", gpu=0, gi=7, ci=0, uuid="MIG-a", name=INSTANCE)
     (found,) = gpus.read()
-    assert found["problem"] == "/proc/driver/nvidia-caps/mig-minors does not name its files"
-
-
-def test_a_gpu_in_mig_mode_without_instances_is_nobodys(gpus: Gpus) -> None:
-    gpus.add(mig=1)
-    (found,) = gpus.read()
-    assert found["problem"] == "it is in MIG mode, and has no instances"
+    assert found["problem"] == words
 
 
 # Failures
 
 
-def test_a_gpu_that_fell_off_the_bus_keeps_its_place(gpus: Gpus) -> None:
+def test_lost_gpu_keeps_its_place(gpus: Gpus) -> None:
     gpus.add()
     gpus.add(lost=1)
+    gpus.add(lost=2)  # lost during the read: the address is known
     gpus.add()
-    first, lost, last = gpus.read()
-    assert (first["uuid"], last["uuid"]) == ("GPU-0", "GPU-2")
-    assert lost["problem"] == "GPU 1 of NVML: GPU is lost"
-    assert lost["files"] == []
-
-
-def test_a_gpu_that_is_lost_while_it_is_read_keeps_its_place_and_bus(gpus: Gpus) -> None:
-    gpus.add(lost=2)
-    gpus.add()
-    lost, last = gpus.read()
-    assert (lost["bus"], lost["problem"]) == ("0000:19:00.0", "NVML: GPU is lost")
-    assert last["uuid"] == "GPU-1"
+    first, lost, late, last = gpus.read()
+    assert (first["uuid"], last["uuid"]) == ("GPU-0", "GPU-3")
+    assert (lost["files"], lost["problem"]) == ([], "GPU 1 of NVML: GPU is lost")
+    assert (late["bus"], late["problem"]) == ("0000:1b:00.0", "NVML: GPU is lost")
 
 
 @pytest.mark.parametrize(
@@ -147,13 +141,11 @@ def test_memory_that_has_failed_is_told_of(gpus: Gpus, fields: dict[str, Any], w
 def test_a_driver_that_is_not_loaded_is_an_error_that_says_so(gpus: Gpus) -> None:
     gpus.add()
     gpus.say("driver", error=9)
-    done = gpus.run("-c", _READ, str(gpus.pci))
+    done = gpus.run(_READ)
     assert "DriverUnavailable: Driver Not Loaded" in done.stderr
 
 
-def test_an_instance_that_is_destroyed_while_it_is_read_is_told_of_and_the_other_gpus_are_too(
-    gpus: Gpus,
-) -> None:
+def test_destroyed_instance_is_a_problem_of_its_gpu_alone(gpus: Gpus) -> None:
     gpus.add(mig=1)
     gpus.say("mig", gpu=0, gi=7, ci=0, uuid="MIG-a", name=INSTANCE, lost=1)
     gpus.add()
@@ -162,17 +154,12 @@ def test_an_instance_that_is_destroyed_while_it_is_read_is_told_of_and_the_other
     assert other["uuid"] == "GPU-1"
 
 
-def test_a_machine_without_gpus_needs_no_library(gpus: Gpus, tmp_path: Path) -> None:
+def test_machine_without_gpus_needs_no_library(gpus: Gpus, tmp_path: Path) -> None:
     gpus.library = tmp_path
     assert gpus.read() == []
-
-
-def test_no_library_is_an_error_that_says_so(gpus: Gpus, tmp_path: Path) -> None:
     gpus.add()
-    gpus.library = tmp_path
     (tmp_path / "libnvidia-ml.so.1").touch()  # the loader looks no further: there may be a real one
-    done = gpus.run("-c", _READ, str(gpus.pci))
-    assert "DriverUnavailable: NVML Shared Library Not Found" in done.stderr
+    assert "DriverUnavailable: NVML Shared Library Not Found" in gpus.run(_READ).stderr
 
 
 _LISTEN = """
@@ -184,27 +171,22 @@ print(json.dumps([told, watch.complaints]))
 """
 
 
-def test_complaints_of_the_driver_are_heard_but_for_those_of_programs(gpus: Gpus) -> None:
+def test_complaints_about_programs_are_ignored(gpus: Gpus) -> None:
     gpus.add()
     gpus.add()
     for gpu, code in ((1, 79), (0, 31), (1, 48)):
         gpus.say("xid", gpu=gpu, code=code)
-    done = gpus.run("-c", _LISTEN)
-    told, complaints = json.loads(done.stdout)
+    told, complaints = gpus.told_by(_LISTEN)
     assert told == [True, False, False, False]
     assert complaints == {"0000:1a:00.0": "its driver complains: XID 79"}
 
 
-def test_errors_that_the_driver_has_dealt_with_are_left_to_the_questions_about_memory(
-    gpus: Gpus,
-) -> None:
-    """They come again and again, and need no reset: the questions tell where they need one."""
+def test_complaint_about_memory_only_causes_a_read(gpus: Gpus) -> None:
+    """NVML's data on memory says whether a reset is needed."""
     gpus.add()
     gpus.say("xid", gpu=0, code=63)
     gpus.say("xid", gpu=0, code=94)
-    told, complaints = json.loads(gpus.run("-c", _LISTEN).stdout)
-    assert told == [True, True, False, False]  # the questions are asked at once
-    assert complaints == {}
+    assert gpus.told_by(_LISTEN) == [[True, True, False, False], {}]
 
 
 _CHANGE = """
@@ -227,13 +209,11 @@ print(json.dumps([watch.wait(0.01), watch.complaints]))
 """
 
 
-def test_a_gpu_that_falls_off_the_bus_is_told_of_by_the_address_that_it_had(gpus: Gpus) -> None:
+def test_complaint_about_a_lost_gpu_has_the_former_address(gpus: Gpus) -> None:
     gpus.add()
     gpus.add()
     gpus.say("later", gpu=1, code=79)
-    done = gpus.run("-c", _FALL)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [True, {"0000:1a:00.0": "its driver complains: XID 79"}]
+    assert gpus.told_by(_FALL) == [True, {"0000:1a:00.0": "its driver complains: XID 79"}]
 
 
 _GO_ON = f"""
@@ -255,20 +235,13 @@ print(json.dumps([told, watch.complaints]))
 """
 
 
-def test_a_lost_gpu_keeps_nobody_from_hearing_of_the_others(gpus: Gpus) -> None:
+def test_lost_gpu_hides_no_complaint_about_others(gpus: Gpus) -> None:
     gpus.add()
     gpus.add()
     gpus.say("later", gpu=0, code=48)
-    done = gpus.run("-c", _GO_ON)
-    assert done.returncode == 0, done.stderr
-    told, complaints = json.loads(done.stdout)
+    told, complaints = gpus.told_by(_GO_ON)
     assert told == ["GPU is lost", True, False]
     assert complaints == {"0000:19:00.0": "its driver complains: XID 48"}
-
-
-def test_without_a_driver_there_is_nothing_to_hear(gpus: Gpus) -> None:
-    gpus.say("driver", error=9)
-    assert "DriverUnavailable: Driver Not Loaded" in gpus.run("-c", _LISTEN).stderr
 
 
 _NAME = """
@@ -284,70 +257,52 @@ print(json.dumps([[found[frozenset(device.files)] for device in devices], proble
 """
 
 
-def test_slurms_devices_have_their_uuids_and_what_is_wrong_with_them(gpus: Gpus) -> None:
+def test_devices_of_slurm_have_uuids_and_problems(gpus: Gpus) -> None:
     gpus.add(failed=1, pending=0)
     gpus.add(failed=0, pending=1)
-    done = gpus.run("-c", _NAME)
-    found, problems = json.loads(done.stdout)
+    found, problems = gpus.told_by(_NAME)
+    words = "a row of its memory is remapped at the next reset; its driver complains: XID 79"
     assert found == [
         ["GPU-0", "", "a row of its memory cannot be remapped: it is to be replaced"],
-        [
-            "GPU-1",
-            "",
-            "a row of its memory is remapped at the next reset; its driver complains: XID 79",
-        ],
+        ["GPU-1", "", words],
         ["", "", "NVML does not know it"],
     ]
     assert problems == []
 
 
 def named(gpus: Gpus) -> list[str]:
-    """Returns what is wrong with each of three GPUs that Slurm counts."""
-    done = gpus.run("-c", _NAME)
-    assert done.returncode == 0, done.stderr
-    found, _ = json.loads(done.stdout)
-    return [problem for _, _, problem in found]
+    """Returns the problem of each of three GPUs that Slurm counts."""
+    return [problem for _, _, problem in gpus.told_by(_NAME)[0]]
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"lost": 1}, "GPU 1 of NVML: GPU is lost; 0000:1a:00.0: its driver complains: XID 79"),
-        ({"lost": 2}, "NVML: GPU is lost; 0000:1a:00.0: its driver complains: XID 79"),
-    ],
+    ("lost", "words"), [(1, "GPU 1 of NVML: GPU is lost"), (2, "NVML: GPU is lost")]
 )
-def test_a_gpu_that_fell_off_the_bus_is_the_one_that_slurm_counts_and_nvml_does_not_know(
-    gpus: Gpus, fields: dict[str, Any], words: str
-) -> None:
-    """Its file stays."""
+def test_lost_gpu_is_a_problem_of_an_unreported_device(gpus: Gpus, lost: int, words: str) -> None:
+    """The device's file stays."""
     gpus.add()
-    gpus.add(**fields)
+    gpus.add(lost=lost)
     gpus.add()
-    assert named(gpus) == ["", f"NVML does not know it ({words})", ""]
+    why = f"NVML does not know it ({words}; 0000:1a:00.0: its driver complains: XID 79)"
+    assert named(gpus) == ["", why, ""]
 
 
-def test_without_a_driver_nvidias_devices_cannot_be_used_and_others_can(gpus: Gpus) -> None:
+def test_missing_driver_is_a_problem_of_the_vendors_devices_alone(gpus: Gpus) -> None:
     gpus.say("driver", error=9)
-    assert (
-        named(gpus)
-        == [
-            "NVML does not know it (NVML: Driver Not Loaded; 0000:1a:00.0: its driver complains: XID 79)"
-        ]
-        * 3
-    )
+    assert "DriverUnavailable: Driver Not Loaded" in gpus.run(_LISTEN).stderr
+    why = "NVML: Driver Not Loaded; 0000:1a:00.0: its driver complains: XID 79"
+    assert named(gpus) == [f"NVML does not know it ({why})"] * 3
     other = with_vendor(Device("gpu", "", ("/dev/dri/renderD128",)))
     found, _ = names.read([other], [], Answers())
     assert found[frozenset(other.files)].problem == ""
 
 
-def test_a_complaint_about_nobody_knows_which_gpu_is_of_all_of_them() -> None:
+def test_complaint_without_a_gpu_is_a_problem_of_all_gpus_of_the_vendor() -> None:
     files = ("/dev/nvidia0", "/dev/dri/renderD128")
     devices = [with_vendor(Device("gpu", "", (file,))) for file in files]
     found, _ = names.read(devices, [], None, {"NVIDIA": {"": "its driver complains: XID 79"}})
-    assert [found[frozenset(device.files)].problem for device in devices] == [
-        "its driver complains: XID 79",
-        "",
-    ]
+    problems = [found[frozenset(device.files)].problem for device in devices]
+    assert problems == ["its driver complains: XID 79", ""]
 
 
 @pytest.mark.parametrize(
@@ -357,9 +312,7 @@ def test_a_complaint_about_nobody_knows_which_gpu_is_of_all_of_them() -> None:
         ({"name": "\udcff"}, "NVML: 'utf-8' codec can't decode byte 0xff"),
     ],
 )
-def test_a_gpu_whose_answers_are_garbage_is_lost_and_the_others_are_told_of(
-    gpus: Gpus, fields: dict[str, Any], words: str
-) -> None:
+def test_gpu_with_malformed_replies_is_absent(gpus: Gpus, fields: dict[str, Any], words: str) -> None:
     gpus.add()
     gpus.add(**fields)
     first, failed = gpus.read()

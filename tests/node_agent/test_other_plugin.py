@@ -1,4 +1,4 @@
-"""Another plugin, the vendor's, takes this one's place at the kubelet."""
+"""Tests of a vendor's plugin that takes the place of the agent's plugin at the kubelet."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ async def take(kubelet: Kubelet, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["it counts the other's devices", "it hangs up"])
-async def test_it_is_told_and_seen_for_a_while_and_this_one_is_registered_again(
-    how: str, tmp_path: Path
-) -> None:
+async def test_lost_place_is_reported_and_taken_back(how: str, tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
         await until(kubelet.checkpoint.exists)
@@ -96,9 +94,7 @@ async def test_a_kubelet_that_ends_is_no_other_plugin(tmp_path: Path) -> None:
         [],
     ],
 )
-async def test_what_the_kubelet_counts_of_this_plugins_is_no_other_plugins(
-    counted: list[str], tmp_path: Path
-) -> None:
+async def test_own_devices_are_no_other_plugins(counted: list[str], tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
         await until(kubelet.checkpoint.exists)
@@ -119,9 +115,7 @@ async def test_a_checkpoint_that_cannot_be_read_tells_nothing(text: str, tmp_pat
         await until(lambda: WORDS in reports)  # it looks yet
 
 
-async def test_what_the_kubelet_counted_before_is_no_other_plugins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_earlier_count_is_no_other_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The vendor's was turned off, and this one's list is not written down yet."""
     monkeypatch.setattr(device_plugin, "_SETTLES_S", 0.6)
     kubelet = Kubelet(tmp_path)

@@ -1,4 +1,4 @@
-"""Which Pods are of no job, and which cores are left to them."""
+"""Tests of Pods of no job, and of the cores that jobs leave to these Pods."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from node_agent.settings import Settings
 from tests.node_agent.node import A, B
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.node_agent.node import Node
@@ -28,12 +29,12 @@ CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
 STATIC, UNKNOWN = "c70ec165edcd57eafdfe2a7ab4bdffe9", "2e6b6a0e-0d52-4f8e-8a39-9b1a2c3d4e5f"
 OTHER = Claim(A, "kube-system/p")
 JOB = Claim(B, "ml/b", cores=(1,), of_job=True)
+BOTH = {A: OTHER, B: JOB}
 NOBODY = Native()
 
 
 def test_pods_of_no_job_are_those_that_are_known_to_have_none() -> None:
-    claims = {A: OTHER, B: JOB}
-    assert [of_no_job(uid, claims) for uid in (A, B, UNKNOWN, STATIC)] == [True, False, False, True]
+    assert [of_no_job(uid, BOTH) for uid in (A, B, UNKNOWN, STATIC)] == [True, False, False, True]
     assert not of_no_job(A, {A: OTHER._replace(adopted=True)})
     assert not of_no_job(B, {B: Claim(B, "ml/b", problem="cannot be read", of_job=True)})
 
@@ -54,34 +55,29 @@ def test_what_is_left_are_the_cores_of_which_no_job_has_a_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "now", "expected"),
+    ("cores", "now", "expected", "for_slurmd"),
     [
-        ((1,), "", "0,2-4,6-7"),
-        ((1,), "0-7", "0,2-4,6-7"),
-        ((1,), "0,2-4,6-7", ""),
-        ((1,), "0,2,3,4,6,7", ""),
-        ((), "", ""),
-        ((), "0-7", ""),
-        ((), "0,2-4,6-7", "0-7"),
-        ((0, 1, 2, 3), "", ""),
-        ((0, 1, 2, 3), "3,7", "0-7"),
+        ((1,), "", "0,2-4,6-7", ""),
+        ((1,), "0-7", "0,2-4,6-7", ""),
+        ((1,), "0,2-4,6-7", "", "0-7"),
+        ((1,), "0,2,3,4,6,7", "", "0-7"),
+        ((), "", "", ""),
+        ((), "0-7", "", ""),
+        ((), "0,2-4,6-7", "0-7", "0-7"),
+        ((0, 1, 2, 3), "", "", ""),
+        ((0, 1, 2, 3), "3,7", "0-7", "0-7"),
     ],
 )
-def test_what_is_written_is_what_is_not_right(cores: tuple[int, ...], now: str, expected: str) -> None:
+def test_wrong_cores_are_written(
+    cores: tuple[int, ...], now: str, expected: str, for_slurmd: str
+) -> None:
     split = CpuSplit.of(CORES, [JOB._replace(cores=cores)], set())
     assert split.correction(now, keeps_all=False) == expected
-
-
-def test_a_pod_with_slurmd_has_all_cores() -> None:
-    split = CpuSplit.of(CORES, [JOB], {0})
-    assert split.correction("", keeps_all=True) == ""
-    assert split.correction("2-3,6-7", keeps_all=True) == "0-7"
+    assert split.correction(now, keeps_all=True) == for_slurmd
 
 
 @given(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))
-def test_it_is_never_written_twice_and_never_a_jobs_core(
-    cores: set[int], native: set[int], now: set[int]
-) -> None:
+def test_cores_are_written_once(cores: set[int], native: set[int], now: set[int]) -> None:
     split = CpuSplit.of(CORES, [JOB._replace(cores=tuple(sorted(cores)))], native)
     text = ",".join(map(str, sorted(now)))
     text = split.correction(text, keeps_all=False) or text
@@ -97,6 +93,10 @@ class Pods:
     def __init__(self, root: Path) -> None:
         self.cgroups = PodCgroups(root)
         self._root = root
+        self.off = OthersOff()
+
+    def keep(self, claims: Mapping[str, Claim], native: Native = NOBODY) -> str:
+        return self.off.keep(claims, list(self.cgroups.pods()), CORES, native)
 
     def start(self, uid: str) -> Path:
         place = self._root / f"kubepods/burstable/pod{uid}"
@@ -111,32 +111,31 @@ def pods(tmp_path: Path) -> Pods:
     return Pods(tmp_path)
 
 
-def test_pods_of_no_job_are_kept_off_and_have_the_cores_again(pods: Pods) -> None:
+def test_pods_of_no_job_leave_cores_to_jobs_and_get_them_back(pods: Pods) -> None:
     files = {uid: pods.start(uid) for uid in (A, B, STATIC, UNKNOWN)}
-    off = OthersOff()
 
-    def kept(claims: dict[str, Claim], native: Native = NOBODY) -> list[str]:
-        assert off.keep(claims, list(pods.cgroups.pods()), CORES, native) == ""
+    def kept(claims: Mapping[str, Claim], native: Native = NOBODY) -> list[str]:
+        assert pods.keep(claims, native) == ""
         return [file.read_text().strip() for file in files.values()]
 
     assert kept({A: OTHER}) == ["", "", "", ""]
-    assert kept({A: OTHER, B: JOB}) == ["0,2-4,6-7", "", "0,2-4,6-7", ""]
+    assert kept(BOTH) == ["0,2-4,6-7", "", "0,2-4,6-7", ""]
     written = {uid: file.stat().st_mtime_ns for uid, file in files.items()}
-    assert kept({A: OTHER, B: JOB}) == ["0,2-4,6-7", "", "0,2-4,6-7", ""]
+    assert kept(BOTH) == ["0,2-4,6-7", "", "0,2-4,6-7", ""]
     assert written == {uid: file.stat().st_mtime_ns for uid, file in files.items()}
     assert kept({A: OTHER}, Native({3}, {A})) == ["0-7", "", "0-2,4-6", ""]
     assert kept({A: OTHER}) == ["0-7", "", "0-7", ""]
 
 
-def test_where_jobs_have_all_cores_the_others_keep_theirs_and_the_log_says_so_once(pods: Pods) -> None:
-    file, off = pods.start(A), OthersOff()
+def test_pods_keep_cores_if_jobs_have_every_core(pods: Pods) -> None:
+    file = pods.start(A)
     full = {A: OTHER, B: JOB._replace(cores=(0, 1, 2, 3))}
     with capture_logs() as logs:
-        off.keep({A: OTHER, B: JOB}, list(pods.cgroups.pods()), CORES, NOBODY)
+        pods.keep(BOTH)
         for _ in range(3):
-            off.keep(full, list(pods.cgroups.pods()), CORES, NOBODY)
+            pods.keep(full)
             assert file.read_text() == "0-7"
-        off.keep({A: OTHER, B: JOB}, list(pods.cgroups.pods()), CORES, NOBODY)
+        pods.keep(BOTH)
     assert [(line["event"], line["cpus_left"]) for line in logs] == [
         ("jobs have every core: Pods of no job keep all", 0),
         ("jobs have every core no more", 6),
@@ -144,30 +143,27 @@ def test_where_jobs_have_all_cores_the_others_keep_theirs_and_the_log_says_so_on
     assert file.read_text() == "0,2-4,6-7"
 
 
-def test_a_pod_that_cannot_be_kept_off_is_named_and_does_not_hinder_others(pods: Pods) -> None:
+def test_pod_without_cores_file_is_named_and_other_pods_are_limited(pods: Pods) -> None:
     pods.start(A).unlink()
     static = pods.start(STATIC)
-    told = OthersOff().keep({A: OTHER, B: JOB}, list(pods.cgroups.pods()), CORES, NOBODY)
-    assert told.startswith("Pod kube-system/p: its cgroup has no cpuset.cpus")
+    assert pods.keep(BOTH).startswith("Pod kube-system/p: its cgroup has no cpuset.cpus")
     assert static.read_text() == "0,2-4,6-7"
 
 
-def test_a_pod_that_goes_while_it_is_looked_at_is_no_trouble(pods: Pods) -> None:
+def test_removed_cgroup_is_no_problem(pods: Pods) -> None:
     file = pods.start(A)
     found = list(pods.cgroups.pods())
     for each in (file, file.with_name("cgroup.events")):
         each.unlink()
     file.parent.rmdir()
-    assert OthersOff().keep({A: OTHER, B: JOB}, found, CORES, NOBODY) == ""
+    assert OthersOff().keep(BOTH, found, CORES, NOBODY) == ""
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("off", [True, False])
-def test_it_is_done_by_the_setting_once_pods_and_native_jobs_are_known(
-    one_driver: Node, pods: Pods, off: bool
-) -> None:
-    tree, first, cpus = one_driver.tree, JOB._replace(cores=(0,)), Cpus.read()
-    settings = Settings(node="n1", gres=one_driver.gres, bpf=tree.bpf, keep_others_off_cores=off)
+def test_setting_limits_pods_once_all_jobs_are_known(node: Node, pods: Pods, off: bool) -> None:
+    tree, first, cpus = node.tree, JOB._replace(cores=(0,)), Cpus.read()
+    settings = Settings(node="n1", gres=node.gres, bpf=tree.bpf, keep_others_off_cores=off)
     file, keeper = pods.start(A), keeper_of(settings, pods.cgroups)
     keeper.read_cpus()
     claims = {A: OTHER, B: first}
@@ -178,9 +174,3 @@ def test_it_is_done_by_the_setting_once_pods_and_native_jobs_are_known(
     assert cpus.cores[1:], "this machine has one core: nothing can be left"
     left = CpuSplit.of(cpus, [first], set()).correction("", keeps_all=False)
     assert file.read_text() == (left if off else "\n")
-
-
-def test_it_is_off_unless_it_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not Settings(node="n1", gres=tmp_path).keep_others_off_cores
-    monkeypatch.setenv("NODE_AGENT_KEEP_OTHERS_OFF_CORES", "true")
-    assert Settings(node="n1", gres=tmp_path).keep_others_off_cores

@@ -1,4 +1,4 @@
-"""GPUs in parts (shard, mps), on a real kernel: several Pods have one, or one Pod has all of it."""
+"""Tests of GPUs in parts (shard, mps), on a real kernel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.eventually import until
-from tests.node_agent.node import A, B, C, D
+from tests.node_agent.node import A, B, C, D, with_each_driver
 
 if TYPE_CHECKING:
     from tests.node_agent.node import Node
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 
-async def test_parts_of_a_gpu_are_several_pods_and_the_whole_of_it_waits_for_the_last(
-    node: Node,
-) -> None:
+@with_each_driver
+async def test_whole_gpu_waits_for_all_pods_with_parts(node: Node) -> None:
     node.print_devices("xyz", shards=4)
     node.bind(A, "shard:2(0/4,2/4,0/4)")
     node.bind(B, "shard:1(IDX:1)")
@@ -39,8 +38,7 @@ async def test_parts_of_a_gpu_are_several_pods_and_the_whole_of_it_waits_for_the
         assert node.has(other) == ""
 
 
-async def test_the_next_agent_knows_who_has_parts(one_driver: Node) -> None:
-    node = one_driver
+async def test_the_next_agent_knows_who_has_parts(node: Node) -> None:
     node.print_devices("xyz", shards=4)
     node.bind(A, "shard:2(2/4,0/4,0/4)")
     one, other = node.start(A), node.start(B)
@@ -53,19 +51,3 @@ async def test_the_next_agent_knows_who_has_parts(one_driver: Node) -> None:
             await until(lambda: node.has(other) == "x")
             assert node.has(one) == "x"
             assert agent.problems == {}
-
-
-async def test_a_part_waits_for_the_last_process_of_who_has_the_whole_gpu(one_driver: Node) -> None:
-    node = one_driver
-    node.print_devices("xyz", shards=4)
-    async with node.agent() as agent:
-        node.bind(A, "gpu:1(IDX:0)")
-        one = node.start(A)
-        await until(lambda: node.has(one) == "x")
-        node.bind(B, "shard:4(4/4,0/4,0/4)")
-        other = node.start(B)
-        with node.process(one):
-            await node.delete(A)
-            await until(lambda: f"ml/{B}" in agent.problems)
-            assert (node.has(one), node.has(other)) == ("x", "")
-        await until(lambda: node.has(other) == "x")

@@ -1,9 +1,9 @@
-"""The slurmd Pod of a Node: what it is made of, and when it is made and ended."""
+"""Tests of the Node's slurmd Pod: the manifest, and when the agent makes and ends the Pod."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -194,9 +194,7 @@ BOOTED_LONG_AGO = 86_400.0
         (_runs_since(LONG_AGO), 30.0, True),  # the kubelet has not told yet that it is over
     ],
 )
-def test_slurmd_starts_until_its_container_has_run_for_some_minutes(
-    pod: dict[str, Any] | None, up_s: float, *, expected: bool
-) -> None:
+def test_slurmd_starts_for_minutes(pod: dict[str, Any] | None, up_s: float, *, expected: bool) -> None:
     assert starts(pod, NOW, up_s) is expected
 
 
@@ -224,20 +222,37 @@ class Bench:
     def _hears(self) -> None:
         self.runner.hears()
 
-    async def assign(self, revision: str | None, **data: Any) -> None:
-        if revision is not None:
-            data = {"metadata": {"name": revision, "namespace": "slurm-nodes"}, "data": DATA | data}
-            await self.kubernetes.create_revision("slurm-nodes", data)
-        annotations: dict[str, str | None] = {SLURMD: None}
-        if revision is not None:
-            annotations |= Assignment("gpu", revision).annotations()
+    async def assign(self, revision: str, **data: Any) -> None:
+        made = {"metadata": {"name": revision, "namespace": "slurm-nodes"}, "data": DATA | data}
+        await self.kubernetes.create_revision("slurm-nodes", made)
+        await self.annotate(**Assignment("gpu", revision).annotations())
+
+    async def annotate(self, **annotations: str | None) -> None:
         await self.kubernetes.patch_node("n1", {"metadata": {"annotations": annotations}})
 
+    async def runs(self, revision: str = "gpu-1") -> str:
+        """Assigns a revision, and waits for the Pod. Returns the Pod's uid."""
+        await self.assign(revision)
+        await until(lambda: self.pods.slurmd is not None)
+        return self.uid
+
+    def edit(self, **status: str) -> None:
+        self.kubernetes.edit("pods", pod_name("n1"), {"status": status}, "slurm-nodes")
+
     @property
-    def pod(self) -> dict[str, Any] | None:
+    def pod(self) -> dict[str, Any]:
+        """The slurmd Pod, {} without a Pod."""
         with suppress(Exception):
             return self.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
-        return None
+        return {}
+
+    @property
+    def uid(self) -> str:
+        return str(self.pod["metadata"]["uid"]) if self.pod else ""
+
+    @property
+    def ends(self) -> bool:
+        return bool(self.pod) and "deletionTimestamp" in self.pod["metadata"]
 
     @property
     def revision(self) -> str | None:
@@ -258,30 +273,24 @@ class Bench:
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
-    async with _running(Bench()) as found:
-        yield found
-
-
-@asynccontextmanager
-async def _running(bench: Bench) -> AsyncIterator[Bench]:
-    parts = [asyncio.ensure_future(each) for each in (bench.pods.follow(), bench.runner.run())]
-    yield bench
+    made = Bench()
+    parts = [asyncio.ensure_future(each) for each in (made.pods.follow(), made.runner.run())]
+    yield made
     for part in parts:
         part.cancel()
     await asyncio.gather(*parts, return_exceptions=True)
 
 
-async def test_a_node_that_is_assigned_runs_the_pod_and_one_that_is_not_runs_none(bench: Bench) -> None:
+async def test_only_an_assigned_node_runs_a_pod(bench: Bench) -> None:
     await bench.assign("gpu-1")
     await until(lambda: bench.revision == "gpu-1")
-    assert "Gres=gpu:2 " in conf(bench.pod or {})
-    await bench.assign(None)
-    await until(lambda: bench.pod is None or "deletionTimestamp" in bench.pod["metadata"])
+    assert "Gres=gpu:2 " in conf(bench.pod)
+    await bench.annotate(**{SLURMD: None})
+    await until(lambda: not bench.pod or bench.ends)
 
 
-async def test_another_revision_replaces_the_pod_once_no_job_is_in_it(bench: Bench) -> None:
-    await bench.assign("gpu-1")
-    await until(lambda: bench.pods.slurmd is not None)
+async def test_another_revision_replaces_the_pod_after_its_jobs(bench: Bench) -> None:
+    await bench.runs("gpu-1")
     bench.jobs = {"job_7"}
     await bench.assign("gpu-2")
     await until(lambda: bench.problem)
@@ -289,64 +298,44 @@ async def test_another_revision_replaces_the_pod_once_no_job_is_in_it(bench: Ben
     assert bench.revision == "gpu-1"
     bench.jobs = set()
     bench.runner.hears()
-    await until(lambda: bench.pod and "deletionTimestamp" in bench.pod["metadata"])
-    assert bench.pod is not None
+    await until(lambda: bench.ends)
     assert bench.pod["metadata"]["deletionGracePeriodSeconds"] == 7 * 86_400  # jobs may come this moment
     bench.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
     await until(lambda: bench.revision == "gpu-2")
     await until(lambda: bench.problem is None)
 
 
-async def test_a_pod_that_somebody_removed_is_made_again(bench: Bench) -> None:
-    await bench.assign("gpu-1")
-    await until(lambda: bench.pods.slurmd is not None)
-    assert bench.pod is not None
-    uid = bench.pod["metadata"]["uid"]
+async def test_removed_pod_is_made_again(bench: Bench) -> None:
+    uid = await bench.runs()
     bench.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
-    await until(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
+    await until(lambda: bench.uid not in ("", uid))
 
 
-async def test_a_pod_that_has_ended_is_made_again(bench: Bench) -> None:
-    await bench.assign("gpu-1")
-    await until(lambda: bench.pods.slurmd is not None)
-    assert bench.pod is not None
-    uid = bench.pod["metadata"]["uid"]
-    evicted = {"status": {"phase": "Failed", "reason": "Evicted"}}
-    bench.kubernetes.edit("pods", pod_name("n1"), evicted, "slurm-nodes")
-    await until(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] != uid)
-
-
-async def test_a_pod_that_ends_at_once_is_not_made_again_and_again(bench: Bench) -> None:
-    """The kubelet does not take it, say: the Node would be shutting down, or has no room."""
-    await bench.assign("gpu-1")
-    uids = set[str]()
-    for _ in range(2):
-        await until(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
-        assert bench.pod is not None
-        uids.add(bench.pod["metadata"]["uid"])
-        failed = {"status": {"phase": "Failed", "reason": "OutOfcpu"}}
-        bench.kubernetes.edit("pods", pod_name("n1"), failed, "slurm-nodes")
+async def test_ended_pod_is_made_again_after_a_pause(bench: Bench) -> None:
+    """The kubelet may reject the Pod each time: the Node shuts down, or has no room."""
+    uids = {"", await bench.runs()}
+    bench.edit(phase="Failed", reason="Evicted")
+    await until(lambda: bench.uid not in uids)
+    uids.add(bench.uid)
+    bench.edit(phase="Failed", reason="OutOfcpu")
     await asyncio.sleep(0.2)
-    assert bench.pod is not None
-    assert bench.pod["metadata"]["uid"] in uids
+    assert bench.uid in uids
     bench.now += 60
     bench.runner.hears()
-    await until(lambda: bench.pod is not None and bench.pod["metadata"]["uid"] not in uids)
+    await until(lambda: bench.uid not in uids)
 
 
-async def test_an_assignment_of_a_later_release_changes_nothing(bench: Bench) -> None:
-    await bench.assign("gpu-1")
-    await until(lambda: bench.pods.slurmd is not None)
-    await bench.kubernetes.patch_node("n1", {"metadata": {"annotations": {SLURMD: '{"v":2}'}}})
+async def test_assignment_of_a_later_release_changes_nothing(bench: Bench) -> None:
+    await bench.runs()
+    await bench.annotate(**{SLURMD: '{"v":2}'})
     await until(lambda: bench.problem)
     assert bench.problem == 'the annotation slurm-extender.io/slurmd is not understood: {"v":2}'
-    assert bench.pod is not None
-    assert "deletionTimestamp" not in bench.pod["metadata"]
+    assert bench.pod
+    assert not bench.ends
 
 
 async def test_what_cannot_be_made_is_told_on_the_node(bench: Bench) -> None:
-    annotations = Assignment("gpu", "gpu-9").annotations()
-    await bench.kubernetes.patch_node("n1", {"metadata": {"annotations": annotations}})
+    await bench.annotate(**Assignment("gpu", "gpu-9").annotations())
     await until(lambda: bench.problem == "there is no ControllerRevision gpu-9 in slurm-nodes")
     bench.kubernetes.outage(Rejected(422, "spec.volumes[0]: Required value"), "create_pod")
     await bench.assign("gpu-1")
@@ -366,7 +355,7 @@ async def test_where_the_agent_is_to_find_the_devices_it_waits_for_their_drivers
     bench.now += 600
     bench.runner.hears()
     await until(lambda: bench.condition == ("True", words))
-    assert bench.pod is None
+    assert not bench.pod
     bench.awaited = ""
     bench.runner.hears()
     await until(lambda: bench.revision == "gpu-1")
@@ -382,13 +371,9 @@ async def test_where_the_pool_says_the_devices_it_waits_for_no_driver(bench: Ben
 
 async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> None:
     """Whoever may make Pods in another namespace must not get all devices by a name."""
-    bench.kubernetes.put(
-        "pods",
-        {
-            "metadata": {"name": pod_name("n1"), "namespace": "default"},
-            "spec": {"nodeName": "n1", "containers": []},
-        },
-    )
+    metadata = {"name": pod_name("n1"), "namespace": "default"}
+    spec = {"nodeName": "n1", "containers": []}
+    bench.kubernetes.put("pods", {"metadata": metadata, "spec": spec})
     await until(lambda: bench.pods.claims)
     assert not any(claim.slurmd for claim in (bench.pods.claims or {}).values())
     assert bench.pods.slurmd is None

@@ -1,4 +1,4 @@
-"""What the container of a slurmd Pod runs, in a root file system of its own."""
+"""Tests of the scripts in slurmd's container, in a root file system of each test."""
 
 from __future__ import annotations
 
@@ -194,9 +194,7 @@ def stop(root: Path, before: str, state: str = "State=IDLE+DRAIN") -> tuple[int,
         ("slurmstepd infinity & sleep 0.1", False),
     ],
 )
-def test_slurmd_is_ended_when_neither_jobs_nor_their_prologs_run(
-    root: Path, before: str, waits: bool
-) -> None:
+def test_slurmd_ends_after_jobs_and_their_prologs(root: Path, before: str, waits: bool) -> None:
     looks, asked = stop(root, before)
     assert (looks > 3) is waits
     assert looks >= 3

@@ -1,4 +1,4 @@
-"""What a Node's slurmd Pod has beside Pods of jobs, and when its slurmd has told its devices."""
+"""Tests of the share of the slurmd Pod beside Pods of jobs, and of the wait for slurmd's list."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     from tests.node_agent.node import Node
 
 
-def start_slurmd(node: Node) -> str:
-    """The Node's slurmd Pod, as it was assigned. Returns its cgroup."""
+def assign(node: Node) -> None:
+    """Assigns a slurmd Pod to the Node, as the extender does."""
+    annotations = Assignment("gpu", "gpu-1").annotations()
     node.slurmd_namespace = "slurm-nodes"
-    node.kubernetes.edit(
-        "nodes", "n1", {"metadata": {"annotations": Assignment("gpu", "gpu-1").annotations()}}
-    )
+    node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": annotations}})
+
+
+def start_slurmd(node: Node) -> str:
+    """Starts the assigned slurmd Pod. Returns its cgroup."""
+    assign(node)
     labels = {"slurm-extender.io/pool": "gpu", "slurm-extender.io/revision": "gpu-1"}
     metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1"), "labels": labels}
     node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
@@ -40,14 +44,11 @@ def start_slurmd(node: Node) -> str:
 
 
 @pytest.mark.real
-async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(one_driver: Node) -> None:
-    node = one_driver
+async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(node: Node) -> None:
     slurmds = start_slurmd(node)
     async with node.agent() as agent:
         await until(lambda: node.has(slurmds) == "xyz")
-        node.bind(A, "gpu:1(IDX:1)")
-        pods = node.start(A)
-        await until(lambda: node.has(pods) == "y")
+        pods = await node.run_pod(A, "gpu:1(IDX:1)", "y")
         assert node.has(slurmds) == "xz"
         with node.process(pods):
             await node.delete(A)  # by force: its process has the device yet
@@ -64,11 +65,8 @@ async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(one_driver: Node
 
 
 @pytest.mark.real
-async def test_a_node_whose_slurmd_has_not_started_yet_is_fine_and_gives_no_device(
-    one_driver: Node,
-) -> None:
-    """Its first slurmd Pod needs the agent, and brings slurmd's list of devices."""
-    node = one_driver
+async def test_node_gives_no_device_before_slurmd_starts(node: Node) -> None:
+    """The first slurmd Pod needs the agent, and brings slurmd's list of devices."""
     node.gres.unlink()
     node.slurmd_namespace = "slurm-nodes"
     async with node.agent() as agent:
@@ -84,9 +82,8 @@ async def test_a_node_whose_slurmd_has_not_started_yet_is_fine_and_gives_no_devi
 
 
 @pytest.mark.real
-async def test_a_slurmd_pod_that_never_tells_its_devices_is_a_problem(one_driver: Node) -> None:
+async def test_a_slurmd_pod_that_never_tells_its_devices_is_a_problem(node: Node) -> None:
     """A command of the template's does not write the list, say."""
-    node = one_driver
     node.gres.unlink()
     start_slurmd(node)
     pod = node.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
@@ -96,16 +93,13 @@ async def test_a_slurmd_pod_that_never_tells_its_devices_is_a_problem(one_driver
         running = {"name": "slurmd", "state": {"running": {"startedAt": timestamp(began)}}}
         node.kubernetes.put("pods", pod | {"status": {"containerStatuses": [running]}})
         await until(lambda: "slurmd's list of devices" in agent.health.troubles())
-        await until_equal(lambda: _reason(node), "ListUnreadable")
+        await until_equal(node.reason, "ListUnreadable")
         node.print_devices("xyz")
-        node.bind(A, "gpu:1(IDX:1)")
-        pods = node.start(A)
-        await until(lambda: node.has(pods) == "y")
+        await node.run_pod(A, "gpu:1(IDX:1)", "y")
 
 
 @pytest.mark.real
-async def test_slurmd_on_the_host_has_told_its_devices(one_driver: Node) -> None:
-    node = one_driver
+async def test_slurmd_on_the_host_has_told_its_devices(node: Node) -> None:
     node.gres.unlink()
     node.slurmd_namespace = "slurm-nodes"
     node.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: ON_HOST}}})
@@ -116,20 +110,10 @@ async def test_slurmd_on_the_host_has_told_its_devices(one_driver: Node) -> None
         await until(lambda: "slurmd's list of devices" in agent.health.troubles())
 
 
-async def _reason(node: Node) -> str:
-    condition = await node.condition()
-    return condition.reason if condition is not None else ""
-
-
 @pytest.mark.real
-async def test_an_agent_makes_no_slurmd_pod_before_a_driver_tells_of_the_gpus(
-    one_driver: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = one_driver
+async def test_slurmd_pod_waits_for_drivers(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "untold", lambda _: ["0000:19:00.0"])
-    node.slurmd_namespace = "slurm-nodes"
-    annotations = Assignment("gpu", "gpu-1").annotations()
-    node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": annotations}})
+    assign(node)
     revision = {"metadata": {"name": "gpu-1", "namespace": "slurm-nodes"}, "data": {"slurm": {}}}
     await node.kubernetes.create_revision("slurm-nodes", revision)
 
@@ -143,8 +127,7 @@ async def test_an_agent_makes_no_slurmd_pod_before_a_driver_tells_of_the_gpus(
 
 
 @pytest.mark.real
-async def test_an_agent_that_finds_no_list_leaves_pods_what_they_have(one_driver: Node) -> None:
-    node = one_driver
+async def test_an_agent_that_finds_no_list_leaves_pods_what_they_have(node: Node) -> None:
     node.bind(A, "gpu:1(IDX:1)")
     pods, slurmds = node.start(A), start_slurmd(node)
     async with node.agent():
@@ -156,9 +139,8 @@ async def test_an_agent_that_finds_no_list_leaves_pods_what_they_have(one_driver
 
 
 @pytest.mark.real
-async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(one_driver: Node) -> None:
+async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(node: Node) -> None:
     """A job may compute on after slurmd's Pod was deleted by force."""
-    node = one_driver
     slurmds = start_slurmd(node)
     async with node.agent() as agent:
         await until(lambda: node.has(slurmds) == "xyz")
@@ -178,31 +160,29 @@ def test_of_a_gpu_in_parts_native_jobs_may_have_others() -> None:
     assert slurmd_share.entries({9}, {x, y, z}, others) == {Entry(9, y, in_part=True), Entry(9, z)}
 
 
-def test_its_share_of_cores_and_memory_is_what_pods_of_jobs_leave() -> None:
-    cpus = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
-    slurmd = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
-    pod = Claim(A, "ml/p", cores=(1, 2), memory_mb=1000, of_job=True)
-    shares = with_share({A: pod, B: slurmd}, cpus, 4000)
-    assert shares[A] == pod
+CPUS = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
+OWN = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
+POD = Claim(A, "ml/p", cores=(1, 2), memory_mb=1000, of_job=True)
+
+
+def test_share_is_what_pods_of_jobs_leave() -> None:
+    shares = with_share({A: POD, B: OWN}, CPUS, 4000)
+    assert shares[A] == POD
     assert (shares[B].cores, shares[B].memory_mb) == ((0, 3), 3000)
     now = {"cpuset.cpus": "", "memory.max": "max", "memory.swap.max": "max"}
-    written = limits_of(shares[B], cpus).corrections(now)
+    written = limits_of(shares[B], CPUS).corrections(now)
     assert written == {"cpuset.cpus": "0,3-4,7", "memory.max": str(3000 << 20)}
-    alone = limits_of(with_share({B: slurmd}, cpus, 4000)[B], cpus)
+    alone = limits_of(with_share({B: OWN}, CPUS, 4000)[B], CPUS)
     assert alone.corrections(now | written) == {"cpuset.cpus": "0-7", "memory.max": str(4000 << 20)}
-    assert with_share({A: pod}, cpus, 4000) == {A: pod}
+    assert with_share({A: POD}, CPUS, 4000) == {A: POD}
 
 
 def test_slurmd_keeps_memory_that_pods_only_request() -> None:
     """Native jobs use memory that Slurm does not count: their use may exceed what requests leave."""
-    slurmd = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
     pod = Claim(A, "ml/p", requested_mb=1000, of_job=True)
-    assert with_share({A: pod, B: slurmd}, None, 4000)[B].memory_mb == 4000
+    assert with_share({A: pod, B: OWN}, None, 4000)[B].memory_mb == 4000
 
 
-def test_where_slurmd_starts_placeholders_it_keeps_their_cores() -> None:
-    cpus = Cpus(((0,), (1,), (2,)))
-    slurmd = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
-    pod = Claim(A, "ml/p", cores=(1,), memory_mb=1000, of_job=True)
-    share = with_share({A: pod, B: slurmd}, cpus, 4000, every_core=True)[B]
-    assert (share.cores, share.memory_mb) == ((0, 1, 2), 3000)
+def test_slurmd_keeps_the_cores_of_placeholders_that_it_starts() -> None:
+    share = with_share({A: POD, B: OWN}, CPUS, 4000, every_core=True)[B]
+    assert (share.cores, share.memory_mb) == ((0, 1, 2, 3), 3000)

@@ -1,4 +1,4 @@
-"""What `node-agent status` says of Pods and jobs."""
+"""Tests of `node-agent status`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from node_agent.machine.numbered import Machine
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
 from node_agent.status import Kernel, Row, document, jobs, pod
+from tests.node_agent.machines import look
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
-MACHINE = Machine(
-    [Device("gpu", "h100", (f"/dev/d{number}",)) for number in range(4)],
-    lambda device: (frozenset({Number(60, int(device.files[0][-1]))}), ""),
-)
+MACHINE = Machine([Device("gpu", "h100", (f"/dev/d{number}",)) for number in range(4)], look)
 CLAIM = Claim("u1", "ml/p", {"gpu": (0, 3)}, (1,), 64)
 
 

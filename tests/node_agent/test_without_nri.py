@@ -1,9 +1,10 @@
-"""Where the container runtime asks nobody, the kubelet gives whole Nodes of devices, and no parts."""
+"""Tests of whole Nodes of devices, which the kubelet gives without NRI."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import grpc
@@ -40,27 +41,22 @@ class Three(Known):
         return (frozenset(), "no such file") if device.files == BROKEN.files else (number, "")
 
 
-def by_uuid() -> Three:
-    return Three(Names("GPU-a"), Names("GPU-b"))
+BY_UUID = Three(Names("GPU-a"), Names("GPU-b"))
 
 
 @pytest.fixture
 def common(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the files that NVIDIA's devices share there is one."""
+    """A Node with one of the files that NVIDIA's devices share."""
 
-    class Seen:
-        def __init__(self, file: str) -> None:
-            self._file = file
+    def look(file: str) -> SimpleNamespace:
+        return SimpleNamespace(exists=lambda: file == "/dev/nvidiactl")
 
-        def exists(self) -> bool:
-            return self._file == "/dev/nvidiactl"
-
-    monkeypatch.setattr(kubelet_devices, "Path", Seen)
+    monkeypatch.setattr(kubelet_devices, "Path", look)
 
 
 @pytest.mark.usefixtures("common")
-def test_whoever_asks_for_all_that_are_of_use_has_their_files_and_variables() -> None:
-    given = whole_node(by_uuid(), RESOURCE, "gpu", ["gpu-1", "gpu-0"])
+def test_request_for_all_devices_gets_files_and_variables() -> None:
+    given = whole_node(BY_UUID, RESOURCE, "gpu", ["gpu-1", "gpu-0"])
     files = ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"]
     assert [(each.host_path, each.container_path) for each in given.devices] == [(f, f) for f in files]
     assert {each.permissions for each in given.devices} == {"rw"}
@@ -78,11 +74,10 @@ def test_where_cdi_has_a_specification_they_are_given_by_it() -> None:
 
 
 @pytest.mark.parametrize("asked", [["gpu-0"], ["gpu-1"], ["gpu-0", "gpu-1", "gpu-2"], []])
-def test_whoever_asks_for_other_devices_has_nothing(asked: list[str]) -> None:
-    with pytest.raises(
-        ValueError, match=f"it asks for {len(asked)} of the 2 {RESOURCE} that are of use"
-    ):
-        whole_node(by_uuid(), RESOURCE, "gpu", asked)
+def test_request_for_other_devices_is_rejected(asked: list[str]) -> None:
+    words = f"it asks for {len(asked)} of the 2 {RESOURCE} that are of use"
+    with pytest.raises(ValueError, match=words):
+        whole_node(BY_UUID, RESOURCE, "gpu", asked)
 
 
 @pytest.mark.usefixtures("common")
@@ -97,7 +92,7 @@ def test_whoever_asks_for_all_parts_that_are_of_use_has_their_gpus() -> None:
         whole_node(keeper, "example.com/mps", "mps", parts[:2])
 
 
-def test_a_device_of_which_the_driver_says_that_it_has_failed_is_of_no_use_either() -> None:
+def test_device_with_a_problem_of_its_driver_is_not_usable() -> None:
     keeper = Three(Names("GPU-a"), Names("GPU-b", problem="its driver complains: XID 79"))
     assert keeper.units(RESOURCE, "gpu") == {"gpu-0": True, "gpu-1": False, "gpu-2": False}
     given = whole_node(keeper, RESOURCE, "gpu", ["gpu-0"])
@@ -111,7 +106,7 @@ def test_where_nobody_tells_how_they_are_called_they_are_not_given() -> None:
 
 @pytest.mark.usefixtures("common")
 async def test_the_kubelet_hears_why_a_part_of_them_is_not_given(tmp_path: Path) -> None:
-    kubelet, give = Kubelet(tmp_path), partial(whole_node, by_uuid(), RESOURCE, "gpu")
+    kubelet, give = Kubelet(tmp_path), partial(whole_node, BY_UUID, RESOURCE, "gpu")
     async with kubelet.runs(), plugged(tmp_path, {"gpu-0": True, "gpu-1": True}, give):
         await until(lambda: kubelet.registered)
         async with kubelet.asks() as plugin:
@@ -124,11 +119,10 @@ async def test_the_kubelet_hears_why_a_part_of_them_is_not_given(tmp_path: Path)
 
 @pytest.mark.real
 @pytest.mark.parametrize("with_nri", [True, False])
-async def test_it_is_so_without_nri(
-    with_nri: bool, one_driver: Node, monkeypatch: pytest.MonkeyPatch, short_folder: Path
+async def test_kubelet_gives_devices_without_nri_alone(
+    with_nri: bool, node: Node, monkeypatch: pytest.MonkeyPatch, short_folder: Path
 ) -> None:
     monkeypatch.setattr(device_plugin, "_LOOK_S", 0.05)
-    node = one_driver
     node.device_plugins = short_folder
     node.nri = node.gres.with_name("nri") if with_nri else None
     kubelet = Kubelet(node.device_plugins)
