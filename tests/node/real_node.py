@@ -137,6 +137,11 @@ class RealNode:
         whole = container(gpus, cpu, self.gpu)
         self.actors.create(name, containers=[whole], volumes=_VOLUMES, **given)
 
+    def run(self, name: str, **given: Any) -> Manifest:
+        """Creates a Pod as `create` does, and waits until its container runs. Returns the Pod."""
+        self.create(name, **given)
+        return self.running(name)
+
     def create_unprivileged(self, name: str, *, gpus: int = 0, cpu: str = "1") -> None:
         """Creates a Pod of Slurm's that has only the devices that it is given, and sleeps."""
         plain = {**container(gpus, cpu, self.gpu), "securityContext": {}, "volumeMounts": []}
@@ -310,6 +315,19 @@ class RealNode:
         """Submits alice's job, and returns its number."""
         said = self.cluster.run_slurm("sbatch", *options, user="alice", stdin=f"#!/bin/sh\n{script}\n")
         return int(said.stdout.split()[-1])
+
+    def run_job(self, script: str, *options: str) -> tuple[int, str]:
+        """Submits alice's job, which stays after the script. Returns its number and what the script
+        says."""
+        output = "/tmp/job.out"
+        self.guest.run(f"rm -f {output}")
+        stays = f"{script}\necho over; sleep 600"
+        job = self.sbatch(stays, "-n1", "--mem=100", f"--output={output}", *options)
+
+        def said() -> str:
+            return self.guest.run(f"cat {output}", check=False).output
+
+        return job, eventually(said, "the job's words", holds=lambda words: "over" in words)
 
     def job_state(self, job: int) -> str:
         return self._of_job(job, r"JobState=(\w+)")

@@ -42,8 +42,7 @@ def test_a_privileged_pod_opens_the_devices_of_its_job_and_no_others(node: RealN
 
 
 def test_a_file_that_a_pod_makes_for_a_device_opens_nothing(node: RealNode) -> None:
-    node.create("one", gpus=1)
-    node.running("one")
+    node.run("one", gpus=1)
     own = node.granted("one")
     node.has("one", own)
     made = "for n in 0 1 2 3 4 5 6 7; do mknod /tmp/own$n c 4 $((16 + n)) || echo failed; done"
@@ -58,11 +57,8 @@ def test_a_pod_of_no_job_opens_none(node: RealNode) -> None:
     assert_refused(node.opens("stray", "/node-dev/fgpu"), NONE)
 
 
-def test_while_the_agent_is_dead_pods_keep_what_they_have_and_new_ones_get_nothing(
-    node: RealNode,
-) -> None:
-    node.create("before", gpus=2)
-    node.running("before")
+def test_access_stays_the_same_while_the_agent_is_dead(node: RealNode) -> None:
+    node.run("before", gpus=2)
     own = node.granted("before")
     node.has("before", own)
     node.cluster.kill("node-agent")
@@ -81,9 +77,7 @@ def test_while_the_agent_is_dead_pods_keep_what_they_have_and_new_ones_get_nothi
 @pytest.mark.parametrize(
     ("program", "end"), [("kubelet", "stop"), ("containerd", "kill"), ("node-agent", "stop")]
 )
-def test_after_a_program_of_the_node_began_anew_it_is_still_so(
-    node: RealNode, program: str, end: str
-) -> None:
+def test_access_outlives_a_program_of_the_node(node: RealNode, program: str, end: str) -> None:
     node.create("own", gpus=2)
     node.create_here("stray")
     for name in ("own", "stray"):
@@ -96,18 +90,14 @@ def test_after_a_program_of_the_node_began_anew_it_is_still_so(
     node.counts()
     assert_refused(node.opens("own"), own)
     assert_refused(node.opens("stray"), NONE)
-    node.create("next", gpus=1)
-    node.running("next")
+    node.run("next", gpus=1)
     node.has("next", node.granted("next"))
     assert node.granted("next").isdisjoint(own)
 
 
-def test_a_device_goes_to_the_next_pod_only_when_the_last_process_of_the_first_is_gone(
-    node: RealNode,
-) -> None:
+def test_device_changes_hands_after_the_last_process_of_its_pod(node: RealNode) -> None:
     """kubectl deletes the first by force, and its kubelet hangs: its process computes on."""
-    node.create("first", gpus=2)
-    first = node.running("first")["status"]["containerStatuses"][0]["containerID"].split("//")[1]
+    first = node.run("first", gpus=2)["status"]["containerStatuses"][0]["containerID"].split("//")[1]
     own = node.granted("first")
     node.has("first", own)
     uid = node.uid("first")

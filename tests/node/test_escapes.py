@@ -67,12 +67,8 @@ def beside(all_nodes: RealNode) -> Iterator[Beside]:
     job = node.sbatch("sleep 600", "-n1", "--mem=100", "--gres=gpu:2")
     eventually(lambda: node.job_state(job) == "RUNNING", "the first job runs")
     others = node.gpus_of_job(job)
-    by_pod = answers(
-        node.inside(
-            "pod",
-            all_of(BY_POD, own_cpus=cores, cpu=node.cpus_of_job(job), **_device(others)),
-        )
-    )
+    tries = all_of(BY_POD, own_cpus=cores, cpu=node.cpus_of_job(job), **_device(others))
+    by_pod = answers(node.inside("pod", tries))
     tries = all_of(
         BY_JOB,
         cpu=cores.partition("-")[0],
@@ -124,9 +120,7 @@ def has_its_own(beside: Beside, said: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["init", "second"])
-def test_each_container_has_what_its_pod_was_granted_from_its_first_instruction(
-    beside: Beside, evidence: Evidence, name: str
-) -> None:
+def test_container_starts_with_the_grant(beside: Beside, evidence: Evidence, name: str) -> None:
     log = beside.node.actors.kubectl("logs", beside.node.actors.full("pod"), "-c", name).stdout
     judge(evidence, f"container {name}", has_its_own(beside, log))
 
@@ -151,11 +145,8 @@ def test_an_ephemeral_container_has_no_more(beside: Beside, evidence: Evidence) 
         log = node.actors.kubectl("logs", pod, "-c", "debug").stdout
         return log if "looked" in log else ""
 
-    judge(
-        evidence,
-        "ephemeral container",
-        has_its_own(beside, eventually(said, "the ephemeral container has looked", STARTS_WITHIN_S)),
-    )
+    log = eventually(said, "the ephemeral container has looked", STARTS_WITHIN_S)
+    judge(evidence, "ephemeral container", has_its_own(beside, log))
 
 
 def test_its_author_does_not_write_what_it_was_granted(beside: Beside, evidence: Evidence) -> None:
@@ -163,11 +154,8 @@ def test_its_author_does_not_write_what_it_was_granted(beside: Beside, evidence:
     forged = '{"v":1,"gres":"gpu:h100:8(IDX:0-7)"}'
     annotate = ("annotate", "pod", actors.full("pod"), f"{GRANTED}={forged}", "--overwrite")
     done = actors.kubectl(*annotate)
-    judge(
-        evidence,
-        "annotation",
-        "" if "are the extender's to write" in done.stderr else done.stdout + done.stderr,
-    )
+    held = "are the extender's to write" in done.stderr
+    judge(evidence, "annotation", "" if held else done.stdout + done.stderr)
 
 
 def test_memory_past_what_was_granted_is_not_had_by_a_volume(beside: Beside, evidence: Evidence) -> None:

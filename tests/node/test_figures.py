@@ -50,8 +50,7 @@ _TICKS: Final = 100
 
 
 def test_the_gate_answers_soon(node: RealNode, evidence: Evidence) -> None:
-    node.create("one")
-    node.running("one")
+    node.run("one")
     taken = json.loads(node.guest.run(f"python3 -c '{_ASK}'").output)
     assert len(taken) == _ASKED
     evidence.gate_ms += taken
@@ -68,8 +67,7 @@ def slowness(node: RealNode, evidence: Evidence) -> float:
 
 
 def test_an_agent_at_rest_takes_little(node: RealNode, evidence: Evidence) -> None:
-    node.create("one", gpus=1)
-    node.running("one")
+    node.run("one", gpus=1)
     pid = node.guest.run("pgrep -f 'node_agent run'").output.split()[-1]
 
     def ticks() -> int:

@@ -87,39 +87,29 @@ def test_slurm_counts_what_nvml_tells_of(node: NvidiaNode) -> None:
         lambda: node.cluster.run_slurm(*shown).stdout.split() == [GUEST, "idle", counted],
         "the node idle, with its GPUs",
     )
-    lines = [
-        line for line in node.guest.run("cat /run/slurm-gres").output.splitlines() if "Gres " in line
-    ]
+    printed = node.guest.run("cat /run/slurm-gres").output.splitlines()
+    lines = [line for line in printed if "Gres " in line]
     assert len(lines) == len(FILES)
     for line, files in zip(lines, FILES, strict=True):
         assert f"File={','.join(f'/dev/{file}' for file in files)}" in line
     assert node.device_problem()["status"] == "False", node.device_problem()
 
 
-def test_a_pod_has_the_gpu_of_its_job_by_file_and_uuid_and_a_native_job_has_the_other(
-    node: NvidiaNode,
-) -> None:
+def test_pod_and_native_job_have_a_gpu_each(node: NvidiaNode) -> None:
     node.create_unprivileged("pod", gpus=1)
     node.running("pod")
     (own,) = node.granted("pod")
     assert listed(node, "pod") == {*FILES[own], "nvidiactl"}
     assert variables(node, "pod") == called(own)
-    node.guest.run("rm -f /tmp/job.out")
-    job = node.sbatch(
-        f"{open_each('/dev')}\necho over; sleep 600",
-        *("-n1", "--mem=100", f"--gres=gpu:{TYPES[WHOLE]}:1", "--output=/tmp/job.out"),
-    )
-    output = "cat /tmp/job.out"
-    eventually(lambda: "over" in node.guest.run(output, check=False).output, "the job's words")
+    job, said = node.run_job(open_each("/dev"), f"--gres=gpu:{TYPES[WHOLE]}:1")
     # Slurm closes what it counts, and no more.
-    assert opened(node.guest.run(output).output) == {*FILES[1 - own], NOT_COUNTED}
+    assert opened(said) == {*FILES[1 - own], NOT_COUNTED}
     assert node.gpus_of_job(job) == {1 - own}
     assert node.inside("pod", f": < /dev/{FILES[own][0]} && echo opened").strip() == "opened"
 
 
-def test_a_privileged_pod_opens_its_own_gpu_and_no_other_one_not_even_one_that_slurm_does_not_count(
-    node: NvidiaNode,
-) -> None:
+def test_privileged_pod_opens_its_own_gpu_alone(node: NvidiaNode) -> None:
+    """Also not a GPU that Slurm does not count."""
     for name in ("one", "two"):
         node.create(name, gpus=1)
     own = {name: has_its_own(node, name) for name in ("one", "two")}
@@ -195,9 +185,8 @@ def is_resumed(node: NvidiaNode) -> None:
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_gpu_that_fails_drains_the_node_until_it_is_repaired_and_nobody_loses_another(
-    node: NvidiaNode, failure: str
-) -> None:
+def test_failed_gpu_drains_the_node_until_the_repair(node: NvidiaNode, failure: str) -> None:
+    """Pods keep the other GPUs."""
     fields, lines, words, comes_back = FAILURES[failure]
     node.create("pod", gpus=1)
     (own,) = has_its_own(node, "pod")

@@ -57,8 +57,7 @@ def test_a_pods_processes_have_the_cores_of_its_job_and_cannot_take_others(node:
 
 
 def test_a_pod_has_the_memory_of_its_job_and_no_swap(node: RealNode) -> None:
-    node.create("one")
-    node.running("one")
+    node.run("one")
     granted = node.allocation("one").memory_mb
     assert granted > 0
     assert int(node.limit("one", "memory.max")) <= granted * MIB
@@ -89,17 +88,14 @@ def are_put_right(node: RealNode, evidence: Evidence, name: str, changed: int, s
 
 
 def test_limits_that_somebody_changes_are_put_right(node: RealNode, evidence: Evidence) -> None:
-    node.create("one")
-    node.running("one")
+    node.run("one")
     since = node.limits_repaired()
     node.write_limit("one", "cpuset.cpus", "0-3")
     node.write_limit("one", "memory.max", "max")
     are_put_right(node, evidence, "one", 2, since)
 
 
-def test_a_limit_of_its_author_above_its_requests_is_not_more_memory(
-    node: RealNode, evidence: Evidence
-) -> None:
+def test_limit_of_the_author_is_no_grant(node: RealNode, evidence: Evidence) -> None:
     """The kubelet writes the Pod's cgroup when a limit is raised in place: its job has no more."""
     limited = container()
     limited["resources"]["limits"] = {"cpu": "1", "memory": "128Mi"}
@@ -116,13 +112,10 @@ def test_a_limit_of_its_author_above_its_requests_is_not_more_memory(
     are_put_right(node, evidence, "one", 1, since)
 
 
-def test_what_systemd_undoes_when_it_reads_its_units_anew_is_put_right(
-    node: RealNode, evidence: Evidence
-) -> None:
+def test_limits_outlive_a_reload_of_systemd(node: RealNode, evidence: Evidence) -> None:
     if node.cluster.spec.guest_cgroups != "systemd":
         pytest.skip("there is no systemd in this guest")
-    node.create("one")
-    node.running("one")
+    node.run("one")
     since = node.limits_repaired()
     for times in (1, 2, 3):
         node.guest.run("systemctl daemon-reload")
@@ -202,8 +195,7 @@ def test_a_device_that_fails_drains_the_node_until_it_is_back(node: RealNode) ->
 
 
 def test_status_shows_what_is_granted_and_what_is_in_force(node: RealNode) -> None:
-    node.create("one", gpus=2)
-    node.running("one")
+    node.run("one", gpus=2)
     own = ",".join(map(str, sorted(node.granted("one"))))
     job = node.sbatch("sleep 600", "-n1", "--mem=100")
     eventually(lambda: node.job_state(job) == "RUNNING", "the job runs")

@@ -21,26 +21,18 @@ step=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
 echo "memory $(cat ${{step%/step_batch*}}/memory.max)"
 echo "gpus $SLURM_JOB_GPUS"
 {open_each()}
-echo over
-sleep 600
 """
 
 
 def test_the_node_is_ready_and_slurm_has_it_idle(node: RealNode) -> None:
     told = node.actors.kubectl("get", "nodes", "--no-headers").stdout.split()
     assert told[:2] == [GUEST, "Ready"]
+    shown, expected = ("sinfo", "-hN", "-o", "%N %T %G"), [GUEST, "idle", f"gpu:h100:{GUEST_GPUS}"]
     eventually(
-        lambda: (
-            node.cluster.run_slurm("sinfo", "-hN", "-o", "%N %T %G").stdout.split()
-            == [GUEST, "idle", f"gpu:h100:{GUEST_GPUS}"]
-        ),
-        "the node idle, with its GPUs",
+        lambda: node.cluster.run_slurm(*shown).stdout.split() == expected, "the node idle, with its GPUs"
     )
-    assert node.guest.run("cat /sys/fs/cgroup/cgroup.controllers").output.split()[:3] == [
-        "cpuset",
-        "cpu",
-        "io",
-    ]
+    controllers = node.guest.run("cat /sys/fs/cgroup/cgroup.controllers").output.split()
+    assert controllers[:3] == ["cpuset", "cpu", "io"]
 
 
 def test_a_pod_that_slurm_placed_runs_as_a_real_container(node: RealNode) -> None:
@@ -59,21 +51,15 @@ def test_a_pod_that_slurm_placed_runs_as_a_real_container(node: RealNode) -> Non
 
 
 def test_what_a_container_prints_is_its_log(node: RealNode) -> None:
-    node.create("one")
-    node.running("one")
+    node.run("one")
     node.inside("one", "echo heard > /proc/1/fd/1")
     name = node.actors.full("one")
     eventually(lambda: "heard" in node.actors.kubectl("logs", name).stdout, "what was printed", 120)
 
 
-def test_slurm_holds_a_native_job_to_its_cores_memory_and_devices_beside_a_pod(node: RealNode) -> None:
-    node.create("pod", gpus=3)
-    node.running("pod")
-    job = node.sbatch(_JOB, "-n1", "--mem=100", "--gres=gpu:2", "--output=/tmp/job.out")
-    eventually(
-        lambda: "over" in node.guest.run("cat /tmp/job.out", check=False).output, "the job's words"
-    )
-    said = node.guest.run("cat /tmp/job.out").output
+def test_native_job_has_the_limits_of_slurm_beside_a_pod(node: RealNode) -> None:
+    node.run("pod", gpus=3)
+    job, said = node.run_job(_JOB, "--gres=gpu:2")
     words = dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
     assert words["memory"] == str(100 << 20)
     cores = said.split("Cpus_allowed_list:", 1)[1].split()[0]

@@ -71,13 +71,11 @@ def test_its_node_takes_jobs_soon_after_its_container_starts(node: PoolNode, evi
 def test_native_jobs_and_pods_have_their_own_devices_and_cores(node: PoolNode) -> None:
     # containerd 1.7 asks nobody: a Pod has all devices there, or none (docs/node-agent.md)
     gpus = 3 if node.cluster.spec.release == DEFAULT_RELEASE else 0
-    node.create("pod", gpus=gpus, cpu="2")
-    node.running("pod")
+    node.run("pod", gpus=gpus, cpu="2")
     pods = node.granted("pod")
     node.has("pod", pods)
-    job = runs(
-        node, f"{open_each()}\ngrep Cpus_allowed_list /proc/self/status\nsleep 60", "--gres=gpu:2"
-    )
+    script = f"{open_each()}\ngrep Cpus_allowed_list /proc/self/status\nsleep 60"
+    job = runs(node, script, "--gres=gpu:2")
     eventually(lambda: "Cpus_allowed_list" in node.output(job), "the job has tried", STARTS_WITHIN_S)
     own = node.gpus_of_job(job)
     assert Opened.of(node.output(job)).numbers == own
@@ -91,8 +89,7 @@ def test_native_jobs_and_pods_have_their_own_devices_and_cores(node: PoolNode) -
 
 def test_a_native_job_begins_when_the_pod_before_it_has_ended(node: PoolNode) -> None:
     """The gate, which slurmd has from slurmctld with its configuration."""
-    node.create("pod", gpus=len(GPUS), terminationGracePeriodSeconds=15)
-    node.running("pod")
+    node.run("pod", gpus=len(GPUS), terminationGracePeriodSeconds=15)
     uid = node.uid("pod")
     job = node.sbatch(open_each(), "-n1", "--mem=100", f"--gres=gpu:{len(GPUS)}")
     node.actors.scancel("pod")
@@ -153,15 +150,8 @@ def test_a_template_that_crashes_stops_and_the_old_one_takes_it_back(node: PoolN
 
 def test_kubectl_drain_waits_for_jobs(node: PoolNode) -> None:
     job = runs(node, _LINES)
-    drain = (
-        "drain",
-        GUEST,
-        "--ignore-daemonsets",
-        "--delete-emptydir-data",
-        "--force",
-        "--timeout=100s",
-    )
-    node.cluster.kubectl(*drain)
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=100s")
+    node.cluster.kubectl("drain", GUEST, *options)
     is_complete(node, job)
     assert node.slurmd_pod() is None
     node.cluster.kubectl("uncordon", GUEST)

@@ -55,21 +55,16 @@ def test_a_pod_that_has_some_of_them_is_not_admitted_and_says_why(node: RealNode
 
 
 def test_a_privileged_pod_without_devices_opens_none(node: RealNode) -> None:
-    node.create("none")
-    node.running("none")
+    node.run("none")
     opened = node.opens("none")
     assert opened.numbers == frozenset()
     assert opened.said.count(REFUSED) == GUEST_GPUS
 
 
 def test_slurm_holds_a_native_job_beside_a_pod(node: RealNode) -> None:
-    node.create("pod")
-    node.running("pod")
-    script = f"grep Cpus_allowed_list /proc/self/status\n{open_each()}\necho over; sleep 600"
-    job = node.sbatch(script, "-n1", "--mem=100", "--gres=gpu:2", "--output=/tmp/beside.out")
-    output = "cat /tmp/beside.out"
-    eventually(lambda: "over" in node.guest.run(output, check=False).output, "the job's words")
-    said = node.guest.run(output).output
+    node.run("pod")
+    script = f"grep Cpus_allowed_list /proc/self/status\n{open_each()}"
+    job, said = node.run_job(script, "--gres=gpu:2")
     own = node.gpus_of_job(job)
     assert len(own) == 2
     assert Opened.of(said).numbers == own
@@ -83,9 +78,8 @@ def looked(node: RealNode, name: str) -> str:
     return said if "looked" in said else ""
 
 
-def test_limits_are_in_force_soon_after_a_pods_first_instruction(
-    node: RealNode, evidence: Evidence
-) -> None:
+def test_limits_are_in_force_soon(node: RealNode, evidence: Evidence) -> None:
+    """Measured from the Pod's first instruction."""
     for number in range(PODS):
         name = f"pod-{number}"
         whole = {**container(), "command": ["sh", "-c", _LOOKS]}
