@@ -1,4 +1,4 @@
-"""Nodes and nodes kept of one mind, over a Slurm and a kube-apiserver in memory."""
+"""Tests of the controller of drains, with Slurm and kube-apiserver in memory."""
 
 from __future__ import annotations
 
@@ -109,19 +109,33 @@ class Site:
         self.kubernetes.edit("nodes", name, {"spec": {"unschedulable": cordoned}})
 
     def says_of(self, kind: str, *names: str, **condition: str) -> None:
-        """Somebody else writes this condition onto Nodes."""
+        """Another program writes this condition onto Nodes."""
         for name in names:
             patch = {"status": {"conditions": [{"type": kind, **condition}]}}
             self.kubernetes.edit("nodes", name, patch)
 
     async def reason(self, name: str = "n1") -> str | None:
-        """Of its drain; None where it is not drained."""
+        """Returns the reason of a node's drain, None without a drain."""
         seen = await self.slurm.node(name)
         assert seen is not None
         return seen.reason if "DRAIN" in seen.states else None
 
     def troubles(self) -> Any:
         return self.health.troubles()
+
+    def bound_job(self) -> int:
+        """Binds a Pod to n1. Returns the id of its job."""
+        return job_id_of(self.world, bound_pod(self.world))
+
+    def poll(self) -> None:
+        """The ledger learns the states of jobs."""
+        self.world.ask()
+        self.world.answer()
+
+    async def turn(self) -> str | None:
+        """The controller looks once. Returns the reason of n1's drain, None without a drain."""
+        await self.controller.turn()
+        return await self.reason()
 
 
 @pytest.fixture(autouse=True)
@@ -137,11 +151,9 @@ def site() -> Site:
 
 async def test_a_cordoned_node_is_drained_and_told_and_resumed_and_told(site: Site) -> None:
     site.cordon()
-    await site.controller.turn()
-    assert (await site.reason(), site.says()) == (CORDONED, "DrainedForKubernetes")
+    assert (await site.turn(), site.says()) == (CORDONED, "DrainedForKubernetes")
     site.cordon(cordoned=False)
-    await site.controller.turn()
-    assert (await site.reason(), site.says()) == (None, "InService")
+    assert (await site.turn(), site.says()) == (None, "InService")
 
 
 async def test_what_is_as_it_should_be_costs_no_call(site: Site) -> None:
@@ -154,10 +166,8 @@ async def test_what_is_as_it_should_be_costs_no_call(site: Site) -> None:
     assert site.controller.tally.drained == {DrainCause.CORDONED: 1}
 
 
-async def test_others_get_their_turns_while_very_many_nodes_are_looked_at(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """5,000 take 0.1 s, in which /filter waits."""
+async def test_turn_gives_way_to_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn over 5,000 Nodes takes 0.1 s, in which /filter waits."""
     monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
     assert await turns_of_others(site.controller.turn()) >= 2 * len(NAMES) - 2
 
@@ -179,17 +189,15 @@ async def test_since_when_a_node_is_out_of_service_is_told(site: Site) -> None:
 async def test_nothing_is_done_before_this_replica_may(site: Site) -> None:
     site.cordon()
     site.errors["allowed"] = Conflict(409, "not now")
-    await site.controller.turn()
-    assert await site.reason() is None
+    assert await site.turn() is None
 
 
 async def test_who_was_faster_than_we_keeps_the_last_word(site: Site) -> None:
-    """By the watch the Node is cordoned; it is not any more."""
+    """The watch is late: the Node is not cordoned any more."""
     site.cordon()
     site.lagging = site.view
     site.cordon(cordoned=False)
-    await site.controller.turn()
-    assert await site.reason() is None
+    assert await site.turn() is None
 
 
 async def test_a_node_that_is_gone_on_either_side_is_no_cause(site: Site) -> None:
@@ -212,8 +220,7 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_health_says_so(si
     assert site.troubles() == {"Slurm": "slurmctld is down"}
     assert site.calls == []
     site.slurm.outage(None)
-    await site.controller.turn()
-    assert await site.reason() is None  # what the ledger knows may be from before
+    assert await site.turn() is None  # what the ledger knows may be from before
     await site.controller.turn()
     assert site.troubles() == {}
     assert await site.reason() == CORDONED
@@ -221,7 +228,7 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_health_says_so(si
 
 @pytest.mark.parametrize("outage", [True, False])
 async def test_a_drain_that_slurm_lost_in_an_outage_is_made_again(site: Site, outage: bool) -> None:
-    """Without one it is a person who took it back."""
+    """Without an outage, a person has resumed the node."""
     site.cordon()
     await site.controller.turn()
     site.says_of(SLURM_OUT_OF_SERVICE, "n1", lastTransitionTime="2026-11-21T00:00:00Z")
@@ -236,35 +243,30 @@ async def test_a_drain_that_slurm_lost_in_an_outage_is_made_again(site: Site, ou
 
 
 @pytest.mark.parametrize(("started_s_ago", "taken_back"), [(0, False), (3600, True)])
-async def test_a_drain_that_is_missing_since_slurmctld_started_is_made_again(
+async def test_drain_is_made_again_after_a_start_of_slurmctld(
     site: Site, monkeypatch: pytest.MonkeyPatch, started_s_ago: int, taken_back: bool
 ) -> None:
-    """slurmctld was back before anybody missed it."""
+    """The extender did not notice the restart."""
     site.cordon()
     await site.controller.turn()
     site.says_of(SLURM_OUT_OF_SERVICE, "n1", lastTransitionTime="2026-11-21T00:00:00Z")
     site.slurm.resume_node("n1")
     started = replace(await site.slurm.configuration(), boot_time=int(time.time()) - started_s_ago)
     monkeypatch.setattr(site.slurm, "configuration", AsyncMock(return_value=started))
-    await site.controller.turn()
-    assert await site.reason() == (None if taken_back else CORDONED)
+    assert await site.turn() == (None if taken_back else CORDONED)
     assert site.says() == ("ResumedByHand" if taken_back else "DrainedForKubernetes")
 
 
-async def test_a_node_is_not_drained_while_slurm_has_to_start_a_lost_job_there_again(site: Site) -> None:
-    """The job of a Pod that runs would wait for the node, and the Pod be evicted for that."""
-    job_id = job_id_of(site.world, bound_pod(site.world))
+async def test_node_with_a_lost_job_is_not_drained(site: Site) -> None:
+    """The running Pod's job would wait for the node, and the extender would evict the Pod."""
+    job_id = site.bound_job()
     job = site.world.jobs.pop(job_id)
-    site.world.ask()
-    site.world.answer()
+    site.poll()
     site.cordon()
-    await site.controller.turn()
-    assert await site.reason() is None
+    assert await site.turn() is None
     site.world.jobs[job_id] = job
-    site.world.ask()
-    site.world.answer()
-    await site.controller.turn()
-    assert await site.reason() == CORDONED
+    site.poll()
+    assert await site.turn() == CORDONED
 
 
 async def test_what_kubernetes_forbids_is_said_and_keeps_nothing_else_up(site: Site) -> None:
@@ -288,11 +290,9 @@ async def test_a_resume_that_failed_is_tried_again(site: Site) -> None:
     await site.controller.turn()
     site.cordon(cordoned=False)
     site.kubernetes.outage(Rejected(403, "nodes/status is forbidden"), "patch_node_status")
-    await site.controller.turn()
-    assert await site.reason() == CORDONED  # nobody could tell it from a person's resume
+    assert await site.turn() == CORDONED  # nobody could tell it from a person's resume
     site.kubernetes.outage(None)
-    await site.controller.turn()
-    assert await site.reason() is None
+    assert await site.turn() is None
 
 
 KILL_FAILED = "Kill task failed (JobId=7 StepId=batch)"
@@ -303,8 +303,7 @@ async def test_what_slurm_drains_a_node_for_meanwhile_is_not_taken_back(site: Si
     await site.controller.turn()
     site.cordon(cordoned=False)
     site.kubernetes.before_next("patch_node_status", lambda: site.slurm.drain("n1", KILL_FAILED))
-    await site.controller.turn()
-    assert (await site.reason(), site.says()) == (KILL_FAILED, "DrainedInSlurm")
+    assert (await site.turn(), site.says()) == (KILL_FAILED, "DrainedInSlurm")
 
 
 async def test_a_node_is_resumed_when_the_jobs_that_ended_there_have_ended(site: Site) -> None:
@@ -313,17 +312,14 @@ async def test_a_node_is_resumed_when_the_jobs_that_ended_there_have_ended(site:
     await site.controller.turn()
     site.cordon(cordoned=False)
     for _ in range(2):
-        await site.controller.turn()
-        assert (await site.reason(), site.says()) == (CORDONED, "Resuming")
+        assert (await site.turn(), site.says()) == (CORDONED, "Resuming")
     site.slurm.completing("n1", lasts=False)
-    await site.controller.turn()
-    assert (await site.reason(), site.says()) == (None, "InService")
+    assert (await site.turn(), site.says()) == (None, "InService")
 
 
 async def test_when_very_many_are_not_ready_it_is_said_and_nothing_done(site: Site) -> None:
     site.says_of("Ready", *NAMES[:6], status="Unknown")
-    await site.controller.turn()
-    assert await site.reason() is None
+    assert await site.turn() is None
     assert "6 of 12 Nodes are not ready" in site.troubles()[PARTS[1]]
     assert site.controller.tally.suppressed == 6
     site.says_of("Ready", "n6", status="True")
@@ -333,61 +329,47 @@ async def test_when_very_many_are_not_ready_it_is_said_and_nothing_done(site: Si
 
 
 async def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(site: Site) -> None:
-    job_id = job_id_of(site.world, bound_pod(site.world))
+    job_id = site.bound_job()
     site.world.disturb(job_id, "CANCELLED")
-    site.world.ask()
-    site.world.answer()
-    await site.controller.turn()
-    assert await site.reason() is None
+    site.poll()
+    assert await site.turn() is None
     site.kill_wait_s = 0
-    await site.controller.turn()
-    assert await site.reason() == PREFIX + "Pod default/p1 is still there though its job has ended"
+    assert await site.turn() == PREFIX + "Pod default/p1 is still there though its job has ended"
     site.kill_wait_s = 10**9
-    await site.controller.turn()
-    assert await site.reason() is not None
+    assert await site.turn() is not None
     site.world.settle()
-    await site.controller.turn()
-    assert await site.reason() is None
+    assert await site.turn() is None
 
 
 async def test_a_node_that_its_gate_drained_is_resumed_when_nobody_is_in_the_way(site: Site) -> None:
-    """A Pod is one that nothing here knows a time for: it was bound by hand, say."""
+    """The Pod was bound by hand, for example: the ledger knows no time for the Pod."""
     site.in_the_way["n1"] = ("default/p",)
     await site.slurm.drain_node("n1", REFUSED)
-    await site.controller.turn()
-    assert (await site.reason(), site.says()) == (REFUSED, "DrainedForKubernetes")
+    assert (await site.turn(), site.says()) == (REFUSED, "DrainedForKubernetes")
     assert site.controller.tally.drained == {DrainCause.PROLOG_REFUSED: 1}
     site.in_the_way.clear()
-    await site.controller.turn()
-    assert (await site.reason(), site.says()) == (None, "InService")
+    assert (await site.turn(), site.says()) == (None, "InService")
 
 
 @pytest.mark.parametrize("trouble", [Unreachable("slurmctld is down"), NotLeading()])
-async def test_while_nobody_knows_who_is_in_the_way_the_node_stays_drained(
-    site: Site, trouble: Exception
-) -> None:
+async def test_drain_of_the_gate_stays_during_an_outage(site: Site, trouble: Exception) -> None:
     site.errors["gate"] = trouble
     await site.slurm.drain_node("n1", REFUSED)
-    await site.controller.turn()
-    assert await site.reason() == REFUSED
+    assert await site.turn() == REFUSED
     assert site.troubles() == {}
 
 
-async def test_a_node_where_slurm_has_to_start_a_lost_job_again_is_resumed_for_that(site: Site) -> None:
-    """Drained it would wait for that job, and the job for the node."""
+async def test_node_with_a_lost_job_is_resumed(site: Site) -> None:
+    """The drained node would wait for the job, and the job for the node."""
     site.in_the_way["n1"] = ("default/p1",)
-    site.world.jobs.pop(job_id_of(site.world, bound_pod(site.world)))
-    site.world.ask()
-    site.world.answer()
+    site.world.jobs.pop(site.bound_job())
+    site.poll()
     await site.slurm.drain_node("n1", REFUSED)
-    await site.controller.turn()
-    assert await site.reason() is None
+    assert await site.turn() is None
 
 
-async def test_a_node_whose_gate_refuses_jobs_while_a_lost_job_waits_rests_longer_every_time(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other jobs have the lost one's place, and those that come into what is left there are refused."""
+async def test_drain_lasts_longer_each_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other jobs have the place of the lost job, and the gate rejects each job in the rest."""
     now = 1000.0
     monkeypatch.setattr(controller, "_FAILS_S", 5.0)
     monkeypatch.setattr(controller, "_now", lambda: now)
@@ -403,10 +385,9 @@ async def test_a_node_whose_gate_refuses_jobs_while_a_lost_job_waits_rests_longe
             await site.controller.turn()
         return now - since
 
-    job_id = job_id_of(site.world, bound_pod(site.world))
+    job_id = site.bound_job()
     job = site.world.jobs.pop(job_id)
-    site.world.ask()
-    site.world.answer()
+    site.poll()
     rested = []
     for _ in range(8):
         rested.append(await rests())
@@ -417,31 +398,26 @@ async def test_a_node_whose_gate_refuses_jobs_while_a_lost_job_waits_rests_longe
     await site.controller.turn()
     assert [await rests(), await rests()] == [5.0, 10.0]
     site.world.jobs[job_id] = job
-    site.world.ask()
-    site.world.answer()
+    site.poll()
     await site.controller.turn()
     site.world.jobs.pop(job_id)
-    site.world.ask()
-    site.world.answer()
+    site.poll()
     assert await rests() == 5.0
 
 
-async def test_a_drain_of_a_gate_is_not_taken_back_before_slurm_has_made_its_own(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_drain_of_the_gate_stays_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm drains the node itself a moment later."""
     monkeypatch.setattr(controller, "_FAILS_S", 3600.0)
     await site.slurm.drain_node("n1", REFUSED)
     await site.controller.turn()
-    await site.controller.turn()
-    assert await site.reason() == REFUSED
+    assert await site.turn() == REFUSED
     assert "gate" not in site.calls
 
 
 @pytest.mark.parametrize("reason", ["Prolog error", BY_HAND])
 async def test_a_drain_that_is_none_of_the_gates_is_nothing_to_it(site: Site, reason: str) -> None:
     site.slurm.drain("n1", reason)
-    await site.controller.turn()
-    assert await site.reason() == reason
+    assert await site.turn() == reason
     assert "gate" not in site.calls
 
 
@@ -451,8 +427,7 @@ async def test_a_node_drained_by_hand_is_tainted_where_that_is_wished() -> None:
     await site.controller.turn()
     (taint,) = site.view.nodes["n1"].taints
     assert taint == TAINT
-    await site.controller.turn()
-    assert await site.reason() == BY_HAND
+    assert await site.turn() == BY_HAND
     site.slurm.resume_node("n1")
     await site.controller.turn()
     assert site.view.nodes["n1"].taints == ()
@@ -468,9 +443,7 @@ async def test_a_node_that_changes_this_moment_is_no_trouble() -> None:
     assert (site.view.nodes["n1"].taints, site.calls.count("patch_node")) == ((TAINT,), 2)
 
 
-async def test_a_change_of_a_node_is_acted_upon_at_once(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_change_of_a_node_starts_a_turn(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "_INTERVAL_S", 3600.0)
     turns = 0
     turn = site.controller.turn
@@ -515,7 +488,7 @@ async def test_a_node_whose_kubelet_rejects_pods_gets_an_event_and_a_condition(s
     assert site.calls == []
 
 
-async def test_a_node_that_is_closed_to_similar_pods_gets_an_event_and_no_condition(site: Site) -> None:
+async def test_node_closed_to_similar_pods_gets_no_condition(site: Site) -> None:
     a_kubelet_rejects_pods(site, of_two=False)
     await site.controller.turn()
     assert PODS_REJECTED not in site.conditions("n1")
@@ -533,7 +506,7 @@ async def test_an_event_that_cannot_be_made_delays_no_condition(site: Site) -> N
     assert site.conditions("n1")[PODS_REJECTED]["status"] == "True"
 
 
-async def test_the_condition_drains_where_the_setting_lists_it_and_ends_with_the_pause() -> None:
+async def test_listed_condition_drains_until_the_pause_ends() -> None:
     site = Site(DrainSettings(conditions=frozenset({PODS_REJECTED})))
     a_kubelet_rejects_pods(site)
     await site.controller.turn()
@@ -549,7 +522,7 @@ async def test_the_condition_drains_where_the_setting_lists_it_and_ends_with_the
 
 
 async def test_a_condition_of_an_earlier_leader_ends_at_once(site: Site) -> None:
-    """What that leader counted is lost."""
+    """The counts of the earlier leader are lost."""
     site.says_of(PODS_REJECTED, "n1", status="True", reason="KubeletRejectsPods")
     await site.controller.turn()
     assert site.conditions("n1")[PODS_REJECTED]["status"] == "False"

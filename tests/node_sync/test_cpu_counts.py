@@ -1,4 +1,4 @@
-"""Where Slurm and Kubernetes mean something else by a CPU, an administrator is told."""
+"""Tests of reports about different counts of CPUs in Slurm and Kubernetes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def told(kubernetes: str, slurm: int, unit: str = "1", **declared: Any) -> tuple
     ("kubernetes", "slurm", "unit"),
     [("8", 8, "1"), ("8", 4, "2"), ("8", 80, "0.1"), ("8", 6, "1"), ("128", 8, "1"), ("8", 3, "2")],
 )
-def test_equal_counts_and_what_a_node_keeps_to_itself_are_no_trouble(
-    kubernetes: str, slurm: int, unit: str
-) -> None:
+def test_equal_or_fewer_cpus_are_no_problem(kubernetes: str, slurm: int, unit: str) -> None:
     assert told(kubernetes, slurm, unit) == ()
 
 

@@ -1,4 +1,4 @@
-"""When a node is drained and given back, what its Node is told, and what stays as a person wants it."""
+"""Tests of decisions about drains, and about the Node's condition and taint."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ from wellknown.names import SLURM_OUT_OF_SERVICE, NodeReason
 NOW = 1_800_000_000.0
 SETTINGS = DrainSettings(keys=frozenset({"disk"}), taint=True, conditions=frozenset({"Gpu"}))
 AT = DrainContext(NOW, SETTINGS)
+TAINTED_DISK = PREFIX + "tainted disk in Kubernetes"
 CORDONED = PREFIX + "cordoned in Kubernetes"
 UNREADY = PREFIX + "not ready in Kubernetes"
+OUTSTAYED = PREFIX + "Pod default/{} is still there though its job has ended"
 BY_HAND = "disk is to be replaced"
 FOR_KUBERNETES = NodeCondition(True, "DrainedForKubernetes", f"drained in Slurm: {CORDONED}", NOW - 60)
 RESUMED = NodeCondition(False, "ResumedByHand", f"resumed in Slurm in spite of: {CORDONED}", NOW - 60)
@@ -59,13 +61,17 @@ def observed(
     there: tuple[LingeringPod, ...] = (),
     problems: tuple[tuple[str, str], ...] = (),
 ) -> ObservedNode:
-    """A healthy node, but for what is said."""
+    """Returns a healthy node, except for the given fields."""
     node = kube_node("n1", taints=taints, unschedulable=cordoned)
     return ObservedNode(node, NodeStatus(ready, told, problems), slurm or slurm_node(), there)
 
 
 def taint(key: str, effect: str = "NoSchedule", value: str = "") -> dict[str, str]:
     return {"key": key, "value": value, "effect": effect}
+
+
+def lingering(name: str, *, overdue: bool = False) -> LingeringPod:
+    return LingeringPod(f"default/{name}", overdue)
 
 
 # What drains
@@ -76,14 +82,8 @@ def taint(key: str, effect: str = "NoSchedule", value: str = "") -> dict[str, st
     [
         ({"cordoned": True}, CORDONED),
         ({"ready": False}, UNREADY),
-        (
-            {"taints": [taint("other"), taint("disk", "NoExecute")]},
-            PREFIX + "tainted disk in Kubernetes",
-        ),
-        (
-            {"there": (LingeringPod("default/young", False), LingeringPod("default/old", True))},
-            PREFIX + "Pod default/old is still there though its job has ended",
-        ),
+        ({"taints": [taint("other"), taint("disk", "NoExecute")]}, TAINTED_DISK),
+        ({"there": (lingering("young"), lingering("old", overdue=True))}, OUTSTAYED.format("old")),
         ({"cordoned": True, "ready": False, "taints": [taint("disk")]}, CORDONED),
     ],
 )
@@ -94,9 +94,7 @@ def test_what_kubernetes_closes_is_drained_and_resumed_after(given: Any, reason:
     assert order(observed(drained), AT) == TAKE_BACK
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {"taints": [taint("other")]}, {"there": (LingeringPod("a/b", False),)}]
-)
+@pytest.mark.parametrize("given", [{}, {"taints": [taint("other")]}, {"there": (lingering("p"),)}])
 def test_what_kubernetes_leaves_open_is_not_drained(given: Any) -> None:
     assert order(observed(**given), AT) is None
 
@@ -111,7 +109,7 @@ def test_a_node_where_a_job_is_to_be_started_again_is_drained_after_that() -> No
 
 
 def test_what_is_drained_for_us_is_not_resumed_while_a_job_is_ending_there() -> None:
-    """It may have failed to end: Slurm then drains the node, which our drain may have hidden."""
+    """If the job cannot be killed, Slurm drains the node, and an earlier drain hides Slurm's drain."""
     ending = slurm_node("MIXED", "COMPLETING", "DRAIN", reason=CORDONED)
     assert order(observed(ending), AT) is None
     told = condition_of(observed(ending), AT)
@@ -135,19 +133,18 @@ def test_where_nodes_are_not_to_be_drained_those_that_were_are_resumed() -> None
     assert order(observed(DRAINED, cordoned=True), at) == TAKE_BACK
 
 
-def test_a_drain_of_a_gate_stays_for_as_long_as_it_would_refuse_jobs_whatever_is_wished() -> None:
+def test_drain_of_the_gate_stays_while_the_gate_rejects_jobs() -> None:
     at = replace(AT, drain_settings=DrainSettings(drain=False))
     reason = PREFIX + "the gate refused job 7: Pods default/p"
-    refused = observed(slurm_node("DRAIN", reason=reason), there=(LingeringPod("default/p", True),))
+    refused = observed(slurm_node("DRAIN", reason=reason), there=(lingering("p", overdue=True),))
     assert order(replace(refused, blocked=True), at) is None
     assert order(refused, at) == TAKE_BACK
 
 
-def test_a_pod_that_overstayed_keeps_its_node_drained_for_a_leader_that_has_just_begun() -> None:
-    reason = PREFIX + "Pod default/p is still there though its job has ended"
-    drained = slurm_node("IDLE", "DRAIN", reason=reason)
-    assert order(observed(drained, there=(LingeringPod("default/p", False),)), AT) is None
-    assert order(observed(drained, there=(LingeringPod("default/q", False),)), AT) == TAKE_BACK
+def test_drain_for_an_outstaying_pod_outlives_the_leader() -> None:
+    drained = slurm_node("IDLE", "DRAIN", reason=OUTSTAYED.format("p"))
+    assert order(observed(drained, there=(lingering("p"),)), AT) is None
+    assert order(observed(drained, there=(lingering("q"),)), AT) == TAKE_BACK
 
 
 # Whom it leaves alone
@@ -165,7 +162,7 @@ def test_a_node_that_is_not_up_is_left_alone(states: tuple[str, ...], cordoned: 
     assert order(observed(slurm_node(*states, reason=CORDONED), cordoned=cordoned), AT) is None
 
 
-def test_who_resumes_a_node_by_hand_has_the_last_word_while_the_cause_is_the_same() -> None:
+def test_resume_by_hand_stays_while_the_cause_is_the_same() -> None:
     resumed = observed(cordoned=True, told=FOR_KUBERNETES)
     assert order(resumed, AT) is None
     assert condition_of(resumed, AT) == RESUMED
@@ -192,7 +189,7 @@ def test_a_drain_that_a_killed_slurmctld_forgot_is_made_again() -> None:
 
 
 def test_a_resume_of_ours_that_was_cut_short_is_nobodys_word() -> None:
-    """The Node is told before its node is resumed, and cordoned again before anybody looks."""
+    """The condition is written before the resume, and the Node is cordoned again at once."""
     resuming = condition_of(observed(DRAINED, told=FOR_KUBERNETES), AT)
     assert resuming is not None
     assert order(observed(cordoned=True, told=resuming), AT) == CORDONED
@@ -266,29 +263,17 @@ def test_when_very_many_are_down_in_slurm_no_more_are_tainted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slurm", "out", "reason", "message"),
+    ("slurm", "reason", "message"),
     [
-        (
-            slurm_node("IDLE", "DRAIN", reason=BY_HAND),
-            True,
-            "DrainedInSlurm",
-            f"drained in Slurm: {BY_HAND}",
-        ),
-        (slurm_node("MIXED", "DRAIN"), True, "DrainedInSlurm", "drained in Slurm: no reason is given"),
-        (
-            slurm_node("DOWN", reason="Not responding"),
-            True,
-            "DownInSlurm",
-            "down in Slurm: Not responding",
-        ),
-        (slurm_node("DOWN", "DRAIN", reason=BY_HAND), True, "DownInSlurm", f"down in Slurm: {BY_HAND}"),
-        (DRAINED, True, "Resuming", "its drain in Slurm is being taken back"),
+        (slurm_node("IDLE", "DRAIN", reason=BY_HAND), "DrainedInSlurm", f"drained in Slurm: {BY_HAND}"),
+        (slurm_node("MIXED", "DRAIN"), "DrainedInSlurm", "drained in Slurm: no reason is given"),
+        (slurm_node("DOWN", reason="Not responding"), "DownInSlurm", "down in Slurm: Not responding"),
+        (slurm_node("DOWN", "DRAIN", reason=BY_HAND), "DownInSlurm", f"down in Slurm: {BY_HAND}"),
+        (DRAINED, "Resuming", "its drain in Slurm is being taken back"),
     ],
 )
-def test_what_is_out_of_service_in_slurm_is_told_with_slurms_reason(
-    slurm: SlurmNode, out: bool, reason: str, message: str
-) -> None:
-    assert condition_of(observed(slurm), AT) == NodeCondition(out, reason, message)
+def test_condition_has_the_reason_in_slurm(slurm: SlurmNode, reason: str, message: str) -> None:
+    assert condition_of(observed(slurm), AT) == NodeCondition(True, reason, message)
 
 
 def test_our_own_drain_is_told_as_such() -> None:
@@ -340,9 +325,7 @@ def test_a_condition_is_read_as_it_was_written() -> None:
         (DRAINED, False),
     ],
 )
-def test_what_slurm_closed_by_itself_is_tainted_where_that_is_wished(
-    slurm: SlurmNode, wanted: bool
-) -> None:
+def test_setting_taints_nodes_that_slurm_closed(slurm: SlurmNode, wanted: bool) -> None:
     assert wants_taint(observed(slurm), AT) is wanted
     assert taints_wrong(observed(slurm), AT) is wanted
     assert taints_wrong(observed(slurm, taints=TAINTED), AT) is not wanted
@@ -400,35 +383,33 @@ def test_the_oldest_drain_of_each_cause_is_told() -> None:
 # Pods that stay
 
 
-def test_a_pod_stays_from_the_end_of_its_job_until_it_is_gone() -> None:
+def there(world: World, before: float) -> dict[str, tuple[LingeringPod, ...]]:
+    return lingering_pods(world.ledger.evicting, before)
+
+
+def test_pod_lingers_from_the_end_of_its_job_until_its_own_end() -> None:
     world = World()
     uid = bound_pod(world)
-    assert lingering_pods(world.ledger.evicting, world.now) == {}
+    assert there(world, world.now) == {}
     world.disturb(job_id_of(world, uid), "CANCELLED")
     world.ask()
     world.answer()
-    assert lingering_pods(world.ledger.evicting, world.now - 1) == {
-        "n1": (LingeringPod("default/p1", False),)
-    }
-    assert lingering_pods(world.ledger.evicting, world.now) == {
-        "n1": (LingeringPod("default/p1", True),)
-    }
+    assert there(world, world.now - 1) == {"n1": (lingering("p1"),)}
+    assert there(world, world.now) == {"n1": (lingering("p1", overdue=True),)}
     world.settle()
-    assert lingering_pods(world.ledger.evicting, world.now) == {}
+    assert there(world, world.now) == {}
 
 
-def test_a_pod_does_not_stay_while_its_job_has_its_grace_time() -> None:
+def test_pod_lingers_after_the_grace_time_of_its_job() -> None:
     world = World()
     job_id = job_id_of(world, bound_pod(world))
     world.begin_grace(job_id)
     world.read_graces()
     began = world.now
     world.pass_time(60)
-    assert lingering_pods(world.ledger.evicting, world.now) == {}
+    assert there(world, world.now) == {}
     world.disturb(job_id, "PREEMPTED")
     world.ask()
     world.answer()
-    assert lingering_pods(world.ledger.evicting, began) == {"n1": (LingeringPod("default/p1", False),)}
-    assert lingering_pods(world.ledger.evicting, world.now) == {
-        "n1": (LingeringPod("default/p1", True),)
-    }
+    assert there(world, began) == {"n1": (lingering("p1"),)}
+    assert there(world, world.now) == {"n1": (lingering("p1", overdue=True),)}

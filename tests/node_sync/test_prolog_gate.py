@@ -1,4 +1,4 @@
-"""Whether a node is clear: what the ledger knows, what Slurm runs, what kube-apiserver has bound."""
+"""Tests of the Prolog gate, by the ledger, by Slurm's jobs and by bound Pods."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ PLACEHOLDER = 40_000_000
 
 
 class Site:
-    """A node's Prolog, and the world that it asks about."""
+    """A gate, and the systems behind the gate."""
 
     def __init__(self) -> None:
         self.world = World()
-        self.view = VIEW
         self.leads = True
         self.view = VIEW
         self.kubernetes = InMemoryKubernetes()
@@ -70,6 +69,16 @@ class Site:
         jobs = self.world.jobs
         return {job_id: jobs[job_id].state for job_id in self.asked[-1] if job_id in jobs}
 
+    def poll(self) -> None:
+        """The ledger learns the states of jobs."""
+        self.world.ask()
+        self.world.answer()
+
+    def bound_job(self) -> tuple[str, int]:
+        """Binds a Pod to n1. Returns the uid of the Pod and the id of its job."""
+        uid = bound_pod(self.world)
+        return uid, job_id_of(self.world, uid)
+
     async def hears_a_question(self) -> None:
         await self._heard.wait()
 
@@ -79,11 +88,11 @@ class Site:
         return self.world.jobs.get(job_id)
 
     def bound(self, uid: str, job_id: int) -> None:
-        """kube-apiserver has it bound by a job, though the ledger has not heard."""
+        """Binds a Pod by a job in kube-apiserver, unknown to the ledger."""
         self.binds(uid, {JOB_ID: str(job_id), NODE: "n1"})
 
     def binds(self, uid: str, notes: Mapping[str, str]) -> None:
-        """It is bound with these annotations of ours, by whomever."""
+        """Binds a Pod with these annotations of the extender."""
         late = pod_manifest("late", uid=uid, node="n1", gates=(), annotations=notes)
         self.kubernetes.put("pods", late)
 
@@ -106,15 +115,9 @@ async def test_of_a_node_for_which_no_node_stands_any_replica_says_so(site: Site
         await site.gate.is_placeholder("login-1", PLACEHOLDER)
 
 
-async def test_who_has_not_read_the_nodes_yet_knows_of_none(site: Site) -> None:
-    site.view = ClusterView()
-    with pytest.raises(NotLeading):
-        await site.gate.wait("n1", 5)
-
-
 def meets_a_leaving_pod(site: Site, **job: Any) -> int:
     """A Pod leaves n1, and a job with an id of the placeholders' starts there; returns its id."""
-    site.world.disturb(job_id_of(site.world, bound_pod(site.world)), "CANCELLED")
+    site.world.disturb(site.bound_job()[1], "CANCELLED")
     site.world.jobs[PLACEHOLDER] = Job(PLACEHOLDER, JobState("RUNNING"), nodes=("n1",), **job)
     return PLACEHOLDER
 
@@ -123,30 +126,28 @@ def key(cluster: str) -> str:
     return str(PlaceholderKey(cluster, "default", "p2", "u2", 1))
 
 
-async def test_a_placeholder_is_known_by_its_key(site: Site) -> None:
-    job_id = meets_a_leaving_pod(site, admin_comment=key(RULES.cluster))
-    assert await site.gate.is_placeholder("n1", job_id)
-
-
-@pytest.mark.parametrize("comment", ["", "train", key("elsewhere")])
-async def test_a_job_with_an_id_of_the_placeholders_may_be_none_of_ours(
-    site: Site, comment: str
-) -> None:
-    """Slurm's own ids may have come so far; another cluster's kube-scheduler does not count our Pods."""
-    job_id = meets_a_leaving_pod(site, admin_comment=comment)
-    assert not await site.gate.is_placeholder("n1", job_id)
+@pytest.mark.parametrize(
+    ("comment", "is_placeholder"),
+    [
+        (key(RULES.cluster), True),
+        (key("elsewhere"), False),
+        ("", False),
+        ("train", False),
+        (None, False),
+    ],
+    ids=["ours", "of another cluster", "without a key", "of a person", "unknown to Slurm"],
+)
+async def test_placeholder_has_our_key(site: Site, comment: str | None, is_placeholder: bool) -> None:
+    """Slurm's own ids may reach the range, and other clusters have ids of the same range."""
+    job_id = meets_a_leaving_pod(site, admin_comment=comment or "")
+    if comment is None:
+        del site.world.jobs[job_id]
+    assert await site.gate.is_placeholder("n1", job_id) is is_placeholder
     assert await site.gate.wait("n1", 0) == ("default/p1",)
 
 
-async def test_a_job_that_slurm_does_not_know_is_none_of_ours(site: Site) -> None:
-    job_id = meets_a_leaving_pod(site)
-    del site.world.jobs[job_id]
-    assert not await site.gate.is_placeholder("n1", job_id)
-
-
 async def test_a_placeholder_whose_key_was_overwritten_is_known_by_its_record(site: Site) -> None:
-    uid = bound_pod(site.world)
-    job_id = job_id_of(site.world, uid)
+    _, job_id = site.bound_job()
     site.world.overwrite_key(job_id)
     site.bound("u10", own_id("u10"))
     assert await site.gate.wait("n1", 0) == ("default/late",)
@@ -164,15 +165,12 @@ CONTESTED = view(kube_node("n0", {"slurm": "gpu"}), kube_node("n1", {"slurm": "g
 
 
 async def test_pods_of_all_nodes_that_name_a_node_are_in_the_way(site: Site) -> None:
-    site.world.disturb(job_id_of(site.world, bound_pod(site.world)), "PREEMPTED")
-    site.view = CONTESTED
-    assert await site.gate.in_the_way("gpu") == ("default/p1",)
-
-
-async def test_pods_that_are_bound_to_one_of_them_unheard_of_are_in_the_way(site: Site) -> None:
+    """Also Pods that the ledger does not know."""
     site.bound("u-late", own_id("u-late"))
     site.view = CONTESTED
     assert await site.gate.in_the_way("gpu") == ("default/late",)
+    site.world.disturb(site.bound_job()[1], "PREEMPTED")
+    assert await site.gate.in_the_way("gpu") == ("default/p1",)
 
 
 async def test_a_pod_whose_job_runs_is_in_nobodys_way(site: Site) -> None:
@@ -181,28 +179,24 @@ async def test_a_pod_whose_job_runs_is_in_nobodys_way(site: Site) -> None:
     assert site.asked[0] == [job_id_of(site.world, uid)]
 
 
-async def test_a_pod_whose_job_ended_this_moment_is_in_the_way_and_its_end_is_news(site: Site) -> None:
-    job_id = job_id_of(site.world, bound_pod(site.world))
+async def test_end_of_a_job_is_polled_at_once(site: Site) -> None:
+    job_id = site.bound_job()[1]
     site.world.disturb(job_id, "PREEMPTED")
     assert await site.gate.in_the_way("n1") == ("default/p1",)
     assert site.pushed == [job_id]
 
 
 async def test_a_pod_that_is_being_evicted_is_in_the_way_until_it_is_gone(site: Site) -> None:
-    site.world.disturb(job_id_of(site.world, bound_pod(site.world)), "CANCELLED")
-    site.world.ask()
-    site.world.answer()
+    site.world.disturb(site.bound_job()[1], "CANCELLED")
+    site.poll()
     assert await site.gate.wait("n1", 0.15) == ("default/p1",)
     site.world.settle()
     assert await site.gate.wait("n1", 0.15) == ()
 
 
-async def test_a_pod_that_has_its_jobs_grace_time_to_leave_is_in_the_way_once_that_is_over(
-    site: Site,
-) -> None:
-    """What the job has is nobody else's before."""
-    uid = bound_pod(site.world)
-    job_id = job_id_of(site.world, uid)
+async def test_pod_is_in_the_way_after_the_grace_time_of_its_job(site: Site) -> None:
+    """Before, the resources of the job are no other job's."""
+    uid, job_id = site.bound_job()
     site.world.begin_grace(job_id)
     site.world.read_graces()
     assert state_of(site.world, uid) is State.EVICTING
@@ -213,18 +207,15 @@ async def test_a_pod_that_has_its_jobs_grace_time_to_leave_is_in_the_way_once_th
 
 
 async def test_a_pod_whose_job_was_started_again_elsewhere_is_in_the_way(site: Site) -> None:
-    uid = bound_pod(site.world)
-    job_id = job_id_of(site.world, uid)
+    _, job_id = site.bound_job()
     site.world.begin_grace(job_id)
     site.world.read_graces()
     site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
     assert await site.gate.in_the_way("n1") == ("default/p1",)
 
 
-async def test_a_pod_whose_start_slurm_may_have_forgotten_has_the_job_that_runs_where_it_is(
-    site: Site,
-) -> None:
-    """A killed slurmctld may have started it elsewhere, before anybody asked."""
+async def test_unverified_job_is_read(site: Site) -> None:
+    """A killed slurmctld may have started the job on another node."""
     site.world = World(replace(PlacementConfig(), fast_path=False))
     uid = site.world.create_pod()
     site.world.catch_up()
@@ -237,7 +228,7 @@ async def test_a_pod_whose_start_slurm_may_have_forgotten_has_the_job_that_runs_
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_pod_whose_job_has_other_devices_now_is_in_the_way(site: Site, known: bool) -> None:
-    """What it runs on is the job's that is starting, perhaps: also before the leader has looked."""
+    """The starting job may have the Pod's devices, also before the leader has polled."""
     site.world = World(replace(PlacementConfig(), fast_path=False), numbers=True)
     uid = site.world.create_pod()
     site.world.catch_up()
@@ -252,12 +243,11 @@ async def test_a_pod_whose_job_has_other_devices_now_is_in_the_way(site: Site, k
     assert await site.gate.in_the_way("n1") == ("default/p1" if known else "default/late",)
 
 
-async def test_a_pod_that_is_evicted_for_its_devices_is_in_the_way_until_it_is_gone(site: Site) -> None:
+async def test_pod_evicted_for_its_devices_is_in_the_way(site: Site) -> None:
     site.world = World(numbers=True)
     uid = bound_pod(site.world)
     forget_the_start(site.world, uid)
-    site.world.ask()
-    site.world.answer()
+    site.poll()
     site.world.schedule()
     read = site.world.effects.pop()
     site.world.finish(read, site.world.do(read))
@@ -268,8 +258,7 @@ async def test_a_pod_that_is_evicted_for_its_devices_is_in_the_way_until_it_is_g
 
 
 async def test_a_pod_that_the_ledger_has_not_heard_of_is_asked_for(site: Site) -> None:
-    uid = bound_pod(site.world)
-    job_id = job_id_of(site.world, uid)
+    uid, job_id = site.bound_job()
     site.world.tell(PodVanished(uid))
     site.bound(uid, job_id)
     assert await site.gate.in_the_way("n1") == ()
@@ -292,18 +281,14 @@ def own_id(uid: str, attempt_try: int = 0) -> int:
     ],
     ids=["nothing", "attempt", "node", "elsewhere", "another's"],
 )
-async def test_a_pod_that_never_had_a_job_of_its_own_there_is_in_nobodys_way(
-    site: Site, notes: dict[str, str]
-) -> None:
-    """Anybody may bind a Pod that names our scheduler, to any node."""
+async def test_pod_without_its_own_job_is_in_no_way(site: Site, notes: dict[str, str]) -> None:
+    """Every user may bind a Pod that names the extender's scheduler, to any node."""
     site.binds("u10", notes)
     assert await site.gate.in_the_way("n1") == ()
 
 
-async def test_a_pod_whose_job_had_a_late_id_is_in_the_way_while_slurm_remembers_the_job(
-    site: Site,
-) -> None:
-    """It is none of the ids that are computed from its uid; the job has its key all the same."""
+async def test_pod_with_a_late_id_is_in_the_way_after_its_job(site: Site) -> None:
+    """The id is not computed from the uid, but the job has the Pod's key."""
     uid = bound_pod(site.world)
     job = site.world.jobs.pop(job_id_of(site.world, uid))
     site.world.tell(PodVanished(uid))
@@ -317,8 +302,7 @@ async def test_a_pod_whose_job_had_a_late_id_is_in_the_way_while_slurm_remembers
 
 async def test_a_pod_whose_job_ended_before_its_leader_did_is_in_the_way(site: Site) -> None:
     """Whether Slurm still knows the job, or the next leader has the Pod's word alone."""
-    uid = bound_pod(site.world)
-    job_id = job_id_of(site.world, uid)
+    _, job_id = site.bound_job()
     site.world.disturb(job_id, "PREEMPTED")
     site.world.restart()
     assert await site.gate.in_the_way("n1") == ("default/p1",)
@@ -332,21 +316,17 @@ ANOTHERS = str(PlaceholderKey(RULES.cluster, "default", "p2", "u2", 1))
 
 @pytest.mark.parametrize("lie", [{"admin_comment": ANOTHERS}, {"nodes": ("n2",)}])
 async def test_what_a_pod_says_of_its_job_is_slurms_to_confirm(site: Site, lie: dict[str, Any]) -> None:
-    """The job that it names runs: for somebody else, or on another node."""
-    uid = bound_pod(site.world)
-    job_id = job_id_of(site.world, uid)
+    """The named job runs for another Pod, or on another node."""
+    uid, job_id = site.bound_job()
     site.world.tell(PodVanished(uid))
     site.world.jobs[job_id] = replace(site.world.jobs[job_id], **lie)
     site.bound(uid, job_id)
     assert await site.gate.in_the_way("n1") == ("default/late",)
 
 
-async def test_what_a_pod_deleted_by_force_has_is_its_own_until_its_containers_have_ended(
-    site: Site,
-) -> None:
-    """While its job runs Slurm gives nobody what it has; when that has ended, nobody comes in."""
-    uid = bound_pod(site.world)
-    job_id = job_id_of(site.world, uid)
+async def test_force_deleted_pod_is_in_the_way_until_its_containers_end(site: Site) -> None:
+    """While the job runs, Slurm gives the resources to no other job."""
+    uid, job_id = site.bound_job()
     site.world.force_delete(uid)
     site.world.settle()
     assert await site.gate.in_the_way("n1") == ()
@@ -362,8 +342,7 @@ async def test_what_a_pod_deleted_by_force_has_is_its_own_until_its_containers_h
 async def test_a_pod_deleted_by_force_after_its_job_had_ended_is_in_the_way(site: Site) -> None:
     uid = bound_pod(site.world)
     site.world.disturb(job_id_of(site.world, uid), "CANCELLED")
-    site.world.ask()
-    site.world.answer()
+    site.poll()
     site.world.effects.clear()
     site.world.force_delete(uid)
     site.world.settle()
@@ -372,17 +351,20 @@ async def test_a_pod_deleted_by_force_after_its_job_had_ended_is_in_the_way(site
     assert await site.gate.in_the_way("n1") == ()
 
 
-async def test_only_who_leads_knows(site: Site) -> None:
+async def test_only_the_leader_knows(site: Site) -> None:
     site.leads = False
     with pytest.raises(NotLeading):
         await site.gate.in_the_way("n1")
     with pytest.raises(NotLeading):
         await site.gate.is_placeholder("n1", PLACEHOLDER)
+    site.leads, site.view = True, ClusterView()  # the Nodes are not read yet
+    with pytest.raises(NotLeading):
+        await site.gate.wait("n1", 5)
 
 
 async def test_a_thousand_gates_share_their_questions(site: Site) -> None:
-    """Who asks while a question is under way has an answer to a later one: it may be out of date."""
-    job_id = job_id_of(site.world, bound_pod(site.world))
+    """A gate never gets the reply to an earlier call, which may be out of date."""
+    job_id = site.bound_job()[1]
     site.answers.clear()
     first = asyncio.ensure_future(site.gate.in_the_way("n1"))
     await site.hears_a_question()
@@ -396,7 +378,7 @@ async def test_a_thousand_gates_share_their_questions(site: Site) -> None:
 
 
 async def test_gates_that_wait_look_again_together(site: Site) -> None:
-    site.world.disturb(job_id_of(site.world, bound_pod(site.world)), "PREEMPTED")
+    site.world.disturb(site.bound_job()[1], "PREEMPTED")
     await asyncio.gather(*(site.gate.wait("n1", 0.25) for _ in range(100)))
     assert len(site.asked) <= 6
 
@@ -409,30 +391,18 @@ async def test_the_gates_of_one_job_share_the_question_what_it_is(site: Site) ->
     assert site.read == [job_id] * 2
 
 
-async def test_all_who_share_a_question_hear_that_slurm_is_away_and_the_next_asks_anew(
-    site: Site,
-) -> None:
+async def test_shared_call_fails_for_all_gates_and_is_repeated(site: Site) -> None:
     bound_pod(site.world)
     site.outage = Unreachable("slurmctld is down")
-    answers = await asyncio.gather(
-        *(site.gate.in_the_way("n1") for _ in range(5)), return_exceptions=True
-    )
+    calls = (site.gate.wait("n1", 5) for _ in range(5))
+    answers = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(each, Unreachable) for each in answers)
     site.outage = None
     assert await site.gate.in_the_way("n1") == ()
 
 
-async def test_while_slurm_does_not_answer_nobody_knows(site: Site) -> None:
-    bound_pod(site.world)
-    site.outage = Unreachable("slurmctld is down")
-    with pytest.raises(Unreachable):
-        await site.gate.wait("n1", 5)
-
-
 @pytest.mark.parametrize("system", [Unreachable("slurmctld is down"), Unavailable(503, "no etcd")])
-async def test_when_a_system_stops_to_answer_those_that_were_there_last_count(
-    site: Site, system: Exception
-) -> None:
+async def test_last_pods_count_during_an_outage(site: Site, system: Exception) -> None:
     uid = bound_pod(site.world)
     site.world.disturb(job_id_of(site.world, uid), "PREEMPTED")
     waits = asyncio.ensure_future(site.gate.wait("n1", 5))
@@ -441,12 +411,9 @@ async def test_when_a_system_stops_to_answer_those_that_were_there_last_count(
     assert await waits == ("default/p1",)
 
 
-async def test_containers_that_outlive_their_pod_and_a_leader_are_in_no_running_jobs_way(
-    site: Site,
-) -> None:
-    """The next leader knows them by what the last one left on their job: no Pod is there to ask."""
-    uid = bound_pod(site.world)
-    job_id = job_id_of(site.world, uid)
+async def test_containers_without_a_pod_are_in_the_way_after_their_job(site: Site) -> None:
+    """The next leader knows the containers by a note of the last leader on the job."""
+    uid, job_id = site.bound_job()
     site.world.force_delete(uid)
     site.world.settle()
     site.world.restart()
