@@ -71,10 +71,10 @@ class ContainerRuntime:
 
     async def runs(self, pod: Mapping[str, Any]) -> str:
         """A Pod's sandbox is made. Returns the error, "" where there is none."""
-        return str((await self._ask({"Do": "run", "Pod": pod})).get("error", ""))
+        return await self._error({"Do": "run", "Pod": pod})
 
     async def stops(self, pod: Mapping[str, Any]) -> str:
-        return str((await self._ask({"Do": "stop", "Pod": pod})).get("error", ""))
+        return await self._error({"Do": "stop", "Pod": pod})
 
     async def has(self, pod: Mapping[str, Any], container: Mapping[str, Any]) -> None:
         """It has a container already, and tells the plugins of it that connect from now on."""
@@ -87,7 +87,7 @@ class ContainerRuntime:
     async def ends(self, pod: Mapping[str, Any], container: Mapping[str, Any], *, gone: bool) -> str:
         """A container has ended, or is gone. Returns the error."""
         what = "remove container" if gone else "stop container"
-        return str((await self._ask(_about(what, pod, container))).get("error", ""))
+        return await self._error(_about(what, pod, container))
 
     async def updates(self, pod: Mapping[str, Any], **resources: Any) -> tuple[dict[str, Any], str]:
         """Somebody changes what a container may use. Returns what comes to be, and the error."""
@@ -102,13 +102,13 @@ class ContainerRuntime:
         told = await self._ask(_about("create", pod, container))
         return _without_nothing(told.get("adjust") or {}), told.get("error", "")
 
+    async def _error(self, asked: Mapping[str, Any]) -> str:
+        return str((await self._ask(asked)).get("error", ""))
+
     async def _ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
-        return await self._told()
-
-    async def _told(self) -> dict[str, Any]:
         assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
         return dict(json.loads(await self._process.stdout.readline()))
 
 
