@@ -143,18 +143,15 @@ class Recorder(KubernetesRest):
         self._note(method, path)
         return {"metadata": {"uid": "u"}, "webhooks": [webhook]}
 
-    async def _ask_apart(self, method: str, path: str, **_: Any) -> Manifest:
+    async def _send(self, method: str, path: str, **_: Any) -> Any:
         self._note(method, path)
-        return {"metadata": {}}
-
-    async def _send(self, method: str, path: str, **how: Any) -> Any:
-        self._note(method, path, watch=how["query"]["watch"] == "true")
         raise NotFound(404, "nothing is sent here")
 
-    def _note(self, method: str, path: str, *, watch: bool = False) -> None:
+    def _note(self, method: str, target: str) -> None:
+        path, _, query = target.partition("?")
         asks = PATH.fullmatch(path)
         assert asks, path
-        reads = "watch" if watch else "get" if asks["name"] else "list"
+        reads = "watch" if "watch=true" in query else "get" if asks["name"] else "list"
         verb = VERBS.get(method, reads)
         resource = asks["resource"] + (asks["subresource"] or "")
         where = (asks["namespace"] or "", asks["name"] or "")
