@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from service import http_pool
+from service.http_client import Client
 from service.http_pool import LOST, Connection, Endpoint, PooledTransport
 from tests.slurm_client.peer import Act, lost, peer, reply
 
@@ -23,18 +24,16 @@ FINE = Act(reply(200, b"fine"))
 
 
 @contextlib.asynccontextmanager
-async def client_of(
-    served: Peer, timeout_s: float = 5.0, **how: Any
-) -> AsyncIterator[httpx.AsyncClient]:
+async def client_of(served: Peer, timeout_s: float = 5.0, **how: Any) -> AsyncIterator[Client]:
     """A client with a single connection."""
     endpoint = Endpoint.parse(served.url, ssl.create_default_context)
     transport = PooledTransport(endpoint, 1, **how)
-    async with httpx.AsyncClient(transport=transport, base_url=served.url, timeout=timeout_s) as client:
+    async with Client(served.url, transport, timeout_s=timeout_s, connect_s=timeout_s) as client:
         yield client
 
 
-async def ask(client: httpx.AsyncClient, what: str = "a") -> str:
-    return (await client.get(f"/{what}")).text
+async def ask(client: Client, what: str = "a") -> str:
+    return (await client.send(client.call("GET", f"/{what}", httpx.Headers()))).text
 
 
 async def test_a_connection_is_used_again() -> None:
@@ -135,7 +134,7 @@ async def test_what_can_go_wrong_has_a_name_each() -> None:
 async def test_what_cannot_be_in_a_header_is_not_sent() -> None:
     headers = httpx.Headers({"X-SLURM-USER-TOKEN": "a\r\nHost: other\u20ac"}, encoding="utf-8")
     async with peer(FINE) as served, client_of(served) as client:
-        await client.send(httpx.Request("GET", f"{served.url}/x", headers=headers))
+        await client.send(client.call("GET", "/x", headers))
         assert served.tokens == ["a??Host: other???"]
 
 
@@ -159,31 +158,41 @@ async def test_a_body_is_read_as_it_arrives() -> None:
     async with (
         peer(Act(CHUNKED)) as served,
         client_of(served) as client,
-        client.stream("GET", "/a") as response,
+        client.stream("GET", f"{served.url}/a") as response,
     ):
         assert await anext(response.aiter_raw()) == b"one"
         with pytest.raises(httpx.PoolTimeout):
-            await client.get("/b", timeout=0.01)
+            await client.get(f"{served.url}/b", timeout=0.01)
 
 
 async def test_a_body_left_unread_takes_its_connection_with_it() -> None:
     async with peer(Act(CHUNKED), FINE) as served, client_of(served) as client:
-        async with client.stream("GET", "/a") as response:
+        async with client.stream("GET", f"{served.url}/a") as response:
             assert response.status_code == 200
         assert await ask(client) == "fine"
         assert served.connections == 2
 
 
 async def test_a_body_that_does_not_end_in_time_is_given_up() -> None:
-    async with peer(Act(CHUNKED)) as served, client_of(served, 0.05) as client:
+    async with peer(Act(CHUNKED), FINE) as served, client_of(served, 0.2) as client:
         with pytest.raises(httpx.ReadTimeout):
             await ask(client)
+        assert await ask(client) == "fine"
 
 
 async def test_a_body_that_breaks_off_is_lost() -> None:
-    async with peer(Act(CHUNKED, closes=True)) as served, client_of(served) as client:
+    async with peer(Act(CHUNKED, closes=True), FINE) as served, client_of(served) as client:
         with pytest.raises(LOST):
             await ask(client)
+        assert await ask(client) == "fine"
+
+
+async def test_a_call_that_is_cancelled_amid_the_body_gives_its_connection_back() -> None:
+    async with peer(Act(CHUNKED), FINE) as served, client_of(served) as client:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await ask(client)
+        assert await ask(client) == "fine"
 
 
 async def test_a_server_waits_for_the_reader_of_a_long_body(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +209,7 @@ async def test_a_server_waits_for_the_reader_of_a_long_body(monkeypatch: pytest.
     async with (
         peer(Act(reply(200, b"x" * long))) as served,
         client_of(served) as client,
-        client.stream("GET", "/a") as response,
+        client.stream("GET", f"{served.url}/a") as response,
     ):
         await asyncio.sleep(0.1)
         assert sum(read) < long / 2
