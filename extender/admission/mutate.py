@@ -11,7 +11,7 @@ rest of the extender is down.
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter
 
 from extender.admission.review import (
     AdmissionReview,
@@ -23,9 +23,9 @@ from extender.admission.review import (
     is_taken,
     parsed,
 )
+from extender.admission.routes import routes_of
 from extender.policy.rules import Policy
 from extender.request.translation import TranslationConfig
-from extender.routing import VerbRoute, reply
 from kubernetes_client.protocol import Manifest
 from wellknown.names import ATTEMPT, DOMAIN, GATE, JOB_ID
 
@@ -107,18 +107,9 @@ def _add(path: str, value: Any) -> dict[str, Any]:
 
 def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
     """Returns the routes. Both functions return what is in force at this moment."""
-    routes = APIRouter(route_class=VerbRoute)
 
-    async def answer(request: Request, *, every_pod: bool) -> Response:
-        asked = AdmissionReview[PodRequest].model_validate(parsed(await request.body()))
-        return reply(review(asked.request, translation(), policy(), every_pod=every_pod))
+    def mutate(body: bytes, *, every_pod: bool) -> Manifest:
+        asked = AdmissionReview[PodRequest].model_validate(parsed(body))
+        return review(asked.request, translation(), policy(), every_pod=every_pod)
 
-    @routes.post("/mutate")
-    async def mutate(request: Request) -> Response:
-        return await answer(request, every_pod=False)
-
-    @routes.post("/mutate/every-pod")
-    async def mutate_every_pod(request: Request) -> Response:
-        return await answer(request, every_pod=True)
-
-    return routes
+    return routes_of("/mutate", mutate)

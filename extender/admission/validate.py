@@ -10,7 +10,7 @@ up.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter
 from pydantic import TypeAdapter, ValidationError
 
 from extender.admission.pod_templates import pod_templates
@@ -26,9 +26,9 @@ from extender.admission.review import (
     is_taken,
     parsed,
 )
+from extender.admission.routes import routes_of
 from extender.policy.rules import Policy
 from extender.request.translation import TranslationConfig
-from extender.routing import VerbRoute, reply
 from kubernetes_client.protocol import Manifest
 from wellknown.names import GATE
 
@@ -96,23 +96,14 @@ def _told_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> I
 
 def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
     """Returns the routes. Both functions return what is in force at this moment."""
-    routes = APIRouter(route_class=VerbRoute)
 
-    async def answer(request: Request, *, every_pod: bool) -> Response:
-        given = parsed(await request.body())
+    def validate(body: bytes, *, every_pod: bool) -> Manifest:
+        given = parsed(body)
         asked = AdmissionReview[AdmissionRequest].model_validate(given).request
         if (asked.kind.group, asked.kind.kind) == ("", "Pod") and asked.operation != "DELETE":
             pods = AdmissionReview[PodRequest].model_validate(given)
-            return reply(review_pod(pods.request, translation(), policy()))
+            return review_pod(pods.request, translation(), policy())
         others = AdmissionReview[ObjectRequest].model_validate(given)
-        return reply(review_object(others.request, translation(), policy(), every_pod=every_pod))
+        return review_object(others.request, translation(), policy(), every_pod=every_pod)
 
-    @routes.post("/validate")
-    async def validate(request: Request) -> Response:
-        return await answer(request, every_pod=False)
-
-    @routes.post("/validate/every-pod")
-    async def validate_every_pod(request: Request) -> Response:
-        return await answer(request, every_pod=True)
-
-    return routes
+    return routes_of("/validate", validate)
