@@ -1,11 +1,11 @@
-"""/mutate: a Pod that asks for Slurm gets the extender's scheduler, its gate and the number of the
-first attempt. A Pod of another scheduler is left alone, unless TAKE_SCHEDULERS names the scheduler.
-Where the Namespace says so, every Pod that names no scheduler gets them (/mutate/every-pod).
+"""/mutate: a Pod with annotations for Slurm gets the extender's scheduler, scheduling gate and attempt
+number. The webhook leaves a Pod of another scheduler alone, unless TAKE_SCHEDULERS names the scheduler.
+/mutate/every-pod treats every Pod without a scheduler name in this way, in Namespaces with the label.
 
-A Pod that can never run is rejected here, at `kubectl apply`, with every problem at once. A Pod that
-another webhook changes afterwards is seen again (reinvocationPolicy: IfNeeded), and the Pod's condition
-tells problems that were missed all the same. Admission looks nothing up: it works while Slurm or the
-rest of the extender is down.
+The webhook rejects a Pod that can never run at `kubectl apply`, with all problems at once. After another
+webhook has changed a Pod, kube-apiserver calls /mutate again (reinvocationPolicy: IfNeeded). The Pod's
+condition shows all later problems. Admission asks no other program, and works while Slurm or the rest of
+the extender is down.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def _bound_already(pod: Manifest, translation: TranslationConfig) -> tuple[str, 
 
 
 def _with_grace(pod: Manifest, translation: TranslationConfig) -> Manifest:
-    """Returns a Pod with the grace that it will have."""
+    """Returns a Pod with its later grace period."""
     lowered = translation.grace.lowered(pod["spec"])
     if lowered is None:
         return pod
@@ -65,7 +65,7 @@ def _with_grace(pod: Manifest, translation: TranslationConfig) -> Manifest:
 
 
 def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
-    """Returns the JSON Patch that makes a Pod wait for Slurm."""
+    """Returns the JSON Patch for a Pod of Slurm."""
     names = (gate["name"] for gate in pod["spec"].get("schedulingGates") or ())
     gates = [{"name": name} for name in (*(name for name in names if name != GATE), GATE)]
     lowered = translation.grace.lowered(pod["spec"])
@@ -80,21 +80,20 @@ def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
 
 
 def _unmarked(pod: Manifest) -> _Patch:
-    """Returns the JSON Patch that removes the extender's marks from an unmanaged Pod."""
+    """Returns the JSON Patch without the extender's marks, for an unmanaged Pod."""
     kept = _without_ours(pod)
     changed = kept != (pod["metadata"].get("annotations") or {})
     return [*([_add("/metadata/annotations", kept)] if changed else ()), *_without_label(pod)]
 
 
 def _without_ours(pod: Manifest) -> dict[str, str]:
-    """Returns a Pod's annotations without those under the extender's domain, which only the extender
-    may write."""
+    """Returns a Pod's annotations without the extender's domain: only the extender may write there."""
     annotations = pod["metadata"].get("annotations") or {}
     return {name: value for name, value in annotations.items() if not name.startswith(DOMAIN)}
 
 
 def _without_label(pod: Manifest) -> _Patch:
-    """Returns the JSON Patch that removes the label with the job of another Pod from a copy."""
+    """Returns the JSON Patch without the label of a job: a copied Pod has the job of another Pod."""
     labels = pod["metadata"].get("labels") or {}
     if JOB_ID not in labels:
         return []
@@ -106,7 +105,7 @@ def _add(path: str, value: Any) -> dict[str, Any]:
 
 
 def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
-    """Returns the routes. Both functions return what is in force at this moment."""
+    """Returns the routes. Both functions return the current configuration."""
 
     def mutate(body: bytes, *, every_pod: bool) -> Manifest:
         asked = AdmissionReview[PodRequest].model_validate(parsed(body))

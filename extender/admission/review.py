@@ -1,9 +1,9 @@
 """The requests of kube-apiserver to admission webhooks, and the replies: admission.k8s.io/v1
 AdmissionReview.
 
-Of a Pod only the shape of the fields that are read is checked. kube-apiserver has decoded a Pod into
-its own types before it calls; a request that it would not take is answered with HTTP 400, as a defect
-of the caller.
+The models check only the fields of a Pod that the extender reads. kube-apiserver has decoded a Pod into
+its own types before the call. The answer to a malformed request is HTTP 400, as for a defect of the
+caller.
 """
 
 from base64 import b64encode
@@ -32,24 +32,24 @@ from extender.routing import Items, Texts, errors_of, fields_in_words
 from extender.unmanaged.capacity import exempt
 from kubernetes_client.protocol import Manifest
 
-# What kube-apiserver passes on to kubectl: what is longer, or beyond all, it cuts or drops.
+# Limits of kube-apiserver for warnings: kube-apiserver cuts or drops longer texts.
 _LONGEST_WARNING = 256
 _ALL_WARNINGS = 4096
 _MOST_PROBLEMS = 50
 _LONGEST_PROBLEM = 1024
 _MOST_READ = max(limits.MOST_TERMS, limits.MOST_TOLERATIONS, limits.MOST_CONTAINERS) + 1
-# Of a body: JSON's values are made in the event loop, at up to 1 us each, of which 4 MiB may have two
-# million. An ordinary Pod has some hundred, one of 500 containers and the Pod it is changed from some
-# 200,000, `managedFields` included; and annotations (256 KiB) may have a text of nothing else. So one
-# body may take 0.3 s, and 140 of them may come at once: those of more than _ORDINARY_SEPARATORS take
-# turns (`is_large`). Below that, as many as a listener has connections are parsed within a second.
+# Limits of a body. Parsing takes up to 1 us for a value of JSON, in the event loop, and 4 MiB may have
+# two million values. An ordinary Pod has some hundred values. A Pod of 500 containers has some 200,000,
+# with the old Pod and `managedFields`; annotations (256 KiB) may consist of separators alone. One body
+# may therefore take 0.3 s, and 140 may arrive at once: bodies above _ORDINARY_SEPARATORS take turns
+# (`is_large`). Parsing takes less than a second for smaller bodies on all connections of a listener.
 _MOST_SEPARATORS = 300_000
 _ORDINARY_SEPARATORS = 2_000
 _CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
 
 
 def _first(values: Any) -> Any:
-    """The items that are read of a list beyond the limits: enough to tell that it is beyond them."""
+    """Returns the first items of a list: enough to recognise a list above the limits."""
     return values[:_MOST_READ] if isinstance(values, list) else values
 
 
@@ -164,19 +164,19 @@ class AdmissionRequest(_Part):
 
 
 class PodRequest(AdmissionRequest):
-    """About a Pod that is created, or changed from its `old_object`."""
+    """A request about the creation of a Pod, or about a change from `old_object`."""
 
     object: Pod
     old_object: Pod | None = None
 
     def model_post_init(self, _: Any) -> None:
-        """A Pod that is about to be created need not name its namespace."""
+        """Adds the namespace: the Pod of a creation may have none."""
         for pod in filter(None, (self.object, self.old_object)):
             pod["metadata"]["namespace"] = self.namespace
 
 
 class ObjectRequest(AdmissionRequest):
-    """About an object of another kind; `object` is null where it is deleted."""
+    """A request about an object of another kind; `object` is null for a deletion."""
 
     object: dict[str, Any] | None = None
 
@@ -189,8 +189,8 @@ class AdmissionReview(_Part, Generic[Asked]):
 
 
 def _more_than(most: int, body: bytes) -> int:
-    """Returns how many separators a body has if it has more than so many, else 0. Each value comes after
-    one of them."""
+    """Returns the number of separators of a body if larger than `most`, else 0. Each value follows a
+    separator."""
     if len(body) <= most:
         return 0
     separators = sum(map(body.count, (b"[", b"{", b",")))
@@ -198,7 +198,7 @@ def _more_than(most: int, body: bytes) -> int:
 
 
 def is_large(body: bytes) -> bool:
-    """Tells whether a review holds up the event loop, if many come at once."""
+    """Returns True for reviews that hold up the event loop if many arrive at once."""
     return _more_than(_ORDINARY_SEPARATORS, body) > 0
 
 
@@ -212,15 +212,15 @@ _JSON = TypeAdapter[dict[str, Any]](Annotated[Json[dict[str, Any]], BeforeValida
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """Returns the JSON of a review, which is parsed once. Raises pydantic's ValidationError."""
+    """Returns the JSON of a review. Raises pydantic's ValidationError."""
     return _JSON.validate_python(body)
 
 
 def allowed(
     request: AdmissionRequest, *, warnings: Iterable[str] = (), patch: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Returns the review that lets an object pass, changed by a JSON Patch (RFC 6902) where there is
-    one."""
+    """Returns the review for an accepted object, with a JSON Patch (RFC 6902) if the patch is not
+    empty."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": True}
     if patch:
         response |= {"patchType": "JSONPatch", "patch": b64encode(orjson.dumps(patch)).decode()}
@@ -228,9 +228,9 @@ def allowed(
 
 
 def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) -> bool:
-    """Tells whether a Pod that is created becomes managed. The extender's marks on it do not count,
-    since its author wrote them. With `every_pod` it need not ask for Slurm; it may name another
-    scheduler, and Pods that must run without Slurm's consent are left out."""
+    """Returns True if a new Pod becomes managed. The extender's marks on the Pod do not count: the
+    author wrote the marks. With `every_pod`, Pods without annotations for Slurm become managed too,
+    except Pods of another scheduler, and Pods that must run without Slurm's consent."""
     if translation.scope.problem(pod) is not None:
         return False
     if translation.asks(pod):
@@ -242,12 +242,12 @@ def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) 
 
 
 def is_mirror(pod: Manifest) -> bool:
-    """Tells whether a Pod is a mirror of one that a kubelet runs already, by itself."""
+    """Returns True for a mirror Pod: a kubelet runs the static Pod already."""
     return "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {})
 
 
 def asked_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Request:
-    """Returns a Pod's request after the policy. The Pod's status does not matter for that."""
+    """Returns a Pod's request after the policy. The Pod's status does not matter."""
     wish = {"metadata": pod["metadata"], "spec": pod["spec"]}
     return judged(parse_pod(wish, translation), policy, translation).request
 
@@ -255,7 +255,7 @@ def asked_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> R
 def cannot_run(
     request: AdmissionRequest, problems: Sequence[str], warnings: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Returns the review that rejects a Pod, with all problems, one a line."""
+    """Returns the review for a rejected Pod: a line for each problem."""
     told = (_line(problem, _LONGEST_PROBLEM) for problem in problems[:_MOST_PROBLEMS])
     lines = ["Slurm cannot run this Pod:", *(f"- {problem}" for problem in told)]
     if len(problems) > _MOST_PROBLEMS:
@@ -282,6 +282,6 @@ def _passed_on(warnings: Iterable[str]) -> Iterator[str]:
 
 
 def _line(told: str, longest: int) -> str:
-    """Returns a warning without control characters, for any text of a Pod's author: kube-apiserver
-    drops a warning that has one."""
+    """Returns a line without control characters: kube-apiserver drops warnings with control
+    characters."""
     return told[:longest].translate(_CONTROL)

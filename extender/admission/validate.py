@@ -1,10 +1,10 @@
-"""/validate: the author of an object that cannot run is told every problem at once.
+"""/validate: the author of an object that cannot run gets every problem at once.
 
-The author of an object that Pods are made from is warned of the problems of its Pods; such an object is
-never rejected. A Pod is rejected when a change makes it invalid while it still has the extender's gate,
-and at its creation. /mutate has seen it then: a call for Pods here as well costs a sixth of a Pod's
-whole way, and is for clusters where other webhooks change Pods after /mutate. The verb looks nothing
-up.
+The author of an object with a Pod template gets warnings about the problems of the Pods; the webhook
+never rejects such an object. The webhook rejects an invalid Pod at the creation, and rejects an invalid
+change of a Pod with the extender's gate. /mutate has already checked a new Pod: a second call costs CPU
+for each Pod, and serves clusters where other webhooks change Pods after /mutate. The webhook asks no
+other program.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,8 +36,8 @@ _POD = TypeAdapter(Pod)
 
 
 def review_pod(request: PodRequest, translation: TranslationConfig, policy: Policy) -> dict[str, Any]:
-    """Returns the AdmissionReview of a Pod. A problem that existed before a change does not forbid the
-    change: it may correct something else, or be a controller's."""
+    """Returns the AdmissionReview of a Pod. An old problem does not forbid a change: the change may
+    correct another problem, or come from a controller."""
     pod, before = request.object, request.old_object
     if not _waits(pod, before, translation):
         return allowed(request)
@@ -53,8 +53,8 @@ def review_pod(request: PodRequest, translation: TranslationConfig, policy: Poli
 
 
 def _waits(pod: Manifest, before: Manifest | None, translation: TranslationConfig) -> bool:
-    """Tells whether Slurm has not been asked for the Pod yet, or may be asked anew: a change does not
-    affect what Slurm has granted."""
+    """Returns True before the extender asks Slurm for the Pod, and before a repeated request. A change
+    does not affect a grant."""
     spec = pod["spec"]
     if before is None:
         return translation.manages(pod) and not spec.get("nodeName")
@@ -65,9 +65,9 @@ def _waits(pod: Manifest, before: Manifest | None, translation: TranslationConfi
 def review_object(
     request: ObjectRequest, translation: TranslationConfig, policy: Policy, *, every_pod: bool = False
 ) -> dict[str, Any]:
-    """Returns the AdmissionReview of anything but a Pod."""
+    """Returns the AdmissionReview of an object of another kind."""
     kind = request.kind
-    every_pod = every_pod and kind.kind != "DaemonSet"  # which /mutate knows by the owner of the Pods
+    every_pod = every_pod and kind.kind != "DaemonSet"  # /mutate excludes the Pods by their owner
     told: list[str] = []
     for place, template in pod_templates(kind.group, kind.kind, request.object):
         pod = _pod_of(template, request.namespace)
@@ -77,7 +77,7 @@ def review_object(
 
 
 def _pod_of(template: Any, namespace: str) -> Manifest | None:
-    """Returns the Pod that a template makes, None where kube-apiserver rejects it itself."""
+    """Returns the Pod of a template; None if kube-apiserver rejects the Pod itself."""
     try:
         pod = _POD.validate_python({"metadata": {}} | template)
     except (TypeError, ValidationError):
@@ -90,12 +90,12 @@ def _told_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> I
     yield from translation.taken_over(pod)
     yield from (f"Pods would be refused: {problem}" for problem in asked.problems)
     yield from asked.warnings
-    # /mutate lowers it, of each Pod.
+    # /mutate lowers the grace period of each Pod.
     yield from translation.see("grace", translation.grace.warning(pod["spec"]))
 
 
 def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
-    """Returns the routes. Both functions return what is in force at this moment."""
+    """Returns the routes. Both functions return the current configuration."""
 
     def validate(body: bytes, *, every_pod: bool) -> Manifest:
         given = parsed(body)

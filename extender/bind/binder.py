@@ -1,15 +1,15 @@
-"""The binder binds a Pod to the Node that its job runs on, and to no other (invariant I2).
+"""The binder binds a Pod to a Node of the Pod's job, and to no other Node (invariant I2).
 
-It compares the job with the Pod, and the Binding carries the uid and resourceVersion of that Pod: any
-change in between makes it fail, and it is tried again. The leader knows the Pod's version already; on
-other replicas, or where the Pod has changed since, the Pod is read first. The binder answers success
-only for a Pod that is bound. An unmanaged Pod has no job: it is bound where Slurm leaves it room. No
-Pod is bound beside containers that outlive a Pod and its job, as far as the leader knows of them
+The binder compares the job with the Pod. The Binding has the uid and resourceVersion of the Pod: after
+any change in between the Binding fails, and kube-scheduler tries again. The leader knows the Pod's
+version already; other replicas read the Pod first, and so does the leader after a change. The binder
+answers success only for a bound Pod. An unmanaged Pod has no job, and needs room that Slurm leaves. The
+binder binds no Pod beside containers that outlive a Pod and the job, if the leader knows the containers
 (`lingering`).
 
-kube-scheduler has its answer before it gives the call up (`deadline`). No Binding is posted after that.
-A Binding that kube-apiserver has not answered by then goes on: its Node stays reserved, and the next
-call for the Pod returns the outcome.
+The binder answers within the timeout of kube-scheduler's call (`deadline`), and posts no Binding later.
+If kube-apiserver has not answered a Binding within the timeout, the Binding goes on: the Node stays
+reserved, and the next call for the Pod returns the outcome.
 """
 
 import asyncio
@@ -56,14 +56,14 @@ class Target:
 
 
 class NotBound(Exception):
-    """The Pod was not bound; the message says why, for kube-scheduler's Event on the Pod."""
+    """The Pod was not bound. kube-scheduler's Event on the Pod has the message."""
 
 
 def verified(
     pod: Pod, job: Job | None, node: str, view: ClusterView, rules: PlacementConfig
 ) -> Allocation:
-    """Returns the allocation that Slurm really granted to a Pod on a Node. Raises NotBound where there
-    is none."""
+    """Returns the allocation that Slurm really granted to a Pod on a Node. Raises NotBound without
+    one."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
     claim = JobClaim(
@@ -110,13 +110,13 @@ class Binder:
         self._under_way: dict[Target, asyncio.Task[None]] = {}
 
     def job_of(self, target: Target) -> int | None:
-        """Returns a Pod's job, None where this replica does not lead."""
+        """Returns the id of a Pod's job; None while this replica does not lead."""
         ledger = self._ledger()
         record = None if ledger is None else ledger.record_of(target.uid)
         return None if record is None else record.job.id
 
     async def bind(self, target: Target) -> None:
-        """Binds, or raises NotBound. A Pod already bound to that Node is success."""
+        """Binds, or raises NotBound. Returns without an error for a Pod already bound to the Node."""
         try:
             await self._bind_in_time(target)
         except NotFound as error:
@@ -144,12 +144,13 @@ class Binder:
                 await self._bind_as_read(target)
 
     async def _bind_as_known(self, target: Target) -> bool:
-        """Binds where the leader knows the Pod and all Pods on the Node; tells whether it did."""
+        """Binds without a read if the leader knows the Pod and all Pods on the Node. Returns False if
+        the Pod was not bound."""
         ledger = self._ledger()
         known = None if ledger is None else ledger.allocated(target.uid)
         if ledger is None or known is None or self._reservation.has_adopted_pods(target.node):
             return False
-        # Also a Pod that may have been bound there a moment ago, which the watch does not show yet.
+        # Also a Pod bound a moment ago: the watch may not show the Pod on the Node yet.
         record, member = known
         others = [each for each in ledger.holding(target.node) if each is not record]
         allocation, alone = await asyncio.gather(
@@ -159,7 +160,7 @@ class Binder:
             return False
         try:
             await self._post(target, member.pod, allocation)
-        except Conflict:  # it has changed
+        except Conflict:  # the Pod has changed
             return False
         return True
 
@@ -176,7 +177,7 @@ class Binder:
         ours = self._translation.manages(manifest)
         allocation = await self._granted(pod, target.node) if ours else None
         async with self._reservation.held(manifest, target.node, allocation):
-            if ours:  # a Pod that was not listed any more may have containers there
+            if ours:  # a deleted Pod may still have containers on the Node
                 await self._not_beside_containers(target.node)
             await self._post(target, pod, allocation)
 
@@ -187,8 +188,8 @@ class Binder:
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
 
     async def _not_beside_containers(self, node: str) -> None:
-        """Raises NotBound while containers may run on a Node whose Pod was deleted by force and whose
-        job is over: no list of Pods has them, and Slurm has given their resources to other jobs."""
+        """Raises NotBound while containers of Pods deleted by force may run on a Node after the end of
+        the job: no list of Pods has the containers, and Slurm has given the resources to other jobs."""
         ledger = self._ledger()
         held = () if ledger is None else ledger.holding(node)
         outlive = [each for each in held if each.lingering]
@@ -197,16 +198,16 @@ class Binder:
             raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
 
     async def _have_their_jobs(self, bound: Sequence[Placeholder]) -> bool:
-        """Tells whether no Pod outlasts its job. A job's end may be unknown yet: Slurm is asked, in the
-        same call as for the Pod's own job."""
+        """Returns True if no Pod outlasts the Pod's job. The end of a job may be unknown yet: the binder
+        asks Slurm, in the same call as for the new Pod's job."""
         jobs = [None if each.job.over else each.job.id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
         return len(known) == len(jobs) and await slurm_in_time(self._running.hold_nodes(known))
 
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
-        """Returns the allocation if it still holds. A job that was granted at once runs on that node or
-        not at all: its state is enough. Any other job is read, because Slurm may have started it anew on
-        another node."""
+        """Returns the allocation if still valid. For an immediate job, the state is enough: the job runs
+        on that node or not at all. The binder reads any other job, because Slurm may have started the
+        job anew on another node."""
         slot = member.slot
         if slot is None or slot.node != node or not record.job.asked.immediate:
             return await self._granted(member.pod, node)

@@ -1,8 +1,8 @@
 """Slots of a job: the part of the grant for each member of a workload.
 
-If Slurm places several members on a node, each member gets cores, memory and devices of its own: no two
-slots have the same core or device. The members of a workload request the same, so the slots of a node
-are equal in size. The first members of a node get the lowest numbers.
+If Slurm places several members on a node, no two members get the same core or device. The members of a
+workload request the same amounts, and get equal slots; remaining cores stay unused. The first slot of a
+node has the lowest numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,14 +19,14 @@ NodeOf = Callable[[str], str | None]
 
 
 def nodes_by(view: ClusterView, pods: Iterable[Pod] = ()) -> NodeOf:
-    """Returns the function of a view. If several Nodes stand for a node of Slurm, the Node of one of the
-    bound `pods` counts."""
+    """Returns the function of a view. If several Nodes stand for a node of Slurm, the function returns
+    the Node of a bound Pod among `pods`."""
     bound = {pod.node for pod in pods if pod.node is not None}
 
     def node_of(slurm_node: str) -> str | None:
-        theirs = next((node for node in bound if view.names_it(node, slurm_node)), None)
+        with_pod = next((node for node in bound if view.names_it(node, slurm_node)), None)
         known = view.node_of(slurm_node)
-        return theirs or (None if known is None else known.name)
+        return with_pod or (None if known is None else known.name)
 
     return node_of
 
@@ -42,8 +42,8 @@ def slots(grant: Grant, job_id: int, members: int, node_of: NodeOf) -> Iterator[
 
 def whole_on_node(pod: Pod, job: Job, view: ClusterView) -> Allocation | None:
     """Returns all that a job has on a bound Pod's Node; None if the job is not there."""
-    there = slots(job.grant, job.id, 1, nodes_by(view, [pod]))
-    return next((whole for whole in there if whole.node == pod.node), None)
+    on_nodes = slots(job.grant, job.id, 1, nodes_by(view, [pod]))
+    return next((whole for whole in on_nodes if whole.node == pod.node), None)
 
 
 def _whole(grant: Grant, number: int, job_id: int, node: str) -> Allocation:
@@ -53,8 +53,8 @@ def _whole(grant: Grant, number: int, job_id: int, node: str) -> Allocation:
 
 
 def _shares(grant: Grant, members: int) -> list[int]:
-    """Returns the number of members on each node, by the numbers of cores. With a node for each member,
-    each node has one member, whatever else the node has: a job may have whole nodes."""
+    """Returns the number of members on each node, in proportion to the cores. If the job has a node for
+    each member, each node gets one member, even a larger node: a job may have whole nodes."""
     nodes = len(grant.nodes)
     cores = [len(number_list.expand(each)) for each in grant.cores]
     if nodes >= members or len(cores) != nodes or not all(cores):
@@ -70,8 +70,7 @@ def _divided(whole: Allocation, share: int) -> Iterator[Allocation]:
         return
     cores = number_list.expand(whole.cores)
     devices = gres.divided(whole.gres, share)
-    if not devices or len(cores) < share:
-        return
-    for part in range(share):
-        own = number_list.compress(cores[part * len(cores) // share : (part + 1) * len(cores) // share])
+    size = len(cores) // share
+    for part in range(share if devices and size else 0):
+        own = number_list.compress(cores[part * size : (part + 1) * size])
         yield Allocation(whole.job_id, whole.node, devices[part], own, whole.memory_mb // share)

@@ -1,7 +1,9 @@
 """Moves of a placeholder after several kinds of news: each function returns the next record."""
 
+from collections.abc import Sequence
+
 from extender.jobs.phase import Phase
-from extender.jobs.slots import nodes_by, slots
+from extender.jobs.slots import NodeOf, nodes_by, slots
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.ends import LOST, PLACE_AGAIN, end_of
@@ -9,23 +11,33 @@ from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import Grant, JobState
+from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
 
 def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
     """Returns a record in ALLOCATED with the slots of the job's grant."""
-    node_of, size = nodes_by(at.view), record.workload.size
-    unknown = [name for name in grant.nodes if node_of(name) is None]
-    given = () if unknown else tuple(slots(grant, job_id, size, node_of))
-    apart = len({node_of(name) for name in grant.nodes}) == len(grant.nodes)
-    if len(given) < size or not apart:
-        chosen = ", ".join(unknown or grant.nodes) or "no node"
-        lacks = "for which no Node stands" if unknown else f"which has no slots for {size} Pods"
-        cause = ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {chosen}, {lacks}")
-        return record.replaced(at.now, cause)
-    members = with_slots(record.members, given)
+    of_job = tuple(slots(grant, job_id, record.workload.size, nodes_by(at.view)))
+    unusable = _unusable(grant, of_job, record.workload.size, nodes_by(at.view))
+    if unusable is not None:
+        return record.replaced(at.now, ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {unusable}"))
+    members = with_slots(record.members, of_job)
     verified = record._replace(members=members).with_phase(Phase.RUNNING, at.now)
     return verified.with_job(unread=False).with_retry(not_before=0.0, failures=0)
+
+
+def _unusable(grant: Grant, of_job: Sequence[Allocation], members: int, node_of: NodeOf) -> str | None:
+    """Returns a message about a grant without a slot for each member; None for a usable grant."""
+    nodes = [node_of(name) for name in grant.nodes]
+    chosen = ", ".join(grant.nodes) or "no node"
+    if None in nodes:
+        unknown = (name for name, node in zip(grant.nodes, nodes, strict=True) if node is None)
+        return f"{', '.join(unknown)}, for which no Node stands"
+    if len(set(nodes)) < len(nodes):
+        return f"{chosen}, and one Node stands for several of these nodes"
+    if len(of_job) < members:
+        return f"{chosen}, and the cores and devices there cannot be divided among {members} Pods"
+    return None
 
 
 def ask_again(record: Placeholder, at: Context) -> Placeholder:

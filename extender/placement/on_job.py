@@ -1,4 +1,4 @@
-"""What happens to a placeholder when its job starts, waits, ends, or is lost: the cells of
+"""Reactions of a placeholder to the start, the wait, the end and the loss of the job: the cells of
 `table.TABLE`.
 
 Each function returns the next version of the record. A poll reports a state alone: then the function
@@ -88,8 +88,8 @@ def asked_ended(record: Placeholder, state: JobState, job: Job | None, at: Conte
 
 
 def asked_foreign(record: Placeholder, at: Context) -> Placeholder:
-    """SUBMITTING: another's job has the id. That says nothing about room, and a Pod that queues closes
-    the fast path."""
+    """SUBMITTING: another's job has the id. The fast path stays open: Slurm reported nothing about
+    room."""
     return record.next_try(at.rules)
 
 
@@ -141,7 +141,7 @@ def allocated_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def allocated_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
-    """ALLOCATED: the job has ended before its Pods were bound."""
+    """ALLOCATED: the job has ended before the Binding of the Pods."""
     if job is not None and _did_not_start(job):
         return _not_started(record, job, at)
     if job is not None and failed_before_start(job):
@@ -157,7 +157,7 @@ def allocated_lost(record: Placeholder, at: Context) -> Placeholder:
 
 
 def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """BOUND: does the job run on its Pods' Nodes? slurmctld may have started the job once more."""
+    """BOUND: the job runs, perhaps on other Nodes: slurmctld may have started the job once more."""
     unnamed = next((name for name in job.nodes if not at.view.naming(name)), None)
     if unnamed is not None:
         # A Node has lost its label, or is not there: nobody has ended the job.
@@ -170,10 +170,10 @@ def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """ALLOCATED, BOUND: the job does not run. A slurmctld that was killed may have forgotten that the
-    job was started, and starts the job once more. Only a job that was requeued on purpose has left its
-    Pod. A job that can start on its Pods' Nodes and nowhere else is waited for, however long: nobody
-    ended the job (invariant I5)."""
+    """ALLOCATED, BOUND: the job does not run. A killed slurmctld may have forgotten the start of the
+    job, and starts the job once more. Only a job requeued on purpose has left the Pod. The extender
+    waits, however long, for a job that can start on the Pods' Nodes and nowhere else: nobody ended the
+    job (invariant I5)."""
     since = record.job.since if record.job.phase is Phase.SUSPECT else at.now
     forgotten = job.state.pending and job.restart_count == 0
     if waits_for_its_pods_nodes(job, record.pods, at.view):
@@ -186,8 +186,8 @@ def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def bound_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
-    """BOUND: the job has ended; its Pods are evicted. A rejected request leaves a job behind that never
-    ran: then the Pods' job is lost."""
+    """BOUND: the job has ended, and the extender evicts the Pods. A job of a rejected request never ran:
+    then the Pods' job is lost."""
     if job is not None and failed_before_start(job):
         return bound_foreign(record, at)
     return ended(record, state, at)
@@ -199,15 +199,15 @@ def bound_foreign(record: Placeholder, at: Context) -> Placeholder:
 
 
 def bound_lost(record: Placeholder, at: Context) -> Placeholder:
-    """BOUND: the Pods run on, and the extender asks for another job on their Nodes."""
+    """BOUND: the Pods run on, and the extender asks for another job on the same Nodes."""
     unclaimed = record.unclaimed()
     return unclaimed if record.leaving or record.has_lost_job else ask_again(unclaimed, at)
 
 
 def grace_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """BOUND: Slurm preempts the job. The Pod is evicted at the start of the job's GraceTime, since the
-    Pod may need all of the time for its own grace. Slurm never calls a preemption off, nor lets anybody
-    put its end off (24.11, 26.05)."""
+    """BOUND: Slurm preempts the job. The extender evicts the Pod at the start of the job's GraceTime:
+    the Pod's own grace period may need all of the time. Slurm never revokes a preemption, and nobody can
+    postpone the end (24.11, 26.05)."""
     if record.job.id != job.id or record.leaving:
         return record
     if job.preempt_time is None or not job.state.running:

@@ -46,6 +46,10 @@ def test_members_are_spread_by_the_cores_of_the_nodes() -> None:
     ]
 
 
+def test_cores_that_cannot_be_divided_equally_stay_unused() -> None:
+    assert [each.cores for each in slots_of(Grant(("n1",), cores=("0-4",)), 2)] == ["0-1", "2-3"]
+
+
 def test_with_a_node_for_each_member_no_node_is_divided() -> None:
     """A job may have whole nodes, and one node may be larger than the others."""
     found = slots_of(Grant(("n1", "n2"), cores=("0-63", "0-1")), 2)

@@ -244,8 +244,8 @@ def test_a_pod_keeps_the_node_that_is_written_onto_it() -> None:
 def test_a_pod_keeps_its_slot_of_a_node_with_several() -> None:
     members = [Member(pod(name=name, uid=name)) for name in ("p1", "p2", "p3")]
     slots = [Allocation(7, "n1", cores=cores) for cores in ("0", "1", "2")]
-    again = with_slots((members[0], members[1]._replace(slot=slots[0]), members[2]), slots)
-    assert [each.slot for each in again] == [slots[1], slots[0], slots[2]]
+    placed = (members[0]._replace(slot=slots[2]), members[1]._replace(slot=slots[0]), members[2])
+    assert [each.slot for each in with_slots(placed, slots)] == [slots[2], slots[0], slots[1]]
 
 
 def test_bound_pods_get_slots_of_their_own_nodes_only() -> None:
@@ -273,8 +273,8 @@ def test_a_group_gets_several_slots_of_a_node() -> None:
 @pytest.mark.parametrize(
     ("nodes", "words"),
     [
-        (("n1", "n2", "n2"), "n1, n2, n2, which has no slots for 3 Pods"),
-        (("n1", "n2"), "n1, n2, which has no slots for 3 Pods"),
+        (("n1", "n2", "n2"), "n1, n2, n2, and one Node stands for several of these nodes"),
+        (("n1", "n2"), "n1, n2, and the cores and devices there cannot be divided among 3 Pods"),
         (("n1", "n2", "gone"), "gone, for which no Node stands"),
     ],
     ids=["a Node twice", "too few nodes", "a node without a Node"],
