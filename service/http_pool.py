@@ -1,9 +1,9 @@
 """A transport for httpx: HTTP/1.1 over open connections to one server.
 
 httpx brings the client: requests, headers, timeouts, replies, errors. This module brings the
-connections, and httptools reads the replies. A call by httpx's own transport costs six times as much
-CPU, and fails on errors of slurmrestd 26.05, which sends each error twice. The caller decides the
-meaning of a failure.
+connections, and httptools reads the replies. httpx alone takes several times the CPU for a call
+(tests/service/test_call_cost.py), and fails on errors of slurmrestd 26.05, which sends each error twice.
+The caller decides the meaning of a failure.
 """
 
 import asyncio
