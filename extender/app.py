@@ -1,6 +1,6 @@
 """The composition root: settings become adapters, adapters become one running program.
 
-The program answers from the first moment; placement starts when both systems have been read.
+The program answers from the first moment; placement starts after both systems were read.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from slurm_client.rest import SlurmRest
 
 log = structlog.get_logger()
 
-# Records live long: the default looks at all of them too often. While very many come, the middle
-# generation is all of the last ones: 400,000 objects took 60 ms, in which nothing else runs.
+# Records live long, and the default thresholds visit all records too often. While very many records
+# arrive, the middle generation has all new objects: 400,000 objects took 60 ms of the event loop.
 _GC_THRESHOLDS = (20_000, 5, 400)
-# For threads beside the event loop; by default they switch after 5 ms, which is all that /filter has.
+# For threads beside the event loop. The default switch after 5 ms takes the whole budget of /filter.
 _GIVES_WAY_S = 0.0005
 
 _OPEN_FILES = 16_384
@@ -70,8 +70,8 @@ class Extender:
             self._leadership = tasks.create_task(leading)
 
     async def drain(self, servers: Iterable[Server]) -> None:
-        """Sends callers to other replicas while this one still answers: a Service drops a replica that
-        is not ready, and connections end with their next reply."""
+        """Sends callers to other replicas, and still answers: a Service drops a replica without
+        readiness, and each connection ends with the next reply."""
         self.replica.health.ready = False
         if self._leadership is not None:
             self._leadership.cancel()  # another replica leads from now on
@@ -95,7 +95,7 @@ def _certificate_source(settings: Settings, kubernetes: Kubernetes) -> Source | 
 
 
 async def serve(settings: Settings, policy: CurrentPolicy, pools: CurrentPools) -> None:
-    """Runs until SIGTERM or SIGINT. Any part that ends by itself ends the program."""
+    """Runs until SIGTERM or SIGINT, or until a part of the program ends."""
     kubernetes = await KubernetesRest.connect(settings.kubeconfig)
     telemetry = Telemetry()
     slurm = SlurmRest(
@@ -136,7 +136,7 @@ async def serve(settings: Settings, policy: CurrentPolicy, pools: CurrentPools) 
 
 
 def open_many_files() -> None:
-    """Raises the limit on open files, so that the listeners' connections leave some for Slurm and
+    """Raises the limit on open files: the connections of the listeners leave files for Slurm and
     Kubernetes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
@@ -145,7 +145,7 @@ def open_many_files() -> None:
 
 @contextmanager
 def _its_lines(setting: str) -> Iterator[None]:
-    """A context in which a wrong file ends the program, with all that is wrong with it."""
+    """A context in which a wrong file ends the program, with a line for each error."""
     try:
         yield
     except WrongFile as wrong:
@@ -155,7 +155,7 @@ def _its_lines(setting: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """The program's entry: exit status 2 where the settings are wrong."""
+    """The entry of the program. Exit status 2 for wrong settings."""
     settings = from_environment(Settings)
     with _its_lines("POLICY_FILE"):
         policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted")
@@ -165,7 +165,7 @@ def main() -> None:
     log.info("starting", **settings.model_dump(mode="json"))
     log_unknown_variables(Settings)
     open_many_files()
-    gc.freeze()  # imported objects stay: no collection need look at them
+    gc.freeze()  # imported objects stay, and no collection visits frozen objects
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_GIVES_WAY_S)
     try:

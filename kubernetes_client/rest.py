@@ -1,9 +1,9 @@
 """The adapter to kube-apiserver: `protocol.Kubernetes`, by HTTP.
 
-`access` knows how to reach and authenticate to a cluster. The models of `kubernetes.aio` are slow and in
-places wrong (a Binding that succeeded raises), so this module makes the calls itself, on plain
-manifests, by httpx. Short calls, long lists, and calls that must not wait have connections of their
-own. Every error becomes a `KubernetesError`.
+`access` knows how to reach and authenticate to a cluster. This module makes the calls on plain
+manifests, by httpx: the models of `kubernetes.aio` are slow, and raise an error after a successful
+Binding. Short calls, long lists, and urgent calls have separate connections. Every error becomes a
+`KubernetesError`.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -52,13 +52,13 @@ _CONFIGURATIONS = (
     _PATHS["validatingwebhookconfigurations"],
 )
 _OPTIONAL = {"resourceclaims": "/apis/resource.k8s.io"}
-"""Kinds in API groups that some API servers do not serve, or serve in another version."""
+"""Kinds in API groups that some API servers lack, or serve in another version."""
 _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
 _KEPT_S = 15.0
-_PAGE = 250  # Pods whose JSON is read, in one go, within some 15 ms
-_CONNECTIONS = 24  # each costs both sides a TLS handshake, and more than these only queue there
+_PAGE = 250  # parsing so many Pods takes some 15 ms of the event loop
+_CONNECTIONS = 24  # each needs a TLS handshake, and kube-apiserver queues more calls
 _STEADY_CONNECTIONS = 1024  # more than there are watches
 _NO_TOKEN: Final = (OSError, NoCredentials)  # what reading a rotating token may end with
 _USER_AGENT: Final = "slurm-extender"
@@ -74,7 +74,7 @@ class KubernetesRest:
         self._short = _client(access, _CONNECTIONS, _TIMEOUT_S)
         self._lists = _client(access, _CONNECTIONS, _LIST_TIMEOUT_S)
         self._steady = _client(access, _STEADY_CONNECTIONS, _TIMEOUT_S)
-        """For calls that must not wait behind a burst: watches, which keep their connection, and the
+        """For calls that must not wait behind a burst: watches, each with a connection, and the
         Lease."""
 
     @classmethod
@@ -241,7 +241,7 @@ class KubernetesRest:
         return await rights.denied(asked, self._review)
 
     async def _review(self, kind: str, spec: Manifest, group: str = "authorization.k8s.io") -> Manifest:
-        """Returns the status that kube-apiserver gives a review of the account itself."""
+        """Returns the status in kube-apiserver's answer to a review of the account itself."""
         review: dict[str, Any] = {"apiVersion": f"{group}/v1", "kind": kind}
         if spec:
             review["spec"] = spec
@@ -275,8 +275,8 @@ class KubernetesRest:
             query["continue"] = following
 
     async def latest_version(self, kind: str) -> str:
-        """Sends no field selector: a server without a watch cache would search all objects for one that
-        fits."""
+        """Sends no field selector: a server without a watch cache would search all objects for a
+        match."""
         return str((await self._list(kind, {"limit": "1"}))["metadata"]["resourceVersion"])
 
     async def _list(self, kind: str, query: Mapping[str, str]) -> Manifest:
@@ -310,7 +310,7 @@ class KubernetesRest:
         return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
 
     async def _ask(self, method: str, path: str, **how: Any) -> Manifest:
-        """Returns the object of a call's answer. Takes the options of `_send`."""
+        """Returns the object in the answer to a call. Takes the options of `_send`."""
         response = await self._send(method, path, **how)
         if response.status_code >= 300:
             raise _error_of(response)
@@ -326,10 +326,10 @@ class KubernetesRest:
         by: Client | None = None,
         watched_s: float | None = None,
     ) -> httpx.Response:
-        """Returns the answer to a call, by `_short` if `by` is None. The body of an answer that is
-        `watched_s` is still to be read. Repeats a call that was lost: perhaps the server had only closed
-        a kept connection. No call does harm twice: it is bound to an object's version, or is the same
-        when it is repeated."""
+        """Returns the answer to a call, by `_short` if `by` is None. With `watched_s`, the caller reads
+        the body. Repeats a call after a lost connection: the server may have closed an idle connection.
+        A repeated call does no harm: the call names the version of an object, or has the same effect
+        twice."""
         try:
             client = by or self._short
             headers = _headers(content_type, *(await self._access.headers()).items())
@@ -346,7 +346,7 @@ class KubernetesRest:
 
 
 def _client(access: Access, connections: int, timeout_s: float) -> Client:
-    """Returns a client with so many connections at most: of `http_pool`, or of httpx if there is a
+    """Returns a client with at most so many connections: by `http_pool`, or by httpx alone through a
     proxy."""
     transport: httpx.AsyncBaseTransport
     if access.proxy is None:
@@ -399,7 +399,7 @@ def _manifest(content: bytes) -> Manifest:
 
 
 def _is_of_kube_apiserver(content: bytes) -> bool:
-    """Returns True for a Status, which a Service's own answer is not."""
+    """Returns True for a Status of kube-apiserver, and False for the answer of a Service."""
     try:
         answer = orjson.loads(content)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Generic resources as Slurm writes them: "gpu:h100:8(S:0-1),shard:4", "gpu:h100:2(IDX:0,2)",
+"""Slurm's texts of generic resources: "gpu:h100:8(S:0-1),shard:4", "gpu:h100:2(IDX:0,2)",
 "shard:2(0/4,2/4)"."""
 
 import re
@@ -9,19 +9,19 @@ from wellknown import number_list
 from wellknown.quoting import quoted
 
 SHARED: Final = frozenset({"mps", "shard"})
-"""The GRES that are parts of GPUs (gres.c: gres_is_shared_name). Several jobs may have parts of one GPU.
-They have a GPU's number, and its type, but of a job Slurm tells no type (24.11, 26.05)."""
+"""Names of GRES for parts of GPUs (gres.c: gres_is_shared_name). Several jobs may have parts of one GPU.
+A part has the number and the type of the GPU, but Slurm reports no type for a job (24.11, 26.05)."""
 _GIVEN = re.compile(r"([^:,()]+)(?::[^,()]+)?\(([^)]*)\)(?:,|$)")
-"""One GRES that a job has: its name, and which of them."""
+"""One GRES of a job: the name, and the details."""
 _PARTS = re.compile(r"([0-9]{1,20})/[0-9]{1,20}", re.ASCII)
-"""How many of a GPU's parts a job has, and how many there are."""
+"""The numbers of a job's parts and of all parts of a GPU."""
 _DETAILS = re.compile(r"\([^)]*\)")
 _AMOUNT = re.compile(r"([0-9]+)([KMG]?)", re.ASCII | re.IGNORECASE)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse(text: str) -> list[tuple[str, str, int]]:
-    """Returns (name, type, count) of each; what has no count is one (slurm.conf(5) Gres)."""
+    """Returns (name, type, count) of each GRES. The default of the count is 1 (slurm.conf(5) Gres)."""
     parsed = []
     for element in filter(None, _DETAILS.sub("", text).split(",")):
         name, *rest = element.split(":")
@@ -33,7 +33,7 @@ def parse(text: str) -> list[tuple[str, str, int]]:
 
 
 def counts(text: str) -> Counter[str]:
-    """Returns how many there are by name ("gpu") and by name and type ("gpu:h100")."""
+    """Returns the counts by name ("gpu") and by name and type ("gpu:h100")."""
     found: Counter[str] = Counter()
     for name, kind, count in parse(text):
         found[name] += count
@@ -43,16 +43,15 @@ def counts(text: str) -> Counter[str]:
 
 
 def gpus(asked: str) -> int:
-    """Returns how many GPUs a request is for, as Slurm repeats it: "gres/gpu:h100:2", "gres/gpu=2"."""
+    """Returns the number of GPUs in Slurm's text of a request: "gres/gpu:h100:2", "gres/gpu=2"."""
     return counts(asked.replace("gres/", "").replace("gres:", "").replace("=", ":"))["gpu"]
 
 
 def numbers(text: str) -> dict[str, tuple[int, ...]]:
-    """Returns which devices a job has on a node, by name, as Slurm numbers those of a name there: of
-    "gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3)" {"gpu": (0, 2, 3)}. Parts have the numbers of the GPUs that
-    they are of: "shard:2(0/4,2/4)", as in `gres_detail`, and "shard:2(IDX:1)", as in resources/ (26.05),
-    are {"shard": (1,)}. Of what is only counted ("(CNT:4)") no device is anybody's: it has no numbers.
-    Raises ValueError for what is no such text."""
+    """Returns the devices of a job on a node, by name, with Slurm's numbers for that name: of
+    "gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3)" {"gpu": (0, 2, 3)}. Parts have the numbers of the GPUs:
+    "shard:2(0/4,2/4)", as in `gres_detail`, and "shard:2(IDX:1)", as in resources/ (26.05), are
+    {"shard": (1,)}. Counted GRES ("(CNT:4)") have no numbers. Raises ValueError for another text."""
     found: dict[str, set[int]] = {}
     at = 0
     while at < len(text):
@@ -69,8 +68,8 @@ def numbers(text: str) -> dict[str, tuple[int, ...]]:
 
 def divided(text: str, parts: int) -> list[str]:
     """Returns the devices of a job on a node in equal parts: of "gpu:h100:4(IDX:0-3)" in two parts
-    "gpu:h100:2(IDX:0-1)" and "gpu:h100:2(IDX:2-3)". Returns [] if that is impossible: Slurm names no
-    devices, or their number is no multiple of `parts`. Shared GPUs are not divided."""
+    "gpu:h100:2(IDX:0-1)" and "gpu:h100:2(IDX:2-3)". Returns [] if equal parts are impossible: Slurm
+    names no devices, or the number of devices is no multiple of `parts`. Shared GPUs are not divided."""
     found = [(match[0], match[2]) for match in _GIVEN.finditer(text)]
     if "".join(whole for whole, _ in found) != text:
         return []
@@ -79,7 +78,7 @@ def divided(text: str, parts: int) -> list[str]:
 
 
 def _shares(one: tuple[str, str, int], details: str, parts: int) -> list[str]:
-    """Returns one GRES in equal parts; [] if that is impossible."""
+    """Returns one GRES in equal parts; [] if equal parts are impossible."""
     (name, kind, count), (how, _, which) = one, details.partition(":")
     if name in SHARED or count % parts or how not in {"IDX", "CNT"}:
         return []

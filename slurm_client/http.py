@@ -1,7 +1,7 @@
 """HTTP to slurmrestd: bounded connections, the token, and the meaning of a broken exchange.
 
-Every request may be sent twice: reads, deletions, updates, and creations under a job id or a job name
-that the caller chooses, of which Slurm rejects the second.
+The client may send every request twice: reads, deletions, updates, and creations under a job id of the
+caller. Slurm rejects a second creation.
 """
 
 import ssl
@@ -30,16 +30,16 @@ from wellknown.quoting import quoted
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
 _NO_NAMES: Final = frozenset({"state", "allocate", "submit"})
-"""The second parts of paths that name no job or node."""
+"""Second parts of paths without the name of a job or node."""
 
 Document = dict[str, Any]
-"""The JSON of a reply that is no error."""
+"""The JSON of a reply without an error."""
 
 
 class Request(NamedTuple):
-    """One request: `path` from the root, `query` quoted already, `body` to be sent as JSON.
+    """One request: `path` from the root, `query` quoted already, `body` for JSON.
 
-    A tuple, since making and copying it costs half of a frozen dataclass's.
+    A tuple takes half the CPU of a frozen dataclass.
     """
 
     method: str
@@ -49,7 +49,7 @@ class Request(NamedTuple):
     each: documents.Each | None = None
     """The function for the entries of a list in the reply."""
     user_id: int | None = None
-    """The user that the token's user speaks for; None is itself."""
+    """The user of the request; None for the user of the token."""
 
     @property
     def text(self) -> str:
@@ -76,8 +76,8 @@ class Request(NamedTuple):
 
 
 CallObserver = Callable[[str, int, int], object]
-"""Is called for each exchange with the name of the call and the bytes that went out and came back: of a
-reply the bytes of its body, 0 where no reply came."""
+"""Called for each exchange with the name of the call, the bytes of the request, and the bytes of the
+reply's body (0 without a reply)."""
 
 
 class Connections:
@@ -101,8 +101,8 @@ class Connections:
         self._client = Client(endpoint.url, self._pool, timeout_s=timeout_s, connect_s=_CONNECT_S)
 
     async def send(self, request: Request) -> Document:
-        """Returns the reply, or raises one of `errors`. After a rejected token the file is read again,
-        once."""
+        """Returns the reply, or raises one of `errors`. Reads the token's file again after a rejected
+        token, once."""
         token = self._tokens.token()
         try:
             return await self._exchange(request, token)
@@ -124,13 +124,13 @@ class Connections:
         try:
             return await self._carry(request, token)
         except LOST:
-            # Perhaps only a kept-alive connection that the server had closed: at once, again.
+            # The server may have closed an idle connection: the request is repeated at once.
             return await self._exchange_again(request, token)
 
     async def _exchange_again(self, request: Request, token: str) -> Document:
         """Sends a request once more after a lost connection. Only JobIdTaken and authentication errors
-        are conclusive then: any other reply to the second try leaves the outcome of the first one
-        unknown, where the request changes something."""
+        are conclusive then: after any other reply to the second try, the outcome of the first try is
+        unknown if the request changes something."""
         try:
             return await self._carry(request, token)
         except (Unreachable, RetryLater, *LOST) as error:
@@ -144,7 +144,7 @@ class Connections:
             raise OutcomeUnknown(lost) from error
 
     async def _carry(self, request: Request, token: str) -> Document:
-        """Returns the reply, or raises the error that it stands for."""
+        """Returns the reply, or raises the error in the reply."""
         headers = _headers(token, request.user_id, with_body=request.body is not None)
         asked = self._client.call(request.method, request.target, headers, request.content)
         received = 0

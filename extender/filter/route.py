@@ -59,9 +59,9 @@ def verdict(
 def to_tell(
     allocation: Allocation | None, names: Sequence[str], *, retried: bool, taken: bool
 ) -> Sequence[str]:
-    """Returns the Nodes that kube-scheduler offers a managed Pod, where placement has to know them;
-    none where they are known. `retried`: an attempt is over; `taken`: other Pods have what Slurm
-    allocated (`free_capacity.TAKEN`), so that the Pod can only be bound elsewhere."""
+    """Returns the Nodes that kube-scheduler offers to a managed Pod, if placement has to know the Nodes.
+    `retried` is True after an attempt; `taken` is True if other Pods have the allocated resources
+    (`free_capacity.TAKEN`): then the Pod can only be bound elsewhere."""
     if allocation is None:
         return names if retried else ()
     if allocation.node not in names:
@@ -93,9 +93,9 @@ Offered = Callable[[Manifest, Allocation | None, Sequence[str]], None]
 
 
 def router(translation: TranslationConfig, capacity: FreeCapacity, offered: Offered) -> APIRouter:
-    """Returns the route. `offered` is called with the Nodes that kube-scheduler offers where a Pod
-    cannot use its allocated Node, or where its last attempt is over: Slurm may have to know them before
-    the next attempt."""
+    """Returns the route. `offered` is called with the Nodes that kube-scheduler offers, if a Pod cannot
+    use the allocated Node, or after an attempt: Slurm may have to know these Nodes before the next
+    attempt."""
     routes = APIRouter(route_class=VerbRoute)
 
     @routes.post("/filter")

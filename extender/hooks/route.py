@@ -1,11 +1,11 @@
 """/hooks/v1: the calls of Slurm's scripts (deploy/slurm).
 
-POST jobs/{job_id}: something happened to a job. GET nodes/{name}/clear: may a job's first process start
-on a node, or is a Pod still there whose own job has ended? (421: the node is not this cluster's.)
+POST jobs/{job_id}: something happened to a job. GET nodes/{name}/clear: the first process of a job may
+start on a node, or Pods of ended jobs are still there. (421: the node belongs to another cluster.)
 
-A push is only a hint: it carries a job's id, and the extender then asks Slurm for the job's state. So a
-push that is lost, late, doubled or forged does no harm, and the token only keeps strangers from making
-work. The answer never waits for Slurm: slurmctld holds the job while its script runs.
+A push is only a hint with the id of a job: the extender then asks Slurm for the state of the job. A
+lost, late, doubled or forged push does no harm, and the token only keeps strangers from making work. The
+answer never waits for Slurm: slurmctld holds the job while the script runs.
 """
 
 import time
@@ -32,7 +32,7 @@ _PLACEHOLDER = {"Slurm-Extender-Job": "placeholder"}
 
 
 class GateAnswer(StrEnum):
-    """What a node's gate was told, in a word."""
+    """The answer to a node's gate, in a word."""
 
     CLEAR = "clear"
     PLACEHOLDER = "placeholder"
@@ -46,14 +46,14 @@ class GateAnswer(StrEnum):
 
 
 class Bearer:
-    """Compares a request's token. A wrong one is logged, but strangers cannot fill the log."""
+    """Compares the token of a request. Wrong tokens are logged, but strangers cannot fill the log."""
 
     def __init__(self, tokens: TokenSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens = tokens
         self._unauthorized = RateLimitedLog("pushes unauthorized", clock)
 
     def unauthorized(self, authorization: str | None) -> Response | None:
-        """Returns the answer to a request without the token; None for one with it."""
+        """Returns the answer to a request without the token; None if the request has the token."""
         try:
             token = self._tokens.token()
         except NeedsOperator as error:
@@ -77,8 +77,8 @@ def router(
     gate: Gate,
     answered: Callable[[str], object] = lambda _: None,
 ) -> APIRouter:
-    """Returns the routes. `poll_now` takes a job's id and returns at once; a replica that does not lead
-    gives one that does nothing. `answered` is told a `GateAnswer`."""
+    """Returns the routes. `poll_now` takes the id of a job and returns at once; without the Lease, the
+    function does nothing. `answered` takes a `GateAnswer`."""
     routes = APIRouter(prefix="/hooks/v1", route_class=VerbRoute)
     bearer = Bearer(tokens)
 
@@ -93,9 +93,9 @@ def router(
     async def clear(
         name: NodeName, request: Request, wait: Seconds = 0.0, job: AskingJob = None
     ) -> Response:
-        """204: clear for `job`; with the header Slurm-Extender-Job: placeholder, since the job is one
-        of this cluster: no other cluster needs to answer then. 409: not within `wait` seconds, and
-        which Pods are there. 421: no Node of this cluster stands for the node. 503: ask another."""
+        """204: clear for `job`. With the header Slurm-Extender-Job: placeholder, the job belongs to this
+        cluster, and no other cluster needs to answer. 409: not clear within `wait` seconds; the body has
+        the Pods. 421: no Node of this cluster stands for the node. 503: ask another replica."""
         unauthorized = bearer.unauthorized(request.headers.get("Authorization"))
         if unauthorized is not None:
             return unauthorized

@@ -1,4 +1,4 @@
-"""What each program asks of kube-apiserver, and whether its roles allow that and no more."""
+"""The requests of each program to kube-apiserver, beside the permissions of the program's roles."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EXTENDERS: Calls = {
     ],
     "trust": [(RELEASE, b"authority")],
 }
-"""How the extender calls each method that is about one object."""
+"""The extender's calls of each method about one object."""
 AGENTS: Calls = {
     "read_node": [("n",)],
     "patch_node_status": [("n", {})],
@@ -65,30 +65,30 @@ CLUSTERS: Calls = {
         ({"metadata": {"namespace": "slurm", "name": "slurm-topology", "resourceVersion": "1"}},),
     ],
 }
-"""How `slurm-cluster` calls each method that no other program calls."""
+"""The calls of `slurm-cluster` of methods without another caller."""
 EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
 EXTENDER_LISTS = ("validatingadmissionpolicies",)
-"""The kinds that the extender lists, and does not watch."""
+"""Kinds that the extender lists without a watch."""
 AGENT_KINDS = ("pods", "nodes")
 CHECKS_CALLS = {"create_pod"}
-"""What of the extender's package the check calls alone."""
+"""Calls in the extender's package by the check alone."""
 CLUSTERS_CALLS = {"create_event", "read_secret", "write_secret"}
-"""What slurm-cluster calls: its roles are those of the chart of a whole Slurm."""
+"""Calls of slurm-cluster with the roles of the chart of a whole Slurm."""
 EVERYBODYS = {"version", "kinds", "account", "denied"}
-"""What every account may ask (system:basic-user, system:discovery)."""
+"""Calls that every account may make (system:basic-user, system:discovery)."""
 ABOUT_ALL = {"serves", "list", "latest_version", "pages", "watch"}
 PERSONS = {"call_service"}
-"""Calls of preflight with the account of a person alone: no role of the chart allows them."""
+"""Calls of preflight with the account of a person alone: no role of the chart allows these calls."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Permission:
-    """What is asked, or what a role allows: "" is every namespace, or every name."""
+    """A request, or a permission of a role: "" is every namespace, or every name."""
 
     verb: str
     group: str
     resource: str
-    """With its subresource."""
+    """With the subresource."""
     namespace: str = ""
     name: str = ""
 
@@ -106,26 +106,26 @@ KUBE_SCHEDULERS = {
     _lease("get", f"{RELEASE}-kube-scheduler"),
     _lease("update", f"{RELEASE}-kube-scheduler"),
 }
-"""What kube-scheduler asks about its Lease (client-go's leaderelection); for all else it has Kubernetes'
-own role."""
+"""The requests of kube-scheduler about the Lease (client-go's leaderelection). Kubernetes' own role
+covers the other requests."""
 CHECKS = {
     Permission("create", "", "pods", "default"),
     Permission("get", "", "pods", "default", "p"),
     Permission("delete", "", "pods", "default", "p"),
     Permission("get", "", "nodes", "", "n"),
 }
-"""What `slurm-extender check` asks."""
+"""The requests of `slurm-extender check`."""
 UNINSTALLS = {
     Permission("list", "", "pods"),
     Permission("patch", "", "pods", "default", "p"),
     Permission("get", "", "namespaces", "", "kube-system"),
     _lease("get", "slurm-extender"),
 }
-"""What `slurm-extender uninstall` asks where it does all that it can."""
+"""The requests of `slurm-extender uninstall` with all its steps."""
 
 
 class Recorder(KubernetesRest):
-    """Notes what kube-apiserver would be asked."""
+    """Records requests instead of sending requests."""
 
     asked: set[Permission]
 
@@ -138,7 +138,7 @@ class Recorder(KubernetesRest):
 
     async def _ask(self, method: str, path: str, **_: Any) -> Manifest:
         webhook = {"name": "w", "clientConfig": {}}
-        if path.count("/") == 2:  # which versions a group has, which everybody may know
+        if path.count("/") == 2:  # the versions of a group, for every account
             return {"preferredVersion": {"groupVersion": f"{path.removeprefix('/apis/')}/v1"}}
         self._note(method, path)
         return {"metadata": {"uid": "u"}, "webhooks": [webhook]}
@@ -159,7 +159,7 @@ class Recorder(KubernetesRest):
 
 
 async def asked_by(calls: Calls, kinds: Iterable[str], lists: Iterable[str] = ()) -> set[Permission]:
-    """What kube-apiserver is asked by these calls, by following these kinds, and by listing others."""
+    """Returns the requests of these calls, of watches of these kinds, and of lists of other kinds."""
     async with Recorder(access_of("http://kubernetes")) as recorder:
         for name, arguments in calls.items():
             for given in arguments:
@@ -176,7 +176,7 @@ async def asked_by(calls: Calls, kinds: Iterable[str], lists: Iterable[str] = ()
 
 
 def allowed_to(chart: Rendered, subject: str) -> set[Permission]:
-    """What the chart's roles that are bound to a subject of this name allow."""
+    """Returns the permissions of the roles that the chart binds to a subject."""
     permissions = set[Permission]()
     for binding in chart.manifests:
         bound = [each["name"] for each in binding.get("subjects") or ()]
@@ -189,7 +189,7 @@ def allowed_to(chart: Rendered, subject: str) -> set[Permission]:
 
 
 def _all(chart: Rendered, role: Manifest, binding: Manifest) -> Iterator[Manifest]:
-    """The role in the binding's namespace: those of several namespaces have one name."""
+    """Yields the role in the namespace of the binding: roles of several namespaces have one name."""
     for each in chart.manifests:
         same = (each["kind"], each["metadata"]["name"]) == (role["kind"], role["metadata"]["name"])
         if same and each["metadata"].get("namespace") == binding["metadata"].get("namespace"):
@@ -219,12 +219,12 @@ def unused(allowed: set[Permission], asks: set[Permission]) -> list[Permission]:
 
 
 def methods() -> set[str]:
-    """The calls that the client can make."""
+    """Returns the names of the client's calls."""
     return {name for name, _ in getmembers_static(Kubernetes, isfunction) if name[0] != "_"}
 
 
 def called_in(package: str) -> set[str]:
-    """Which of the client's calls a package makes, by its sources."""
+    """Returns the names of the client's calls in the sources of a package."""
     trees = (ast.parse(path.read_text()) for path in (CHECKOUT / package).rglob("*.py"))
     nodes = (node for tree in trees for node in ast.walk(tree))
     return {node.attr for node in nodes if isinstance(node, ast.Attribute)} & methods()

@@ -1,7 +1,7 @@
-"""What a stranger may take of a listener, tried on real sockets.
+"""Limits of a listener on the use by strangers, on real sockets.
 
-Nobody here is polite: bodies are too large or never end, heads neither, replies are not read, and who
-connects first says nothing. Those who do as kube-scheduler does are served meanwhile.
+Strangers send bodies and heads that are too large or never end, read no replies, or connect and send
+nothing. Meanwhile, the listener serves well-behaved callers such as kube-scheduler.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ CLOSED = b""
 
 
 class Site:
-    """A listener of a verb that tells how long its body is, and of one that waits to be let go."""
+    """A listener of three verbs: /length answers the length of the body, /slow waits for `go_on` before,
+    and /large answers 8 MB."""
 
     def __init__(self) -> None:
         self.rejected: list[str] = []
@@ -79,7 +80,7 @@ class Site:
         return peer
 
     async def is_answered(self) -> bool:
-        """By a connection of its own, as the kubelet's probes."""
+        """Uses a new connection, as the kubelet's probes do."""
         peer = await self.opens()
         try:
             return await peer.asks(b"ten bytes.") == (200, b"10")
@@ -103,7 +104,7 @@ class Peer:
         cast(asyncio.Transport, self._writer.transport).pause_reading()
 
     async def pours(self, piece: bytes, times: int) -> None:
-        """Sends a piece again and again, as long as anybody reads."""
+        """Sends a piece several times, while the listener reads."""
         with suppress(ConnectionError):
             for _ in range(times):
                 self._writer.write(piece)
@@ -114,14 +115,14 @@ class Peer:
         return await self.reply()
 
     async def reply(self) -> tuple[int, bytes]:
-        """The status and the body."""
+        """Returns the status and the body."""
         async with asyncio.timeout(5):
             start = await self._reader.readuntil(b"\r\n\r\n")
             length = int(start.lower().partition(b"content-length: ")[2].split(b"\r")[0])
             return int(start.split()[1]), await self._reader.readexactly(length)
 
     async def all_of_it(self) -> bytes:
-        """Whatever comes until the connection is closed."""
+        """Returns all bytes until the end of the connection."""
         async with asyncio.timeout(5):
             try:
                 return await self._reader.read()
@@ -210,7 +211,7 @@ async def test_whoever_still_sends_gets_to_read_the_refusal() -> None:
 
 @pytest.mark.parametrize("piece", [b"x" * 65536, chunk(b"x" * 65536), chunk(b"x")])
 async def test_memory_stays_flat_whatever_is_poured_in(piece: bytes) -> None:
-    """150 MB, or as much as anybody reads."""
+    """150 MB, or as much as the listener reads."""
     async with site(body=lambda: 4 * MB) as there:
         peer = await there.opens()
         chunked = piece[:1] != b"x"
@@ -226,7 +227,7 @@ async def test_memory_stays_flat_whatever_is_poured_in(piece: bytes) -> None:
 
 
 async def test_a_body_that_nobody_asked_for_is_bounded_too() -> None:
-    """FastAPI's routes answer before they read."""
+    """FastAPI's routes answer before the end of the body."""
     application = FastAPI()
 
     @application.get("/")
@@ -270,7 +271,7 @@ async def test_a_large_body_is_dropped_when_its_sender_leaves_before_its_turn() 
 async def test_unfinished_bodies_are_bounded_together_and_the_oldest_makes_way() -> None:
     async with site(bodies=3000, owes_s=30.0) as there:
         peers = []
-        for _ in range(6):  # of which four have room: 3000 bytes, and one body
+        for _ in range(6):  # four have room: 3000 bytes, and one body
             peers.append(await there.opens())
             peers[-1].sends(head(length=MOST), b"x" * 990)
             await asyncio.sleep(0.02)
@@ -289,7 +290,7 @@ def many_at_once(first: bytes) -> bytes:
 
 
 async def test_a_request_before_the_reply_to_the_last_one_is_refused_with_all_that_follow() -> None:
-    """The first one is answered, and then the connection is closed."""
+    """The listener answers the first request, and then closes the connection."""
     async with site() as there:
         peer = await there.opens()
         peer.sends(many_at_once(head(length=2) + b"ab"))
@@ -337,7 +338,7 @@ ASKED = {
 
 @pytest.mark.parametrize("listener", ASKED)
 async def test_whoever_has_read_the_reply_may_ask_again_at_once(listener: str) -> None:
-    """From a thread, which sees a reply before the event loop's next turn."""
+    """The thread sees a reply before the next turn of the event loop."""
 
     def asks(port: int, asked: bytes) -> int:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
@@ -415,7 +416,7 @@ async def test_so_has_the_next_one_on_its_connection() -> None:
     async with site() as there:
         peer = await there.opens()
         assert (await peer.asks(b"x"))[0] == 200
-        await asyncio.sleep(0.5)  # it rests, which it may
+        await asyncio.sleep(0.5)  # an idle connection is allowed
         assert (await peer.asks(b"x"))[0] == 200
         peer.sends(b"POST")
         assert await peer.all_of_it() == CLOSED
@@ -441,7 +442,7 @@ async def test_an_answer_of_ours_may_take_its_time() -> None:
 
 
 async def test_who_has_said_nothing_yet_may_wait_but_not_for_ever() -> None:
-    """Go's clients keep connections that they opened and did not need."""
+    """Go's clients keep open connections without a request."""
     async with site(rests_s=1.6) as there:
         peers = [await there.opens() for _ in range(2)]
         await asyncio.sleep(0.8)
@@ -609,7 +610,7 @@ async def test_every_listener_has_limits(number: int) -> None:
 
 
 async def test_a_filter_of_all_whole_nodes_is_told_what_is_missing() -> None:
-    """5,000 Nodes of 12 kB, from a kube-scheduler that lacks `nodeCacheCapable`."""
+    """5,000 Nodes of 12 kB, from a kube-scheduler without `nodeCacheCapable`."""
     _, servers = extender(nodes=5000)
     async with site(server=servers[0]) as there:
         peer = await there.opens()
