@@ -33,9 +33,10 @@ USUAL = deadline._QUESTIONS_S, deadline._ANSWER_S
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deadlines of a fraction of a second, so that a test without an answer fails soon."""
+    """Short deadlines, so that a test without an answer ends soon. Half a second is between the
+    deadlines: after a pause of the process, both would pass in one turn of the event loop."""
     monkeypatch.setattr(deadline, "_QUESTIONS_S", 0.4)
-    monkeypatch.setattr(deadline, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(deadline, "_ANSWER_S", 0.9)
 
 
 @pytest.fixture
