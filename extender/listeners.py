@@ -14,16 +14,16 @@ from extender.bind import route as bind
 from extender.bind.binder import Binder
 from extender.bind.node_reservation import NodeReservation
 from extender.certificates import Certificate, ListenerTls
-from extender.control.feasible_nodes_writer import is_told
+from extender.execution.feasible_nodes_writer import is_told
 from extender.filter import route as filter_nodes
 from extender.hooks import route as hooks
 from extender.leader.leader import Leader
 from extender.leader.replica import Replica
 from extender.placement.kept_back import may_be_given
+from extender.pod_request.pod import parse_pod
 from extender.policy.rules import Policy, judged
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
-from extender.request.pod import parse_pod
 from extender.routing import application
 from kubernetes_client.protocol import Manifest
 from service import metrics, probes

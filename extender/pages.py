@@ -10,10 +10,10 @@ from typing import TypeVar
 from extender.jobs.pending_reasons import PENDING_REASONS
 from extender.jobs.phase import PHASE_MOVES, Phase
 from extender.placement.table import TABLE, Row
+from extender.pod_request import slurm_bridge
+from extender.pod_request.annotations import ANNOTATIONS
 from extender.preflight.checks import CHECKS
 from extender.record.states import MOVES, State
-from extender.request import slurm_bridge
-from extender.request.annotations import ANNOTATIONS
 from extender.telemetry.catalogue import METRICS
 from service.metrics import Metric
 
@@ -122,8 +122,8 @@ def _metrics() -> Iterator[str]:
 
 PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "docs/annotations.md": {
-        "extender/request/annotations.py": _annotations,
-        "extender/request/slurm_bridge.py": _slurm_bridge,
+        "extender/pod_request/annotations.py": _annotations,
+        "extender/pod_request/slurm_bridge.py": _slurm_bridge,
     },
     "docs/waiting.md": {"extender/jobs/pending_reasons.py": _pending_reasons},
     "docs/preflight.md": {"extender/preflight": _preflight},

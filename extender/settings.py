@@ -16,14 +16,14 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from extender.cluster.view_updater import SlurmDefaults
 from extender.node_sync.drain_decision import TAINT, DrainSettings
+from extender.node_view.view_updater import SlurmDefaults
+from extender.pod_request.annotations import DEFAULT_PAGE, PUBLISHED
+from extender.pod_request.grace_period import DefaultGrace, GraceRule
+from extender.pod_request.scope import Scope, Selector
+from extender.pod_request.shared_gpus import SharedGpus
+from extender.pod_request.translation import DEFAULT_SCHEDULER, TranslationConfig
 from extender.record.config import PlacementConfig
-from extender.request.annotations import DEFAULT_PAGE, PUBLISHED
-from extender.request.grace_period import DefaultGrace, GraceRule
-from extender.request.scope import Scope, Selector
-from extender.request.shared_gpus import SharedGpus
-from extender.request.translation import DEFAULT_SCHEDULER, TranslationConfig
 from service.settings import Names, Port, listed, read_json
 from wellknown.job_key import JobIdRange
 from wellknown.names import (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from extender.cluster.view import ClusterView
 from extender.jobs.phase import Phase
+from extender.node_view.view import ClusterView
+from extender.pod_request.node_constraints import Node
+from extender.pod_request.pod import Pod, parse_pod
+from extender.pod_request.translation import TranslationConfig
 from extender.record.config import Context, PlacementConfig
 from extender.record.placeholder import Placeholder
 from extender.record.states import State, phase_in
-from extender.request.node_constraints import Node
-from extender.request.pod import Pod, parse_pod
-from extender.request.translation import TranslationConfig
 from slurm_client.model import Job, JobState, Partition
 from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import GATE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.control.failures import failure_of
+from extender.execution.failures import failure_of
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected, Unavailable
 from service.health import Health, common_trouble
 from slurm_client.errors import (

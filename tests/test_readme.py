@@ -11,7 +11,7 @@ import yaml
 
 from deploy.local.demo.story import NODES, cluster_of
 from deploy.local.spec import ClusterSpec
-from extender.request.pod import parse_pod
+from extender.pod_request.pod import parse_pod
 from slurm_client.errors import InvalidRequest
 from slurm_client.in_memory import InMemorySlurm, builders
 from slurm_client.model import JobSpec

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from extender.app import main
 from extender.node_sync.drain_decision import DrainSettings
+from extender.pod_request.annotations import DEFAULT_PAGE, PUBLISHED
+from extender.pod_request.grace_period import GraceRule
+from extender.pod_request.scope import Scope
 from extender.policy.current import CurrentPolicy
-from extender.request.annotations import DEFAULT_PAGE, PUBLISHED
-from extender.request.grace_period import GraceRule
-from extender.request.scope import Scope
 from extender.settings import Settings
 from tests.builders import TRANSLATION, pod_manifest
 from wellknown.job_key import JobIdRange

@@ -23,11 +23,11 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from extender.pod_request import limits
+from extender.pod_request.job_request import Request
+from extender.pod_request.pod import parse_pod
+from extender.pod_request.translation import DEFAULT_SCHEDULER, TranslationConfig, scheduler_of
 from extender.policy.rules import Policy, judged
-from extender.request import limits
-from extender.request.job_request import Request
-from extender.request.pod import parse_pod
-from extender.request.translation import DEFAULT_SCHEDULER, TranslationConfig, scheduler_of
 from extender.routing import Items, Texts, errors_of, fields_in_words
 from extender.unmanaged.capacity import exempt
 from kubernetes_client.protocol import Manifest

@@ -27,8 +27,8 @@ from extender.admission.review import (
     parsed,
 )
 from extender.admission.routes import routes_of
+from extender.pod_request.translation import TranslationConfig
 from extender.policy.rules import Policy
-from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 from wellknown.names import GATE
 

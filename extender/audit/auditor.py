@@ -16,13 +16,13 @@ import structlog
 
 from extender.audit.compare import Finding, FindingKind
 from extender.audit.reader import Reader
-from extender.cluster.view import ClusterView
-from extender.control.dispatcher import Dispatcher
+from extender.execution.dispatcher import Dispatcher
+from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
+from extender.pod_request.pod import Pod
 from extender.record.events import OrphanFound
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import Pod
 from kubernetes_client.errors import KubernetesError
 from service.health import Health, common_trouble
 from service.periodic import periodically

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from extender.cluster.view import ClusterView
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.verdict import judge
 from extender.node_sync.drains import Holder, holder_of, reason_still_holds
+from extender.node_view.view import ClusterView
 from extender.placement.on_job import waits_for_its_pods_nodes
 from extender.placement.recovery import with_their_pods
+from extender.pod_request.pod import Pod
 from extender.record.config import PlacementConfig
-from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from slurm_client.model import Node as SlurmNode
 from wellknown.job_key import JobIdRange, PlaceholderKey

@@ -11,14 +11,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, unclear
-from extender.cluster.read_jobs import read_all
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view import ClusterView
-from extender.control.startup import is_over
+from extender.execution.startup import is_over
 from extender.jobs.claim import key_of
+from extender.node_view.read_jobs import read_all
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view import ClusterView
+from extender.pod_request.pod import Pod
+from extender.pod_request.translation import TranslationConfig
 from extender.record.config import PlacementConfig
-from extender.request.pod import Pod
-from extender.request.translation import TranslationConfig
 from extender.unmanaged.adoption import adoptable
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import Job, JobState

@@ -19,8 +19,7 @@ from typing import Any
 
 from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
-from extender.cluster.view import ClusterView
-from extender.control.failures import failure_of
+from extender.execution.failures import failure_of
 from extender.jobs.claim import JobClaim
 from extender.jobs.slots import nodes_by, slots
 from extender.jobs.verdict import judge
@@ -30,12 +29,13 @@ from extender.kube_scheduler.deadline import (
     slurm_in_time,
     work_in_time,
 )
+from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
+from extender.pod_request.pod import Pod, parse_pod
+from extender.pod_request.translation import TranslationConfig
 from extender.record.config import PlacementConfig
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
-from extender.request.pod import Pod, parse_pod
-from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Unavailable
 from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError

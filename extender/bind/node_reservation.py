@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
-from extender.cluster.pods_on_node import gone_in, pods_on
 from extender.kube_scheduler.deadline import kubernetes_in_time, slurm_in_time
-from extender.request.translation import TranslationConfig
+from extender.node_view.pods_on_node import gone_in, pods_on
+from extender.pod_request.translation import TranslationConfig
 from extender.unmanaged.capacity import (
     Amounts,
     bound_for_s,

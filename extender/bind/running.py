@@ -7,7 +7,7 @@ each would cost as much as their allocations did.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
-from extender.cluster.job_states import JobStates
+from extender.node_view.job_states import JobStates
 from slurm_client.model import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
 

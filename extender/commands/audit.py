@@ -11,11 +11,11 @@ from typing import Any
 
 from extender.audit.compare import Finding
 from extender.audit.reader import Reader
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view import ClusterView
-from extender.cluster.view_updater import ClusterViewUpdater
 from extender.commands.systems import kubernetes_of, slurm_of
-from extender.request.pod import Pod, parse_pod
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view import ClusterView
+from extender.node_view.view_updater import ClusterViewUpdater
+from extender.pod_request.pod import Pod, parse_pod
 from extender.settings import Settings
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.protocol import Kubernetes

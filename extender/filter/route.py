@@ -13,9 +13,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from extender.request.manifest import PodManifest
-from extender.request.pod import is_retried
-from extender.request.translation import TranslationConfig
+from extender.pod_request.manifest import PodManifest
+from extender.pod_request.pod import is_retried
+from extender.pod_request.translation import TranslationConfig
 from extender.routing import Items, VerbRoute, reply
 from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.protocol import Manifest

@@ -9,9 +9,9 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from extender.cluster.view import ClusterView
-from extender.request.pod import Pod
-from extender.request.workload import Workload
+from extender.node_view.view import ClusterView
+from extender.pod_request.pod import Pod
+from extender.pod_request.workload import Workload
 from slurm_client.model import Job
 from wellknown.job_key import TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey, job_name
 

@@ -9,9 +9,9 @@ Pod, or is of another Node, limits nothing. Facts missing in Slurm's report are 
 from collections import Counter
 from dataclasses import replace
 
-from extender.cluster.view import ClusterView
 from extender.jobs.slots import whole_on_node
-from extender.request.pod import Pod
+from extender.node_view.view import ClusterView
+from extender.pod_request.pod import Pod
 from slurm_client import gres
 from slurm_client.model import Grant, Job, JobSpec
 from wellknown import number_list

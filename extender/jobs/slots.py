@@ -7,8 +7,8 @@ node has the lowest numbers.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from extender.cluster.view import ClusterView
-from extender.request.pod import Pod
+from extender.node_view.view import ClusterView
+from extender.pod_request.pod import Pod
 from slurm_client import gres
 from slurm_client.model import Grant, Job
 from wellknown import number_list

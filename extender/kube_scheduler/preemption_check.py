@@ -20,7 +20,7 @@ import structlog
 from extender.kube_scheduler import file as scheduler_file
 from extender.kube_scheduler.configuration import unsafe_preemption
 from extender.kube_scheduler.evictions import Eviction, Preemptor, Turns
-from extender.request.translation import TranslationConfig
+from extender.pod_request.translation import TranslationConfig
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch

@@ -7,13 +7,13 @@ from functools import partial
 from extender.audit.auditor import PeriodicAudit
 from extender.audit.compare import Finding, shared_ids
 from extender.audit.reader import Reader
-from extender.control import startup
-from extender.control.claim_watch import PARTS as CLAIMS
-from extender.control.claim_watch import ClaimWatch
-from extender.control.dispatcher import Dispatcher
-from extender.control.job_watch import PART as JOBS
-from extender.control.job_watch import JobWatch
-from extender.control.pod_watch import PodWatch
+from extender.execution import startup
+from extender.execution.claim_watch import PARTS as CLAIMS
+from extender.execution.claim_watch import ClaimWatch
+from extender.execution.dispatcher import Dispatcher
+from extender.execution.job_watch import PART as JOBS
+from extender.execution.job_watch import JobWatch
+from extender.execution.pod_watch import PodWatch
 from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import drain_reason

@@ -14,10 +14,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from extender.cluster.node_conditions import NodeStatus
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view_updater import ClusterViewUpdater
-from extender.control.pod_patches import node_event
+from extender.execution.pod_patches import node_event
 from extender.jobs.phase import Phase
 from extender.node_sync.drain_decision import (
     DrainContext,
@@ -35,6 +32,9 @@ from extender.node_sync.drain_decision import (
 )
 from extender.node_sync.drains import TAKE_BACK
 from extender.node_sync.prolog_gate import NotLeading, NotOurs
+from extender.node_view.node_conditions import NodeStatus
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view_updater import ClusterViewUpdater
 from extender.placement.ledger import Ledger
 from extender.placement.rejecting_nodes import Closure
 from extender.record.condition_reason import ConditionReason

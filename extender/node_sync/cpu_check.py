@@ -5,9 +5,9 @@ from decimal import Decimal
 
 import structlog
 
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view import ClusterView
 from extender.node_sync.cpu_counts import disagreements, whole_cores
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view import ClusterView
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import SlurmError

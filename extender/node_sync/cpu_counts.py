@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
-from extender.cluster.view import ClusterView
+from extender.node_view.view import ClusterView
 from slurm_client.model import Node as SlurmNode
 from wellknown.resources import in_millis
 

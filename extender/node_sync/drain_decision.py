@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.node_sync.drains import (
     OUT,
     TAKE_BACK,
@@ -26,9 +25,10 @@ from extender.node_sync.drains import (
     reason_for,
     too_many,
 )
+from extender.node_view.node_conditions import NodeCondition, NodeStatus
+from extender.pod_request.node_constraints import Node, Taint
+from extender.pod_request.wording import cut
 from extender.record.placeholder import Placeholder
-from extender.request.node_constraints import Node, Taint
-from extender.request.wording import cut
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode
 from wellknown.names import OUT_OF_SERVICE, NodeReason, RejectionReason

@@ -9,17 +9,17 @@ several Kubernetes clusters: each answers for its own Nodes only.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from extender.cluster.job_states import JobStates
-from extender.cluster.pods_on_node import pods_on
-from extender.cluster.view import ClusterView
 from extender.jobs.claim import JobClaim, claim_of, key_of, own_key
 from extender.jobs.verdict import Part, judge
+from extender.node_view.job_states import JobStates
+from extender.node_view.pods_on_node import pods_on
+from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.on_job import claim_of_record
+from extender.pod_request.pod import Pod, parse_pod
+from extender.pod_request.translation import TranslationConfig
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import Pod, parse_pod
-from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError

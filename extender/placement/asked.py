@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from extender.cluster.equipment import listed, together, too_large
+from extender.node_view.equipment import listed, together, too_large
 from extender.placement import rights
 from extender.placement.waiting import TOO_LARGE as WAITS_TOO_LARGE
+from extender.pod_request.annotations import FIELD_NAMES
+from extender.pod_request.job_request import Request
 from extender.record.condition_reason import WhyInvalid
 from extender.record.config import Context
 from extender.record.events import Effect, Failure, ReadJob, Submit
-from extender.request.annotations import FIELD_NAMES
-from extender.request.job_request import Request
 from slurm_client.model import Job
 from wellknown.names import Reason
 from wellknown.quoting import quoted

@@ -3,14 +3,14 @@
 import re
 from dataclasses import replace
 
-from extender.cluster.view import ClusterView, Exclusion, Wish
+from extender.node_view.view import ClusterView, Exclusion, Wish
+from extender.pod_request.feasible_nodes import FeasibleNodes
+from extender.pod_request.node_constraints import gains
+from extender.pod_request.pod_constraints import ClosedNodes
 from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.feasible_nodes import FeasibleNodes
-from extender.request.node_constraints import gains
-from extender.request.pod_constraints import ClosedNodes
 from wellknown.names import ELSEWHERE, Reason
 
 _NAMED = 3

@@ -6,6 +6,7 @@ from extender.placement.attempts import not_now
 from extender.placement.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.index import Records
 from extender.placement.table import next_effect, writes
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.events import (
@@ -19,7 +20,6 @@ from extender.record.events import (
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder, Waits
 from extender.record.states import State
-from extender.request.pod import Pod
 from extender.turns.equivalence import window_of
 from extender.turns.eviction_limiter import EvictionLimiter
 from extender.turns.window import Windows

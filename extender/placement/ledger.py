@@ -20,6 +20,7 @@ from extender.placement.recovery import orphan_of, recovered
 from extender.placement.settled import Settled
 from extender.placement.table import TABLE, after_pod, after_pods, after_poll
 from extender.placement.wakes import taken
+from extender.pod_request.workload import Workload
 from extender.record.events import (
     ClusterObserved,
     Effect,
@@ -38,7 +39,6 @@ from extender.record.events import (
 )
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.workload import Workload
 from extender.turns.equivalence import window_of
 
 _AT_ONCE = 50  # some milliseconds

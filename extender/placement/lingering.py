@@ -10,12 +10,12 @@ watches cannot be known, nor for the next leader what lingers without a job.
 import re
 from math import ceil
 
+from extender.pod_request.pod import Pod
+from extender.pod_request.pod_end import SEPARATOR, after_words
 from extender.record.config import Context
 from extender.record.events import HoldJob
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import Pod
-from extender.request.pod_end import SEPARATOR, after_words
 from slurm_client.model import Job
 
 _WORDS = "Pod gone: its containers may run for another {} s"

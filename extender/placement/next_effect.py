@@ -11,6 +11,7 @@ from extender.jobs.grants import changed_slot
 from extender.jobs.phase import Phase
 from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
 from extender.placement.lingering import hold
+from extender.pod_request.pod_end import replaced_in_words, with_words
 from extender.record.config import Context
 from extender.record.events import (
     CancelJob,
@@ -27,7 +28,6 @@ from extender.record.events import (
 )
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
-from extender.request.pod_end import replaced_in_words, with_words
 from wellknown.allocation import Allocation
 from wellknown.job_key import job_name
 from wellknown.names import Reason

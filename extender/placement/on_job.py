@@ -8,26 +8,26 @@ gets no Job. The extender evicts no running Pod because a job is absent (invaria
 from collections.abc import Sequence
 from typing import Final
 
-from extender.cluster.view import ClusterView, excluding
 from extender.jobs.claim import JobClaim, Keys
 from extender.jobs.phase import Phase
 from extender.jobs.poll import FAILED_BEFORE_START
 from extender.jobs.slots import nodes_by, slots
 from extender.jobs.tracked_job import NOBODY_ASKED
 from extender.jobs.verdict import NOT_READ, Part, judge
+from extender.node_view.view import ClusterView, excluding
 from extender.placement.lingering import still_held
 from extender.placement.moves import ask_again, ended, granted, held_up, look_again, over
 from extender.placement.on_altered import outdated, refused, replaced_job
 from extender.placement.rights import unknown_user
 from extender.placement.waiting import why_it_waits
+from extender.pod_request.pod import Pod
+from extender.pod_request.pod_end import is_replaced
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
 from extender.record.ends import LOST
 from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import Pod
-from extender.request.pod_end import is_replaced
 from slurm_client.model import Job, JobState
 from wellknown.names import Reason
 

@@ -12,6 +12,7 @@ from extender.placement.attempts import give_back, not_now, trouble
 from extender.placement.moves import granted
 from extender.placement.on_pod import invalid
 from extender.placement.table import after_read
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason, in_brackets
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
@@ -35,7 +36,6 @@ from extender.record.events import (
 from extender.record.member import CONFLICTS, Write
 from extender.record.placeholder import REPEATEDLY, Placeholder
 from extender.record.states import State
-from extender.request.pod import Pod
 from slurm_client.model import Grant, Job, JobSpec
 from wellknown.names import Reason
 

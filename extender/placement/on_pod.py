@@ -8,13 +8,13 @@ from extender.jobs.phase import Phase
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import lingering
 from extender.placement.moves import ask_again
+from extender.pod_request.job_request import Request
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
-from extender.request.job_request import Request
-from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
 

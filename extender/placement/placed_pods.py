@@ -13,10 +13,9 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple, TypeVar
 
-from extender.cluster.view import ClusterView, Domains
-from extender.record.placeholder import NO_NODES, Placeholder
-from extender.request.node_constraints import NodeConstraints
-from extender.request.pod_constraints import (
+from extender.node_view.view import ClusterView, Domains
+from extender.pod_request.node_constraints import NodeConstraints
+from extender.pod_request.pod_constraints import (
     NO_CONSTRAINTS,
     AntiAffinity,
     ClosedNodes,
@@ -25,6 +24,7 @@ from extender.request.pod_constraints import (
     Selector,
     Spread,
 )
+from extender.record.placeholder import NO_NODES, Placeholder
 
 
 class _Place(NamedTuple):

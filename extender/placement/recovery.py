@@ -7,11 +7,11 @@ are the whole truth.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from extender.cluster.view import ClusterView
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.phase import Phase
 from extender.jobs.slots import nodes_by, slots
 from extender.jobs.verdict import TAKEN, Verdict, judge
+from extender.node_view.view import ClusterView
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import still_held
 from extender.placement.on_job import (
@@ -27,13 +27,13 @@ from extender.placement.on_pod import (
     with_carried,
 )
 from extender.placement.table import after_poll, after_read
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
 from extender.record.ends import end_of
 from extender.record.member import Member, with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey

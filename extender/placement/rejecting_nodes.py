@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
-from extender.cluster.view import ClusterView
+from extender.node_view.view import ClusterView
+from extender.pod_request.job_request import Request, without_pod
+from extender.pod_request.pod import Pod
 from extender.record.placeholder import Placeholder
-from extender.request.job_request import Request, without_pod
-from extender.request.pod import Pod
 
 _ALL: Hashable = None
 """The kind of all Pods together."""

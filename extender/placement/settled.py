@@ -7,8 +7,8 @@ other records that follow are queued: no path enters itself again.
 
 from collections.abc import Callable
 
-from extender.cluster.view import ClusterView
 from extender.jobs.phase import Phase
+from extender.node_view.view import ClusterView
 from extender.placement import signatures
 from extender.placement.attempts import follow, is_replaced
 from extender.placement.emit import Emitter

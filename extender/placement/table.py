@@ -14,14 +14,14 @@ from extender.placement import next_effect as does
 from extender.placement import on_job, on_pod
 from extender.placement.moves import in_doubt, look_again
 from extender.placement.on_altered import altered, recognised
+from extender.pod_request.job_request import Request
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.events import Effect, OnPod
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, WITHOUT_JOB, State
-from extender.request.job_request import Request
-from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from wellknown.names import Reason
 

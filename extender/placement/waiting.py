@@ -7,12 +7,12 @@ next (when Slurm expects it to start) is told, and is no news by itself (`Condit
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from extender.cluster.equipment import amounts, too_large
 from extender.jobs.pending_reasons import explained
+from extender.node_view.equipment import amounts, too_large
+from extender.pod_request.job_request import Request
+from extender.pod_request.wording import cut
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
-from extender.request.job_request import Request
-from extender.request.wording import cut
 from slurm_client.model import Job
 from wellknown.allocation import Allocation
 from wellknown.names import Reason

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
+from extender.pod_request.annotations import LARGEST, LONGEST_MINUTES
 from extender.policy.rules import Choice, Policy, Rule
-from extender.request.annotations import LARGEST, LONGEST_MINUTES
 from service import yaml_file
 from slurm_client.ownership import OWNERS, may_own
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from extender.request.annotations import FIELD_NAMES
-from extender.request.job_request import Request
-from extender.request.pod import Pod
-from extender.request.shared_gpus import shared_gpus, uncounted_gpus
-from extender.request.translation import TranslationConfig
+from extender.pod_request.annotations import FIELD_NAMES
+from extender.pod_request.job_request import Request
+from extender.pod_request.pod import Pod
+from extender.pod_request.shared_gpus import shared_gpus, uncounted_gpus
+from extender.pod_request.translation import TranslationConfig
 from slurm_client.model import JobSpec
 from wellknown.quoting import quoted
 

@@ -16,12 +16,13 @@ from typing import Any
 
 import structlog
 
-from extender.cluster.node_conditions import NodeStatus
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view import ClusterView
-from extender.cluster.view_updater import ClusterViewUpdater
 from extender.node_sync.drain_decision import ObservedNode
 from extender.node_sync.drains import TAKE_BACK
+from extender.node_view.node_conditions import NodeStatus
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view import ClusterView
+from extender.node_view.view_updater import ClusterViewUpdater
+from extender.pod_request.node_constraints import Node
 from extender.pools.gone import marked
 from extender.pools.gone_nodes import PART as GONE
 from extender.pools.gone_nodes import GoneNodes
@@ -29,7 +30,6 @@ from extender.pools.member import Member, SlurmdPod
 from extender.pools.pool import Pool
 from extender.pools.reserved import Reservations, by_node, lacking
 from extender.pools.roll_out import Action, Assign, Decision, Delete, Drain, PoolState, decide
-from extender.request.node_constraints import Node
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch

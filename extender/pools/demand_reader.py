@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view_updater import ClusterViewUpdater
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view_updater import ClusterViewUpdater
 from extender.pools.demand import Demand, demand
 from extender.pools.pool import Pool
 from service.health import Health

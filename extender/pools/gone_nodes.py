@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
-from extender.cluster.view_updater import ClusterViewUpdater
+from extender.node_view.view_updater import ClusterViewUpdater
 from extender.pools.gone import Gone, believed, decide, marked, silent
 from extender.pools.reserved import Reservations, by_node
 from service.health import Health

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel
 
-from extender.request.manifest import PodManifest
-from extender.request.translation import TranslationConfig
+from extender.pod_request.manifest import PodManifest
+from extender.pod_request.translation import TranslationConfig
 from extender.routing import VerbRoute, reply
 from extender.unmanaged.free_capacity import FreeCapacity
 

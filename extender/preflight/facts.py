@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
-from extender.control.release_check import Release
+from extender.execution.release_check import Release
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.settings import Settings
 from kubernetes_client.protocol import Manifest, Right

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final
 
-from extender.cluster.view import ClusterView
 from extender.node_sync.cpu_counts import disagreements, whole_cores
+from extender.node_view.view import ClusterView
+from extender.pod_request.node_constraints import Node
 from extender.preflight.facts import Facts, NotKnown, known
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
-from extender.request.node_constraints import Node
 from kubernetes_client.protocol import Manifest
 from slurm_client import gres
 from slurm_client.model import Node as SlurmNode

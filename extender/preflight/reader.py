@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import fields, replace
 from typing import Final, TypeVar
 
-from extender.control.release_check import releases
+from extender.execution.release_check import releases
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.policy.rules import Policy
 from extender.preflight import rights, webhooks

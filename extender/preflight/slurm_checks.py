@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
+from extender.pod_request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, GraceRule
 from extender.preflight.facts import API, TOKEN, Facts, NotKnown, Unread, known
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
-from extender.request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, GraceRule
 from slurm_client.negotiation import KNOWN
 from wellknown.job_key import encroaching
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from extender.cluster.equipment import Equipment
-from extender.cluster.view import ClusterView
+from extender.node_view.equipment import Equipment
+from extender.node_view.view import ClusterView
+from extender.pod_request.grace_period import GraceRule
+from extender.pod_request.job_request import Request
+from extender.pod_request.node_constraints import NodeConstraints
+from extender.pod_request.pod_constraints import ClosedNodes, PodConstraints
 from extender.record.events import Remedy
-from extender.request.grace_period import GraceRule
-from extender.request.job_request import Request
-from extender.request.node_constraints import NodeConstraints
-from extender.request.pod_constraints import ClosedNodes, PodConstraints
 from slurm_client.rights import UserRights
 from wellknown.job_key import JobIdRange
 from wellknown.names import DEFAULT_PREFIX

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from extender.cluster.equipment import Equipment
-from extender.cluster.view import ClusterView
+from extender.node_view.equipment import Equipment
+from extender.node_view.view import ClusterView
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
-from extender.request.pod import Pod
 from slurm_client.model import Job, JobSpec, JobState
 from slurm_client.rights import UserRights
 from wellknown.allocation import Allocation

@@ -7,9 +7,9 @@ from math import inf
 from operator import is_not
 from typing import NamedTuple, Self
 
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.states import State
-from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 
 CONFLICTS = 3  # other clients cross with a write now and then, but not several times in a row

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple, Self
 
 from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import NOBODY_ASKED, Asked, TrackedJob
+from extender.pod_request.job_request import Request
+from extender.pod_request.node_constraints import ANYWHERE
+from extender.pod_request.pod import Pod
+from extender.pod_request.workload import Workload
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import PlacementConfig
 from extender.record.events import Failure
 from extender.record.member import Member
 from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State, phase_in
-from extender.request.job_request import Request
-from extender.request.node_constraints import ANYWHERE
-from extender.request.pod import Pod
-from extender.request.workload import Workload
 from slurm_client.model import JobSpec
 from wellknown.job_key import PlaceholderKey
 

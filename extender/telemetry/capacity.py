@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
-from extender.cluster.slurm_nodes import Reading
-from extender.cluster.view import ClusterView
+from extender.node_view.slurm_nodes import Reading
+from extender.node_view.view import ClusterView
 from extender.telemetry.partitions import IdleNodes, idle_nodes
 from slurm_client import gres
 from slurm_client.model import Node

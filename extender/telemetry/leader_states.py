@@ -9,9 +9,9 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from extender.cluster.view import ClusterView
 from extender.node_sync.drain_decision import Tally
 from extender.node_sync.drains import DrainCause
+from extender.node_view.view import ClusterView
 from extender.placement.kept_back import REASONS
 from extender.placement.rejecting_nodes import Closure
 from extender.pools.demand import Demand

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple, Self
 
-from extender.cluster.view import ClusterView
+from extender.node_view.view import ClusterView
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client import gres, hostlist

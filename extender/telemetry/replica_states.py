@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from extender.control.job_id_check import JobIdCheck
+from extender.execution.job_id_check import JobIdCheck
 from extender.telemetry import catalogue
 from service.metrics import Metric, installed_version
 

@@ -4,10 +4,10 @@ from collections.abc import Hashable
 from operator import attrgetter
 from typing import NamedTuple, Self
 
-from extender.cluster.view import ClusterView
+from extender.node_view.view import ClusterView
+from extender.pod_request.job_request import without_pod
+from extender.pod_request.pod import Pod
 from extender.record.placeholder import Placeholder
-from extender.request.job_request import without_pod
-from extender.request.pod import Pod
 from slurm_client.model import Decides, JobSpec, fields_that_decide
 
 Turn = tuple[int, str, str]

@@ -13,10 +13,10 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
+from extender.pod_request.pod_constraints import PodConstraints
 from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod_constraints import PodConstraints
 from extender.turns.equivalence import Owner, Turn, demand_of, turn_of
 from extender.turns.ranking import Ranking
 from wellknown.names import Reason

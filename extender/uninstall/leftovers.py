@@ -7,8 +7,8 @@ the Pods whose gate is lifted here.
 import asyncio
 from dataclasses import dataclass, field
 
-from extender.cluster.read_jobs import read_all
 from extender.jobs.claim import key_of
+from extender.node_view.read_jobs import read_all
 from extender.record.config import PlacementConfig
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from extender.cluster.view import ClusterView
-from extender.control.dispatcher import Dispatcher
+from extender.execution.dispatcher import Dispatcher
+from extender.node_view.view import ClusterView
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import Effect
 from extender.unmanaged.adoption import Adoptions

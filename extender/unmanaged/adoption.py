@@ -13,10 +13,15 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Self
 
-from extender.cluster.view import ClusterView
 from extender.jobs.claim import JobClaim
 from extender.jobs.verdict import judge
+from extender.node_view.view import ClusterView
 from extender.placement.next_effect import BEFORE_ALL
+from extender.pod_request.annotations import LONGEST_MINUTES
+from extender.pod_request.job_request import gres_of
+from extender.pod_request.pod_end import pod_in_words, with_words
+from extender.pod_request.translation import TranslationConfig
+from extender.pod_request.workload import Workload
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -28,11 +33,6 @@ from extender.record.events import (
     Remedy,
     Submit,
 )
-from extender.request.annotations import LONGEST_MINUTES
-from extender.request.job_request import gres_of
-from extender.request.pod_end import pod_in_words, with_words
-from extender.request.translation import TranslationConfig
-from extender.request.workload import Workload
 from extender.unmanaged.capacity import adopted_as, exempt
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import UNKNOWN_STATE, Job, JobSpec, JobState, Partition

@@ -15,8 +15,8 @@ from functools import lru_cache
 from math import inf
 from typing import Self
 
-from extender.request.job_request import gres_of
-from extender.request.translation import TranslationConfig
+from extender.pod_request.job_request import gres_of
+from extender.pod_request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 from slurm_client import gres
 from slurm_client.model import JobState

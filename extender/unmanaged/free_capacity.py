@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 
 import structlog
 
-from extender.cluster.pods_on_node import RUNNING
-from extender.cluster.slurm_nodes import Reading, SlurmNodes
-from extender.cluster.view import ClusterView
 from extender.kube_scheduler.deadline import slurm_in_time
-from extender.request.translation import TranslationConfig
+from extender.node_view.pods_on_node import RUNNING
+from extender.node_view.slurm_nodes import Reading, SlurmNodes
+from extender.node_view.view import ClusterView
+from extender.pod_request.translation import TranslationConfig
 from extender.unmanaged.adoption import AdoptedPod, adoptable
 from extender.unmanaged.capacity import (
     Amounts,

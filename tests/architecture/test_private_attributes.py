@@ -9,7 +9,7 @@ from pathlib import Path
 from deploy.local.layout import CHECKOUT
 
 STILL_THERE = {
-    "tests/cluster/test_node_index.py": 3,
+    "tests/node_view/test_node_index.py": 3,
     "tests/listeners/test_limits.py": 9,
     "tests/placement/test_kept_back.py": 1,
     "tests/placement/test_ledger_refusals.py": 3,

@@ -14,13 +14,13 @@ from extender.audit import auditor
 from extender.audit.auditor import PeriodicAudit
 from extender.audit.compare import Finding, FindingKind
 from extender.audit.reader import Reader
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.control.dispatcher import Dispatcher
+from extender.execution.dispatcher import Dispatcher
+from extender.node_view.slurm_nodes import SlurmNodes
 from extender.placement.ledger import Ledger
+from extender.pod_request.pod import Pod
+from extender.pod_request.translation import TranslationConfig
 from extender.record.events import ClusterObserved, Event, OrphanFound, Recovered, Tick
 from extender.record.states import State
-from extender.request.pod import Pod
-from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Manifest
@@ -38,8 +38,8 @@ from tests.builders import (
     unmanaged,
     view,
 )
-from tests.control import test_startup
-from tests.control.test_startup import GONE, NATIVE, POD
+from tests.execution import test_startup
+from tests.execution.test_startup import GONE, NATIVE, POD
 from tests.placement.ledger_steps import bound_pod
 from tests.placement.ledger_world import World
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, shared_ids, unclear
-from extender.request.node_constraints import Node
-from extender.request.pod import Pod
+from extender.pod_request.node_constraints import Node
+from extender.pod_request.pod import Pod
 from slurm_client.model import Job, JobState
 from slurm_client.model import Node as SlurmNode
 from tests.builders import RULES, kube_node, placeholder_job, pod, view

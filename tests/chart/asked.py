@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from deploy.local.chart import NAMESPACE, POOLS_NAMESPACE, RELEASE, Rendered
-from extender.control import claim_watch
+from extender.execution import claim_watch
 from kubernetes_client.errors import NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.rest import KubernetesRest

@@ -14,8 +14,8 @@ import yaml
 
 from deploy.local.chart import RELEASE, Manifest, Values
 from deploy.local.cluster import Cluster
-from extender.request.slurm_bridge import NOT_READ, OLD_PREFIX, TABLE
-from extender.request.slurm_bridge import PREFIX as BRIDGES
+from extender.pod_request.slurm_bridge import NOT_READ, OLD_PREFIX, TABLE
+from extender.pod_request.slurm_bridge import PREFIX as BRIDGES
 from tests.chart.rendering import rendered
 from tests.eventually import eventually
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from deploy.local.layout import CHECKOUT
-from extender.request.annotations import PUBLISHED
+from extender.pod_request.annotations import PUBLISHED
 from tests.documentation.commands import commands, words
 from tests.documentation.pages import blocks
 

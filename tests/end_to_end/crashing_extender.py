@@ -18,7 +18,7 @@ from functools import wraps
 from typing import Any, Final, NoReturn
 
 from extender.app import main
-from extender.control.dispatcher import Dispatcher
+from extender.execution.dispatcher import Dispatcher
 from kubernetes_client.rest import KubernetesRest
 from slurm_client.rest import SlurmRest
 

@@ -18,7 +18,7 @@ import pytest
 from deploy.local.accounting import Account, Limits, Qos, Reservation, User, declare, reserved
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from extender.request.annotations import ANNOTATIONS
+from extender.pod_request.annotations import ANNOTATIONS
 from tests.end_to_end.actors import PREFIX, Actors
 from tests.eventually import eventually, eventually_not
 

@@ -10,8 +10,8 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from extender.request.slurm_bridge import OLD_PREFIX
-from extender.request.slurm_bridge import PREFIX as THEIRS
+from extender.pod_request.slurm_bridge import OLD_PREFIX
+from extender.pod_request.slurm_bridge import PREFIX as THEIRS
 from tests.end_to_end.actors import Actors, Manifest, pod
 from tests.eventually import eventually
 

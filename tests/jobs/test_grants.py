@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from extender.jobs.grants import changed_slot, devices_taken
-from extender.request.pod import Pod
+from extender.pod_request.pod import Pod
 from tests.builders import kube_node, moment, placeholder_job, pod
 from wellknown.allocation import Allocation
 from wellknown.names import GRANTED, JOB_ID, NODE

@@ -10,7 +10,7 @@ import pytest
 from extender.jobs.claim import JobClaim, JobIdentity, identity_of
 from extender.jobs.grants import covers
 from extender.jobs.verdict import Kind, Part, Verdict, judge
-from extender.request.workload import Workload
+from extender.pod_request.workload import Workload
 from slurm_client.model import Grant, Job, JobSpec, JobState
 from tests.builders import kube_node, pod, view
 from wellknown.job_key import PlaceholderKey

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from extender.kube_scheduler.preemption_check import PART, PreemptionCheck
-from extender.request.scope import Scope
-from extender.request.translation import TranslationConfig
+from extender.pod_request.scope import Scope
+from extender.pod_request.translation import TranslationConfig
 from kubernetes_client.errors import Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health

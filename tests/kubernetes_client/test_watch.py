@@ -11,12 +11,12 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from extender.control.dispatcher import Dispatcher
-from extender.control.pod_watch import PodWatch
+from extender.execution.dispatcher import Dispatcher
+from extender.execution.pod_watch import PodWatch
+from extender.pod_request.scope import Scope
+from extender.pod_request.translation import TranslationConfig
 from extender.policy.current import CurrentPolicy
 from extender.record.events import Event, PodObserved, PodVanished
-from extender.request.scope import Scope
-from extender.request.translation import TranslationConfig
 from kubernetes_client import watch
 from kubernetes_client.errors import Expired, KubernetesError, Unavailable
 from kubernetes_client.protocol import Kubernetes

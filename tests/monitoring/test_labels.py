@@ -11,12 +11,12 @@ from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.objectives import OBJECTIVES
 from deploy.monitoring.rules import GROUPS
 from extender.audit.compare import FindingKind
-from extender.cluster import view_updater
-from extender.control import job_id_check
+from extender.execution import job_id_check
 from extender.hooks.route import GateAnswer
 from extender.kube_scheduler import preemption_check
 from extender.leader import leader
 from extender.node_sync.drains import DrainCause
+from extender.node_view import view_updater
 from extender.policy.current import CurrentPolicy
 from extender.pools.current import CurrentPools
 from extender.record.states import State

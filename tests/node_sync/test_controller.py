@@ -12,17 +12,17 @@ from unittest.mock import AsyncMock
 import pytest
 from structlog.testing import capture_logs
 
-from extender.cluster.node_conditions import NodeStatus
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view import ClusterView
-from extender.cluster.view_updater import ClusterViewUpdater
 from extender.node_sync import controller
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import TAINT, DrainSettings
 from extender.node_sync.drains import PREFIX, DrainCause
 from extender.node_sync.prolog_gate import NotLeading
-from extender.request.node_constraints import Node
-from extender.request.pod import Pod
+from extender.node_view.node_conditions import NodeStatus
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view import ClusterView
+from extender.node_view.view_updater import ClusterViewUpdater
+from extender.pod_request.node_constraints import Node
+from extender.pod_request.pod import Pod
 from kubernetes_client.errors import Conflict, Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service import cooperative

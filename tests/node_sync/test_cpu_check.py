@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.cluster.slurm_nodes import SlurmNodes
 from extender.node_sync.cpu_check import CpuCheck
+from extender.node_view.slurm_nodes import SlurmNodes
 from service.health import Health
 from slurm_client.errors import RetryLater, SlurmError
 from slurm_client.in_memory import InMemorySlurm, node, partition

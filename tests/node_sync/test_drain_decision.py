@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.node_sync.drain_decision import (
     TAINT,
     DrainContext,
@@ -24,7 +23,8 @@ from extender.node_sync.drain_decision import (
     with_taint,
 )
 from extender.node_sync.drains import PREFIX, TAKE_BACK, DrainCause, reason_still_holds
-from extender.request.node_constraints import Taint
+from extender.node_view.node_conditions import NodeCondition, NodeStatus
+from extender.pod_request.node_constraints import Taint
 from slurm_client.model import Node as SlurmNode
 from tests.builders import kube_node, node_manifest
 from tests.placement.ledger_steps import bound_pod, job_id_of

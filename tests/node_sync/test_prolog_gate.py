@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from extender.cluster.view import ClusterView
 from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
+from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
+from extender.pod_request.translation import TranslationConfig
 from extender.record.config import PlacementConfig
 from extender.record.events import PodVanished
 from extender.record.states import State
-from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import Unreachable

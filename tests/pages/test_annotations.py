@@ -8,13 +8,13 @@ import pytest
 
 from deploy.local.layout import CHECKOUT
 from extender.pages import renewed
-from extender.request.annotations import (
+from extender.pod_request.annotations import (
     ANNOTATIONS,
     DEFAULT_PAGE,
     Annotation,
     read_annotations,
 )
-from extender.request.job_request import read_request
+from extender.pod_request.job_request import read_request
 from tests.builders import TRANSLATION, pod_manifest
 from tests.documentation.pages import anchors
 from wellknown.names import DEFAULT_PREFIX

@@ -14,12 +14,18 @@ from typing import Any
 
 from extender.audit.compare import may_have_no_job
 from extender.bind.binder import NotBound, verified
-from extender.cluster.view import ClusterView
 from extender.filter.route import to_tell
 from extender.jobs.claim import claim_of, key_of, own_key
 from extender.jobs.verdict import judge
+from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.recovery import to_read, with_their_pods
+from extender.pod_request.feasible_nodes import FeasibleNodes
+from extender.pod_request.job_request import Request
+from extender.pod_request.node_constraints import ANYWHERE, Node
+from extender.pod_request.pod import Pod, lacks_room
+from extender.pod_request.pod_constraints import NO_CONSTRAINTS, PodConstraints
+from extender.pod_request.workload import Workload
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -47,12 +53,6 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.states import State
-from extender.request.feasible_nodes import FeasibleNodes
-from extender.request.job_request import Request
-from extender.request.node_constraints import ANYWHERE, Node
-from extender.request.pod import Pod, lacks_room
-from extender.request.pod_constraints import NO_CONSTRAINTS, PodConstraints
-from extender.request.workload import Workload
 from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
 from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.equipment import equipment
+from extender.node_view.equipment import equipment
 from extender.placement.asked import refused
+from extender.pod_request.job_request import Request
 from extender.policy.rules import Choice, Policy, Rule, judged
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import Failure, Outcome, Remedy, Submit
-from extender.request.job_request import Request
 from slurm_client.model import Node, Partition
 from tests.builders import PREFIX, TRANSLATION, pod, view
 from tests.placement.ledger_world import REQUEST, World

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.view import ClusterView
+from extender.node_view.view import ClusterView
 from extender.placement.eligible_nodes import in_its_words
+from extender.pod_request.feasible_nodes import FeasibleNodes
+from extender.pod_request.node_constraints import Node, Taint, gains
 from extender.record.condition_reason import ConditionReason, Due
 from extender.record.events import ClusterObserved, Submit, WriteAttempt
 from extender.record.states import State
-from extender.request.feasible_nodes import FeasibleNodes
-from extender.request.node_constraints import Node, Taint, gains
 from tests.builders import node_manifest
 from tests.placement.ledger_world import VIEW, World
 from wellknown.names import ELSEWHERE

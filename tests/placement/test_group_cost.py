@@ -7,6 +7,8 @@ from time import process_time
 import pytest
 
 from extender.placement.ledger import Ledger
+from extender.pod_request.pod import Pod
+from extender.pod_request.workload import Workload
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     ClusterObserved,
@@ -20,8 +22,6 @@ from extender.record.events import (
     WriteAllocation,
 )
 from extender.record.states import State
-from extender.request.pod import Pod
-from extender.request.workload import Workload
 from slurm_client.model import Job, JobState
 from tests.builders import kube_node, pod, view
 from tests.clock import slowness

@@ -6,6 +6,7 @@ import pytest
 
 from extender.placement.ledger import Ledger
 from extender.placement.moves import granted
+from extender.pod_request.job_request import Request
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -19,7 +20,6 @@ from extender.record.events import (
 )
 from extender.record.member import Member, with_slots
 from extender.record.states import State
-from extender.request.job_request import Request
 from slurm_client.model import Grant
 from tests.builders import pod
 from tests.placement.ledger_world import (

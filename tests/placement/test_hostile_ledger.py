@@ -11,9 +11,10 @@ from time import process_time
 
 import pytest
 
-from extender.cluster.node_index import Nodes
-from extender.cluster.view import ClusterView
+from extender.node_view.node_index import Nodes
+from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
+from extender.pod_request.pod import Pod, parse_pod
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     ClusterObserved,
@@ -28,7 +29,6 @@ from extender.record.events import (
     Tick,
 )
 from extender.record.states import State
-from extender.request.pod import Pod, parse_pod
 from slurm_client import hostlist
 from slurm_client.model import Job, JobState, Partition
 from tests.builders import PREFIX, TRANSLATION, kube_node, pod

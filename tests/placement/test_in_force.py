@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.pod_request.pod import Pod
 from extender.record.events import EvictPod, ReadJob, RecordJobId, Submit
 from extender.record.states import State
-from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from tests.builders import RULES, kube_node, moment, pod
 from tests.placement.ledger_steps import (

@@ -9,6 +9,8 @@ import pytest
 
 from extender.placement.kept_back import may_be_given
 from extender.placement.ledger import Ledger
+from extender.pod_request.feasible_nodes import FeasibleNodes
+from extender.pod_request.node_constraints import Node
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -21,8 +23,6 @@ from extender.record.events import (
     WriteAllocation,
 )
 from extender.record.states import State
-from extender.request.feasible_nodes import FeasibleNodes
-from extender.request.node_constraints import Node
 from tests.memory import kept
 from tests.placement.ledger_world import (
     NO_CLAIM,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.pod_request.node_constraints import Node
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -19,7 +20,6 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.states import State
-from extender.request.node_constraints import Node
 from tests.placement.ledger_steps import (
     bound_pod,
     kinds,

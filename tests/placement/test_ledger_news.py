@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from extender.pod_request.node_constraints import Node
 from extender.record.config import PlacementConfig
 from extender.record.events import CancelJob, EvictPod, JobsPolled, Outcome, PodObserved, WriteAttempt
 from extender.record.placeholder import IllegalMove
 from extender.record.states import State
-from extender.request.node_constraints import Node
 from tests.builders import placeholder_of, pod
 from tests.placement import ledger_world
 from tests.placement.ledger_steps import (

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 from extender.jobs.tracked_job import TrackedJob
 from extender.placement.table import after_pod
+from extender.pod_request.feasible_nodes import FeasibleNodes
+from extender.pod_request.job_request import Request
+from extender.pod_request.node_constraints import Node
 from extender.record.config import Context
 from extender.record.events import (
     CancelJob,
@@ -20,9 +23,6 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.states import State
-from extender.request.feasible_nodes import FeasibleNodes
-from extender.request.job_request import Request
-from extender.request.node_constraints import Node
 from tests.builders import placeholder_of
 from tests.placement.ledger_steps import (
     bound_pod,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from extender.pod_request.node_constraints import Node, NodeConstraints
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     ClusterObserved,
@@ -16,7 +17,6 @@ from extender.record.events import (
     WriteAllocation,
 )
 from extender.record.states import State
-from extender.request.node_constraints import Node, NodeConstraints
 from tests.placement.ledger_steps import bound_pod, pod_that_finds_no_room, settle, state_of
 from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down
 

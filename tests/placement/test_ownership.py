@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from extender.placement.recovery import recovered
+from extender.pod_request.job_request import Request
 from extender.record.events import CancelJob, ClusterObserved, ReportWaiting, Submit, WriteAllocation
 from extender.record.states import State
-from extender.request.job_request import Request
 from slurm_client.model import Job
 from tests.builders import kube_node, moment, placeholder_job, pod
 from tests.placement.ledger_steps import poll, settle, state_of

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.view import ClusterView
-from extender.control.pod_patches import nomination
+from extender.execution.pod_patches import nomination
+from extender.node_view.view import ClusterView
 from extender.placement.placed_pods import PlacedPods
-from extender.record.config import PlacementConfig
-from extender.record.events import Effect, ReportWaiting, WriteAttempt
-from extender.record.placeholder import Placeholder
-from extender.record.states import State
-from extender.request.node_constraints import ANYWHERE
-from extender.request.pod_constraints import (
+from extender.pod_request.node_constraints import ANYWHERE
+from extender.pod_request.pod_constraints import (
     AntiAffinity,
     HostPort,
     PodConstraints,
     Requirement,
     Spread,
 )
+from extender.record.config import PlacementConfig
+from extender.record.events import Effect, ReportWaiting, WriteAttempt
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from tests.builders import pod
 from tests.clock import CpuClock
 from tests.placement.ledger_world import HOSTNAME, REFUSAL, REQUEST, ZONE, World, calm_down, view_of

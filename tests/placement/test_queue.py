@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.pod_request.node_constraints import Node
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -20,7 +21,6 @@ from extender.record.events import (
     WriteAllocation,
 )
 from extender.record.states import State
-from extender.request.node_constraints import Node
 from extender.turns.window import IN_LINE, NO_PLACE
 from slurm_client.model import JobState
 from tests.clock import CpuClock

@@ -9,9 +9,9 @@ from itertools import combinations, product
 import pytest
 
 from extender.placement.recovery import possible_ids, recovered, to_read
+from extender.pod_request.pod import Pod
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from tests.builders import RULES, kube_node, moment, placeholder_job, pod
 from wellknown.allocation import Allocation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.control.failures import failure_of
+from extender.execution.failures import failure_of
 from extender.placement.asked import refused
 from extender.placement.attempts import trouble
 from extender.placement.rights import NUMBERS, lacking

@@ -8,11 +8,11 @@ from math import inf
 
 import pytest
 
-from extender.cluster.view import ClusterView
+from extender.node_view.view import ClusterView
 from extender.placement.rejecting_nodes import Closure, RejectingNodes
+from extender.pod_request.job_request import Request
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
-from extender.request.job_request import Request
-from extender.request.pod import Pod
 from slurm_client.model import Partition
 from tests.placement.ledger_world import NO_DEVICE, REQUEST, World, of_user, view_of
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from extender.placement.recovery import recovered
+from extender.pod_request.pod import Pod, parse_pod
 from extender.record.config import PlacementConfig
 from extender.record.events import EvictPod, Failure, Remedy, Submit
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import Pod, parse_pod
 from tests.builders import TRANSLATION, kube_node, moment, placeholder_job, pod, pod_manifest
 from tests.placement.ledger_steps import forget_the_start, poll, settle, state_of
 from tests.placement.ledger_world import NODES, REQUEST, World

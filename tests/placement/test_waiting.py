@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.equipment import Equipment
 from extender.jobs.pending_reasons import PENDING_REASONS
+from extender.node_view.equipment import Equipment
 from extender.placement.waiting import granted, in_words, why_it_waits
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
-from extender.request.pod import Pod
 from slurm_client.model import Job, JobState, Partition
 from tests.builders import PREFIX, pod, view
 from wellknown.allocation import Allocation

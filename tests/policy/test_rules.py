@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.pod_request.annotations import ANNOTATIONS
+from extender.pod_request.job_request import Request
+from extender.pod_request.pod import parse_pod
 from extender.policy.rules import OPEN, RESTRICTED, Choice, Policy, Rule, described, judged
-from extender.request.annotations import ANNOTATIONS
-from extender.request.job_request import Request
-from extender.request.pod import parse_pod
 from slurm_client.model import JobSpec
 from tests.builders import PREFIX, TRANSLATION, pod, pod_manifest
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view_updater import ClusterViewUpdater
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view_updater import ClusterViewUpdater
 from extender.pools.controller import Leadership, PoolController
 from extender.pools.pool import Pool
 from extender.pools.roll_out import PoolState

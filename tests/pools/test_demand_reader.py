@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view_updater import ClusterViewUpdater
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view_updater import ClusterViewUpdater
 from extender.pools.demand import Demand
 from extender.pools.demand_reader import _AGAIN, _MANY, PART, DemandReader
 from extender.pools.pool import Pool

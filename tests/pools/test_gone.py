@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.view import ClusterView
 from extender.node_sync.drains import too_many
+from extender.node_view.view import ClusterView
 from extender.pools.gone import Gone, believed, decide, marked
 from extender.pools.gone_nodes import PART, GoneNodes
 from service.health import Health

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from extender.control.release_check import Release
+from extender.execution.release_check import Release
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.preflight.facts import (
     Address,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.local.spec import KUBERNETES_RELEASES
-from extender.control.release_check import Release
+from extender.execution.release_check import Release
 from extender.preflight.checks import CHECKS, results, status
 from extender.preflight.facts import Answer, Called, Facts, Token, Unread
 from extender.preflight.kubernetes_checks import NEWEST, OLDEST

@@ -16,8 +16,8 @@ import yaml
 from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import kubeconfig_of, scheduler_configuration
 from deploy.local.layout import Layout
-from extender.cluster.view_updater import MEMORY
 from extender.commands import preflight as command
+from extender.node_view.view_updater import MEMORY
 from service.command_line import Output
 from tests.cluster_fixture import deleted
 from tests.eventually import eventually

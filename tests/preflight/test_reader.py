@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.control.release_check import Release
+from extender.execution.release_check import Release
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.policy.rules import Choice, Policy, Rule
 from extender.preflight import rights

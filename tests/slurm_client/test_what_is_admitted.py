@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 
 from extender.admission.mutate import review
 from extender.admission.review import PodRequest
+from extender.pod_request.annotations import ANNOTATIONS
+from extender.pod_request.pod import parse_pod
 from extender.policy.rules import OPEN
-from extender.request.annotations import ANNOTATIONS
-from extender.request.pod import parse_pod
 from slurm_client import hostlist
 from slurm_client.errors import InvalidRequest
 from slurm_client.http import Request

@@ -12,16 +12,16 @@ import pytest
 
 from deploy.local.layout import CHECKOUT
 from extender.audit.compare import Finding, FindingKind
-from extender.cluster.slurm_nodes import Reading
 from extender.jobs.pending_reasons import PENDING_REASONS
 from extender.jobs.phase import Phase
+from extender.node_view.slurm_nodes import Reading
 from extender.pages import renewed
 from extender.placement.rejecting_nodes import Closure
+from extender.pod_request.node_constraints import Taint
 from extender.record.condition_reason import ConditionReason
 from extender.record.events import EvictPod
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.node_constraints import Taint
 from extender.telemetry import Telemetry
 from extender.telemetry.capacity import Capacity, CapacityNow, NodeState, Share
 from extender.telemetry.catalogue import METRICS

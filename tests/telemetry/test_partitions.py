@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.slurm_nodes import Reading
+from extender.node_view.slurm_nodes import Reading
 from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.record.states import State

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.placement.ledger import Ledger
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import PlacementConfig
 from extender.record.events import (
@@ -34,7 +35,6 @@ from extender.record.events import (
 )
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import Pod
 from extender.turns.eviction_limiter import EvictionLimiter
 from slurm_client.model import Job
 from tests.builders import RULES, kube_node, placeholder_job, placeholder_of, pod, view

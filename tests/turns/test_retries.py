@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.view import ClusterView
+from extender.node_view.view import ClusterView
+from extender.pod_request.job_request import Request
+from extender.pod_request.pod_end import own_comment, pod_in_words
 from extender.record.config import PlacementConfig
 from extender.record.events import ClusterObserved, Effect, Failure, Remedy, ReportWaiting, Submit
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.job_request import Request
-from extender.request.pod_end import own_comment, pod_in_words
 from slurm_client.model import Partition
 from tests.placement.ledger_world import REQUEST, VIEW, World
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from extender.jobs.tracked_job import Asked, TrackedJob
+from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder, Retry, Waits
 from extender.record.states import State
-from extender.request.pod import Pod
 from extender.turns.equivalence import Owner, kind_of, turn_of
 from extender.turns.window import IN_LINE, NO_PLACE, Windows
 from tests.builders import placeholder_of, pod

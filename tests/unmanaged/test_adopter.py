@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.control.dispatcher import Dispatcher
+from extender.execution.dispatcher import Dispatcher
+from extender.node_view.slurm_nodes import SlurmNodes
 from extender.placement.ledger import Ledger
-from extender.request.translation import TranslationConfig
+from extender.pod_request.translation import TranslationConfig
 from extender.telemetry import Telemetry
 from extender.telemetry.leader_states import Sources
 from extender.unmanaged import adopter

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from extender.control.dispatcher import Dispatcher
+from extender.execution.dispatcher import Dispatcher
 from extender.placement.ledger import Ledger
+from extender.pod_request.scope import Scope
+from extender.pod_request.translation import TranslationConfig
 from extender.record.config import Context
 from extender.record.events import CancelJob, Effect, ReadJob, RecordAdoption, Submit
-from extender.request.scope import Scope
-from extender.request.translation import TranslationConfig
 from extender.telemetry import Telemetry
 from extender.unmanaged.adoption import COMMENT, Adopted, AdoptedPod, Adoptions, Stage, adoptable
 from kubernetes_client.errors import NotFound

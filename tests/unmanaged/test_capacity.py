@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from extender.request.translation import TranslationConfig
+from extender.pod_request.translation import TranslationConfig
 from extender.unmanaged.capacity import (
     Amounts,
     Occupancy,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.slurm_nodes import SlurmNodes
-from extender.cluster.view import ClusterView
-from extender.request.scope import Scope
-from extender.request.translation import TranslationConfig
+from extender.node_view.slurm_nodes import SlurmNodes
+from extender.node_view.view import ClusterView
+from extender.pod_request.scope import Scope
+from extender.pod_request.translation import TranslationConfig
 from extender.unmanaged import free_capacity
 from extender.unmanaged.free_capacity import FULL, UNCOUNTED, UNKNOWN, FreeCapacity
 from kubernetes_client.in_memory import InMemoryKubernetes

@@ -16,9 +16,9 @@ from typing import Any, cast
 import httpx
 
 from extender.app import Extender
-from extender.cluster.view import ClusterView
 from extender.leader.leader import Leader
 from extender.leader.replica import Replica
+from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.policy.current import CurrentPolicy
 from extender.record.config import PlacementConfig

@@ -15,12 +15,12 @@ from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
 from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import Asked, TrackedJob
+from extender.pod_request.pod import parse_pod
+from extender.pod_request.translation import TranslationConfig
+from extender.pod_request.workload import Workload
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import parse_pod
-from extender.request.translation import TranslationConfig
-from extender.request.workload import Workload
 from kubernetes_client.errors import Conflict, KubernetesError, Rejected, Unavailable
 from slurm_client.errors import NeedsOperator, OutcomeUnknown, SlurmError, Unreachable
 from slurm_client.model import Job

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.filter.route import NO_NAMES
-from extender.request.feasible_nodes import FeasibleNodes
+from extender.pod_request.feasible_nodes import FeasibleNodes
 from slurm_client.model import Partition
 from tests.builders import PREFIX, Manifest, kube_node, view
 from tests.verbs.callers import Listeners, body

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.control.pod_watch import PodWatch
+from extender.execution.pod_watch import PodWatch
+from extender.pod_request.annotations import ANNOTATIONS
+from extender.pod_request.pod import parse_pod
+from extender.pod_request.translation import DEFAULT_SCHEDULER, TranslationConfig
 from extender.policy.current import CurrentPolicy
-from extender.request.annotations import ANNOTATIONS
-from extender.request.pod import parse_pod
-from extender.request.translation import DEFAULT_SCHEDULER, TranslationConfig
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.model import MOST_CPUS

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from extender.admission.mutate import review
 from extender.admission.review import PodRequest
+from extender.pod_request.annotations import ANNOTATIONS
+from extender.pod_request.grace_period import DefaultGrace
+from extender.pod_request.pod import parse_pod
 from extender.policy.rules import OPEN
-from extender.request.annotations import ANNOTATIONS
-from extender.request.grace_period import DefaultGrace
-from extender.request.pod import parse_pod
 from tests.builders import PREFIX, TRANSLATION, Manifest, container
 from tests.verbs.callers import Listeners, body
 from wellknown.names import ATTEMPT, DOMAIN, GATE, JOB_ID, NODE

@@ -11,11 +11,11 @@ import pytest
 
 from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import TrackedJob
+from extender.pod_request.pod import parse_pod
+from extender.pod_request.translation import TranslationConfig
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from extender.request.pod import parse_pod
-from extender.request.translation import TranslationConfig
 from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import node

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from extender.admission.review import ObjectRequest, PodRequest
 from extender.admission.validate import review_object, review_pod
+from extender.pod_request.annotations import ANNOTATIONS, PUBLISHED
 from extender.policy.rules import OPEN
-from extender.request.annotations import ANNOTATIONS, PUBLISHED
 from tests.builders import PREFIX, TRANSLATION, Manifest, container, pod_manifest
 from tests.verbs.callers import Listeners, body
 from wellknown.names import ATTEMPT, GATE

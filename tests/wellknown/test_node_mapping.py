@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.view import Wish
 from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import TrackedJob
 from extender.jobs.verdict import TAKEN
+from extender.node_view.view import Wish
 from extender.placement.recovery import recovered
 from extender.placement.table import after_read
+from extender.pod_request.node_constraints import ANYWHERE, Node
+from extender.pod_request.pod import Pod
 from extender.record.states import State
-from extender.request.node_constraints import ANYWHERE, Node
-from extender.request.pod import Pod
 from slurm_client import hostlist
 from slurm_client.model import Job, Partition
 from tests.builders import kube_node, moment, placeholder_job, placeholder_of, pod, view

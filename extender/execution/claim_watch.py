@@ -1,0 +1,163 @@
+"""The watches of the claims that Pods may refer to: PersistentVolumeClaims, their volumes and classes,
+and ResourceClaims, where the API server has them.
+
+Only the fields that `request.claims` needs are kept of each object. A kind that cannot be listed or
+watched, or is not served, is tried again now and then; nothing is concluded from it meanwhile.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from extender.pod_request.claims import (
+    RESOURCE_CLAIM,
+    VOLUME_CLAIM,
+    Claims,
+    Key,
+    ResourceClaim,
+    Volume,
+    VolumeClaim,
+    waits_for_consumer,
+)
+from kubernetes_client.errors import OUTAGE, KubernetesError
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.watch import Change, ResourceWatch
+from service.health import Health
+
+_AGAIN_S = 60.0
+_SOON_S = 5.0  # in an outage
+_BROKEN_S = 30.0
+"""A kind whose watch has not been open for so long is unknown: it may have changed unseen."""
+_KINDS = {
+    "persistentvolumeclaims": "volume_claims",
+    "persistentvolumes": "volumes",
+    "storageclasses": "waits",
+    "resourceclaims": "resource_claims",
+}
+"""Under which name `Claims` has what is known of each kind."""
+PARTS = tuple(f"watch of {kind}" for kind in _KINDS)
+"""The part of health for this."""
+
+Changed = Callable[[Iterable[Key] | None], Awaitable[object]]
+"""A function that is called with the claims that have changed; None: any claim may have. It is not
+called again for that kind until it has returned."""
+
+
+class ClaimWatch:
+    """`claims` is what is known now."""
+
+    def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
+        self.claims = Claims()
+        self._kubernetes = kubernetes
+        self._health = health
+        self._watches = {
+            kind: ResourceWatch(kubernetes, kind, None, partial(self._on_trouble, kind))
+            for kind in _KINDS
+        }
+        self._wrong = dict[str, KubernetesError | None]()
+        """The error of each kind that could not be listed or watched."""
+        self._broken = dict[str, asyncio.Timeout]()
+        """The deadline of each kind that is watched: it passes when the watch has not been open for too
+        long."""
+
+    async def load(self) -> None:
+        """Lists all objects once; `run` goes on from there. A kind that cannot be listed delays
+        nothing: it stays unknown."""
+        await asyncio.gather(*map(self._list, _KINDS))
+
+    async def run(self, changed: Changed) -> None:
+        """Follows them for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind in _KINDS:
+                tasks.create_task(self._follow(kind, changed))
+
+    def _on_trouble(self, kind: str, trouble: KubernetesError | None) -> None:
+        self._wrong[kind] = trouble
+        self._health.says(f"watch of {kind}", trouble)
+        broken = self._broken[kind]
+        if trouble is None:
+            broken.reschedule(None)
+        elif broken.when() is None:
+            broken.reschedule(asyncio.get_running_loop().time() + _BROKEN_S)
+
+    async def _follow(self, kind: str, changed: Changed) -> None:
+        while True:
+            while not self._is_known(kind):
+                await asyncio.sleep(_SOON_S if self._health.parts().get(OUTAGE) else _AGAIN_S)
+                await self._list(kind, if_watched=True)
+                if self._is_known(kind):
+                    await changed(None)
+            await self._follow_known(kind, changed)
+            self._keep(kind, None)
+            trouble = f"Pods' claims are not checked: there was no watch for {_BROKEN_S:.0f} s"
+            self._health.says(f"watch of {kind}", trouble, because=self._wrong[kind])
+            await changed(None)
+
+    async def _follow_known(self, kind: str, changed: Changed) -> None:
+        """Ends when the watch has not been open for too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BROKEN_S) as self._broken[kind]:
+                async for change in self._watches[kind].changes():
+                    await changed(self._note(kind, change))
+
+    def _is_known(self, kind: str) -> bool:
+        return self._all(kind) is not None
+
+    async def _list(self, kind: str, *, if_watched: bool = False) -> None:
+        """Lists a kind; where that fails, for any reason, the kind stays unknown. `if_watched`: it is
+        not listed before it can be watched."""
+        if self._is_known(kind):
+            return
+        try:
+            if await self._kubernetes.serves(kind):
+                if if_watched:
+                    await self._watches[kind].try_watch()
+                listed = await self._watches[kind].list_as(lambda manifest: _read(kind, manifest))
+                self._keep(kind, dict(listed))
+        except KubernetesError as error:
+            self._wrong[kind] = error
+            words = f"Pods' claims are not checked: {error}"
+            self._health.says(f"watch of {kind}", words, because=error)
+        else:
+            self._wrong[kind] = None
+            self._health.says(f"watch of {kind}", None)
+
+    def _all(self, kind: str) -> dict[Any, Any] | None:
+        known: dict[Any, Any] | None = getattr(self.claims, _KINDS[kind])
+        return known
+
+    def _keep(self, kind: str, known: dict[Any, Any] | None) -> None:
+        setattr(self.claims, _KINDS[kind], known)
+
+    def _note(self, kind: str, change: Change) -> Iterable[Key] | None:
+        """Returns the claims that a change is about."""
+        known = self._all(kind)
+        assert known is not None  # or they are not followed
+        name, after = _read(kind, change.manifest)
+        before = known.pop(name, None)
+        if not change.gone:
+            known[name] = after
+        if before == after and not change.gone:
+            return ()
+        match kind:
+            case "persistentvolumes":
+                return {each.claim for each in (before, after) if each is not None}
+            case "storageclasses":
+                return None
+        return (name,)
+
+
+def _read(kind: str, manifest: Manifest) -> tuple[Any, Any]:
+    """Returns the key of an object, and the fields that are kept of it."""
+    metadata = manifest["metadata"]
+    names = metadata.get("namespace") or "", metadata["name"]
+    match kind:
+        case "persistentvolumeclaims":
+            return Key(VOLUME_CLAIM, *names), VolumeClaim.parse(manifest)
+        case "persistentvolumes":
+            return metadata["name"], Volume.parse(manifest)
+        case "storageclasses":
+            return metadata["name"], waits_for_consumer(manifest)
+    return Key(RESOURCE_CLAIM, *names), ResourceClaim.parse(manifest)

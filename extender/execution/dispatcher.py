@@ -1,0 +1,402 @@
+"""The dispatcher carries out the ledger's effects, and tells the ledger their outcomes. It decides
+nothing.
+
+Each system has a lane with a bounded number of workers. Effects that give resources back have lanes of
+their own, so that neither a burst of submissions nor a Slurm that is slow to cancel holds up an
+eviction. Effects that only inform people have a lane too, so that they delay no placement.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from math import inf
+from time import perf_counter
+from typing import Any, Protocol
+
+import structlog
+
+from extender.execution import pod_patches
+from extender.execution.failures import failure_of
+from extender.node_view.pods_on_node import vacated_in
+from extender.node_view.slurm_nodes import NodeEquipment, SlurmNodes
+from extender.node_view.user_rights import RightsOfUsers
+from extender.placement.asked import needs_equipment, needs_rights
+from extender.placement.ledger import Ledger
+from extender.placement.waiting import granted
+from extender.pod_request.pod import attempt_of
+from extender.record.events import (
+    CancelJob,
+    CheckDepartures,
+    Effect,
+    Event,
+    EvictPod,
+    ExcludeNodes,
+    Failure,
+    HoldJob,
+    Outcome,
+    ReadJob,
+    RecordAdoption,
+    RecordJobId,
+    ReportWaiting,
+    Submit,
+    Tick,
+    WriteAllocation,
+    WriteAttempt,
+)
+from kubernetes_client.errors import Conflict, NotFound
+from kubernetes_client.protocol import Kubernetes
+from service.cooperative import yielding
+from slurm_client.errors import InvalidRequest, SlurmError
+from slurm_client.model import Grant, Job, JobChanges
+from slurm_client.protocol import Slurm
+from wellknown.log_fields import Named, PodName, about
+from wellknown.names import ADOPTED, ATTEMPT, GRANTED, JOB_ID, Reason
+
+log = structlog.get_logger()
+
+_CHRONICLERS = 2
+_UNTOLD = 10_000  # Events that wait to be made: some 20 MB
+_WORDS_S = 1.0
+_SPEECHLESS_S = 30.0
+_SLOW_BOOKS_S = 0.1
+_READ_ANEW = 20
+_Told = tuple[float, dict[str, Any], int | None]
+"""The time to make an Event, the Event, and the job, where the Event says that it was cancelled."""
+
+
+class Observer(Protocol):
+    """An observer of the outcomes of effects and Events."""
+
+    def done(self, effect: Effect, seconds: float) -> None: ...
+
+    def failed(
+        self, effect: Effect, seconds: float, failure: Failure, about_it: Mapping[str, Any]
+    ) -> None:
+        """`about_it`: the log fields of its Pod and job."""
+
+    def event_failed(self, event: Mapping[str, Any], failure: Failure) -> None: ...
+
+
+class Dispatcher:
+    """The only caller of the ledger. Its clock is the event loop's."""
+
+    def __init__(  # noqa: PLR0913 -- the systems that it calls, and who is told
+        self,
+        ledger: Ledger,
+        slurm: Slurm,
+        kubernetes: Kubernetes,
+        observer: Observer,
+        workers: int = 16,
+        *,
+        slurm_nodes: SlurmNodes | None = None,
+        allowed: Callable[[], Awaitable[None]] | None = None,
+        events_after_s: float = 1.0,
+    ) -> None:
+        """`slurm_nodes` is what other parts read Slurm's nodes by. `allowed` returns while effects may
+        be carried out, and waits otherwise."""
+        self._ledger, self._slurm, self._kubernetes = ledger, slurm, kubernetes
+        self._observer, self._workers = observer, workers
+        self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
+        self._rights = RightsOfUsers(slurm)
+        self._allowed, self._events_after_s = allowed, events_after_s
+        self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
+        self._writes: asyncio.Queue[Effect] = asyncio.Queue()
+        self._words: asyncio.Queue[Effect] = asyncio.Queue()
+        """The lane for what only people read: a whole window of waiting Pods is asked about at once."""
+        self._endings: asyncio.Queue[Effect] = asyncio.Queue()
+        self._evictions: asyncio.Queue[Effect] = asyncio.Queue()
+        self._events: asyncio.Queue[_Told] = asyncio.Queue(_UNTOLD)
+        self._drops_events = False
+        """Whether it was logged that too many Events wait; until none waits."""
+        self._speechless_until = self._books_closed_until = -inf
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_due = inf
+        self._carry: dict[type, Callable[[Any], Awaitable[Any]]] = {
+            Submit: self._submit,
+            ReadJob: self._read_job,
+            ExcludeNodes: self._exclude_nodes,
+            HoldJob: self._hold_job,
+            CancelJob: self._cancel_job,
+            WriteAllocation: self._write_allocation,
+            CheckDepartures: self._look_at_node,
+            WriteAttempt: self._write_attempt,
+            ReportWaiting: self._show_cause,
+            EvictPod: self._evict_pod,
+            RecordJobId: self._note_job,
+            RecordAdoption: self._note_adopted,
+        }
+
+    def feed(self, event: Event) -> None:
+        """Applies an event to the ledger and queues the effects. Never waits."""
+        for effect in self._ledger.apply(event, self.now()):
+            self._lane(effect).put_nowait(effect)
+        self._set_alarm()
+
+    async def feed_all(self, events: Iterable[Event]) -> None:
+        """Feeds very many events. No Tick comes before the last of them, but all other work gets its
+        turns."""
+        self._hold_alarm()
+        async for event in yielding(events):
+            self.feed(event)
+        self._alarm_due = inf
+        self._set_alarm()
+
+    def now(self) -> float:
+        """Returns the ledger's clock, in seconds."""
+        return asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        """Works for ever."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for lane in (self._submissions, self._writes, self._endings, self._evictions):
+                    for _ in range(self._workers):
+                        tasks.create_task(self._work(lane))
+                for _ in range(max(1, self._workers // 2)):  # others find connections
+                    tasks.create_task(self._work(self._words))
+                for _ in range(_CHRONICLERS):
+                    tasks.create_task(self._record())
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+
+    async def carry_out(self, effect: Effect) -> Any:
+        """Carries out an effect and returns its result. Raises the systems' own errors."""
+        return await self._carry[type(effect)](effect)
+
+    async def outcome_of(self, effect: Effect, pod: Named | None = None) -> Outcome:
+        """Carries out an effect, as soon as that is allowed, and returns its outcome. `pod` is the
+        effect's Pod, where the ledger has no record of it."""
+        if self._allowed is not None:
+            await self._allowed()
+        start, result = perf_counter(), None
+        try:
+            result = await self.carry_out(effect)
+        except Exception as error:  # noqa: BLE001 -- the ledger must hear of any error
+            about_it = self._about(effect, pod)
+            result = failure_of(error, about_it)
+            self._observer.failed(effect, perf_counter() - start, result, about_it)
+        else:
+            self._observer.done(effect, perf_counter() - start)
+        if needs_equipment(effect, result):
+            return Outcome(effect, result, await self._equipment.by_partition())
+        if isinstance(effect, Submit) and needs_rights(effect, result):
+            return Outcome(effect, result, rights=await self._rights.of(effect.job.user_id))
+        return Outcome(effect, result)
+
+    def _about(self, effect: Effect, pod: Named | None) -> dict[str, Any]:
+        """Returns the log fields of an effect's Pod and job."""
+        record = self._ledger.record_of(effect.uid)
+        pod = record.workload if record is not None else pod
+        job_id = getattr(effect, "job_id", record.job.id if record is not None else None)
+        return {"uid": effect.uid} | about(pod, job_id)
+
+    async def _work(self, lane: asyncio.Queue[Effect]) -> None:
+        while True:
+            self.feed(await self.outcome_of(await lane.get()))
+            lane.task_done()
+
+    def _lane(self, effect: Effect) -> asyncio.Queue[Effect]:
+        match effect:
+            case HoldJob() | CancelJob() | WriteAttempt():
+                return self._endings
+            case EvictPod():
+                return self._evictions
+            case ReadJob(for_words=True) | ReportWaiting():
+                return self._words
+            case Submit() | ReadJob() | ExcludeNodes():
+                return self._submissions
+        return self._writes
+
+    def _set_alarm(self) -> None:
+        due = self._ledger.next_wake()
+        if due >= self._alarm_due:
+            return  # an alarm that rings too early costs nothing
+        self._hold_alarm()
+        self._alarm_due = due
+        self._alarm = asyncio.get_running_loop().call_at(due, self._ring)
+
+    def _hold_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_due = None, -inf  # none is set that would be later
+
+    def _ring(self) -> None:
+        self._alarm, self._alarm_due = None, inf
+        self.feed(Tick())
+
+    # Slurm
+
+    async def _submit(self, effect: Submit) -> Grant | None:
+        if not effect.immediate:
+            await self._slurm.submit(effect.job, effect.job_id)
+            return None
+        await self._slurm.allocate(effect.job, effect.job_id)
+        with suppress(SlurmError):  # the job is granted all the same, and is read then
+            return await self._slurm.grant(effect.job_id)
+        return None
+
+    async def _read_job(self, effect: ReadJob) -> Job | None:
+        return await self._slurm.job(effect.job_id)
+
+    async def _exclude_nodes(self, effect: ExcludeNodes) -> None:
+        await self._slurm.update(effect.job_id, JobChanges(excluded_nodes=effect.nodes))
+
+    async def _hold_job(self, effect: HoldJob) -> None:
+        await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
+
+    async def _cancel_job(self, effect: CancelJob) -> None:
+        # Words are mostly for people: a job whose comment cannot be written is cancelled all the same.
+        if effect.says_first:
+            with suppress(InvalidRequest):  # it is over
+                await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
+        elif self.now() >= self._speechless_until:
+            await self._leave_words(effect)
+        await self._slurm.cancel(effect.job_id, effect.name)
+
+    async def _leave_words(self, effect: CancelJob) -> None:
+        """Writes words into a job's comment, within a short time: a slurmctld that is slow to take them
+        would delay every cancel behind this one."""
+        try:
+            async with asyncio.timeout(_WORDS_S):
+                await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
+        except TimeoutError:
+            self._speechless_until = self.now() + _SPEECHLESS_S
+        except SlurmError:
+            pass
+
+    # Kubernetes
+
+    async def _write_allocation(self, effect: WriteAllocation) -> str:
+        pod, allocation, version = effect.pod, effect.allocation, effect.pod.resource_version
+        if effect.nominate:
+            nomination = pod_patches.nomination(pod, allocation, _wall_clock())
+            nominated = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, nomination)
+            version = nominated["metadata"]["resourceVersion"]
+        patch = pod_patches.grant(pod, allocation, version)
+        written = await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+        if effect.heard_at is not None:
+            now, ours = _wall_clock(), self.now() - effect.heard_at
+            cause = granted(allocation, pod_patches.age(pod, now), ours)
+            self._tell(pod_patches.event(pod, cause, now, action="Placing"))
+        return str(written["metadata"]["resourceVersion"])
+
+    async def _look_at_node(self, effect: CheckDepartures) -> float:
+        listed = await self._kubernetes.list("pods", f"spec.nodeName={effect.node}")
+        within = self._ledger.rules.leaves_within
+        return vacated_in(listed.get("items") or (), _wall_clock(), within)
+
+    async def _write_attempt(self, effect: WriteAttempt) -> None:
+        pod = effect.pod
+        patch = pod_patches.next_attempt(pod, effect.attempt)
+        await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+        now, cause = _wall_clock(), effect.cause
+        told = None if cause is None else pod_patches.dated(cause, now, self.now())
+        status = pod_patches.no_nomination(pod, told, now)
+        await self._kubernetes.patch_pod_status(pod.namespace, pod.name, status)
+
+    async def _show_cause(self, effect: ReportWaiting) -> None:
+        pod, now = effect.pod, _wall_clock()
+        if not effect.event_alone:
+            cause = pod_patches.dated(effect.cause, now, self.now())
+            patch = pod_patches.waiting(pod, cause, effect.job_id, now)
+            await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
+        action = "Evicting" if effect.cause.reason == Reason.EVICTION_THROTTLED else "Placing"
+        self._tell(pod_patches.event(pod, effect.cause, now, action=action))
+
+    async def _note_job(self, effect: RecordJobId) -> None:
+        numbers = {JOB_ID: str(effect.job_id), ATTEMPT: str(effect.attempt)}
+        granted = {} if effect.granted is None else {GRANTED: effect.granted.granted}
+        patch = pod_patches.annotated(effect.pod.uid, numbers | granted)
+        await self._kubernetes.patch_pod(effect.pod.namespace, effect.pod.name, patch)
+
+    async def _note_adopted(self, effect: RecordAdoption) -> None:
+        noted = None if effect.job_id is None else str(effect.job_id)
+        patch = pod_patches.annotated(effect.uid, {ADOPTED: noted})
+        await self._kubernetes.patch_pod(effect.namespace, effect.name, patch)
+
+    async def _evict_pod(self, effect: EvictPod) -> None:
+        if effect.in_this_attempt:
+            await self._evict_in_its_attempt(effect)
+            return
+        pod, cause, now = effect.pod, effect.cause, _wall_clock()
+        as_seen, told = {"uid": pod.uid}, None
+        patch = pod_patches.disruption(pod, cause, now, in_any_version=effect.in_any_version)
+        try:
+            told = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
+        except NotFound:
+            return
+        except Conflict:  # kube-apiserver itself tries five times
+            if not effect.in_any_version:
+                raise
+        self._tell(pod_patches.event(pod, cause, now, action="Evicting"), effect.cancelled)
+        if told is not None and not effect.in_any_version:
+            # A decision by an old version of the Pod deletes nothing.
+            as_seen["resourceVersion"] = told["metadata"]["resourceVersion"]
+        await self._kubernetes.delete_pod(pod.namespace, pod.name, as_seen, pod.eviction_grace)
+
+    async def _evict_in_its_attempt(self, effect: EvictPod) -> None:
+        """Deletes the version of the Pod that it has just read, and reads it anew for each try: a
+        writer that writes a hundred times a second seldom comes between the two calls."""
+        pod, cause, now = effect.pod, effect.cause, _wall_clock()
+        disruption = pod_patches.disruption(pod, cause, now, in_any_version=True)
+        for number in range(_READ_ANEW):
+            current = await self._kubernetes.read_pod(pod.namespace, pod.name)
+            if current is None or current["metadata"]["uid"] != pod.uid:
+                return
+            if attempt_of(current["metadata"].get("annotations") or {}) != pod.attempt:
+                raise Conflict(409, "another attempt at placing the Pod has begun")
+            with suppress(Conflict):
+                if number == 0:
+                    event = pod_patches.event(pod, cause, now, action="Evicting")
+                    self._tell(event, effect.cancelled)
+                    told = self._kubernetes.patch_pod_status(pod.namespace, pod.name, disruption)
+                    current = await told
+                as_read = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
+                await self._kubernetes.delete_pod(pod.namespace, pod.name, as_read, pod.eviction_grace)
+                return
+        raise Conflict(409, "others write to the Pod all the time")
+
+    def _tell(self, event: dict[str, Any], cancelled: int | None = None) -> None:
+        """Queues an Event. It is for people: no other work waits for it or fails without it."""
+        if not self._events.full():
+            self._events.put_nowait((self.now() + self._events_after_s, event, cancelled))
+        elif not self._drops_events:
+            self._drops_events = True
+            log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
+
+    async def _record(self) -> None:
+        """Writes Events for ever. A node waits for each Pod that is evicted, so Events come after the
+        evictions, and after evictions that become known a little later."""
+        while True:
+            due, event, cancelled = await self._events.get()
+            await asyncio.sleep(due - self.now())
+            await self._evictions.join()
+            self._drops_events = self._drops_events and not self._events.empty()
+            try:
+                if cancelled is not None and (who := await self._canceller(cancelled)):
+                    event["message"] += f", by {who}"
+                await self._kubernetes.create_event(event["metadata"]["namespace"], event)
+            except Exception as error:  # noqa: BLE001 -- see _tell
+                failure = failure_of(error, about(PodName.of(event["involvedObject"])))
+                self._observer.event_failed(event, failure)
+
+    async def _canceller(self, job_id: int) -> str | None:
+        """Returns the user that cancelled a job. Slurm's accounting mostly knows it by now. Where it is
+        slow to answer it is not asked for a while, since other Events wait behind this one."""
+        began = self.now()
+        if began < self._books_closed_until:
+            return None
+        try:
+            async with asyncio.timeout(_WORDS_S):
+                return await self._slurm.canceller(job_id)
+        except (TimeoutError, SlurmError):
+            return None
+        finally:
+            if self.now() - began > _SLOW_BOOKS_S:
+                self._books_closed_until = self.now() + _SPEECHLESS_S
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)

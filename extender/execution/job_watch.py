@@ -1,0 +1,149 @@
+"""The watch of the placeholders' jobs: it asks Slurm for their states, all in one call, again and
+again.
+
+It asks about placeholders alone, so that the cost does not grow with other jobs of Slurm. A push makes
+it look at a job at once; correctness depends on the polls alone.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator
+from functools import partial
+
+from extender.execution.dispatcher import Dispatcher
+from extender.placement.ledger import Ledger
+from extender.record.events import GraceStarted, JobsPolled
+from service.health import Health
+from service.periodic import periodically
+from slurm_client.errors import SlurmError
+from slurm_client.model import JobState
+from slurm_client.protocol import Slurm
+
+PART = "jobs"
+"""What health has of this."""
+_QUIET = 4  # while no job waits, only endings are news: it asks less often
+# A push may come before its job has the new state, or before the ledger knows the job.
+_AGAIN_S = (0.01, 0.02, 0.05, 0.1)
+_TOGETHER_S = 0.01  # pushes that come within this time share one question
+_AROUND_S = 0.05  # between two looks at all jobs, or as long as one takes
+_GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as one takes
+_GRACE_READERS = 4
+_GRACES_A_SECOND = 100
+
+
+class JobWatch:
+    """Polls every `interval` seconds while a job waits, else at a quarter of that pace."""
+
+    def __init__(self, ledger: Ledger, slurm: Slurm, health: Health, interval: float) -> None:
+        self._ledger = ledger
+        self._slurm = slurm
+        self._health = health
+        self._interval = interval
+        self._pushed: dict[int, int] = {}
+        """Job id -> how often it was looked at since its push."""
+        self._woken = asyncio.Event()
+        self._evicted = asyncio.Event()
+
+    async def run(self, dispatcher: Dispatcher) -> None:
+        """Watches for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_polling(dispatcher))
+            tasks.create_task(self._follow_pushes(dispatcher))
+            tasks.create_task(self._keep_looking_around(dispatcher))
+            tasks.create_task(self._keep_reading_graces(dispatcher))
+
+    def poll_now(self, job_id: int, looked: int = 0) -> None:
+        """Has a job looked at now, if it is watched. Returns at once."""
+        self._pushed[job_id] = looked
+        self._woken.set()
+
+    async def _keep_polling(self, dispatcher: Dispatcher) -> None:
+        await self._pause()
+        poll, says = partial(self._poll, dispatcher), partial(self._health.says, PART)
+        await periodically(poll, self._pause, outlives=SlurmError, report=says)
+
+    async def _pause(self) -> None:
+        for _ in range(_QUIET):
+            await asyncio.sleep(self._interval)
+            if self._ledger.waits():
+                return
+
+    async def _poll(self, dispatcher: Dispatcher) -> None:
+        asked, asked_at = self._ledger.watched_jobs(), dispatcher.now()
+        if asked:
+            states = await self._slurm.states(asked)
+            dispatcher.feed(JobsPolled(asked, states, asked_at))
+        else:
+            await self._slurm.ping()
+
+    async def _keep_reading_graces(self, dispatcher: Dispatcher) -> None:
+        """Reads jobs that may have a GraceTime. The state of a job does not tell that its GraceTime has
+        begun, so the whole job is read: each such job once in a round, in no more than half of the
+        time."""
+        while True:
+            began, jobs = dispatcher.now(), self._ledger.jobs_with_grace()
+            left = iter(jobs.items())
+            await asyncio.gather(*(self._read_graces(left, dispatcher) for _ in range(_GRACE_READERS)))
+            took = dispatcher.now() - began
+            await asyncio.sleep(max(_GRACE_S, took, len(jobs) / _GRACES_A_SECOND - took))
+
+    async def _read_graces(self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher) -> None:
+        for uid, job_id in left:
+            try:
+                job = await self._slurm.job(job_id)
+            except SlurmError:
+                return  # a poll will say so
+            if job is not None and job.preempt_time is not None:
+                dispatcher.feed(GraceStarted(uid, job))
+
+    async def _follow_pushes(self, dispatcher: Dispatcher) -> None:
+        later = asyncio.get_running_loop().call_later
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            pushed, self._pushed = self._pushed, {}
+            plain = await self._look(pushed.keys(), dispatcher)
+            for job_id, looked in pushed.items():
+                if job_id not in plain and looked < len(_AGAIN_S):
+                    later(_AGAIN_S[looked], self._poll_again, job_id, looked + 1)
+            await asyncio.sleep(_TOGETHER_S)
+
+    async def _keep_looking_around(self, dispatcher: Dispatcher) -> None:
+        """Looks at all jobs after one that ends its Pod. Such a job is seldom the only one: an
+        administrator cancels all jobs, or a partition's nodes are lost. Its push is the first of very
+        many, each from a script that slurmctld starts. So all jobs are asked about, again as long as
+        more end."""
+        while True:
+            await self._evicted.wait()
+            self._evicted.clear()
+            began = dispatcher.now()
+            await self._look(self._ledger.watched_jobs(), dispatcher)
+            await asyncio.sleep(max(_AROUND_S, dispatcher.now() - began))
+
+    def _poll_again(self, job_id: int, looked: int) -> None:
+        if job_id not in self._pushed:  # a newer push starts from the beginning
+            self.poll_now(job_id, looked)
+
+    async def _look(self, job_ids: Collection[int], dispatcher: Dispatcher) -> Collection[int]:
+        """Asks about the watched ones of these jobs. Returns the jobs that need no other look."""
+        asked, asked_at = self._ledger.watched_of(job_ids), dispatcher.now()
+        if not asked:
+            return ()
+        try:
+            states = await self._slurm.states(asked)
+        except SlurmError:
+            return job_ids  # a poll will say so, and will make up for it
+        before = self._evictions()
+        # Polls alone judge a job that Slurm does not know: several, and not within milliseconds.
+        dispatcher.feed(JobsPolled(frozenset(states), states, asked_at))
+        if self._evictions() > before:
+            self._evicted.set()
+        return [job_id for job_id, state in states.items() if _is_plain(state)]
+
+    def _evictions(self) -> int:
+        return sum(1 for _ in self._ledger.evicting)
+
+
+def _is_plain(state: JobState) -> bool:
+    """Tells whether a state needs no other look: it does while PrologSlurmctld holds the job
+    (CONFIGURING)."""
+    return state.running or state.pending or state.suspended or state.ended

@@ -1,0 +1,194 @@
+"""The watch of managed Pods: it tells the dispatcher every version of each, with its job after the
+policy."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+
+import orjson
+
+from extender.execution.claim_watch import ClaimWatch
+from extender.execution.dispatcher import Dispatcher
+from extender.pod_request.claims import NOTHING, Claims, Key, Need, Verdict, needs_of
+from extender.pod_request.job_request import Request
+from extender.pod_request.pod import Pod, parse_pod
+from extender.pod_request.translation import TranslationConfig
+from extender.policy.current import CurrentPolicy
+from extender.policy.rules import Policy, judged
+from extender.record.events import PodObserved, PodVanished
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.watch import ResourceWatch
+from service.cooperative import yielding
+from service.health import Health
+
+_Asked = tuple[bytes, TranslationConfig, str | None]
+"""A digest of the lasting parts of a Pod's spec and of the annotations for its job; the translation by
+which they were read; whether the Pod is out of scope."""
+_PASSING = frozenset({"schedulingGates", "nodeName"})
+"""The fields of a spec that every placement changes. They ask for nothing."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A Pod's last version as its author wrote it, and its request after the policy."""
+
+    asked: _Asked
+    pod: Pod
+    judged: Request
+    by: Policy
+    needs: tuple[Need, ...] = ()
+    """The claims that it refers to, while it is not bound."""
+    found: Verdict = NOTHING
+    """What the claims meant for the Pod when the dispatcher was last told about it."""
+
+
+class PodWatch:
+    """The API server selects the Pods: other Pods cost nothing. `translation` returns the current
+    translation, the same object while nothing changes."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        translation: Callable[[], TranslationConfig],
+        health: Health,
+        policy: CurrentPolicy,
+        claims: ClaimWatch | None = None,
+    ) -> None:
+        selector = f"spec.schedulerName={translation().scheduler_name}"
+        says = partial(health.says, "watch of Pods")
+        self._watch = ResourceWatch(kubernetes, "pods", selector, says)
+        self._translation = translation
+        self._policy = policy
+        self._known: dict[str, _Known] = {}
+        self._claim_watch, self._claims = claims, Claims() if claims is None else claims.claims
+        self._needing: defaultdict[Key, set[str]] = defaultdict(set)
+        """The uids of the Pods that refer to a claim, and are not bound."""
+
+    async def list(self) -> tuple[Pod, ...]:
+        """Returns all managed Pods; `run` goes on from there. Raises KubernetesError."""
+        if self._claim_watch is not None:
+            await self._claim_watch.load()
+        listed = await self._watch.list_as(self._parse_ours)
+        return tuple(pod for pod in listed if pod is not None)
+
+    async def run(self, dispatcher: Dispatcher) -> None:
+        """Feeds the dispatcher for ever, after `list`."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_pods(dispatcher))
+            tasks.create_task(self._follow_policy(dispatcher))
+            if self._claim_watch is not None:
+                tasks.create_task(self._claim_watch.run(partial(self._look_again, dispatcher)))
+
+    async def _follow_pods(self, dispatcher: Dispatcher) -> None:
+        async for change in self._watch.changes():
+            uid = change.manifest["metadata"]["uid"]
+            if change.gone:
+                if (known := self._known.get(uid)) is not None:
+                    last = self.parse(change.manifest) if change.seen else None
+                    self._refers_to(uid, known, ())
+                    del self._known[uid]
+                    dispatcher.feed(PodVanished(uid, change.seen, last))
+            elif (pod := self._parse_ours(change.manifest)) is not None:
+                dispatcher.feed(PodObserved(pod))
+
+    def _parse_ours(self, manifest: Manifest) -> Pod | None:
+        return self._as_claimed(self.parse(manifest), manifest) if self._is_ours(manifest) else None
+
+    def _as_claimed(self, pod: Pod, manifest: Manifest | None = None) -> Pod:
+        """Returns a Pod with what its claims mean for it."""
+        known = self._known[pod.uid]
+        if manifest is not None:
+            over = pod.node is not None or pod.finished
+            self._refers_to(pod.uid, known, () if over else needs_of(manifest))
+        if not known.needs:
+            return pod
+        known.found = found = self._claims.verdict(pod.uid, known.needs)
+        if found.nodes:
+            constraints = pod.request.constraints.with_claimed(found.nodes)
+            pod = pod._replace(request=replace(pod.request, constraints=constraints))
+        return pod._replace(obstacle=found.obstacle, provisioned_on=found.provisioned_on)
+
+    def _refers_to(self, uid: str, known: _Known, needs: tuple[Need, ...]) -> None:
+        if needs == known.needs:
+            return
+        for need in known.needs:
+            self._needing[need.key].discard(uid)
+            if not self._needing[need.key]:
+                del self._needing[need.key]
+        for need in needs:
+            self._needing[need.key].add(uid)
+        known.needs = needs
+
+    async def _look_again(self, dispatcher: Dispatcher, keys: Iterable[Key] | None) -> None:
+        """Looks again at the Pods that refer to changed claims. There may be very many of them, and for
+        most nothing may have changed."""
+        meant = tuple(self._needing) if keys is None else keys
+        uids = {uid for key in meant for uid in self._needing.get(key, ())}
+        async for uid in yielding(sorted(uids)):
+            known = self._known.get(uid)
+            if known is None or not known.needs:
+                continue
+            if self._claims.verdict(uid, known.needs) != known.found:
+                asked = known.pod._replace(request=known.judged)
+                dispatcher.feed(PodObserved(self._as_claimed(asked)))
+
+    def _is_ours(self, manifest: Manifest) -> bool:
+        """Tells whether a Pod is managed. A Pod that was managed stays so: it may have a job."""
+        return manifest["metadata"]["uid"] in self._known or self._translation().manages(manifest)
+
+    async def _follow_policy(self, dispatcher: Dispatcher) -> None:
+        while True:
+            changed = self._policy.changed
+            await self._judge_again(dispatcher)
+            await changed.wait()
+
+    async def _judge_again(self, dispatcher: Dispatcher) -> None:
+        """Judges the waiting Pods by the current policy. There may be very many: other work gets its
+        turns."""
+        async for uid in yielding(tuple(self._known)):
+            known = self._known.get(uid)
+            if known is None or known.by is self._policy.policy or _is_settled(known):
+                continue
+            before, pod = known.judged, self._judge(known, self._translation())
+            if pod.request != before:
+                dispatcher.feed(PodObserved(self._as_claimed(pod)))
+
+    def parse(self, manifest: Manifest) -> Pod:
+        """Returns a Pod of ours as the policy has it.
+
+        Its request is read once for each spec: most versions differ only in their status, gates and
+        Node. The generation would tell this, but a kube-apiserver before 1.33 keeps the author's."""
+        metadata = manifest["metadata"]
+        translation = self._translation()
+        uid, annotations = metadata["uid"], (metadata.get("annotations") or {}).items()
+        ours = {key: value for key, value in annotations if translation.reads(key)}
+        lasting = {key: value for key, value in manifest["spec"].items() if key not in _PASSING}
+        wish = blake2b(orjson.dumps((lasting, ours)), digest_size=16).digest()
+        asked = (wish, translation, translation.scope.problem(manifest))
+        known = self._known.get(uid)
+        if known is not None and known.asked == asked:
+            asked_for = known.pod.request
+            known.pod = parse_pod(manifest, translation, asked_for)
+            if known.by is self._policy.policy:
+                changed = known.judged is not asked_for
+                return known.pod._replace(request=known.judged) if changed else known.pod
+        else:
+            pod = parse_pod(manifest, translation)
+            before, known = known, _Known(asked, pod, pod.request, self._policy.policy)
+            if before is not None:
+                known.needs, known.found = before.needs, before.found
+            self._known[uid] = known
+        return self._judge(known, translation)
+
+    def _judge(self, known: _Known, translation: TranslationConfig) -> Pod:
+        pod = judged(known.pod, self._policy.policy, translation)
+        known.judged, known.by = pod.request, self._policy.policy
+        return pod
+
+
+def _is_settled(known: _Known) -> bool:
+    """Tells whether a Pod is bound, with a request that was allowed."""
+    return known.pod.node is not None and not known.judged.problems

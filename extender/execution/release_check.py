@@ -1,0 +1,72 @@
+"""Looks for another release of the chart in the cluster: now and then, on every replica.
+
+`helm install` refuses a second release. `kubectl apply` and tools of GitOps render the chart without
+asking kube-apiserver. So each replica reads the labels of the admission policies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extender.execution.each_minute import each_minute
+from kubernetes_client.protocol import Kubernetes
+from service.health import Health
+from wellknown.names import RELEASE_NAMESPACE
+
+PART: Final = "release"
+"""The part of health for other releases."""
+_KIND: Final = "validatingadmissionpolicies"
+_INSTANCE: Final = "app.kubernetes.io/instance"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Release:
+    """A release of the chart; `policy` is the admission policy that names the release."""
+
+    namespace: str
+    name: str
+    policy: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} ({self.policy})"
+
+
+async def releases(kubernetes: Kubernetes) -> tuple[Release, ...]:
+    """Returns the releases in the cluster. Raises KubernetesError."""
+    found = list[Release]()
+    for policy in (await kubernetes.list(_KIND, None)).get("items") or ():
+        labels = policy["metadata"].get("labels") or {}
+        if (namespace := labels.get(RELEASE_NAMESPACE)) is not None:
+            found.append(Release(namespace, labels.get(_INSTANCE, ""), policy["metadata"]["name"]))
+    return tuple(sorted(found))
+
+
+def _words(found: Sequence[Release], namespace: str) -> str | None:
+    own = [each for each in found if each.namespace == namespace]
+    others = [each for each in found if each.namespace != namespace]
+    named = found if len(own) > 1 else others
+    if not named:
+        return None
+    return (
+        f"another release of slurm-extender is in this cluster: {', '.join(map(str, named))}; this one"
+        f" is in the namespace {namespace}. A cluster may have one: each forbids what the other writes"
+        " onto Pods. Uninstall one of them"
+    )
+
+
+class ReleaseCheck:
+    """`namespace` is the extender's own."""
+
+    def __init__(self, kubernetes: Kubernetes, health: Health, namespace: str) -> None:
+        self._kubernetes = kubernetes
+        self._health = health
+        self._namespace = namespace
+
+    async def run(self) -> None:
+        """Looks for ever."""
+        await each_minute(self.look, PART, self._health)
+
+    async def look(self) -> None:
+        """Looks once. Raises KubernetesError."""
+        words = _words(await releases(self._kubernetes), self._namespace)
+        self._health.says(PART, words, alarm=True)

@@ -1,0 +1,116 @@
+"""The recovery of the ledger from both systems at the start; `placement.recovery` decides.
+
+It lists every managed Pod and the states of all jobs, and reads the jobs that may matter: jobs under an
+id that a Pod could have used, and live jobs in the placeholders' range, except jobs that are known to
+run for a running Pod. A live job whose Pod is proven gone is an orphan, and is ended.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable
+from datetime import UTC, datetime
+
+import structlog
+
+from extender.execution import pod_patches
+from extender.execution.dispatcher import Dispatcher
+from extender.execution.pod_watch import PodWatch
+from extender.jobs.claim import key_of
+from extender.node_view.read_jobs import read_all
+from extender.placement.attempts import trouble
+from extender.placement.recovery import not_among, to_read, with_their_pods
+from extender.pod_request.pod import Pod, attempt_of
+from extender.record.config import PlacementConfig
+from extender.record.events import Failure, OrphanFound, Recovered
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.protocol import Kubernetes, Manifest
+from service.health import Health, common_trouble
+from slurm_client.model import Job
+from slurm_client.protocol import Slurm
+from wellknown.job_key import PlaceholderKey
+
+log = structlog.get_logger()
+
+
+async def recover(
+    pods: Iterable[Pod],
+    slurm: Slurm,
+    kubernetes: Kubernetes,
+    rules: PlacementConfig,
+    dispatcher: Dispatcher,
+    *,
+    adoptable: Callable[[Manifest], bool],
+    adopted: Container[str] = (),
+) -> tuple[tuple[PlaceholderKey, Job], ...]:
+    """Tells the dispatcher the state of every workload, and returns the live jobs of adopted Pods: a
+    manifest tells whether its Pod is one, and the uids of some are known already. Raises both systems'
+    errors; may be repeated only before anything else was fed."""
+    pods = tuple(pods)
+    log.info("Pods listed", pods=len(pods))
+    jobs, unsigned = await _jobs_that_matter(pods, slurm, rules)
+    by_uid: dict[str, list[Job]] = defaultdict(list)
+    for key, job in jobs:
+        by_uid[key.uid].append(job)
+    for uid, job in await asyncio.to_thread(list, with_their_pods(unsigned, pods, rules)):
+        by_uid[uid].append(job)
+    known = {pod.workload.uid for pod in pods}
+    others = [(key, job) for key, job in jobs if key.uid not in known and not job.state.ended]
+    orphans = [
+        OrphanFound(key, job.id, job)
+        for key, job in others
+        if not (key.adopted and key.uid in adopted) and await is_over(key, kubernetes, adoptable)
+    ]
+    over = {orphan.job_id for orphan in orphans}
+    log.info("jobs read", jobs=len(jobs), orphans=len(orphans))
+    workloads: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        workloads[pod.workload.uid].append(pod)
+    await dispatcher.feed_all(
+        Recovered(tuple(members), tuple(by_uid[uid])) for uid, members in workloads.items()
+    )
+    for orphan in orphans:
+        dispatcher.feed(orphan)
+    log.info("recovered", pods=len(pods), jobs=len(jobs), orphans=len(orphans))
+    return tuple((key, job) for key, job in others if key.adopted and job.id not in over)
+
+
+async def tell_those_who_wait(
+    pods: PodWatch, kubernetes: Kubernetes, failure: Failure, health: Health
+) -> None:
+    """Writes onto Pods that have no condition yet that they wait for a recovery that fails."""
+    cause, now = trouble(failure), datetime.now(UTC)
+    try:
+        for pod in await pods.list():
+            if pod.gated and not pod.told_to_wait:
+                patch = pod_patches.waiting(pod, cause, None, now)
+                await kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
+    except KubernetesError as error:
+        tell = health.news(common_trouble(error), log.warning)
+        tell("Pods not told", error=str(error))
+
+
+async def _jobs_that_matter(
+    pods: tuple[Pod, ...], slurm: Slurm, rules: PlacementConfig
+) -> tuple[list[tuple[PlaceholderKey, Job]], list[Job]]:
+    """Returns the jobs with a key of this cluster, and the jobs without any key."""
+    states = await slurm.all_states()
+    if states.nameless:  # each may be any job that the answer lacks
+        lacking = await asyncio.to_thread(list, not_among(pods, states, rules))
+        states.update(await slurm.states(lacking))
+    wanted = await asyncio.to_thread(list, to_read(pods, states, rules))
+    read = [(key_of(job), job) for job in await read_all(wanted, slurm)]
+    keyed = [(key, job) for key, job in read if key is not None and key.cluster == rules.cluster]
+    return keyed, [job for key, job in read if key is None]
+
+
+async def is_over(
+    key: PlaceholderKey, kubernetes: Kubernetes, adoptable: Callable[[Manifest], bool]
+) -> bool:
+    """Tells whether the purpose of a job is over: its attempt, or the adopted Pod. Absence from a list
+    is not enough to end a job (invariant I5): the Pod is asked for by name."""
+    manifest = await kubernetes.read_pod(key.namespace, key.name)
+    if manifest is None or manifest["metadata"]["uid"] != key.uid:
+        return True
+    if key.adopted:
+        return not adoptable(manifest)
+    return attempt_of(manifest["metadata"].get("annotations") or {}) > key.attempt

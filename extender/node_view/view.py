@@ -1,0 +1,300 @@
+"""The read model of both systems' nodes, as they were last read: the Nodes that a placement can choose
+from.
+
+`node_mapping` decides which Node stands for which Slurm node. Slurm nodes without a Node run native
+jobs only, and are excluded from every placeholder.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
+from typing import NamedTuple, Self, TypeVar
+
+from extender.node_view.closings import in_kubernetes_words, in_words
+from extender.node_view.node_index import Nodes
+from extender.pod_request.limits import MOST_NAMES
+from extender.pod_request.node_constraints import Node, NodeConstraints
+from slurm_client import hostlist
+from slurm_client.model import JobSpec, Partition
+from wellknown.node_mapping import NodeNames
+
+_MOST_ANSWERS = 2_000  # the list of one may be some 30 kB, and Pods may all ask for something else
+_MOST_LISTS = 100  # of partitions: each has the names of all its nodes
+
+_Question = TypeVar("_Question", bound=Hashable)
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """The Slurm nodes that a job must not use."""
+
+    nodes: tuple[str, ...] = ()
+    """Compressed: one hostlist expression, the same for the same nodes; () where there are none."""
+    leaves_none: bool = False
+    """No node of the partition is left, or none of the nodes that the job requires."""
+
+
+class Wish(NamedTuple):
+    """The Nodes that a Pod may and may not use, by all constraints at one moment."""
+
+    constraints: NodeConstraints
+    partition: str
+    excluded: tuple[str, ...] = ()
+    """The nodes that its author excludes, in a job's form."""
+    required: tuple[str, ...] = ()
+    """The nodes that its author requires: one of them."""
+    avoid: frozenset[str] = frozenset()
+    """Nodes that kube-scheduler rejected for this Pod recently."""
+    apart: int = 0
+    """The set of the Nodes that other Pods close by their place (`Nodes`)."""
+    feasible_nodes: tuple[str, ...] | None = None
+    """The only Nodes that count; None: all. Names, or hostlist expressions of them."""
+    rejecting: frozenset[str] = frozenset()
+    """Nodes whose kubelets reject Pods."""
+
+
+class Domains(NamedTuple):
+    """Asks for the topology domains among which a Pod's siblings are spread."""
+
+    key: str
+    having: tuple[str, ...]
+    """Labels that a Node must have to count."""
+    constraints: NodeConstraints
+    honors_affinity: bool
+    honors_taints: bool
+
+
+class _Answers(dict[_Question, _Answer]):
+    """A cache of answers about one version of the read model, of limited size."""
+
+    def __init__(self, most: int = _MOST_ANSWERS) -> None:
+        super().__init__()
+        self._most = most
+        self.made = 0
+
+    def to(self, question: _Question, work_out: Callable[[_Question], _Answer]) -> _Answer:
+        """Returns the answer, which is computed at the first call."""
+        if question not in self:
+            if len(self) >= self._most:
+                self.clear()
+            self[question] = work_out(question)
+            self.made += 1
+        return self[question]
+
+
+@dataclass(slots=True)
+class _Cached:
+    """Answers about one version of the read model, computed at the first use."""
+
+    excluded: _Answers[Wish, Exclusion] = field(default_factory=_Answers)
+    explained: _Answers[Wish, str] = field(default_factory=_Answers)
+    left: _Answers[Wish, int | None] = field(default_factory=_Answers)
+    listed: _Answers[tuple[str, ...], tuple[str, ...]] = field(
+        default_factory=lambda: _Answers(_MOST_LISTS)
+    )
+    graceful: _Answers[tuple[str | None, str | None], bool] = field(default_factory=_Answers)
+    preempting: _Answers[str, bool] = field(default_factory=_Answers)
+    domains: _Answers[Domains, dict[str, int]] = field(default_factory=_Answers)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One version of the read model. Nodes by Kubernetes name, partitions by name."""
+
+    nodes: Mapping[str, Node] = field(default_factory=Nodes)
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    preemption: bool = True
+    """Whether this Slurm may preempt at all; True until the opposite is known."""
+    qos_preemption: bool = False
+    """Whether it preempts by QOS, independently of the partitions' tiers."""
+    graceful_qos: frozenset[str] = frozenset()
+    """The QOS that have a GraceTime, as far as an administrator has said."""
+    max_job_count: int = 10_000
+    """Slurm's MaxJobCount, of which this is the default."""
+    cluster: str = ""
+    """The Kubernetes cluster's identity, which is in every job's key; empty until it is known."""
+
+    _default_partition: str = field(default="", init=False, repr=False, compare=False)
+    _cached: _Cached = field(default_factory=_Cached, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """All versions of the model share the index of their Nodes."""
+        object.__setattr__(self, "nodes", self._indexed)
+        default = next((each.name for each in self.partitions.values() if each.default), "")
+        object.__setattr__(self, "_default_partition", default)
+
+    @property
+    def _indexed(self) -> Nodes:
+        return self.nodes if isinstance(self.nodes, Nodes) else Nodes(self.nodes)
+
+    def with_node(self, name: str, node: Node | None) -> Self:
+        """Returns the next version, in which a Node is new, or changed, or (None) gone."""
+        return replace(self, nodes=self._indexed.with_node(name, node))
+
+    def node_of(self, slurm_name: str) -> Node | None:
+        """Returns the Node that stands for a Slurm node."""
+        return self.nodes.get(self.names.standing_for(slurm_name) or "")
+
+    def naming(self, slurm_name: str) -> tuple[Node, ...]:
+        """Returns all Nodes that name a Slurm node, for callers that must be sure that it is free."""
+        return tuple(self.nodes[name] for name in self.names.naming(slurm_name))
+
+    def names_it(self, node: str | None, slurm_name: str) -> bool:
+        """Tells whether a Node names a Slurm node: a Pod that is bound there has its job there."""
+        found = self.nodes.get(node or "")
+        return found is not None and found.slurm_name == slurm_name
+
+    @property
+    def names(self) -> NodeNames:
+        """Returns the mapping from Nodes to Slurm nodes."""
+        return self._indexed.names
+
+    def partition_name(self, asked: str | None) -> str:
+        """Returns the partition a job goes to: the one it names, else Slurm's default."""
+        return asked or self._default_partition
+
+    def may_preempt(self, partition: str) -> bool:
+        """Tells whether a job of this partition could take another's place.
+
+        An immediate allocation that is rejected may have preempted all the same, so there is no fast
+        path in such a partition. True for a partition that is not known.
+        """
+        if not self.preemption:
+            return False
+        if partition not in self.partitions or self.qos_preemption:
+            return True
+        return self._cached.preempting.to(partition, self._has_lower)
+
+    def _has_lower(self, partition: str) -> bool:
+        own = self.partitions[partition]
+        nodes = frozenset(own.nodes)
+        lower = (p for p in self.partitions.values() if p.priority_tier < own.priority_tier)
+        return any(not nodes.isdisjoint(p.nodes) for p in lower)
+
+    @property
+    def gives_grace(self) -> bool:
+        """Tells whether any job of this Slurm may be given time to leave when it is preempted."""
+        graceful = (p.grace_time_s for p in self.partitions.values())
+        return self.preemption and (bool(self.graceful_qos) or any(graceful))
+
+    def has_grace(self, job: JobSpec) -> bool:
+        """Tells whether such a job may be given time to leave: by its partition, or by its QOS. A job
+        that names no QOS has its user's default QOS."""
+        return self._cached.graceful.to((job.partition, job.qos), self._is_graceful)
+
+    def _is_graceful(self, kind: tuple[str | None, str | None]) -> bool:
+        partition, qos = kind
+        partitions = self.partition_name(partition).split(",")
+        by_partition = any(p.grace_time_s for n, p in self.partitions.items() if n in partitions)
+        named = self.graceful_qos if qos is None else set(qos.split(","))
+        by_qos = not self.graceful_qos.isdisjoint(named)
+        return self.preemption and (by_partition or by_qos)
+
+    def exclusion(self, wish: Wish) -> Exclusion:
+        """Returns the Slurm nodes of a partition that cannot be used, cut to nodes that Slurm knows,
+        and the nodes that the Pod's author excludes. Computed once for equal Pods: some milliseconds
+        where there are 5,000 Nodes."""
+        return self._cached.excluded.to(wish, self._work_out)
+
+    def why_none(self, wish: Wish) -> str:
+        """Returns the number of Nodes of a partition that are closed to a Pod, by reason."""
+        return self._cached.explained.to(wish, self._explain)
+
+    def named(self, names: Iterable[str]) -> int:
+        """Returns the set of the Nodes of these names."""
+        return self._indexed.named(names)
+
+    def sharing(self, key: str, names: Iterable[str]) -> int:
+        """Returns the set of the Nodes in the topology domains of these Nodes."""
+        return self._indexed.sharing(key, names)
+
+    def domains(self, asked: Domains) -> Mapping[str, int]:
+        """Returns the topology domains that count, each with the set of its Nodes."""
+        return self._cached.domains.to(asked, self._domains)
+
+    def _domains(self, asked: Domains) -> dict[str, int]:
+        nodes, by = self._indexed, {"affinity": asked.honors_affinity, "taints": asked.honors_taints}
+        counted = nodes.counted(asked.constraints, **by) & nodes.having(asked.having)
+        return nodes.domains(asked.key, counted)
+
+    def leaves_any_of(self, nodes: Iterable[str], wish: Wish) -> bool:
+        """Tells whether the exclusion would leave a Slurm node if only these Nodes counted. These Nodes
+        differ each time, so the answer is not cached."""
+        left = self._cached.left.to(wish, self._nodes_left)
+        return left is None or bool(left & self._indexed.named(nodes))
+
+    @property
+    def evaluated(self) -> int:
+        """Returns how many exclusions were computed so far."""
+        return self._cached.excluded.made
+
+    def _work_out(self, wish: Wish) -> Exclusion:
+        nodes, listed, usable = self._indexed, self.slurm_nodes(wish.partition), self._usable(wish)
+        closed = {name for name in listed if not nodes.standing_for(name) & usable}
+        closed.update(hostlist.names(wish.excluded, MOST_NAMES))
+        wanted = hostlist.names(wish.required, MOST_NAMES) or listed
+        return Exclusion(excluding(closed), bool(listed) and closed.issuperset(wanted))
+
+    def _explain(self, wish: Wish) -> str:
+        """Each Node is counted once, for the first reason, as kube-scheduler does."""
+        listed = self.slurm_nodes(wish.partition)
+        left = self._standing_for(listed)
+        total, counted = left.bit_count(), Counter[str]()
+        for words, closed in self._closings(wish, listed):
+            counted[words] += (left & closed).bit_count()
+            left &= ~closed
+        return in_words(total, counted)
+
+    def _closings(self, wish: Wish, listed: Iterable[str]) -> Iterator[tuple[str, int]]:
+        nodes = self._indexed
+        required = hostlist.names(wish.required, MOST_NAMES) or listed
+        yield "are not among its required-nodes", ~self._standing_for(required)
+        excluded = hostlist.names(wish.excluded, MOST_NAMES)
+        yield "are among its excluded-nodes", self._standing_for(excluded)
+        for closing, closed in nodes.closed_to(wish.constraints):
+            yield in_kubernetes_words(closing), closed
+        yield "have Pods that it must be apart from, or more than others", wish.apart
+        yield "are excluded for a while", nodes.named(wish.avoid)
+        yield "have a kubelet that rejects Pods", nodes.named(wish.rejecting)
+        if wish.feasible_nodes is not None:
+            found = nodes.named(hostlist.names(wish.feasible_nodes))
+            yield "are not among those that kube-scheduler found", ~found
+
+    def _standing_for(self, slurm_nodes: Iterable[str]) -> int:
+        return reduce(or_, map(self._indexed.standing_for, slurm_nodes), 0)
+
+    def _nodes_left(self, wish: Wish) -> int | None:
+        """Returns the set of the Nodes of which each is left; None: not all that the Pod wants is known
+        about the partition, so that some Node is always left."""
+        listed = self.slurm_nodes(wish.partition)
+        wanted = set(hostlist.names(wish.required, MOST_NAMES) or listed)
+        wanted.difference_update(hostlist.names(wish.excluded, MOST_NAMES))
+        if not listed or not wanted.issubset(listed):
+            return None
+        return self._standing_for(wanted) & self._usable(wish)
+
+    def _usable(self, wish: Wish) -> int:
+        nodes = self._indexed
+        avoided = nodes.named(wish.avoid | wish.rejecting) | wish.apart
+        usable = nodes.open_to(wish.constraints) & ~avoided
+        if wish.feasible_nodes is None:
+            return usable
+        return usable & nodes.named(hostlist.names(wish.feasible_nodes))
+
+    def slurm_nodes(self, partition: str) -> tuple[str, ...]:
+        """Returns the nodes of a partition, or of a list of them ("a,b", which sbatch takes)."""
+        known = self.partitions.keys() & partition.split(",")
+        return self._cached.listed.to(tuple(sorted(known)), self._nodes_of)
+
+    def _nodes_of(self, partitions: tuple[str, ...]) -> tuple[str, ...]:
+        listed = (self.partitions[name].nodes for name in partitions)
+        return tuple(dict.fromkeys(node for nodes in listed for node in nodes))
+
+
+def excluding(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns nodes as `Exclusion.nodes` has them."""
+    expression = hostlist.compress(names)
+    return (expression,) if expression else ()

@@ -1,0 +1,292 @@
+"""The annotations that a Pod's author writes, and how they are read into a job: one table, with a
+reader for each kind of value.
+
+Their meaning is sbatch(1)'s. The prefix is configurable; a policy decides which Pod may ask for what.
+The page for authors is made from the same table: docs/annotations.md (`extender.pages`).
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, Self
+
+from extender.pod_request.limits import MOST_BRACKETS, MOST_NAMES, BeyondLimitError, beyond
+from slurm_client import hostlist
+from slurm_client.model import MOST_BYTES, MOST_PATH_BYTES, Sharing
+from slurm_client.ownership import OWNERS, may_own
+from wellknown.job_key import whole_number
+from wellknown.names import DEFAULT_PREFIX
+from wellknown.quoting import printable, quoted
+
+DEFAULT_PAGE = "docs/annotations.md"
+"""The page in the checkout; every message to a Pod's author points into it."""
+PUBLISHED = "https://github.com/slurm-extender/slurm-extender/blob/main/"
+"""Where the pages are for those who have no checkout."""
+
+# "true" and "false" are the older boolean form of none and ok.
+_SHARED = {
+    "none": Sharing.NONE,
+    "true": Sharing.NONE,
+    "ok": Sharing.ALLOWED,
+    "false": Sharing.ALLOWED,
+    "user": Sharing.USER,
+    "mcs": Sharing.MCS,
+    "topo": Sharing.TOPO,
+}
+
+LARGEST = 0xFFFF_FFFD
+"""Slurm's numbers have 32 bits, and the two largest mean "infinite" and "not set"."""
+LONGEST_MINUTES = 365 * 24 * 60
+"""The longest time limit: slurmctld plans no job without a limit for longer either. It can count to 136
+years, but while a job of 78 years waits, its backfill scheduler (24.11) plans for ever, and slurmctld
+answers no calls."""
+_MOST_SECONDS = 60 * LONGEST_MINUTES
+_SHOWN = 60
+_MOST_UNKNOWN = 15  # of the unknown names: a Pod may have any number
+_ALIKE = 0.8  # difflib's ratio: one letter of five may be another
+_COUNTED = 10_000  # of the names in a list
+_LONGEST = 1 << 18  # all annotations of an object together, as kube-apiserver has it
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that end a line, move a terminal's cursor, or turn what follows around: a reader of a job
+would see lines that Slurm did not write. Slurm itself ends a text at a NUL."""
+_NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
+
+
+def _text(value: str, most: int = MOST_BYTES) -> str:
+    text = value.strip()  # a YAML block ends with a newline
+    if not text or len(text.encode()) > most or CONTROLS.search(text):
+        raise ValueError
+    return text
+
+
+def _list(value: str) -> str:
+    """Several names, as Slurm takes them: with nothing but a comma between them."""
+    names = dict.fromkeys(name.strip() for name in _text(value).split(","))
+    return _text(",".join(filter(None, names)))
+
+
+def _number(value: str) -> int:
+    number = whole_number(value.strip())
+    if number is None or number > LARGEST:
+        raise ValueError
+    return number
+
+
+def _owner(value: str) -> int:
+    number = _number(value)
+    if not may_own(number):
+        raise ValueError
+    return number
+
+
+def _nodes(value: str) -> tuple[str, ...]:
+    """Names, or hostlist expressions as Slurm takes them: "gpu[01-04,09],x5". They stay compressed: one
+    expression, of which each name was made once, and none is kept."""
+    if (brackets := value.count("[")) > MOST_BRACKETS:
+        raise BeyondLimitError(beyond("brackets", brackets, MOST_BRACKETS))
+    well_formed = len(value) <= _LONGEST and _NODE_NAMES.fullmatch(value)
+    number = hostlist.count(value, _COUNTED) if well_formed else 0
+    if number > MOST_NAMES:
+        many = number if number <= _COUNTED else f"more than {_COUNTED}"
+        raise BeyondLimitError(beyond("node names", many, MOST_NAMES))
+    names = hostlist.expand(value, MOST_NAMES) if well_formed else ()
+    if not names:
+        raise ValueError
+    return (hostlist.compress(names),)
+
+
+def _shared(value: str) -> Sharing:
+    try:
+        return _SHARED[value.strip()]
+    except KeyError:
+        raise ValueError from None
+
+
+def _absolute_path(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError
+    return _text(value, MOST_PATH_BYTES)
+
+
+def _minutes(value: str) -> int:
+    seconds = _number(value)
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise ValueError
+    return minutes(seconds)
+
+
+def minutes(seconds: int) -> int:
+    """Slurm counts minutes: seconds are rounded up, so that a Pod never gets less than it asked."""
+    return -(-seconds // 60)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """A kind of value: its name, what is allowed (the end of a sentence), and its reader, which raises
+    ValueError where a text is no such value."""
+
+    name: str
+    allowed: str
+    read: Callable[[str], Any]
+
+
+_ON_ONE_LINE = "without line ends or other control characters"
+_A_TEXT = ValueType("text", f"a text of 1 to {MOST_BYTES} bytes {_ON_ONE_LINE}", _text)
+_A_LIST = ValueType("names", f"names, like a,b, of 1 to {MOST_BYTES} bytes {_ON_ONE_LINE}", _list)
+_A_NUMBER = ValueType("number", f"a whole number from 0 to {LARGEST}", _number)
+_AN_OWNER = ValueType("number", f"a whole number from {OWNERS}", _owner)
+_NODES = ValueType("nodes", f"a list of at most {MOST_NAMES} node names, like gpu[01-04],x5", _nodes)
+_SHARING = ValueType("word", "one of none, ok, user, mcs, topo, true, false", _shared)
+_PATH = ValueType(
+    "path", f"an absolute path of at most {MOST_PATH_BYTES} bytes {_ON_ONE_LINE}", _absolute_path
+)
+_SECONDS = ValueType("seconds", f"a whole number from 1 to {_MOST_SECONDS}, 365 days", _minutes)
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """One row of the table."""
+
+    name: str
+    """What follows the prefix."""
+    field: str
+    """The job's field (`JobSpec`)."""
+    kind: ValueType
+    sbatch: str
+    """The option of sbatch(1) that has this meaning."""
+    example: str
+    note: str = ""
+    """What else an author should know, in Markdown."""
+    warning: str = ""
+    """A warning for every author that uses it."""
+
+    def noted(self, note: str, warning: str = "") -> Self:
+        """Returns the row with a note and a warning."""
+        return replace(self, note=note, warning=warning)
+
+
+ANNOTATIONS: tuple[Annotation, ...] = (
+    Annotation("account", "account", _A_TEXT, "--account", "physics").noted(
+        "Absent: the user's default. In lower case, as all of Slurm's accounts are, whatever is written"
+        " here."
+    ),
+    Annotation("comment", "comment", _A_TEXT, "--comment", "nightly run").noted(
+        "sacct has it once the job has ended, with how the Pod ended after it, if AccountingStoreFlags"
+        " has `job_comment`."
+    ),
+    Annotation("constraints", "constraints", _A_TEXT, "--constraint", "a100&nvme").noted(
+        "A Pod has one node: a count (`nvme*2`) is invalid."
+    ),
+    Annotation("current-working-dir", "current_working_directory", _PATH, "--chdir", "/home/ana").noted(
+        "Of the job; the containers' own is `workingDir`."
+    ),
+    Annotation("excluded-nodes", "excluded_nodes", _NODES, "--exclude", "gpu[01-04],x5").noted(
+        "Nodes that Kubernetes closes to the Pod are added."
+    ),
+    Annotation("exclusive", "shared", _SHARING, "--exclusive, --oversubscribe", "user").noted(
+        "Whom the job shares its node with: see [Sharing a node](#sharing-a-node). `true` is `none` and"
+        " `false` is `ok`. Absent: what the partition says. For a Pod with GPUs `none`, or `user` with a"
+        " user that only Pods have, unless another value is allowed: see [Shared GPUs](#shared-gpus)."
+    ),
+    Annotation("group-id", "group_id", _AN_OWNER, "--gid", "1000").noted(
+        "Absent: the same number as `user-id`."
+    ),
+    Annotation("partition", "partition", _A_LIST, "--partition", "main").noted(
+        "Of a list (`main,spare`) the one that has room first. Absent: Slurm's default."
+    ),
+    Annotation("prefer", "prefer", _A_TEXT, "--prefer", "h100").noted(
+        "Tried first, and then **instead of** `constraints`: repeat in it what must be. Where no node of"
+        " the kind is free, `constraints` count."
+    ),
+    Annotation("priority", "priority", _A_NUMBER, "--priority", "1000").noted(
+        "0 holds the job until an admin lets it go."
+    ),
+    Annotation("qos", "qos", _A_LIST, "--qos", "high").noted("Absent: the user's default."),
+    Annotation("required-nodes", "required_nodes", _NODES, "--nodelist", "gpu07").noted(
+        "Of several names any one. Read the [warning](#nodes-by-name).",
+        "a node deleted from Slurm later fails the job",
+    ),
+    Annotation("reservation", "reservation", _A_LIST, "--reservation", "maintenance"),
+    Annotation("timeout", "time_limit_minutes", _SECONDS, "--time", "3600").noted(
+        "Rounded up to minutes. Absent: see [Time limits](#time-limits)."
+    ),
+    Annotation("user-id", "user_id", _AN_OWNER, "--uid", "1000"),
+)
+FIELD_NAMES: Mapping[str, str] = {row.field: row.name for row in ANNOTATIONS}
+"""The annotations' names, by the fields of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAnnotations:
+    """The request that annotations make. Problems and warnings are sentences, each with a link to the
+    page."""
+
+    fields: Mapping[str, Any]
+    """Values for `JobSpec`, by field."""
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def over(self, others: Self) -> Self:
+        """Returns both requests as one. Of a field that both have, this one's value counts."""
+        return replace(
+            self,
+            fields={**others.fields, **self.fields},
+            problems=(*self.problems, *others.problems),
+            warnings=(*self.warnings, *others.warnings),
+        )
+
+
+def read_annotations(
+    annotations: Mapping[str, str], prefix: str = DEFAULT_PREFIX, page: str = DEFAULT_PAGE
+) -> ParsedAnnotations:
+    """Returns the request that the annotations under the prefix make. Never raises."""
+    return read_table(annotations, prefix, ANNOTATIONS, lambda name: f"({page}{name and f'#{name}'})")
+
+
+def read_table(
+    annotations: Mapping[str, str],
+    prefix: str,
+    table: Iterable[Annotation],
+    see: Callable[[str], str],
+) -> ParsedAnnotations:
+    """Returns the request that annotations under the prefix make by a table. Never raises. `see` returns
+    the end of a sentence that points to the page, for the name of a row or ""."""
+    fields: dict[str, Any] = {}
+    problems: list[str] = []
+    warnings: list[str] = []
+    rows = {row.name: row for row in table}
+    for name, row in rows.items():
+        value = annotations.get(prefix + name)
+        if value is None:
+            continue
+        about = f"annotation {prefix}{name}"
+        try:
+            fields[row.field] = row.kind.read(value)
+        except BeyondLimitError as error:
+            problems.append(f"{about}: {error} {see(name)}")
+        except ValueError:
+            problems.append(f"{about}: {quoted(value)} is not {row.kind.allowed} {see(name)}")
+        else:
+            warnings += [f"{about}: {row.warning} {see(name)}"] if row.warning else []
+    for name, meant in sorted(islice(_unknown(annotations, prefix, rows), _MOST_UNKNOWN)):
+        told = f"annotation {prefix}{printable(name[:_SHOWN])[:_SHOWN]} is unknown"
+        if meant:
+            problems.append(f"{told}: is {prefix}{meant} meant? {see(meant)}")
+        else:
+            warnings.append(f"{told} here, and does nothing {see('')}")
+    return ParsedAnnotations(fields, tuple(problems), tuple(warnings))
+
+
+def _unknown(
+    annotations: Iterable[str], prefix: str, known: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yields the names that no row has, each with the similar name of a row, if there is one: the
+    prefix may be another product's, which may have more annotations."""
+    for key in annotations:
+        name = key.removeprefix(prefix)
+        if name != key and name not in known:
+            plain = name.lower().replace("_", "-") if len(name) <= _SHOWN else ""
+            near = get_close_matches(plain, known, n=1, cutoff=_ALIKE)
+            yield name, near[0] if near else ""

@@ -1,0 +1,245 @@
+"""The job that a Pod asks Slurm for, with every problem that makes it impossible."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from extender.pod_request.annotations import (
+    FIELD_NAMES,
+    LONGEST_MINUTES,
+    ParsedAnnotations,
+    minutes,
+    read_annotations,
+)
+from extender.pod_request.limits import too_much_asked, too_much_kept
+from extender.pod_request.node_constraints import ANYWHERE, NodeConstraints
+from extender.pod_request.pod_end import is_own_comment, own_comment, pod_in_words
+from extender.pod_request.slurm_bridge import read_slurm_bridge
+from extender.pod_request.translation import TranslationConfig
+from kubernetes_client.protocol import Manifest
+from slurm_client.gres import SHARED
+from slurm_client.model import MOST_CPUS, JobSpec, Sharing
+from wellknown.job_key import job_name
+from wellknown.resources import (
+    effective_limits,
+    effective_requests,
+    in_millis,
+    mebibytes,
+    whole,
+    wrong_quantities,
+)
+
+MANDATORY = ("cpu", "memory")
+_TEXTS = (
+    *("account", "comment", "constraints", "current_working_directory"),
+    *("partition", "prefer", "qos", "reservation"),
+)
+"""The fields of a job that may be long, beside its lists of nodes."""
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The job that a Pod asks for. Where `problems` is not empty the Pod is invalid: it cannot be
+    placed, and they say why."""
+
+    job: JobSpec
+    constraints: NodeConstraints
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    """Warnings for the author of a Pod that is placed all the same."""
+    by_class: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The fields of the job that the Pod's PriorityClass asks for, with the class's name."""
+    uncounted_gpus: tuple[str, ...] = ()
+    """The resources of the Pod that are GPUs, and that Slurm does not count."""
+    by_policy: frozenset[str] = field(default=frozenset(), compare=False)
+    """The fields that the policy sets, since the Pod does not."""
+
+    def asker(self, of: str, prefix: str) -> str:
+        """Returns, in words, what asks for a field of the job: a PriorityClass, the policy, or an
+        annotation with this prefix."""
+        name = FIELD_NAMES[of]
+        if of in self.by_class:
+            return f"priorityClassName {self.by_class[of]}, for the {name}"
+        if of in self.by_policy:
+            return f"the policy of slurm-extender, for the {name}"
+        beside = ", or activeDeadlineSeconds" if of == "time_limit_minutes" else ""
+        return f"annotation {prefix}{name}{beside}"
+
+
+def without_pod(job: JobSpec) -> JobSpec:
+    """Returns a job without the parts that name its Pod, so that jobs of equal requests are equal. A
+    comment of the Pod's author stays: a job_submit plugin may go by it."""
+    own = job.comment is not None and is_own_comment(job.comment)
+    return replace(job, name="", comment=None if own else job.comment)
+
+
+def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
+    """Returns what a Pod asks Slurm for, with every problem that makes it impossible."""
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    annotations = metadata.get("annotations") or {}
+    asked = _asked(annotations, translation)
+    too_much = too_much_asked(spec)
+    amounts, wrong = ({}, ()) if too_much else _amounts(spec)
+    gres = gres_of(amounts, translation)
+    namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
+    cpu = amounts.get("cpu", Decimal(0))
+    by_class = translation.priority_classes.get(spec.get("priorityClassName") or "", {})
+    comment = own_comment(pod_in_words(namespace, name, translation.cluster_name))
+    job = JobSpec(
+        name=job_name(namespace, name),
+        cpus=whole(cpu, translation.cpu_unit),
+        memory_mb=mebibytes(amounts.get("memory", Decimal(0))),
+        gres=gres,
+        **{"comment": comment, **_deadline(spec), **by_class, **asked.fields},
+    )
+    request = Request(
+        job,
+        ANYWHERE if too_much else NodeConstraints.parse(spec),
+        (
+            *translation.see("limits", *too_much),
+            *translation.see("scope", translation.scope.problem(manifest)),
+            *asked.problems,
+            *translation.see("requests", *wrong, *_too_many(cpu, translation.cpu_unit)),
+            *translation.see("devices", *_mixed(gres), _claimed(spec, job, translation)),
+            *translation.see("grace", translation.grace.problem(spec)),
+            *translation.see("gangs", _gang(spec)),
+        ),
+        (
+            *asked.warnings,
+            *translation.see(
+                "requests", rounding(cpu, translation.cpu_unit), _unreserved(spec, amounts)
+            ),
+        ),
+        {name: spec["priorityClassName"] for name in by_class if name not in asked.fields},
+        translation.uncounted_gpus(amounts),
+    )
+    return _small(request, translation)
+
+
+def _asked(annotations: Mapping[str, str], translation: TranslationConfig) -> ParsedAnnotations:
+    own = read_annotations(annotations, translation.annotation_prefix, translation.page)
+    if not translation.slurm_bridge:
+        return own
+    return own.over(read_slurm_bridge(annotations, translation.page))
+
+
+def _small(request: Request, translation: TranslationConfig) -> Request:
+    """Returns a request that is small enough to be kept: a larger one becomes invalid, and loses its
+    texts."""
+    job, told = request.job, (*request.problems, *request.warnings)
+    asked = [text for name in _TEXTS if (text := getattr(job, name))]
+    texts = (*asked, *job.excluded_nodes, *job.required_nodes, request.constraints.packed)
+    if too_much_kept((*texts, *told)) is None:
+        return request
+    too_much = too_much_kept(texts if request.problems else (*texts, *told))
+    without: dict[str, Any] = dict.fromkeys(_TEXTS)
+    job = replace(job, **without, excluded_nodes=(), required_nodes=())
+    problems = (*translation.see("limits", too_much), *request.problems)
+    return replace(request, job=job, constraints=ANYWHERE, problems=problems)
+
+
+def _gang(spec: Manifest) -> str | None:
+    """Returns the problem of a member of a PodGroup, whose Pods kube-scheduler places together or not
+    at all."""
+    if not spec.get("schedulingGroup"):
+        return None
+    return (
+        "spec.schedulingGroup: PodGroups, beta in Kubernetes 1.37, are not supported yet: Slurm is asked"
+        " for each Pod by itself"
+    )
+
+
+def _claimed(spec: Manifest, job: JobSpec, translation: TranslationConfig) -> str | None:
+    """Returns the problem of ResourceClaims. Slurm does not know of devices that are allocated to them,
+    and would give them to other jobs too, unless the job has its node for itself."""
+    if not spec.get("resourceClaims") or job.shared is Sharing.NONE:
+        return None
+    counted = ", ".join(sorted(translation.gres)[:_MOST_NAMED]) or "there is none"
+    return (
+        "spec.resourceClaims: Slurm does not count what is allocated to ResourceClaims: request a"
+        f" resource that counts in Slurm ({counted}), or set the annotation"
+        f" {translation.annotation_prefix}exclusive to none, for a node of its own"
+    )
+
+
+def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
+    """The resources that a Pod requests, and the problems with them."""
+    try:
+        amounts = effective_requests(spec)
+    except ValueError:
+        return {}, wrong_quantities(spec)
+    return amounts, _missing(amounts)
+
+
+def _deadline(spec: Manifest) -> dict[str, int]:
+    """Returns the time limit for a Pod that Kubernetes ends after a while, since it needs its nodes no
+    longer. Beyond what Slurm plans for there is no limit: a shorter one would end the Pod too early."""
+    limit = minutes(spec.get("activeDeadlineSeconds") or 0)
+    return {"time_limit_minutes": limit} if 0 < limit <= LONGEST_MINUTES else {}
+
+
+def _too_many(cpu: Decimal, unit: Decimal) -> tuple[str, ...]:
+    if whole(cpu, unit) <= MOST_CPUS:
+        return ()
+    return (f"the Pod requests {in_millis(cpu)} CPU: Slurm counts up to {in_millis(MOST_CPUS * unit)}",)
+
+
+def rounding(cpu: Decimal, unit: Decimal) -> str | None:
+    """Returns a warning about a request that Slurm can only count as more: no other job gets the
+    rest."""
+    taken = whole(cpu, unit) * unit
+    if taken <= cpu:
+        return None
+    counted = "whole CPUs" if unit == 1 else f"CPUs by {in_millis(unit)}"
+    return f"the Pod requests {in_millis(cpu)} CPU and takes {in_millis(taken)}: Slurm counts {counted}"
+
+
+def _unreserved(spec: Manifest, amounts: Mapping[str, Decimal]) -> str | None:
+    """Returns a warning about memory that a Pod may use though it is not reserved for the Pod."""
+    if not amounts:
+        return None
+    most = mebibytes(effective_limits(spec).get("memory", Decimal(0)))
+    requested = mebibytes(amounts.get("memory", Decimal(0)))
+    if most <= requested:
+        return None
+    return (
+        f"the Pod requests {requested} MiB of memory, and its limits allow {most} MiB: Slurm counts the"
+        " request, and gives the rest to others"
+    )
+
+
+def gres_of(
+    amounts: Mapping[str, Decimal], translation: TranslationConfig
+) -> tuple[tuple[str, int], ...]:
+    """Returns the GRES that requests ask for, by name; resources that the translation does not name are
+    no GRES."""
+    asked: Counter[str] = Counter()
+    for name, amount in amounts.items():
+        if name in translation.gres:
+            asked[translation.gres[name]] += whole(amount)
+    return tuple(sorted((name, count) for name, count in asked.items() if count > 0))
+
+
+def _mixed(asked: tuple[tuple[str, int], ...]) -> Iterator[str]:
+    """Yields the problems of GRES that Slurm gives no job together (26.05 and 24.11): one both with and
+    without a type, GPUs both whole and in parts."""
+    names = {name for name, _ in asked}
+    for name in sorted(names & {name.partition(":")[0] for name in names if ":" in name}):
+        words = "both with and without a type: Slurm takes one of the two"
+        yield f"the Pod requests the GRES {name} {words}"
+    bare = {name.partition(":")[0] for name in names}
+    for name in sorted(bare & SHARED if "gpu" in bare else ()):
+        yield f"the Pod requests GPUs both whole (gpu) and in parts ({name}): Slurm takes one of the two"
+
+
+def _missing(amounts: Mapping[str, Decimal]) -> tuple[str, ...]:
+    """Returns the problems of a Pod that asks for no CPUs or memory: Slurm places by these, and would
+    place it on top of others."""
+    return tuple(
+        f"the Pod requests no {name}: set resources.requests.{name} on its containers"
+        for name in MANDATORY
+        if amounts.get(name, Decimal(0)) <= 0
+    )

@@ -1,0 +1,218 @@
+"""A Pod as placement sees it: a small snapshot of one version of the object, not its manifest."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from extender.pod_request.feasible_nodes import FeasibleNodes
+from extender.pod_request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_grace
+from extender.pod_request.job_request import MANDATORY, Request, read_request
+from extender.pod_request.pod_constraints import (
+    NO_CONSTRAINTS,
+    PodConstraints,
+    names_other_pods,
+    parse_pod_constraints,
+)
+from extender.pod_request.pod_end import end_in_words, kubelet_rejection
+from extender.pod_request.translation import TranslationConfig
+from extender.pod_request.workload import Workload
+from kubernetes_client.protocol import Manifest
+from wellknown.allocation import Allocation
+from wellknown.job_key import whole_number
+from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, Reason
+
+_MOST_GATES = 4  # of other gates, which are only shown
+_MOST_ATTEMPTS = 1_000_000
+_LONGEST_REJECTION = 400
+_INSUFFICIENT = re.compile(r"Insufficient (\S+)")
+_TOO_MANY_PODS = "Too many pods"
+
+
+class Pod(NamedTuple):
+    """One version of a Pod. A tuple, since each version is made anew, and copied some times."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    request: Request
+    created: str = ""
+    priority: int = 0
+    gates: tuple[str, ...] = ()
+    node: str | None = None
+    attempt: int = 1
+    job_id: int | None = None
+    allocation: Allocation | None = None
+    deleting: bool = False
+    deletion_grace: int = 0
+    """The grace that it is being deleted with, in seconds; the deletion sets it."""
+    grace: int = KUBERNETES_DEFAULT_S
+    """The Pod's own grace, in seconds."""
+    eviction_grace: int = KUBERNETES_DEFAULT_S
+    """The grace that it is evicted with (`GraceRule.of_eviction`)."""
+    finished: bool = False
+    end: str = ""
+    """Words for how the Pod ended, or why it is being deleted."""
+    started: bool = False
+    """The kubelet has started its containers."""
+    kubelet_rejection: str = ""
+    """Why the kubelet rejected the Pod, as "REASON: MESSAGE"; empty if the kubelet did not."""
+    doomed: bool = False
+    """Its condition says that its job has ended, and that the eviction limiter delays its deletion."""
+    told_to_wait: bool = False
+    """Its condition says that it waits."""
+    feasible_nodes: FeasibleNodes | None = None
+    """The Nodes that kube-scheduler offered instead of an allocated Node."""
+    looked_at: bool = False
+    """kube-scheduler looked for a Node, and found none."""
+    node_rejection: str = ""
+    """kube-scheduler's message that it found no Node by its own rules; empty where only the allocation
+    was missing."""
+    lacks_room: bool = False
+    """The message says that Nodes lack what Slurm may make room for (`lacks_room`)."""
+    obstacle: str | None = None
+    """A claim that is not ready, so that the Pod can be bound nowhere; in words for its author."""
+    provisioned_on: str | None = None
+    """The Node where a volume is being made for it."""
+    service_account: str = "default"
+    group: Workload | None = None
+    """The workload that it is a member of; None: it is one by itself."""
+    constraints: PodConstraints = NO_CONSTRAINTS
+    """The constraints between the Pod and other Pods."""
+    touch: int = 0
+    """A number that changes when its annotations are changed, but not by the extender itself."""
+
+    @property
+    def workload(self) -> Workload:
+        """Returns the workload that it is, or is a member of."""
+        return self.group or Workload(self.uid, self.namespace, self.name, self.created)
+
+    @property
+    def full_name(self) -> str:
+        """Returns namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def gated(self) -> bool:
+        """Tells whether the extender's own scheduling gate is on the Pod."""
+        return GATE in self.gates
+
+    @property
+    def leaving(self) -> bool:
+        """Tells whether it is being deleted, at least as quickly as by an eviction."""
+        return self.deleting and self.deletion_grace <= self.eviction_grace
+
+    @property
+    def over(self) -> bool:
+        """Tells whether it has ended, or is being deleted and never began to run."""
+        return self.finished or (self.deleting and self.node is None)
+
+    @property
+    def lingers_s(self) -> float:
+        """Returns for how many seconds its containers may still run if this was its last version. A
+        kubelet has a Pod dropped when they have ended, and says so in its phase first (canBeDeleted,
+        since Kubernetes 1.27); a force deletion does not wait for that."""
+        there = self.node is not None and not self.finished
+        return max(1, self.grace) + KUBELET_S if there else 0.0
+
+    @property
+    def unschedulable(self) -> bool:
+        """Tells whether kube-scheduler rejects every Node by its own rules."""
+        return bool(self.node_rejection)
+
+    @property
+    def kept_from_pods(self) -> bool:
+        """True if other Pods may be why kube-scheduler rejects a Node for the Pod."""
+        return self.constraints.exclusive or names_other_pods(self.node_rejection)
+
+    @property
+    def other_gates(self) -> tuple[str, ...]:
+        """Returns the scheduling gates of other controllers on the Pod, which stay."""
+        return tuple(gate for gate in self.gates if gate != GATE)
+
+
+def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Request | None = None) -> Pod:
+    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write. `request` is its
+    request, where that has been read already."""
+    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    false, grace = _false(status), own_grace(spec)
+    waiting, scheduled = false.get(CONDITION), false.get("PodScheduled") or {}
+    looked_at = scheduled.get("reason") == "Unschedulable"
+    node_rejection = _node_rejection(scheduled) if looked_at else ""
+    return Pod(
+        uid=metadata.get("uid") or "",
+        namespace=metadata.get("namespace") or "default",
+        name=metadata.get("name") or metadata.get("generateName") or "",
+        resource_version=metadata.get("resourceVersion") or "",
+        request=request or read_request(manifest, translation),
+        service_account=spec.get("serviceAccountName") or "default",
+        created=metadata.get("creationTimestamp") or "",
+        priority=spec.get("priority") or 0,
+        gates=_gates(spec),
+        node=spec.get("nodeName") or None,
+        attempt=attempt_of(annotations),
+        job_id=whole_number(annotations.get(JOB_ID, "")),
+        allocation=Allocation.parse(annotations),
+        deleting="deletionTimestamp" in metadata,
+        deletion_grace=metadata.get("deletionGracePeriodSeconds") or 0,
+        grace=grace,
+        eviction_grace=translation.grace.of_eviction(grace),
+        finished=status.get("phase") in ("Succeeded", "Failed"),
+        end=end_in_words(manifest),
+        started=status.get("phase") in ("Running", "Succeeded"),
+        kubelet_rejection=kubelet_rejection(status),
+        doomed=waiting is not None and waiting.get("reason") == Reason.EVICTION_THROTTLED,
+        told_to_wait=waiting is not None,
+        feasible_nodes=FeasibleNodes.parse(annotations),
+        looked_at=looked_at,
+        node_rejection=node_rejection[:_LONGEST_REJECTION],
+        lacks_room=lacks_room(node_rejection, translation),
+        constraints=parse_pod_constraints(metadata, spec),
+        touch=_touch(annotations),
+    )
+
+
+def _touch(annotations: Mapping[str, str]) -> int:
+    return hash(frozenset(each for each in annotations.items() if not each[0].startswith(DOMAIN)))
+
+
+def _gates(spec: Manifest) -> tuple[str, ...]:
+    """Returns the extender's gate and the first of the others: as these are lifted, more become
+    visible."""
+    names = [gate["name"] for gate in spec.get("schedulingGates") or ()]
+    others = [name for name in names if name != GATE][:_MOST_GATES]
+    return (GATE, *others) if GATE in names else tuple(others)
+
+
+def attempt_of(annotations: Mapping[str, str]) -> int:
+    """Returns the number of the attempt in a Pod's annotations. A number that no Pod reaches is forged:
+    the next ones must still fit into a job's key."""
+    number = whole_number(annotations.get(ATTEMPT, "")) or 1
+    return number if number < _MOST_ATTEMPTS else 1
+
+
+def _false(status: Manifest) -> Mapping[str, Manifest]:
+    """Returns the conditions that are False, by type."""
+    conditions = status.get("conditions") or ()
+    return {each.get("type"): each for each in conditions if each.get("status") == "False"}
+
+
+def _node_rejection(unschedulable: Manifest) -> str:
+    words = (unschedulable.get("message") or "").strip() or "kube-scheduler finds no Node"
+    return "" if WAITING in words else words
+
+
+def lacks_room(node_rejection: str, translation: TranslationConfig) -> bool:
+    """Tells whether kube-scheduler says, in NodeResourcesFit's words, that Nodes lack what a job of
+    Slurm's may make room for by preempting others: CPUs, memory, GRES, or a place for one more Pod. No
+    job makes room for a resource that Slurm does not count."""
+    if not node_rejection:  # as nearly always
+        return False
+    lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(node_rejection)}
+    return _TOO_MANY_PODS in node_rejection or not lacking.isdisjoint((*MANDATORY, *translation.gres))
+
+
+def is_retried(manifest: Manifest) -> bool:
+    """Tells whether a Pod's first attempt is over."""
+    return attempt_of(manifest["metadata"].get("annotations") or {}) > 1

@@ -1,0 +1,94 @@
+"""Reads the annotations of SchedMD's slurm-bridge beside the extender's own, if a setting says so
+(docs/migrate.md).
+
+The meaning is slurm-bridge's: a job has a whole node unless `exclusive` is "false", and `timelimit`
+counts minutes. An annotation without a counterpart does nothing, and its author gets a warning.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from extender.pod_request.annotations import (
+    ANNOTATIONS,
+    DEFAULT_PAGE,
+    LONGEST_MINUTES,
+    Annotation,
+    ParsedAnnotations,
+    ValueType,
+    read_table,
+)
+from slurm_client.model import Sharing
+from wellknown.job_key import whole_number
+
+PREFIX = "slurmjob.slinky.slurm.net/"
+OLD_PREFIX = "slinky.slurm.net/"
+"""Prefix before slurm-bridge 1.0. slurm-bridge and slurm-operator also write annotations with other
+names under this prefix."""
+SECTION = "annotations-of-slurm-bridge"
+"""Anchor of slurm-bridge's annotations on the page of annotations."""
+_SAME = frozenset(
+    ("account", "constraints", "group-id", "partition", "priority", "qos", "reservation", "user-id")
+)
+"""Names with the meaning of the extender's annotation of the same name."""
+
+
+def _alone(value: str) -> Sharing | None:
+    """Returns None for "false": the partition decides then."""
+    return None if value.strip().lower() == "false" else Sharing.NONE
+
+
+def _minutes(value: str) -> int:
+    number = whole_number(value.strip())
+    if number is None or not 0 < number <= LONGEST_MINUTES:
+        raise ValueError
+    return number
+
+
+_ALONE = ValueType("word", "false, or anything else", _alone)
+_MINUTES = ValueType("minutes", f"a whole number from 1 to {LONGEST_MINUTES}, 365 days", _minutes)
+TABLE: tuple[Annotation, ...] = (
+    *(row for row in ANNOTATIONS if row.name in _SAME),
+    Annotation("exclusive", "shared", _ALONE, "--exclusive", "false").noted(
+        "`false`: what the partition says. Anything else, and absent beside other annotations of"
+        " slurm-bridge: `none`, the whole node, as there."
+    ),
+    Annotation("timelimit", "time_limit_minutes", _MINUTES, "--time", "60").noted("Minutes."),
+)
+NOT_READ: Mapping[str, str] = {
+    "cpu-per-task": "Slurm is asked for the CPUs that the Pod requests",
+    "gres": "Slurm is asked for the devices that the Pod requests",
+    "job-name": "a job is called after its Pod",
+    "licenses": "no licenses are asked for",
+    "max-nodes": "a Pod has one node",
+    "mem-per-node": "Slurm is asked for the memory that the Pod requests",
+    "min-nodes": "a Pod has one node",
+    "wckey": "no wckey is told to Slurm",
+}
+"""Names without a counterpart, and the reason for each."""
+
+
+_OLD = frozenset(OLD_PREFIX + name for name in (*(row.name for row in TABLE), *NOT_READ))
+
+
+def is_theirs(annotation: str) -> bool:
+    """Tells whether an annotation of this name is a request of slurm-bridge's."""
+    return annotation.startswith(PREFIX) or annotation in _OLD
+
+
+def read_slurm_bridge(annotations: Mapping[str, str], page: str = DEFAULT_PAGE) -> ParsedAnnotations:
+    """Returns the request of slurm-bridge's annotations, which is empty if a Pod has none. An annotation
+    under PREFIX overrides the same annotation under OLD_PREFIX. Never raises."""
+    theirs = {key: value for key, value in annotations.items() if is_theirs(key)}
+    if not theirs:
+        return ParsedAnnotations({})
+    read = _read(theirs, PREFIX, page).over(_read(theirs, OLD_PREFIX, page))
+    return replace(read, fields={"shared": Sharing.NONE, **read.fields})
+
+
+def _read(theirs: Mapping[str, str], prefix: str, page: str) -> ParsedAnnotations:
+    see = f"({page}#{SECTION})"
+    ignored = [name for name in NOT_READ if prefix + name in theirs]
+    kept = {key: value for key, value in theirs.items() if key.removeprefix(prefix) not in ignored}
+    read = read_table(kept, prefix, TABLE, lambda _: see)
+    told = (f"annotation {prefix}{name} does nothing: {NOT_READ[name]} {see}" for name in ignored)
+    return replace(read, warnings=(*read.warnings, *told))

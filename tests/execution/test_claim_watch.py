@@ -1,0 +1,369 @@
+"""Claims that come and go, and what the Pods that refer to them are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from extender.execution.claim_watch import ClaimWatch
+from extender.execution.dispatcher import Dispatcher
+from extender.execution.pod_watch import PodWatch
+from extender.pod_request.claims import Claims, Need, Verdict
+from extender.pod_request.node_constraints import NodeConstraints
+from extender.pod_request.translation import TranslationConfig
+from extender.policy.current import CurrentPolicy
+from extender.record.events import PodObserved
+from kubernetes_client.errors import KubernetesError, Rejected, Unavailable
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from tests.builders import PREFIX, Manifest, pod_manifest
+from tests.eventually import until
+
+LATE: Manifest = {
+    "metadata": {"name": "late", "uid": "c1", "resourceVersion": "6"},
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+VOLUMES = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+MISSING = 'PersistentVolumeClaim "data" not found; no job is asked for until it exists'
+FORBIDDEN = Rejected(403, "persistentvolumeclaims is forbidden")
+NO_WATCH = Rejected(403, "persistentvolumeclaims cannot be watched")
+
+
+def claim(name: str = "data", storage_class: str = "late", **metadata: Any) -> Manifest:
+    named = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"}
+    return {"metadata": named | metadata, "spec": {"storageClassName": storage_class}}
+
+
+def on_a_volume() -> tuple[Manifest, Manifest]:
+    """The claim, bound, and its volume, which some Nodes reach."""
+    bound = claim(annotations={"pv.kubernetes.io/bind-completed": "yes"})
+    bound["spec"] |= {"volumeName": "pv"}
+    terms = [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]
+    spec = {
+        "claimRef": {"namespace": "default", "name": "data"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+    }
+    return bound, {"metadata": {"name": "pv", "uid": "pv", "resourceVersion": "8"}, "spec": spec}
+
+
+CALLS = {"lists": "pages", "groups": "serves", "watches": "watch"}
+
+
+class Api(InMemoryKubernetes):
+    """Has these objects by kind, or an error for whoever lists them."""
+
+    def __init__(self, **lists: list[Manifest] | Exception) -> None:
+        super().__init__(unserved={"resourceclaims"})
+        for kind, listed in ({"storageclasses": [LATE]} | lists).items():
+            if isinstance(listed, KubernetesError):
+                self.fail("lists", kind, listed)
+            elif isinstance(listed, list):
+                self.put(kind, *listed)
+
+    def fail(self, at: str, kind: str, error: KubernetesError | None) -> None:
+        """Its "lists", its "groups" or its "watches" fail, or (None) no longer do."""
+        self.outage(error, f"{CALLS[at]} {kind}")
+
+    async def asked(self, at: str, kind: str, times: int) -> None:
+        """Waits until there were so many more such requests."""
+        call = f"{CALLS[at]} {kind}"
+        times += self.calls.count(call)
+        await until(lambda: self.calls.count(call) > times)  # the last one has ended, too
+
+
+class Site:
+    """A Pod that refers to the claim "data", and what the ledger is told of it."""
+
+    def __init__(self, api: Api, *pods: Manifest) -> None:
+        self.api, self.health = api, Health()
+        api.put("pods", *(pods or (pod_manifest(volumes=VOLUMES),)))
+        claims = ClaimWatch(api, self.health)
+        policy = CurrentPolicy(None, "open")
+        translation = TranslationConfig()
+        self.pods = PodWatch(api, lambda: translation, self.health, policy, claims)
+        self.told: asyncio.Queue[PodObserved] = asyncio.Queue()
+
+    async def obstacle(self) -> str | None:
+        """What is said of the Pod when all is listed."""
+        (pod,) = await self.pods.list()
+        return pod.obstacle
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        dispatcher = cast(Dispatcher, SimpleNamespace(feed=self.told.put_nowait))
+        running = asyncio.create_task(self.pods.run(dispatcher))
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def next_obstacle(self) -> str | None:
+        return (await self.told.get()).pod.obstacle
+
+
+async def test_a_missing_claim_is_told_and_its_appearance_wakes_the_pod() -> None:
+    site = Site(Api())
+    assert await site.obstacle() == MISSING
+    async with site.following():
+        site.api.put("persistentvolumeclaims", claim("another"))
+        site.api.put("persistentvolumeclaims", claim())
+        assert await site.next_obstacle() is None
+        site.api.remove("persistentvolumeclaims", "data")
+        assert await site.next_obstacle() == MISSING
+    assert site.told.empty()
+
+
+async def test_a_class_that_appears_wakes_the_pods_of_its_claims() -> None:
+    site = Site(Api(persistentvolumeclaims=[claim()], storageclasses=[]))
+    assert "does not exist" in (await site.obstacle() or "")
+    async with site.following():
+        site.api.put("storageclasses", LATE)
+        assert await site.next_obstacle() is None
+
+
+async def test_a_volume_that_appears_wakes_the_pod_and_says_where_it_is() -> None:
+    bound, volume = on_a_volume()
+    site = Site(Api(persistentvolumeclaims=[bound]))
+    assert '"pv", not found' in (await site.obstacle() or "")
+    terms = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    async with site.following():
+        site.api.put("persistentvolumes", volume)
+        told = (await site.told.get()).pod
+    assert (told.obstacle, told.request.constraints.demands.claimed) == (None, [terms])
+
+
+class Looks:
+    """How often the claims of a Pod are looked at, and how often without a turn for others; how often
+    constraints are made anew from them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = self.in_a_row = self.most_in_a_row = self.made = 0
+        verdict, with_claimed = Claims.verdict, NodeConstraints.with_claimed
+
+        def look(claims: Claims, uid: str, needs: tuple[Need, ...]) -> Verdict:
+            self.number += 1
+            self.in_a_row += 1
+            self.most_in_a_row = max(self.most_in_a_row, self.in_a_row)
+            return verdict(claims, uid, needs)
+
+        def make(constraints: NodeConstraints, terms: Any) -> NodeConstraints:
+            self.made += 1
+            return with_claimed(constraints, terms)
+
+        monkeypatch.setattr(Claims, "verdict", look)
+        monkeypatch.setattr(NodeConstraints, "with_claimed", make)
+
+    async def reach(self, number: int) -> None:
+        while self.number < number:
+            await asyncio.sleep(0)
+            self.in_a_row = 0
+
+
+async def test_a_claim_that_means_the_same_for_very_many_pods_as_before_costs_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bound, volume = on_a_volume()
+    many = [pod_manifest(name=f"p{n}", volumes=VOLUMES) for n in range(5_000)]
+    site = Site(Api(persistentvolumeclaims=[bound], persistentvolumes=[volume]), *many)
+    await site.pods.list()
+    looks = Looks(monkeypatch)
+    async with site.following():
+        owned = bound["metadata"] | {"ownerReferences": [{"uid": "x", "controller": True}]}
+        site.api.put("persistentvolumeclaims", bound | {"metadata": owned})
+        await looks.reach(len(many))
+        await asyncio.sleep(0)
+    assert (looks.number, looks.made) == (len(many), 0)
+    assert looks.most_in_a_row < len(many)
+    assert site.told.empty()
+
+
+async def test_no_pod_is_looked_at_again_while_a_kind_stays_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+    site = Site(Api(persistentvolumes=FORBIDDEN))
+    await site.pods.list()
+    looks = Looks(monkeypatch)
+    async with site.following():
+        await site.api.asked("lists", "persistentvolumes", times=5)
+    assert looks.number == 0
+
+
+async def test_a_pod_that_is_bound_is_told_nothing_of_its_claims() -> None:
+    site = Site(Api(), pod_manifest(volumes=VOLUMES, node="n1", gates=()))
+    assert await site.obstacle() is None
+    async with site.following():
+        site.api.put("persistentvolumeclaims", claim())
+        site.api.remove("persistentvolumeclaims", "data")
+        await asyncio.sleep(0.01)
+    assert site.told.empty()
+
+
+async def test_a_pod_that_is_bound_as_it_is_read_anew_refers_to_no_claim_any_more() -> None:
+    site = Site(Api(persistentvolumeclaims=[claim()]))
+    await site.pods.list()
+    changed = {PREFIX + "comment": "new"}
+    site.api.put("pods", pod_manifest(volumes=VOLUMES, annotations=changed, node="n1", gates=()))
+    await site.pods.list()
+    async with site.following():
+        site.api.remove("persistentvolumeclaims", "data")
+        await asyncio.sleep(0.01)
+    assert site.told.empty()
+
+
+async def test_claims_that_may_not_be_read_are_not_checked_and_that_is_said() -> None:
+    site = Site(Api(persistentvolumeclaims=FORBIDDEN))
+    assert await site.obstacle() is None
+    troubles = site.health.troubles()
+    assert "forbidden" in str(troubles)
+    assert "watch of persistentvolumeclaims" in str(troubles)
+
+
+async def test_claims_that_may_be_read_later_are_checked_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+    site = Site(Api(persistentvolumeclaims=FORBIDDEN))
+    assert await site.obstacle() is None
+    async with site.following():
+        site.api.outage(None)
+        assert await site.next_obstacle() == MISSING
+    assert site.health.troubles() == {}
+
+
+@pytest.mark.parametrize("status", [0, 410, 429, 503])
+@pytest.mark.parametrize("at", ["lists", "groups"])
+async def test_a_transient_error_while_a_kind_is_looked_for_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, at: str, status: int
+) -> None:
+    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+    site = Site(Api(persistentvolumeclaims=FORBIDDEN))
+    assert await site.obstacle() is None
+    async with site.following():
+        site.api.fail(at, "persistentvolumeclaims", KubernetesError(status, "not now"))
+        await site.api.asked(at, "persistentvolumeclaims", times=2)
+        assert "not now" in str(site.health.troubles())
+        site.api.outage(None)
+        assert await asyncio.wait_for(site.next_obstacle(), 5) == MISSING
+    assert site.health.troubles() == {}
+
+
+async def test_a_group_that_is_found_to_be_missing_is_no_trouble_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+    site = Site(Api())
+    site.api.fail("groups", "resourceclaims", KubernetesError(503, "not now"))
+    await site.obstacle()
+    assert "not now" in str(site.health.troubles())
+    async with site.following():
+        site.api.fail("groups", "resourceclaims", None)
+        await until(lambda: not site.health.troubles())
+
+
+async def test_claims_that_cannot_be_listed_keep_no_pod_from_being_placed() -> None:
+    site = Site(Api(persistentvolumes=KubernetesError(503, "not now")))
+    assert await site.obstacle() == MISSING
+    assert "not now" in str(site.health.troubles())
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubernetes_client.watch._BACKOFF_S", (0.001, 0.002))
+    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+    monkeypatch.setattr("extender.execution.claim_watch._BROKEN_S", 0.02)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("from_the_start", [True, False])
+async def test_nothing_is_concluded_from_claims_that_cannot_be_watched_until_they_are_listed_anew(
+    from_the_start: bool,
+) -> None:
+    kind, site = "persistentvolumeclaims", Site(Api())
+    if from_the_start:
+        site.api.fail("watches", kind, NO_WATCH)
+    assert await site.obstacle() == MISSING
+    async with site.following(), asyncio.timeout(5):
+        if not from_the_start:
+            await site.api.all_told()
+            site.api.fail("watches", kind, NO_WATCH)
+        assert await site.next_obstacle() is None
+        await site.api.asked("watches", kind, times=100)
+        assert "not checked" in str(site.health.troubles())
+        assert site.api.calls.count(f"pages {kind}") == 1
+        site.api.fail("watches", kind, None)
+        assert await site.next_obstacle() == MISSING
+        assert site.api.calls.count(f"pages {kind}") == 2
+        await site.api.all_told()
+    assert site.told.empty()
+    assert site.health.troubles() == {}
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_an_outage_is_no_trouble_of_a_kind_and_claims_are_checked_again_soon_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 1000.0)
+    monkeypatch.setattr("extender.execution.claim_watch._SOON_S", 0.001)
+    kind, down, site = "persistentvolumeclaims", Unavailable(503, "not now"), Site(Api())
+    assert await site.obstacle() == MISSING
+    async with site.following(), asyncio.timeout(5):
+        await site.api.all_told()
+        site.api.fail("watches", kind, down)
+        assert await site.next_obstacle() is None
+        await site.api.asked("watches", kind, times=100)
+        assert site.health.parts() == {"Kubernetes": True}
+        site.api.fail("watches", kind, None)
+        assert await site.next_obstacle() == MISSING
+    assert site.health.parts() == {"Kubernetes": False}
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_claim_that_is_made_while_claims_cannot_be_watched_is_found_afterwards() -> None:
+    kind, site = "persistentvolumeclaims", Site(Api())
+    site.api.fail("watches", kind, NO_WATCH)
+    assert await site.obstacle() == MISSING
+    async with site.following(), asyncio.timeout(5):
+        assert await site.next_obstacle() is None
+        site.api.put(kind, claim())
+        site.api.fail("watches", kind, None)
+        site.api.put(kind, claim(deletionTimestamp="2026-01-01T00:00:00Z"))
+        assert "is being deleted" in (await site.next_obstacle() or "")
+    assert site.told.empty()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_watch_that_is_broken_for_a_short_time_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long it is silent afterwards."""
+    monkeypatch.setattr("extender.execution.claim_watch._BROKEN_S", 2.0)
+    kind, site = "persistentvolumeclaims", Site(Api())
+    assert await site.obstacle() == MISSING
+    async with site.following(), asyncio.timeout(5):
+        await site.api.all_told()
+        site.api.fail("watches", kind, NO_WATCH)
+        await site.api.asked("watches", kind, times=5)
+        site.api.fail("watches", kind, None)
+        await site.api.all_told()
+        await asyncio.sleep(2.1)
+        assert site.told.empty()
+        assert site.api.calls.count(f"pages {kind}") == 1
+        site.api.put(kind, claim())
+        assert await site.next_obstacle() is None
+    assert site.health.troubles() == {}
+
+
+async def test_kinds_that_the_api_server_lacks_are_neither_asked_for_nor_missed() -> None:
+    api = Api(persistentvolumeclaims=[claim()])
+    entry = {"name": "gpus", "resourceClaimName": "devices"}
+    site = Site(api, pod_manifest(volumes=VOLUMES, resourceClaims=[entry]))
+    assert await site.obstacle() is None
+    assert "pages resourceclaims" not in api.calls
+    assert site.health.troubles() == {}

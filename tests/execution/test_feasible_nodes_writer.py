@@ -1,0 +1,100 @@
+"""What is told of refused Nodes, and of Nodes that are being vacated."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.execution.feasible_nodes_writer import FeasibleNodesWriter
+from extender.node_view.pods_on_node import vacated_in
+from extender.pod_request.feasible_nodes import FeasibleNodes
+from kubernetes_client.errors import Unavailable
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from tests.builders import Manifest, pod_manifest
+from wellknown.allocation import Allocation
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+POD = pod_manifest(name="p", uid="u1")
+
+
+async def told(kubernetes: InMemoryKubernetes, *jobs: int, health: Health | None = None) -> None:
+    """Returns when the Pod says which Nodes were offered instead of the last of the jobs."""
+    writer = FeasibleNodesWriter(kubernetes, health or Health())
+    running = asyncio.ensure_future(writer.run())
+    for job_id in jobs:
+        writer.tell(POD, Allocation(job_id, "n1"), ["n2", "n3"])
+
+    def says() -> bool:
+        annotations = kubernetes.read("pods", "p")["metadata"].get("annotations") or {}
+        return FeasibleNodes.parse(annotations) == FeasibleNodes(jobs[-1], ("n2", "n3"))
+
+    await asyncio.wait_for(kubernetes.until(says), 10)
+    running.cancel()
+
+
+async def test_the_pod_says_which_nodes_were_offered_instead_of_which_jobs() -> None:
+    await told(InMemoryKubernetes(POD), 7)
+
+
+async def test_what_cannot_be_told_holds_nothing_up() -> None:
+    kubernetes = InMemoryKubernetes(POD)
+    kubernetes.lose_reply_of_next("patch_pod")
+    await told(kubernetes, 7, 8)
+
+
+@pytest.mark.parametrize(("known", "level"), [(False, "info"), (True, "debug")])
+async def test_what_cannot_be_written_is_logged_with_the_pod_unless_kubernetes_is_known_to_be_down(
+    known: bool, level: str
+) -> None:
+    health, kubernetes = Health(), InMemoryKubernetes(POD)
+    kubernetes.lose_reply_of_next("patch_pod")
+    if known:
+        health.says("Lease", Unavailable(503, "down"))
+    with capture_logs() as logs:
+        await told(kubernetes, 7, 8, health=health)
+    line = next(line for line in logs if line["event"] == "feasible Nodes not written")
+    assert line["log_level"] == level
+    assert (line["pod"], line["uid"], line["job"]) == ("default/p", "u1", 7)
+
+
+def test_more_nodes_than_an_annotation_holds_are_not_named() -> None:
+    offer = FeasibleNodes(7, tuple(f"n{number}" for number in range(5000)))
+    assert FeasibleNodes.parse(offer.annotations()) == FeasibleNodes(7)
+
+
+WITHIN_S = 35.0
+
+
+def leaving(stamp: str | None, grace: int = 30) -> Manifest:
+    manifest = pod_manifest(name="old")
+    if stamp is not None:
+        manifest["metadata"]["deletionTimestamp"] = stamp
+        manifest["metadata"]["deletionGracePeriodSeconds"] = grace
+    return manifest
+
+
+def test_a_node_is_clear_when_the_last_departing_pod_is_gone() -> None:
+    pods = [leaving(None), leaving("2026-01-01T12:00:10Z"), leaving("2026-01-01T12:00:30Z")]
+    assert vacated_in(pods, NOW, WITHIN_S) == 35.0
+
+
+def test_a_clock_that_is_slow_waits_no_longer_than_the_grace() -> None:
+    assert vacated_in([leaving("2026-01-01T13:00:00Z")], NOW, WITHIN_S) == 35.0
+
+
+def test_a_node_that_nobody_leaves_or_only_a_stuck_pod_is_not_waited_for() -> None:
+    assert vacated_in([], NOW, WITHIN_S) == 0.0
+    assert vacated_in([leaving(None)], NOW, WITHIN_S) == 0.0
+    assert vacated_in([leaving("2026-01-01T11:59:00Z")], NOW, WITHIN_S) == 0.0
+
+
+def test_a_pod_that_leaves_within_a_day_is_not_waited_for_until_little_of_that_is_left() -> None:
+    slow = leaving("2026-01-02T12:00:00Z", 86_400)
+    assert vacated_in([slow], NOW, WITHIN_S) == 0.0
+    assert vacated_in([slow, leaving("2026-01-01T12:00:10Z")], NOW, WITHIN_S) == 15.0
+    assert vacated_in([leaving("2026-01-01T12:00:35Z", 86_400)], NOW, WITHIN_S) == 40.0
+    assert vacated_in([leaving("2026-01-01T12:00:36Z", 86_400)], NOW, WITHIN_S) == 0.0

@@ -1,0 +1,89 @@
+"""An administrator is told before native jobs get placeholders' ids."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from extender.execution.job_id_check import PART, JobIdCheck
+from service.health import Health
+from slurm_client.protocol import Slurm
+from slurm_client.server import Configuration
+from wellknown.job_key import JobIdRange, encroaching
+
+IDS = JobIdRange()
+SLURMS_DEFAULT = 67_043_328
+COMES_NEAR = Configuration(next_job_id=IDS.first - 9, max_job_id=SLURMS_DEFAULT)
+
+
+@pytest.mark.parametrize("latest", [1, 30_198_987, IDS.end, None])
+def test_ids_that_are_far_away_are_not_worth_a_word(latest: int | None) -> None:
+    assert encroaching(latest, SLURMS_DEFAULT, IDS) is None
+
+
+@pytest.mark.parametrize("max_job_id", [SLURMS_DEFAULT, IDS.first + 1, None])
+def test_ids_that_come_near_are_told_with_the_fix(max_job_id: int | None) -> None:
+    words = encroaching(30_198_988, max_job_id, IDS)
+    assert words is not None
+    assert "comes near the placeholders' range (33554432 to 67043327): it is at 30198988" in words
+    assert "MaxJobId=33554432" in words
+    assert encroaching(IDS.first - 1, max_job_id, IDS) is not None
+
+
+@pytest.mark.parametrize("latest", [IDS.first, IDS.end - 1])
+def test_ids_within_the_range_are_told(latest: int) -> None:
+    assert "has come into" in str(encroaching(latest, SLURMS_DEFAULT, IDS))
+
+
+@pytest.mark.parametrize("max_job_id", [IDS.first, IDS.first - 1000])
+def test_ids_that_begin_anew_before_the_range_come_near_it_in_peace(max_job_id: int) -> None:
+    assert encroaching(IDS.first - 2000, max_job_id, IDS) is None
+
+
+def test_ids_of_another_clusters_placeholders_below_are_none_of_slurms_own() -> None:
+    """Where slurmrestd does not tell Slurm's own, and the lowest of all first ids is its MaxJobId."""
+    ours = JobIdRange(50_000_000)
+    assert encroaching(ours.first - 1, IDS.first, ours) is None
+    assert encroaching(ours.first - 1, None, ours) is not None
+
+
+class Checked:
+    """A Slurm that tells this of itself."""
+
+    def __init__(self, told: Configuration, max_job_id: int | None = None) -> None:
+        self.told = told
+        self._health = Health()
+        self.check = JobIdCheck(cast(Slurm, self), self._health, IDS, max_job_id)
+
+    async def configuration(self) -> Configuration:
+        return self.told
+
+    async def trouble(self) -> Any:
+        await self.check.look()
+        troubles = self._health.troubles()
+        return troubles.get(PART)
+
+
+async def test_slurms_next_id_is_trouble_until_it_begins_anew() -> None:
+    near = Checked(COMES_NEAR)
+    assert str(IDS.first - 9) in await near.trouble()
+    near.told = Configuration(next_job_id=1, max_job_id=IDS.first)
+    assert await near.trouble() is None
+
+
+async def test_where_slurm_does_not_tell_its_next_id_the_ids_that_were_seen_stand_for_it() -> None:
+    untold = Checked(Configuration())
+    assert await untold.trouble() is None
+    untold.check.note(IDS.first - 9)
+    untold.check.note(None)
+    untold.check.note(4711)
+    assert str(IDS.first - 9) in await untold.trouble()
+
+
+async def test_what_the_settings_say_of_max_job_id_counts_where_slurm_does_not_tell_it() -> None:
+    untold = Checked(Configuration(), max_job_id=IDS.first)
+    untold.check.note(IDS.first - 9)
+    assert await untold.trouble() is None
+    told = Checked(COMES_NEAR, max_job_id=IDS.first)
+    assert await told.trouble() is not None

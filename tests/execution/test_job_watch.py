@@ -1,0 +1,323 @@
+"""Pushes make the watch look at a job at once; what it sees is Slurm's own word, as in a poll."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from extender.execution.dispatcher import Dispatcher
+from extender.execution.job_watch import _AGAIN_S, _GRACE_READERS, JobWatch
+from extender.placement.ledger import Ledger
+from extender.record.events import ClusterObserved, Recovered
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
+from extender.telemetry import Telemetry
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from slurm_client.errors import Unreachable
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import Job, JobSpec, JobState, Partition
+from tests.builders import RULES, kube_node, placeholder_job, pod, view
+
+NO_POLL_S = 3600.0
+FOREIGN = 40_000_000
+CONFIGURING = JobState.parse("RUNNING,CONFIGURING")
+
+
+class WatchedSlurm(InMemorySlurm):
+    """Slurm in memory, which tells its questions to a test and may answer out of `says` first."""
+
+    def __init__(self, cpus: int) -> None:
+        self.now = 1000.0
+        super().__init__(
+            [node("n1", cpus=cpus)], [partition("main", "n1", default=True)], clock=lambda: self.now
+        )
+        self.questions: asyncio.Queue[frozenset[int]] = asyncio.Queue()
+        self.says: list[JobState | None] = []
+        """None: the job is unknown."""
+        self.read: list[int] = []
+        self.expected, self.all_read = 20, asyncio.Event()
+        self.preempting: set[int] = set()
+        self.patience = asyncio.Event()
+        """Reading a job waits for it."""
+        self.patience.set()
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        asked = frozenset(ids)
+        self.questions.put_nowait(asked)
+        if not self.says:
+            return await super().states(asked)
+        said = self.says.pop(0)
+        return {} if said is None else dict.fromkeys(asked, said)
+
+    async def job(self, job_id: int) -> Job | None:
+        self.read.append(job_id)
+        if len(self.read) == self.expected:
+            self.all_read.set()
+        await self.patience.wait()
+        job = await super().job(job_id)
+        preempted = job is not None and job_id in self.preempting
+        return replace(job, preempt_time=1) if job is not None and preempted else job
+
+    def start_jobs(self) -> None:
+        """Time passes for Slurm's scheduler, and for nobody else."""
+        self.now += 1.0
+
+
+class Stage:
+    """A ledger with two Pods whose jobs wait in Slurm, watched by nothing but pushes."""
+
+    def __init__(self, cpus: int = 1) -> None:
+        self.slurm = WatchedSlurm(cpus)
+        self.moved = asyncio.Event()
+        self.ledger = Ledger(RULES, self._moved)
+        self.dispatcher = Dispatcher(
+            self.ledger, self.slurm, InMemoryKubernetes(), Telemetry().placement
+        )
+        self.watch = JobWatch(self.ledger, self.slurm, Health(), NO_POLL_S)
+
+    def _moved(self, _before: Placeholder | None, _after: Placeholder) -> None:
+        self.moved.set()
+
+    async def queue(self, name: str) -> int:
+        waiting = pod(name=name)
+        job = placeholder_job(waiting, "PENDING")
+        await self.slurm.submit(JobSpec(name, 1, 1, admin_comment=job.admin_comment), job.id)
+        self.dispatcher.feed(ClusterObserved(view(kube_node())))
+        self.dispatcher.feed(Recovered((waiting,), (job,)))
+        self.moved.clear()
+        return job.id
+
+    async def bind(self, name: str, grace_time_s: int = 60) -> int:
+        """A Pod that runs, in a partition with this GraceTime."""
+        bound = pod(name=name, node="n1", gates=())
+        job = placeholder_job(bound, "RUNNING", node="n1")
+        await self.slurm.submit(JobSpec(name, 1, 1, admin_comment=job.admin_comment), job.id)
+        main = Partition("main", ("n1",), default=True, grace_time_s=grace_time_s)
+        self.dispatcher.feed(ClusterObserved(view(kube_node(), partitions=[main])))
+        self.dispatcher.feed(Recovered((bound,), (job,)))
+        self.slurm.start_jobs()
+        self.moved.clear()
+        return job.id
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        task = asyncio.ensure_future(self.watch.run(self.dispatcher))
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    def states(self) -> list[State]:
+        return [p.state for p in self.ledger.placeholders]
+
+    def state(self, job_id: int) -> State:
+        return next(p.state for p in self.ledger.placeholders if p.job.id == job_id)
+
+    async def asked(self) -> frozenset[int]:
+        """Waits for the next question."""
+        return await asyncio.wait_for(self.slurm.questions.get(), 5)
+
+    async def news(self) -> None:
+        """Waits until a placeholder moves."""
+        await asyncio.wait_for(self.moved.wait(), 5)
+        self.moved.clear()
+
+    async def nothing_more_is_asked(self) -> None:
+        """After all the looks that a push may lead to, the next question is about another job."""
+        job = await self.queue("last")
+        await asyncio.sleep(1.5 * sum(_AGAIN_S))
+        self.watch.poll_now(job)
+        assert await self.asked() == {job}
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    built = Stage()
+    task = asyncio.ensure_future(built.watch.run(built.dispatcher))
+    yield built
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_start_is_seen_at_a_push_long_before_the_next_poll(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.start_jobs()
+    stage.watch.poll_now(job)
+    await stage.news()
+    assert stage.state(job) is State.ALLOCATED
+
+
+async def test_an_end_is_seen_at_a_push(stage: Stage) -> None:
+    job = await stage.bind("p")
+    stage.slurm.admin_cancel(job)
+    stage.watch.poll_now(job)
+    await stage.news()
+    assert stage.state(job) is State.EVICTING
+
+
+async def test_the_end_of_a_job_that_waited_is_seen_at_a_push_and_read(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.admin_cancel(job)
+    stage.watch.poll_now(job)
+    await stage.news()
+    assert stage.state(job) is State.SUBMITTING  # it says itself whether it was ended to be replaced
+
+
+async def test_an_eviction_has_all_jobs_looked_at_as_long_as_there_are_more() -> None:
+    stage = Stage(cpus=20)
+    jobs = [await stage.bind(f"p{number}") for number in range(5)]
+    with stage.watching():
+        for job in jobs[:3]:
+            stage.slurm.admin_cancel(job)
+        stage.watch.poll_now(jobs[0])
+        assert await stage.asked() == {jobs[0]}
+        assert await stage.asked() == set(jobs[1:])
+        assert await stage.asked() == set(jobs[3:])
+        assert [stage.state(job) for job in jobs] == [State.EVICTING] * 3 + [State.BOUND] * 2
+        await stage.nothing_more_is_asked()
+
+
+async def test_a_look_at_all_jobs_counts_no_misses(stage: Stage) -> None:
+    ended, other = await stage.bind("p"), await stage.queue("q")
+    stage.slurm.says = [JobState.parse("CANCELLED"), None]
+    stage.watch.poll_now(ended)
+    assert await stage.asked() == {ended}
+    assert await stage.asked() == {other}
+    await stage.nothing_more_is_asked()
+    assert stage.state(ended) is State.EVICTING
+    assert next(p.job.mistrust.misses for p in stage.ledger.placeholders if p.job.id == other) == 0
+
+
+async def test_a_push_is_not_believed(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.watch.poll_now(job)
+    assert await stage.asked() == {job}
+    await stage.nothing_more_is_asked()
+    assert stage.state(job) is State.QUEUED
+
+
+async def test_pushes_that_come_together_are_one_question(stage: Stage) -> None:
+    jobs = [await stage.queue(name) for name in ("p", "q")]
+    for job in [*jobs, *jobs]:
+        stage.watch.poll_now(job)
+    assert await stage.asked() == set(jobs)
+    await stage.nothing_more_is_asked()
+
+
+async def test_slurm_is_not_asked_about_jobs_that_are_not_ours(stage: Stage) -> None:
+    stage.watch.poll_now(FOREIGN)
+    await stage.nothing_more_is_asked()
+
+
+async def test_a_job_that_is_ours_a_moment_later_is_looked_at_then(stage: Stage) -> None:
+    """PrologSlurmctld may run before Slurm has answered our submission."""
+    job = placeholder_job(pod(name="p"), "PENDING").id
+    stage.watch.poll_now(job)
+    await asyncio.sleep(0)  # the push is taken in; nobody is asked
+    assert await stage.queue("p") == job
+    assert await stage.asked() == {job}
+
+
+async def test_a_job_that_prolog_holds_is_looked_at_again_until_it_runs(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.start_jobs()
+    stage.slurm.says = [CONFIGURING, CONFIGURING, CONFIGURING]
+    stage.watch.poll_now(job)
+    await stage.news()
+    assert stage.state(job) is State.ALLOCATED
+    assert stage.slurm.questions.qsize() == 4
+
+
+async def test_a_job_that_stays_in_configuring_is_left_to_the_polls(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.says = [CONFIGURING] * 5
+    stage.watch.poll_now(job)
+    for _ in range(5):
+        assert await stage.asked() == {job}
+    await stage.nothing_more_is_asked()
+
+
+async def test_a_job_that_slurm_does_not_know_is_not_lost_within_milliseconds(stage: Stage) -> None:
+    """Polls confirm a loss, some time apart: a slurmctld that restarts may know it again."""
+    job = await stage.queue("p")
+    stage.slurm.says = [None] * 5
+    stage.watch.poll_now(job)
+    for _ in range(5):
+        await stage.asked()
+    assert stage.state(job) is State.QUEUED
+    assert next(p.job.mistrust.misses for p in stage.ledger.placeholders if p.job.id == job) == 0
+
+
+async def test_a_push_while_slurm_does_not_answer_is_left_to_the_polls(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.start_jobs()
+    stage.slurm.outage(Unreachable("slurmctld was not reached"))
+    stage.watch.poll_now(job)
+    assert await stage.asked() == {job}
+    stage.slurm.outage(None)
+    await stage.nothing_more_is_asked()
+    assert stage.state(job) is State.QUEUED
+    stage.watch.poll_now(job)
+    await stage.news()
+    assert stage.state(job) is State.ALLOCATED
+
+
+async def test_a_lost_push_is_covered_by_a_poll() -> None:
+    stage = Stage()
+    stage.watch = JobWatch(stage.ledger, stage.slurm, Health(), 0.01)
+    job = await stage.queue("p")
+    stage.slurm.start_jobs()
+    task = asyncio.ensure_future(stage.watch.run(stage.dispatcher))
+    await stage.news()
+    assert stage.state(job) is State.ALLOCATED
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+# GraceTime
+
+
+async def test_a_grace_time_is_seen_though_nothing_pushes_and_no_poll_comes() -> None:
+    stage = Stage(cpus=20)
+    job = await stage.bind("p")
+    await stage.bind("q")
+    stage.slurm.preempting = {job}
+    with stage.watching():
+        await stage.news()
+        assert stage.state(job) is State.EVICTING
+    assert [state for state in stage.states() if state is State.EVICTING] == [State.EVICTING]
+
+
+async def test_where_nobody_has_a_grace_time_no_job_is_read() -> None:
+    stage = Stage(cpus=20)
+    await stage.bind("p", grace_time_s=0)
+    with stage.watching():
+        await asyncio.sleep(0.05)
+    assert stage.slurm.read == []
+
+
+async def test_all_that_may_have_a_grace_time_are_read_in_turn_a_few_at_once() -> None:
+    stage = Stage(cpus=20)
+    jobs = {await stage.bind(f"p{number}") for number in range(20)}
+    stage.slurm.patience.clear()
+    with stage.watching():
+        await asyncio.sleep(0.05)
+        assert len(stage.slurm.read) == _GRACE_READERS
+        stage.slurm.patience.set()
+        await asyncio.wait_for(stage.slurm.all_read.wait(), 5)
+    assert sorted(stage.slurm.read) == sorted(jobs)
+
+
+async def test_a_slurm_that_does_not_answer_is_not_asked_for_each_of_them() -> None:
+    stage = Stage(cpus=20)
+    for number in range(20):
+        await stage.bind(f"p{number}")
+    stage.slurm.outage(Unreachable("slurmctld was not reached"))
+    with stage.watching():
+        await asyncio.sleep(0.05)
+    assert len(stage.slurm.read) == _GRACE_READERS

@@ -1,0 +1,220 @@
+"""What is written onto a Pod, and what the Pod is afterwards."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from extender.execution import pod_patches
+from extender.pod_request.pod import Pod, parse_pod
+from extender.record.condition_reason import ConditionReason, Due
+from tests.builders import TRANSLATION, Manifest, pod, pod_manifest
+from wellknown.allocation import Allocation
+from wellknown.names import (
+    ADOPTED,
+    ATTEMPT,
+    CAPACITY_FREED,
+    CONDITION,
+    GATE,
+    GRANTED,
+    JOB_ID,
+    NODE,
+)
+
+NOW = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
+CAUSE = ConditionReason("SlurmJobCancelled", "Slurm job 7 was cancelled in Slurm (CANCELLED)")
+LONG = ConditionReason("Resources", "x" * 5000)
+ALLOCATION = Allocation(40_000_000, "n1", "gpu:2(IDX:0-1)")
+POD = pod(uid="u1", version="7")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """A strategic merge patch, as far as it is used on a Pod: lists whose items are told apart by name
+    or type merge, and null removes."""
+    if isinstance(patch, list):
+        return merged_list(target or [], patch)
+    if not isinstance(patch, dict):
+        return patch
+    kept = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            kept.pop(name, None)
+        else:
+            kept[name] = merged(kept.get(name), value)
+    return kept
+
+
+def merged_list(target: list[Any], patch: list[Any]) -> list[Any]:
+    key = "type" if "type" in patch[0] else "name"
+    new = {item[key]: item for item in patch}
+    kept = [item for item in target if item[key] not in new]
+    return kept + [item for item in patch if item.get("$patch") != "delete"]
+
+
+def after(manifest: Manifest, patch: Manifest) -> Pod:
+    return parse_pod(merged(manifest, patch), TRANSLATION)
+
+
+def conditions(patch: Manifest) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in patch["status"]["conditions"]}
+
+
+def test_a_grant_lifts_our_gate_and_writes_the_allocation_at_once() -> None:
+    granted = after(pod_manifest(annotations={ATTEMPT: "2"}), pod_patches.grant(POD, ALLOCATION, "8"))
+    assert (granted.gates, granted.allocation, granted.attempt) == ((), ALLOCATION, 2)
+
+
+def test_a_grant_leaves_the_gates_of_others() -> None:
+    manifest = pod_manifest(gates=("example.com/a", GATE, "example.com/b"))
+    granted = after(manifest, pod_patches.grant(parse_pod(manifest, TRANSLATION), ALLOCATION, "8"))
+    assert granted.gates == ("example.com/a", "example.com/b")
+
+
+def test_a_grant_to_a_pod_without_our_gate_leaves_its_spec_alone() -> None:
+    assert "spec" not in pod_patches.grant(pod(gates=()), ALLOCATION, "8")
+
+
+def test_another_attempt_takes_the_whole_allocation_off_the_pod() -> None:
+    annotations = {ATTEMPT: "1", "x": "y"} | ALLOCATION.annotations()
+    patch = pod_patches.next_attempt(POD, 2)
+    manifest = merged(pod_manifest(annotations=annotations), patch)
+    assert manifest["metadata"]["annotations"] == {ATTEMPT: "2", "x": "y"}
+
+
+def test_label_follows_the_id_of_the_job() -> None:
+    """In the same write: `kubectl get pods -l slurm-extender.io/job-id=40000000` finds the Pod."""
+    writes = [
+        (pod_patches.waiting(POD, CAUSE, 40_000_000, NOW), "40000000"),
+        (pod_patches.waiting(POD, CAUSE, None, NOW), "40000000"),
+        (pod_patches.next_attempt(POD, 2), None),
+        (pod_patches.grant(POD, ALLOCATION, "8"), "40000000"),
+        (pod_patches.annotated("u1", {JOB_ID: "40000001", ATTEMPT: "3"}), "40000001"),
+        (pod_patches.annotated("u1", {CAPACITY_FREED: "now"}), "40000001"),
+        (pod_patches.annotated("u1", {ADOPTED: "40000002"}), "40000002"),
+        (pod_patches.annotated("u1", {ADOPTED: None}), None),
+    ]
+    manifest = merged(pod_manifest(), {"metadata": {"labels": {"app": "chat"}}})
+    for patch, job in writes:
+        manifest = merged(manifest, patch)
+        labels = manifest["metadata"]["labels"]
+        assert labels == ({"app": "chat"} | ({JOB_ID: job} if job else {}))
+
+
+def test_a_job_that_waits_is_named_without_an_allocation() -> None:
+    manifest = merged(pod_manifest(), pod_patches.waiting(POD, CAUSE, 40_000_000, NOW))
+    assert manifest["metadata"]["annotations"] == {JOB_ID: "40000000"}
+    assert parse_pod(manifest, TRANSLATION).allocation is None
+
+
+def test_every_write_is_held_to_the_pod_as_it_was_seen() -> None:
+    held = {
+        "nomination": pod_patches.nomination(POD, ALLOCATION, NOW),
+        "grant": pod_patches.grant(POD, ALLOCATION, "7"),
+        "next attempt": pod_patches.next_attempt(POD, 2),
+        "waiting": pod_patches.waiting(POD, CAUSE, None, NOW),
+        "disruption": pod_patches.disruption(POD, CAUSE, NOW),
+    }
+    for name, patch in held.items():
+        metadata = patch["metadata"]
+        assert (metadata.get("uid"), metadata.get("resourceVersion")) == ("u1", "7"), name
+
+
+def test_a_nomination_is_taken_back_from_this_very_pod_whatever_its_version() -> None:
+    taken_back = pod_patches.no_nomination(POD, CAUSE, NOW)
+    assert taken_back["metadata"] == {"uid": "u1"}
+    assert conditions(taken_back) == {CONDITION: ("False", CAUSE.reason)}
+    assert pod_patches.no_nomination(POD, None, NOW)["status"] == {"nominatedNodeName": None}
+
+
+def test_the_conditions_say_where_the_placeholder_stands() -> None:
+    ours = CONDITION
+    nominated = pod_patches.nomination(POD, ALLOCATION, NOW)
+    assert conditions(nominated) == {ours: ("True", "Allocated")}
+    assert nominated["status"]["nominatedNodeName"] == "n1"
+    assert conditions(pod_patches.waiting(POD, CAUSE, None, NOW)) == {ours: ("False", CAUSE.reason)}
+    ended = conditions(pod_patches.disruption(POD, CAUSE, NOW))
+    assert ended == {ours: ("False", CAUSE.reason), "DisruptionTarget": ("True", CAUSE.reason)}
+
+
+def test_a_condition_is_as_kube_apiserver_takes_it() -> None:
+    for patch in (pod_patches.waiting(POD, LONG, None, NOW), pod_patches.disruption(POD, LONG, NOW)):
+        for condition in patch["status"]["conditions"]:
+            assert condition["lastTransitionTime"] == "2026-11-21T08:00:00Z"
+            assert len(condition["message"]) <= 1024
+
+
+def test_a_cause_says_by_the_clock_on_the_wall_when_what_comes_next_will_happen() -> None:
+    due = Due("it is asked again at", 1_090.0)
+    told = pod_patches.dated(replace(CAUSE, dues=(due,)), NOW, 1_000.0)
+    assert told == ConditionReason(CAUSE.reason, f"{CAUSE.message}; it is asked again at 08:01:30 UTC")
+    assert pod_patches.dated(CAUSE, NOW, 1_000.0) == CAUSE
+    sentences = ConditionReason("Resources", "It waits.", (due,), outlook=" It starts soon.")
+    told = pod_patches.dated(sentences, NOW, 1_000.0)
+    assert told.words == "It waits; it is asked again at 08:01:30 UTC. It starts soon."
+    long = pod_patches.dated(replace(LONG, dues=(due,)), NOW, 1_000.0)
+    (condition,) = pod_patches.waiting(POD, long, None, NOW)["status"]["conditions"]
+    assert condition["message"].endswith("; it is asked again at 08:01:30 UTC")
+
+
+def test_of_a_message_that_is_too_long_what_matters_least_is_cut() -> None:
+    due = Due("n1 is excluded until", 1_090.0)
+    waits = ConditionReason(
+        "Resources",
+        f"It waits, and asks for {'much ' * 60}.",
+        (due,),
+        f"kube-scheduler refused n1: {'x' * 400}",
+        f" It starts soon. Slurm says: {'y' * 300}.",
+    )
+    told = pod_patches.dated(waits, NOW, 1_000.0).words
+    asks, _, rest = told.partition(". ")
+    assert asks == waits.message.removesuffix(".")
+    assert rest.startswith("kube-scheduler refused n1: xxx")
+    times = "x...; n1 is excluded until 08:01:30 UTC."
+    assert rest.endswith(times + waits.outlook)
+    assert len(told) == 1024
+
+
+def test_an_event_says_what_happened_to_which_pod() -> None:
+    event = pod_patches.event(POD, CAUSE, NOW, action="Evicting")
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", *astuple(CAUSE))
+    assert event["involvedObject"]["uid"] == "u1"
+    assert event["metadata"]["namespace"] == event["involvedObject"]["namespace"] == "default"
+    assert (event["action"], event["eventTime"]) == ("Evicting", "2026-11-21T08:00:00.123456Z")
+
+
+def test_an_event_of_what_is_as_it_should_be_is_no_warning() -> None:
+    told = ConditionReason("Resources", "it waits.", outlook=" It starts soon.", normal=True)
+    event = pod_patches.event(POD, told, NOW, action="Placing")
+    assert (event["type"], event["message"]) == ("Normal", "it waits. It starts soon.")
+    (condition,) = pod_patches.waiting(POD, told, 7, NOW)["status"]["conditions"]
+    assert condition["message"] == "it waits. It starts soon."
+
+
+def test_the_same_words_about_the_same_pod_are_one_event_in_half_an_hour() -> None:
+    def name(of: Pod, cause: ConditionReason, now: datetime = NOW) -> str:
+        return str(pod_patches.event(of, cause, now, action="x")["metadata"]["name"])
+
+    assert name(POD, CAUSE) == name(POD, CAUSE, NOW + timedelta(minutes=29))
+    assert name(POD, CAUSE) != name(POD, CAUSE, NOW + timedelta(minutes=30))
+    assert len({name(POD, CAUSE), name(POD, LONG), name(pod(uid="u2"), CAUSE)}) == 3
+
+
+def test_an_event_about_a_pod_of_the_longest_name_is_taken() -> None:
+    """Names of Pods and Events alike may have 253 characters."""
+    for name in ("p" * 253, "a" * 199 + "-" + "b" * 53, "a" * 199 + "." + "b" * 53, "ab." * 84 + "c"):
+        event = pod_patches.event(pod(name=name), LONG, NOW, action="x")
+        assert len(event["metadata"]["name"]) <= 253
+        assert SUBDOMAIN.fullmatch(event["metadata"]["name"])
+        assert event["involvedObject"]["name"] == name
+        assert len(event["message"]) <= 1024
+
+
+def astuple(cause: ConditionReason) -> tuple[str, str]:
+    return cause.reason, cause.message
+
+
+def test_the_annotations_that_are_written_are_the_ones_that_are_read() -> None:
+    assert set(ALLOCATION.annotations()) == {JOB_ID, NODE, GRANTED}

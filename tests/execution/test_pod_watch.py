@@ -1,0 +1,211 @@
+"""What is read of a Pod's versions."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from extender.execution.dispatcher import Dispatcher
+from extender.execution.pod_watch import PodWatch
+from extender.pod_request.grace_period import GraceRule
+from extender.pod_request.scope import Scope
+from extender.pod_request.translation import TranslationConfig
+from extender.policy.current import CurrentPolicy
+from extender.record.events import Event, PodObserved
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from tests.builders import PREFIX, Manifest, pod_manifest
+
+
+def version(generation: int | None, **given: Any) -> Manifest:
+    manifest = pod_manifest(uid="u1", **given)
+    if generation is not None:
+        manifest["metadata"]["generation"] = generation
+    return manifest
+
+
+def test_a_changed_spec_is_read_whatever_its_generation() -> None:
+    """A kube-apiserver before 1.33 does not number them, and keeps what the author wrote."""
+    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
+    versions = version(None, cpu="1"), version(None, cpu="2"), version(7, cpu="3"), version(7, cpu="4")
+    assert [watch.parse(one).request.job.cpus for one in versions] == [1, 2, 3, 4]
+
+
+def test_what_a_pod_asks_for_is_not_read_again_while_its_spec_is_the_same() -> None:
+    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
+    first, later = watch.parse(version(1)), watch.parse(version(2, phase="Running"))
+    assert later.request is first.request
+
+
+def test_what_a_pod_asks_for_is_not_read_again_when_it_is_placed() -> None:
+    """Its gate is lifted, and then it is bound: both change its spec."""
+    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
+    versions = version(1), version(2, gates=()), version(2, gates=(), node="node-1")
+    first, *later = [watch.parse(one) for one in versions]
+    assert [(pod.gated, pod.node) for pod in (first, *later)] == [
+        (True, None),
+        (False, None),
+        (False, "node-1"),
+    ]
+    assert all(pod.request is first.request for pod in later)
+
+
+def test_a_changed_annotation_is_read() -> None:
+    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
+    for comment in ("first", "second"):
+        annotated = version(1, annotations={PREFIX + "comment": comment})
+        assert watch.parse(annotated).request.job.comment == comment
+
+
+def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
+    translations = iter(
+        (
+            TranslationConfig(),
+            TranslationConfig(),
+            TranslationConfig(grace=GraceRule(60)),
+            TranslationConfig(grace=GraceRule(60)),
+        )
+    )
+    watch = PodWatch(
+        InMemoryKubernetes(), lambda: next(translations), Health(), CurrentPolicy(None, "open")
+    )
+    slow = version(1, terminationGracePeriodSeconds=40)
+    assert [bool(watch.parse(slow).request.problems) for _ in range(3)] == [True, False, False]
+
+
+# Scope
+
+
+async def test_pods_out_of_scope_are_never_heard_of() -> None:
+    near, far = version(1, gates=(), name="near"), version(1, gates=(), name="far")
+    near["metadata"] |= {"uid": "near", "labels": {"slurm": "yes"}}
+    far["metadata"]["uid"] = "far"
+    watch = PodWatch(InMemoryKubernetes(near, far), labelled, Health(), CurrentPolicy(None, "open"))
+    assert [pod.name for pod in await watch.list()] == ["near"]
+
+
+async def test_a_pod_that_was_ours_stays_so_and_is_told_that_it_left_the_scope() -> None:
+    inside, outside = version(1, gates=()), version(1, gates=())
+    inside["metadata"]["labels"] = {"slurm": "yes"}
+    kubernetes = InMemoryKubernetes()
+    watch = PodWatch(kubernetes, labelled, Health(), CurrentPolicy(None, "open"))
+    problems = []
+    for manifest in (inside, outside, inside):
+        kubernetes.put("pods", manifest)
+        (pod,) = await watch.list()
+        problems.append(len(pod.request.problems))
+    assert problems == [0, 1, 0]
+
+
+SCOPE = TranslationConfig(scope=Scope.of(selector="slurm=yes"))
+
+
+def labelled() -> TranslationConfig:
+    return SCOPE
+
+
+# The policy
+
+ALICE = "rules: [{namespaces: [default], default: {user: 2001}}]"
+BOB = ALICE.replace("2001", "2002")
+NOBODY = "rules: []"
+
+
+class Heard:
+    """Stands for the dispatcher."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def feed(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def owners(self) -> dict[str, int | None]:
+        """By the Pods' names; None where the Pod is refused."""
+        pods = [event.pod for event in self.events if isinstance(event, PodObserved)]
+        self.events.clear()
+        return {pod.name: None if pod.request.problems else pod.request.job.user_id for pod in pods}
+
+
+class Watched:
+    """A watch of Pods under a policy in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        file.write_text(ALICE)
+        self.policy = CurrentPolicy(file)
+        self.watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), self.policy)
+        self.heard = Heard()
+
+    def see(self, **given: Any) -> tuple[str, ...]:
+        """Returns what is wrong with a version of a Pod, of the same generation each."""
+        manifest = pod_manifest(**given)
+        manifest["metadata"]["generation"] = 1
+        return self.watch.parse(manifest).request.problems
+
+    def write(self, text: str) -> None:
+        self._file.write_text(text)
+        for _ in range(2):
+            self.policy.look(self._file)
+
+    async def change(self, text: str) -> dict[str, int | None]:
+        """Returns the owners of the Pods that the dispatcher hears of."""
+        await self.watch.list()
+        following = asyncio.ensure_future(self.watch.run(cast(Dispatcher, self.heard)))
+        await asyncio.sleep(0.01)
+        self.write(text)
+        await asyncio.sleep(0.01)
+        following.cancel()
+        return self.heard.owners
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path / "policy.yaml")
+
+
+def test_every_version_of_a_pod_is_judged(watched: Watched) -> None:
+    foreign = {PREFIX + "user-id": "2002"}
+    assert watched.see(uid="u") == ()
+    (told,) = watched.see(uid="u", annotations=foreign)
+    assert 'user-id: "2002" is not allowed' in told
+    assert watched.see(uid="u", phase="Running", annotations=foreign) == (told,)
+    assert watched.see(uid="u") == ()
+
+
+async def test_pods_that_wait_are_judged_anew_when_the_policy_changes(watched: Watched) -> None:
+    watched.see(name="a")
+    watched.see(name="b", annotations={PREFIX + "user-id": "2002"})
+    watched.see(name="bound", node="n1")
+    assert await watched.change(BOB) == {"a": 2002, "b": 2002}
+    assert await watched.change(NOBODY) == {"a": None, "b": None}
+    assert await watched.change(ALICE) == {"a": 2001, "b": None}
+
+
+async def test_a_pod_that_runs_though_it_is_refused_is_told_of_when_it_is_allowed(
+    watched: Watched,
+) -> None:
+    """It may be that nobody knows any more what it was allowed as."""
+    watched.see(name="bound", node="n1", annotations={PREFIX + "user-id": "2002"})
+    assert await watched.change(BOB) == {"bound": 2002}
+
+
+async def test_pods_for_which_nothing_changes_are_left_alone(watched: Watched) -> None:
+    watched.see(name="a")
+    assert await watched.change("preset: open\n" + ALICE) == {}
+
+
+async def test_a_policy_that_changed_between_a_list_and_its_watch_counts(watched: Watched) -> None:
+    watched.see(name="a")
+    watched.write(BOB)
+    assert await watched.change(BOB + " ") == {"a": 2002}
+
+
+def test_a_version_after_the_policy_changed_goes_by_the_new_one(watched: Watched) -> None:
+    assert watched.see(uid="u") == ()
+    watched.write(NOBODY)
+    assert watched.see(uid="u") != ()

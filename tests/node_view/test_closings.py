@@ -1,0 +1,94 @@
+"""Why no Node is open to a Pod, as its author is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.node_view.closings import in_words
+from extender.node_view.view import ClusterView, Wish
+from extender.pod_request.node_constraints import NodeConstraints
+from extender.record.events import ClusterObserved, ReportWaiting
+from tests.builders import kube_node, view
+from tests.placement.ledger_world import VIEW, World
+
+TAINTED = {"taints": [{"key": "team", "value": "ml", "effect": "NoSchedule"}]}
+CLUSTER = view(
+    *(kube_node(f"t{n}", {"pool": "a"}, **TAINTED) for n in range(5)),
+    *(kube_node(f"b{n}", {"pool": "b"}) for n in range(6)),
+    kube_node("c", {"pool": "a"}, unschedulable=True),
+)
+
+
+def why_none(spec: dict[str, Any], cluster: ClusterView = CLUSTER, **wish: Any) -> str:
+    return cluster.why_none(Wish(NodeConstraints.parse(spec), "main", **wish))
+
+
+def affinity(*names: str) -> dict[str, Any]:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(names)}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def test_nodes_are_counted_by_the_taint_and_the_selector_that_close_them_each_once() -> None:
+    assert why_none({"nodeSelector": {"pool": "a"}}) == (
+        "0/12 Nodes: 6 do not match node selector pool=a, 5 have taint {team: ml} that it does not"
+        " tolerate, 1 is cordoned"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "wish", "words"),
+    [
+        (affinity("nowhere"), {}, "6 do not match its required node affinity"),
+        ({}, {"required": ("c",)}, "11 are not among its required-nodes, 1 is cordoned"),
+        ({}, {"excluded": ("b[0-5]",)}, "6 are among its excluded-nodes"),
+        ({}, {"avoid": frozenset({"b0"})}, "1 is excluded for a while"),
+        ({}, {"feasible_nodes": ("t1",)}, "6 are not among those that kube-scheduler found"),
+    ],
+)
+def test_whatever_closes_nodes_is_told(spec: dict[str, Any], wish: dict[str, Any], words: str) -> None:
+    assert words in why_none(spec, **wish)
+
+
+def test_where_its_claims_are_is_told() -> None:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}]
+    claimed = NodeConstraints.parse({}).with_claimed([terms])
+    told = CLUSTER.why_none(Wish(claimed, "main"))
+    assert "6 are not where its volumes are" in told
+
+
+def test_a_partition_without_nodes_of_kubernetes_is_told_as_such() -> None:
+    nowhere = replace(CLUSTER, nodes={})
+    assert why_none({}, nowhere) == "no Node stands for any of its nodes"
+
+
+def test_of_very_many_reasons_the_most_frequent_are_told() -> None:
+    closed = Counter({f"have taint {{t{n}: }} that it does not tolerate": n for n in range(1, 10)})
+    told = in_words(45, closed)
+    assert told.startswith("0/45 Nodes: 9 have taint {t9: } that")
+    assert told.endswith("10 for other reasons")
+    assert told.count("taint") == 5
+
+
+def test_the_author_of_a_pod_is_told_and_not_anew_at_each_change_of_a_node() -> None:
+    world = World()
+    closed = VIEW
+    for name in VIEW.nodes:
+        closed = closed.with_node(name, replace(VIEW.nodes[name], unschedulable=True))
+    world.tell(ClusterObserved(closed))
+    world.create_pod()
+    done = world.settle()
+    words = "no Node of partition main is open to this Pod: 0/2 Nodes: 2 are cordoned"
+    assert [each.cause.message for each in done if isinstance(each, ReportWaiting)] == [words]
+    done = []
+    for number in range(30):
+        other = replace(VIEW.nodes["n1"], unschedulable=True, labels={"a": f"{number}"})
+        node = None if number % 2 else other
+        world.tell(ClusterObserved(closed.with_node("n1", node)))
+        world.pass_time(1.0)
+        done += world.settle()
+    assert 1 <= sum(isinstance(each, ReportWaiting) for each in done) <= 4

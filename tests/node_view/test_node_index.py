@@ -1,0 +1,175 @@
+"""The index of Nodes answers what a look at each of them would, in every version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.node_view.node_index import Nodes
+from extender.pod_request.node_constraints import Node, NodeConstraints, Taint
+from tests.builders import Manifest, kube_node
+from tests.hostile import affinity, expression
+
+KEYS = ("zone", "rank", "disk")
+LABELS = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(["a", "b", "", "-1", "3", "07", "12"]))
+TAINTS = st.lists(
+    st.builds(
+        Taint,
+        st.sampled_from(["team", "gpu"]),
+        st.sampled_from(["", "a"]),
+        st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"]),
+    ),
+    max_size=2,
+)
+NODES = st.builds(
+    lambda name, slurm, labels, taints, closed: Node(name, slurm, labels, tuple(taints), closed),
+    st.sampled_from("nopqrs"),
+    st.sampled_from("nst"),
+    LABELS,
+    TAINTS,
+    st.booleans(),
+)
+EXPRESSIONS = st.builds(
+    expression,
+    st.sampled_from((*KEYS, "unheard-of")),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
+    st.sampled_from(["a", "b", "", "-1", "3", "07"]),
+)
+TERMS = st.builds(lambda labels: {"matchExpressions": labels}, st.lists(EXPRESSIONS, max_size=3))
+TOLERATIONS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "key": st.sampled_from(["", "team", "gpu"]),
+            "operator": st.sampled_from(["Exists", "Equal"]),
+            "value": st.sampled_from(["", "a"]),
+            "effect": st.sampled_from(["", "NoSchedule", "NoExecute"]),
+        },
+    ),
+    max_size=3,
+)
+SPECS = st.builds(
+    lambda terms, selector, tolerations: (
+        affinity(*terms) | {"nodeSelector": selector, "tolerations": tolerations}
+    ),
+    st.lists(TERMS, min_size=1, max_size=3),
+    st.dictionaries(st.just("zone"), st.sampled_from("ab"), max_size=1),
+    TOLERATIONS,
+)
+
+
+def is_open(node: Node, spec: Manifest) -> bool:
+    """The rules once more, for one Node and as they are written (k8s.io/component-helpers)."""
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    selected = all(node.labels.get(key) == value for key, value in spec["nodeSelector"].items())
+    matched = any(_matches(term, node.labels) for term in terms["nodeSelectorTerms"])
+    hard = [taint for taint in node.effective_taints if taint.effect != "PreferNoSchedule"]
+    return selected and matched and all(_is_tolerated(taint, spec["tolerations"]) for taint in hard)
+
+
+def _matches(term: Manifest, labels: Mapping[str, str]) -> bool:
+    return bool(term["matchExpressions"]) and all(_meets(e, labels) for e in term["matchExpressions"])
+
+
+def _meets(expression: Manifest, labels: Mapping[str, str]) -> bool:
+    value, (wanted,) = labels.get(expression["key"]), expression["values"]
+    match expression["operator"]:
+        case "In":
+            return bool(value == wanted)
+        case "NotIn":
+            return bool(value != wanted)
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case operator:
+            try:
+                mine, bound = int(value or ""), int(wanted)
+            except ValueError:
+                return False
+            return mine > bound if operator == "Gt" else mine < bound
+
+
+def _is_tolerated(taint: Taint, tolerations: list[Any]) -> bool:
+    for each in tolerations:
+        key, exists = each.get("key") or "", each.get("operator") == "Exists"
+        right_effect = (each.get("effect") or taint.effect) == taint.effect
+        right_key = key == taint.key or (exists and not key)
+        if right_effect and right_key and (exists or (each.get("value") or "") == taint.value):
+            return True
+    return False
+
+
+def opened(nodes: Nodes, spec: Manifest) -> set[str]:
+    found = nodes.open_to(NodeConstraints.parse(spec))
+    return {name for name in nodes if nodes.named([name]) & found}
+
+
+@given(st.lists(NODES, unique_by=lambda node: node.name), SPECS)
+def test_the_nodes_that_are_open_are_those_that_each_would_be(nodes: list[Node], spec: Manifest) -> None:
+    index = Nodes({node.name: node for node in nodes})
+    assert opened(index, spec) == {node.name for node in nodes if is_open(node, spec)}
+
+
+@given(st.lists(NODES), st.lists(st.tuples(st.booleans(), NODES)), SPECS)
+def test_a_version_that_came_by_changes_is_one_that_is_made_anew(
+    first: list[Node], changes: list[tuple[bool, Node]], spec: Manifest
+) -> None:
+    nodes = Nodes({node.name: node for node in first})
+    for gone, node in changes:
+        before, asked = dict(nodes), opened(nodes, spec)
+        after = nodes.with_node(node.name, None if gone else node)
+        assert (dict(nodes), opened(nodes, spec)) == (before, asked), "the version before has changed"
+        nodes = after
+    anew = Nodes(dict(nodes))
+    assert opened(nodes, spec) == opened(anew, spec)
+    assert {key: {*sets} for key, sets in nodes._sets.items()} == {
+        key: {*sets} for key, sets in anew._sets.items()
+    }
+    for name in "nst":
+        node_status = {n for n in nodes if nodes.named([n]) & nodes.standing_for(name)}
+        assert node_status == {nodes.names.standing_for(name)} - {None}
+        assert sorted(nodes.names.naming(name)) == sorted(anew.names.naming(name))
+
+
+def test_the_place_of_a_node_that_is_gone_is_given_again() -> None:
+    """Nodes come and go for months, and a set is as large as the last place."""
+    nodes = Nodes({"n0": kube_node("n0")})
+    for number in range(1, 100):
+        nodes = nodes.with_node(f"n{number}", kube_node(f"n{number}")).with_node(f"n{number - 1}", None)
+    assert nodes.named(["n99"]).bit_length() <= 2
+
+
+@pytest.mark.parametrize("operator", ["Gt", "Lt"])
+def test_a_label_that_is_no_number_is_neither_more_nor_less(operator: str) -> None:
+    nodes = Nodes({"n1": kube_node("n1", labels={"rank": "first"})})
+    spec = affinity({"matchExpressions": [expression("rank", operator, "0")]})
+    assert opened(nodes, spec) == set()
+
+
+def test_nothing_is_kept_of_labels_that_are_gone() -> None:
+    nodes = Nodes({"n1": kube_node("n1")})
+    for number in range(100):
+        label = f"rank-{number}"
+        nodes = nodes.with_node("n1", kube_node("n1", labels={label: "3"}))
+        assert opened(nodes, affinity({"matchExpressions": [expression(label, "Gt", "2")]})) == {"n1"}
+    assert len(nodes._numbers) == 1
+
+
+def test_a_pod_that_needs_a_node_agent_has_the_nodes_with_one_and_keeps_its_other_constraints() -> None:
+    nodes = Nodes({"n": Node("n", "n", {"zone": "a"}), "o": Node("o", "o", {"zone": "a"})})
+    nodes = nodes.with_node("p", Node("p", "p", {"zone": "b"}, has_agent=True))
+    wants = NodeConstraints.parse({"nodeSelector": {"zone": "a"}})
+    needs = wants.with_agent()
+    assert nodes.open_to(wants) == nodes.named("no")
+    assert nodes.open_to(needs) == 0
+    assert needs.with_agent() == needs
+    assert needs.with_claimed([]).demands.agent
+    later = nodes.with_node("o", Node("o", "o", {"zone": "a"}, has_agent=True))
+    assert later.open_to(needs) == later.named("o")
+    gone = later.with_node("o", Node("o", "o", {"zone": "a"}))
+    assert gone.open_to(needs) == 0

@@ -1,0 +1,86 @@
+"""Readers of Slurm's nodes share what is read, and none gets what is older than it may be."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from extender.node_view.slurm_nodes import Reading, SlurmNodes
+from slurm_client.errors import RetryLater, SlurmError
+from slurm_client.in_memory import InMemorySlurm, node, partition
+
+
+class HeldSlurm(InMemorySlurm):
+    """One node; answers when it may."""
+
+    def __init__(self) -> None:
+        super().__init__([node("n1")], [partition("main", "n1", default=True)])
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def nodes(self) -> Any:
+        found = await super().nodes()
+        await self.answers.wait()
+        return found
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.01, 2.0), (0.5, 10.0), (15.0, 15.0)])
+def test_a_long_reading_is_followed_by_a_long_pause_within_bounds(took: float, pause: float) -> None:
+    assert Reading((), 0.0, took).pause(2.0) == pause
+
+
+def test_a_reader_that_reads_more_seldom_pauses_longer() -> None:
+    assert [Reading((), 0.0, 0.5).pause(interval) for interval in (1.0, 2.0, 60.0)] == [5.0, 10.0, 60.0]
+
+
+async def test_a_reading_is_new_for_half_of_the_readers_interval() -> None:
+    slurm = HeldSlurm()
+    nodes = SlurmNodes(slurm)
+    first = await nodes.read(0.1)
+    assert await nodes.read(60.0) is first
+    assert slurm.reads["nodes"] == 1
+    await asyncio.sleep(0.06)
+    assert await nodes.read(60.0) is first
+    assert await nodes.read(0.1) is not first
+    assert slurm.reads["nodes"] == 2
+
+
+async def test_what_was_read_before_a_moment_is_read_again() -> None:
+    slurm = HeldSlurm()
+    nodes = SlurmNodes(slurm)
+    first = await nodes.read(60.0)
+    slurm.drain("n1", "disk")
+    again = await nodes.read(60.0, asyncio.get_running_loop().time())
+    assert [node.reason for reading in (first, again) for node in reading.nodes] == ["", "disk"]
+
+
+async def test_readers_share_a_question_that_is_young_enough_and_otherwise_the_next() -> None:
+    slurm = HeldSlurm()
+    nodes = SlurmNodes(slurm)
+    slurm.answers.clear()
+    sharing = [asyncio.ensure_future(nodes.read(60.0)) for _ in range(3)]
+    await asyncio.sleep(0.001)
+    slurm.drain("n1", "disk")
+    fresh = [asyncio.ensure_future(nodes.read()) for _ in range(3)]
+    await asyncio.sleep(0)
+    slurm.answers.set()
+    told = [reading.nodes[0].reason for reading in await asyncio.gather(*sharing, *fresh)]
+    assert told == ["", "", "", "disk", "disk", "disk"]
+    assert slurm.reads["nodes"] == 2
+
+
+async def test_a_failure_is_not_kept_and_one_reader_that_leaves_takes_nothing_from_others() -> None:
+    slurm = HeldSlurm()
+    nodes = SlurmNodes(slurm)
+    slurm.outage(RetryLater("down"))
+    with pytest.raises(SlurmError):
+        await nodes.read(60.0)
+    slurm.outage(None)
+    slurm.answers.clear()
+    leaves, stays = (asyncio.ensure_future(nodes.read(60.0)) for _ in range(2))
+    await asyncio.sleep(0)
+    leaves.cancel()
+    slurm.answers.set()
+    assert (await stays).nodes

@@ -1,0 +1,307 @@
+"""The read model of both systems' nodes, as it follows them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.node_view.node_conditions import NodeStatus
+from extender.node_view.view import ClusterView
+from extender.node_view.view_updater import MEMORY, NAMES, ClusterViewUpdater, SlurmDefaults
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from slurm_client.errors import NeedsOperator, Unreachable
+from slurm_client.in_memory import InMemorySlurm, node
+from slurm_client.model import Partition
+from slurm_client.server import Configuration
+from tests.builders import Manifest, node_manifest
+from tests.eventually import until
+from wellknown.names import NODE_NAME_LABEL
+
+MAIN = Partition("main", ("n1", "n2"), default=True)
+LONG = Partition("long", ("n1", "n2"))
+NOTHING = SlurmDefaults()
+Happens = Callable[[InMemoryKubernetes], object]
+
+
+class ToldSlurm(InMemorySlurm):
+    """Has two partitions, and tells these fields of its configuration."""
+
+    def __init__(
+        self, preempt_type: str | None = "", *, tells_default: bool = True, **told: Any
+    ) -> None:
+        partitions = [replace(MAIN, default=tells_default), LONG]
+        configuration = Configuration(preempt_type=preempt_type, **told)
+        super().__init__([node("n1"), node("n2")], partitions, configuration=configuration)
+        self._capabilities = replace(self._capabilities, default_partition=tells_default)
+
+    def edit_conf(self, **told: Any) -> None:
+        self._configuration = replace(self._configuration, **told)
+
+
+def updater(
+    kubernetes: InMemoryKubernetes,
+    slurm: ToldSlurm | None = None,
+    untold: SlurmDefaults = NOTHING,
+    health: Health | None = None,
+) -> ClusterViewUpdater:
+    asked = slurm or ToldSlurm()
+    return ClusterViewUpdater(kubernetes, asked, health or Health(), NODE_NAME_LABEL, untold)
+
+
+def having(*nodes: Manifest) -> InMemoryKubernetes:
+    kubernetes = InMemoryKubernetes()
+    kubernetes.put("nodes", *nodes)
+    return kubernetes
+
+
+async def followed(
+    updating: ClusterViewUpdater, kubernetes: InMemoryKubernetes, *happens: Happens
+) -> list[ClusterView]:
+    """Every view that is published until the watch has told all that happens."""
+    views: list[ClusterView] = []
+    await updating.load()
+    with updating.telling(views.append):
+        running = asyncio.ensure_future(updating.run())
+        for happening in happens:
+            happening(kubernetes)
+        await asyncio.wait_for(kubernetes.all_told(), 10)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert not views or views[-1] is updating.view
+    return views
+
+
+def comes(node: Manifest) -> Happens:
+    """Also a Node that is there and changes."""
+    return lambda kubernetes: kubernetes.put("nodes", node)
+
+
+def goes(name: str) -> Happens:
+    return lambda kubernetes: kubernetes.remove("nodes", name)
+
+
+async def test_nodes_and_partitions_are_read_with_their_names_for_each_other() -> None:
+    labelled = node_manifest("n1", labels={NODE_NAME_LABEL: "gpu-01"})
+    view = await updater(having(labelled, node_manifest("n2"))).load()
+    assert {name: node.slurm_name for name, node in view.nodes.items()} == {"n1": "gpu-01", "n2": "n2"}
+    assert view.partitions == {"main": MAIN, "long": LONG}
+
+
+@pytest.mark.parametrize(
+    ("preempt_type", "may_preempt"),
+    [
+        ("", False),
+        ("none", False),
+        ("preempt/none", False),
+        ("preempt/partition_prio", False),
+        ("preempt/qos", True),
+        (None, True),
+    ],
+)
+async def test_among_partitions_of_one_tier_what_slurm_says_of_preemption_counts(
+    preempt_type: str | None, may_preempt: bool
+) -> None:
+    """A server that does not say may preempt by QOS, which no tier tells of."""
+    view = await updater(having(), ToldSlurm(preempt_type)).load()
+    assert view.may_preempt("main") is may_preempt
+
+
+async def test_what_slurmrestd_does_not_tell_is_what_the_settings_say() -> None:
+    untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
+    slurm = ToldSlurm(None, tells_default=False)
+    view = await updater(having(), slurm, untold).load()
+    assert view.partition_name(None) == "long"
+    assert not view.may_preempt("long")
+
+
+async def test_of_a_qos_grace_time_only_the_settings_tell() -> None:
+    untold = SlurmDefaults(preempt_type="preempt/qos", graceful_qos=("patient",))
+    view = await updater(having(), ToldSlurm(None), untold).load()
+    assert view.graceful_qos == {"patient"}
+    assert view.gives_grace
+
+
+async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
+    untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
+    view = await updater(having(), ToldSlurm("preempt/qos"), untold).load()
+    assert view.partition_name(None) == "main"
+    assert view.may_preempt("main")
+
+
+@pytest.mark.parametrize(("told", "counts"), [(None, 4000), (800, 800)])
+async def test_max_job_count_is_what_slurm_tells_else_what_the_settings_say(
+    told: int | None, counts: int
+) -> None:
+    slurm = ToldSlurm(max_job_count=told)
+    view = await updater(having(), slurm, SlurmDefaults(max_job_count=4000)).load()
+    assert view.max_job_count == counts
+
+
+@pytest.mark.parametrize(("told", "counts"), [(None, 45), (60, 60), (0, 0)])
+async def test_kill_wait_is_what_slurm_tells_else_what_the_settings_say(
+    told: int | None, counts: int
+) -> None:
+    updating = updater(having(), ToldSlurm(kill_wait_s=told), SlurmDefaults(kill_wait_s=45))
+    assert updating.kill_wait_s == 45  # Slurm was not asked yet
+    await updating.load()
+    assert updating.kill_wait_s == counts
+
+
+@pytest.mark.parametrize(
+    ("told", "setting", "problem"),
+    [
+        (None, (), None),
+        (None, ("CR_Core",), "SelectTypeParameters is CR_Core, without memory"),
+        (None, ("CR_Core_Memory",), None),
+        (
+            ("CR_CPU", "CR_PACK_NODES"),
+            (),
+            "SelectTypeParameters is CR_CPU,CR_PACK_NODES, without memory",
+        ),
+        (("CR_CORE_MEMORY",), ("CR_Core",), None),
+    ],
+)
+async def test_a_slurm_that_does_not_count_memory_is_a_problem(
+    told: tuple[str, ...] | None, setting: tuple[str, ...], problem: str | None
+) -> None:
+    health, defaults = Health(), SlurmDefaults(select_type_parameters=setting)
+    await updater(having(), ToldSlurm(select_type_parameters=told), defaults, health).load()
+    words = health.troubles().get(MEMORY)
+    assert (words is None) is (problem is None)
+    assert words is None or (problem or "") in words
+
+
+async def test_uncounted_memory_is_no_problem_if_jobs_get_whole_nodes() -> None:
+    health = Health()
+    slurm = ToldSlurm(select_type="select/linear", select_type_parameters=("CR_CPU",))
+    await updater(having(), slurm, health=health).load()
+    assert MEMORY not in health.troubles()
+
+
+async def test_the_problem_of_uncounted_memory_ends_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.node_view.view_updater._CONFIGURATION_S", 0.001)
+    health, slurm = Health(), ToldSlurm(select_type_parameters=("CR_CORE",))
+    updating = updater(having(), slurm, health=health)
+    await updating.load()
+    assert MEMORY in health.troubles()
+    slurm.edit_conf(select_type_parameters=("CR_CORE_MEMORY",))
+    slurm.reads.clear()
+    running = asyncio.ensure_future(updating.run())
+    await until(lambda: slurm.reads["partitions"], within_s=10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert MEMORY not in health.troubles()
+
+
+async def test_what_is_changed_in_slurm_conf_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.node_view.view_updater._CONFIGURATION_S", 0.001)
+    slurm = ToldSlurm(kill_wait_s=60)
+    updating = updater(having(), slurm)
+    assert not (await updating.load()).may_preempt("main")
+    slurm.edit_conf(kill_wait_s=90, preempt_type="preempt/qos")
+    slurm.reads.clear()
+    running = asyncio.ensure_future(updating.run())
+    await until(lambda: slurm.reads["partitions"], within_s=10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert updating.kill_wait_s == 90
+    assert updating.view.may_preempt("main")
+
+
+async def test_after_an_outage_slurm_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.node_view.view_updater._CONFIGURATION_S", 0.001)
+    health, slurm = Health(), ToldSlurm()
+    updating = updater(having(), slurm, health=health)
+    await updating.load()
+    slurm.reads.clear()
+
+    async def down() -> Configuration:
+        monkeypatch.setattr(slurm, "configuration", configuration)
+        monkeypatch.setattr("extender.node_view.view_updater._CONFIGURATION_S", 1000.0)
+        raise Unreachable("slurmctld is down")
+
+    configuration = slurm.configuration
+    monkeypatch.setattr(slurm, "configuration", down)
+    monkeypatch.setattr("extender.node_view.view_updater._RETRY_S", 0.001)
+    running = asyncio.ensure_future(updating.run())
+    await until(lambda: slurm.reads["partitions"], within_s=10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert health.parts() == {"Slurm": False}
+
+
+async def test_a_default_partition_that_slurm_does_not_have_is_an_operators_mistake() -> None:
+    slurm = ToldSlurm(tells_default=False)
+    with pytest.raises(NeedsOperator, match="is mian; Slurm has the partitions main, long"):
+        await updater(having(), slurm, SlurmDefaults(default_partition="mian")).load()
+
+
+async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
+    kubernetes = having(node_manifest("n1"))
+    cordoned = node_manifest("n1", unschedulable=True)
+    happens = comes(node_manifest("n2")), comes(cordoned), goes("n1")
+    views = await followed(updater(kubernetes), kubernetes, *happens)
+    assert [sorted(view.nodes) for view in views] == [["n1", "n2"], ["n1", "n2"], ["n2"]]
+    assert [view.nodes["n1"].unschedulable for view in views[:2]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("happens", "told"),
+    [
+        ([], "Nodes n1, n2 name Slurm's node gpu: none stands for it, and it gets no Pods"),
+        ([comes(node_manifest("gpu"))], "Nodes gpu, n1, n2 name Slurm's node gpu: gpu"),
+        ([comes(node_manifest("n2"))], ""),
+        ([goes("n2")], ""),
+    ],
+)
+async def test_nodes_that_name_the_same_slurm_node_are_trouble_until_they_do_not(
+    happens: list[Happens], told: str
+) -> None:
+    labelled = [node_manifest(name, labels={NODE_NAME_LABEL: "gpu"}) for name in ("n1", "n2")]
+    kubernetes, health = having(*labelled), Health()
+    updating = updater(kubernetes, health=health)
+    await updating.load()
+    assert NAMES in health.for_strangers()["troubles"]  # type: ignore[operator]
+    await followed(updating, kubernetes, *happens)
+    troubles = health.troubles()
+    assert isinstance(troubles, dict)
+    assert troubles.get(NAMES, "").startswith(told)
+    assert bool(troubles.get(NAMES)) is bool(told)
+
+
+async def test_a_heartbeat_is_not_published() -> None:
+    beat = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready"}]}}
+    kubernetes = having(node_manifest("n1"))
+    assert await followed(updater(kubernetes), kubernetes, comes(beat)) == []
+
+
+async def test_what_a_node_says_of_itself_is_kept_beside_the_view() -> None:
+    unready = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    for happens, changed, node_statuses in (
+        ([], False, {"n1": NodeStatus()}),
+        ([comes(node_manifest("n1") | {"status": {}})], False, {"n1": NodeStatus()}),
+        ([comes(unready)], True, {"n1": NodeStatus(ready=False)}),
+        ([goes("n1")], True, {}),
+        ([comes(node_manifest("n1", unschedulable=True))], True, {"n1": NodeStatus()}),
+    ):
+        kubernetes = having(node_manifest("n1"))
+        updating = updater(kubernetes)
+        await followed(updating, kubernetes, *happens)
+        assert (updating.nodes_changed.is_set(), updating.node_statuses) == (changed, node_statuses)
+
+
+async def test_a_node_made_anew_while_the_watch_was_blind_is_there() -> None:
+    kubernetes = having(node_manifest("n1"))
+    anew = node_manifest("n1")
+    anew["metadata"]["uid"] = "new"
+    happens = goes("n1"), comes(anew), InMemoryKubernetes.compact
+    views = await followed(updater(kubernetes), kubernetes, *happens)
+    assert [sorted(view.nodes) for view in views][-1:] in ([], [["n1"]])
+    assert kubernetes.calls.count("pages nodes") == 2

@@ -1,0 +1,363 @@
+"""What each annotation asks of Slurm, and what is said where its value is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from extender.pod_request.annotations import ANNOTATIONS, ParsedAnnotations, read_annotations
+from slurm_client import hostlist
+from slurm_client.model import JobSpec, Sharing
+from wellknown.names import DEFAULT_PREFIX
+
+NAMES = [row.name for row in ANNOTATIONS]
+SLURM_LARGEST = 0xFFFFFFFD  # uint32; 0xfffffffe and 0xffffffff are NO_VAL and INFINITE
+
+
+def fields(name: str, value: str) -> Mapping[str, Any]:
+    read = read_annotations({DEFAULT_PREFIX + name: value})
+    assert not read.problems
+    return read.fields
+
+
+def problem(name: str, value: str) -> str:
+    read = read_annotations({DEFAULT_PREFIX + name: value})
+    assert read.fields == {}
+    assert len(read.problems) == 1
+    return read.problems[0]
+
+
+def named(told: str) -> str:
+    """The annotation that something is told of."""
+    return told.split(": ", maxsplit=1)[0].removeprefix("annotation " + DEFAULT_PREFIX)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "asked"),
+    [
+        ("account", "physics", {"account": "physics"}),
+        ("comment", "it is mine", {"comment": "it is mine"}),
+        ("constraints", "a100&nvme", {"constraints": "a100&nvme"}),
+        ("current-working-dir", "/home/x", {"current_working_directory": "/home/x"}),
+        ("excluded-nodes", "a, b", {"excluded_nodes": ("a,b",)}),
+        ("group-id", "7", {"group_id": 7}),
+        ("partition", "main", {"partition": "main"}),
+        ("prefer", "h100", {"prefer": "h100"}),
+        ("priority", "0", {"priority": 0}),
+        ("qos", "high", {"qos": "high"}),
+        ("required-nodes", "a", {"required_nodes": ("a",)}),
+        ("reservation", "maint", {"reservation": "maint"}),
+        ("user-id", "1000", {"user_id": 1000}),
+    ],
+)
+def test_a_value_becomes_the_jobs_field(name: str, value: str, asked: dict[str, Any]) -> None:
+    assert fields(name, value) == asked
+
+
+@pytest.mark.parametrize(
+    ("value", "sharing"),
+    [
+        ("none", Sharing.NONE),
+        ("true", Sharing.NONE),
+        ("ok", Sharing.ALLOWED),
+        ("false", Sharing.ALLOWED),
+        ("user", Sharing.USER),
+        ("mcs", Sharing.MCS),
+        ("topo", Sharing.TOPO),
+    ],
+)
+def test_exclusive_is_read_in_both_forms(value: str, sharing: Sharing) -> None:
+    assert fields("exclusive", value) == {"shared": sharing}
+
+
+def test_without_annotations_nothing_is_asked() -> None:
+    assert read_annotations({}) == ParsedAnnotations({})
+
+
+@pytest.mark.parametrize(("seconds", "minutes"), [("1", 1), ("60", 1), ("61", 2), ("3600", 60)])
+def test_a_timeout_is_rounded_up_to_slurms_minutes(seconds: str, minutes: int) -> None:
+    assert fields("timeout", seconds) == {"time_limit_minutes": minutes}
+
+
+@given(st.integers(1, 31_536_000))
+def test_a_pod_never_gets_less_time_than_it_asked_nor_a_minute_more(seconds: int) -> None:
+    granted = 60 * fields("timeout", str(seconds))["time_limit_minutes"]
+    assert seconds <= granted < seconds + 60
+
+
+def test_the_group_is_the_users_own_unless_it_is_named() -> None:
+    both = {DEFAULT_PREFIX + "user-id": "7", DEFAULT_PREFIX + "group-id": "8"}
+    assert read_annotations(both).fields == {"user_id": 7, "group_id": 8}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("account", ""),
+        ("partition", "  "),
+        ("current-working-dir", "home/x"),
+        ("excluded-nodes", " , "),
+        ("exclusive", "maybe"),
+        ("exclusive", "TRUE"),
+        ("priority", "-1"),
+        ("priority", "1.5"),
+        ("timeout", "0"),
+        ("timeout", "10m"),
+        ("user-id", "root"),
+        ("user-id", ""),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_annotation_and_what_is_allowed(name: str, value: str) -> None:
+    told = problem(name, value)
+    assert told.startswith(f'annotation {DEFAULT_PREFIX}{name}: "{value}" is not ')
+    assert "is not (" not in told
+    assert told.endswith(f" (docs/annotations.md#{name})")
+
+
+@pytest.mark.parametrize("name", ["priority", "user-id", "group-id", "timeout"])
+@pytest.mark.parametrize("digits", [11, 40, 5000])
+def test_a_number_beyond_slurms_own_is_refused_in_our_words(name: str, digits: int) -> None:
+    assert "int_max_str_digits" not in problem(name, "9" * digits)
+
+
+def test_the_largest_number_that_slurm_takes_is_taken() -> None:
+    assert fields("priority", str(SLURM_LARGEST)) == {"priority": SLURM_LARGEST}
+    assert problem("priority", str(SLURM_LARGEST + 1))
+
+
+def test_a_very_long_wrong_value_is_not_repeated_in_full() -> None:
+    assert len(problem("exclusive", "x" * 200_000)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ("gpu[1,3]", ("gpu1", "gpu3")),
+        ("a1, gpu[01-02,09] ,x5,", ("a1", "gpu01", "gpu02", "gpu09", "x5")),
+        ("rack[1-2]n[1-2],b", ("rack1n1", "rack1n2", "rack2n1", "rack2n2", "b")),
+    ],
+)
+def test_a_hostlist_stands_for_its_names(value: str, names: tuple[str, ...]) -> None:
+    (expression,) = fields("excluded-nodes", value)["excluded_nodes"]
+    assert {*hostlist.expand(expression)} == {*names}
+
+
+def test_a_list_of_nodes_stays_compressed() -> None:
+    """Each Pod of ours is kept in memory."""
+    names = ",".join(f"n{number}" for number in range(1000, 2000))
+    assert fields("excluded-nodes", names) == {"excluded_nodes": ("n[1000-1999]",)}
+
+
+def test_a_node_is_listed_once_however_often_it_is_named() -> None:
+    assert fields("required-nodes", "n2,n[1-3],n1") == {"required_nodes": ("n[1-3]",)}
+
+
+@pytest.mark.parametrize(
+    ("value", "many"),
+    [
+        ("n[1-1001]", "1001"),
+        ("a,n[1-1000]", "1001"),
+        ("a[1-40]b[1-50]", "2000"),
+        ("n[1-10000]", "10000"),
+        ("n[1-999999999999]", "more than 10000"),
+        ("n,n," * 10_000, "more than 10000"),
+    ],
+)
+def test_a_list_of_too_many_nodes_is_refused_with_their_number(value: str, many: str) -> None:
+    assert f"excluded-nodes: {many} node names, and at most 1000" in problem("excluded-nodes", value)
+
+
+def test_a_list_of_too_many_brackets_is_refused_with_their_number() -> None:
+    value = ("[1-1]" * 250 + ",") * 209  # 209 names, which took 0.1 s to read
+    assert "excluded-nodes: 52250 brackets, and at most 2000 are taken" in problem(
+        "excluded-nodes", value
+    )
+    each_twice = ",".join(f"rack[{n}]n[1]" for n in range(1000))
+    assert fields("excluded-nodes", each_twice)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "gpu[1",
+        "gpu1]",
+        "gpu[1[2]]",
+        "a b",
+        "a;b",
+        "gpu[x]",
+        "[",
+        "a\nb",
+        "n[1-999999999999]",
+        "n[3-1]",
+        "n[]",
+        "n[1-10001]",
+        "n" * 256,
+        "(null)",
+        "a[1-999]b[1-999]",
+    ],
+)
+def test_what_is_no_hostlist_is_told(value: str) -> None:
+    assert problem("excluded-nodes", value)
+
+
+@pytest.mark.parametrize("name", ["account", "partition", "qos", "reservation"])
+def test_a_name_loses_the_line_end_of_a_yaml_block(name: str) -> None:
+    assert fields(name, "main\n") == {name: "main"}
+
+
+@pytest.mark.parametrize("name", ["partition", "qos", "reservation"])
+def test_a_list_of_names_is_written_as_slurm_takes_it(name: str) -> None:
+    assert fields(name, " main, short,,main ,\n") == {name: "main,short"}
+    assert problem(name, " , ")
+
+
+TEXTS = ["account", "comment", "constraints", "partition", "prefer", "qos", "reservation"]
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "current-working-dir"])
+@pytest.mark.parametrize(
+    "inside", ["\0", "\n", "\r", "\t", "\b", "\x1b[2K", "\x7f", "\x85", "\u2028", "\u202e"]
+)
+def test_what_slurm_would_cut_and_what_would_forge_lines_of_squeue_is_refused(
+    name: str, inside: str
+) -> None:
+    assert "without line ends or other control characters" in problem(name, f"/x{inside}y")
+
+
+def test_a_text_may_be_in_any_language() -> None:
+    said = "nächtlicher Lauf, ночной, 夜間, لیلی \N{RIGHT-TO-LEFT MARK}"
+    assert fields("comment", said) == {"comment": said}
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [*((name, 1024) for name in TEXTS), ("current-working-dir", 4095)]
+)
+def test_a_text_is_as_long_as_slurm_takes_it_in_bytes(name: str, most: int) -> None:
+    longest = "/" + "é" * ((most - 1) // 2) + "x" * ((most - 1) % 2)
+    assert fields(name, longest)
+    assert f"{most} bytes" in problem(name, longest + "x")
+
+
+def test_a_timeout_is_no_longer_than_slurm_plans_for() -> None:
+    """With a job of 78 years that waits, slurmctld of 24.11 answers nobody any more."""
+    assert fields("timeout", "31536000") == {"time_limit_minutes": 525_600}
+    assert "from 1 to 31536000, 365 days" in problem("timeout", "31536001")
+
+
+@pytest.mark.parametrize("name", ["user-id", "group-id"])
+@pytest.mark.parametrize("number", ["99", "2147483647", "4294967293"])
+def test_an_owner_that_slurm_takes_for_another_is_refused(name: str, number: str) -> None:
+    assert "from 0 to 2147483646, but for 99, which Slurm takes for root" in problem(name, number)
+
+
+def test_all_problems_are_found_at_once() -> None:
+    wrong = {DEFAULT_PREFIX + name: "" for name in NAMES}
+    assert [named(told) for told in read_annotations(wrong).problems] == NAMES
+
+
+def test_another_prefix_is_read_and_the_default_one_is_not() -> None:
+    both = {"x.example/partition": "mine", DEFAULT_PREFIX + "partition": "theirs"}
+    assert read_annotations(both, "x.example/") == ParsedAnnotations({"partition": "mine"})
+
+
+def test_what_others_annotate_is_left_alone() -> None:
+    foreign = {"kubectl.kubernetes.io/x": "1", "partition": "x", "x" + DEFAULT_PREFIX + "qos": "x"}
+    assert read_annotations(foreign) == ParsedAnnotations({})
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("Partition", "partition"),
+        ("partiton", "partition"),
+        ("partitions", "partition"),
+        ("USER_ID", "user-id"),
+        ("userid", "user-id"),
+        ("required_nodes", "required-nodes"),
+        ("exclude-nodes", "excluded-nodes"),
+        ("tiemout", "timeout"),
+        ("constraint", "constraints"),
+        ("qoss", "qos"),
+        ("workdir", None),
+        ("nodes", None),
+        ("lock", None),
+        ("unheard-of", None),
+        ("", None),
+        ("x" * 200_000, None),
+    ],
+)
+def test_a_near_miss_of_a_name_is_a_problem_and_any_other_unknown_one_a_warning(
+    written: str, meant: str | None
+) -> None:
+    read = read_annotations({DEFAULT_PREFIX + written: "1"})
+    assert read.fields == {}
+    told = read.warnings if meant is None else read.problems
+    assert len(read.problems) + len(read.warnings) == len(told) == 1
+    assert DEFAULT_PREFIX + written[:60] in told[0]
+    assert meant is None or f"{DEFAULT_PREFIX}{meant} meant" in told[0]
+    assert len(told[0]) < 256
+
+
+def test_no_name_is_a_near_miss_of_another() -> None:
+    every = {DEFAULT_PREFIX + row.name: row.example for row in ANNOTATIONS}
+    read = read_annotations(every)
+    assert read.problems == ()
+    assert [named(told) for told in read.warnings] == ["required-nodes"]
+
+
+def test_any_number_of_unknown_names_is_told_in_bounded_words_and_time() -> None:
+    many = {f"{DEFAULT_PREFIX}{letter}artition-{n}": "" for n in range(50_000) for letter in "pq"}
+    read = read_annotations(many)
+    assert 0 < len(read.problems) + len(read.warnings) <= 50
+
+
+def test_a_list_of_required_nodes_is_warned_of() -> None:
+    read = read_annotations({DEFAULT_PREFIX + "required-nodes": "n1"})
+    assert len(read.warnings) == 1
+    assert "fails the job" in read.warnings[0]
+
+
+@pytest.mark.parametrize("value", ["\0" * 80, "\U000e0001" * 80, "'" * 80, '"' * 80 + "'"])
+def test_what_is_told_of_a_value_fits_a_warning(value: str) -> None:
+    assert len(problem("exclusive", value)) < 256
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.text()))
+def test_any_text_is_either_a_job_or_a_problem(values: dict[str, str]) -> None:
+    annotations = {DEFAULT_PREFIX + name: value for name, value in values.items()}
+    found = read_annotations(annotations)
+    JobSpec("p", 1, 1, **found.fields)
+    read = {row.name for row in ANNOTATIONS if row.field in found.fields} - (
+        {"group-id"} if "group-id" not in values else set()
+    )
+    wrong = {named(told) for told in found.problems}
+    assert read | wrong >= values.keys()
+    assert len(found.problems) == len(wrong)
+
+
+@given(st.dictionaries(st.text().map(lambda name: DEFAULT_PREFIX + name) | st.text(), st.text()))
+def test_any_names_are_read(annotations: dict[str, str]) -> None:
+    read = read_annotations(annotations)
+    under = {name for name in annotations if name.startswith(DEFAULT_PREFIX)}
+    told = len(read.problems) + len(read.warnings)
+    assert told + len(read.fields) >= len(under) or told == 15
+
+
+@given(st.sampled_from(NAMES), st.data())
+def test_one_slip_of_a_finger_is_a_near_miss(name: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(name) - 1))
+    slip = data.draw(st.sampled_from(["drop", "double", "swap", "upper"]))
+    typed = {
+        "drop": name[:at] + name[at + 1 :],
+        "double": name[: at + 1] + name[at:],
+        "swap": name[:at] + name[at : at + 2][::-1] + name[at + 2 :],
+        "upper": name[:at] + name[at].upper() + name[at + 1 :],
+    }[slip]
+    assume(typed not in NAMES and (len(name) > 4 or slip != "swap"))
+    problems = read_annotations({DEFAULT_PREFIX + typed: "1"}).problems
+    assert len(problems) == 1
+    assert f"{DEFAULT_PREFIX}{name} meant" in problems[0]

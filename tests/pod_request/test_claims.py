@@ -1,0 +1,197 @@
+"""What a Pod's claims mean for it: the rules are kube-scheduler's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.node_view.view import Wish
+from extender.pod_request.claims import (
+    RESOURCE_CLAIM,
+    VOLUME_CLAIM,
+    Claims,
+    Key,
+    Need,
+    ResourceClaim,
+    Verdict,
+    Volume,
+    VolumeClaim,
+    needs_of,
+)
+from tests.builders import Manifest, kube_node, pod, pod_manifest, view
+
+DATA = Key(VOLUME_CLAIM, "default", "data")
+DEVICES = Key(RESOURCE_CLAIM, "default", "devices")
+VOLUME = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+CLASSES = {"late": True, "now": False}
+NAMED = Need(DEVICES, "d")
+ON_N2: Manifest = {
+    "nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["2"]}]}]
+}
+
+
+def claim(*, bound: bool = True, **given: Any) -> Manifest:
+    """A PersistentVolumeClaim that is bound to "pv", or has no volume; keywords are its spec."""
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if bound else {}
+    spec = ({"volumeName": "pv"} if bound else {}) | given
+    return {"metadata": {"name": "data", "annotations": annotations}, "spec": spec}
+
+
+def with_metadata(manifest: Manifest, **given: Any) -> Manifest:
+    return manifest | {"metadata": manifest["metadata"] | given}
+
+
+def owned(manifest: Manifest, uid: str) -> Manifest:
+    return with_metadata(manifest, ownerReferences=[{"uid": uid, "controller": True}])
+
+
+def verdict(
+    of: Manifest | None, volume: Manifest | None = None, needs: tuple[Need, ...] = (Need(DATA, "v"),)
+) -> Verdict:
+    """What a claim means for a Pod of the uid "u1"; its volume is everywhere unless one is given."""
+    read = {} if of is None else {needs[0].key: VolumeClaim.parse(of)}
+    volumes = {"pv": Volume.parse(volume or {"spec": {}})}
+    return Claims(read, volumes, CLASSES, {}).verdict("u1", needs)
+
+
+# What a Pod refers to
+
+
+def test_most_pods_refer_to_no_claim() -> None:
+    volumes = [{"name": "token", "projected": {}}, {"name": "tmp", "emptyDir": {}}]
+    assert needs_of(pod_manifest(volumes=volumes)) == needs_of(pod_manifest()) == ()
+
+
+def test_volumes_name_their_claims_and_ephemeral_ones_are_named_after_the_pod() -> None:
+    ephemeral = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
+    assert needs_of(pod_manifest("p", volumes=[VOLUME, ephemeral])) == (
+        Need(DATA, "v"),
+        Need(Key(VOLUME_CLAIM, "default", "p-scratch"), "scratch", own=True),
+    )
+
+
+def test_resource_claims_are_named_in_the_spec_or_when_they_are_made_in_the_status() -> None:
+    entries = [
+        {"name": "a", "resourceClaimName": "devices"},
+        {"name": "b", "resourceClaimTemplateName": "t"},
+        {"name": "c", "resourceClaimTemplateName": "t"},
+        {"name": "d", "resourceClaimTemplateName": "t"},
+    ]
+    manifest = pod_manifest(resourceClaims=entries)
+    told = [{"name": "b", "resourceClaimName": "p-b-x7"}, {"name": "c"}]  # c: none is needed
+    manifest["status"]["resourceClaimStatuses"] = told
+    names = [(need.entry, need.key.name, need.own) for need in needs_of(manifest)]
+    assert names == [("a", "devices", False), ("b", "p-b-x7", True), ("d", "", True)]
+
+
+# PersistentVolumeClaims
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (None, '"data" not found; no job is asked for until it exists'),
+        (with_metadata(claim(), deletionTimestamp="now"), '"data" is being deleted'),
+        (claim() | {"status": {"phase": "Lost"}}, 'has lost its PersistentVolume "pv"'),
+        (claim(volumeName="gone"), 'is bound to PersistentVolume "gone", not found'),
+        (claim(bound=False), "is not bound (it has no StorageClass)"),
+        (claim(bound=False, storageClassName="now"), 'StorageClass "now" does not wait for a Pod'),
+        (claim(bound=False, storageClassName="none"), 'StorageClass "none" does not exist'),
+        (
+            claim(bound=False, storageClassName="late", volumeName="pv"),
+            'it is to get PersistentVolume "pv"',
+        ),
+    ],
+)
+def test_what_no_node_is_open_for_is_told(of: Manifest | None, words: str) -> None:
+    told = verdict(of).obstacle
+    assert told is not None
+    assert told.startswith('PersistentVolumeClaim "data" ')
+    assert words in told
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        claim(),
+        claim(bound=False, storageClassName="late"),
+        with_metadata(
+            claim(bound=False), annotations={"volume.beta.kubernetes.io/storage-class": "late"}
+        ),
+    ],
+)
+def test_a_claim_that_is_bound_or_waits_for_its_pod_is_no_obstacle(of: Manifest) -> None:
+    assert verdict(of) == Verdict()
+
+
+def selected(of: Manifest, node: str = "n2") -> Manifest:
+    annotations = of["metadata"]["annotations"] | {"volume.kubernetes.io/selected-node": node}
+    return with_metadata(of, annotations=annotations)
+
+
+def test_a_volume_that_is_being_made_is_made_for_one_node() -> None:
+    found = verdict(selected(claim(bound=False, storageClassName="late")))
+    assert (found.obstacle, found.provisioned_on) == (None, "n2")
+    cluster = view(kube_node("n1"), kube_node("n2"), kube_node("n3"))
+    wish = Wish(pod().request.constraints.with_claimed(found.nodes), "main")
+    assert cluster.exclusion(wish).nodes == ("n[1,3]",)
+
+
+def test_a_volume_that_is_made_is_waited_for_no_more() -> None:
+    assert verdict(selected(claim())).provisioned_on is None
+
+
+def test_a_volumes_nodes_are_all_that_is_open() -> None:
+    found = verdict(claim(), {"spec": {"nodeAffinity": {"required": ON_N2}}})
+    assert found.obstacle is None
+    asked = pod().request.constraints
+    cluster = view(kube_node("n1", {"disk": "1"}), kube_node("n2", {"disk": "2"}), kube_node("n3"))
+    assert cluster.exclusion(Wish(asked.with_claimed(found.nodes), "main")).nodes == ("n[1,3]",)
+    assert cluster.exclusion(Wish(asked, "main")).nodes == ()
+
+
+def test_an_ephemeral_volumes_claim_must_be_the_pods_own() -> None:
+    own = (Need(Key(VOLUME_CLAIM, "default", "p-scratch"), "scratch", own=True),)
+    assert verdict(owned(claim(), "u1"), needs=own) == Verdict()
+    for other in (claim(), owned(claim(), "u2")):
+        assert "was not created for this Pod" in (verdict(other, needs=own).obstacle or "")
+
+
+def test_nothing_is_concluded_from_what_cannot_be_read() -> None:
+    needs = Need(DATA, "v"), Need(DEVICES, "d")
+    assert Claims().verdict("u1", needs) == Verdict()
+    claims = Claims(volume_claims={DATA: VolumeClaim.parse(claim())})
+    assert claims.verdict("u1", needs) == Verdict()
+    claims = Claims(volume_claims={DATA: VolumeClaim.parse(claim(bound=False))})
+    assert claims.verdict("u1", needs) == Verdict()
+
+
+# ResourceClaims
+
+
+def resources(of: Manifest | None, need: Need = NAMED) -> Verdict:
+    known = {} if of is None else {need.key: ResourceClaim.parse(of)}
+    return Claims({}, {}, {}, known).verdict("u1", (need,))
+
+
+def test_a_resource_claim_must_exist_and_stay() -> None:
+    there: Manifest = {"metadata": {"name": "devices"}}
+    assert resources(there) == Verdict()
+    assert resources(None).obstacle == (
+        'ResourceClaim "devices" not found; no job is asked for until it exists'
+    )
+    leaving = resources(with_metadata(there, deletionTimestamp="now"))
+    assert "is being deleted" in (leaving.obstacle or "")
+
+
+def test_a_claim_that_is_to_be_made_of_a_template_is_waited_for() -> None:
+    need = Need(Key(RESOURCE_CLAIM, "default", ""), "gpus", own=True)
+    assert resources(None, need).obstacle == (
+        'ResourceClaim for "gpus" has not been created; no job is asked for until it exists'
+    )
+
+
+def test_devices_that_are_allocated_already_are_where_they_are() -> None:
+    allocated = {"metadata": {}, "status": {"allocation": {"nodeSelector": ON_N2}}}
+    assert resources(allocated).nodes == (tuple(ON_N2["nodeSelectorTerms"]),)

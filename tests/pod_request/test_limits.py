@@ -1,0 +1,276 @@
+"""How much a Pod may ask, what is told of more, and how little of it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from sys import getsizeof
+from typing import Any
+
+import pytest
+
+from extender.node_view.node_index import Nodes
+from extender.node_view.view import ClusterView
+from extender.pod_request.claims import needs_of
+from extender.pod_request.feasible_nodes import FeasibleNodes
+from extender.pod_request.limits import (
+    MOST_AMOUNTS,
+    MOST_CLAIMS,
+    MOST_CONTAINERS,
+    MOST_DEMAND_BYTES,
+    MOST_EXPRESSIONS,
+    MOST_NAMES,
+    MOST_TERMS,
+    MOST_TOLERATIONS,
+)
+from extender.pod_request.node_constraints import ANYWHERE
+from extender.pod_request.pod import Pod, parse_pod
+from extender.policy.rules import Choice, Policy, Rule, judged
+from extender.record.events import ClusterObserved, PodObserved, Recovered, Tick
+from extender.record.placeholder import NO_OFFER, Placeholder
+from slurm_client.model import Partition
+from tests.builders import PREFIX, TRANSLATION, Manifest, container, kube_node, pod_manifest
+from tests.hostile import (
+    ANNOTATED,
+    DEMANDS,
+    EXCESSES,
+    OFFERS,
+    WORDS,
+    affinity,
+    annotated,
+    expression,
+    names,
+    noise,
+)
+from tests.placement.test_hostile_ledger import Driver
+from wellknown.names import GATE
+
+MOST_BYTES_OF_A_POD = 20_000
+TEAM = Policy((Rule("team", ("*",), user=Choice(2001), fields={"qos": Choice(allowed=("low",))}),))
+
+
+def problems(pod: Manifest) -> tuple[str, ...]:
+    return parse_pod(pod, TRANSLATION).request.problems
+
+
+def size(item: Any, seen: set[int]) -> int:
+    """The memory that something takes, with all that it refers to, each once."""
+    if id(item) in seen or isinstance(item, type) or item is None:
+        return 0
+    seen.add(id(item))
+    parts: list[Any] = []
+    if is_dataclass(item):
+        parts = [getattr(item, each.name) for each in fields(item)]
+    elif isinstance(item, Mapping):
+        parts = [*item, *item.values()]
+    elif isinstance(item, tuple | list | set | frozenset):
+        parts = [*item]
+    return getsizeof(item) + sum(size(part, seen) for part in parts)
+
+
+def weight(item: Pod | Placeholder) -> int:
+    return size(item, set())
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("excess", EXCESSES)
+def test_a_pod_beyond_a_limit_is_refused_with_what_how_much_and_the_limit(excess: str) -> None:
+    told = problems(pod_manifest(**EXCESSES[excess]()))
+    assert any(WORDS[excess] in each for each in told), told
+    assert all(each.endswith("(docs/annotations.md#limits)") for each in told)
+
+
+def test_of_a_refused_pods_claims_no_more_are_looked_for_than_it_may_have() -> None:
+    assert len(needs_of(pod_manifest(**EXCESSES["claims"]()))) == MOST_CLAIMS
+
+
+def test_what_a_refused_pod_demands_is_not_kept() -> None:
+    for excess in EXCESSES.values():
+        assert parse_pod(pod_manifest(**excess()), TRANSLATION).request.constraints == ANYWHERE
+
+
+LIMITS: Mapping[str, tuple[int, Callable[[int], Manifest]]] = {
+    "terms": (MOST_TERMS, lambda n: affinity(*[{"matchExpressions": [expression("a", "Exists")]}] * n)),
+    "expressions": (
+        MOST_EXPRESSIONS,
+        lambda n: affinity({"matchExpressions": [expression("a", "Exists")] * n}),
+    ),
+    "fields": (
+        MOST_EXPRESSIONS,
+        lambda n: affinity({"matchFields": [expression("metadata.name", "In", "a")] * n}),
+    ),
+    "labels": (MOST_EXPRESSIONS, lambda n: {"nodeSelector": {f"label-{i}": "a" for i in range(n)}}),
+    "labels and expressions": (
+        MOST_EXPRESSIONS,
+        lambda n: (
+            affinity({"matchExpressions": [expression("a", "Exists")] * (n - 1)})
+            | {"nodeSelector": {"a": "b"}}
+        ),
+    ),
+    "tolerations": (MOST_TOLERATIONS, lambda n: {"tolerations": [{"operator": "Exists"}] * n}),
+    "bytes": (
+        MOST_DEMAND_BYTES,
+        lambda n: {"nodeSelector": {"a": "x" * (n - len(b'[{"a":""},null,[]]'))}},
+    ),
+    "containers": (
+        MOST_CONTAINERS,
+        lambda n: {"containers": [container({"cpu": "1", "memory": "1Gi"})] * n},
+    ),
+    "claims": (
+        MOST_CLAIMS,
+        lambda n: {
+            "volumes": [
+                {"name": "a", "ephemeral": {"volumeClaimTemplate": {}}},
+                {"name": "b", "emptyDir": {}},
+                *({"name": f"v{i}", "persistentVolumeClaim": {"claimName": "c"}} for i in range(n - 2)),
+            ],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}],
+        },
+    ),
+    "amounts": (
+        MOST_AMOUNTS,
+        lambda n: {
+            "containers": [container({"cpu": "1", "memory": "1Gi"})],
+            "overhead": {f"example.com/{i}": "1" for i in range(n - 2)},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_as_much_as_a_limit_is_taken_and_no_more(limit: str) -> None:
+    most, spec = LIMITS[limit]
+    alone = {PREFIX + "exclusive": "none"}  # as who claims devices has to be
+    assert problems(pod_manifest(annotations=alone, **spec(most))) == ()
+    (told,) = problems(pod_manifest(annotations=alone, **spec(most + 1)))
+    assert f"{most + 1} " in told
+    assert f"at most {most} are taken" in told
+
+
+def test_a_pod_with_several_excesses_is_told_of_each() -> None:
+    both = EXCESSES["tolerations"]() | EXCESSES["expressions"]()
+    assert len(problems(pod_manifest(**both))) == 3  # they are too many bytes besides
+
+
+# What is not refused
+
+CLOUD = [
+    f"gke-prod-pool-{n % 7}-{noise(n % 7, 8)}-{noise(n, 4)}.c.project.internal" for n in range(1000)
+]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        affinity({"matchExpressions": [expression("kubernetes.io/hostname", "NotIn", *names(1000))]}),
+        affinity({"matchExpressions": [expression("kubernetes.io/hostname", "In", *CLOUD)]}),
+        {"tolerations": [{"key": f"team-{n}", "operator": "Exists"} for n in range(100)]},
+        {"initContainers": [container({"cpu": "1"})] * 100},
+    ],
+)
+def test_a_reasonable_pod_is_not_refused(spec: Manifest) -> None:
+    listed = {PREFIX + "excluded-nodes": "gpu[0001-1000]", PREFIX + "comment": "nightly run"}
+    assert problems(pod_manifest(annotations=listed, **spec)) == ()
+
+
+def test_affinity_that_is_not_ours_to_read_has_no_limit() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "x" * 1000}}}
+    others = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term] * 500}}
+    assert problems(pod_manifest(affinity=others)) == ()
+
+
+def test_a_list_of_nodes_has_its_limit() -> None:
+    listed = {PREFIX + "required-nodes": f"n[1-{MOST_NAMES + 1}]"}
+    (told,) = problems(pod_manifest(annotations=listed))
+    assert f"required-nodes: {MOST_NAMES + 1} node names, and at most {MOST_NAMES} are taken" in told
+
+
+def test_a_pod_that_asks_for_too_much_memory_keeps_who_asks_and_what_for() -> None:
+    asked = dict(ANNOTATED["wide texts"]) | {"user-id": "2001"}
+    request = parse_pod(annotated(asked), TRANSLATION).request
+    assert (request.job.user_id, request.job.cpus, request.job.comment) == (2001, 1, None)
+
+
+# What is kept
+
+
+HEAVY_ANNOTATIONS = ("unknown names", "wrong values")
+HEAVY_SPECS = ("all names that there are", "noise", "numbers")
+"""With one of these, a Pod uses the most memory."""
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec"),
+    [
+        (annotations, spec)
+        for annotations in ANNOTATED
+        for spec in (*EXCESSES, *DEMANDS)
+        if annotations in HEAVY_ANNOTATIONS or spec in HEAVY_SPECS
+    ],
+)
+def test_no_pod_takes_more_than_20_kb(annotations: str, spec: str) -> None:
+    demanded = EXCESSES[spec]() if spec in EXCESSES else DEMANDS[spec](1)
+    manifest = annotated(ANNOTATED[annotations], **demanded)
+    manifest["status"] = {"phase": "Failed", "reason": "\U0001f600" * 10_000}
+    pod = parse_pod(manifest, TRANSLATION)
+    assert weight(pod) <= MOST_BYTES_OF_A_POD
+    assert weight(judged(pod, TEAM, TRANSLATION)) <= MOST_BYTES_OF_A_POD
+
+
+@pytest.mark.parametrize("offer", OFFERS)
+def test_the_record_of_a_retried_pod_takes_no_more_than_20_kb(offer: str) -> None:
+    """Though a thousand Nodes were found for it."""
+    driver = Driver()
+    pod = parse_pod(pod_manifest(gates=(), annotations=OFFERS[offer]), TRANSLATION)
+    named = Nodes({f"n{n}": kube_node(f"n{n}") for n in range(1_000)})
+    main = Partition("main", tuple(named), default=True)
+    driver.tell(ClusterObserved(ClusterView(named, {"main": main}, cluster=driver.ledger.rules.cluster)))
+    driver.tell(Recovered((pod,), ()), Tick())
+    (record,) = driver.ledger.placeholders
+    assert record.rejections.offered[1] > driver.now
+    assert weight(record) <= MOST_BYTES_OF_A_POD
+    driver.now += driver.ledger.rules.offer + 1
+    driver.tell(PodObserved(pod._replace(resource_version="101")))
+    (record,) = driver.ledger.placeholders
+    assert record.rejections.offered == NO_OFFER
+
+
+def test_an_ordinary_pod_takes_three() -> None:
+    assert (
+        weight(parse_pod(pod_manifest(annotations={PREFIX + "partition": "main"}), TRANSLATION)) < 3_000
+    )
+
+
+def test_our_gate_is_seen_behind_any_number_of_others() -> None:
+    gates = [*(f"example.com/{n}" for n in range(1000)), GATE]
+    pod = parse_pod(pod_manifest(gates=gates), TRANSLATION)
+    assert pod.gated
+    assert pod.other_gates == tuple(gates[:4])
+
+
+def test_an_offer_is_kept_compressed() -> None:
+    offer = FeasibleNodes(7, tuple(names(1000)))
+    assert {*offer.names} == {*names(1000)}
+    assert getsizeof(offer.nodes[0]) < 200
+    assert FeasibleNodes.parse(offer.annotations()) == offer
+
+
+def test_of_more_names_than_are_kept_an_offer_has_none() -> None:
+    assert FeasibleNodes(7, tuple(noise(n, 60) for n in range(1000))) == FeasibleNodes(7)
+
+
+@pytest.mark.parametrize("text", ["7 n[1-999999999]", "7 n[", "7 [9-1]"])
+def test_an_offer_that_nobody_of_us_wrote_names_no_node(text: str) -> None:
+    offer = FeasibleNodes.parse({"slurm-extender.io/feasible-nodes": text})
+    assert offer is not None
+    assert offer.names == ()
+
+
+def test_equal_demands_have_one_signature() -> None:
+    for demand in DEMANDS.values():
+        first, again, other = (parse_pod(pod_manifest(**demand(n)), TRANSLATION) for n in (1, 1, 2))
+        assert first.request.constraints == again.request.constraints
+        assert first.request.constraints.signature == again.request.constraints.signature
+        assert first.request.constraints.signature != other.request.constraints.signature

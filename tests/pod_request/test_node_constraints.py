@@ -1,0 +1,244 @@
+"""Which Nodes kube-scheduler itself would refuse to a Pod."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from extender.node_view.node_index import Nodes
+from extender.pod_request.node_constraints import Node, NodeConstraints
+from tests.builders import kube_node, node_manifest
+from wellknown.names import DEVICE_PROBLEM
+
+NO_SCHEDULE = {"key": "team", "value": "a", "effect": "NoSchedule"}
+
+
+def admits(spec: dict[str, Any], node: Node) -> bool:
+    return Nodes({node.name: node}).open_to(NodeConstraints.parse(spec)) != 0
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    selector = {"nodeSelectorTerms": list(terms)}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}}
+
+
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
+
+
+def matches(operator: str, *values: str, label: str | None) -> bool:
+    """Whether a Node with `zone` labelled so matches an expression over `zone`."""
+    node = kube_node(labels={} if label is None else {"zone": label})
+    return admits(required({"matchExpressions": [expression("zone", operator, *values)]}), node)
+
+
+def test_a_pod_without_constraints_may_go_anywhere() -> None:
+    assert admits({}, kube_node())
+
+
+def test_every_label_of_a_node_selector_must_be_there() -> None:
+    selector = {"nodeSelector": {"zone": "a", "disk": "ssd"}}
+    assert admits(selector, kube_node(labels={"zone": "a", "disk": "ssd", "more": "x"}))
+    assert not admits(selector, kube_node(labels={"zone": "a"}))
+    assert not admits(selector, kube_node(labels={"zone": "b", "disk": "ssd"}))
+
+
+# Affinity
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "label", "expected"),
+    [
+        ("In", ("a", "b"), "b", True),
+        ("In", ("a", "b"), "c", False),
+        ("In", ("a",), None, False),
+        ("NotIn", ("a",), "b", True),
+        ("NotIn", ("a",), "a", False),
+        ("NotIn", ("a",), None, True),
+        ("Exists", (), "", True),
+        ("Exists", (), None, False),
+        ("DoesNotExist", (), None, True),
+        ("DoesNotExist", (), "a", False),
+        ("Gt", ("5",), "6", True),
+        ("Gt", ("5",), "5", False),
+        ("Gt", ("5",), "10", True),
+        ("Gt", ("5",), None, False),
+        ("Lt", ("5",), "4", True),
+        ("Lt", ("5",), "-4", True),
+        ("Lt", ("5",), "5", False),
+        ("Lt", ("5",), None, False),
+        ("Gt", ("5",), "six", False),
+        ("Lt", ("five",), "4", False),
+        ("Gt", ("5",), "1_000", False),
+        ("Gt", ("5",), str(2**63), False),
+        ("Near", ("5",), "5", False),
+    ],
+)
+def test_an_operator_means_what_kubernetes_says(
+    operator: str, values: tuple[str, ...], label: str | None, expected: bool
+) -> None:
+    assert matches(operator, *values, label=label) is expected
+
+
+def test_one_term_must_match_and_all_of_its_expressions() -> None:
+    first = {"matchExpressions": [expression("zone", "In", "a"), expression("disk", "Exists")]}
+    second = {"matchExpressions": [expression("zone", "In", "b")]}
+    assert admits(required(first, second), kube_node(labels={"zone": "b"}))
+    assert admits(required(first, second), kube_node(labels={"zone": "a", "disk": "ssd"}))
+    assert not admits(required(first, second), kube_node(labels={"zone": "a"}))
+
+
+def test_fields_match_the_nodes_name() -> None:
+    term = {"matchFields": [expression("metadata.name", "In", "n1")]}
+    assert admits(required(term), kube_node("n1"))
+    assert not admits(required(term), kube_node("n2"))
+
+
+def test_a_field_is_not_a_label() -> None:
+    labelled = kube_node("n2", labels={"metadata.name": "n1"})
+    assert not admits(required({"matchFields": [expression("metadata.name", "In", "n1")]}), labelled)
+
+
+def test_fields_and_expressions_of_a_term_must_both_match() -> None:
+    term = {
+        "matchFields": [expression("metadata.name", "In", "n1")],
+        "matchExpressions": [expression("zone", "In", "a")],
+    }
+    assert admits(required(term), kube_node("n1", labels={"zone": "a"}))
+    assert not admits(required(term), kube_node("n1"))
+    assert not admits(required(term), kube_node("n2", labels={"zone": "a"}))
+
+
+@pytest.mark.parametrize("terms", [(), ({},), ({"matchExpressions": None, "matchFields": []},)])
+def test_an_affinity_without_requirements_matches_no_node(terms: tuple[dict[str, Any], ...]) -> None:
+    assert not admits(required(*terms), kube_node())
+
+
+@pytest.mark.parametrize("selector", [{}, {"nodeSelectorTerms": None}])
+def test_an_affinity_that_is_not_validated_yet_is_read_and_matches_no_node(selector: Any) -> None:
+    """A mutating webhook comes before validation, and Go writes a missing list as null."""
+    spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}}
+    assert not admits(spec, kube_node())
+
+
+@pytest.mark.parametrize("affinity", [None, {}, {"nodeAffinity": None}, {"podAffinity": {"x": []}}])
+def test_without_required_node_affinity_every_node_matches(affinity: Any) -> None:
+    assert admits({"affinity": affinity}, kube_node())
+
+
+def test_preferences_exclude_nothing() -> None:
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [expression("zone", "In", "a")]}}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    assert admits({"affinity": affinity}, kube_node())
+
+
+def test_selector_and_affinity_must_both_match() -> None:
+    spec = required({"matchExpressions": [expression("zone", "In", "a")]}) | {
+        "nodeSelector": {"disk": "ssd"}
+    }
+    assert not admits(spec, kube_node(labels={"zone": "a"}))
+    assert not admits(spec, kube_node(labels={"disk": "ssd"}))
+    assert admits(spec, kube_node(labels={"zone": "a", "disk": "ssd"}))
+
+
+# Taints
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_a_taint_keeps_pods_away(effect: str) -> None:
+    assert not admits({}, kube_node(taints=[NO_SCHEDULE | {"effect": effect}]))
+
+
+def test_a_preference_of_a_node_keeps_nobody_away() -> None:
+    assert admits({}, kube_node(taints=[NO_SCHEDULE | {"effect": "PreferNoSchedule"}]))
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        ({"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}, True),
+        ({"key": "team", "value": "a"}, True),
+        ({"key": "team", "value": "a", "operator": ""}, True),
+        ({"key": "team", "value": "b"}, False),
+        ({"key": "team"}, False),
+        ({"key": "other", "value": "a"}, False),
+        ({"key": "team", "value": "a", "effect": "NoExecute"}, False),
+        ({"key": "team", "value": "a", "effect": ""}, True),
+        ({"key": "team", "operator": "Exists"}, True),
+        ({"key": "other", "operator": "Exists"}, False),
+        ({"key": "team", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"operator": "Exists"}, True),
+        ({"operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "team", "operator": "Gt", "value": "a"}, False),
+    ],
+)
+def test_a_toleration_tolerates_what_kubernetes_says(
+    toleration: dict[str, str], tolerates: bool
+) -> None:
+    """Source: k8s.io/api/core/v1 Toleration.ToleratesTaint."""
+    assert admits({"tolerations": [toleration]}, kube_node(taints=[NO_SCHEDULE])) is tolerates
+
+
+def test_a_taint_without_a_value_is_tolerated_by_a_toleration_without_one() -> None:
+    bare = {"key": "team", "effect": "NoSchedule"}
+    assert admits({"tolerations": [{"key": "team"}]}, kube_node(taints=[bare]))
+    assert not admits({"tolerations": [{"key": "team", "value": "a"}]}, kube_node(taints=[bare]))
+
+
+def test_every_taint_must_be_tolerated() -> None:
+    other = {"key": "other", "value": "", "effect": "NoExecute"}
+    tainted = kube_node(taints=[NO_SCHEDULE, other])
+    one = {"key": "team", "operator": "Exists"}
+    assert not admits({"tolerations": [one]}, tainted)
+    assert admits({"tolerations": [one, {"key": "other", "operator": "Exists"}]}, tainted)
+
+
+def test_a_cordoned_node_is_closed() -> None:
+    assert not admits({}, kube_node(unschedulable=True))
+
+
+def test_a_cordon_can_be_tolerated() -> None:
+    cordon = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+    assert admits({"tolerations": [cordon]}, kube_node(unschedulable=True))
+
+
+# Nodes
+
+
+def test_a_node_stands_for_the_slurm_node_of_its_name() -> None:
+    assert kube_node("n1").slurm_name == "n1"
+
+
+def test_a_label_names_the_slurm_node_where_the_names_differ() -> None:
+    assert kube_node("n1", labels={"slurm": "gpu-01"}).slurm_name == "gpu-01"
+
+
+def test_a_node_without_labels_spec_or_taints_is_read() -> None:
+    node = Node.parse({"metadata": {"name": "n1"}}, "slurm")
+    assert (node.name, node.slurm_name, node.taints, node.unschedulable) == ("n1", "n1", (), False)
+
+
+def test_a_node_that_changes_nothing_that_matters_is_equal() -> None:
+    """The cluster view is published where it changed: a heartbeat is no change."""
+    beat = node_manifest("n1") | {"status": {"conditions": [{"lastHeartbeatTime": "now"}]}}
+    assert Node.parse(beat, "slurm") == kube_node("n1")
+
+
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_a_node_agent_is_there_where_it_has_written_its_condition(status: str) -> None:
+    told = {"conditions": [{"type": DEVICE_PROBLEM, "status": status}]}
+    assert Node.parse(node_manifest("n1") | {"status": told}, "slurm").has_agent
+    assert not kube_node("n1").has_agent
+
+
+def test_what_is_kept_of_a_pod_takes_no_more_memory_than_it_says() -> None:
+    """A text of a hundred bytes may come in a buffer of thousands."""
+    kept = [NodeConstraints.parse({"nodeSelector": {"a": "b"}})]  # what is made once is there
+    tracemalloc.start()
+    kept += [NodeConstraints.parse({"nodeSelector": {"a": str(number)}}) for number in range(1000)]
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / 1000 < 500

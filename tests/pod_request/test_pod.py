@@ -1,0 +1,545 @@
+"""A manifest as placement sees it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.pod_request.grace_period import GraceRule
+from extender.pod_request.job_request import Request, read_request
+from extender.pod_request.pod import parse_pod
+from extender.pod_request.translation import TranslationConfig
+from slurm_client.model import JobSpec, Sharing
+from tests.builders import PREFIX, TRANSLATION, container, pod, pod_manifest
+from wellknown.allocation import Allocation
+from wellknown.names import ATTEMPT, GATE, GRANTED, JOB_ID, NODE, WAITING
+
+FILTER_CALL = Path(__file__).parent.parent / "verbs" / "bodies" / "filter.json"
+HUGE = "1" * 5000
+
+
+# Snapshots
+
+
+def test_a_pod_that_waits_behind_our_gate() -> None:
+    snapshot = pod(name="train", namespace="ml", uid="u1", version="7", priority=1000)
+    assert (snapshot.uid, snapshot.namespace, snapshot.name) == ("u1", "ml", "train")
+    assert (snapshot.resource_version, snapshot.created) == ("7", "2026-11-21T08:00:00Z")
+    assert (snapshot.priority, snapshot.gated, snapshot.node) == (1000, True, None)
+    assert (snapshot.attempt, snapshot.job_id, snapshot.allocation) == (1, None, None)
+    assert not snapshot.deleting
+    assert not snapshot.finished
+
+
+def test_a_pod_is_touched_by_whatever_is_annotated_but_by_the_extender_itself() -> None:
+    touch = parse_pod(pod_manifest(annotations={"a": "1", ATTEMPT: "1"}), TRANSLATION).touch
+    assert parse_pod(pod_manifest(annotations={ATTEMPT: "2", "a": "1"}), TRANSLATION).touch == touch
+    for others in ({"a": "2"}, {}, {"a": "1", PREFIX + "comment": "x"}, {"a": "1", "b": ""}):
+        assert parse_pod(pod_manifest(annotations=others), TRANSLATION).touch != touch
+
+
+def test_a_pod_as_kube_scheduler_sends_it() -> None:
+    manifest = json.loads(FILTER_CALL.read_text())["Pod"]
+    snapshot = parse_pod(manifest, TRANSLATION)
+    assert snapshot.uid == "4bdf6d45-03c1-446f-97f1-6397df445d62"
+    assert snapshot.request.job.cpus == 1
+    assert not snapshot.gated
+
+
+def test_a_pod_at_admission_has_no_uid_nor_name_yet() -> None:
+    manifest = {
+        "metadata": {"generateName": "job-", "creationTimestamp": None, "annotations": None},
+        "spec": {"containers": [{"name": "c", "resources": {}}], "schedulingGates": None},
+    }
+    snapshot = parse_pod(manifest, TRANSLATION)
+    assert (snapshot.uid, snapshot.namespace, snapshot.name) == ("", "default", "job-")
+    assert (snapshot.created, snapshot.gates) == ("", ())
+
+
+def test_the_gates_of_others_are_told_apart_from_ours() -> None:
+    snapshot = pod(gates=("example.com/a", GATE, "example.com/b"))
+    assert snapshot.gated
+    assert snapshot.other_gates == ("example.com/a", "example.com/b")
+    assert not pod(gates=("example.com/a",)).gated
+
+
+@pytest.mark.parametrize(
+    ("phase", "finished"),
+    [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True)],
+)
+def test_a_pod_is_finished_when_its_phase_is_final(phase: str, finished: bool) -> None:
+    assert pod(phase=phase).finished is finished
+
+
+def test_a_pod_that_is_bound_and_being_deleted() -> None:
+    snapshot = pod(node="n1", deleting=True)
+    assert (snapshot.node, snapshot.deleting) == ("n1", True)
+
+
+def test_our_own_annotations_are_read_back() -> None:
+    written = {
+        ATTEMPT: "3",
+        JOB_ID: "40000000",
+        NODE: "n1",
+        GRANTED: '{"v":1,"gres":"gpu:h100:2(IDX:0-1)"}',
+    }
+    snapshot = pod(annotations=written)
+    assert (snapshot.attempt, snapshot.job_id) == (3, 40_000_000)
+    assert snapshot.allocation == Allocation(40_000_000, "n1", "gpu:h100:2(IDX:0-1)")
+
+
+@pytest.mark.parametrize("attempt", ["", "0", "-1", "x", "1.5", HUGE])
+def test_a_forged_attempt_counts_as_the_first(attempt: str) -> None:
+    assert pod(annotations={ATTEMPT: attempt}).attempt == 1
+
+
+@pytest.mark.parametrize("job_id", ["", "-1", "x", "1.5", "0x10", HUGE])
+def test_a_forged_job_id_is_none(job_id: str) -> None:
+    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).job_id is None
+    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).allocation is None
+
+
+@given(st.dictionaries(st.sampled_from([ATTEMPT, JOB_ID, NODE, GRANTED]), st.text()))
+def test_any_text_in_our_own_annotations_is_read(annotations: dict[str, str]) -> None:
+    snapshot = pod(annotations=annotations)
+    assert snapshot.attempt > 0
+    assert snapshot.allocation is None or snapshot.allocation.node
+
+
+# What is asked of Slurm
+
+
+def test_requests_and_annotations_become_the_job() -> None:
+    asked = {PREFIX + "partition": "gpu", PREFIX + "timeout": "90", PREFIX + "exclusive": "user"}
+    request = pod(namespace="ml", cpu="1500m", memory="2Gi", gpus=2, annotations=asked).request
+    assert request.problems == ()
+    assert request.job == JobSpec(
+        name="p@ml",
+        cpus=2,
+        memory_mb=2048,
+        gres=(("gpu", 2),),
+        partition="gpu",
+        time_limit_minutes=2,
+        shared=Sharing.USER,
+        comment="Kubernetes Pod ml/p; scancel evicts it",
+    )
+
+
+NAMED = "Kubernetes Pod default/chat of cluster prod; scancel evicts it"
+
+
+@pytest.mark.parametrize(
+    ("asked", "comment"), [({}, NAMED), ({PREFIX + "comment": "nightly"}, "nightly")]
+)
+def test_comment_of_job_names_the_pod_if_its_author_wrote_none(
+    asked: dict[str, str], comment: str
+) -> None:
+    manifest = pod_manifest("chat", annotations=asked)
+    job = read_request(manifest, TranslationConfig(cluster_name="prod")).job
+    assert job.comment == comment
+
+
+def test_an_extended_resource_that_is_not_mapped_is_kube_schedulers_alone() -> None:
+    asked = container({"cpu": "1", "memory": "1Gi", "rdma/ib": "1", "ephemeral-storage": "1Gi"})
+    assert pod(containers=[asked]).request.job.gres == ()
+
+
+def test_a_mapping_may_name_a_type() -> None:
+    translation = TranslationConfig(gres={"example.com/a100": "gpu:a100", "example.com/fpga": "fpga"})
+    asked = container({"cpu": "1", "memory": "1Gi", "example.com/fpga": "1", "example.com/a100": "4"})
+    manifest = pod_manifest(containers=[asked])
+    assert read_request(manifest, translation).job.gres == (("fpga", 1), ("gpu:a100", 4))
+
+
+def test_two_resources_of_one_gres_add_up() -> None:
+    asked = container({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1", "amd.com/gpu": "2"})
+    assert pod(containers=[asked]).request.job.gres == (("gpu", 3),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "fits"),
+    [
+        ({"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}, False),
+        ({"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "1"}, True),
+        ({"nvidia.com/mig-2g.20gb": "1", "nvidia.com/mig-1g.10gb": "1"}, True),
+        ({"nvidia.com/gpu": "1", "example.com/fpga": "1"}, True),
+    ],
+)
+def test_a_gres_is_asked_for_with_a_type_or_without(asked: dict[str, str], fits: bool) -> None:
+    translation = TranslationConfig(
+        gres={
+            "nvidia.com/gpu": "gpu",
+            "nvidia.com/mig-1g.10gb": "gpu:1g.10gb",
+            "nvidia.com/mig-2g.20gb": "gpu:2g.20gb",
+            "example.com/fpga": "fpga:v2",
+        }
+    )
+    manifest = pod_manifest(containers=[container({"cpu": "1", "memory": "1Gi"} | asked)])
+    problems = read_request(manifest, translation).problems
+    assert ["the GRES gpu both with and without a type" in told for told in problems] == [True] * (
+        not fits
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "fits"),
+    [
+        ({"nvidia.com/gpu": "1", "example.com/shard": "2"}, False),
+        ({"nvidia.com/gpu": "0", "example.com/shard": "2"}, True),
+        ({"example.com/mps": "50", "example.com/shard": "2"}, True),
+    ],
+)
+def test_gpus_are_asked_for_whole_or_in_parts(asked: dict[str, str], fits: bool) -> None:
+    gres = {"nvidia.com/gpu": "gpu:h100", "example.com/shard": "shard", "example.com/mps": "mps"}
+    manifest = pod_manifest(containers=[container({"cpu": "1", "memory": "1Gi"} | asked)])
+    problems = read_request(manifest, TranslationConfig(gres=gres)).problems
+    assert ["whole (gpu) and in parts (shard)" in told for told in problems] == [True] * (not fits)
+
+
+def test_zero_gpus_are_no_gres() -> None:
+    asked = container({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"})
+    assert pod(containers=[asked]).request.job.gres == ()
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "missing"),
+    [
+        (None, "1Gi", ["cpu"]),
+        ("1", None, ["memory"]),
+        (None, None, ["cpu", "memory"]),
+        ("0", "1Gi", ["cpu"]),
+        ("-1", "1Gi", ["cpu"]),
+    ],
+)
+def test_what_a_pod_must_request_is_told_by_name(
+    cpu: str | None, memory: str | None, missing: list[str]
+) -> None:
+    problems = pod(cpu=cpu, memory=memory).request.problems
+    assert len(problems) == len(missing)
+    for name, problem in zip(missing, problems, strict=True):
+        assert f"requests no {name}" in problem
+        assert f"resources.requests.{name}" in problem
+
+
+def test_a_limit_is_a_request() -> None:
+    limited = container(limits={"cpu": "2", "memory": "1Gi"})
+    request = pod(containers=[limited]).request
+    assert request.problems == ()
+    assert (request.job.cpus, request.job.memory_mb) == (2, 1024)
+
+
+def asked_in(unit: str, cpu: str) -> Request:
+    return read_request(pod_manifest(cpu=cpu), TranslationConfig(cpu_unit=Decimal(unit)))
+
+
+@pytest.mark.parametrize(
+    ("unit", "cpu", "cpus"),
+    [("1", "100m", 1), ("1", "1001m", 2), ("0.1", "250m", 3), ("0.1", "2", 20), ("2", "3", 2)],
+)
+def test_slurm_is_asked_in_its_own_cpus(unit: str, cpu: str, cpus: int) -> None:
+    assert asked_in(unit, cpu).job.cpus == cpus
+
+
+@pytest.mark.parametrize(
+    ("unit", "cpu", "note"),
+    [
+        ("1", "100m", "the Pod requests 100m CPU and takes 1: Slurm counts whole CPUs"),
+        ("1", "2500m", "the Pod requests 2500m CPU and takes 3: Slurm counts whole CPUs"),
+        ("0.1", "250m", "the Pod requests 250m CPU and takes 300m: Slurm counts CPUs by 100m"),
+        ("2", "3", "the Pod requests 3 CPU and takes 4: Slurm counts CPUs by 2"),
+    ],
+)
+def test_what_rounding_up_costs_is_told(unit: str, cpu: str, note: str) -> None:
+    (warning,) = asked_in(unit, cpu).warnings
+    assert warning == f"{note} ({TRANSLATION.page}#requests)"
+
+
+@pytest.mark.parametrize(("unit", "cpu"), [("1", "2"), ("0.1", "300m"), ("2", "4"), ("1", "1")])
+def test_a_request_that_slurm_can_count_needs_no_word(unit: str, cpu: str) -> None:
+    assert asked_in(unit, cpu).warnings == ()
+
+
+def memory(requests: str | None, limits: str | None, **spec: Any) -> Request:
+    """Of a Pod with one container."""
+    asked = {"cpu": "1"} | ({"memory": requests} if requests else {})
+    limited = {"memory": limits} if limits else None
+    return pod(containers=[container(asked, limits=limited)], **spec).request
+
+
+def test_memory_that_a_pod_may_use_beyond_its_request_is_told() -> None:
+    (warning,) = memory("4Gi", "8Gi").warnings
+    assert warning == (
+        "the Pod requests 4096 MiB of memory, and its limits allow 8192 MiB: Slurm counts the request,"
+        f" and gives the rest to others ({TRANSLATION.page}#requests)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "whole"),
+    [
+        ("4Gi", "4096Mi", None),
+        ("4Gi", None, None),
+        (None, "4Gi", None),
+        ("4Gi", "8Gi", {"limits": {"memory": "4Gi"}}),
+        ("4Gi", "8Gi", {"requests": {"memory": "8Gi"}}),
+        ("4095.5Mi", "4Gi", None),  # Slurm counts whole MiB
+    ],
+)
+def test_limits_that_are_not_above_the_request_need_no_word(
+    requests: str | None, limits: str | None, whole: dict[str, Any] | None
+) -> None:
+    assert memory(requests, limits, resources=whole).warnings == ()
+
+
+CLAIMS = [{"name": "gpus", "resourceClaimTemplateName": "two-gpus"}]
+
+
+@pytest.mark.parametrize("exclusive", [None, "ok", "user"])
+def test_devices_that_slurm_does_not_count_are_refused(exclusive: str | None) -> None:
+    annotations = {} if exclusive is None else {PREFIX + "exclusive": exclusive}
+    assert pod(annotations=annotations, resourceClaims=CLAIMS).request.problems == (
+        (
+            "spec.resourceClaims: Slurm does not count what is allocated to ResourceClaims: request a"
+            " resource that counts in Slurm (amd.com/gpu, nvidia.com/gpu), or set the annotation"
+            " sunk.coreweave.com/exclusive to none, for a node of its own (docs/annotations.md#devices)"
+        ),
+    )
+
+
+def test_a_pod_that_has_its_node_for_itself_may_claim_its_devices() -> None:
+    assert pod(annotations={PREFIX + "exclusive": "none"}, resourceClaims=CLAIMS).request.problems == ()
+    assert pod(resourceClaims=[]).request.problems == ()
+
+
+def test_a_quantity_that_is_none_is_told() -> None:
+    assert any('"lots" is not a quantity' in problem for problem in pod(cpu="lots").request.problems)
+
+
+def test_a_pod_that_ends_by_itself_asks_for_no_more_time_than_that() -> None:
+    assert pod(activeDeadlineSeconds=61).request.job.time_limit_minutes == 2
+    assert pod().request.job.time_limit_minutes is None
+
+
+def test_a_timeout_counts_more_than_the_pods_own_deadline() -> None:
+    for seconds, limit in (("600", 10), ("6", 1)):
+        limited = pod(activeDeadlineSeconds=120, annotations={PREFIX + "timeout": seconds})
+        assert limited.request.job.time_limit_minutes == limit
+
+
+@pytest.mark.parametrize("seconds", [None, 0, -1, 10**400])
+def test_a_deadline_that_kube_apiserver_refuses_is_none(seconds: int | None) -> None:
+    assert pod(activeDeadlineSeconds=seconds).request.job.time_limit_minutes is None
+
+
+def test_a_deadline_longer_than_slurm_plans_for_leaves_the_job_without_a_limit() -> None:
+    assert pod(activeDeadlineSeconds=31_536_000).request.job.time_limit_minutes == 525_600
+    assert pod(activeDeadlineSeconds=31_536_001).request.job.time_limit_minutes is None
+
+
+@pytest.mark.parametrize(
+    ("kill_wait", "own", "evicted"),
+    [(30, 10, 10), (30, 24, 24), (30, None, 24), (30, 600, 24), (60, 30, 30), (30, 0, 1), (5, 3, 1)],
+)
+def test_a_pod_is_evicted_with_its_own_grace_and_no_longer_than_slurm_waits(
+    kill_wait: int, own: int | None, evicted: int
+) -> None:
+    translation = TranslationConfig(grace=GraceRule(kill_wait))
+    manifest = pod_manifest(node="n1", gates=(), terminationGracePeriodSeconds=own)
+    assert parse_pod(manifest, translation).eviction_grace == evicted
+
+
+@pytest.mark.parametrize(("grace", "leaves"), [(None, True), (24, True), (25, False), (86_400, False)])
+def test_a_pod_leaves_that_is_deleted_with_no_longer_grace_than_its_eviction_has(
+    grace: int | None, leaves: bool
+) -> None:
+    manifest = pod_manifest(node="n1", gates=(), deleting=True)
+    manifest["metadata"]["deletionGracePeriodSeconds"] = grace
+    assert parse_pod(manifest, TranslationConfig()).leaving is leaves
+
+
+@given(st.integers(6, 10**5), st.none() | st.integers(-1, 10**5))
+def test_no_pod_outlives_slurms_patience(kill_wait: int, grace: int | None) -> None:
+    """What is refused, and what is lowered, leaves a grace below KillWait - 5 s."""
+    translation = TranslationConfig(grace=GraceRule(kill_wait))
+    manifest = pod_manifest(terminationGracePeriodSeconds=grace)
+    left = translation.grace.lowered(manifest["spec"])
+    if left is None:
+        left = 30 if grace is None else grace
+    assert bool(read_request(manifest, translation).problems) == (left >= kill_wait - 5)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    wrong = {PREFIX + "timeout": "soon", PREFIX + "exclusive": "maybe"}
+    problems = pod(cpu=None, annotations=wrong).request.problems
+    assert len(problems) == 3
+
+
+QUANTITY = st.from_regex(
+    r"[0-9]{1,4}(\.[0-9]{1,3})?(e[0-9]{1,9}|[munkMGTPE]|[KMGTPE]i)?", fullmatch=True
+)
+
+
+@given(QUANTITY | st.text(max_size=8), QUANTITY | st.text(max_size=8))
+def test_whatever_is_requested_is_a_job_that_can_be_sent_or_a_problem(cpu: str, memory: str) -> None:
+    request = pod(cpu=cpu, memory=memory).request
+    assert request.problems or 0 < request.job.cpus < 2**63 > request.job.memory_mb > 0
+
+
+def test_no_quantity_becomes_a_number_that_cannot_be_sent() -> None:
+    for cpu in ("1e30", "1e999999", "1e9999999"):
+        request = pod(cpu=cpu).request
+        assert request.problems or request.job.cpus < 2**63
+
+
+@pytest.mark.parametrize(("unit", "cpu", "most"), [("1", "65534", "65533"), ("0.001", "66", "65533m")])
+def test_more_cpus_than_slurm_can_count_are_refused(unit: str, cpu: str, most: str) -> None:
+    """It would take the number for a smaller one."""
+    (problem,) = asked_in(unit, cpu).problems
+    assert problem.startswith(f"the Pod requests {cpu} CPU: Slurm counts up to {most} (")
+    assert asked_in(unit, most).problems == ()
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
+        {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": None}
+            }
+        },
+        {"nodeAffinity": None},
+        None,
+    ],
+)
+def test_a_spec_that_is_not_validated_yet_does_not_break_the_reader(affinity: Any) -> None:
+    assert pod(affinity=affinity).request.job.cpus == 1
+
+
+# Whose a Pod is
+
+
+def test_our_scheduler_or_one_of_our_annotations_asks_for_slurm() -> None:
+    """The annotation alone is enough for admission only, which names our scheduler then."""
+    assert TRANSLATION.asks(pod_manifest())
+    assert TRANSLATION.manages(pod_manifest())
+    for named in ("default-scheduler", "", None):
+        annotated = pod_manifest(schedulerName=named, annotations={PREFIX + "qos": "x"})
+        assert TRANSLATION.asks(annotated)
+        assert not TRANSLATION.manages(annotated)
+
+
+@pytest.mark.parametrize("annotations", [{PREFIX + "qos": "x"}, {}], ids=["annotated", "without"])
+def test_pod_of_another_scheduler_asks_if_taken_over(annotations: dict[str, str]) -> None:
+    """A Pod that exists already keeps its scheduler, and does not become managed."""
+    foreign = pod_manifest(schedulerName="volcano", annotations=annotations)
+    takes = replace(TRANSLATION, take_schedulers=("volcano",))
+    assert not TRANSLATION.asks(foreign)
+    assert takes.asks(foreign)
+    assert not takes.manages(foreign)
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"kubectl.kubernetes.io/x": "1"}, {JOB_ID: "7"}])
+def test_a_pod_of_another_scheduler_is_not_ours(annotations: dict[str, str] | None) -> None:
+    foreign = pod_manifest(schedulerName="default-scheduler", annotations=annotations)
+    assert not TRANSLATION.manages(foreign)
+
+
+def test_a_pod_whose_annotations_are_null_is_read() -> None:
+    manifest = pod_manifest(schedulerName="x")
+    manifest["metadata"]["annotations"] = None
+    assert not TRANSLATION.manages(manifest)
+
+
+def test_requests_are_compared_by_value() -> None:
+    """A changed request is news to the ledger; a changed label is not."""
+    assert pod(version="1").request == pod(version="2").request
+    assert pod(cpu="1").request == pod(cpu=str(Decimal(1))).request
+    assert pod(cpu="1").request != pod(cpu="2").request
+
+
+def test_an_attempt_that_nobody_reaches_is_forged() -> None:
+    """What follows it would not fit into a job's key, and nobody would know the job for ours."""
+    forged = parse_pod(pod_manifest(annotations={ATTEMPT: "9999999999"}), TranslationConfig())
+    assert forged.attempt == 1
+
+
+# PriorityClasses
+
+
+def test_a_priority_class_stands_for_what_the_installation_says_unless_an_annotation_does() -> None:
+    classes = {"high": {"partition": "urgent", "qos": "fast"}}
+    translation = TranslationConfig(priority_classes=classes)
+
+    def asked(name: str | None, annotations: dict[str, str]) -> tuple[str | None, str | None]:
+        spec: dict[str, Any] = {} if name is None else {"priorityClassName": name}
+        named = {PREFIX + key: value for key, value in annotations.items()}
+        job = read_request(pod_manifest(annotations=named, **spec), translation).job
+        return job.partition, job.qos
+
+    assert asked("high", {}) == ("urgent", "fast")
+    assert asked("high", {"partition": "main"}) == ("main", "fast")
+    assert asked("low", {}) == asked(None, {}) == (None, None)
+
+
+# What kube-scheduler says
+
+
+@pytest.mark.parametrize(
+    ("message", "refusal"),
+    [
+        ("0/4 nodes are available: 4 Insufficient cpu.", "0/4 nodes are available: 4 Insufficient cpu."),
+        (f"0/4 nodes are available: 4 {WAITING}.", ""),
+        ("", "kube-scheduler finds no Node"),
+        ("x" * 5000, "x" * 400),
+    ],
+)
+def test_a_refusal_by_kube_schedulers_own_rules_is_kept_in_its_words(message: str, refusal: str) -> None:
+    manifest = pod_manifest()
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    manifest["status"]["conditions"] = [said]
+    read = parse_pod(manifest, TRANSLATION)
+    assert (read.node_rejection, read.unschedulable, read.looked_at) == (refusal, bool(refusal), True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "room"),
+    [
+        ("4 Insufficient cpu", True),
+        ("1 Insufficient example.com/fpga, 3 Insufficient memory", True),
+        ("4 Insufficient nvidia.com/gpu", True),
+        ("4 Too many pods", True),
+        ("x" * 5000 + ", 4 Insufficient cpu", True),
+        ("4 Insufficient example.com/fpga", False),
+        ("4 Insufficient cpus.example.com/fast", False),
+        ("4 Insufficient ephemeral-storage", False),
+        ("4 node(s) didn't match pod affinity rules", False),
+    ],
+)
+def test_jobs_make_room_for_what_slurm_counts_and_for_nothing_else(reason: str, room: bool) -> None:
+    manifest = pod_manifest()
+    message = f"0/4 nodes are available: {reason}. preemption: 0/4 nodes are available: 4 no victims."
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    manifest["status"]["conditions"] = [said]
+    assert parse_pod(manifest, TRANSLATION).lacks_room is room
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("qos", "priorityClassName urgent, for the qos"),
+        ("user_id", "the policy of slurm-extender, for the user-id"),
+        ("partition", f"annotation {PREFIX}partition"),
+        ("time_limit_minutes", f"annotation {PREFIX}timeout, or activeDeadlineSeconds"),
+    ],
+)
+def test_what_asks_for_a_field_is_named(field: str, words: str) -> None:
+    request = replace(pod().request, by_class={"qos": "urgent"}, by_policy=frozenset({"user_id"}))
+    assert request.asker(field, PREFIX) == words

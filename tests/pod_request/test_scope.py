@@ -1,0 +1,119 @@
+"""Whose Pods an installation looks at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.pod_request.job_request import read_request
+from extender.pod_request.scope import Scope, Selector
+from extender.pod_request.translation import TranslationConfig
+from tests.builders import PREFIX, Manifest, pod_manifest
+from wellknown.names import ATTEMPT, GATE, JOB_ID
+
+LABELS = {"app": "train", "team.example/tier": "gold", "empty": ""}
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        ("", True),
+        (" ", True),
+        ("app", True),
+        ("!app", False),
+        ("web", False),
+        ("!web", True),
+        ("! web", True),
+        ("app=train", True),
+        ("app == train", True),
+        ("app=web", False),
+        ("web=train", False),
+        ("app!=train", False),
+        ("app!=web", True),
+        ("web!=train", True),
+        ("empty=", True),
+        ("app=", False),
+        ("app in (web, train)", True),
+        ("app in (web)", False),
+        ("app notin (web,train)", False),
+        ("app notin (web)", True),
+        ("web notin (a)", True),
+        ("web in (a)", False),
+        ("app in (train),team.example/tier=gold", True),
+        ("app=train , team.example/tier=silver", False),
+        ("app=train,!web", True),
+        ("in in (a)", False),
+        ("notin", False),
+    ],
+)
+def test_a_selector_selects_as_kubectl_does(selector: str, selected: bool) -> None:
+    assert Selector.parse(selector).selects(LABELS) is selected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["a b", "a=b c", "a=b,", ",a", "a in", "a in b", "a in (b", "a=(b)", "a>1", "=b", "!", "a in ((b))"],
+)
+def test_what_is_no_selector_is_told(wrong: str) -> None:
+    with pytest.raises(ValueError, match="is no label selector: give key=value"):
+        Selector.parse(wrong)
+
+
+def translation(namespaces: list[str] | None = None, selector: str = "") -> TranslationConfig:
+    return TranslationConfig(scope=Scope.of(namespaces, selector))
+
+
+def labelled(labels: dict[str, str], **given: Any) -> Manifest:
+    manifest = pod_manifest(**given)
+    manifest["metadata"]["labels"] = labels
+    return manifest
+
+
+def unmarked(**given: Any) -> Manifest:
+    return pod_manifest(gates=(), **given)
+
+
+def test_a_pod_of_another_namespace_is_not_ours_whatever_it_asks_for() -> None:
+    ours = translation(["ml"])
+    assert ours.manages(unmarked(namespace="ml"))
+    for asking in (unmarked(namespace="web"), unmarked(annotations={PREFIX + "account": "x"})):
+        assert ours.asks(asking)
+        assert not ours.manages(asking)
+
+
+def test_a_pod_without_the_labels_is_not_ours() -> None:
+    ours = translation(selector="slurm=yes")
+    assert ours.manages(labelled({"slurm": "yes"}, gates=()))
+    assert not ours.manages(labelled({"slurm": "no"}, gates=()))
+    assert not ours.manages(unmarked())
+
+
+def test_who_does_not_ask_is_not_ours_in_any_namespace() -> None:
+    assert not translation(["default"]).manages(unmarked(schedulerName="default-scheduler"))
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"gates": (GATE,)},
+        {"annotations": {ATTEMPT: "2"}},
+        {"annotations": {JOB_ID: "33554432"}, "node": "n1"},
+    ],
+    ids=["gate", "attempt", "job"],
+)
+def test_what_a_pod_holds_of_ours_is_not_forgotten_when_it_leaves_the_scope(
+    marks: dict[str, Any],
+) -> None:
+    held = pod_manifest(**({"gates": ()} | marks))
+    assert translation(["ml"]).manages(held)
+    held["spec"]["schedulerName"] = "default-scheduler"
+    assert not translation(["ml"]).manages(held)
+
+
+def test_a_pod_that_has_left_the_scope_is_told_so() -> None:
+    (told,) = read_request(pod_manifest(), translation(["web", "ml"])).problems
+    assert told.startswith("namespace default is out of scope: ml, web (docs/annotations.md#scope)")
+    (told,) = read_request(pod_manifest(), translation(selector="slurm=yes")).problems
+    assert told.startswith("the Pod's labels are out of scope: slurm=yes")
+    assert not read_request(pod_manifest(), translation(["default"])).problems

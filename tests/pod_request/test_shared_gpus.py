@@ -1,0 +1,199 @@
+"""What becomes of a Pod whose GPUs a native job may use as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.pod_request.job_request import Request
+from extender.pod_request.pod import parse_pod
+from extender.pod_request.shared_gpus import SharedGpus
+from extender.policy.rules import OPEN, Choice, Policy, Rule, judged
+from slurm_client.model import Sharing
+from tests.builders import PREFIX, TRANSLATION, Manifest, container, pod_manifest
+
+PODS, ALICE = 3000, 2001
+MAPPED = {"nvidia.com/gpu": "gpu", "nvidia.com/mig-1g.10gb": "gpu:1g.10gb", "example.com/npu": "npu"}
+TEAM = Policy(
+    (Rule("team", ("*",), user=Choice(PODS, ("*",))),),
+    pod_users=frozenset({PODS}),
+)
+"""Pods are the user's that only Pods have, unless they name another."""
+
+
+def asked(
+    setting: SharedGpus = "isolate",
+    policy: Policy = TEAM,
+    resource: str = "nvidia.com/gpu",
+    gres: Mapping[str, str] = MAPPED,
+    not_gpus: frozenset[str] = frozenset(),
+    initContainers: Sequence[Manifest] = (),  # noqa: N803 -- as in a manifest
+    **annotations: str,
+) -> Request:
+    """What becomes of a Pod with a GPU."""
+    named = {PREFIX + name.replace("_", "-"): value for name, value in annotations.items()}
+    amounts = {"cpu": "1", "memory": "1Gi", resource: "1"}
+    manifest = pod_manifest(
+        annotations=named, containers=[container(amounts)], initContainers=list(initContainers)
+    )
+    translation = replace(TRANSLATION, shared_gpus=setting, gres=gres, not_gpus=not_gpus)
+    return judged(parse_pod(manifest, translation), policy, translation).request
+
+
+def refused(**given: Any) -> str:
+    request = asked(**given)
+    (problem,) = request.problems
+    assert request.warnings == ()
+    return problem
+
+
+@pytest.mark.parametrize("setting", ["refuse", "isolate", "allow"])
+@pytest.mark.parametrize(("exclusive", "shared"), [("none", Sharing.NONE), ("user", Sharing.USER)])
+def test_a_pod_that_no_native_job_is_beside_is_left_as_it_is(
+    setting: SharedGpus, exclusive: str, shared: Sharing
+) -> None:
+    request = asked(setting, exclusive=exclusive)
+    assert (request.job.shared, request.problems, request.warnings) == (shared, (), ())
+
+
+@pytest.mark.parametrize("setting", ["refuse", "isolate"])
+def test_native_jobs_of_the_same_user_may_be_beside_a_pod(setting: SharedGpus) -> None:
+    told = refused(setting=setting, exclusive="user", user_id=str(ALICE))
+    assert told == (
+        "the Pod requests gpu:1, and a native job on its node may use the same GPUs: set the annotation"
+        " sunk.coreweave.com/exclusive to none, for a node of its own, or to user, with a user that only"
+        " Pods have, of which user 2001 is none: the policy lists them as podUsers"
+        " (docs/annotations.md#shared-gpus)"
+    )
+
+
+@pytest.mark.parametrize("exclusive", [None, "ok", "mcs", "topo"])
+def test_refused_are_both_fixes_named(exclusive: str | None) -> None:
+    told = refused(setting="refuse", **({} if exclusive is None else {"exclusive": exclusive}))
+    assert (
+        "exclusive to none, for a node of its own, or to user, with a user that only Pods have" in told
+    )
+    assert "podUsers" not in told  # the Pod's user is one
+
+
+@pytest.mark.parametrize("exclusive", [None, "ok", "mcs", "topo"])
+def test_isolated_a_pod_has_nodes_of_its_user_alone_and_its_author_is_told(
+    exclusive: str | None,
+) -> None:
+    given: dict[str, Any] = {} if exclusive is None else {"exclusive": exclusive}
+    request = asked(**given)
+    assert (request.job.shared, request.problems) == (Sharing.USER, ())
+    (warning,) = request.warnings
+    assert warning.startswith("exclusive is user for this Pod, so that no native job uses its GPUs (")
+
+
+def test_whose_user_native_jobs_have_too_is_not_isolated() -> None:
+    assert "user 2001 is none" in refused(user_id=str(ALICE))
+    assert "the user of the extender's token is none" in refused(policy=OPEN)
+
+
+def test_only_pods_may_have_the_users_of_the_token() -> None:
+    request = asked(policy=replace(OPEN, pod_users=frozenset({None})))
+    assert (request.job.shared, request.problems) == (Sharing.USER, ())
+
+
+def test_allowed_a_pod_is_warned_and_shares_its_node_as_it_asked() -> None:
+    for exclusive, shared in (("ok", Sharing.ALLOWED), ("mcs", Sharing.MCS)):
+        request = asked("allow", policy=OPEN, exclusive=exclusive)
+        assert (request.job.shared, request.problems) == (shared, ())
+    assert asked("allow").job.shared is None
+    (warning,) = asked("allow").warnings
+    assert warning.startswith("a native job may use the GPUs of this Pod: both share the node")
+    assert len(warning) <= 256  # what kube-apiserver passes on
+
+
+def test_with_node_agents_a_pod_shares_its_node_as_it_asked_where_there_is_one() -> None:
+    request = asked("node-agent", exclusive="ok")
+    assert (request.job.shared, request.problems, request.warnings) == (Sharing.ALLOWED, (), ())
+    assert request.constraints.demands.agent
+    for exclusive in ("none", "user"):  # no native job is beside it
+        assert not asked("node-agent", exclusive=exclusive).constraints.demands.agent
+
+
+def test_a_slice_of_a_gpu_is_one_and_other_devices_are_not() -> None:
+    assert "requests gpu:1g.10gb:1," in refused(policy=OPEN, resource="nvidia.com/mig-1g.10gb")
+    assert asked("refuse", OPEN, "example.com/npu").problems == ()
+
+
+def test_a_pod_without_gpus_shares_its_node_with_anybody() -> None:
+    request = asked("refuse", OPEN, "example.com/uncounted")
+    assert (request.job.shared, request.problems, request.warnings) == (None, (), ())
+
+
+NAMES = [
+    "nvidia.com/gpu.shared",
+    "nvidia.com/mig-2g.20gb",
+    "nvidia.com/a100",
+    "amd.com/cpx_nps4",
+    "gpu.intel.com/i915",
+    "habana.ai/gaudi",
+    "aws.amazon.com/neuroncore",
+    "volcano.sh/vgpu-number",
+    "huawei.com/Ascend910",
+    "birentech.com/gpu",
+    "kunlunxin.com/xpu",
+    "enflame.com/gcu",
+    "vastaitech.com/va",
+    "koordinator.sh/gpu-core",
+    "koordinator.sh/gpu",
+    "deviceclass.resource.kubernetes.io/gpu.example.com",
+]
+
+
+@pytest.mark.parametrize("setting", ["refuse", "isolate", "node-agent"])
+@pytest.mark.parametrize("resource", NAMES)
+def test_a_gpu_that_slurm_does_not_count_makes_its_pod_invalid(
+    setting: SharedGpus, resource: str
+) -> None:
+    assert refused(setting=setting, resource=resource).startswith(f"the Pod requests {resource}: Slurm")
+
+
+@pytest.mark.parametrize(
+    ("resource", "gres"),
+    [
+        ("nvidia.com/mig-2g.20gb", "gpu:2g.20gb"),
+        ("nvidia.com/gpu.shared", "shard"),
+        ("gpu.intel.com/i915", "gpu"),
+    ],
+)
+def test_the_message_has_the_setting_that_maps_the_gpu(resource: str, gres: str) -> None:
+    told = refused(resource=resource)
+    value = json.loads(told[told.index("{") : told.index("}") + 1])
+    assert "SLURM_EXTENDER_GRES=" in told
+    assert value == MAPPED | {resource: gres}
+    assert asked(resource=resource, gres=value).problems == ()
+
+
+@pytest.mark.parametrize("sidecar", [True, False])
+def test_an_init_container_with_such_a_gpu_makes_its_pod_invalid(sidecar: bool) -> None:
+    init = container({"cpu": "1"}, limits={"nvidia.com/gpu.shared": "1"}, sidecar=sidecar)
+    assert "nvidia.com/gpu.shared" in refused(resource="cpu", initContainers=[init])
+
+
+def test_a_pod_that_no_native_job_is_beside_may_have_such_a_gpu() -> None:
+    for exclusive in ("none", "user"):
+        request = asked(resource="nvidia.com/gpu.shared", exclusive=exclusive)
+        assert (request.problems, request.warnings) == ((), ())
+
+
+def test_such_a_gpu_is_allowed_with_a_warning_where_shared_gpus_are_allowed() -> None:
+    request = asked("allow", resource="nvidia.com/gpu.shared")
+    assert request.problems == ()
+    assert "a native job may use the GPUs of this Pod" in request.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "resource", ["rdma/ib", "example.com/nvidia.com", "nvidia.com/hostdev", "koordinator.sh/rdma"]
+)
+def test_what_is_no_gpu_is_left_to_kube_scheduler(resource: str) -> None:
+    request = asked(resource=resource, not_gpus=frozenset({"nvidia.com/hostdev"}))
+    assert (request.problems, request.warnings) == ((), ())
