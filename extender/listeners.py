@@ -19,7 +19,7 @@ from extender.filter import route as filter_nodes
 from extender.hooks import route as hooks
 from extender.leader.leader import Leader
 from extender.leader.replica import Replica
-from extender.placement.kept_back import may_be_given
+from extender.placement.transitions.kept_back import may_be_given
 from extender.pod_request.pod import parse_pod
 from extender.policy.rules import Policy, judged
 from extender.preempt import route as preempt

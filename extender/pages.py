@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from extender.jobs.pending_reasons import PENDING_REASONS
 from extender.jobs.phase import PHASE_MOVES, Phase
-from extender.placement.table import TABLE, Row
+from extender.placement.transitions.table import TABLE, Row
 from extender.pod_request import slurm_bridge
 from extender.pod_request.annotations import ANNOTATIONS
 from extender.preflight.checks import CHECKS

@@ -19,9 +19,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from extender.node_sync.drain_decision import TAINT, DrainSettings
 from extender.node_view.view_updater import SlurmDefaults
 from extender.pod_request.annotations import DEFAULT_PAGE, PUBLISHED
+from extender.pod_request.devices.shared_gpus import SharedGpus
 from extender.pod_request.grace_period import DefaultGrace, GraceRule
 from extender.pod_request.scope import Scope, Selector
-from extender.pod_request.shared_gpus import SharedGpus
 from extender.pod_request.translation import DEFAULT_SCHEDULER, TranslationConfig
 from extender.record.config import PlacementConfig
 from service.settings import Names, Port, listed, read_json

@@ -7,7 +7,7 @@ from typing import Any
 
 from extender.jobs.phase import Phase
 from extender.node_view.view import ClusterView
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from extender.pod_request.pod import Pod, parse_pod
 from extender.pod_request.translation import TranslationConfig
 from extender.record.config import Context, PlacementConfig

@@ -14,8 +14,8 @@ from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.verdict import judge
 from extender.node_sync.drains import Holder, holder_of, reason_still_holds
 from extender.node_view.view import ClusterView
-from extender.placement.on_job import waits_for_its_pods_nodes
 from extender.placement.recovery import with_their_pods
+from extender.placement.transitions.on_job import waits_for_its_pods_nodes
 from extender.pod_request.pod import Pod
 from extender.record.config import PlacementConfig
 from slurm_client.model import Job, JobState

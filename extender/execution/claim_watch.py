@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from extender.pod_request.claims import (
+from extender.pod_request.devices.claims import (
     RESOURCE_CLAIM,
     VOLUME_CLAIM,
     Claims,

@@ -21,9 +21,9 @@ from extender.execution.failures import failure_of
 from extender.node_view.pods_on_node import vacated_in
 from extender.node_view.slurm_nodes import NodeEquipment, SlurmNodes
 from extender.node_view.user_rights import RightsOfUsers
-from extender.placement.asked import needs_equipment, needs_rights
 from extender.placement.ledger import Ledger
-from extender.placement.waiting import granted
+from extender.placement.transitions.asked import needs_equipment, needs_rights
+from extender.placement.transitions.waiting import granted
 from extender.pod_request.pod import attempt_of
 from extender.record.events import (
     CancelJob,

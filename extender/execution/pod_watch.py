@@ -12,7 +12,7 @@ import orjson
 
 from extender.execution.claim_watch import ClaimWatch
 from extender.execution.dispatcher import Dispatcher
-from extender.pod_request.claims import NOTHING, Claims, Key, Need, Verdict, needs_of
+from extender.pod_request.devices.claims import NOTHING, Claims, Key, Need, Verdict, needs_of
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod, parse_pod
 from extender.pod_request.translation import TranslationConfig

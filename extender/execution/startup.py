@@ -17,8 +17,8 @@ from extender.execution.dispatcher import Dispatcher
 from extender.execution.pod_watch import PodWatch
 from extender.jobs.claim import key_of
 from extender.node_view.read_jobs import read_all
-from extender.placement.attempts import trouble
 from extender.placement.recovery import not_among, to_read, with_their_pods
+from extender.placement.transitions.attempts import trouble
 from extender.pod_request.pod import Pod, attempt_of
 from extender.record.config import PlacementConfig
 from extender.record.events import Failure, OrphanFound, Recovered

@@ -18,8 +18,8 @@ from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import drain_reason
 from extender.node_sync.prolog_gate import Gate
-from extender.placement.kept_back import InVain
 from extender.placement.ledger import Ledger
+from extender.placement.transitions.kept_back import InVain
 from extender.pools.controller import PARTS as POOLS
 from extender.pools.controller import Leadership as PoolLeadership
 from extender.pools.controller import PoolController

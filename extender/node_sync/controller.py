@@ -36,7 +36,7 @@ from extender.node_view.node_conditions import NodeStatus
 from extender.node_view.slurm_nodes import SlurmNodes
 from extender.node_view.view_updater import ClusterViewUpdater
 from extender.placement.ledger import Ledger
-from extender.placement.rejecting_nodes import Closure
+from extender.placement.nodes.rejecting_nodes import Closure
 from extender.record.condition_reason import ConditionReason
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest

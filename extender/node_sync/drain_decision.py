@@ -26,7 +26,7 @@ from extender.node_sync.drains import (
     too_many,
 )
 from extender.node_view.node_conditions import NodeCondition, NodeStatus
-from extender.pod_request.node_constraints import Node, Taint
+from extender.pod_request.constraints.node_constraints import Node, Taint
 from extender.pod_request.wording import cut
 from extender.record.placeholder import Placeholder
 from kubernetes_client.protocol import Manifest

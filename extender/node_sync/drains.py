@@ -9,7 +9,7 @@ if the Node has a cause. Nobody here replaces or clears a drain of a person or o
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from slurm_client.model import Node as SlurmNode
 
 PREFIX: Final = "slurm-extender: "

@@ -15,7 +15,7 @@ from extender.node_view.job_states import JobStates
 from extender.node_view.pods_on_node import pods_on
 from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
-from extender.placement.on_job import claim_of_record
+from extender.placement.transitions.on_job import claim_of_record
 from extender.pod_request.pod import Pod, parse_pod
 from extender.pod_request.translation import TranslationConfig
 from extender.record.placeholder import Placeholder

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from extender.node_view.node_index import By, Closing
-from extender.pod_request.node_constraints import CORDON, Taint
+from extender.pod_request.constraints.node_constraints import CORDON, Taint
 
 _MOST_TOLD = 5
 _ONE = {"have": "has", "do": "does", "are": "is"}

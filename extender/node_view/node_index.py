@@ -15,7 +15,7 @@ from itertools import accumulate
 from operator import and_, or_
 from typing import Any
 
-from extender.pod_request.node_constraints import Node, NodeConstraints, Taint, Tolerated
+from extender.pod_request.constraints.node_constraints import Node, NodeConstraints, Taint, Tolerated
 from kubernetes_client.protocol import Manifest
 from wellknown.node_mapping import NodeNames
 

@@ -14,8 +14,8 @@ from typing import NamedTuple, Self, TypeVar
 
 from extender.node_view.closings import in_kubernetes_words, in_words
 from extender.node_view.node_index import Nodes
+from extender.pod_request.constraints.node_constraints import Node, NodeConstraints
 from extender.pod_request.limits import MOST_NAMES
-from extender.pod_request.node_constraints import Node, NodeConstraints
 from slurm_client import hostlist
 from slurm_client.model import JobSpec, Partition
 from wellknown.node_mapping import NodeNames

@@ -10,7 +10,7 @@ from functools import partial
 from extender.node_view.node_conditions import NodeStatus
 from extender.node_view.uncounted_memory import FIX, uncounted_memory
 from extender.node_view.view import ClusterView
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from service.health import Health

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from extender.placement.attempts import not_now
-from extender.placement.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.index import Records
-from extender.placement.table import next_effect, writes
+from extender.placement.nodes.eligible_nodes import beside, has_no_node, no_node, why_rejected
+from extender.placement.transitions.attempts import not_now
+from extender.placement.transitions.table import next_effect, writes
 from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, KeysView
 
-from extender.placement.on_pod import may_begin_again
+from extender.placement.transitions.on_pod import may_begin_again
 from extender.pod_request.pod import Pod
 from extender.record.member import Member, changed_members
 from extender.record.placeholder import NO_NODES, Placeholder

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
-from extender.placement import on_pod
-from extender.placement.attempts import asked_all_the_same, begin
-from extender.placement.eligible_nodes import is_outdated, regained
 from extender.placement.emit import reports_again
-from extender.placement.kept_back import kept_back
-from extender.placement.lingering import still_held
-from extender.placement.on_outcome import after_outcome
+from extender.placement.nodes.eligible_nodes import is_outdated, regained
 from extender.placement.recovery import orphan_of, recovered
 from extender.placement.settled import Settled
-from extender.placement.table import TABLE, after_pod, after_pods, after_poll
+from extender.placement.transitions import on_pod
+from extender.placement.transitions.attempts import asked_all_the_same, begin
+from extender.placement.transitions.kept_back import kept_back
+from extender.placement.transitions.lingering import still_held
+from extender.placement.transitions.on_outcome import after_outcome
+from extender.placement.transitions.table import TABLE, after_pod, after_pods, after_poll
 from extender.placement.wakes import taken
 from extender.pod_request.workload import Workload
 from extender.record.events import (

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from extender.node_view.view import ClusterView
-from extender.placement.attempts import set_apart
-from extender.placement.eligible_nodes import is_beside, is_blocked, no_node, with_spread_ignored
-from extender.placement.placed_pods import PlacedPods
-from extender.pod_request.node_constraints import NodeConstraints
-from extender.pod_request.pod_constraints import ClosedNodes, PodConstraints
+from extender.placement.nodes.eligible_nodes import is_beside, is_blocked, no_node, with_spread_ignored
+from extender.placement.nodes.placed_pods import PlacedPods
+from extender.placement.transitions.attempts import set_apart
+from extender.pod_request.constraints.node_constraints import NodeConstraints
+from extender.pod_request.constraints.pod_constraints import ClosedNodes, PodConstraints
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder

@@ -12,21 +12,21 @@ from extender.jobs.phase import Phase
 from extender.jobs.slots import nodes_by, slots
 from extender.jobs.verdict import TAKEN, Verdict, judge
 from extender.node_view.view import ClusterView
-from extender.placement.kept_back import asking_first
-from extender.placement.lingering import still_held
-from extender.placement.on_job import (
+from extender.placement.transitions.kept_back import asking_first
+from extender.placement.transitions.lingering import still_held
+from extender.placement.transitions.on_job import (
     failed_before_start,
     runs_where_its_pods_are,
     waits_for_its_pods_nodes,
 )
-from extender.placement.on_pod import (
+from extender.placement.transitions.on_pod import (
     bound_by_its_job,
     grouped,
     not_whole,
     numbered,
     with_carried,
 )
-from extender.placement.table import after_poll, after_read
+from extender.placement.transitions.table import after_poll, after_read
 from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig

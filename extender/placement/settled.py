@@ -10,13 +10,13 @@ from collections.abc import Callable
 from extender.jobs.phase import Phase
 from extender.node_view.view import ClusterView
 from extender.placement import signatures
-from extender.placement.attempts import follow, is_replaced
 from extender.placement.emit import Emitter
 from extender.placement.index import LedgerReader
-from extender.placement.kept_back import InVain, awake, kept_back
+from extender.placement.nodes.rejecting_nodes import RejectingNodes
 from extender.placement.pods_apart import PodsApart
-from extender.placement.rejecting_nodes import RejectingNodes
 from extender.placement.signatures import Signatures
+from extender.placement.transitions.attempts import follow, is_replaced
+from extender.placement.transitions.kept_back import InVain, awake, kept_back
 from extender.placement.wakes import ToTell, Wakes
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (

@@ -13,8 +13,8 @@ from extender.pod_request.annotations import (
     minutes,
     read_annotations,
 )
+from extender.pod_request.constraints.node_constraints import ANYWHERE, NodeConstraints
 from extender.pod_request.limits import too_much_asked, too_much_kept
-from extender.pod_request.node_constraints import ANYWHERE, NodeConstraints
 from extender.pod_request.pod_end import is_own_comment, own_comment, pod_in_words
 from extender.pod_request.slurm_bridge import read_slurm_bridge
 from extender.pod_request.translation import TranslationConfig

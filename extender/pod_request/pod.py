@@ -4,15 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from extender.pod_request.feasible_nodes import FeasibleNodes
-from extender.pod_request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_grace
-from extender.pod_request.job_request import MANDATORY, Request, read_request
-from extender.pod_request.pod_constraints import (
+from extender.pod_request.constraints.pod_constraints import (
     NO_CONSTRAINTS,
     PodConstraints,
     names_other_pods,
     parse_pod_constraints,
 )
+from extender.pod_request.feasible_nodes import FeasibleNodes
+from extender.pod_request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_grace
+from extender.pod_request.job_request import MANDATORY, Request, read_request
 from extender.pod_request.pod_end import end_in_words, kubelet_rejection
 from extender.pod_request.translation import TranslationConfig
 from extender.pod_request.workload import Workload

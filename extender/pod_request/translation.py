@@ -6,9 +6,9 @@ from decimal import Decimal
 
 from extender.pod_request import slurm_bridge
 from extender.pod_request.annotations import DEFAULT_PAGE
+from extender.pod_request.devices.shared_gpus import SharedGpus
 from extender.pod_request.grace_period import GraceRule
 from extender.pod_request.scope import Scope
-from extender.pod_request.shared_gpus import SharedGpus
 from kubernetes_client.protocol import Manifest
 from wellknown.names import ATTEMPT, DEFAULT_PREFIX, GATE, JOB_ID
 from wellknown.resources import gpu_resources

@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from extender.pod_request.annotations import FIELD_NAMES
+from extender.pod_request.devices.shared_gpus import shared_gpus, uncounted_gpus
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
-from extender.pod_request.shared_gpus import shared_gpus, uncounted_gpus
 from extender.pod_request.translation import TranslationConfig
 from slurm_client.model import JobSpec
 from wellknown.quoting import quoted

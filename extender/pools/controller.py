@@ -22,7 +22,7 @@ from extender.node_view.node_conditions import NodeStatus
 from extender.node_view.slurm_nodes import SlurmNodes
 from extender.node_view.view import ClusterView
 from extender.node_view.view_updater import ClusterViewUpdater
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from extender.pools.gone import marked
 from extender.pools.gone_nodes import PART as GONE
 from extender.pools.gone_nodes import GoneNodes

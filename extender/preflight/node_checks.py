@@ -6,7 +6,7 @@ from typing import Final
 
 from extender.node_sync.cpu_counts import disagreements, whole_cores
 from extender.node_view.view import ClusterView
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from extender.preflight.facts import Facts, NotKnown, known
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
 from kubernetes_client.protocol import Manifest

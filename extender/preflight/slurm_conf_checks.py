@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 from extender.node_view.uncounted_memory import FIX, uncounted_memory
 from extender.node_view.view import ClusterView
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from extender.preflight.facts import Facts, NotKnown, Unread, known
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
 

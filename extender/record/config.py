@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from extender.node_view.equipment import Equipment
 from extender.node_view.view import ClusterView
+from extender.pod_request.constraints.node_constraints import NodeConstraints
+from extender.pod_request.constraints.pod_constraints import ClosedNodes, PodConstraints
 from extender.pod_request.grace_period import GraceRule
 from extender.pod_request.job_request import Request
-from extender.pod_request.node_constraints import NodeConstraints
-from extender.pod_request.pod_constraints import ClosedNodes, PodConstraints
 from extender.record.events import Remedy
 from slurm_client.rights import UserRights
 from wellknown.job_key import JobIdRange

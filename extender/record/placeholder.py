@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Self
 
 from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import NOBODY_ASKED, Asked, TrackedJob
+from extender.pod_request.constraints.node_constraints import ANYWHERE
 from extender.pod_request.job_request import Request
-from extender.pod_request.node_constraints import ANYWHERE
 from extender.pod_request.pod import Pod
 from extender.pod_request.workload import Workload
 from extender.record.condition_reason import ConditionReason, WhyInvalid

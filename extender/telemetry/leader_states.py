@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 from extender.node_sync.drain_decision import Tally
 from extender.node_sync.drains import DrainCause
 from extender.node_view.view import ClusterView
-from extender.placement.kept_back import REASONS
-from extender.placement.rejecting_nodes import Closure
+from extender.placement.nodes.rejecting_nodes import Closure
+from extender.placement.transitions.kept_back import REASONS
 from extender.pools.demand import Demand
 from extender.pools.roll_out import PoolState
 from extender.record.placeholder import Placeholder

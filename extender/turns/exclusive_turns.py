@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from extender.pod_request.pod_constraints import PodConstraints
+from extender.pod_request.constraints.pod_constraints import PodConstraints
 from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.record.states import State

@@ -16,7 +16,7 @@ from typing import Any, Self
 from extender.jobs.claim import JobClaim
 from extender.jobs.verdict import judge
 from extender.node_view.view import ClusterView
-from extender.placement.next_effect import BEFORE_ALL
+from extender.placement.transitions.next_effect import BEFORE_ALL
 from extender.pod_request.annotations import LONGEST_MINUTES
 from extender.pod_request.job_request import gres_of
 from extender.pod_request.pod_end import pod_in_words, with_words

@@ -149,9 +149,9 @@ def test_record_passes_few_functions(start: str, most: int) -> None:
 
 
 def test_path_is_followed_into_functions_methods_and_the_table() -> None:
-    assert "extender.placement.attempts.give_back" in path(f"{SETTLED}._settle")
+    assert "extender.placement.transitions.attempts.give_back" in path(f"{SETTLED}._settle")
     assert "extender.placement.index.Records.put" in path(f"{SETTLED}._settle")
-    assert "extender.placement.next_effect.evict" in path(f"{SETTLED}._perform")
+    assert "extender.placement.transitions.next_effect.evict" in path(f"{SETTLED}._perform")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, shared_ids, unclear
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from extender.pod_request.pod import Pod
 from slurm_client.model import Job, JobState
 from slurm_client.model import Node as SlurmNode

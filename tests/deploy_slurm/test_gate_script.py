@@ -21,7 +21,7 @@ import pytest
 
 from deploy.local.layout import CHECKOUT
 from extender.node_sync.drains import PREFIX
-from extender.placement.next_effect import BEFORE_ALL
+from extender.placement.transitions.next_effect import BEFORE_ALL
 from tests.node_sync.test_drain_decision import observed, slurm_node
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
 

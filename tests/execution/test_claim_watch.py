@@ -13,8 +13,8 @@ import pytest
 from extender.execution.claim_watch import ClaimWatch
 from extender.execution.dispatcher import Dispatcher
 from extender.execution.pod_watch import PodWatch
-from extender.pod_request.claims import Claims, Need, Verdict
-from extender.pod_request.node_constraints import NodeConstraints
+from extender.pod_request.constraints.node_constraints import NodeConstraints
+from extender.pod_request.devices.claims import Claims, Need, Verdict
 from extender.pod_request.translation import TranslationConfig
 from extender.policy.current import CurrentPolicy
 from extender.record.events import PodObserved

@@ -21,7 +21,7 @@ from extender.node_view.node_conditions import NodeStatus
 from extender.node_view.slurm_nodes import SlurmNodes
 from extender.node_view.view import ClusterView
 from extender.node_view.view_updater import ClusterViewUpdater
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from extender.pod_request.pod import Pod
 from kubernetes_client.errors import Conflict, Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes

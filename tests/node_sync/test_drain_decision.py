@@ -24,7 +24,7 @@ from extender.node_sync.drain_decision import (
 )
 from extender.node_sync.drains import PREFIX, TAKE_BACK, DrainCause, reason_still_holds
 from extender.node_view.node_conditions import NodeCondition, NodeStatus
-from extender.pod_request.node_constraints import Taint
+from extender.pod_request.constraints.node_constraints import Taint
 from slurm_client.model import Node as SlurmNode
 from tests.builders import kube_node, node_manifest
 from tests.placement.ledger_steps import bound_pod, job_id_of

@@ -10,7 +10,7 @@ import pytest
 
 from extender.node_view.closings import in_words
 from extender.node_view.view import ClusterView, Wish
-from extender.pod_request.node_constraints import NodeConstraints
+from extender.pod_request.constraints.node_constraints import NodeConstraints
 from extender.record.events import ClusterObserved, ReportWaiting
 from tests.builders import kube_node, view
 from tests.placement.ledger_world import VIEW, World

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.node_view.node_index import Nodes
-from extender.pod_request.node_constraints import Node, NodeConstraints, Taint
+from extender.pod_request.constraints.node_constraints import Node, NodeConstraints, Taint
 from tests.builders import Manifest, kube_node
 from tests.hostile import affinity, expression
 

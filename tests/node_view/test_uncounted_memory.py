@@ -8,7 +8,7 @@ import pytest
 
 from extender.node_view.uncounted_memory import uncounted_memory
 from extender.node_view.view import ClusterView
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from slurm_client.in_memory import partition
 from slurm_client.model import Partition
 from tests.builders import node_manifest

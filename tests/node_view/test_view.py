@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.node_view.view import ClusterView, Wish
-from extender.pod_request.node_constraints import NodeConstraints
+from extender.pod_request.constraints.node_constraints import NodeConstraints
 from slurm_client import hostlist
 from slurm_client.model import JobSpec, Partition
 from tests.builders import kube_node, view

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from deploy.local.layout import CHECKOUT
-from extender.placement import next_effect, on_pod
+from extender.placement.transitions import next_effect, on_pod
 from extender.record.ends import ENDS, OTHER_END
 from tests.end_to_end.test_books import WITHOUT_REFUSALS
 from tests.end_to_end.test_endings import JOB_ENDS, POD_ENDS, WAITS_FOR, JobEnds, PodEnds

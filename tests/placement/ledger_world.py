@@ -20,11 +20,11 @@ from extender.jobs.verdict import judge
 from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.recovery import to_read, with_their_pods
+from extender.pod_request.constraints.node_constraints import ANYWHERE, Node
+from extender.pod_request.constraints.pod_constraints import NO_CONSTRAINTS, PodConstraints
 from extender.pod_request.feasible_nodes import FeasibleNodes
 from extender.pod_request.job_request import Request
-from extender.pod_request.node_constraints import ANYWHERE, Node
 from extender.pod_request.pod import Pod, lacks_room
-from extender.pod_request.pod_constraints import NO_CONSTRAINTS, PodConstraints
 from extender.pod_request.workload import Workload
 from extender.record.config import PlacementConfig
 from extender.record.events import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.node_view.equipment import equipment
-from extender.placement.asked import refused
+from extender.placement.transitions.asked import refused
 from extender.pod_request.job_request import Request
 from extender.policy.rules import Choice, Policy, Rule, judged
 from extender.record.config import Context, PlacementConfig

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from extender.node_view.view import ClusterView
-from extender.placement.eligible_nodes import in_its_words
+from extender.placement.nodes.eligible_nodes import in_its_words
+from extender.pod_request.constraints.node_constraints import Node, Taint, gains
 from extender.pod_request.feasible_nodes import FeasibleNodes
-from extender.pod_request.node_constraints import Node, Taint, gains
 from extender.record.condition_reason import ConditionReason, Due
 from extender.record.events import ClusterObserved, Submit, WriteAttempt
 from extender.record.states import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.placement.ledger import Ledger
-from extender.placement.moves import granted
+from extender.placement.transitions.moves import granted
 from extender.pod_request.job_request import Request
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (

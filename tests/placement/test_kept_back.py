@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from extender.placement.kept_back import may_be_given
 from extender.placement.ledger import Ledger
+from extender.placement.transitions.kept_back import may_be_given
+from extender.pod_request.constraints.node_constraints import Node
 from extender.pod_request.feasible_nodes import FeasibleNodes
-from extender.pod_request.node_constraints import Node
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     CancelJob,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from extender.jobs.tracked_job import TrackedJob
-from extender.placement.table import after_pod
+from extender.placement.transitions.table import after_pod
+from extender.pod_request.constraints.node_constraints import Node
 from extender.pod_request.feasible_nodes import FeasibleNodes
 from extender.pod_request.job_request import Request
-from extender.pod_request.node_constraints import Node
 from extender.record.config import Context
 from extender.record.events import (
     CancelJob,

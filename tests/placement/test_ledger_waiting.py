@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from extender.pod_request.node_constraints import Node, NodeConstraints
+from extender.pod_request.constraints.node_constraints import Node, NodeConstraints
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     ClusterObserved,

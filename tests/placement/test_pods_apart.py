@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from extender.execution.pod_patches import nomination
 from extender.node_view.view import ClusterView
-from extender.placement.placed_pods import PlacedPods
-from extender.pod_request.node_constraints import ANYWHERE
-from extender.pod_request.pod_constraints import (
+from extender.placement.nodes.placed_pods import PlacedPods
+from extender.pod_request.constraints.node_constraints import ANYWHERE
+from extender.pod_request.constraints.pod_constraints import (
     AntiAffinity,
     HostPort,
     PodConstraints,

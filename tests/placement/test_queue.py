@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.pod_request.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import Node
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     CancelJob,

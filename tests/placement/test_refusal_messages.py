@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from extender.execution.failures import failure_of
-from extender.placement.asked import refused
-from extender.placement.attempts import trouble
-from extender.placement.rights import NUMBERS, lacking
+from extender.placement.transitions.asked import refused
+from extender.placement.transitions.attempts import trouble
+from extender.placement.transitions.rights import NUMBERS, lacking
 from extender.record.events import Remedy
 from slurm_client.errors import CAUSES
 from slurm_client.in_memory import rejections

@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from extender.node_view.view import ClusterView
-from extender.placement.rejecting_nodes import Closure, RejectingNodes
+from extender.placement.nodes.rejecting_nodes import Closure, RejectingNodes
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason

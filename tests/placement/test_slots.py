@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.placement import on_pod
+from extender.placement.transitions import on_pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.states import State

@@ -10,7 +10,7 @@ import pytest
 
 from extender.jobs.pending_reasons import PENDING_REASONS
 from extender.node_view.equipment import Equipment
-from extender.placement.waiting import granted, in_words, why_it_waits
+from extender.placement.transitions.waiting import granted, in_words, why_it_waits
 from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig

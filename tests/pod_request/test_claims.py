@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.node_view.view import Wish
-from extender.pod_request.claims import (
+from extender.pod_request.devices.claims import (
     RESOURCE_CLAIM,
     VOLUME_CLAIM,
     Claims,

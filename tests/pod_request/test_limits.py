@@ -11,7 +11,8 @@ import pytest
 
 from extender.node_view.node_index import Nodes
 from extender.node_view.view import ClusterView
-from extender.pod_request.claims import needs_of
+from extender.pod_request.constraints.node_constraints import ANYWHERE
+from extender.pod_request.devices.claims import needs_of
 from extender.pod_request.feasible_nodes import FeasibleNodes
 from extender.pod_request.limits import (
     MOST_AMOUNTS,
@@ -23,7 +24,6 @@ from extender.pod_request.limits import (
     MOST_TERMS,
     MOST_TOLERATIONS,
 )
-from extender.pod_request.node_constraints import ANYWHERE
 from extender.pod_request.pod import Pod, parse_pod
 from extender.policy.rules import Choice, Policy, Rule, judged
 from extender.record.events import ClusterObserved, PodObserved, Recovered, Tick

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.node_view.node_index import Nodes
-from extender.pod_request.node_constraints import Node, NodeConstraints
+from extender.pod_request.constraints.node_constraints import Node, NodeConstraints
 from tests.builders import kube_node, node_manifest
 from wellknown.names import DEVICE_PROBLEM
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.pod_request.pod_constraints import (
+from extender.pod_request.constraints.pod_constraints import (
     NO_CONSTRAINTS,
     HostPort,
     PodConstraints,

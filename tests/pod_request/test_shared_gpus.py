@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from extender.pod_request.devices.shared_gpus import SharedGpus
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import parse_pod
-from extender.pod_request.shared_gpus import SharedGpus
 from extender.policy.rules import OPEN, Choice, Policy, Rule, judged
 from slurm_client.model import Sharing
 from tests.builders import PREFIX, TRANSLATION, Manifest, container, pod_manifest

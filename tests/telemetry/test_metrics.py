@@ -16,8 +16,8 @@ from extender.jobs.pending_reasons import PENDING_REASONS
 from extender.jobs.phase import Phase
 from extender.node_view.slurm_nodes import Reading
 from extender.pages import renewed
-from extender.placement.rejecting_nodes import Closure
-from extender.pod_request.node_constraints import Taint
+from extender.placement.nodes.rejecting_nodes import Closure
+from extender.pod_request.constraints.node_constraints import Taint
 from extender.record.condition_reason import ConditionReason
 from extender.record.events import EvictPod
 from extender.record.placeholder import Placeholder

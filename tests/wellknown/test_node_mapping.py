@@ -11,8 +11,8 @@ from extender.jobs.tracked_job import TrackedJob
 from extender.jobs.verdict import TAKEN
 from extender.node_view.view import Wish
 from extender.placement.recovery import recovered
-from extender.placement.table import after_read
-from extender.pod_request.node_constraints import ANYWHERE, Node
+from extender.placement.transitions.table import after_read
+from extender.pod_request.constraints.node_constraints import ANYWHERE, Node
 from extender.pod_request.pod import Pod
 from extender.record.states import State
 from slurm_client import hostlist

@@ -6,8 +6,8 @@ Each function returns the next version of the record.
 from extender.jobs.claim import identity_of
 from extender.jobs.tracked_job import Owner
 from extender.jobs.verdict import Part, Verdict
-from extender.placement.moves import granted
-from extender.placement.rights import unknown_user
+from extender.placement.transitions.moves import granted
+from extender.placement.transitions.rights import unknown_user
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder

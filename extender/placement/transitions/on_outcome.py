@@ -7,11 +7,11 @@ from typing import Any
 from extender.jobs.grants import covers
 from extender.jobs.phase import Phase
 from extender.jobs.verdict import NOT_READ, TAKEN, asked_owner
-from extender.placement.asked import refused
-from extender.placement.attempts import give_back, not_now, trouble
-from extender.placement.moves import granted
-from extender.placement.on_pod import invalid
-from extender.placement.table import after_read
+from extender.placement.transitions.asked import refused
+from extender.placement.transitions.attempts import give_back, not_now, trouble
+from extender.placement.transitions.moves import granted
+from extender.placement.transitions.on_pod import invalid
+from extender.placement.transitions.table import after_read
 from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason, in_brackets
 from extender.record.config import Context, PlacementConfig

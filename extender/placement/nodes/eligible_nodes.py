@@ -4,9 +4,9 @@ import re
 from dataclasses import replace
 
 from extender.node_view.view import ClusterView, Exclusion, Wish
+from extender.pod_request.constraints.node_constraints import gains
+from extender.pod_request.constraints.pod_constraints import ClosedNodes
 from extender.pod_request.feasible_nodes import FeasibleNodes
-from extender.pod_request.node_constraints import gains
-from extender.pod_request.pod_constraints import ClosedNodes
 from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.node_view.equipment import listed, together, too_large
-from extender.placement import rights
-from extender.placement.waiting import TOO_LARGE as WAITS_TOO_LARGE
+from extender.placement.transitions import rights
+from extender.placement.transitions.waiting import TOO_LARGE as WAITS_TOO_LARGE
 from extender.pod_request.annotations import FIELD_NAMES
 from extender.pod_request.job_request import Request
 from extender.record.condition_reason import WhyInvalid

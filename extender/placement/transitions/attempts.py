@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from extender.jobs.verdict import NOT_READ
-from extender.placement.eligible_nodes import has_no_node, offered_instead
-from extender.placement.kept_back import REASONS, as_found, kept_back, rested
-from extender.placement.lingering import over
-from extender.placement.on_pod import invalid, now_bound
+from extender.placement.nodes.eligible_nodes import has_no_node, offered_instead
+from extender.placement.transitions.kept_back import REASONS, as_found, kept_back, rested
+from extender.placement.transitions.lingering import over
+from extender.placement.transitions.on_pod import invalid, now_bound
 from extender.record.condition_reason import ConditionReason, WhyInvalid, in_brackets
 from extender.record.config import Context
 from extender.record.events import Failure, Remedy

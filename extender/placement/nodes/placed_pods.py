@@ -14,8 +14,8 @@ from operator import or_
 from typing import NamedTuple, TypeVar
 
 from extender.node_view.view import ClusterView, Domains
-from extender.pod_request.node_constraints import NodeConstraints
-from extender.pod_request.pod_constraints import (
+from extender.pod_request.constraints.node_constraints import NodeConstraints
+from extender.pod_request.constraints.pod_constraints import (
     NO_CONSTRAINTS,
     AntiAffinity,
     ClosedNodes,

@@ -15,11 +15,11 @@ from extender.jobs.slots import nodes_by, slots
 from extender.jobs.tracked_job import NOBODY_ASKED
 from extender.jobs.verdict import NOT_READ, Part, judge
 from extender.node_view.view import ClusterView, excluding
-from extender.placement.lingering import still_held
-from extender.placement.moves import ask_again, ended, granted, held_up, look_again, over
-from extender.placement.on_altered import outdated, refused, replaced_job
-from extender.placement.rights import unknown_user
-from extender.placement.waiting import why_it_waits
+from extender.placement.transitions.lingering import still_held
+from extender.placement.transitions.moves import ask_again, ended, granted, held_up, look_again, over
+from extender.placement.transitions.on_altered import outdated, refused, replaced_job
+from extender.placement.transitions.rights import unknown_user
+from extender.placement.transitions.waiting import why_it_waits
 from extender.pod_request.pod import Pod
 from extender.pod_request.pod_end import is_replaced
 from extender.record.condition_reason import ConditionReason, WhyInvalid

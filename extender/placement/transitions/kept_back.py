@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from extender.node_view.view import ClusterView, Wish
-from extender.placement.eligible_nodes import exclusions, in_its_words, offered_instead
+from extender.placement.nodes.eligible_nodes import exclusions, in_its_words, offered_instead
+from extender.pod_request.constraints.pod_constraints import names_other_pods
 from extender.pod_request.job_request import Request
-from extender.pod_request.pod_constraints import names_other_pods
 from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder

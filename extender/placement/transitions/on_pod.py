@@ -5,9 +5,9 @@ from typing import Any
 
 from extender.jobs.claim import own_key
 from extender.jobs.phase import Phase
-from extender.placement.kept_back import asking_first
-from extender.placement.lingering import lingering
-from extender.placement.moves import ask_again
+from extender.placement.transitions.kept_back import asking_first
+from extender.placement.transitions.lingering import lingering
+from extender.placement.transitions.moves import ask_again
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason, WhyInvalid

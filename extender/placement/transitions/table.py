@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from extender.jobs.poll import News, polled
 from extender.jobs.verdict import judge
-from extender.placement import next_effect as does
-from extender.placement import on_job, on_pod
-from extender.placement.moves import in_doubt, look_again
-from extender.placement.on_altered import altered, recognised
+from extender.placement.transitions import next_effect as does
+from extender.placement.transitions import on_job, on_pod
+from extender.placement.transitions.moves import in_doubt, look_again
+from extender.placement.transitions.on_altered import altered, recognised
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from extender.jobs.grants import changed_slot
 from extender.jobs.phase import Phase
-from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
-from extender.placement.lingering import hold
+from extender.placement.nodes.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
+from extender.placement.transitions.lingering import hold
 from extender.pod_request.pod_end import replaced_in_words, with_words
 from extender.record.config import Context
 from extender.record.events import (

@@ -1,0 +1,1 @@
+"""The Nodes that a Pod may or may not get."""

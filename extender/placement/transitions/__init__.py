@@ -1,0 +1,1 @@
+"""A placeholder's reaction to each event, and its next effect."""

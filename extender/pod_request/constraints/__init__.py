@@ -1,0 +1,1 @@
+"""What a Pod demands of its Node."""
