@@ -26,11 +26,11 @@ from extender.telemetry import Telemetry
 from kubernetes_client.errors import NoCredentials
 from kubernetes_client.protocol import Kubernetes
 from kubernetes_client.rest import KubernetesRest
-from service.listener import Server
+from service.http.listener import Server
 from service.logging import configure_logging
 from service.settings import from_environment, log_unknown_variables
 from service.yaml_file import WrongFile
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 
 log = structlog.get_logger()
 

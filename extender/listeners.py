@@ -27,8 +27,8 @@ from extender.prioritize import route as prioritize
 from extender.routing import application
 from kubernetes_client.protocol import Manifest
 from service import metrics, probes
-from service.connections import Limits
-from service.listener import Server
+from service.http.connections import Limits
+from service.http.listener import Server
 from slurm_client.tokens import TokenFile
 from wellknown.allocation import Allocation
 

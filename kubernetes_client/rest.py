@@ -29,8 +29,8 @@ from kubernetes_client.errors import (
 )
 from kubernetes_client.protocol import Manifest, Right
 from kubernetes_client.trust import trusting
-from service.http_client import Client
-from service.http_pool import LOST, Endpoint, PooledTransport
+from service.http.client import Client
+from service.http.pool import LOST, Endpoint, PooledTransport
 from wellknown.quoting import words_of
 
 _JSON = "application/json"
@@ -346,8 +346,7 @@ class KubernetesRest:
 
 
 def _client(access: Access, connections: int, timeout_s: float) -> Client:
-    """Returns a client with at most so many connections: by `http_pool`, or by httpx alone through a
-    proxy."""
+    """Returns a client with at most so many connections. Through a proxy, httpx makes the calls."""
     transport: httpx.AsyncBaseTransport
     if access.proxy is None:
         transport = PooledTransport(Endpoint.parse(access.server, lambda: access.tls), connections)

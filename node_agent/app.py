@@ -22,8 +22,8 @@ from node_agent.pods.cgroups import PodCgroups
 from node_agent.reporting.node_condition import WITHDRAWN
 from node_agent.settings import Settings
 from service import metrics, probes
-from service.connections import Limits
-from service.listener import ProgramServer, Server
+from service.http.connections import Limits
+from service.http.listener import ProgramServer, Server
 from service.local_socket import LocalServer
 from service.logging import configure_logging
 from service.settings import from_environment, log_unknown_variables

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from service.listener import ProgramServer
+from service.http.listener import ProgramServer
 
 
 class LocalServer(ProgramServer):

@@ -15,9 +15,9 @@ from starlette.applications import Starlette
 from kubernetes_client.errors import NoCredentials
 from kubernetes_client.rest import KubernetesRest
 from service import metrics, probes
-from service.connections import Limits
 from service.health import Health
-from service.listener import Server
+from service.http.connections import Limits
+from service.http.listener import Server
 from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, Verdict
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.notices import NO_POD, Notices, PodName, make_event

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.supervision import tail
+from deploy.local.processes.supervision import tail
 
 _LINES = 60
 

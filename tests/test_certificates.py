@@ -18,9 +18,9 @@ from extender.certificates import Certificate, Files, KeyPair, SelfSigned, Sourc
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Manifest
-from service.connections import Limits
 from service.health import Health
-from service.listener import Server
+from service.http.connections import Limits
+from service.http.listener import Server
 from tests.eventually import until
 
 NOW = datetime.now(UTC)

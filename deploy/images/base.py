@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deploy.local import debian
-from deploy.local.cache import build_once, recipe_hash, trees_folder
+from deploy.local.programs import debian
+from deploy.local.programs.cache import build_once, recipe_hash, trees_folder
 from deploy.local.progress import Report, heartbeat
 
 

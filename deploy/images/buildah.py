@@ -12,9 +12,9 @@ from typing import Final
 
 from deploy.images import network
 from deploy.images.image import HERE, Image
-from deploy.local.debian import install, run
 from deploy.local.errors import ClusterError
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.debian import install, run
 
 TOOLS: Final = {"buildah": "buildah", "/etc/containers/policy.json": "golang-github-containers-common"}
 _DRIVERS: Final = ("overlay", "vfs")

@@ -13,9 +13,9 @@ from deploy.images.archive import Archive
 from deploy.images.base import base_archive
 from deploy.images.buildah import Buildah, Given
 from deploy.images.image import REGISTRY, SCHEDULER, STABLE_SUITE, Image
-from deploy.local.cache import build_once, cache_folder, recipe_hash
-from deploy.local.kubernetes_binaries import kubernetes_binaries
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
+from deploy.local.programs.kubernetes_binaries import kubernetes_binaries
 from deploy.local.progress import Report, heartbeat
 from deploy.local.spec import DEFAULT_RELEASE, KUBERNETES_RELEASES
 

@@ -13,12 +13,12 @@ from rich.table import Table
 from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError, MissingPrerequisitesError
-from deploy.local.helm_binary import helm
-from deploy.local.kubernetes_components import AUDIT
+from deploy.local.kubernetes.components import AUDIT
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import Stopwatch
 from deploy.local.prometheus import prometheus
-from deploy.local.slurm_config import clients
+from deploy.local.slurm.config import clients
 from deploy.local.spec import (
     DEBIAN_SUITES,
     DEFAULT_RELEASE,

@@ -16,21 +16,21 @@ from deploy.local.guest.nodes import (
     write_guest_files,
 )
 from deploy.local.guest.services import services_components, write_services_files
-from deploy.local.kubernetes_components import (
+from deploy.local.kubernetes.components import (
     control_components,
     extender_components,
     store_components,
     write_audit,
 )
-from deploy.local.kubernetes_config import EXTENDER_LISTENERS, write_kubernetes_files
+from deploy.local.kubernetes.config import EXTENDER_LISTENERS, write_kubernetes_files
 from deploy.local.layout import Layout, Record
 from deploy.local.links import link_components, link_port_names
-from deploy.local.slurm_components import (
+from deploy.local.slurm.components import (
     accounting_components,
     dynamic_components,
     slurm_components,
 )
-from deploy.local.slurm_config import share_slurm, write_clients, write_slurm_files
+from deploy.local.slurm.config import share_slurm, write_clients, write_slurm_files
 from deploy.local.spec import ClusterSpec
 
 

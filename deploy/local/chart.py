@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 import yaml
 
 from deploy.local.errors import ClusterError
-from deploy.local.helm_binary import helm, helm_place
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.helm_binary import helm, helm_place
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 

@@ -18,21 +18,21 @@ from deploy.local.errors import AlreadyRunningError, ClusterError, GuestGoneErro
 from deploy.local.guest.connection import Connection
 from deploy.local.guest.image import GuestImage, guest_image
 from deploy.local.guest.nodes import guest_binds
-from deploy.local.helm_binary import helm
-from deploy.local.kubernetes_binaries import kubernetes_binaries
-from deploy.local.kubernetes_components import extender_environment
-from deploy.local.kubernetes_config import api_server_url, kubeconfig_of
-from deploy.local.kubernetes_objects import create_objects
+from deploy.local.kubernetes.components import extender_environment
+from deploy.local.kubernetes.config import api_server_url, kubeconfig_of
+from deploy.local.kubernetes.objects import create_objects
 from deploy.local.layout import Layout, Record
 from deploy.local.links import disturb, link_name
-from deploy.local.ports import PortLease, lease_ports
 from deploy.local.prerequisites import check_prerequisites
+from deploy.local.processes.ports import PortLease, lease_ports
+from deploy.local.processes.supervision import ComponentStatus, Owner, Supervision, tail
+from deploy.local.programs.helm_binary import helm
+from deploy.local.programs.kubernetes_binaries import kubernetes_binaries
 from deploy.local.progress import Report, silent
-from deploy.local.slurm_components import nodes_are_up
-from deploy.local.slurm_config import clients, mint_token, slurm_binds
-from deploy.local.slurm_tree import require_release, slurm_tree
+from deploy.local.slurm.components import nodes_are_up
+from deploy.local.slurm.config import clients, mint_token, slurm_binds
+from deploy.local.slurm.tree import require_release, slurm_tree
 from deploy.local.spec import GUEST, KUBERNETES_RELEASES, ClusterSpec
-from deploy.local.supervision import ComponentStatus, Owner, Supervision, tail
 
 _POLL_S: Final = 0.03
 _GUEST_ANSWERS_WITHIN_S: Final = 20.0

@@ -76,7 +76,7 @@ def _proxy(name: str, links: dict[str, list[int]], ports: dict[str, int], layout
     def is_ready() -> bool:
         return accepts_connections(first)
 
-    argv = (sys.executable, "-m", "deploy.local.proxy", json.dumps(plan), control)
+    argv = (sys.executable, "-m", "deploy.local.processes.proxy", json.dumps(plan), control)
     return Component(name=name, argv=argv, is_ready=is_ready)
 
 

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from deploy.local.debian import find_tool
 from deploy.local.errors import MissingPrerequisitesError
 from deploy.local.guest import tree as guest
-from deploy.local.helm_binary import helm_place
-from deploy.local.kubernetes_binaries import GO_VERSION, kubelet_place, needs_build
-from deploy.local.services_binary import services_place
-from deploy.local.slurm_tree import tree_place
+from deploy.local.programs.debian import find_tool
+from deploy.local.programs.helm_binary import helm_place
+from deploy.local.programs.kubernetes_binaries import GO_VERSION, kubelet_place, needs_build
+from deploy.local.programs.services_binary import services_place
+from deploy.local.slurm.tree import tree_place
 from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec, SpecError
 
 

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import yaml
 
-from deploy.local import debian
-from deploy.local.cache import build_once, recipe_hash, trees_folder
 from deploy.local.components import answers
 from deploy.local.errors import ClusterError
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
+from deploy.local.processes.system_calls import die_with_parent
+from deploy.local.programs import debian
+from deploy.local.programs.cache import build_once, recipe_hash, trees_folder
 from deploy.local.progress import Report, heartbeat, silent
-from deploy.local.system_calls import die_with_parent
 
 _SUITE: Final = "bookworm"
 _SERVER, _PROMTOOL = "prometheus", "promtool"

@@ -9,7 +9,7 @@ from extender.settings import Settings
 from kubernetes_client.errors import NoCredentials
 from kubernetes_client.rest import KubernetesRest
 from service.rate_limited_log import RateLimitedLog
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 
 _PEOPLES = Path.home() / ".kube" / "config"
 

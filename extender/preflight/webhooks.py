@@ -15,7 +15,7 @@ import httpx
 from extender.preflight.facts import Address, Answer, Called, Webhook
 from kubernetes_client.errors import KubernetesError, NotFound, Unavailable
 from kubernetes_client.protocol import Kubernetes, Manifest
-from service.http_pool import LOST, Endpoint, PooledTransport
+from service.http.pool import LOST, Endpoint, PooledTransport
 
 CONFIGURATIONS: Final = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 _LABEL: Final = ("app.kubernetes.io/name", "slurm-extender")

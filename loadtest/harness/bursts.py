@@ -17,7 +17,7 @@ from loadtest.harness.pods import Pod, Pods, Wanted, api_session
 from loadtest.harness.slurm import all_ended, compare_with_squeue, starts
 from loadtest.harness.variants import Placer, Running
 from slurm_client.model import JobSpec
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 
 # CPUs and GPUs of the Pods, in turn: 1.5 CPUs and half a GPU on average.
 SIZES: Final = ((1, 0), (2, 1), (1, 1), (2, 0))

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import psutil
 
-from deploy.local.kubernetes_binaries import kubernetes_binaries
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.kubernetes_binaries import kubernetes_binaries
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 

@@ -9,7 +9,7 @@ from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
 from loadtest.harness.concurrently import until
 from loadtest.harness.pods import Pod
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 
 _FORMAT: Final = "%i|%j|%T|%N"
 

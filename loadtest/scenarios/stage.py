@@ -21,7 +21,7 @@ from loadtest.harness.meters import peak_rss_mb
 from loadtest.harness.table import Flow, Scenario, Way
 from loadtest.harness.variants import Placer, Running
 from loadtest.report.figures import Outcome
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 
 _FIRST_NATIVE: Final = 100
 """The id of the first job that no Pod asks for."""

@@ -1,4 +1,4 @@
-"""Documents of v0.0.45: the other side of `slurm_client.responses` and `slurm_client.requests`.
+"""Documents of v0.0.45: the other side of `responses` and `requests` of slurm_client.rest.
 
 A reply is a template of the folder `replies`, in which "$KIND FIELD" stands for a field of the value. A
 job and a node have all the fields of 26.05.5's, so that they are as long and take as long to read; those
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from slurm_client import gres, hostlist, model, server
 from slurm_client.errors import SlurmError
-from slurm_client.requests import TEXTS
 from slurm_client.reservation import Reservation
-from slurm_client.responses import number
+from slurm_client.rest.requests import TEXTS
+from slurm_client.rest.responses import number
 from wellknown import number_list
 
 Document = dict[str, Any]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from slurm_client import hostlist, requests
+from slurm_client import hostlist
 from slurm_client.errors import (
     CAUSES,
     InvalidRequest,
@@ -15,6 +15,7 @@ from slurm_client.errors import (
 from slurm_client.in_memory import features
 from slurm_client.in_memory.machines import Machine
 from slurm_client.model import JobSpec, Partition
+from slurm_client.rest import requests
 
 SLURM_ERROR = -1
 INVALID_PARTITION = 2000

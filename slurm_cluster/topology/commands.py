@@ -19,8 +19,8 @@ from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.rest import KubernetesRest
 from service import probes
-from service.connections import Limits
-from service.listener import Server
+from service.http.connections import Limits
+from service.http.listener import Server
 from service.logging import configure_logging
 from slurm_cluster.asking import ask
 from slurm_cluster.topology import drawing, files, running

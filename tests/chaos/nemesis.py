@@ -11,7 +11,7 @@ from threading import Event, Lock
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from deploy.local.proxy import HEALTHY
+from deploy.local.processes.proxy import HEALTHY
 from tests.chaos.canary import NEEDED_AFTER, Canary
 from tests.chaos.checker import Causes
 from tests.chaos.plan import KILL, PAUSE, Attack, victims

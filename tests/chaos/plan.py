@@ -8,7 +8,7 @@ from enum import StrEnum
 from random import Random
 
 from deploy.local.links import TARGETS
-from deploy.local.proxy import FAULTS, HEALTHY
+from deploy.local.processes.proxy import FAULTS, HEALTHY
 from deploy.local.spec import ClusterSpec
 from tests.chaos.cluster_spec import (
     CLOSED,
@@ -45,7 +45,7 @@ PAUSE = "pause"
 @dataclass(frozen=True, slots=True)
 class Attack:
     """`at` seconds after its storm began, for `lasts` seconds. `how` is KILL, PAUSE, or a fault of
-    deploy.local.proxy, which hits the link of `target`, an extender, to `link`."""
+    deploy.local.processes.proxy, which hits the link of `target`, an extender, to `link`."""
 
     at: float
     how: str

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from deploy.local.proxy import FAULTS
+from deploy.local.processes.proxy import FAULTS
 from deploy.local.spec import ClusterSpec
 from tests.chaos.cluster_spec import CLOSED, HELD, MAIN, WINDOW
 from tests.chaos.plan import (

@@ -6,7 +6,7 @@ import json
 from functools import cache
 
 from deploy.local.chart import Rendered, Values
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart_matrix import with_needed
 

@@ -15,10 +15,10 @@ import yaml
 from deploy.local.chart import AGENT_NAME, NAMESPACE, RELEASE, Manifest, Rendered, Values
 from deploy.local.cluster import Cluster
 from deploy.local.components import answers
-from deploy.local.kubernetes_binaries import kubernetes_binaries
-from deploy.local.kubernetes_components import api_client
+from deploy.local.kubernetes.components import api_client
 from deploy.local.layout import Layout
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
+from deploy.local.programs.kubernetes_binaries import kubernetes_binaries
 from deploy.local.progress import silent
 from tests.chart import asked
 from tests.chart.asked import Permission, asked_by

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from deploy.local.chart import CHART, Rendered, Values
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart_matrix import EXISTING, NEEDED, merged, with_needed
 

@@ -15,7 +15,7 @@ import pytest
 from deploy.local.chart import CHART, Rendered, Values
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart_matrix import POOLS, UNINSTALL, merged, with_needed
 from tests.eventually import eventually, eventually_not

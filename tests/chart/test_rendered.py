@@ -10,7 +10,7 @@ import pytest
 from deploy.local.chart import AGENT_NAME, CHART, RELEASE, Manifest, template
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart import figures
 from tests.chart.dry_run import rejections

@@ -10,9 +10,9 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from deploy.local.cache import build_once, cache_folder, recipe_hash
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
+from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
 from deploy.local.progress import Report, heartbeat
 from deploy.local.spec import KUBERNETES_RELEASES
 from tests.conformance.comparison import SIG, Outcome, outcomes

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.local import kubernetes_binaries
+from deploy.local.programs import kubernetes_binaries
 from tests.conformance.comparison import SIG, Comparison, Outcome, outcomes
 from tests.conformance.suite import RELEASE, SKIPPED, SOURCES, arguments, reasons
 

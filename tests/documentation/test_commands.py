@@ -28,8 +28,8 @@ import yaml
 
 from deploy.local.chart import Rendered
 from deploy.local.cluster import Cluster
-from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.documentation.commands import Command, commands, words

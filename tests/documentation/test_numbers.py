@@ -16,7 +16,7 @@ from deploy.local.layout import CHECKOUT
 from deploy.local.spec import KUBERNETES_RELEASES
 from deploy.settings_page import AGENT, EXTENDER
 from loadtest.harness.budgets import budgets
-from service.connections import Limits
+from service.http.connections import Limits
 from tests.documentation.pages import PAGES
 
 TEXTS = {

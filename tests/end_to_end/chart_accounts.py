@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deploy.local.chart import NAMESPACE, RELEASE, Rendered
 from deploy.local.cluster import Cluster
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart_matrix import UNINSTALL, with_needed
 from tests.end_to_end.agent_account import write_kubeconfig

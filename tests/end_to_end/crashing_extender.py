@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 from extender.app import main
 from extender.execution.dispatcher import Dispatcher
 from kubernetes_client.rest import KubernetesRest
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 
 CRASHED: Final = "crashed at "
 """Begins a line of the log; a call and its side follow."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from slurm_client.model import JobSpec
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually
 from wellknown.job_key import JobIdRange, PlaceholderKey

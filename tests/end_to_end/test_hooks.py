@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.slurm_config import HOOK
+from deploy.local.slurm.config import HOOK
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.end_to_end.actors import Actors
 from tests.eventually import eventually

@@ -16,9 +16,9 @@ import yaml
 
 from deploy.local.chart import Rendered, values_of
 from deploy.local.cluster import Cluster
-from deploy.local.helm_binary import helm
-from deploy.local.kubernetes_config import ca_bundle
+from deploy.local.kubernetes.config import ca_bundle
 from deploy.local.layout import CHECKOUT, Layout
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.documentation.commands import commands

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_binaries import kubernetes_binaries, version_of
+from deploy.local.programs.kubernetes_binaries import kubernetes_binaries, version_of
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.end_to_end.actors import Actors, Manifest

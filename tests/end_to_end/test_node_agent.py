@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
 from node_agent.reporting import node_devices
 from node_agent.reporting.node_condition import Condition
 from slurm_client import gres

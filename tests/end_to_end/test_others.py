@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_config import scheduler_configuration
+from deploy.local.kubernetes.config import scheduler_configuration
 from deploy.local.layout import Layout
 from deploy.local.spec import ClusterSpec
 from extender.unmanaged.free_capacity import FULL

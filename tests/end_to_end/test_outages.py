@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.proxy import EMPTY, ERROR, GARBAGE, HEALTHY, REFUSE, SLOW, STALL
+from deploy.local.processes.proxy import EMPTY, ERROR, GARBAGE, HEALTHY, REFUSE, SLOW, STALL
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually

@@ -13,7 +13,7 @@ import pytest
 
 from deploy.local.chart import AGENT_NAME, NAMESPACE
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_config import admin_token
+from deploy.local.kubernetes.config import admin_token
 from deploy.local.layout import Layout
 from node_agent.reporting import node_devices
 from node_agent.reporting.node_condition import WITHDRAWN, Condition

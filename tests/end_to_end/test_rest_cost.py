@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually
 

@@ -15,8 +15,8 @@ import yaml
 
 from deploy.local.chart import RELEASE, Rendered
 from deploy.local.cluster import Cluster
-from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.chart_matrix import EXISTING, merged, with_needed

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_config import scheduler_configuration
+from deploy.local.kubernetes.config import scheduler_configuration
 from deploy.local.layout import Layout
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
 from tests.end_to_end.actors import Actors, fetch

@@ -13,7 +13,7 @@ import pytest
 from deploy.images.archive import Archive
 from deploy.images.builder import Builder, Choice, project_version
 from deploy.images.image import IMAGES, Image, image
-from deploy.local import debian
+from deploy.local.programs import debian
 from deploy.local.progress import silent
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]

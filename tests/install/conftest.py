@@ -13,7 +13,7 @@ import pytest
 from deploy.images.builder import Builder, Built, Choice
 from deploy.images.image import SCHEDULER, image
 from deploy.local.cluster import Cluster
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import Report
 from deploy.local.spec import ClusterSpec
 from tests.end_to_end.actors import Actors

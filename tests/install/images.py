@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from deploy.local.kubernetes_binaries import kubernetes_binaries
+from deploy.local.programs.kubernetes_binaries import kubernetes_binaries
 from deploy.local.progress import Report
 from deploy.local.spec import KUBERNETES_RELEASES
 

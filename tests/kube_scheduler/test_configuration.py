@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from deploy.local.chart import Rendered, values_of
-from deploy.local.helm_binary import helm
+from deploy.local.kubernetes.scheduler_config import configured
 from deploy.local.layout import Layout
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
-from deploy.local.scheduler_config import configured
 from deploy.local.spec import ClusterSpec
 from extender.kube_scheduler.configuration import SchedulerConfiguration, problems, unsafe_preemption
 from extender.kube_scheduler.file import NoConfiguration, read

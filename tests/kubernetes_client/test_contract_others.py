@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_config import kubeconfig_of
+from deploy.local.kubernetes.config import kubeconfig_of
 from deploy.local.layout import Layout
 from kubernetes_client.errors import Conflict, NotFound, Unavailable
 from kubernetes_client.protocol import Manifest, Right

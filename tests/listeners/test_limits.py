@@ -31,8 +31,8 @@ from extender.policy.current import CurrentPolicy
 from extender.routing import VerbRoute, application, reply
 from extender.settings import Settings
 from kubernetes_client.in_memory import InMemoryKubernetes
-from service.connections import Limits
-from service.listener import Server
+from service.http.connections import Limits
+from service.http.listener import Server
 from slurm_client.protocol import Slurm
 from tests.eventually import until
 from tests.verbs.callers import FakeSlurm

@@ -10,7 +10,7 @@ from loadtest.slurmrestd_stub.delays import COSTS, Delays
 from loadtest.slurmrestd_stub.routes import Routes, serving
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.slurm_client.conftest import ROOTS_TOKEN
 

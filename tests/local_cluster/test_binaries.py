@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import kubernetes_binaries
-from deploy.local.go_program import progress
-from deploy.local.kubernetes_binaries import (
+from deploy.local.programs import kubernetes_binaries
+from deploy.local.programs.go_program import progress
+from deploy.local.programs.kubernetes_binaries import (
     BINARIES,
     CONTROL_PLANE,
     Version,

@@ -13,18 +13,18 @@ import yaml
 
 from deploy.local.blueprint import port_names
 from deploy.local.chart import AGENT_NAME, AGENT_USER, NAMESPACE, Rendered, values_of
-from deploy.local.helm_binary import helm
-from deploy.local.kubernetes_binaries import BINARIES
-from deploy.local.kubernetes_components import (
+from deploy.local.kubernetes.components import (
     AUDIT,
     control_components,
     extender_environment,
     store_components,
     write_audit,
 )
+from deploy.local.kubernetes.scheduler_config import configured
 from deploy.local.layout import Layout
+from deploy.local.programs.helm_binary import helm
+from deploy.local.programs.kubernetes_binaries import BINARIES
 from deploy.local.progress import silent
-from deploy.local.scheduler_config import configured
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
 from tests.kube_scheduler.entries import entry, shown_for_others
 from tests.wellknown.test_names import NOTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.local.chart import AGENT_NAME, AGENT_USER, RELEASE, Rendered, values_of
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.chart import asked, figures

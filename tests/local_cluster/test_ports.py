@@ -5,9 +5,9 @@ from contextlib import closing
 
 import pytest
 
-from deploy.local import ports
 from deploy.local.errors import ClusterError
-from deploy.local.ports import BLOCK_SIZE, lease_ports
+from deploy.local.processes import ports
+from deploy.local.processes.ports import BLOCK_SIZE, lease_ports
 
 
 @pytest.fixture(autouse=True)

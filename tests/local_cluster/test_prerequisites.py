@@ -13,8 +13,8 @@ from deploy.local.__main__ import app
 from deploy.local.chart import needs_helm
 from deploy.local.demo.story import NODES, cluster_of
 from deploy.local.errors import MissingPrerequisitesError
-from deploy.local.helm_binary import helm_place
 from deploy.local.prerequisites import check_prerequisites
+from deploy.local.programs.helm_binary import helm_place
 from deploy.local.spec import ClusterSpec
 
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from deploy.local.layout import CHECKOUT
-from deploy.local.ports import lease_ports
-from deploy.local.proxy import DROP, EMPTY, ERROR, GARBAGE, HEALTHY, REFUSE, SLOW, STALL
+from deploy.local.processes.ports import lease_ports
+from deploy.local.processes.proxy import DROP, EMPTY, ERROR, GARBAGE, HEALTHY, REFUSE, SLOW, STALL
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def network(tmp_path: Path) -> Iterator[Network]:
     with closing(lease_ports(["link", "one", "two"])) as lease, ExitStack() as stack:
         ports = lease.ports
         plan = {"link": {"port": ports["link"], "backends": [ports["one"], ports["two"]]}}
-        argv = [sys.executable, "-m", "deploy.local.proxy", json.dumps(plan), str(control)]
+        argv = [sys.executable, "-m", "deploy.local.processes.proxy", json.dumps(plan), str(control)]
         process = stack.enter_context(subprocess.Popen(argv, cwd=CHECKOUT))
         stack.callback(process.kill)
         while not listens(control):

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from deploy.local.proxy import HEALTHY, REFUSE
+from deploy.local.processes.proxy import HEALTHY, REFUSE
 from deploy.local.spec import ClusterSpec, SpecError
 from tests.end_to_end.actors import pod
 from tests.eventually import eventually

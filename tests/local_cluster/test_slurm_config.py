@@ -8,7 +8,7 @@ import pytest
 from deploy.local.blueprint import port_names
 from deploy.local.layout import Layout
 from deploy.local.rendering import render
-from deploy.local.slurm_config import replace_parameters, share_slurm
+from deploy.local.slurm.config import replace_parameters, share_slurm
 from deploy.local.spec import SIGNAL_RELAY, ClusterSpec
 
 

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import database, debian, slurm_tree
-from deploy.local.cache import build_once
 from deploy.local.cluster import Cluster
-from deploy.local.database import choose_client_library
 from deploy.local.errors import ClusterError
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs import debian
+from deploy.local.programs.cache import build_once
 from deploy.local.progress import silent
-from deploy.local.slurm_tree import require_release, tree_place
+from deploy.local.slurm import database
+from deploy.local.slurm import tree as slurm_tree
+from deploy.local.slurm.database import choose_client_library
+from deploy.local.slurm.tree import require_release, tree_place
 from deploy.local.spec import ClusterSpec
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from deploy.local.chart import Manifest, Rendered
 from deploy.local.errors import ClusterError
-from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 
 CHART = CHECKOUT / "deploy/charts/slurm"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.debian import install
+from deploy.local.programs.debian import install
 
 Done = subprocess.CompletedProcess[str]
 

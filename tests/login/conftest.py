@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from deploy.local.cluster import Cluster
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
 from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
 from tests.login.client import KeyPair, key_pair
 from tests.login.directory_server import PORTS, DirectoryServer, Person, serving

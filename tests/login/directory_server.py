@@ -11,9 +11,9 @@ from pathlib import Path
 
 import trustme
 
-from deploy.local import debian
-from deploy.local.cache import build_once, recipe_hash, trees_folder
 from deploy.local.components import accepts_connections
+from deploy.local.programs import debian
+from deploy.local.programs.cache import build_once, recipe_hash, trees_folder
 from deploy.local.progress import silent
 from tests.eventually import eventually
 from tests.login.client import KeyPair

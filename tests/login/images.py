@@ -7,7 +7,7 @@ from pathlib import Path
 from deploy.images.archive import Archive
 from deploy.images.builder import Builder, Choice
 from deploy.images.image import image
-from deploy.local.cache import build_once, trees_folder
+from deploy.local.programs.cache import build_once, trees_folder
 from deploy.local.progress import silent
 
 # Kubelet gives each container its own.

@@ -12,7 +12,7 @@ import trustme
 
 from deploy.local.cluster import Cluster
 from deploy.local.components import accepts_connections
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
 from tests.eventually import eventually
 from tests.login.chart import pod_of, rendered
 from tests.login.client import Client, host_keys

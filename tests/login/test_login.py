@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
 from tests.eventually import eventually
 from tests.login.client import KeyPair, key_pair, run
 from tests.login.conftest import StartLogin

@@ -12,8 +12,8 @@ import yaml
 
 from deploy.local.chart import CHART, NAMESPACE, Rendered, Values, template
 from deploy.local.errors import ClusterError
-from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.prometheus import Prometheus
 from deploy.monitoring.__main__ import FOLDER

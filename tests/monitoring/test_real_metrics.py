@@ -24,7 +24,7 @@ from deploy.monitoring.rules import GROUPS
 from extender.telemetry.catalogue import METRICS
 from node_agent import metrics as node_agent
 from slurm_client.model import JobSpec
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from tests.chart.figures import leave
 from tests.end_to_end.actors import Actors, fetch
 from tests.eventually import eventually, eventually_not

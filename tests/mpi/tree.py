@@ -7,10 +7,11 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from deploy.local import debian, slurm_tree
-from deploy.local.cache import build_once, recipe_hash, trees_folder
 from deploy.local.cluster import Cluster
+from deploy.local.programs import debian
+from deploy.local.programs.cache import build_once, recipe_hash, trees_folder
 from deploy.local.progress import Report, silent
+from deploy.local.slurm import tree as slurm_tree
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 
 RELEASE: Final = "24.11"

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploy.local.cache import build_once, cache_folder, recipe_hash
+from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

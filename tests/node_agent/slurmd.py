@@ -6,7 +6,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
-from deploy.local.slurm_tree import slurm_tree
+from deploy.local.slurm.tree import slurm_tree
 from deploy.local.spec import ClusterSpec
 
 if TYPE_CHECKING:

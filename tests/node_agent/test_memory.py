@@ -13,8 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from deploy.local.kubernetes_components import bytecode_cache
-from deploy.local.ports import lease_ports
+from deploy.local.kubernetes.components import bytecode_cache
+from deploy.local.processes.ports import lease_ports
 from node_agent.reporting.node_condition import Condition
 from tests.cgroup_tree import make_devices
 from tests.end_to_end.actors import pod

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes_config import kubeconfig_of, scheduler_configuration
+from deploy.local.kubernetes.config import kubeconfig_of, scheduler_configuration
 from deploy.local.layout import Layout
 from extender.commands import preflight as command
 from extender.node_view.view_updater import MEMORY

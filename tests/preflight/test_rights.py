@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.local.chart import RELEASE, Rendered, values_of
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from extender.preflight import rights

@@ -23,7 +23,7 @@ from kubernetes_client.access import Access
 from kubernetes_client.errors import KubernetesError, Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.rest import KubernetesRest
-from service.http_pool import PooledTransport
+from service.http.pool import PooledTransport
 from tests.kubernetes_client.accesses import access_of
 from tests.preflight.good import webhook
 

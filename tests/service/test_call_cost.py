@@ -11,8 +11,8 @@ from time import thread_time
 import httpx
 import pytest
 
-from service.http_client import Client
-from service.http_pool import Endpoint, PooledTransport
+from service.http.client import Client
+from service.http.pool import Endpoint, PooledTransport
 
 pytestmark = pytest.mark.alone
 CALLS, ROUNDS = 300, 5

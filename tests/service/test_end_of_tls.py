@@ -17,8 +17,8 @@ import trustme
 
 from kubernetes_client.access import Access
 from kubernetes_client.rest import KubernetesRest
-from service import http_pool
-from service.http_pool import Endpoint, PooledTransport
+from service.http import pool as http_pool
+from service.http.pool import Endpoint, PooledTransport
 from tests.slurm_client.peer import reply
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from service.http_client import Client
+from service.http.client import Client
 
 NO_HEADERS = httpx.Headers()
 

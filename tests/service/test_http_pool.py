@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from service import http_pool
-from service.http_client import Client
-from service.http_pool import LOST, Connection, Endpoint, PooledTransport
+from service.http import pool as http_pool
+from service.http.client import Client
+from service.http.pool import LOST, Connection, Endpoint, PooledTransport
 from tests.slurm_client.peer import Act, lost, peer, reply
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
-from service.listener import WholeReplies
+from service.http.listener import WholeReplies
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -26,12 +26,12 @@ UNDOCUMENTED = {
     ServerState: "f2260fbf10154746",
     uvicorn.Server: "06e799f7c58f8be6",
 }
-"""Class that service/listener.py overrides or changes -> the beginning of the SHA-256 of its source."""
+"""Class that the listener overrides or changes -> the beginning of the SHA-256 of its source."""
 
 
 @pytest.mark.parametrize("used", UNDOCUMENTED, ids=lambda used: used.__name__)
 def test_uvicorn_has_the_classes_that_the_listener_changes(used: type) -> None:
-    """If this fails, compare service/listener.py with the new source. Then write the new digest here."""
+    """If this fails, compare the listener with the new source. Then write the new digest here."""
     assert sha256(getsource(used).encode()).hexdigest()[:16] == UNDOCUMENTED[used]
 
 

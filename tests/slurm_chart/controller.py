@@ -22,7 +22,7 @@ from typing import Any, Final
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.layout import CHECKOUT, Layout
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
 from deploy.local.spec import ClusterSpec
 from slurm_cluster.configuration import folders
 from tests.eventually import eventually

@@ -12,7 +12,7 @@ from typing import Any
 from deploy.charts.slurm_pages import CHART
 from deploy.local.chart import Manifest, Rendered, Values
 from deploy.local.errors import ClusterError
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 
 NAMESPACE = "slurm"

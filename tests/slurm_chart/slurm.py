@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.chart import Rendered
-from deploy.local.slurm_tree import tree_place
+from deploy.local.slurm.tree import tree_place
 from deploy.local.spec import ClusterSpec
 from tests.eventually import eventually
 from tests.slurm_chart.pods import Machine, Pod, secret

@@ -19,8 +19,8 @@ import trustme
 from deploy.images.builder import Builder, Choice
 from deploy.images.image import IMAGES, SCHEDULER
 from deploy.local.cluster import Cluster
-from deploy.local.helm_binary import helm
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import Report
 from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
 from tests.install.figures import seconds_since

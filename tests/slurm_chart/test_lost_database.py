@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.database import copy_system_tables
+from deploy.local.slurm.database import copy_system_tables
 from deploy.local.spec import DEFAULT_RELEASE, ClusterSpec
 from tests.eventually import eventually
 from tests.slurm_chart.controller import Controller, parameters

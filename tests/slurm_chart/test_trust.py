@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.local.chart import Rendered, Values, template
-from deploy.local.helm_binary import helm
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.spec import DEBIAN_SUITES
 from tests.slurm_chart.matrix import TREE, merged

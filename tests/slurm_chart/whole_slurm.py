@@ -22,7 +22,7 @@ from deploy.local.errors import ClusterError
 from deploy.local.guest.machine import HOST
 from deploy.local.guest.oci import PAUSE
 from deploy.local.layout import CHECKOUT
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
 from deploy.local.spec import GUEST
 from tests.documentation.commands import commands
 from tests.documentation.pages import blocks

@@ -11,7 +11,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from loadtest.slurmrestd_stub.routes import serving
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.slurm_client.bench import (
     ACCOUNTING,

@@ -13,7 +13,7 @@ from deploy.local.cluster import Cluster
 from loadtest.slurmrestd_stub.routes import serving
 from slurm_client.errors import InvalidRequest
 from slurm_client.model import Power
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.eventually import until
 from tests.slurm_client.conftest import RELEASES, ROOTS_TOKEN

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 
 if TYPE_CHECKING:

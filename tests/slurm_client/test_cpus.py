@@ -19,7 +19,7 @@ from deploy.local.spec import ClusterSpec
 from slurm_client.errors import SlurmError
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from tests.eventually import until
 from tests.slurm_client.bench import Bench
 from wellknown import number_list

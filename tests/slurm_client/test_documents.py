@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_client import documents
+from slurm_client.rest import documents
 
 NODE = {
     "name": "gpu-1",

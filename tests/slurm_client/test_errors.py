@@ -7,7 +7,6 @@ import errno
 import pytest
 
 from service.health import common_trouble
-from slurm_client.error_mapping import problem
 from slurm_client.errors import (
     CAUSES,
     InvalidRequest,
@@ -21,6 +20,7 @@ from slurm_client.errors import (
     Unreachable,
     classify,
 )
+from slurm_client.rest.error_mapping import problem
 
 
 @pytest.mark.parametrize(

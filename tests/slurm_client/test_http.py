@@ -11,7 +11,7 @@ import httpx
 import pytest
 import uvloop
 
-from service.http_client import Client
+from service.http.client import Client
 from slurm_client.errors import (
     BadToken,
     InvalidRequest,
@@ -25,8 +25,8 @@ from slurm_client.errors import (
     Unexplained,
     Unreachable,
 )
-from slurm_client.http import Request
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
+from slurm_client.rest.http import Request
 from slurm_client.tokens import StaticToken
 from tests.slurm_client.bench import spec
 from tests.slurm_client.peer import Act, lost, peer, reply, slurm_error
@@ -183,7 +183,7 @@ async def test_connections_are_bounded_and_one_too_many_is_asked_to_retry(
         clients.append(Client(*given, **options))
         return clients[-1]
 
-    monkeypatch.setattr("slurm_client.http.Client", client)
+    monkeypatch.setattr("slurm_client.rest.http.Client", client)
     slow = Act(reply(200, {"jobs": []}), after=gate)
     async with peer([slow] * 2) as served, client_of(served, concurrency=2) as slurm:
         await slurm.connect()

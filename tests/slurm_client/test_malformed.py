@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_client import responses
 from slurm_client.errors import OutcomeUnknown, Unreadable
 from slurm_client.model import UNREAD, JobState
-from slurm_client.rest import SlurmRest
+from slurm_client.rest import responses
+from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.slurm_client.peer import Act, peer, reply
 

@@ -14,7 +14,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_client.in_memory import DEFAULTS, InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from slurm_client.server import counts_memory
 
 if TYPE_CHECKING:

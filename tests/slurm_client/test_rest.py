@@ -17,7 +17,7 @@ from slurm_client.errors import (
     RetryLater,
     Unreachable,
 )
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.eventually import until
 from tests.slurm_client.bench import GPUS, RealBench, spec

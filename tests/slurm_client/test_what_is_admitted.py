@@ -23,10 +23,10 @@ from extender.pod_request.pod import parse_pod
 from extender.policy.rules import OPEN
 from slurm_client import hostlist
 from slurm_client.errors import InvalidRequest
-from slurm_client.http import Request
 from slurm_client.model import JobSpec
-from slurm_client.responses import number
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
+from slurm_client.rest.http import Request
+from slurm_client.rest.responses import number
 from tests.builders import PREFIX, TRANSLATION, container, pod_manifest
 from tests.slurm_client.asks import ACCOUNTS, PARTITIONS, QOS, RESERVATION, RESERVED_FOR, Ask, asks
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, RealBench

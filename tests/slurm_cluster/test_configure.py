@@ -20,7 +20,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from deploy.local.users import SLURM_UID
 from slurm_cluster import jwks

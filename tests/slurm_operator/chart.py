@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 
 MODULE = "github.com/SlinkyProject/slurm-operator@v1.1.0"

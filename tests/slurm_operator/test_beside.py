@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from deploy.local.cluster import Cluster
-from deploy.local.helm_binary import helm
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from tests.chart_matrix import with_needed

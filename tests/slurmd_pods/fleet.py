@@ -28,7 +28,7 @@ from node_agent.pods.node_pods import NodePods
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from slurm_client import hostlist
 from slurm_client.errors import SlurmError
-from slurm_client.rest import SlurmRest
+from slurm_client.rest.client import SlurmRest
 from tests.end_to_end.actors import SIGN
 from tests.end_to_end.agent_account import token_of_a_pod, write_kubeconfig
 from wellknown.conditions import timestamp

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.layout import Layout
-from deploy.local.slurm_tree import tree_place
+from deploy.local.slurm.tree import tree_place
 from tests.eventually import eventually, eventually_not
 from tests.slurmd_pods.world import NODES, World
 

@@ -19,9 +19,9 @@ from deploy.local.demo.slurm import Slurm
 from deploy.local.demo.story import NODES, Stage, cluster_of, tell
 from deploy.local.errors import AlreadyRunningError, ClusterError, MissingPrerequisitesError
 from deploy.local.layout import CHECKOUT, Layout
+from deploy.local.processes.supervision import tail
 from deploy.local.progress import Report, Stopwatch
 from deploy.local.spec import ClusterSpec
-from deploy.local.supervision import tail
 
 _BUILD: Final = CHECKOUT / "build"
 _LONGEST_SOCKET_PATH: Final = 107  # bytes of sockaddr_un.sun_path, see unix(7)

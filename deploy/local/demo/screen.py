@@ -14,7 +14,7 @@ from rich.table import Table
 from deploy.local.cluster import Cluster
 from deploy.local.demo.findings import Findings
 from deploy.local.demo.pods import Sighting, pod_manifest
-from deploy.local.kubernetes_components import AUDIT
+from deploy.local.kubernetes.components import AUDIT
 
 _PLAIN_WIDTH: Final = 120
 _REPAINT_S: Final = 0.1

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from deploy.local.cache import build_once, cache_folder, recipe_hash
-from deploy.local.debian import run
 from deploy.local.layout import CHECKOUT
+from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
+from deploy.local.programs.debian import run
 from deploy.local.progress import Report
 from deploy.requirements import IMPORTED, locked
 

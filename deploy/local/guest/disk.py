@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from deploy.local.debian import find_tool, run
+from deploy.local.programs.debian import find_tool, run
 
 _SIZE: Final = "4G"  # sparse
 _FEATURES: Final = ("-O", "^has_journal", "-E", "lazy_itable_init=1")

@@ -8,15 +8,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from deploy.local.cache import build_once, cache_folder, recipe_hash
-from deploy.local.debian import install, run
 from deploy.local.guest import agent, oci
 from deploy.local.guest.disk import write_disk
 from deploy.local.guest.store import store_disk
 from deploy.local.guest.tree import TOOLS, compile_python, guest_tree, kernel_of, python_of
-from deploy.local.kubernetes_binaries import kubelet
+from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
+from deploy.local.programs.debian import install, run
+from deploy.local.programs.kubernetes_binaries import kubelet
+from deploy.local.programs.services_binary import SERVICES_NAMES, services_binary
 from deploy.local.progress import Report
-from deploy.local.services_binary import SERVICES_NAMES, services_binary
 
 OURS: Final = "/opt/guest"
 """The folder, in the guest, of what is not Debian's."""

@@ -20,12 +20,12 @@ from deploy.local.guest.connection import Connection
 from deploy.local.guest.image import OURS, PACKAGES
 from deploy.local.guest.machine import ADDRESS, HOST
 from deploy.local.guest.oci import PAUSE
-from deploy.local.kubernetes_components import api_client
-from deploy.local.kubernetes_config import API_SERVICE, DNS_SERVICE, NODE_USER, user_token
+from deploy.local.kubernetes.components import api_client
+from deploy.local.kubernetes.config import API_SERVICE, DNS_SERVICE, NODE_USER, user_token
 from deploy.local.layout import CHECKOUT, Layout
-from deploy.local.namespaces import Bind
+from deploy.local.processes.namespaces import Bind
 from deploy.local.rendering import render
-from deploy.local.slurm_config import replace_parameters
+from deploy.local.slurm.config import replace_parameters
 from deploy.local.spec import GUEST, GUEST_GPUS, ClusterSpec
 
 GPUS: Final = tuple(f"/dev/fgpu{index}" for index in range(GUEST_GPUS))

@@ -11,7 +11,7 @@ from deploy.local.guest.connection import Connection
 from deploy.local.guest.image import OURS
 from deploy.local.guest.machine import ADDRESS, HOST
 from deploy.local.guest.nodes import PODS, guest_program, write_guest_kubeconfig
-from deploy.local.kubernetes_config import COREDNS_USER, DNS_SERVICE, PROXY_USER
+from deploy.local.kubernetes.config import COREDNS_USER, DNS_SERVICE, PROXY_USER
 from deploy.local.layout import Layout
 from deploy.local.spec import GUEST
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from deploy.local.cache import build_once, cache_folder, recipe_hash
-from deploy.local.debian import run
 from deploy.local.errors import ClusterError
 from deploy.local.guest.disk import write_disk
+from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
+from deploy.local.programs.debian import run
 from deploy.local.progress import Report, heartbeat
 
 # What it would do beside: it would talk to the host's container runtimes, or look for their sockets.

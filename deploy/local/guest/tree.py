@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import Final
 
-from deploy.local import debian
-from deploy.local.cache import build_once, recipe_hash, trees_folder
 from deploy.local.errors import ClusterError
+from deploy.local.programs import debian
+from deploy.local.programs.cache import build_once, recipe_hash, trees_folder
 from deploy.local.progress import Report, heartbeat
-from deploy.local.slurm_tree import require_release
+from deploy.local.slurm.tree import require_release
 from deploy.local.spec import DEBIAN_SUITES, GUEST
 
 TOOLS: Final = {"qemu-system-x86_64": "qemu-system-x86", "mke2fs": "e2fsprogs"}

@@ -16,7 +16,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.components import answers
 from deploy.local.errors import ClusterError
-from deploy.local.ports import lease_ports
+from deploy.local.processes.ports import lease_ports
 from slurm_cluster.topology import files
 from slurm_cluster.topology.model import Topology
 from tests.eventually import eventually

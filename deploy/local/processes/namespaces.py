@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from deploy.local import system_calls
+from deploy.local.processes import system_calls
 
 
 @dataclass(frozen=True, slots=True)

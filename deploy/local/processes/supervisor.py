@@ -1,4 +1,4 @@
-"""The process that holds a cluster together: `python -m deploy.local.supervisor DIRECTORY`.
+"""The process that holds a cluster together: `python -m deploy.local.processes.supervisor DIRECTORY`.
 
 All components are its children, in namespaces of the cluster's own (see namespaces.py). It answers one
 JSON object a line on a UNIX socket in the cluster's directory and decides nothing: what to start, in
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.local.namespaces import Bind, enter_mount_namespace, fork_init
+from deploy.local.processes.namespaces import Bind, enter_mount_namespace, fork_init
 
 # A start request carries a whole environment.
 _LINE_LIMIT: Final = 1 << 20

@@ -1,7 +1,7 @@
 """The Kubernetes binaries: those of this machine where they fit together, else built here, once.
 
 One Go program is all of them; each name is a link to it. Each release that is built here has its own in
-deploy/local/kubernetes. etcd and kwok are the newest's in every cluster: linked with an older release
+programs/kubernetes. etcd and kwok are the newest's in every cluster: linked with an older release
 they would drag its libraries along. The kubelet, which only a guest needs, is a program of its own.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from deploy.local.cache import build_once, cache_folder, recipe_hash
-from deploy.local.go_program import STRIPPED, GoProgram
+from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
+from deploy.local.programs.go_program import STRIPPED, GoProgram
 from deploy.local.progress import Report
 from deploy.local.spec import KUBERNETES_RELEASES
 

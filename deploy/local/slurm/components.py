@@ -11,7 +11,7 @@ from deploy.local.components import (
     answers,
 )
 from deploy.local.layout import Layout
-from deploy.local.slurm_config import run_folder
+from deploy.local.slurm.config import run_folder
 from deploy.local.spec import ClusterSpec
 
 # v0.0.42 is the only version common to Slurm 24.11 and 26.05.

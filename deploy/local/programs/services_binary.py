@@ -1,13 +1,13 @@
 """kube-proxy and CoreDNS, by which Services have addresses and names in a guest: one program, built here
-from their own sources, once. The releases are pinned in deploy/local/services."""
+from their own sources, once. The releases are pinned in programs/services."""
 
 import os
 import re
 from pathlib import Path
 from typing import Final
 
-from deploy.local.cache import build_once, cache_folder, recipe_hash
-from deploy.local.go_program import GoProgram
+from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
+from deploy.local.programs.go_program import GoProgram
 from deploy.local.progress import Report
 
 SERVICES_NAMES: Final = ("kube-proxy", "coredns")

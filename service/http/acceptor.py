@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-from service.connections import Connections
+from service.http.connections import Connections
 
 log = structlog.get_logger()
 

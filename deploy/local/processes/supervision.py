@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from deploy.local.errors import ClusterError
 from deploy.local.layout import CHECKOUT, Layout
-from deploy.local.namespaces import Bind
+from deploy.local.processes.namespaces import Bind
 
 # The supervisor answers at once, "wait" aside, which brings its own time.
 _ANSWER_TIMEOUT_S: Final = 30.0
@@ -71,7 +71,7 @@ class Supervision:
         }
         with layout.log("supervisor").open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "deploy.local.supervisor", str(layout.directory)],
+                [sys.executable, "-m", "deploy.local.processes.supervisor", str(layout.directory)],
                 cwd=CHECKOUT,
                 pass_fds=[*keep, owner.theirs],
                 stdin=subprocess.PIPE,

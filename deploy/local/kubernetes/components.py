@@ -10,9 +10,8 @@ from typing import Final
 
 import httpx
 
-from deploy.local.cache import cache_folder
 from deploy.local.components import Component, accepts_connections, answers
-from deploy.local.kubernetes_config import (
+from deploy.local.kubernetes.config import (
     EXTENDER_LISTENERS,
     admin_token,
     api_server_url,
@@ -22,6 +21,7 @@ from deploy.local.kubernetes_config import (
 )
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.links import target_port
+from deploy.local.programs.cache import cache_folder
 from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec
 

@@ -10,10 +10,10 @@ from typing import Final
 import trustme
 
 from deploy.local.chart import AGENT_USER, Rendered, values_of
+from deploy.local.kubernetes.scheduler_config import configured
 from deploy.local.layout import Layout
 from deploy.local.links import admission_port, target_port
 from deploy.local.rendering import render, source
-from deploy.local.scheduler_config import configured
 from deploy.local.spec import GUEST, ClusterSpec
 
 # User -> group. The controller manager runs all its controllers as itself, not as a ServiceAccount

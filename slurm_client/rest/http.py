@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 import httpx
 import orjson
 
-from service.http_client import Client
-from service.http_pool import BYTES_SENT, LOST, Endpoint, PooledTransport
-from slurm_client import documents, error_mapping
+from service.http.client import Client
+from service.http.pool import BYTES_SENT, LOST, Endpoint, PooledTransport
 from slurm_client.errors import (
     BadToken,
     JobIdTaken,
@@ -24,6 +23,7 @@ from slurm_client.errors import (
     SlurmError,
     Unreachable,
 )
+from slurm_client.rest import documents, error_mapping
 from slurm_client.tokens import TokenSource
 from wellknown.quoting import quoted
 

@@ -1,6 +1,6 @@
 """Helm, by which the chart is rendered: built here from its own sources, once.
 
-The release is pinned in deploy/local/helm, so that all machines render the same.
+The release is pinned in programs/helm, so that all machines render the same.
 """
 
 import os
@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from deploy.local.cache import build_once, cache_folder, recipe_hash
-from deploy.local.go_program import GoProgram
+from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
+from deploy.local.programs.go_program import GoProgram
 from deploy.local.progress import Report
 
 _PROGRAM: Final = GoProgram(Path(__file__).with_name("helm"), "helm.sh/helm/v4/cmd/helm")

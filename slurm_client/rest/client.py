@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from service.shared import Shared
-from slurm_client import ask_rights, error_mapping, negotiation, ownership, requests, responses, tokens
+from slurm_client import negotiation, ownership, tokens
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
@@ -25,7 +25,6 @@ from slurm_client.errors import (
     Unreadable,
     classify,
 )
-from slurm_client.http import CallObserver, Connections, Document, Request
 from slurm_client.model import (
     UNREAD,
     AllStates,
@@ -39,7 +38,9 @@ from slurm_client.model import (
     grant_of,
 )
 from slurm_client.reservation import Reservation
-from slurm_client.responses import Malformed, Reader
+from slurm_client.rest import ask_rights, error_mapping, requests, responses
+from slurm_client.rest.http import CallObserver, Connections, Document, Request
+from slurm_client.rest.responses import Malformed, Reader
 from slurm_client.rights import UserRights
 from slurm_client.server import Capabilities, Configuration
 from slurm_client.tokens import TokenFile, TokenSource

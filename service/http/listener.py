@@ -19,8 +19,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from service.acceptor import Accepted, Acceptor, Tls
-from service.connections import Connections, Limits
+from service.http.acceptor import Accepted, Acceptor, Tls
+from service.http.connections import Connections, Limits
 
 Rejected = Callable[[str], object]
 """Called with the reason for a closed connection or a rejected request: one of a few constant texts."""

@@ -1,4 +1,4 @@
-"""TCP links whose faults are commanded at run time: `python -m deploy.local.proxy LINKS SOCKET`.
+"""TCP links with faults by command: `python -m deploy.local.processes.proxy LINKS SOCKET`.
 
 It stands in for a Kubernetes Service (a link with several backends), and for the network between two
 components when tests want that to fail. Each new connection goes to the next backend in turn, or to

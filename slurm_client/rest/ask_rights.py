@@ -6,8 +6,8 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from slurm_client import ownership
-from slurm_client.http import Request
 from slurm_client.protocol import Slurm
+from slurm_client.rest.http import Request
 from slurm_client.rights import Association, UserRights
 from slurm_client.server import Capabilities
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from deploy.local import database, debian
-from deploy.local.cache import build_once, recipe_hash, trees_folder
-from deploy.local.debian import unpack
 from deploy.local.errors import ClusterError
+from deploy.local.programs import debian
+from deploy.local.programs.cache import build_once, recipe_hash, trees_folder
+from deploy.local.programs.debian import unpack
 from deploy.local.progress import Report, heartbeat
+from deploy.local.slurm import database
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 
 # Takes a finished tree, and whether slurmdbd is to run too. Raises ClusterError if Slurm does not serve.

@@ -11,10 +11,10 @@ from typing import Final
 
 import jwt
 
-from deploy.local.database import copy_system_tables
 from deploy.local.layout import CHECKOUT, Layout
-from deploy.local.namespaces import Bind
+from deploy.local.processes.namespaces import Bind
 from deploy.local.rendering import render
+from deploy.local.slurm.database import copy_system_tables
 from deploy.local.spec import GUEST_GPUS, ClusterSpec
 from deploy.local.users import JOB_USERS, SLURM_UID, SLURMRESTD_UID
 

@@ -12,7 +12,7 @@ import yaml
 from deploy.local.chart import Rendered
 from deploy.local.errors import ClusterError
 from deploy.local.guest.services import services_objects
-from deploy.local.kubernetes_components import api_client
+from deploy.local.kubernetes.components import api_client
 from deploy.local.layout import Layout
 from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec

@@ -1,0 +1,1 @@
+"""The programs of a local cluster: downloaded, built or unpacked once, and cached."""

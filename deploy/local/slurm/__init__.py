@@ -1,0 +1,1 @@
+"""Slurm in a local cluster: the unpacked packages, configuration and processes."""

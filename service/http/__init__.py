@@ -1,0 +1,1 @@
+"""HTTP: a listener with limits, and calls over kept connections."""

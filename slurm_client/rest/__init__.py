@@ -1,0 +1,1 @@
+"""Slurm by slurmrestd's REST API."""
