@@ -20,7 +20,7 @@ from deploy.local.guest.image import GuestImage, guest_image
 from deploy.local.guest.nodes import guest_binds
 from deploy.local.kubernetes.components import extender_environment
 from deploy.local.kubernetes.config import api_server_url, kubeconfig_of
-from deploy.local.kubernetes.objects import create_objects
+from deploy.local.kubernetes_objects import create_objects
 from deploy.local.layout import Layout, Record
 from deploy.local.links import disturb, link_name
 from deploy.local.prerequisites import check_prerequisites

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurm_client import gres, hostlist, model, server
+from slurm_client.checks import TEXTS
 from slurm_client.errors import SlurmError
 from slurm_client.reservation import Reservation
-from slurm_client.rest.requests import TEXTS
 from slurm_client.rest.responses import number
 from wellknown import number_list
 

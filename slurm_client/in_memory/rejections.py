@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from slurm_client import hostlist
+from slurm_client import checks, hostlist
 from slurm_client.errors import (
     CAUSES,
     InvalidRequest,
@@ -15,7 +15,6 @@ from slurm_client.errors import (
 from slurm_client.in_memory import features
 from slurm_client.in_memory.machines import Machine
 from slurm_client.model import JobSpec, Partition
-from slurm_client.rest import requests
 
 SLURM_ERROR = -1
 INVALID_PARTITION = 2000
@@ -90,7 +89,7 @@ def named(expressions: Iterable[str], known: Collection[str]) -> tuple[str, ...]
 
 def checked(spec: JobSpec, machines: Mapping[str, Machine]) -> JobSpec:
     """The job with each node of its lists by name, after what Slurm refuses before it makes a record."""
-    requests.check(spec)
+    checks.check(spec)
     required, excluded = named(spec.required_nodes, machines), named(spec.excluded_nodes, machines)
     if not _are_somewhere(spec.constraints, machines):
         raise rejection(INVALID_FEATURE)

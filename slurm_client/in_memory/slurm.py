@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from slurm_client import ownership
+from slurm_client import checks, ownership
 from slurm_client.in_memory.accounting import Accounting
 from slurm_client.in_memory.controller import Controller
 from slurm_client.in_memory.controls import Controls
@@ -21,7 +21,6 @@ from slurm_client.model import (
     grant_of,
 )
 from slurm_client.reservation import Reservation
-from slurm_client.rest import requests
 from slurm_client.rights import UserRights
 from slurm_client.server import Capabilities, Configuration
 
@@ -202,7 +201,7 @@ class InMemorySlurm(Controls):
         self._answer("down_node")
 
     async def delete_node(self, name: str) -> None:
-        requests.check_node(name)
+        checks.check_node(name)
         self._controller.delete_node(name, self._begin())
         self._answer("delete_node")
 

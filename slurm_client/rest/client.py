@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from service.shared import Shared
-from slurm_client import negotiation, ownership, tokens
+from slurm_client import checks, negotiation, ownership, tokens
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
@@ -417,7 +417,7 @@ def _objects(value: object) -> list[dict[str, Any]]:
 
 
 def _node(name: str) -> str:
-    requests.check_node(name)
+    checks.check_node(name)
     return f"node/{name}"
 
 

@@ -3,14 +3,11 @@
 The module does not decide when to send them; `responses` reads the replies.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from slurm_client import hostlist, ownership
-from slurm_client.errors import InvalidRequest
-from slurm_client.model import MOST_CPUS, MOST_MINUTES, JobChanges, JobSpec, Sharing
-from wellknown.quoting import quoted
+from slurm_client import checks, hostlist, ownership
+from slurm_client.model import JobChanges, JobSpec
 
 _SOMEWHERE: Final = {"current_working_directory": "/"}
 """Slurm wants a working directory of every job that is not an EXTERNAL_JOB (2063)."""
@@ -22,14 +19,6 @@ _SCRIPT: Final = {
     "script": "#!/bin/sh\nexec sleep infinity\n",
 }
 """Of a batch placeholder, where there is no EXTERNAL_JOB: it holds the allocation."""
-
-_NODE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
-
-TEXTS: Final = (
-    *("partition", "account", "qos", "reservation", "comment", "constraints", "prefer"),
-    "current_working_directory",
-)
-"""The fields of JobSpec that travel as they are, under the same names."""
 
 
 def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
@@ -59,39 +48,13 @@ def update(changes: JobChanges) -> dict[str, Any]:
     return body | _numbers(changes)
 
 
-def check_node(name: str) -> None:
-    """Raises InvalidRequest for what is no name of one node. Slurm would take an expression that stands
-    for several, and another path."""
-    if not _NODE_NAME.fullmatch(name):
-        raise InvalidRequest(f"{quoted(name)} is no name of a node")
-
-
-def check(spec: JobSpec) -> None:
-    """Raises InvalidRequest for requests that Slurm would not reject, but change without an error, or
-    carry out all the same. The limits are 24.11's and 26.05's."""
-    if not 0 < spec.cpus <= MOST_CPUS:
-        raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
-    if spec.shared is not None and spec.shared not in {*Sharing}:
-        # HTTP 500, and a running job with the whole node (26.05.5).
-        raise InvalidRequest(f"shared is {quoted(spec.shared)}; allowed are {', '.join(Sharing)}")
-    minutes = spec.time_limit_minutes
-    if minutes is not None and minutes > MOST_MINUTES:
-        raise InvalidRequest(f"a time limit of {minutes} minutes; Slurm counts to {MOST_MINUTES}")
-    for field, number in (("user_id", spec.user_id), ("group_id", spec.group_id)):
-        if number is not None and not ownership.may_own(number):
-            raise InvalidRequest(f"{field} is {number}; allowed is {ownership.OWNERS}")
-    for field in TEXTS:
-        if "\0" in (getattr(spec, field) or ""):
-            raise InvalidRequest(f"{field} has a NUL; Slurm would not see what follows it")
-
-
 def _numbered(spec: JobSpec, job_id: int) -> dict[str, Any]:
     """What only root and SlurmUser may ask for: the id, the AdminComment and the owner."""
     return _job(spec) | {"job_id": job_id, "admin_comment": spec.admin_comment} | _owner(spec)
 
 
 def _job(spec: JobSpec) -> dict[str, Any]:
-    check(spec)
+    checks.check(spec)
     body: dict[str, Any] = {
         "name": spec.name,
         # One task a node with all the CPUs: exactly spec.cpus on each, rounded up to whole cores by
@@ -112,7 +75,7 @@ def _job(spec: JobSpec) -> dict[str, Any]:
 def _given(spec: JobSpec) -> dict[str, Any]:
     """Returns the fields that the spec sets; the others stay Slurm's defaults."""
     body: dict[str, Any] = {
-        field: value for field in TEXTS if (value := getattr(spec, field)) is not None
+        field: value for field in checks.TEXTS if (value := getattr(spec, field)) is not None
     }
     if spec.gres:
         body["tres_per_node"] = ",".join(f"gres/{name}:{count}" for name, count in spec.gres)

@@ -1,1 +1,1 @@
-"""The control plane of a local cluster: configuration, processes and first objects."""
+"""The control plane of a local cluster: configuration and processes."""

@@ -1,0 +1,43 @@
+"""Checks of requests that Slurm would accept, but read in another way."""
+
+import re
+from typing import Final
+
+from slurm_client import ownership
+from slurm_client.errors import InvalidRequest
+from slurm_client.model import MOST_CPUS, MOST_MINUTES, JobSpec, Sharing
+from wellknown.quoting import quoted
+
+_NODE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
+
+TEXTS: Final = (
+    *("partition", "account", "qos", "reservation", "comment", "constraints", "prefer"),
+    "current_working_directory",
+)
+"""The fields of JobSpec that travel as they are, under the same names."""
+
+
+def check_node(name: str) -> None:
+    """Raises InvalidRequest for what is no name of one node. Slurm would take an expression that stands
+    for several, and another path."""
+    if not _NODE_NAME.fullmatch(name):
+        raise InvalidRequest(f"{quoted(name)} is no name of a node")
+
+
+def check(spec: JobSpec) -> None:
+    """Raises InvalidRequest for requests that Slurm would not reject, but change without an error, or
+    carry out all the same. The limits are 24.11's and 26.05's."""
+    if not 0 < spec.cpus <= MOST_CPUS:
+        raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
+    if spec.shared is not None and spec.shared not in {*Sharing}:
+        # HTTP 500, and a running job with the whole node (26.05.5).
+        raise InvalidRequest(f"shared is {quoted(spec.shared)}; allowed are {', '.join(Sharing)}")
+    minutes = spec.time_limit_minutes
+    if minutes is not None and minutes > MOST_MINUTES:
+        raise InvalidRequest(f"a time limit of {minutes} minutes; Slurm counts to {MOST_MINUTES}")
+    for field, number in (("user_id", spec.user_id), ("group_id", spec.group_id)):
+        if number is not None and not ownership.may_own(number):
+            raise InvalidRequest(f"{field} is {number}; allowed is {ownership.OWNERS}")
+    for field in TEXTS:
+        if "\0" in (getattr(spec, field) or ""):
+            raise InvalidRequest(f"{field} has a NUL; Slurm would not see what follows it")
