@@ -8,14 +8,14 @@ from typing import Any
 from extender.jobs.phase import Phase
 from extender.node_view.view import ClusterView
 from extender.pod_request.constraints.node_constraints import Node
-from extender.pod_request.pod import Pod, parse_pod
+from extender.pod_request.pod import Life, Pod, Scheduling, parse_pod
 from extender.pod_request.translation import TranslationConfig
 from extender.record.config import Context, PlacementConfig
 from extender.record.placeholder import Placeholder
 from extender.record.states import State, phase_in
 from slurm_client.model import Job, JobState, Partition
 from wellknown.job_key import PlaceholderKey, job_name
-from wellknown.names import GATE
+from wellknown.names import GATE, Reason
 
 Manifest = dict[str, Any]
 
@@ -89,6 +89,19 @@ def container(
 def pod(*name: str, **given: Any) -> Pod:
     """The snapshot of `pod_manifest(...)`."""
     return parse_pod(pod_manifest(*name, **given), TRANSLATION)
+
+
+def changed(pod: Pod, *, told_to_wait: bool = False, doomed: bool = False, **fields: Any) -> Pod:
+    """Returns the Pod with other fields, of `life` and `scheduling`, too."""
+    if told_to_wait or doomed:
+        fields["waiting"] = Reason.EVICTION_THROTTLED if doomed else ""
+    life, scheduling = (
+        {name: fields.pop(name) for name in each._fields if name in fields}
+        for each in (Life, Scheduling)
+    )
+    return pod._replace(
+        life=pod.life._replace(**life), scheduling=pod.scheduling._replace(**scheduling), **fields
+    )
 
 
 def unmanaged(name: str = "u", **given: Any) -> Manifest:

@@ -119,7 +119,7 @@ def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], fro
     """Returns a Pod with the ledger's job and attempt: these are newer than the Pod's annotations, once
     Slurm has taken the job. A Pod that is over stays over."""
     pods = (
-        member.pod._replace(job_id=record.job.id, attempt=record.attempt)
+        member.pod.with_scheduling(job_id=record.job.id, attempt=record.attempt)
         if record.watched
         else member.pod
         for record in records

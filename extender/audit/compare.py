@@ -116,14 +116,16 @@ def unclear(
     """Yields the ids of the live jobs that have to be read, of those that are in the placeholders' range
     or that Pods name: not the jobs that the right Pod names, nor the `known` ones; of the jobs that wait
     though that Pod runs, a few."""
-    naming = {pod.job_id: pod for pod in pods if pod.job_id is not None}
+    naming = {pod.scheduling.job_id: pod for pod in pods if pod.scheduling.job_id is not None}
     waiting = 0
     for job_id, state in states.items():
         pod = naming.get(job_id)
         if (job_id in config.ids or pod is not None) and not state.ended:
             if not _fits(pod, config) if pod is not None else job_id not in known:
                 yield job_id
-            elif pod is not None and pod.node is not None and state.pending and waiting < _MOST_READ:
+            elif (
+                pod is not None and pod.life.node is not None and state.pending and waiting < _MOST_READ
+            ):
                 waiting += 1
                 yield job_id
 
@@ -131,8 +133,12 @@ def unclear(
 def _fits(pod: Pod, config: PlacementConfig) -> bool:
     """Tells whether a Pod's annotation for its job can be trusted: not on a Pod that was bound by
     hand."""
-    there = pod.allocation is not None and pod.allocation.node == pod.node
-    return (pod.node is None or there) and not pod.finished and pod.job_id in own_ids(pod, config)
+    there = pod.scheduling.allocation is not None and pod.scheduling.allocation.node == pod.life.node
+    return (
+        (pod.life.node is None or there)
+        and not pod.life.finished
+        and pod.scheduling.job_id in own_ids(pod, config)
+    )
 
 
 def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
@@ -206,11 +212,11 @@ def _orphan(
     listed = pods.get(key.uid, [])
     if not listed and job.id not in reading.over:
         return None  # it exists, and was not listed
-    alive = [pod for pod in listed if not pod.finished]
-    if not alive or any(key.attempt < pod.attempt for pod in alive):
+    alive = [pod for pod in listed if not pod.life.finished]
+    if not alive or any(key.attempt < pod.scheduling.attempt for pod in alive):
         why = f"that Pod, or attempt {key.attempt} at placing it, is over"
     elif may_have_no_job(alive):
-        obstacles = (pod.obstacle for pod in alive if pod.obstacle)
+        obstacles = (pod.scheduling.obstacle for pod in alive if pod.scheduling.obstacle)
         why = next(obstacles, "what that Pod asks for is invalid")
     else:
         return None
@@ -223,30 +229,32 @@ def may_have_no_job(pods: Sequence[Pod]) -> bool:
     """Tells whether a workload's Pods wait, and ask for what is invalid or could not use a job, or are
     not all there. A replica that did not know yet that it does not lead any more may have requested a
     job before that."""
-    workload, obstacle = pods[0].workload, any(pod.obstacle is not None for pod in pods)
+    workload, obstacle = pods[0].workload, any(pod.scheduling.obstacle is not None for pod in pods)
     invalid = workload.request([pod.request for pod in pods]).problems
     needs_none = obstacle or invalid or len(pods) < workload.size
-    return bool(needs_none) and all(pod.node is None and pod.allocation is None for pod in pods)
+    return bool(needs_none) and all(
+        pod.life.node is None and pod.scheduling.allocation is None for pod in pods
+    )
 
 
 def _of_pod(
     pod: Pod, read: list[Job], untold: int, reading: Snapshot, config: PlacementConfig
 ) -> Iterator[Finding]:
     """Yields the findings about a Pod; `read` are the live jobs with its key that were read."""
-    if pod.finished or pod.deleting:
+    if pod.life.finished or pod.life.deleting:
         return
     live = {job.id for job in read}
-    state = reading.states.get(pod.job_id or 0)
+    state = reading.states.get(pod.scheduling.job_id or 0)
     if _is_forged(pod, live, config):
         yield _names_another(pod)
         yield from _elsewhere(pod, read, reading)
         return
-    if state is not None and not state.ended and pod.job_id is not None:
-        live.add(pod.job_id)
-    runs = state is not None and state.running and pod.job_id in live
+    if state is not None and not state.ended and pod.scheduling.job_id is not None:
+        live.add(pod.scheduling.job_id)
+    runs = state is not None and state.running and pod.scheduling.job_id in live
     yield from _more_than_one(pod, read, live, runs=runs)
-    own = [job for job in read if job.id == pod.job_id or pod.job_id not in live]
-    if pod.node is None:
+    own = [job for job in read if job.id == pod.scheduling.job_id or pod.scheduling.job_id not in live]
+    if pod.life.node is None:
         yield from _waiting(pod, live, state, untold, reading, config)
     elif not runs and not any(job.state.running for job in own):
         yield from _unheld(pod, next(iter(own), None), state, reading)
@@ -254,11 +262,15 @@ def _of_pod(
 
 
 def _is_forged(pod: Pod, live: set[int], config: PlacementConfig) -> bool:
-    return pod.job_id is not None and pod.job_id not in live and pod.job_id not in own_ids(pod, config)
+    return (
+        pod.scheduling.job_id is not None
+        and pod.scheduling.job_id not in live
+        and pod.scheduling.job_id not in own_ids(pod, config)
+    )
 
 
 def _names_another(pod: Pod) -> Finding:
-    name, job_id = pod.full_name, pod.job_id
+    name, job_id = pod.full_name, pod.scheduling.job_id
     cause = f"the Pod's annotation {JOB_ID} names job {job_id}, which is not its own"
     fix = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out who may write to it"
     return Finding(FindingKind.FOREIGN_KEY, cause, fix, name, job_id)
@@ -269,20 +281,22 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
     not run and another does: then the Pod may use what the other job holds, and a person must look."""
     if len(live) < 2:
         return
-    kept = pod.job_id if pod.job_id in live else min(live)
+    kept = pod.scheduling.job_id if pod.scheduling.job_id in live else min(live)
     for job in read:
         if job.id != kept:
             cause = f"job {job.id} is {job.state.text} for a Pod that has job {kept}"
             fix = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
             name, key = pod.full_name, key_of(job)
-            mended = key is not None and kept == pod.job_id and (runs or not job.state.running)
+            mended = (
+                key is not None and kept == pod.scheduling.job_id and (runs or not job.state.running)
+            )
             yield Finding(FindingKind.TWO_JOBS, cause, fix, name, job.id, mended=mended, key=key)
 
 
 def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot) -> Iterator[Finding]:
     """Yields the findings about a bound Pod for which Slurm runs no job; `job` is its own, where it was
     read, and `state` that of the job that it names."""
-    name, node, job_id = pod.full_name, pod.node or "", pod.job_id
+    name, node, job_id = pod.full_name, pod.life.node or "", pod.scheduling.job_id
     if job is not None:
         job_id, state = job.id, job.state
     if job_id is None:
@@ -309,16 +323,16 @@ def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterVie
     a person can see it."""
     why = f" ({job.reason})" if job is not None and job.reason else ""
     cause = (
-        f"the Pod runs on {pod.node}; Slurm has lost its job, and job {job_id}, which was asked for"
+        f"the Pod runs on {pod.life.node}; Slurm has lost its job, and job {job_id}, which was asked for"
         f" instead, waits for that Node{why}: others have its room, or it is not open"
     )
-    where = view.nodes.get(pod.node or "")
-    slurm_node = where.slurm_name if where is not None else pod.node
+    where = view.nodes.get(pod.life.node or "")
+    slurm_node = where.slurm_name if where is not None else pod.life.node
     fix = (
         f"the job starts as soon as there is room: see squeue -w {slurm_node}, and sinfo -R;"
         f" or {_placing_anew(pod)}"
     )
-    return Finding(FindingKind.JOB_WAITS, cause, fix, pod.full_name, job_id, pod.node or "")
+    return Finding(FindingKind.JOB_WAITS, cause, fix, pod.full_name, job_id, pod.life.node or "")
 
 
 def _waiting(
@@ -331,15 +345,15 @@ def _waiting(
 ) -> Iterator[Finding]:
     """Yields the findings about a Pod that is not bound."""
     name = pod.full_name
-    if not live and pod.job_id is not None:
+    if not live and pod.scheduling.job_id is not None:
         what = "not known to Slurm" if state is None else state.text
-        cause = f"the Pod waits by its job {pod.job_id}, which is {what}"
+        cause = f"the Pod waits by its job {pod.scheduling.job_id}, which is {what}"
         fix = "the leader asks Slurm for it again, or deletes the Pod where somebody cancelled the job"
-        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, pod.job_id, mended=True)
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, pod.scheduling.job_id, mended=True)
     elif live and pod.gated and not pod.other_gates and state is not None and state.running:
-        cause = f"job {pod.job_id} runs, and our scheduling gate still holds the Pod back"
+        cause = f"job {pod.scheduling.job_id} runs, and our scheduling gate still holds the Pod back"
         fix = "see that a leader is up (/readyz) and may patch Pods; it lifts the gate"
-        yield Finding(FindingKind.STUCK_GATE, cause, fix, name, pod.job_id)
+        yield Finding(FindingKind.STUCK_GATE, cause, fix, name, pod.scheduling.job_id)
     elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, config):
         cause = "our scheduling gate holds the Pod back, no job waits for it, and nothing says why"
         fix = "see that a leader is up (/readyz), and that the Pod is in its scope; it takes it up"
@@ -347,7 +361,7 @@ def _waiting(
 
 
 def _is_untold(pod: Pod) -> bool:
-    return pod.gated and pod.node is None and pod.job_id is None and not pod.told_to_wait
+    return pod.gated and pod.life.node is None and pod.scheduling.job_id is None and not pod.told_to_wait
 
 
 def _patience(untold: int, config: PlacementConfig) -> float:
@@ -362,14 +376,14 @@ def _age(pod: Pod, at: datetime) -> float:
 def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding]:
     """Returns the finding about a bound Pod whose job runs on another node."""
     for job in read:
-        if pod.node is None or not job.state.running or not job.nodes:
+        if pod.life.node is None or not job.state.running or not job.nodes:
             continue
-        if not any(reading.view.names_it(pod.node, name) for name in job.nodes):
+        if not any(reading.view.names_it(pod.life.node, name) for name in job.nodes):
             node = reading.view.node_of(job.nodes[0])
             stands = node.name if node is not None else f"{job.nodes[0]}, for which no Node stands"
-            cause = f"the Pod is bound to {pod.node}, and its job {job.id} runs on {stands}"
+            cause = f"the Pod is bound to {pod.life.node}, and its job {job.id} runs on {stands}"
             fix = f"{_placing_anew(pod)}; find out who bound it"
-            yield Finding(FindingKind.WRONG_NODE, cause, fix, pod.full_name, job.id, pod.node)
+            yield Finding(FindingKind.WRONG_NODE, cause, fix, pod.full_name, job.id, pod.life.node)
 
 
 def _contested(view: ClusterView) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ class Reader:
     ) -> tuple[Finding, ...]:
         """Returns the differences among these that still exist; reads their jobs alone."""
         concerned = await asyncio.to_thread(_concerned, findings, pods)
-        ids = {finding.job_id for finding in findings} | {pod.job_id for pod in concerned}
+        ids = {finding.job_id for finding in findings} | {pod.scheduling.job_id for pod in concerned}
         drains = any(finding.kind is FindingKind.STUCK_DRAIN for finding in findings)
         states = await self._slurm.states(filter(None, ids))
         still = await self._compare(concerned, states, view, known, drains=drains)

@@ -65,9 +65,13 @@ def verified(
     """Returns the allocation that Slurm really granted to a Pod on a Node. Raises NotBound without
     one."""
     if job is None or not job.state.running:
-        raise NotBound(f"Slurm job {pod.job_id} is not running")
+        raise NotBound(f"Slurm job {pod.scheduling.job_id} is not running")
     claim = JobClaim(
-        cluster=rules.cluster, workload=pod.workload, ids=rules.ids, attempt=pod.attempt, view=view
+        cluster=rules.cluster,
+        workload=pod.workload,
+        ids=rules.ids,
+        attempt=pod.scheduling.attempt,
+        view=view,
     )
     verdict = judge(job, claim, pod.workload.request([pod.request]).job)
     if not verdict.is_ours:
@@ -77,7 +81,7 @@ def verified(
         raise NotBound(f"Slurm job {job.id} is not what the Pod asks for: {lacks}")
     has = slots(job.grant, job.id, pod.workload.size, nodes_by(view))
     there = [slot for slot in has if slot.node == node]
-    own = next((slot for slot in there if len(there) == 1 or slot == pod.allocation), None)
+    own = next((slot for slot in there if len(there) == 1 or slot == pod.scheduling.allocation), None)
     if own is None:
         lacks = "has no slot for this Pod" if there else "does not run"
         raise NotBound(f"Slurm job {job.id} {lacks} on {node}")
@@ -170,9 +174,9 @@ class Binder:
         if manifest is None or manifest["metadata"]["uid"] != target.uid:
             raise NotBound("the Pod does not exist any more")
         pod = parse_pod(manifest, self._translation)
-        if pod.node is not None:
-            if pod.node != target.node:
-                raise NotBound(f"the Pod is bound to {pod.node} already")
+        if pod.life.node is not None:
+            if pod.life.node != target.node:
+                raise NotBound(f"the Pod is bound to {pod.life.node} already")
             return
         ours = self._translation.manages(manifest)
         allocation = await self._granted(pod, target.node) if ours else None
@@ -216,8 +220,8 @@ class Binder:
         return slot
 
     async def _granted(self, pod: Pod, node: str) -> Allocation:
-        if pod.job_id is None:
+        if pod.scheduling.job_id is None:
             raise NotBound("the Pod has no Slurm job")
-        job = await slurm_in_time(self._slurm.job(pod.job_id))
+        job = await slurm_in_time(self._slurm.job(pod.scheduling.job_id))
         view = self._view()
         return verified(pod, job, node, view, PlacementConfig(cluster=view.cluster, ids=self._ids))

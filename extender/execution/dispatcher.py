@@ -334,7 +334,7 @@ class Dispatcher:
         if told is not None and not effect.in_any_version:
             # A decision by an old version of the Pod deletes nothing.
             as_seen["resourceVersion"] = told["metadata"]["resourceVersion"]
-        await self._kubernetes.delete_pod(pod.namespace, pod.name, as_seen, pod.eviction_grace)
+        await self._kubernetes.delete_pod(pod.namespace, pod.name, as_seen, pod.life.eviction_grace)
 
     async def _evict_in_its_attempt(self, effect: EvictPod) -> None:
         """Deletes the version of the Pod that it has just read, and reads it anew for each try: a
@@ -345,7 +345,7 @@ class Dispatcher:
             current = await self._kubernetes.read_pod(pod.namespace, pod.name)
             if current is None or current["metadata"]["uid"] != pod.uid:
                 return
-            if attempt_of(current["metadata"].get("annotations") or {}) != pod.attempt:
+            if attempt_of(current["metadata"].get("annotations") or {}) != pod.scheduling.attempt:
                 raise Conflict(409, "another attempt at placing the Pod has begun")
             with suppress(Conflict):
                 if number == 0:
@@ -354,7 +354,9 @@ class Dispatcher:
                     told = self._kubernetes.patch_pod_status(pod.namespace, pod.name, disruption)
                     current = await told
                 as_read = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
-                await self._kubernetes.delete_pod(pod.namespace, pod.name, as_read, pod.eviction_grace)
+                await self._kubernetes.delete_pod(
+                    pod.namespace, pod.name, as_read, pod.life.eviction_grace
+                )
                 return
         raise Conflict(409, "others write to the Pod all the time")
 

@@ -40,7 +40,7 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
     message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
     cause = ConditionReason(Reason.ALLOCATED, message)
     conditions = [_condition(CONDITION, cause, now, holds=True)]
-    if pod.looked_at:  # from now on kube-scheduler's message is about this Node
+    if pod.scheduling.looked_at:  # from now on kube-scheduler's message is about this Node
         conditions.append(_condition("PodScheduled", cause, now, holds=False))
     return {
         "metadata": _as_seen(pod),
@@ -53,7 +53,7 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
     nothing."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
-    if pod.feasible_nodes is not None:
+    if pod.scheduling.feasible_nodes is not None:
         granted[FEASIBLE_NODES] = None
     patch: dict[str, Any] = {"metadata": metadata | _notes(granted)}
     if pod.gated:

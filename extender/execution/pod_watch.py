@@ -101,7 +101,7 @@ class PodWatch:
         """Returns a Pod with what its claims mean for it."""
         known = self._known[pod.uid]
         if manifest is not None:
-            over = pod.node is not None or pod.finished
+            over = pod.life.node is not None or pod.life.finished
             self._refers_to(pod.uid, known, () if over else needs_of(manifest))
         if not known.needs:
             return pod
@@ -109,7 +109,7 @@ class PodWatch:
         if found.nodes:
             constraints = pod.request.constraints.with_claimed(found.nodes)
             pod = pod._replace(request=replace(pod.request, constraints=constraints))
-        return pod._replace(obstacle=found.obstacle, provisioned_on=found.provisioned_on)
+        return pod.with_scheduling(obstacle=found.obstacle, provisioned_on=found.provisioned_on)
 
     def _refers_to(self, uid: str, known: _Known, needs: tuple[Need, ...]) -> None:
         if needs == known.needs:
@@ -191,4 +191,4 @@ class PodWatch:
 
 def _is_settled(known: _Known) -> bool:
     """Tells whether a Pod is bound, with a request that was allowed."""
-    return known.pod.node is not None and not known.judged.problems
+    return known.pod.life.node is not None and not known.judged.problems

@@ -55,7 +55,7 @@ def own_keys(pod: Pod, keys: Keys) -> Iterator[PlaceholderKey]:
     uid, namespace, name, *_ = pod.workload
     return (
         PlaceholderKey(keys.cluster, namespace, name, uid, attempt, attempt_try)
-        for attempt in (pod.attempt, pod.attempt - 1)
+        for attempt in (pod.scheduling.attempt, pod.scheduling.attempt - 1)
         for attempt_try in range(TRIES_AT_RECOVERY)
         if attempt > 0
     )
@@ -99,7 +99,7 @@ class JobClaim:
     @property
     def slurm_nodes(self) -> frozenset[str]:
         """Returns the Slurm nodes of the Nodes to which the Pods are bound."""
-        nodes = (self.view.nodes.get(pod.node or "") for pod in self.pods)
+        nodes = (self.view.nodes.get(pod.life.node or "") for pod in self.pods)
         return frozenset(node.slurm_name for node in nodes if node is not None)
 
 

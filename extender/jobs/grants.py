@@ -65,7 +65,7 @@ def devices_taken(pod: Pod, job: Job, view: ClusterView) -> str | None:
     """Returns in words the devices of a bound Pod that its running job does not have on the Node; None
     if there are none. A running container keeps its open devices. Without a node agent, the kubelet
     chooses the devices, whatever is on the Pod."""
-    node = view.nodes.get(pod.node or "")
+    node = view.nodes.get(pod.life.node or "")
     if node is None or not node.has_agent:
         return None
     runs_on, has = _in_force(pod), whole_on_node(pod, job, view)
@@ -109,8 +109,8 @@ def _has_all(devices: _Devices | None, before: _Devices | None) -> bool:
 
 def _in_force(pod: Pod) -> Allocation | None:
     """Returns the slot on a Pod, of the Node where the Pod is; None if there is none."""
-    stands = pod.allocation
-    if stands is None or stands.node != pod.node:
+    stands = pod.scheduling.allocation
+    if stands is None or stands.node != pod.life.node:
         return None
     return stands if stands.gres or stands.cores or stands.memory_mb else None
 

@@ -21,7 +21,7 @@ NodeOf = Callable[[str], str | None]
 def nodes_by(view: ClusterView, pods: Iterable[Pod] = ()) -> NodeOf:
     """Returns the function of a view. If several Nodes stand for a node of Slurm, the function returns
     the Node of a bound Pod among `pods`."""
-    bound = {pod.node for pod in pods if pod.node is not None}
+    bound = {pod.life.node for pod in pods if pod.life.node is not None}
 
     def node_of(slurm_node: str) -> str | None:
         with_pod = next((node for node in bound if view.names_it(node, slurm_node)), None)
@@ -43,7 +43,7 @@ def slots(grant: Grant, job_id: int, members: int, node_of: NodeOf) -> Iterator[
 def whole_on_node(pod: Pod, job: Job, view: ClusterView) -> Allocation | None:
     """Returns all that a job has on a bound Pod's Node; None if the job is not there."""
     on_nodes = slots(job.grant, job.id, 1, nodes_by(view, [pod]))
-    return next((whole for whole in on_nodes if whole.node == pod.node), None)
+    return next((whole for whole in on_nodes if whole.node == pod.life.node), None)
 
 
 def _whole(grant: Grant, number: int, job_id: int, node: str) -> Allocation:

@@ -164,8 +164,8 @@ class Gate:
         """Tells whether a Pod was bound by a job of its own that does not run on its node. Such a Pod
         carries its allocation when it is bound; Slurm, or the id, tells whether the job is the Pod's
         own."""
-        pod_allocation = pod.allocation
-        if pod_allocation is None or pod_allocation.node != pod.node:
+        pod_allocation = pod.scheduling.allocation
+        if pod_allocation is None or pod_allocation.node != pod.life.node:
             return False
         job, keys = await self._slurm.job(pod_allocation.job_id), self._leading().rules
         runs = _runs_on(job, node, claim_of(pod, keys, self._view()))

@@ -161,8 +161,8 @@ class LedgerReader:
         member = None if record is None else record.member(uid)
         if record is None or member is None or record.state is not State.ALLOCATED:
             return None
-        carried = member.slot is not None and member.pod.allocation == member.slot
-        return (record, member) if carried and member.pod.node is None else None
+        carried = member.slot is not None and member.pod.scheduling.allocation == member.slot
+        return (record, member) if carried and member.pod.life.node is None else None
 
     def holding(self, node: str) -> tuple[Placeholder, ...]:
         """Returns the records with Pods on a Node, or with Pods to be bound there."""

@@ -105,7 +105,7 @@ class Ledger(Settled):
         if record is not None:
             self._settle(record)
         for pod in event.pods:
-            late = pod.group is not None and pod.node is None
+            late = pod.group is not None and pod.life.node is None
             if late and (record is None or record.member(pod.uid) is None):
                 self._pod_observed(PodObserved(pod))
         for job, attempt in orphans:
@@ -138,7 +138,7 @@ class Ledger(Settled):
             self._forget(uid)
             record = Placeholder.of(pod, self._at.now)._replace(lingering=record.lingering)
         self._records.kept_out.pop(pod.uid, None)
-        if record is not None or not pod.finished:
+        if record is not None or not pod.life.finished:
             before = record or Placeholder.of(pod, self._at.now)
             after = after_pod(before, pod, self._at)
             if pod.group is not None:

@@ -27,7 +27,7 @@ from extender.placement.transitions.on_pod import (
     with_carried,
 )
 from extender.placement.transitions.table import after_poll, after_read
-from extender.pod_request.pod import Pod
+from extender.pod_request.pod import Pod, Scheduling
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
 from extender.record.ends import end_of
@@ -46,7 +46,7 @@ _DOOMED = ConditionReason(Reason.SLURM_JOB_ENDED, "its job in Slurm had ended, a
 def possible_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
     """Returns the possible ids of a Pod's job: first tries of this and the last attempt, and the id on
     the Pod."""
-    written = () if pod.job_id is None else (pod.job_id,)
+    written = () if pod.scheduling.job_id is None else (pod.scheduling.job_id,)
     return tuple(dict.fromkeys((*own_ids(pod, rules), *written)))
 
 
@@ -95,8 +95,14 @@ def with_their_pods(
 def _is_vouched_for(
     pod: Pod, ids: Iterable[int], states: Mapping[int, JobState], rules: PlacementConfig
 ) -> bool:
-    carried = pod.allocation
-    if pod.finished or pod.doomed or carried is None or pod.node is None or carried.node != pod.node:
+    carried = pod.scheduling.allocation
+    if (
+        pod.life.finished
+        or pod.doomed
+        or carried is None
+        or pod.life.node is None
+        or carried.node != pod.life.node
+    ):
         return False
     live = [job_id for job_id in ids if job_id in states and not states[job_id].ended]
     runs = live == [carried.job_id] and states[carried.job_id].running
@@ -119,12 +125,12 @@ def recovered(
     """Returns the record of a workload's Pods at the start (None if no record is needed), and the
     workload's live but unneeded jobs, with their attempts. An annotation about a job counts only if the
     job itself, or `own_key`, confirms the annotation."""
-    found = _ours(max(pods, key=lambda pod: pod.attempt), jobs, at)
+    found = _ours(max(pods, key=lambda pod: pod.scheduling.attempt), jobs, at)
     as_read = {pod.uid: pod for pod in pods}
     pods = _numbered_by_their_jobs(pods, found)
-    alive, last = _members(pods), max(pods, key=lambda pod: pod.attempt)
+    alive, last = _members(pods), max(pods, key=lambda pod: pod.scheduling.attempt)
     record = None
-    if alive and all(pod.node is not None for pod in alive):
+    if alive and all(pod.life.node is not None for pod in alive):
         record = _bound(alive, _of_bound(alive, found, at), at)
     elif alive:
         record = _unbound(alive, found, _of_unbound(last, found), at)
@@ -141,7 +147,7 @@ def recovered(
 
 def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Placeholder:
     """Returns the record of a job without any Pod left."""
-    ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in pods if pod.end), None)
+    ended = next((ConditionReason(Reason.POD_ENDED, pod.life.end) for pod in pods if pod.life.end), None)
     orphan = Placeholder.of_orphan(pods[0].workload, job.id, at.now)
     orphan = orphan._replace(request=pods[0].request, cause=ended).with_asked(attempt=attempt)
     return still_held(orphan.with_job(verdict=TAKEN), job, at)
@@ -151,8 +157,12 @@ def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> S
     """Returns the Pods, the bound Pods with the attempt of their named job: the number on a bound Pod
     may be forged."""
     attempts: dict[int | None, int] = {each.job.id: each.key.attempt for each in found}
+
+    def attempt(of: Scheduling) -> int:
+        return attempts.get(of.job_id, of.attempt)
+
     return [
-        pod if pod.node is None else pod._replace(attempt=attempts.get(pod.job_id, pod.attempt))
+        pod if pod.life.node is None else pod.with_scheduling(attempt=attempt(pod.scheduling))
         for pod in pods
     ]
 
@@ -161,9 +171,16 @@ def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
     """Returns the Pods for the workload's record. A group may have more Pods than needed, or Pods
     created after its start."""
     alive = [pod for pod in pods if not pod.over]
-    begun = max((pod.attempt for pod in alive if pod.node is not None), default=0)
-    alive = [pod for pod in alive if pod.node is not None or pod.attempt >= begun]
-    alive.sort(key=lambda pod: (pod.node is None, pod.allocation is None, -pod.attempt, pod.created))
+    begun = max((pod.scheduling.attempt for pod in alive if pod.life.node is not None), default=0)
+    alive = [pod for pod in alive if pod.life.node is not None or pod.scheduling.attempt >= begun]
+    alive.sort(
+        key=lambda pod: (
+            pod.life.node is None,
+            pod.scheduling.allocation is None,
+            -pod.scheduling.attempt,
+            pod.created,
+        )
+    )
     return alive[: pods[0].workload.size]
 
 
@@ -186,7 +203,7 @@ def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _F
     counts. A job from the time of an adopted Pod cannot end the Pod."""
     known = [f for f in found if not f.key.adopted and not failed_before_start(f.job)]
     where = {f.job.id: _is_there(f.job, pods, at.view) for f in known}
-    named = {pod.job_id for pod in pods}
+    named = {pod.scheduling.job_id for pod in pods}
 
     def rank(found: _Found) -> tuple[bool, ...]:
         job, there, live = found.job, where[found.job.id], found.live
@@ -203,8 +220,8 @@ def _is_there(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool | None:
     """Returns True if a job has, or had, the Nodes of bound Pods; None if the job got no Nodes."""
     nodes = [view.node_of(name) for name in job.nodes]
     there = [
-        any(view.names_it(pod.node, name) for name in job.nodes)
-        or any(node is not None and node.name == pod.node for node in nodes)
+        any(view.names_it(pod.life.node, name) for name in job.nodes)
+        or any(node is not None and node.name == pod.life.node for node in nodes)
         for pod in pods
     ]
     if all(there):
@@ -218,14 +235,16 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
     """Returns a live job (this attempt's before an old attempt's, running before waiting), else the last
     job of this attempt unless the job failed before its start."""
     live = [f for f in found if f.live]
-    live.sort(key=lambda f: (f.key.attempt != pod.attempt, not f.job.state.running))
-    current = [f for f in found if f.key.attempt == pod.attempt and not failed_before_start(f.job)]
+    live.sort(key=lambda f: (f.key.attempt != pod.scheduling.attempt, not f.job.state.running))
+    current = [
+        f for f in found if f.key.attempt == pod.scheduling.attempt and not failed_before_start(f.job)
+    ]
     return next(iter(live), current[-1] if current else None)
 
 
 def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
     """Returns a workload's record from its Pods alone."""
-    record = Placeholder.of(pods[0], now).with_asked(attempt=max(pod.attempt for pod in pods))
+    record = Placeholder.of(pods[0], now).with_asked(attempt=max(pod.scheduling.attempt for pod in pods))
     return grouped(record, map(Member, pods))
 
 
@@ -240,10 +259,10 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     there = _is_there(job, pods, at.view)
     if not there and any(_runs_by_another(pod, job, at) for pod in pods):
         return _without_job(record, at)
-    never_granted = not job.nodes and all(pod.allocation is None for pod in pods)
+    never_granted = not job.nodes and all(pod.scheduling.allocation is None for pod in pods)
     if never_granted or there is False:
         return None
-    blank = [each._replace(slot=Allocation(job.id, each.pod.node or "")) for each in record.members]
+    blank = [each._replace(slot=Allocation(job.id, each.pod.life.node or "")) for each in record.members]
     has = slots(job.grant, job.id, record.workload.size, nodes_by(at.view, record.pods))
     members = with_slots(blank, has, bound=True)
     record = record._replace(members=members).with_asked(attempt=key.attempt)
@@ -259,14 +278,14 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:
     """Returns True if another job bound the Pod. A killed slurmctld may restore the job of an earlier
     attempt, and may have forgotten the later job."""
-    carried = pod.allocation
-    if carried is None or carried.node != pod.node or carried.job_id == job.id:
+    carried = pod.scheduling.allocation
+    if carried is None or carried.node != pod.life.node or carried.job_id == job.id:
         return False
     return own_key(carried.job_id, pod, at.rules) is not None
 
 
 def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
-    carried = record.lead.allocation
+    carried = record.lead.scheduling.allocation
     key = own_key(carried.job_id, record.lead, at.rules) if carried else None
     if carried is None or key is None:
         return None
@@ -287,7 +306,7 @@ def _unbound(
         # the Nodes until the Binding is impossible.
         carried = next((f.job for f in found if f.job.id == carries.job.id), None)
         return carries if carried is None else after_poll(carries, carried.state, at)
-    if any(pod.attempt < blank.attempt for pod in pods):
+    if any(pod.scheduling.attempt < blank.attempt for pod in pods):
         return _half_numbered(blank, chosen, at)
     if chosen is None:
         tries = (f.key.attempt_try for f in found if f.key.attempt == blank.attempt)
@@ -317,5 +336,5 @@ def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Pl
     before = before._replace(state=State.REPLACING)
     phase = Phase.ENDED if chosen is None else Phase.ENDING
     before = (before if chosen is None else _with_job(before, chosen)).with_phase(phase, at.now)
-    bound = next((each.pod for each in blank.members if each.pod.node is not None), None)
+    bound = next((each.pod for each in blank.members if each.pod.life.node is not None), None)
     return before if bound is None else bound_by_its_job(with_carried(before, at), bound, at)

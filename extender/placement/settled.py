@@ -161,7 +161,7 @@ class Settled(LedgerReader):
         (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             for member in record.members:
-                self._reopen(member.pod.node)
+                self._reopen(member.pod.life.node)
         if record.lingering and record.job.over:
             # Pods to be bound beside these containers get a later deadline.
             for node in record.holds:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from extender.pod_request.constraints.pod_constraints import (
     NO_CONSTRAINTS,
@@ -28,6 +28,52 @@ _INSUFFICIENT = re.compile(r"Insufficient (\S+)")
 _TOO_MANY_PODS = "Too many pods"
 
 
+class Life(NamedTuple):
+    """The Pod's life on a Node, up to its end."""
+
+    node: str | None = None
+    started: bool = False
+    """The kubelet has started the containers."""
+    finished: bool = False
+    deleting: bool = False
+    deletion_grace: int = 0
+    """The grace of the deletion, in seconds."""
+    grace: int = KUBERNETES_DEFAULT_S
+    """The Pod's own grace, in seconds."""
+    eviction_grace: int = KUBERNETES_DEFAULT_S
+    """The grace of an eviction, in seconds (`GraceRule.of_eviction`)."""
+    end: str = ""
+    """Words for the end of the Pod, or for the cause of the deletion."""
+    kubelet_rejection: str = ""
+    """The kubelet's rejection as "REASON: MESSAGE"; empty if the kubelet did not reject the Pod."""
+
+
+class Scheduling(NamedTuple):
+    """The decisions about the Pod's Node so far, and the obstacles."""
+
+    gates: tuple[str, ...] = ()
+    attempt: int = 1
+    job_id: int | None = None
+    allocation: Allocation | None = None
+    waiting: str | None = None
+    """The reason of the extender's condition, while the condition is False."""
+    feasible_nodes: FeasibleNodes | None = None
+    """The Nodes that kube-scheduler offered instead of an allocated Node."""
+    looked_at: bool = False
+    """kube-scheduler looked for a Node, and found none."""
+    node_rejection: str = ""
+    """kube-scheduler's message that no Node fits by its own rules; empty if only the allocation was
+    missing."""
+    lacks_room: bool = False
+    """The message names a shortage that Slurm may end (`lacks_room`)."""
+    obstacle: str | None = None
+    """A claim that is not ready, so that no Node can take the Pod; in words for the Pod's author."""
+    provisioned_on: str | None = None
+    """The Node where a volume is being made for the Pod."""
+    constraints: PodConstraints = NO_CONSTRAINTS
+    """The constraints between the Pod and other Pods."""
+
+
 class Pod(NamedTuple):
     """One version of a Pod. A tuple, since each version is made anew, and copied some times."""
 
@@ -36,56 +82,24 @@ class Pod(NamedTuple):
     name: str
     resource_version: str
     request: Request
+    life: Life = Life()
+    scheduling: Scheduling = Scheduling()
     created: str = ""
     priority: int = 0
-    gates: tuple[str, ...] = ()
-    node: str | None = None
-    attempt: int = 1
-    job_id: int | None = None
-    allocation: Allocation | None = None
-    deleting: bool = False
-    deletion_grace: int = 0
-    """The grace that it is being deleted with, in seconds; the deletion sets it."""
-    grace: int = KUBERNETES_DEFAULT_S
-    """The Pod's own grace, in seconds."""
-    eviction_grace: int = KUBERNETES_DEFAULT_S
-    """The grace that it is evicted with (`GraceRule.of_eviction`)."""
-    finished: bool = False
-    end: str = ""
-    """Words for how the Pod ended, or why it is being deleted."""
-    started: bool = False
-    """The kubelet has started its containers."""
-    kubelet_rejection: str = ""
-    """Why the kubelet rejected the Pod, as "REASON: MESSAGE"; empty if the kubelet did not."""
-    doomed: bool = False
-    """Its condition says that its job has ended, and that the eviction limiter delays its deletion."""
-    told_to_wait: bool = False
-    """Its condition says that it waits."""
-    feasible_nodes: FeasibleNodes | None = None
-    """The Nodes that kube-scheduler offered instead of an allocated Node."""
-    looked_at: bool = False
-    """kube-scheduler looked for a Node, and found none."""
-    node_rejection: str = ""
-    """kube-scheduler's message that it found no Node by its own rules; empty where only the allocation
-    was missing."""
-    lacks_room: bool = False
-    """The message says that Nodes lack what Slurm may make room for (`lacks_room`)."""
-    obstacle: str | None = None
-    """A claim that is not ready, so that the Pod can be bound nowhere; in words for its author."""
-    provisioned_on: str | None = None
-    """The Node where a volume is being made for it."""
     service_account: str = "default"
     group: Workload | None = None
-    """The workload that it is a member of; None: it is one by itself."""
-    constraints: PodConstraints = NO_CONSTRAINTS
-    """The constraints between the Pod and other Pods."""
+    """The workload of which the Pod is a member; None: the Pod is a workload by itself."""
     touch: int = 0
-    """A number that changes when its annotations are changed, but not by the extender itself."""
+    """A number that changes when annotations are changed, except by the extender."""
 
     @property
     def workload(self) -> Workload:
         """Returns the workload that it is, or is a member of."""
         return self.group or Workload(self.uid, self.namespace, self.name, self.created)
+
+    def with_scheduling(self, **fields: Any) -> Self:
+        """Returns the Pod with other fields of `scheduling`."""
+        return self._replace(scheduling=self.scheduling._replace(**fields))
 
     @property
     def full_name(self) -> str:
@@ -94,82 +108,109 @@ class Pod(NamedTuple):
 
     @property
     def gated(self) -> bool:
-        """Tells whether the extender's own scheduling gate is on the Pod."""
-        return GATE in self.gates
-
-    @property
-    def leaving(self) -> bool:
-        """Tells whether it is being deleted, at least as quickly as by an eviction."""
-        return self.deleting and self.deletion_grace <= self.eviction_grace
-
-    @property
-    def over(self) -> bool:
-        """Tells whether it has ended, or is being deleted and never began to run."""
-        return self.finished or (self.deleting and self.node is None)
-
-    @property
-    def lingers_s(self) -> float:
-        """Returns for how many seconds its containers may still run if this was its last version. A
-        kubelet has a Pod dropped when they have ended, and says so in its phase first (canBeDeleted,
-        since Kubernetes 1.27); a force deletion does not wait for that."""
-        there = self.node is not None and not self.finished
-        return max(1, self.grace) + KUBELET_S if there else 0.0
-
-    @property
-    def unschedulable(self) -> bool:
-        """Tells whether kube-scheduler rejects every Node by its own rules."""
-        return bool(self.node_rejection)
-
-    @property
-    def kept_from_pods(self) -> bool:
-        """True if other Pods may be why kube-scheduler rejects a Node for the Pod."""
-        return self.constraints.exclusive or names_other_pods(self.node_rejection)
+        """True while the extender's own scheduling gate is on the Pod."""
+        return GATE in self.scheduling.gates
 
     @property
     def other_gates(self) -> tuple[str, ...]:
         """Returns the scheduling gates of other controllers on the Pod, which stay."""
-        return tuple(gate for gate in self.gates if gate != GATE)
+        return tuple(gate for gate in self.scheduling.gates if gate != GATE)
+
+    @property
+    def told_to_wait(self) -> bool:
+        """True while the Pod's condition says that the Pod waits."""
+        return self.scheduling.waiting is not None
+
+    @property
+    def doomed(self) -> bool:
+        """True if the condition says that the job has ended, and that the eviction limiter delays the
+        Pod's deletion."""
+        return self.scheduling.waiting == Reason.EVICTION_THROTTLED
+
+    @property
+    def leaving(self) -> bool:
+        """True if the Pod is being deleted, at least as quickly as by an eviction."""
+        return self.life.deleting and self.life.deletion_grace <= self.life.eviction_grace
+
+    @property
+    def over(self) -> bool:
+        """True if the Pod has ended, or is being deleted and never began to run."""
+        return self.life.finished or (self.life.deleting and self.life.node is None)
+
+    @property
+    def lingers_s(self) -> float:
+        """Returns for how many seconds containers may still run after the last version. A kubelet lets a
+        Pod be dropped when the containers have ended, and first reports the phase (canBeDeleted, since
+        Kubernetes 1.27); a force deletion does not wait for the kubelet."""
+        there = self.life.node is not None and not self.life.finished
+        return max(1, self.life.grace) + KUBELET_S if there else 0.0
+
+    @property
+    def unschedulable(self) -> bool:
+        """True if kube-scheduler rejects every Node by its own rules."""
+        return bool(self.scheduling.node_rejection)
+
+    @property
+    def kept_from_pods(self) -> bool:
+        """True if other Pods may be why kube-scheduler rejects a Node for the Pod."""
+        constrained = self.scheduling.constraints.exclusive
+        return constrained or names_other_pods(self.scheduling.node_rejection)
 
 
 def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Request | None = None) -> Pod:
     """Returns the snapshot of a Pod's manifest. Never raises on what a user can write. `request` is its
     request, where that has been read already."""
-    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
+    metadata, spec = manifest["metadata"], manifest["spec"]
     annotations = metadata.get("annotations") or {}
-    false, grace = _false(status), own_grace(spec)
-    waiting, scheduled = false.get(CONDITION), false.get("PodScheduled") or {}
-    looked_at = scheduled.get("reason") == "Unschedulable"
-    node_rejection = _node_rejection(scheduled) if looked_at else ""
     return Pod(
         uid=metadata.get("uid") or "",
         namespace=metadata.get("namespace") or "default",
         name=metadata.get("name") or metadata.get("generateName") or "",
         resource_version=metadata.get("resourceVersion") or "",
         request=request or read_request(manifest, translation),
-        service_account=spec.get("serviceAccountName") or "default",
+        life=_life(manifest, translation),
+        scheduling=_scheduling(manifest, translation),
         created=metadata.get("creationTimestamp") or "",
         priority=spec.get("priority") or 0,
-        gates=_gates(spec),
+        service_account=spec.get("serviceAccountName") or "default",
+        touch=_touch(annotations),
+    )
+
+
+def _life(manifest: Manifest, translation: TranslationConfig) -> Life:
+    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
+    grace, phase = own_grace(spec), status.get("phase")
+    return Life(
         node=spec.get("nodeName") or None,
-        attempt=attempt_of(annotations),
-        job_id=whole_number(annotations.get(JOB_ID, "")),
-        allocation=Allocation.parse(annotations),
+        started=phase in ("Running", "Succeeded"),
+        finished=phase in ("Succeeded", "Failed"),
         deleting="deletionTimestamp" in metadata,
         deletion_grace=metadata.get("deletionGracePeriodSeconds") or 0,
         grace=grace,
         eviction_grace=translation.grace.of_eviction(grace),
-        finished=status.get("phase") in ("Succeeded", "Failed"),
         end=end_in_words(manifest),
-        started=status.get("phase") in ("Running", "Succeeded"),
         kubelet_rejection=kubelet_rejection(status),
-        doomed=waiting is not None and waiting.get("reason") == Reason.EVICTION_THROTTLED,
-        told_to_wait=waiting is not None,
+    )
+
+
+def _scheduling(manifest: Manifest, translation: TranslationConfig) -> Scheduling:
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    annotations = metadata.get("annotations") or {}
+    false = _false(manifest.get("status") or {})
+    waiting, scheduled = false.get(CONDITION), false.get("PodScheduled") or {}
+    looked_at = scheduled.get("reason") == "Unschedulable"
+    node_rejection = _node_rejection(scheduled) if looked_at else ""
+    return Scheduling(
+        gates=_gates(spec),
+        attempt=attempt_of(annotations),
+        job_id=whole_number(annotations.get(JOB_ID, "")),
+        allocation=Allocation.parse(annotations),
+        waiting=None if waiting is None else waiting.get("reason") or "",
         feasible_nodes=FeasibleNodes.parse(annotations),
         looked_at=looked_at,
         node_rejection=node_rejection[:_LONGEST_REJECTION],
         lacks_room=lacks_room(node_rejection, translation),
         constraints=parse_pod_constraints(metadata, spec),
-        touch=_touch(annotations),
     )
 
 

@@ -70,7 +70,7 @@ class Member(NamedTuple):
 
     def rejects(self, job_id: int | None) -> bool:
         """Returns True if the Pod shows that kube-scheduler rejects the Node of a job."""
-        offered = self.pod.feasible_nodes
+        offered = self.pod.scheduling.feasible_nodes
         return self.pod.unschedulable or (offered is not None and offered.job_id == job_id)
 
     def node_in(self, state: State) -> str | None:
@@ -79,8 +79,8 @@ class Member(NamedTuple):
         Another replica may have placed the next attempt."""
         slot = self.slot
         if state is State.REPLACING and self.write.done:
-            slot = self.pod.allocation if self.pod.allocation != slot else None
-        return self.pod.node or (slot.node if slot else None)
+            slot = self.pod.scheduling.allocation if self.pod.scheduling.allocation != slot else None
+        return self.pod.life.node or (slot.node if slot else None)
 
     def before_writes(self) -> Self:
         """Returns the member in a new state, without any write yet."""
@@ -112,7 +112,7 @@ def with_slots(
         free[slot.node].append(slot)
     given = dict[str, Allocation]()
     for each in members:
-        own = (each.slot, each.pod.allocation)
+        own = (each.slot, each.pod.scheduling.allocation)
         there = free.get(each.node_in(State.ALLOCATED) or "", [])
         kept = next((slot for slot in own if slot in there), None)
         if kept is not None:

@@ -139,7 +139,10 @@ class Placeholder(NamedTuple):
     def of(cls, pod: Pod, now: float = 0.0) -> Self:
         """Returns the record of a workload after its first Pod was seen."""
         workload, members = pod.workload, (Member(pod),)
-        request, job = workload.request([pod.request]), TrackedJob(asked=Asked(attempt=pod.attempt))
+        request, job = (
+            workload.request([pod.request]),
+            TrackedJob(asked=Asked(attempt=pod.scheduling.attempt)),
+        )
         return cls(workload.uid, workload, request, members, since=now, first_seen=now, job=job)
 
     @classmethod
@@ -236,7 +239,7 @@ class Placeholder(NamedTuple):
     def replaced(self, now: float, cause: ConditionReason | None) -> Self:
         """Returns the record after the allocation is given back. A bound Pod cannot be bound again: then
         all Pods are evicted."""
-        bound = self.state is State.ALLOCATED and any(pod.node for pod in self.pods)
+        bound = self.state is State.ALLOCATED and any(pod.life.node for pod in self.pods)
         return self.move(State.EVICTING if bound else State.REPLACING, now, cause=cause)
 
     def submitted_as(self, attempt_try: int, rules: PlacementConfig, **asked: Any) -> Self:
@@ -286,14 +289,14 @@ class Placeholder(NamedTuple):
 
     def is_by_its_job(self, pod: Pod) -> bool:
         """Returns True if a Pod's own annotations say that the workload's job places the Pod."""
-        carried = pod.allocation
-        there = carried is not None and pod.node in (None, carried.node)
+        carried = pod.scheduling.allocation
+        there = carried is not None and pod.life.node in (None, carried.node)
         return there and carried is not None and carried.job_id == self.job.id
 
     def takes(self, pod: Pod) -> bool:
         """Returns True if another Pod of the workload can be placed with the members."""
         may_be_bound = self.state not in OVER and self.is_by_its_job(pod)
-        unbound = self.state is State.BOUND and pod.node is None
+        unbound = self.state is State.BOUND and pod.life.node is None
         return (self.state in OPEN or (may_be_bound and not unbound)) and self.lacking > 0
 
     @property
@@ -314,7 +317,7 @@ class Placeholder(NamedTuple):
     @property
     def all_bound(self) -> bool:
         """Returns True if all Pods of the record are bound."""
-        return all(pod.node is not None for pod in self.pods)
+        return all(pod.life.node is not None for pod in self.pods)
 
     @property
     def gated(self) -> bool:

@@ -34,18 +34,22 @@ _NO_ROOM = frozenset({"Resources", "Priority"})
 def turn_ends(record: Placeholder) -> float:
     """Returns the time at which the turn of a Pod with a queued job ends; infinity for other Pods."""
     queued = record.state is State.QUEUED and record.workload.size == 1 and record.members
-    return record.since + _TURN_S if queued and record.lead.constraints.exclusive else inf
+    return record.since + _TURN_S if queued and record.lead.scheduling.constraints.exclusive else inf
 
 
 def template_of(record: Placeholder, queue: str) -> Hashable | None:
     """Returns a key, equal for all Pods of a template. Returns None for a group, and for a Pod without
     rules against other Pods: such Pods need no order."""
-    if record.workload.size > 1 or not record.members or not record.lead.constraints.exclusive:
+    if (
+        record.workload.size > 1
+        or not record.members
+        or not record.lead.scheduling.constraints.exclusive
+    ):
         return None
     job, lead = record.request.job, record.lead
     owner = Owner.of(record.workload.namespace, job)
     demand = demand_of(job), record.request.constraints.signature
-    return lead.constraints.rules, queue, owner, demand, lead.priority, job.priority
+    return lead.scheduling.constraints.rules, queue, owner, demand, lead.priority, job.priority
 
 
 @dataclass(slots=True)
@@ -131,7 +135,7 @@ class ExclusiveTurns:
         before = template.head
         template.put(record, now, waits=waits, asks=asks)
         if asks:
-            self._heeding[uid] = record.lead.constraints
+            self._heeding[uid] = record.lead.scheduling.constraints
         return (*moved, *_moved(before, template.head))
 
     def forget(self, uid: str) -> tuple[str, ...]:
@@ -166,7 +170,7 @@ class ExclusiveTurns:
 
     def block(self, record: Placeholder) -> None:
         """Records that other Pods close all Nodes to a Pod. `affected` then also returns the Pod."""
-        self._heeding[record.uid] = record.lead.constraints
+        self._heeding[record.uid] = record.lead.scheduling.constraints
 
     def affected(self, moved: Iterable[PodConstraints]) -> tuple[str, ...]:
         """Returns the Pods to review after a change of other Pods. `moved` has the constraints of the

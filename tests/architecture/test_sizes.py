@@ -13,6 +13,7 @@ from deploy.images.image import PACKAGES
 from deploy.local.layout import CHECKOUT
 
 LONGEST_FILE, LONGEST_FUNCTION = 450, 50
+MOST_MODULES, MOST_FIELDS = 15, 12
 FILES = sorted(file for package in PACKAGES for file in (CHECKOUT / package).rglob("*.py"))
 TOOLS = sorted(file for package in ("deploy", "loadtest") for file in (CHECKOUT / package).rglob("*.py"))
 
@@ -40,6 +41,22 @@ def test_no_package_is_a_third_of_the_extender() -> None:
         lines[file.relative_to(CHECKOUT / "extender").parts[0]] += len(file.read_text().splitlines())
     (largest, longest), *_ = lines.most_common(1)
     assert longest < lines.total() / 3, largest
+
+
+def test_a_folder_has_few_modules() -> None:
+    modules = Counter(file.parent for file in (*FILES, *TOOLS) if not file.name.startswith("__"))
+    assert not {str(folder): count for folder, count in modules.items() if count > MOST_MODULES}
+
+
+def test_a_tuple_has_few_fields() -> None:
+    tuples = [
+        (node.name, sum(isinstance(each, ast.AnnAssign) for each in node.body))
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef) and "NamedTuple" in map(ast.unparse, node.bases)
+    ]
+    assert len(tuples) > 50
+    assert not [(name, fields) for name, fields in tuples if fields > MOST_FIELDS]
 
 
 def test_there_are_files_to_look_at() -> None:

@@ -31,6 +31,7 @@ from slurm_client.protocol import Slurm
 from tests.builders import (
     RULES,
     TRANSLATION,
+    changed,
     kube_node,
     placeholder_job,
     pod,
@@ -312,7 +313,7 @@ async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancel
     deleted.remove_pod(uid)
     deleted.settle()
     uid = bound_pod(finished)
-    finished.write(finished.pods[uid]._replace(finished=True))
+    finished.write(changed(finished.pods[uid], finished=True))
     finished.hear()
     for world in (deleted, finished):
         leader = await audited(world)
@@ -322,7 +323,7 @@ async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancel
 async def test_a_number_that_somebody_wrote_onto_a_pod_that_runs_ends_nothing() -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(world.pods[uid]._replace(attempt=5))
+    world.write(changed(world.pods[uid], attempt=5))
     world.settle()
     leader = await audited(world)
     assert (leader.told, leader.orphans()) == ((), [])

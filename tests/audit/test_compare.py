@@ -14,7 +14,7 @@ from extender.pod_request.constraints.node_constraints import Node
 from extender.pod_request.pod import Pod
 from slurm_client.model import Job, JobState
 from slurm_client.model import Node as SlurmNode
-from tests.builders import RULES, kube_node, placeholder_job, pod, view
+from tests.builders import RULES, changed, kube_node, placeholder_job, pod, view
 from wellknown.job_key import JobIdRange, PlaceholderKey
 from wellknown.names import ATTEMPT, GATE, JOB_ID, NODE
 
@@ -76,13 +76,13 @@ def the_one(*found: Finding) -> Finding:
         (bound(), [replace(JOB, state=JobState.parse("RUNNING,CONFIGURING"))]),
         (bound(deleting=True), []),
         (bound(deleting=True), [replace(JOB, state=JobState("CANCELLED"))]),
-        (bound()._replace(finished=True), []),
+        (changed(bound(), finished=True), []),
         (pod(gates=(), annotations={JOB_ID: str(JOB.id), NODE: "n1"}), [JOB]),
         (pod(gates=(GATE, "somebody-elses"), annotations={}), []),
     ],
 )
 def test_what_fits_is_no_difference(of: Pod, jobs: list[Job]) -> None:
-    told = of._replace(told_to_wait=of.gated)
+    told = changed(of, told_to_wait=of.gated)
     assert audited([told], NATIVE, *jobs) == ()
 
 
@@ -114,20 +114,20 @@ def test_a_job_whose_pod_is_proven_gone_is_an_orphan_that_the_leader_ends() -> N
 
 
 def test_a_live_job_of_a_pod_that_has_finished_is_an_orphan() -> None:
-    found = the_one(*audited([bound()._replace(finished=True)], JOB))
+    found = the_one(*audited([changed(bound(), finished=True)], JOB))
     assert (found.kind, found.job_id) == (FindingKind.ORPHAN_JOB, JOB.id)
 
 
 def test_a_live_job_of_an_attempt_that_is_over_is_an_orphan() -> None:
     later = pod(annotations={ATTEMPT: "2"})
-    found = the_one(*audited([later._replace(told_to_wait=True)], JOB))
+    found = the_one(*audited([changed(later, told_to_wait=True)], JOB))
     assert (found.kind, found.job_id) == (FindingKind.ORPHAN_JOB, JOB.id)
 
 
 def test_a_live_job_of_a_waiting_pod_whose_request_is_refused_is_an_orphan() -> None:
     asked = gated()
     request = replace(asked.request, problems=("no such account",))
-    refused = asked._replace(request=request, told_to_wait=True)
+    refused = changed(asked, request=request, told_to_wait=True)
     found = the_one(*audited([refused], JOB))
     assert (found.kind, found.job_id, found.mended) == (FindingKind.ORPHAN_JOB, JOB.id, True)
     bound_before = bound()._replace(request=request)
@@ -138,7 +138,7 @@ def test_a_live_job_of_a_waiting_pod_whose_request_is_refused_is_an_orphan() -> 
 def test_the_job_of_a_group_is_no_orphan_while_one_of_its_pods_lives(order: int) -> None:
     group = PLAIN.workload._replace(size=2)
     alive = bound()._replace(group=group)
-    ended = alive._replace(uid="other", name="other", finished=True)
+    ended = changed(alive, uid="other", name="other", finished=True)
     assert audited([alive, ended][::order], JOB) == ()
     found = the_one(*audited([ended], JOB))
     assert (found.kind, found.job_id) == (FindingKind.ORPHAN_JOB, JOB.id)
@@ -146,7 +146,7 @@ def test_the_job_of_a_group_is_no_orphan_while_one_of_its_pods_lives(order: int)
 
 def test_the_job_of_a_waiting_group_that_lacks_a_pod_is_an_orphan() -> None:
     group = PLAIN.workload._replace(size=2)
-    waiting = gated()._replace(group=group, told_to_wait=True)
+    waiting = changed(gated(), group=group, told_to_wait=True)
     found = the_one(*audited([waiting], JOB))
     assert (found.kind, found.job_id) == (FindingKind.ORPHAN_JOB, JOB.id)
     other = waiting._replace(uid="other", name="other")
@@ -294,7 +294,7 @@ def test_a_pod_that_nothing_is_told_about_and_no_job_waits_for_is_stuck_at_our_g
     "waits",
     [
         gated()._replace(created=JUST_NOW),
-        gated()._replace(told_to_wait=True),
+        changed(gated(), told_to_wait=True),
     ],
 )
 def test_a_pod_that_has_just_come_or_knows_why_it_waits_is_not_stuck(waits: Pod) -> None:

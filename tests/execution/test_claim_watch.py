@@ -91,7 +91,7 @@ class Site:
     async def obstacle(self) -> str | None:
         """What is said of the Pod when all is listed."""
         (pod,) = await self.pods.list()
-        return pod.obstacle
+        return pod.scheduling.obstacle
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -104,7 +104,7 @@ class Site:
             await asyncio.gather(running, return_exceptions=True)
 
     async def next_obstacle(self) -> str | None:
-        return (await self.told.get()).pod.obstacle
+        return (await self.told.get()).pod.scheduling.obstacle
 
 
 async def test_a_missing_claim_is_told_and_its_appearance_wakes_the_pod() -> None:
@@ -135,7 +135,7 @@ async def test_a_volume_that_appears_wakes_the_pod_and_says_where_it_is() -> Non
     async with site.following():
         site.api.put("persistentvolumes", volume)
         told = (await site.told.get()).pod
-    assert (told.obstacle, told.request.constraints.demands.claimed) == (None, [terms])
+    assert (told.scheduling.obstacle, told.request.constraints.demands.claimed) == (None, [terms])
 
 
 class Looks:

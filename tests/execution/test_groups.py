@@ -31,7 +31,7 @@ from kubernetes_client.errors import Conflict
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import Job
-from tests.builders import TRANSLATION, kube_node, pod_manifest, view
+from tests.builders import TRANSLATION, changed, kube_node, pod_manifest, view
 from wellknown.job_key import PlaceholderKey
 
 NODES = ("n1", "n2", "n3")
@@ -124,7 +124,7 @@ class Cluster:
         pods = {each.uid: each for each in await self.pods()}
         for uid, gone in self._seen.items():
             if uid not in pods:
-                self.feed(PodVanished(uid, last=gone._replace(finished=True)))
+                self.feed(PodVanished(uid, last=changed(gone, finished=True)))
         for each in pods.values():
             if each != self._seen.get(each.uid):
                 self.feed(PodObserved(each))
@@ -146,11 +146,11 @@ class Cluster:
     async def _bind(self) -> None:
         """kube-scheduler binds what it may, through what /bind asks Slurm."""
         for each in await self.pods():
-            if each.gates or each.node or each.allocation is None:
+            if each.scheduling.gates or each.life.node or each.scheduling.allocation is None:
                 continue
-            job = await self.slurm.job(each.allocation.job_id)
+            job = await self.slurm.job(each.scheduling.allocation.job_id)
             try:
-                slot = verified(each, job, each.allocation.node, self.view, self.rules)
+                slot = verified(each, job, each.scheduling.allocation.node, self.view, self.rules)
                 version = {"uid": each.uid, "resourceVersion": each.resource_version}
                 metadata = version | {"annotations": slot.annotations()}
                 await self.kubernetes.bind_pod(each.namespace, each.name, slot.node, metadata)
@@ -170,9 +170,11 @@ async def is_whole(cluster: Cluster) -> None:
     (job,) = await cluster.jobs()
     pods = await cluster.pods()
     assert job.state.running
-    assert {each.node for each in pods} == set(job.nodes) == set(NODES)
-    assert {each.job_id for each in pods} == {job.id}
-    assert all(each.allocation and each.allocation.gres.startswith("gpu") for each in pods)
+    assert {each.life.node for each in pods} == set(job.nodes) == set(NODES)
+    assert {each.scheduling.job_id for each in pods} == {job.id}
+    assert all(
+        each.scheduling.allocation and each.scheduling.allocation.gres.startswith("gpu") for each in pods
+    )
 
 
 async def effects_of_a_life() -> int:
@@ -201,7 +203,7 @@ async def test_they_wait_until_all_of_them_fit() -> None:
             await cluster.round()
     await cluster.round()
     assert [job.state.pending for job in await cluster.jobs()] == [True]
-    assert not any(each.node for each in await cluster.pods())
+    assert not any(each.life.node for each in await cluster.pods())
     await cluster.slurm.undrain_node("n3")
     await cluster.run_until(State.BOUND)
     await is_whole(cluster)

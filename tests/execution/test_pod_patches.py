@@ -64,13 +64,17 @@ def conditions(patch: Manifest) -> dict[str, tuple[str, str]]:
 
 def test_a_grant_lifts_our_gate_and_writes_the_allocation_at_once() -> None:
     granted = after(pod_manifest(annotations={ATTEMPT: "2"}), pod_patches.grant(POD, ALLOCATION, "8"))
-    assert (granted.gates, granted.allocation, granted.attempt) == ((), ALLOCATION, 2)
+    assert (granted.scheduling.gates, granted.scheduling.allocation, granted.scheduling.attempt) == (
+        (),
+        ALLOCATION,
+        2,
+    )
 
 
 def test_a_grant_leaves_the_gates_of_others() -> None:
     manifest = pod_manifest(gates=("example.com/a", GATE, "example.com/b"))
     granted = after(manifest, pod_patches.grant(parse_pod(manifest, TRANSLATION), ALLOCATION, "8"))
-    assert granted.gates == ("example.com/a", "example.com/b")
+    assert granted.scheduling.gates == ("example.com/a", "example.com/b")
 
 
 def test_a_grant_to_a_pod_without_our_gate_leaves_its_spec_alone() -> None:
@@ -106,7 +110,7 @@ def test_label_follows_the_id_of_the_job() -> None:
 def test_a_job_that_waits_is_named_without_an_allocation() -> None:
     manifest = merged(pod_manifest(), pod_patches.waiting(POD, CAUSE, 40_000_000, NOW))
     assert manifest["metadata"]["annotations"] == {JOB_ID: "40000000"}
-    assert parse_pod(manifest, TRANSLATION).allocation is None
+    assert parse_pod(manifest, TRANSLATION).scheduling.allocation is None
 
 
 def test_every_write_is_held_to_the_pod_as_it_was_seen() -> None:

@@ -45,7 +45,7 @@ def test_what_a_pod_asks_for_is_not_read_again_when_it_is_placed() -> None:
     watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
     versions = version(1), version(2, gates=()), version(2, gates=(), node="node-1")
     first, *later = [watch.parse(one) for one in versions]
-    assert [(pod.gated, pod.node) for pod in (first, *later)] == [
+    assert [(pod.gated, pod.life.node) for pod in (first, *later)] == [
         (True, None),
         (False, None),
         (False, "node-1"),

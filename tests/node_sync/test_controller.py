@@ -22,7 +22,7 @@ from extender.node_view.slurm_nodes import SlurmNodes
 from extender.node_view.view import ClusterView
 from extender.node_view.view_updater import ClusterViewUpdater
 from extender.pod_request.constraints.node_constraints import Node
-from extender.pod_request.pod import Pod
+from extender.pod_request.pod import Life, Pod
 from kubernetes_client.errors import Conflict, Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service import cooperative
@@ -459,7 +459,8 @@ def a_kubelet_rejects_pods(site: Site, node: str = "n1", *, of_two: bool = True)
     """The kubelet rejects Pods of different users, or Pods that are alike."""
     for number in range(3):
         asked = of_user(number if of_two else 0)
-        pod = Pod("u", "default", "serve-1", "1", asked, kubelet_rejection="OutOfcpu: too few")
+        life = Life(kubelet_rejection="OutOfcpu: too few")
+        pod = Pod("u", "default", "serve-1", "1", asked, life)
         site.world.ledger.rejecting_nodes.rejected(pod, node, view_of(NAMES), site.world.now)
 
 

@@ -232,7 +232,7 @@ async def test_a_pod_whose_job_has_other_devices_now_is_in_the_way(site: Site, k
     site.world = World(replace(PlacementConfig(), fast_path=False), numbers=True)
     uid = site.world.create_pod()
     site.world.catch_up()
-    allocation, job_id = site.world.pods[uid].allocation, job_id_of(site.world, uid)
+    allocation, job_id = site.world.pods[uid].scheduling.allocation, job_id_of(site.world, uid)
     assert allocation is not None
     if not known:
         site.world.tell(PodVanished(uid))

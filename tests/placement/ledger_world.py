@@ -24,7 +24,7 @@ from extender.pod_request.constraints.node_constraints import ANYWHERE, Node
 from extender.pod_request.constraints.pod_constraints import NO_CONSTRAINTS, PodConstraints
 from extender.pod_request.feasible_nodes import FeasibleNodes
 from extender.pod_request.job_request import Request
-from extender.pod_request.pod import Pod, lacks_room
+from extender.pod_request.pod import Life, Pod, Scheduling, lacks_room
 from extender.pod_request.workload import Workload
 from extender.record.config import PlacementConfig
 from extender.record.events import (
@@ -56,7 +56,7 @@ from extender.record.states import State
 from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
 from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
-from tests.builders import TRANSLATION
+from tests.builders import TRANSLATION, changed
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import GATE
@@ -257,10 +257,12 @@ class World:
         """A list of all Pods lacks some that are there, and the next one has them again. Whatever was
         asked of Slurm meanwhile is lost."""
         self.settle()
-        uids = [uid for uid in uids if uid in self.pods and not self.pods[uid].deleting]
+        uids = [uid for uid in uids if uid in self.pods and not self.pods[uid].life.deleting]
         for uid in uids:
             together = self.pods_of(self.pods[uid].workload.uid)
-            if any(pod.node is None for pod in together):  # the others may be bound before it is back
+            if any(
+                pod.life.node is None for pod in together
+            ):  # the others may be bound before it is back
                 self.disturbed.add(together[0].workload.uid)
             self.tell(PodVanished(uid, seen=False))
         for effect in [each for each in self.effects if isinstance(each, CancelJob)]:
@@ -315,7 +317,7 @@ class World:
             if key is None or job.state.ended or job.id in known:
                 continue
             pods = self.pods_of(key.uid)
-            later = any(pod.attempt > key.attempt for pod in pods)
+            later = any(pod.scheduling.attempt > key.attempt for pod in pods)
             twice = any(each.id in known for each in self.live_jobs(key.uid))
             if not pods or later or twice or may_have_no_job(pods):
                 self.tell(OrphanFound(key, job.id))
@@ -362,8 +364,8 @@ class World:
         uid = f"u{self.made}"
         name, created = f"p{self.made}", f"{datetime.fromtimestamp(self.made, UTC):%FT%TZ}"
         named = replace(request, job=replace(request.job, name=job_name("default", name)))
-        pod = Pod(uid, "default", name, "0", named, created, priority, (GATE,), group=group)
-        self.write(pod._replace(obstacle=obstacle, constraints=constraints))
+        own = Scheduling((GATE,), obstacle=obstacle, constraints=constraints)
+        self.write(Pod(uid, "default", name, "0", named, Life(), own, created, priority, group=group))
         return uid
 
     def create_group(self, size: int, request: Request = REQUEST) -> tuple[str, ...]:
@@ -389,17 +391,17 @@ class World:
         self.settle()
         self.bind(uid)
         self.settle()
-        assert self.pods[uid].node
+        assert self.pods[uid].life.node
         return uid
 
     def claim(self, uid: str, *, missing: bool) -> None:
         """What a Pod refers to goes, or comes."""
         pod = self.pods[uid]
-        self.write(pod._replace(obstacle=NO_CLAIM if missing else None))
+        self.write(changed(pod, obstacle=NO_CLAIM if missing else None))
 
     def make_volume(self, uid: str, node: str | None) -> None:
         """kube-scheduler has chosen a Node, and asked for a volume there; None: it is made."""
-        self.write(self.pods[uid]._replace(provisioned_on=node))
+        self.write(changed(self.pods[uid], provisioned_on=node))
 
     def write(self, pod: Pod) -> None:
         self.version += 1
@@ -411,7 +413,7 @@ class World:
         """Its containers have ended, as its kubelet says first, and it is dropped."""
         pod = self._drop(uid)
         if pod is not None:
-            last = pod._replace(deleting=True, finished=pod.node is not None)
+            last = changed(pod, deleting=True, finished=pod.life.node is not None)
             self._announce(PodVanished(uid, seen, last if seen else None), pod.workload.uid)
 
     def _drop(self, uid: str) -> Pod | None:
@@ -423,14 +425,14 @@ class World:
 
     def kubelet_starts(self, uid: str) -> None:
         """Its kubelet starts a Pod's containers."""
-        self.write(self.pods[uid]._replace(started=True))
+        self.write(changed(self.pods[uid], started=True))
 
     def kubelet_rejects(self, uid: str, why: str = NO_DEVICE) -> None:
         """Its kubelet rejects a Pod: the Pod has failed and never has containers. Its controller makes
         another Pod."""
         pod = self.pods[uid]
-        if pod.node is not None and not pod.started and pod.group is None:
-            self.write(pod._replace(finished=True, kubelet_rejection=why))
+        if pod.life.node is not None and not pod.life.started and pod.group is None:
+            self.write(changed(pod, finished=True, kubelet_rejection=why))
 
     def force_delete(self, uid: str, *, seen: bool = True) -> None:
         """It is dropped at once; its kubelet ends its containers when it hears of that."""
@@ -438,9 +440,9 @@ class World:
         if pod is not None:
             replicas = [each for each in (self.acting, self.other) if each is not None]
             unaware = any(pod.workload.uid in each.unaware_of for each in replicas)
-            if seen and not unaware and not pod.finished:  # otherwise nobody can know
-                self.containers[uid] = pod, self.now + pod.grace
-            last = pod._replace(deleting=True)
+            if seen and not unaware and not pod.life.finished:  # otherwise nobody can know
+                self.containers[uid] = pod, self.now + pod.life.grace
+            last = changed(pod, deleting=True)
             self._announce(PodVanished(uid, seen, last if seen else None), pod.workload.uid)
 
     def delete_pod(self, uid: str, grace: int) -> None:
@@ -448,11 +450,11 @@ class World:
         is gone at once. A grace may be shortened, and no more (rest.BeforeDelete)."""
         pod = self.pods[uid]
         deleted, before = self.leaving.get(uid, (self.now, grace + 1))
-        if pod.node is None:
+        if pod.life.node is None:
             self.remove_pod(uid)
         elif grace < before:
             self.leaving[uid] = deleted, grace
-            self.write(pod._replace(deleting=True, deletion_grace=grace))
+            self.write(changed(pod, deleting=True, deletion_grace=grace))
             self.end_graces()
 
     def end_graces(self) -> None:
@@ -488,23 +490,23 @@ class World:
     def begin_binding(self, uid: str) -> None:
         """/bind reads both, and is about to post the Binding."""
         pod = self.pods.get(uid)
-        if pod is None or pod.gated or pod.node or pod.allocation is None:
+        if pod is None or pod.gated or pod.life.node or pod.scheduling.allocation is None:
             return
-        node = pod.allocation.node
-        if self.cannot_be_bound(uid) or pod.provisioned_on or node in self.taken:
+        node = pod.scheduling.allocation.node
+        if self.cannot_be_bound(uid) or pod.scheduling.provisioned_on or node in self.taken:
             return
         if self.containers_end_on(node):
             return
-        job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
+        job, known = self.jobs.get(pod.scheduling.allocation.job_id), self.ledger.allocated(uid)
         as_seen = known is not None and known[1].pod.resource_version == pod.resource_version
         if known is not None and as_seen and known[0].job.asked.immediate:
             # The leader asks no more of what was granted at once (Binder._still_granted).
             if job is not None and job.state.running:
-                self.bindings[uid] = pod.resource_version, pod.allocation.node
-                self.annotated[uid] = known[1].slot or pod.allocation
+                self.bindings[uid] = pod.resource_version, pod.scheduling.allocation.node
+                self.annotated[uid] = known[1].slot or pod.scheduling.allocation
             return
         try:
-            granted = verified(pod, job, pod.allocation.node, self.view, self.rules)
+            granted = verified(pod, job, pod.scheduling.allocation.node, self.view, self.rules)
         except NotBound:
             return
         self.bindings[uid] = pod.resource_version, granted.node
@@ -514,20 +516,23 @@ class World:
         """kube-scheduler rejects the allocated Node because of Pods that are bound, and offers the Nodes
         that it finds."""
         pod = self.pods.get(uid)
-        if pod is None or pod.gated or pod.node or pod.allocation is None:
+        if pod is None or pod.gated or pod.life.node or pod.scheduling.allocation is None:
             return False
         found = tuple(name for name in self.nodes if not self.closed_by_pods(pod, name))
-        if pod.allocation.node in found:
+        if pod.scheduling.allocation.node in found:
             return False
         self.rejected_for_pods[uid] += bool(found)
         words = "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules"
-        self.say(uid, words, FeasibleNodes(pod.allocation.job_id, found) if found else None)
+        self.say(uid, words, FeasibleNodes(pod.scheduling.allocation.job_id, found) if found else None)
         return True
 
     def closed_by_pods(self, pod: Pod, node: str) -> bool:
         """Whether kube-scheduler's InterPodAffinity, NodePorts and PodTopologySpread reject a Node."""
-        own, labels = pod.constraints, {name: each.labels for name, each in self.view.nodes.items()}
-        bound = [(p.constraints, name) for p, name in self.nodes_in_use() if p.uid != pod.uid]
+        own, labels = (
+            pod.scheduling.constraints,
+            {name: each.labels for name, each in self.view.nodes.items()},
+        )
+        bound = [(p.scheduling.constraints, name) for p, name in self.nodes_in_use() if p.uid != pod.uid]
         bound += self.unmanaged
         for other, there in bound:
             terms = [t for t in own.anti_affinity if t.matches(other)]
@@ -554,39 +559,39 @@ class World:
     def cannot_be_bound(self, uid: str) -> bool:
         """Whether kube-scheduler refuses a Pod everywhere before it asks any extender."""
         pod = self.pods.get(uid)
-        return uid in self.unbindable or (pod is not None and pod.obstacle is not None)
+        return uid in self.unbindable or (pod is not None and pod.scheduling.obstacle is not None)
 
     def finish_binding(self, uid: str) -> None:
         """The Binding arrives: it counts for that version of the Pod only."""
         version, node = self.bindings.pop(uid, ("", ""))
         pod = self.pods.get(uid)
         if pod is not None and pod.resource_version == version:
-            self.write(pod._replace(node=node, allocation=self.annotated[uid]))
+            self.write(changed(pod, node=node, allocation=self.annotated[uid]))
 
     def nodes_in_use(self) -> Iterator[tuple[Pod, str]]:
         """Pods that are bound, or whose Binding is on its way, with their Nodes."""
         for pod in self.pods.values():
             version, node = self.bindings.get(pod.uid, ("", ""))
-            if (pod.node or version == pod.resource_version) and not pod.finished:
-                yield pod, pod.node or node
+            if (pod.life.node or version == pod.resource_version) and not pod.life.finished:
+                yield pod, pod.life.node or node
         for pod, until in self.containers.values():
-            if pod.node and self.now < until:
-                yield pod, pod.node
+            if pod.life.node and self.now < until:
+                yield pod, pod.life.node
 
     def refuse(self, uid: str, *, offers: bool) -> None:
         """kube-scheduler will not have the allocated Node, and has another to offer or none."""
         pod = self.pods[uid]
-        if pod.gated or pod.node or pod.allocation is None:
+        if pod.gated or pod.life.node or pod.scheduling.allocation is None:
             return
-        others = tuple(name for name in self.nodes if name != pod.allocation.node)
-        offered = FeasibleNodes(pod.allocation.job_id, others) if offers else None
+        others = tuple(name for name in self.nodes if name != pod.scheduling.allocation.node)
+        offered = FeasibleNodes(pod.scheduling.allocation.job_id, others) if offers else None
         self.say(uid, REFUSAL, offered)
 
     def say(self, uid: str, refusal: str, offered: FeasibleNodes | None = None) -> None:
         """kube-scheduler says why it finds no Node for a Pod."""
         pod, room = self.pods[uid], lacks_room(refusal, TRANSLATION)
-        refused = pod._replace(
-            looked_at=True, node_rejection=refusal, lacks_room=room, feasible_nodes=offered
+        refused = changed(
+            pod, looked_at=True, node_rejection=refusal, lacks_room=room, feasible_nodes=offered
         )
         if refused != pod:  # it writes the same condition once
             self.write(refused)
@@ -596,20 +601,22 @@ class World:
         about them, which notes that once for each attempt and each job. Where others have what Slurm
         allocated, as /bind has found out, /filter refuses every Node."""
         pod = self.pods[uid]
-        granted = pod.allocation
-        if pod.gates or pod.node or self.cannot_be_bound(uid):
+        granted = pod.scheduling.allocation
+        if pod.scheduling.gates or pod.life.node or self.cannot_be_bound(uid):
             return
         taken = granted is not None and granted.node in self.taken
         job_id = 0 if granted is None else granted.job_id
         found = [name for name in self.nodes if not self.closed_by_pods(pod, name)]
-        names = to_tell(granted, found, retried=pod.attempt > 1, taken=taken)
-        noted = pod.feasible_nodes is not None and pod.feasible_nodes.job_id == job_id
+        names = to_tell(granted, found, retried=pod.scheduling.attempt > 1, taken=taken)
+        noted = (
+            pod.scheduling.feasible_nodes is not None and pod.scheduling.feasible_nodes.job_id == job_id
+        )
         told = (
-            pod._replace(feasible_nodes=FeasibleNodes(job_id, tuple(names)))
+            changed(pod, feasible_nodes=FeasibleNodes(job_id, tuple(names)))
             if names and not noted
             else pod
         )
-        told = told._replace(looked_at=True, node_rejection=TAKEN) if taken else told
+        told = changed(told, looked_at=True, node_rejection=TAKEN) if taken else told
         if told != pod:
             self.write(told)
 
@@ -632,8 +639,8 @@ class World:
         own, namespace, name, *_ = pod.workload
         key = PlaceholderKey(self.rules.cluster, namespace, name, own, attempt)
         job_id = key.job_id(self.rules.ids)
-        allocation = pod.allocation and replace(pod.allocation, job_id=job_id)
-        self.write(pod._replace(attempt=attempt, job_id=job_id, allocation=allocation))
+        allocation = pod.scheduling.allocation and replace(pod.scheduling.allocation, job_id=job_id)
+        self.write(changed(pod, attempt=attempt, job_id=job_id, allocation=allocation))
 
     # Slurm
 
@@ -780,8 +787,8 @@ class World:
             case WriteAllocation():
                 return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
             case WriteAttempt():
-                anew = effect.pod._replace(attempt=effect.attempt, allocation=None, job_id=None)
-                return self._patch(effect.pod, anew._replace(feasible_nodes=None))
+                anew = changed(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
+                return self._patch(effect.pod, changed(anew, feasible_nodes=None))
             case RecordJobId():
                 self.note_job(effect)
             case CheckDepartures():
@@ -794,22 +801,26 @@ class World:
     def note_job(self, effect: RecordJobId) -> None:
         pod = self.pods.get(effect.pod.uid)
         if pod is not None:
-            named = pod.allocation and replace(effect.granted or pod.allocation, job_id=effect.job_id)
-            self.write(pod._replace(job_id=effect.job_id, attempt=effect.attempt, allocation=named))
+            named = pod.scheduling.allocation and replace(
+                effect.granted or pod.scheduling.allocation, job_id=effect.job_id
+            )
+            self.write(changed(pod, job_id=effect.job_id, attempt=effect.attempt, allocation=named))
 
     def _evict(self, effect: EvictPod) -> object:
         uid = effect.pod.uid
         current = self.pods.get(uid)
         old = current is not None and current.resource_version != effect.pod.resource_version
-        same = current is not None and current.attempt == effect.pod.attempt
+        same = current is not None and current.scheduling.attempt == effect.pod.scheduling.attempt
         if old and not (effect.in_any_version or (effect.in_this_attempt and same)):
             return Failure(Remedy.FRESHER, "the object has been modified")
         if current is not None:
             # A group that cannot be bound whole goes whole.
-            partly = current.group is not None and any(not pod.node for pod in self.pods_of(effect.uid))
+            partly = current.group is not None and any(
+                not pod.life.node for pod in self.pods_of(effect.uid)
+            )
             assert partly or effect.uid in self.disturbed, f"{effect.uid} is evicted without a cause"
         if uid in self.leaving:
-            self.delete_pod(uid, effect.pod.eviction_grace)
+            self.delete_pod(uid, effect.pod.life.eviction_grace)
         else:
             self.remove_pod(uid)
         return None
@@ -939,8 +950,8 @@ class World:
 
     def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
         """The refusal of an earlier allocation is taken off the Pod with it."""
-        fresh = pod._replace(feasible_nodes=None, looked_at=False, node_rejection="", lacks_room=False)
-        return fresh._replace(gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
+        fresh = changed(pod, feasible_nodes=None, looked_at=False, node_rejection="", lacks_room=False)
+        return changed(fresh, gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
 
     def _patch(self, seen: Pod, wanted: Pod) -> object:
         current = self.pods.get(seen.uid)
@@ -1012,7 +1023,7 @@ class World:
         was at another attempt: it is ended as soon as it is heard of, or by the next sweep."""
         key = key_of(job)
         pods = self.pods_of(key.uid) if key else ()
-        attempt = max((pod.attempt for pod in pods), default=None)
+        attempt = max((pod.scheduling.attempt for pod in pods), default=None)
         over = self.shared and key is not None and (attempt is None or key.attempt < attempt)
         return over or job.id in self.revived | self.late
 
@@ -1034,7 +1045,7 @@ class World:
             assert jobs or told, f"invariant I4: {pod.name} on {node} holds nothing: {held}"
 
     def unbound(self) -> Iterator[Pod]:
-        return (pod for pod in self.pods.values() if pod.node is None)
+        return (pod for pod in self.pods.values() if pod.life.node is None)
 
 
 def held_without_credential(job: Job) -> Job:
@@ -1064,9 +1075,9 @@ def calm_down(world: World, rounds: int = 120) -> None:
 
 def nothing_is_held_in_vain(world: World) -> None:
     for pod in world.pods.values():
-        if pod.node is None and world.cannot_be_bound(pod.uid) and not world.is_kept_out(pod):
+        if pod.life.node is None and world.cannot_be_bound(pod.uid) and not world.is_kept_out(pod):
             live = world.live_jobs(pod.workload.uid)
-            useless = [job for job in live if pod.obstacle or job.state.running]
+            useless = [job for job in live if pod.scheduling.obstacle or job.state.running]
             assert not useless, f"{pod.name} has a job and cannot be bound"
 
 
@@ -1075,12 +1086,12 @@ def ends_well(world: World) -> None:
     for pod in world.pods.values():
         together = [each for each in world.pods_of(pod.workload.uid) if not world.is_kept_out(each)]
         if world.is_kept_out(pod):
-            begun = len(together) == pod.workload.size or any(each.node for each in together)
+            begun = len(together) == pod.workload.size or any(each.life.node for each in together)
             assert begun, f"{pod.name} could be one of its group, and is not"
-            assert not pod.node, f"{pod.name} is bound, and is not one of its group"
-        elif pod.finished:
+            assert not pod.life.node, f"{pod.name} is bound, and is not one of its group"
+        elif pod.life.finished:
             assert not world.live_jobs(pod.workload.uid), f"the job of {pod.name} outlived its Pod"
-        elif pod.node or not any(world.cannot_be_bound(each.uid) for each in together):
+        elif pod.life.node or not any(world.cannot_be_bound(each.uid) for each in together):
             has_one_job(world, pod, together)
     for uid in world.uids() - set(world.workloads()):
         # Without that: whose is it?
@@ -1090,7 +1101,7 @@ def ends_well(world: World) -> None:
 
 def has_what_its_job_has(world: World, pod: Pod, job: Job) -> None:
     """The node agent goes by what stands on a Pod."""
-    stands = pod.allocation
+    stands = pod.scheduling.allocation
     if world.numbers and stands is not None:
         number = job.nodes.index(stands.node)
         has = job.gres[number], job.cores[number]
@@ -1100,13 +1111,13 @@ def has_what_its_job_has(world: World, pod: Pod, job: Job) -> None:
 def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     workload = pod.workload
     live = world.live_jobs(workload.uid)
-    if pod.node is None and len(together) < workload.size:
+    if pod.life.node is None and len(together) < workload.size:
         if world.shared:  # of another replica's job that has lost its key nobody can tell whose it is
             live = [job for job in live if key_of(job) is not None]
         assert not live, f"{pod.name} waits for the others of its group, and has a job"
         return
     problems = workload.request([each.request for each in together]).problems
-    if pod.node is None and problems:
+    if pod.life.node is None and problems:
         assert not live, f"{pod.name} has a job that is forbidden"
         return
     if problems and not live:  # a later leader has only what nobody may ask for
@@ -1114,15 +1125,15 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     if workload.uid in world.denied and not live:
         of_pod = (p for p in world.ledger.placeholders if p.uid == pod.uid)
         told = [p for p in of_pod if p.state is State.INVALID or p.has_lost_job]
-        assert told or pod.node, f"{pod.name} is not told that Slurm refuses it"
+        assert told or pod.life.node, f"{pod.name} is not told that Slurm refuses it"
         return
     assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
     known = [p.job.id for p in world.ledger.placeholders if p.uid == workload.uid]
     assert known == [live[0].id], f"{pod.name} is not watched: {known}"
-    if pod.node is not None and live[0].state.pending:  # lost, and its room is taken meanwhile
-        assert pod.node in live[0].required_nodes, f"{pod.name} may be given another Node"
-    elif pod.node is not None:
-        assert pod.node in live[0].nodes, f"{pod.name} is bound elsewhere"
+    if pod.life.node is not None and live[0].state.pending:  # lost, and its room is taken meanwhile
+        assert pod.life.node in live[0].required_nodes, f"{pod.name} may be given another Node"
+    elif pod.life.node is not None:
+        assert pod.life.node in live[0].nodes, f"{pod.name} is bound elsewhere"
         assert live[0].state.running
         has_what_its_job_has(world, pod, live[0])
     else:

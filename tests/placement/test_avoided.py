@@ -14,7 +14,7 @@ from extender.pod_request.feasible_nodes import FeasibleNodes
 from extender.record.condition_reason import ConditionReason, Due
 from extender.record.events import ClusterObserved, Submit, WriteAttempt
 from extender.record.states import State
-from tests.builders import node_manifest
+from tests.builders import changed, node_manifest
 from tests.placement.ledger_world import VIEW, World
 from wellknown.names import ELSEWHERE
 
@@ -29,13 +29,13 @@ class Cluster(World):
         """A Pod that may be bound, and its Node."""
         uid = self.create_pod()
         self.settle()
-        allocation = self.pods[uid].allocation
+        allocation = self.pods[uid].scheduling.allocation
         assert allocation is not None
         return uid, allocation.node
 
     def refuses(self, uid: str, *, offers: bool, words: str = LACKS) -> None:
         """kube-scheduler refuses a Pod's Node, and says so a moment later."""
-        allocation = self.pods[uid].allocation
+        allocation = self.pods[uid].scheduling.allocation
         assert allocation is not None
         offered = FeasibleNodes(allocation.job_id, (OTHER[allocation.node],)) if offers else None
         self.say(uid, words, offered)
@@ -74,7 +74,7 @@ def test_a_pod_whose_node_is_refused_is_told_with_the_write_that_ends_the_attemp
     cluster = Cluster()
     cluster.bind_at_once()
     uid, node = cluster.placed()
-    cluster.say(uid, LACKS, FeasibleNodes(cluster.pods[uid].job_id or 0, (OTHER[node],)))
+    cluster.say(uid, LACKS, FeasibleNodes(cluster.pods[uid].scheduling.job_id or 0, (OTHER[node],)))
     (over,) = (each for each in cluster.settle() if isinstance(each, WriteAttempt))
     words = f"kube-scheduler refused {node}, which Slurm chose: 0/2 nodes are available: 1 Insufficient"
     assert over.cause == ConditionReason(
@@ -90,8 +90,9 @@ def test_words_that_come_after_the_refusal_are_told_too() -> None:
     cluster.bind_at_once()
     uid, node = cluster.placed()
     cluster.write(
-        cluster.pods[uid]._replace(
-            feasible_nodes=FeasibleNodes(cluster.pods[uid].job_id or 0, (OTHER[node],))
+        changed(
+            cluster.pods[uid],
+            feasible_nodes=FeasibleNodes(cluster.pods[uid].scheduling.job_id or 0, (OTHER[node],)),
         )
     )
     cluster.settle()
@@ -105,7 +106,7 @@ def test_a_pod_that_waits_in_slurm_for_other_nodes_is_told_of_both() -> None:
     cluster = Cluster()
     blocking = cluster.bind_at_once()
     uid, node = cluster.placed()
-    assert node != cluster.pods[blocking].node
+    assert node != cluster.pods[blocking].life.node
     refused_at = cluster.now
     cluster.refuses(uid, offers=True)
     cluster.schedule()
@@ -193,7 +194,7 @@ def test_a_pod_is_asked_for_again_at_once_when_the_node_that_refused_it_has_what
     uid, node = cluster.placed()
     cluster.refuses(uid, offers=False)
     cluster.write(
-        cluster.pods[uid]._replace(feasible_nodes=FeasibleNodes(0, (node,)))
+        changed(cluster.pods[uid], feasible_nodes=FeasibleNodes(0, (node,)))
     )  # kube-scheduler finds it
     cluster.live_on(1)
     assert cluster.state_of(uid) is State.SEEN

@@ -10,6 +10,7 @@ import pytest
 from extender.record.config import PlacementConfig
 from extender.record.events import CancelJob, EvictPod, WriteAllocation, WriteAttempt
 from extender.record.states import State
+from tests.builders import changed
 from tests.placement.ledger_steps import bound_pod, job_id_of, settle, settle_news, state_of
 from tests.placement.ledger_world import LOST, World
 from tests.placement.test_lost_keys import big
@@ -103,7 +104,7 @@ def test_a_pod_that_another_replica_has_placed_anew_is_not_evicted_for_that() ->
     for _ in range(3):
         world.outwrite()
         settle_news(world)
-    anew = world.pods[uid]._replace(attempt=2, allocation=None, job_id=None)
+    anew = changed(world.pods[uid], attempt=2, allocation=None, job_id=None)
     world.write(anew)
     world.news.clear()
     (eviction,) = [effect for effect in world.effects if isinstance(effect, EvictPod)]
@@ -205,7 +206,7 @@ def test_the_job_of_a_pod_without_a_gate_is_not_ended_before_its_next_attempt_is
     world.begin_binding(uid)
     world.finish_binding(uid)
     settle(world)
-    assert world.pods[uid].node
+    assert world.pods[uid].life.node
     assert world.jobs[job_id].state.running
     assert state_of(world, uid) is State.BOUND
 
@@ -252,8 +253,8 @@ def test_a_pod_whose_allocation_could_not_be_written_is_placed_once_it_can(
     for _ in range(5):
         world.catch_up()
         world.pass_time(1.0)
-    assert (world.pods[uid].attempt, world.started[uid]) == (2, 2)
-    assert world.pods[uid].node
+    assert (world.pods[uid].scheduling.attempt, world.started[uid]) == (2, 2)
+    assert world.pods[uid].life.node
 
 
 def test_a_kubernetes_that_does_not_answer_is_no_conflict() -> None:
@@ -286,6 +287,6 @@ def test_a_pod_whose_job_we_ended_to_replace_it_is_not_evicted_by_the_next_leade
     assert not world.live_jobs(uid)
     world.restart()
     world.settle()
-    assert world.pods[uid].attempt == 2
+    assert world.pods[uid].scheduling.attempt == 2
     (job,) = world.live_jobs(uid)
     assert job.user_id == 2001

@@ -8,6 +8,7 @@ from extender.record.ends import end_of
 from extender.record.events import EvictPod
 from extender.record.states import State
 from slurm_client.model import JobState
+from tests.builders import changed
 from tests.placement.ledger_steps import bound_pod, job_id_of, poll, settle, settle_news, state_of
 from tests.placement.ledger_world import World, calm_down
 from wellknown.allocation import Allocation
@@ -32,8 +33,8 @@ def test_a_pod_that_leaves_slowly_is_made_to_leave_in_time_when_its_job_ends(gra
     assert state_of(world, uid) is State.BOUND  # its job is its own until then
     world.disturb(job_id_of(world, uid), "PREEMPTED")
     poll(world)
-    assert world.pods[uid].deletion_grace == world.pods[uid].eviction_grace
-    world.pass_time(world.pods[uid].eviction_grace)
+    assert world.pods[uid].life.deletion_grace == world.pods[uid].life.eviction_grace
+    world.pass_time(world.pods[uid].life.eviction_grace)
     assert uid not in world.pods
 
 
@@ -122,7 +123,7 @@ def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed() -> Non
     pod = world.pods[uid]
     key = PlaceholderKey(world.rules.cluster, pod.namespace, pod.name, pod.uid, 1, 1)
     forged = key.job_id(world.rules.ids)
-    world.write(pod._replace(job_id=forged, allocation=Allocation(forged, "n1")))
+    world.write(changed(pod, job_id=forged, allocation=Allocation(forged, "n1")))
     settle_news(world)
     record = next(each for each in world.ledger.placeholders if each.uid == uid)
     assert record.job.id == job.id

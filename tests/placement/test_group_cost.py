@@ -23,7 +23,7 @@ from extender.record.events import (
 )
 from extender.record.states import State
 from slurm_client.model import Job, JobState
-from tests.builders import kube_node, pod, view
+from tests.builders import changed, kube_node, pod, view
 from tests.clock import slowness
 
 _PODS = 512
@@ -60,7 +60,8 @@ class Timed:
         for effect in effects:
             assert isinstance(effect, WriteAllocation)
             self.apply(Outcome(effect, "2"))
-            yield effect.pod._replace(
+            yield changed(
+                effect.pod,
                 allocation=effect.allocation,
                 job_id=effect.allocation.job_id,
                 gates=effect.pod.other_gates,
@@ -83,8 +84,10 @@ class Timed:
         for each in written:
             self.apply(PodObserved(each))
         for each in written:
-            assert each.allocation is not None
-            self.apply(PodObserved(each._replace(node=each.allocation.node, resource_version="3")))
+            assert each.scheduling.allocation is not None
+            self.apply(
+                PodObserved(changed(each, node=each.scheduling.allocation.node, resource_version="3"))
+            )
         assert self.state() is State.BOUND
         self.apply(JobsPolled(frozenset({submit.job_id}), {submit.job_id: JobState("RUNNING")}, 0.0))
         for each in written:

@@ -21,7 +21,7 @@ from extender.record.events import (
 from extender.record.member import Member, with_slots
 from extender.record.states import State
 from slurm_client.model import Grant
-from tests.builders import pod
+from tests.builders import changed, pod
 from tests.placement.ledger_world import (
     LOST,
     NODES,
@@ -66,7 +66,9 @@ def members_of(world: World) -> list[str]:
 def all_run_by_one_job(world: World) -> bool:
     pods = list(world.pods.values())
     (job,) = (job for job in world.jobs.values() if job.state.running)
-    return {pod.node for pod in pods} == set(job.nodes) and {pod.job_id for pod in pods} == {job.id}
+    return {pod.life.node for pod in pods} == set(job.nodes) and {
+        pod.scheduling.job_id for pod in pods
+    } == {job.id}
 
 
 def running_group() -> World:
@@ -99,8 +101,8 @@ def test_each_pod_is_bound_to_a_node_of_its_own_by_one_job() -> None:
     world = running_group()
     (job,) = world.jobs.values()
     assert job.state.running
-    assert {pod.node for pod in world.pods.values()} == set(NODES) == set(job.nodes)
-    assert {pod.job_id for pod in world.pods.values()} == {job.id}
+    assert {pod.life.node for pod in world.pods.values()} == set(NODES) == set(job.nodes)
+    assert {pod.scheduling.job_id for pod in world.pods.values()} == {job.id}
 
 
 def test_the_job_ends_with_the_last_pod() -> None:
@@ -162,7 +164,7 @@ def test_a_group_that_no_node_of_takes_gets_another_job_and_all_pods_its_number(
     world.pass_time(0.3)
     done = world.settle()
     assert [effect.attempt for effect in done if isinstance(effect, WriteAttempt)] == [2, 2]
-    assert {world.pods[uid].attempt for uid in uids} == {2}
+    assert {world.pods[uid].scheduling.attempt for uid in uids} == {2}
 
 
 def new_group() -> World:
@@ -210,8 +212,8 @@ def test_a_crash_at_any_effect_leaves_one_job_and_all_pods_bound(
     world.restart()
     calm_down(world, 90)
     ends_well(world)
-    assert len({(pod.job_id, pod.attempt) for pod in world.pods.values()}) == 1
-    assert all(pod.node for pod in world.pods.values())
+    assert len({(pod.scheduling.job_id, pod.scheduling.attempt) for pod in world.pods.values()}) == 1
+    assert all(pod.life.node for pod in world.pods.values())
     assert len(world.running()) == 1
 
 
@@ -225,11 +227,11 @@ def test_the_next_leader_numbers_the_pods_that_the_last_one_did_not_come_to() ->
     while not any(isinstance(effect, WriteAttempt) for effect in world.effects):
         finish(world, "done")
     world.do(world.effects[0])
-    assert sorted(pod.attempt for pod in world.pods.values()) == [1, 2]
+    assert sorted(pod.scheduling.attempt for pod in world.pods.values()) == [1, 2]
     world.restart()
     done = world.settle()
     assert [effect.attempt for effect in done if isinstance(effect, WriteAttempt)] == [2]
-    assert {pod.attempt for pod in world.pods.values()} == {2}
+    assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
     assert not world.running()
 
 
@@ -299,7 +301,7 @@ def test_a_pod_that_comes_while_its_group_gives_its_job_back_is_one_of_the_next_
     calm_down(world, 10)
     ends_well(world)
     assert all_run_by_one_job(world)
-    assert {pod.attempt for pod in world.pods.values()} == {2}
+    assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 
 def test_a_pod_that_comes_before_the_one_that_it_replaces_goes_is_told_and_waits() -> None:
@@ -366,7 +368,7 @@ def test_a_group_whose_pods_were_all_evicted_begins_again_with_new_ones() -> Non
     calm_down(world, 10)
     ends_well(world)
     assert all_run_by_one_job(world)
-    assert {pod.attempt for pod in world.pods.values()} == {2}
+    assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 
 def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else() -> None:
@@ -379,7 +381,7 @@ def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else() 
     world.replace_member(GROUP)
     calm_down(world, 10)
     ends_well(world)
-    assert all(pod.node for pod in world.pods.values())
+    assert all(pod.life.node for pod in world.pods.values())
 
 
 def test_invalid_group_waits_again_after_a_pod_is_gone() -> None:
@@ -413,7 +415,7 @@ def test_a_late_pod_is_given_its_groups_attempt(request_: Request) -> None:
     assert state_of(world) is State.SEEN
     late = world.replace_member(GROUP, request_)
     world.settle()
-    assert world.pods[late].attempt == 2
+    assert world.pods[late].scheduling.attempt == 2
     calm_down(world, 10)
     ends_well(world)
     assert all_run_by_one_job(world)
@@ -491,7 +493,7 @@ def test_pods_that_a_list_lacked_are_one_group_with_their_job_when_they_are_back
     world.remove_pod("u1")
     calm_down(world, 10)
     assert world.running() == [job]
-    assert {pod.node for pod in world.pods.values()} <= set(world.jobs[job].nodes)
+    assert {pod.life.node for pod in world.pods.values()} <= set(world.jobs[job].nodes)
 
 
 def test_the_eviction_limiter_counts_the_pods_of_a_group() -> None:
@@ -526,7 +528,7 @@ def test_another_leader_holds_the_job_of_a_group_whose_containers_outlive_it() -
     first, second = world.pods
     world.force_delete(first)
     world.settle()
-    world.write(world.pods[second]._replace(finished=True))
+    world.write(changed(world.pods[second], finished=True))
     world.settle()
     assert "Pod gone" in world.jobs[job].comment
     world.restart()
@@ -541,7 +543,7 @@ def test_a_forged_number_on_a_bound_pod_does_not_split_its_group(another_leader:
     world = group_of_three()
     world.bind("u1")
     world.settle()
-    world.write(world.pods["u1"]._replace(attempt=5))
+    world.write(changed(world.pods["u1"], attempt=5))
     if another_leader:
         world.restart()
     world.settle()

@@ -13,7 +13,7 @@ from extender.pod_request.pod import Pod
 from extender.record.events import EvictPod, ReadJob, RecordJobId, Submit
 from extender.record.states import State
 from slurm_client.model import Job, JobState
-from tests.builders import RULES, kube_node, moment, pod
+from tests.builders import RULES, changed, kube_node, moment, pod
 from tests.placement.ledger_steps import (
     bound_pod,
     forget_the_job,
@@ -47,7 +47,7 @@ def numbered_world() -> World:
 def with_the_same_devices(world: World, uid: str) -> Job:
     """Slurm has started the job again, on other cores alone."""
     job_id = job_id_of(world, uid)
-    stands = world.pods[uid].allocation
+    stands = world.pods[uid].scheduling.allocation
     assert stands is not None
     world.jobs[job_id] = replace(world.jobs[job_id], gres=(stands.gres,))
     return world.jobs[job_id]
@@ -89,8 +89,8 @@ def test_a_pod_whose_job_has_other_cores_now_runs_on_and_says_so(how: str) -> No
     done = poll(world)
     (recorded,) = [each for each in done if isinstance(each, RecordJobId)]
     (gres,), (cores,) = job.gres, job.cores
-    now = Allocation(job.id, str(world.pods[uid].node), gres, cores)
-    assert (recorded.granted, world.pods[uid].allocation) == (now, now)
+    now = Allocation(job.id, str(world.pods[uid].life.node), gres, cores)
+    assert (recorded.granted, world.pods[uid].scheduling.allocation) == (now, now)
     assert state_of(world, uid) is State.BOUND
     assert outlast(world, 100) == []
 
@@ -98,9 +98,9 @@ def test_a_pod_whose_job_has_other_cores_now_runs_on_and_says_so(how: str) -> No
 def test_a_pod_of_an_older_version_keeps_its_job_whatever_that_has() -> None:
     world = numbered_world()
     uid = bound_pod(world)
-    stands = world.pods[uid].allocation
+    stands = world.pods[uid].scheduling.allocation
     assert stands is not None
-    world.write(world.pods[uid]._replace(allocation=Allocation(stands.job_id, stands.node)))
+    world.write(changed(world.pods[uid], allocation=Allocation(stands.job_id, stands.node)))
     settle(world)
     start_again(world, uid, "lost its state")
     world.pass_time(1.1)

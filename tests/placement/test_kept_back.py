@@ -23,6 +23,7 @@ from extender.record.events import (
     WriteAllocation,
 )
 from extender.record.states import State
+from tests.builders import changed
 from tests.memory import kept
 from tests.placement.ledger_world import (
     NO_CLAIM,
@@ -128,7 +129,7 @@ def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missi
     uid = world.create_pod()
     world.settle()
     world.acting.effects.clear()
-    world.pods[uid] = world.pods[uid]._replace(obstacle=NO_CLAIM)
+    world.pods[uid] = changed(world.pods[uid], obstacle=NO_CLAIM)
     world.restart()
     live_on(world, 5, uid)
     assert (world.live_jobs(uid), told(world, uid)) == ([], NO_CLAIM)
@@ -152,17 +153,17 @@ def test_a_job_that_a_deposed_leader_asked_for_is_ended_while_its_pods_claim_is_
     world.claim(uid, missing=False)
     calm_down(world, 40)
     ends_well(world)
-    assert world.pods[uid].node is not None
+    assert world.pods[uid].life.node is not None
 
 
 def test_a_pod_that_others_keep_back_is_told_of_them_first() -> None:
     world = World()
     uid = world.create_pod(obstacle=NO_CLAIM)
     gates = (GATE, "kueue.x-k8s.io/admission")
-    world.write(world.pods[uid]._replace(gates=gates))
+    world.write(changed(world.pods[uid], gates=gates))
     live_on(world, 3, uid)
     assert "kueue" in told(world, uid)
-    world.write(world.pods[uid]._replace(gates=(GATE,)))
+    world.write(changed(world.pods[uid], gates=(GATE,)))
     live_on(world, 3, uid)
     assert told(world, uid) == NO_CLAIM
 
@@ -197,7 +198,7 @@ def test_a_pod_is_placed_as_soon_as_kube_scheduler_finds_nodes_for_it() -> None:
     world, uid = never_bound(60)
     world.unbindable.clear()
     live_on(world, 3, uid)
-    assert world.pods[uid].node
+    assert world.pods[uid].life.node
 
 
 def test_a_leader_that_begins_anew_asks_kube_scheduler_first_too() -> None:
@@ -209,7 +210,7 @@ def test_a_leader_that_begins_anew_asks_kube_scheduler_first_too() -> None:
     assert "times in a row" not in told(world, uid)
     world.unbindable.clear()
     live_on(world, 3, uid)
-    assert world.pods[uid].node
+    assert world.pods[uid].life.node
 
 
 def test_what_kube_scheduler_found_for_an_earlier_attempt_says_nothing_of_the_next() -> None:
@@ -229,7 +230,7 @@ def test_a_pod_that_is_refused_only_after_filter_rests_longer_and_longer(lasts: 
     step = 1.0 if lasts < HOUR else 30.0
     for _ in range(int(lasts / step)):
         world.settle()
-        if not world.pods[uid].allocation:
+        if not world.pods[uid].scheduling.allocation:
             world.look(uid)
         world.refuse(uid, offers=False)
         world.settle()
@@ -288,7 +289,7 @@ def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at()
     (resting,) = [p for p in world.ledger.placeholders if p.uid == uid]
     assert world.now < resting.rejections.rests_until
     for number in range(50):
-        world.write(world.pods[uid]._replace(end=f"{number}"))
+        world.write(changed(world.pods[uid], end=f"{number}"))
         world.settle()
     noted = [due for due, who in world.ledger._wakes.noted if who == uid]
     assert noted.count(resting.rejections.rests_until) == 1
@@ -298,7 +299,7 @@ def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at()
 def test_a_forged_offer_of_a_gated_pod_changes_nothing() -> None:
     world = World()
     uid = world.create_pod(obstacle=NO_CLAIM)
-    world.write(world.pods[uid]._replace(attempt=7, feasible_nodes=FeasibleNodes(0, ("n1",))))
+    world.write(changed(world.pods[uid], attempt=7, feasible_nodes=FeasibleNodes(0, ("n1",))))
     live_on(world, 60, uid)
     assert not world.started[uid]
 
@@ -317,7 +318,7 @@ def test_only_the_nodes_that_kube_scheduler_found_are_asked_for() -> None:
     world, uid = never_bound(60)
     world.unbindable.clear()
     refused = next(iter(job.nodes[0] for job in world.jobs.values()))
-    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(0, (refused,))))
+    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(0, (refused,))))
     (asked,) = (effect for effect in world.settle() if isinstance(effect, Submit))
     assert asked.job.excluded_nodes == tuple(name for name in NODES if name != refused)
 
@@ -400,17 +401,17 @@ def test_a_pod_whose_room_others_have_waits_in_slurms_queue_for_the_other_nodes(
     """kube-scheduler would bind it there: that it is refused says nothing against the Pod."""
     world = World(PlacementConfig())
     blocking = world.bind_at_once()
-    (elsewhere,) = set(NODES) - {world.pods[blocking].node}
+    (elsewhere,) = set(NODES) - {world.pods[blocking].life.node}
     world.taken.add(elsewhere)
     uid = world.create_pod()
     live_on(world, 5, uid)
     assert (state_of(world, uid), world.started[uid]) == (State.QUEUED, 1)
     (waits,) = world.live_jobs(uid)
     assert waits.excluded_nodes == (elsewhere,)
-    free = world.pods[blocking].node
+    free = world.pods[blocking].life.node
     world.remove_pod(blocking)
     live_on(world, 5, uid)
-    assert (world.pods[uid].node, world.started[uid]) == (free, 2)
+    assert (world.pods[uid].life.node, world.started[uid]) == (free, 2)
 
 
 def test_a_pod_whose_room_others_have_on_every_node_rests() -> None:

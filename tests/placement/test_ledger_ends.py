@@ -10,6 +10,7 @@ import pytest
 from extender.record.events import CancelJob, ClusterObserved, EvictPod, GraceStarted
 from extender.record.states import State
 from slurm_client.model import JobState
+from tests.builders import changed
 from tests.placement.ledger_steps import (
     bound_pod,
     job_id_of,
@@ -55,7 +56,7 @@ def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_
 def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time() -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(world.pods[uid]._replace(deleting=True))
+    world.write(changed(world.pods[uid], deleting=True))
     settle(world)
     world.begin_grace(job_id_of(world, uid))
     world.read_graces()
@@ -82,7 +83,7 @@ def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it() -> Non
     world = World()
     uid, leaving = bound_pod(world), bound_pod(world)
     world.create_pod()  # waits
-    world.write(world.pods[leaving]._replace(deleting=True))
+    world.write(changed(world.pods[leaving], deleting=True))
     settle(world)
     assert world.ledger.jobs_with_grace() == {}
     world.tell(graceful())
@@ -98,7 +99,7 @@ def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it() -> Non
 def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(end: str, words: str) -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(world.pods[uid]._replace(finished=bool(end), end=end))
+    world.write(changed(world.pods[uid], finished=bool(end), end=end))
     if not end:
         world.remove_pod(uid)
     (cancelled,) = (e for e in settle(world) if isinstance(e, CancelJob))
@@ -109,7 +110,7 @@ def test_a_cancelled_jobs_comment_tells_how_its_pod_ended_while_nobody_led() -> 
     world = World()
     uid = bound_pod(world)
     job_id = job_id_of(world, uid)
-    world.write(world.pods[uid]._replace(finished=True, end="Pod failed: c exited with 3"))
+    world.write(changed(world.pods[uid], finished=True, end="Pod failed: c exited with 3"))
     world.news.clear()
     world.restart()
     settle(world)
@@ -146,8 +147,8 @@ def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays() -> None:
     world = World()
     uid = world.create_pod()
     settle(world)
-    elsewhere = next(n for n in VIEW.nodes if n != world.pods[uid].allocation.node)  # type: ignore[union-attr]
-    world.write(world.pods[uid]._replace(node=elsewhere))
+    elsewhere = next(n for n in VIEW.nodes if n != world.pods[uid].scheduling.allocation.node)  # type: ignore[union-attr]
+    world.write(changed(world.pods[uid], node=elsewhere))
     settle(world)
     poll(world)
     assert uid in world.pods
@@ -157,7 +158,7 @@ def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays() -> None:
 def test_a_pod_that_finished_gives_its_job_back_and_stays() -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(world.pods[uid]._replace(finished=True))
+    world.write(changed(world.pods[uid], finished=True))
     settle(world)
     assert not world.live_jobs(uid)
     assert uid in world.pods
@@ -168,7 +169,7 @@ def test_a_terminating_pod_keeps_its_node_until_it_is_gone() -> None:
     """Invariant I4."""
     world = World()
     uid = bound_pod(world)
-    world.write(world.pods[uid]._replace(deleting=True))
+    world.write(changed(world.pods[uid], deleting=True))
     settle(world)
     poll(world)
     assert len(world.live_jobs(uid)) == 1
@@ -203,7 +204,7 @@ def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt_is_wr
     settle(world)
     assert holders(world) == [State.ALLOCATED]  # the next attempt's
     world.finish_binding(uid)
-    assert (world.pods[uid].attempt, world.pods[uid].node) == (2, None)
+    assert (world.pods[uid].scheduling.attempt, world.pods[uid].life.node) == (2, None)
 
 
 def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node() -> None:
@@ -211,7 +212,7 @@ def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node() -> None:
     uid = world.create_pod()
     settle(world)
     world.disturb(job_id_of(world, uid), "PREEMPTED")
-    world.write(world.pods[uid]._replace(node="n1"))  # /bind had looked before
+    world.write(changed(world.pods[uid], node="n1"))  # /bind had looked before
     world.ask()
     world.answer()
     assert holders(world) == [State.REPLACING]

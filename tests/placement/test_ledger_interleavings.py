@@ -104,7 +104,7 @@ class Interleavings(RuleBasedStateMachine):
     def delete_by_force(self, index: int, seen: bool, told: bool) -> None:
         """One that is bound, if there is one. Perhaps what follows is done at once."""
         pods = self.world.pods
-        there = sorted(uid for uid in pods if pods[uid].node) or sorted(pods)
+        there = sorted(uid for uid in pods if pods[uid].life.node) or sorted(pods)
         if there:
             self.world.force_delete(there[index % len(there)], seen=seen)
         if told:
@@ -116,7 +116,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(index=_INDEX, attempt=st.integers(2, 9))
     def forge(self, index: int, attempt: int) -> None:
         self.forged = True
-        pods = sorted(uid for uid, pod in self.world.pods.items() if pod.node)
+        pods = sorted(uid for uid, pod in self.world.pods.items() if pod.life.node)
         if pods:
             self.world.forge(pods[index % len(pods)], attempt)
 
@@ -140,7 +140,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(index=_INDEX, starts=st.booleans())
     def a_kubelet_decides(self, index: int, starts: bool) -> None:
-        pods = sorted(uid for uid, pod in self.world.pods.items() if pod.node)
+        pods = sorted(uid for uid, pod in self.world.pods.items() if pod.life.node)
         if pods:
             decide = self.world.kubelet_starts if starts else self.world.kubelet_rejects
             decide(pods[index % len(pods)])

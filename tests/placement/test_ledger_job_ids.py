@@ -9,7 +9,7 @@ import pytest
 from extender.record.events import CancelJob, EvictPod, Failure, ReadJob, Remedy, Submit, WriteAttempt
 from extender.record.states import State
 from slurm_client.model import JobState
-from tests.builders import placeholder_job, pod
+from tests.builders import changed, placeholder_job, pod
 from tests.placement.ledger_steps import (
     a_rival_of,
     bound_pod,
@@ -172,7 +172,7 @@ def test_an_id_that_another_replica_used_up_is_no_end_of_the_workload() -> None:
 def test_the_used_up_id_of_a_bound_pod_is_asked_for_again_as_the_next_try() -> None:
     world = World()
     uid = bound_pod(world)
-    job, node = world.live_jobs(uid)[0], world.pods[uid].node
+    job, node = world.live_jobs(uid)[0], world.pods[uid].life.node
     world.jobs[job.id] = replace(job, state=JobState("FAILED"), nodes=())
     poll(world)
     world.schedule()
@@ -181,14 +181,14 @@ def test_the_used_up_id_of_a_bound_pod_is_asked_for_again_as_the_next_try() -> N
     (again,) = world.live_jobs(uid)
     assert (again.id != job.id, again.nodes) == (True, (node,))
     assert state_of(world, uid) is State.BOUND
-    assert world.pods[uid].job_id == again.id  # for people, who cancel what a Pod names
+    assert world.pods[uid].scheduling.job_id == again.id  # for people, who cancel what a Pod names
     assert poll(world) == settle(world) == []
-    world.write(world.pods[uid]._replace(job_id=job.id))  # as if nobody had come to it
+    world.write(changed(world.pods[uid], job_id=job.id))  # as if nobody had come to it
     world.restart()
     world.pass_time(world.rules.verified)
     settle(world)
     assert world.live_jobs(uid) == [again]
-    assert (state_of(world, uid), world.pods[uid].job_id) == (State.BOUND, again.id)
+    assert (state_of(world, uid), world.pods[uid].scheduling.job_id) == (State.BOUND, again.id)
 
 
 @pytest.mark.parametrize("base", ["RUNNING", "PENDING", "CANCELLED"])
@@ -258,6 +258,6 @@ def test_an_attempt_that_another_replica_has_numbered_is_not_numbered_again() ->
     (write,) = world.effects
     assert isinstance(write, WriteAttempt)
     world.acting.effects = []
-    world.write(world.pods[uid]._replace(attempt=2, feasible_nodes=None))
+    world.write(changed(world.pods[uid], attempt=2, feasible_nodes=None))
     world.finish(write, Failure(Remedy.FRESHER, "the object has been modified"))
     assert WriteAttempt not in kinds(settle(world))

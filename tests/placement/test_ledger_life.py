@@ -20,6 +20,7 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.states import State
+from tests.builders import changed
 from tests.placement.ledger_steps import (
     bound_pod,
     kinds,
@@ -42,7 +43,7 @@ def test_an_idle_cluster_is_asked_at_once_and_the_grant_written(tells_grants: bo
     assert kinds(done) == [Submit, ReadJob, WriteAllocation]
     assert isinstance(done[0], Submit)
     assert done[0].immediate
-    assert world.pods[uid].allocation is not None
+    assert world.pods[uid].scheduling.allocation is not None
     assert not world.pods[uid].gated
     world.create_pod()
     assert kinds(settle(world)) == [Submit, *([] if tells_grants else [ReadJob]), WriteAllocation]
@@ -193,12 +194,14 @@ def test_a_pod_that_is_edited_after_its_allocation_keeps_it() -> None:
 def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go() -> None:
     world = World()
     uid = world.create_pod()
-    world.write(world.pods[uid]._replace(gates=(*world.pods[uid].gates, "kueue.x-k8s.io/admission")))
+    world.write(
+        changed(world.pods[uid], gates=(*world.pods[uid].scheduling.gates, "kueue.x-k8s.io/admission"))
+    )
     world.acting.news = world.news[-1:]
     (told,) = settle(world)
     assert isinstance(told, ReportWaiting)
     assert "kueue.x-k8s.io/admission" in told.cause.message
-    world.write(world.pods[uid]._replace(gates=(GATE,)))
+    world.write(changed(world.pods[uid], gates=(GATE,)))
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED
 

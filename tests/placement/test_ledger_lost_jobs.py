@@ -44,7 +44,7 @@ def test_a_bound_pod_outlives_a_slurmctld_that_forgot_to_have_started_its_job() 
 def test_a_bound_pod_whose_job_is_started_again_elsewhere_is_evicted() -> None:
     world = World()
     uid = bound_pod(world)
-    node = world.pods[uid].node
+    node = world.pods[uid].life.node
     job_id = forget_the_start(world, uid)
     poll(world)
     elsewhere = next(name for name in VIEW.nodes if name != node)
@@ -86,7 +86,7 @@ def test_the_job_of_a_bound_pod_that_slurm_forgot_is_asked_for_again_on_the_pods
     world = World()
     bound_pod(world)
     uid = bound_pod(world)
-    key, node = world.live_jobs(uid)[0].admin_comment, world.pods[uid].node
+    key, node = world.live_jobs(uid)[0].admin_comment, world.pods[uid].life.node
     job_id = forget_the_job(world, uid)
     for _ in range(world.rules.confirmations - 1):
         assert poll(world) == []
@@ -106,7 +106,7 @@ def test_the_job_of_a_bound_pod_that_slurm_forgot_is_asked_for_again_on_the_pods
 def test_a_bound_pod_that_only_an_earlier_leader_knew_as_allowed_gets_its_job_once_it_is_again() -> None:
     world = World()
     uid = bound_pod(world)
-    node = world.pods[uid].node
+    node = world.pods[uid].life.node
     forget_the_job(world, uid)
     world.edit(uid, forbidden=True)
     world.restart()
@@ -149,7 +149,7 @@ def test_a_pod_that_was_being_bound_when_slurm_forgot_its_job_gets_it_back() -> 
     assert Submit in kinds(settle(world))
     assert state_of(world, uid) is State.BOUND
     (job,) = world.live_jobs(uid)
-    assert job.required_nodes == (world.pods[uid].node,)
+    assert job.required_nodes == (world.pods[uid].life.node,)
 
 
 @pytest.mark.parametrize("what", ["nothing", "the Pod is allowed", "the leader restarts"])
@@ -214,7 +214,7 @@ def test_a_pod_whose_allocation_was_being_taken_back_when_slurm_forgot_its_job_g
     settle(world)
     assert state_of(world, uid) is State.BOUND
     (again,) = world.live_jobs(uid)
-    assert again.required_nodes == (world.pods[uid].node,)
+    assert again.required_nodes == (world.pods[uid].life.node,)
 
 
 def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on_until_it_is_free() -> None:

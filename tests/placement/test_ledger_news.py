@@ -50,7 +50,7 @@ def test_nothing_follows_from_answers_that_cannot_be_read() -> None:
     """Neither for a Pod that runs, nor for one that waits, nor at a restart."""
     world = World()
     waiting = pod_that_finds_no_room(world)
-    running = next(uid for uid, each in world.pods.items() if each.node)
+    running = next(uid for uid, each in world.pods.items() if each.life.node)
     world.garbled = {job_id_of(world, running), job_id_of(world, waiting)}
     for restarts in (False, True):
         if restarts:
@@ -59,12 +59,12 @@ def test_nothing_follows_from_answers_that_cannot_be_read() -> None:
             done = poll(world)
             world.pass_time(5.0)
             assert not {EvictPod, CancelJob, WriteAttempt} & {*kinds(done)}
-    assert world.pods[running].node
+    assert world.pods[running].life.node
     world.garbled.clear()
     world.disturb(job_id_of(world, running), "CANCELLED")
     calm_down(world, 40)
     assert running not in world.pods
-    assert world.pods[waiting].node
+    assert world.pods[waiting].life.node
 
 
 def test_an_illegal_move_raises() -> None:
@@ -124,10 +124,10 @@ def test_a_pod_runs_on_where_its_node_has_lost_the_label_that_names_slurms(
 ) -> None:
     world = World()
     uid = world.bind_at_once()
-    node = world.pods[uid].node
+    node = world.pods[uid].life.node
     nodes = {name: Node(name, f"other-{name}" if name == node else name, {}) for name in NODES}
     monkeypatch.setattr(ledger_world, "VIEW", replace(VIEW, nodes=nodes))
     world.restart()
     outlast(world, 100)
-    assert world.pods[uid].node == node
+    assert world.pods[uid].life.node == node
     assert state_of(world, uid) is State.BOUND

@@ -23,7 +23,7 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.states import State
-from tests.builders import placeholder_of
+from tests.builders import changed, placeholder_of
 from tests.placement.ledger_steps import (
     bound_pod,
     job_id_of,
@@ -66,13 +66,13 @@ def test_a_pod_whose_node_kube_scheduler_refuses_tries_another_at_once_if_that_i
     world = World()
     uid = world.create_pod()
     settle(world)
-    first = world.pods[uid].allocation
+    first = world.pods[uid].scheduling.allocation
     assert first is not None
     world.refuse(uid, offers=True)
     assert kinds(settle(world))[:3] == [CheckDepartures, WriteAttempt, CancelJob]
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == (first.node,)
-    assert world.pods[uid].attempt == 2
+    assert world.pods[uid].scheduling.attempt == 2
 
 
 def test_offer_that_comes_after_the_rejection_ends_the_attempt_at_once() -> None:
@@ -93,9 +93,9 @@ def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusa
     world.tell(ClusterObserved(replace(VIEW, nodes=nodes, partitions=partitions)))
     uid = world.create_pod()
     settle(world)
-    granted = world.pods[uid].allocation
+    granted = world.pods[uid].scheduling.allocation
     assert granted is not None
-    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(granted.job_id, ("n3",))))
+    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(granted.job_id, ("n3",))))
     settle(world)
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n[1-2,4]",)
@@ -107,14 +107,14 @@ def test_an_offer_without_a_node_of_the_partition_is_none() -> None:
     world.tell(ClusterObserved(replace(VIEW, nodes=elsewhere)))
     uid = world.create_pod()
     settle(world)
-    first = world.pods[uid].allocation
+    first = world.pods[uid].scheduling.allocation
     assert first is not None
-    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(first.job_id, ("other",))))
+    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(first.job_id, ("other",))))
     settle(world)
     assert not any(isinstance(effect, Submit) for effect in poll(world))
     world.pass_time(world.rules.unbindable[0])
     assert not any(isinstance(effect, Submit) for effect in poll(world))
-    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(0, ("n2",))))
+    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(0, ("n2",))))
     (submitted,) = (e for e in settle(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n1",)
 
@@ -123,7 +123,7 @@ def test_an_offer_instead_of_an_earlier_jobs_node_says_nothing_of_this_ones() ->
     world = World()
     uid = world.create_pod()
     settle(world)
-    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(4711, ("n2",))))
+    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(4711, ("n2",))))
     assert settle(world) == []
 
 
@@ -165,7 +165,7 @@ def test_a_refusal_for_want_of_room_may_be_of_a_pod_that_has_just_left_and_count
     world = World()
     uid = world.create_pod()
     settle(world)
-    allocated = world.pods[uid].allocation
+    allocated = world.pods[uid].scheduling.allocation
     assert allocated is not None
 
     def lacks(words: str) -> list[type[Effect]]:
@@ -177,7 +177,7 @@ def test_a_refusal_for_want_of_room_may_be_of_a_pod_that_has_just_left_and_count
     assert lacks("") == [CheckDepartures]
     world.pass_time(world.rules.settle)
     assert kinds(settle(world)) == [CheckDepartures, WriteAllocation]
-    assert world.pods[uid].allocation == allocated
+    assert world.pods[uid].scheduling.allocation == allocated
     world.pass_time(world.rules.hears_within)
     assert lacks(" Still.")[:2] == [CheckDepartures, WriteAttempt]
 
@@ -207,10 +207,10 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it() -> No
     world.bind(uid)
     bound = world.pods[uid]
     started = placeholder_of(
-        bound._replace(node=None), State.ALLOCATED, job=TrackedJob(id=job_id_of(world, uid))
+        changed(bound, node=None), State.ALLOCATED, job=TrackedJob(id=job_id_of(world, uid))
     )
     after = after_pod(started, bound, Context(world.now, world.rules, VIEW))
-    assert (after.state, after.members[0].slot) == (State.BOUND, bound.allocation)
+    assert (after.state, after.members[0].slot) == (State.BOUND, bound.scheduling.allocation)
     assert after.job.unverified  # and so Slurm is asked
 
 
@@ -219,13 +219,13 @@ def test_an_offer_that_names_another_job_is_not_gone_by() -> None:
     uid = world.create_pod()
     settle(world)
     world.write(
-        world.pods[uid]._replace(node_rejection=REFUSAL, feasible_nodes=FeasibleNodes(4711, ("n9",)))
+        changed(world.pods[uid], node_rejection=REFUSAL, feasible_nodes=FeasibleNodes(4711, ("n9",)))
     )
     settle(world)
     world.pass_time(0.3)
     settle(world)
     poll(world)
-    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(0)))
+    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(0)))
     settle(world)
     world.pass_time(world.rules.unbindable[0])
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
@@ -235,10 +235,10 @@ def test_an_offer_that_names_another_job_is_not_gone_by() -> None:
 def test_a_pods_news_do_not_shorten_the_pause_before_another_attempt() -> None:
     world = World()
     uid = world.create_pod()
-    world.write(world.pods[uid]._replace(attempt=8))
+    world.write(changed(world.pods[uid], attempt=8))
     world.acting.news = world.news[-1:]
     assert settle(world) == []
-    world.write(world.pods[uid]._replace(looked_at=True))
+    world.write(changed(world.pods[uid], looked_at=True))
     assert settle(world) == []
     world.pass_time(31.0)
     assert Submit in kinds(settle(world))
@@ -251,7 +251,7 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
     settle(world)
     settle_refused(world, uid)
     poll(world)
-    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(0)))
+    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(0)))
     settle(world)
     world.pass_time(world.rules.unbindable[0])
     settle(world)
@@ -294,7 +294,7 @@ def test_a_node_that_another_pod_has_left_is_not_avoided_any_more() -> None:
     world = World()
     world.tell(ClusterObserved(replace(VIEW, nodes={"n1": VIEW.nodes["n1"]})))
     blocking = bound_pod(world)
-    world.pods[blocking] = world.pods[blocking]._replace(node="n1")
+    world.pods[blocking] = changed(world.pods[blocking], node="n1")
     (job,) = world.live_jobs(blocking)
     world.jobs[job.id] = replace(job, nodes=("n2",))  # room for both in Slurm, not in Kubernetes
     uid = world.create_pod()

@@ -17,6 +17,7 @@ from extender.record.events import (
     WriteAllocation,
 )
 from extender.record.states import State
+from tests.builders import changed
 from tests.placement.ledger_steps import bound_pod, pod_that_finds_no_room, settle, state_of
 from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down
 
@@ -47,7 +48,7 @@ def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open() -> None:
     world.acting.news = world.news[-1:]
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED
-    allocation = world.pods[uid].allocation
+    allocation = world.pods[uid].scheduling.allocation
     assert allocation is not None
     assert allocation.node == "n2"
 
@@ -55,7 +56,7 @@ def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open() -> None:
 def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not() -> None:
     world = World()
     world.create_pod()
-    world.acting.news = [PodObserved(pod.pod._replace(told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
+    world.acting.news = [PodObserved(changed(pod.pod, told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
     (written,) = (e for e in settle(world) if isinstance(e, WriteAllocation))
     assert written.nominate
 

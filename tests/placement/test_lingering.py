@@ -9,6 +9,7 @@ import pytest
 from extender.record.events import CancelJob, HoldJob, WriteAllocation
 from extender.record.states import State
 from slurm_client.model import MOST_BYTES
+from tests.builders import changed
 from tests.placement.ledger_steps import bound_pod, job_id_of, kinds, poll, settle, settle_news, state_of
 from tests.placement.ledger_world import REQUEST, World
 
@@ -68,7 +69,7 @@ def test_a_pod_that_was_nowhere_had_no_containers() -> None:
 def test_a_pod_that_finished_before_it_was_deleted_has_no_containers() -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(world.pods[uid]._replace(finished=True))
+    world.write(changed(world.pods[uid], finished=True))
     settle(world)
     world.force_delete(uid)
     settle(world)
@@ -114,7 +115,7 @@ def test_a_pod_whose_allocation_is_written_already_is_bound_when_the_containers_
     world.effects.clear()  # it is deleted by force before its eviction
     other = world.create_pod()
     settle(world)
-    allocation = world.pods[other].allocation
+    allocation = world.pods[other].scheduling.allocation
     assert allocation is not None
     assert allocation.node == "n1"
     world.pass_time(20.0)
@@ -124,12 +125,12 @@ def test_a_pod_whose_allocation_is_written_already_is_bound_when_the_containers_
         world.pass_time(1.0)
         settle(world)
         world.bind(other)
-        assert not world.pods[other].node
+        assert not world.pods[other].life.node
     world.pass_time(1.0 + retried_s)
     settle(world)
     world.bind(other)
     settle(world)
-    assert (world.pods[other].node, world.started[other]) == ("n1", 1)
+    assert (world.pods[other].life.node, world.started[other]) == ("n1", 1)
     assert state_of(world, other) is State.BOUND
 
 
@@ -173,7 +174,7 @@ def commented(world: World, comment: str) -> str:
     settle(world)
     world.bind(uid)
     settle(world)
-    assert world.pods[uid].node
+    assert world.pods[uid].life.node
     return uid
 
 

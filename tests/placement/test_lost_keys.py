@@ -94,7 +94,7 @@ def test_of_many_that_are_granted_at_once_the_first_of_a_partition_is_read() -> 
     first = bound_pod(world)
     second = world.create_pod()
     assert not any(isinstance(effect, ReadJob) for effect in settle(world))
-    assert world.pods[second].allocation is not None
+    assert world.pods[second].scheduling.allocation is not None
     assert state_of(world, first) is State.BOUND
 
 
@@ -397,7 +397,7 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     assert len(world.jobs) == 2
     live_on(world, 1800)
     assert len(world.jobs) <= 2 + 1800 // world.rules.mend
-    assert world.pods[uid].node is None
+    assert world.pods[uid].life.node is None
     assert state_of(world, uid) is State.INVALID
     told = next(p.cause for p in world.ledger.placeholders if p.uid == uid)
     assert told is not None
@@ -433,7 +433,7 @@ def test_of_a_partition_whose_jobs_are_changed_none_is_trusted_unread() -> None:
     live_on(world, 10)
     second = big(world)
     live_on(world, 10)
-    assert [world.pods[uid].node for uid in (first, second)] == [None, None]
+    assert [world.pods[uid].life.node for uid in (first, second)] == [None, None]
 
 
 @pytest.mark.parametrize(

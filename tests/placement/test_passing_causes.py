@@ -120,7 +120,7 @@ def test_every_waiting_pod_is_placed_after_the_cause_is_gone(
         world.live_on(lasts)
     mend(world)
     world.live_on(LONGEST)
-    waiting = {uid: world.state_of(uid) for uid in uids if world.pods[uid].node is None}
+    waiting = {uid: world.state_of(uid) for uid in uids if world.pods[uid].life.node is None}
     assert not waiting
 
 

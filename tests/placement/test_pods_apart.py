@@ -24,7 +24,7 @@ from extender.record.config import PlacementConfig
 from extender.record.events import Effect, ReportWaiting, WriteAttempt
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from tests.builders import pod
+from tests.builders import changed, pod
 from tests.clock import CpuClock
 from tests.placement.ledger_world import HOSTNAME, REFUSAL, REQUEST, ZONE, World, calm_down, view_of
 from wellknown.allocation import Allocation
@@ -73,7 +73,7 @@ class QuickWorld(World):
 
 
 def nodes_of(world: World) -> list[str]:
-    return [pod.node for pod in world.pods.values() if pod.node]
+    return [pod.life.node for pod in world.pods.values() if pod.life.node]
 
 
 def live(world: World, rounds: int) -> list[Effect]:
@@ -132,8 +132,8 @@ def test_conflicting_templates_are_asked_for_together_and_one_gives_way_at_once(
     done = live(world, 3)
     on: dict[str, set[str]] = {}
     for each in world.pods.values():
-        assert each.node is not None
-        on.setdefault(each.node, set()).add(dict(each.constraints.labels)["app"])
+        assert each.life.node is not None
+        on.setdefault(each.life.node, set()).add(dict(each.scheduling.constraints.labels)["app"])
     assert all(len(apps) == 1 for apps in on.values())
     assert not world.rejected_for_pods.total()
     assert [each for each in done if isinstance(each, WriteAttempt)], "nothing conflicted"
@@ -150,7 +150,7 @@ def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
     assert {each.reason for each in told} == {Reason.NO_ELIGIBLE_NODE}
     assert "2 have Pods that it must be apart from" in told[0].message
     assert len(world.running()) == 2, "a job holds a Node that its Pod cannot use"
-    world.remove_pod(next(uid for uid, each in world.pods.items() if each.node))
+    world.remove_pod(next(uid for uid, each in world.pods.items() if each.life.node))
     live(world, 3)
     assert len(nodes_of(world)) == 2
 
@@ -165,11 +165,11 @@ def test_a_pod_without_a_free_node_does_not_hold_up_other_pods(*, fast: bool) ->
     first = world.create_pod(constraints=plain("a"))
     second = world.create_pod(constraints=plain("b"))
     live(world, 2)
-    assert world.pods[first].node is None
-    assert world.pods[second].node
-    world.remove_pod(next(uid for uid, each in world.pods.items() if each.node))
+    assert world.pods[first].life.node is None
+    assert world.pods[second].life.node
+    world.remove_pod(next(uid for uid, each in world.pods.items() if each.life.node))
     live(world, 2)
-    assert world.pods[first].node
+    assert world.pods[first].life.node
 
 
 def test_a_waiting_pod_does_not_hold_up_another_template() -> None:
@@ -179,8 +179,8 @@ def test_a_waiting_pod_does_not_hold_up_another_template() -> None:
     first = world.create_pod(request=large, constraints=alone())
     second = world.create_pod(constraints=alone())
     live(world, 3)
-    assert world.pods[first].node is None
-    assert world.pods[second].node
+    assert world.pods[first].life.node is None
+    assert world.pods[second].life.node
 
 
 def test_a_held_job_does_not_hold_up_its_template() -> None:
@@ -198,7 +198,7 @@ def test_a_held_job_does_not_hold_up_its_template() -> None:
     for _ in range(6):
         world.pass_time(1.0)
         live(world, 1)
-    assert world.pods[first].node is None
+    assert world.pods[first].life.node is None
     assert len(set(nodes_of(world))) == 3
 
 
@@ -227,7 +227,7 @@ def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
     words = "0/2 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules"
     for _ in range(6):
         live_without_binding(world)
-        assert world.pods[uid].allocation, "a job is asked for at once"
+        assert world.pods[uid].scheduling.allocation, "a job is asked for at once"
         world.say(uid, words)
         world.settle()
         world.pass_time(1.1)
@@ -269,11 +269,11 @@ def test_spread_follows_kube_scheduler_beside_unmanaged_pods(others: tuple[str, 
     world.unmanaged = [(spread(), node) for node in others]
     first = world.create_pod(constraints=spread())
     calm_down(world, rounds=10)
-    assert world.pods[first].node == "n2"
+    assert world.pods[first].life.node == "n2"
     world.unmanaged = [(spread(), "n1"), (spread(), "n1")]
     second = world.create_pod(constraints=spread())
     calm_down(world, rounds=10)
-    assert world.pods[second].node == "n2"
+    assert world.pods[second].life.node == "n2"
 
 
 def test_spread_follows_kube_scheduler_if_the_ledger_closes_all_nodes() -> None:
@@ -293,14 +293,14 @@ def test_spread_follows_kube_scheduler_if_the_open_zone_is_busy() -> None:
     world.unmanaged = [(spread(), "n1"), (spread(), "n1")]
     first = world.create_pod(constraints=spread())
     calm_down(world, rounds=10)
-    assert world.pods[first].node == "n2"
+    assert world.pods[first].life.node == "n2"
     for _ in range(3):
         world.start_native_job()
     second = world.create_pod(constraints=spread())
     for _ in range(20):
         live(world, 1)
         world.pass_time(1.0)
-    assert world.pods[second].node == "n2"
+    assert world.pods[second].life.node == "n2"
 
 
 # What placed Pods close
@@ -315,7 +315,7 @@ def placed(view_nodes: int, *pods: tuple[PodConstraints, str, bool]) -> tuple[Pl
 
 
 def record_on(uid: str, constraints: PodConstraints, node: str, *, bound: bool) -> Placeholder:
-    seen = pod(name=uid)._replace(uid=uid, constraints=constraints, node=node if bound else None)
+    seen = changed(pod(name=uid), uid=uid, constraints=constraints, node=node if bound else None)
     record = Placeholder.of(seen)._replace(state=State.BOUND if bound else State.ALLOCATED)
     return record.with_members(slot=Allocation(1, node))
 
@@ -384,7 +384,7 @@ def test_pods_of_one_template_cost_little_at_1000_nodes(constraints: PodConstrai
             while world.effects:
                 effect = world.effects.pop(0)
                 world.finish(effect, world.do(effect))
-            assert world.pods[uid].allocation, number
+            assert world.pods[uid].scheduling.allocation, number
         return clock.read()
 
     assert seconds(constraints) < 10 * seconds(plain())
@@ -413,7 +413,7 @@ def test_pods_whose_place_depends_on_other_pods_are_not_nominated() -> None:
     words = "1 node(s) didn't satisfy existing pods anti-affinity rules"
     seen = pod()
     assert nomination(seen, allocation, now)["status"]["nominatedNodeName"] == "n1"
-    for apart in (seen._replace(constraints=alone()), seen._replace(node_rejection=words)):
+    for apart in (changed(seen, constraints=alone()), changed(seen, node_rejection=words)):
         assert nomination(apart, allocation, now)["status"]["nominatedNodeName"] is None
 
 
@@ -451,7 +451,7 @@ def test_any_mixture_is_placed_as_kube_scheduler_would(steps: list[tuple[str, in
     unforeseen = {"remove", "create unmanaged"}
     assert not world.rejected_for_pods.total() or unforeseen & {what for what, _ in steps}
     for uid, each in world.pods.items():
-        if each.node is None:
+        if each.life.node is None:
             free = [name for name in world.nodes if not world.closed_by_pods(each, name)]
             assert not free, f"{uid} waits, and {free} are open: {world.ledger.record_of(uid)}"
             assert not [job for job in world.live_jobs(uid) if job.state.running]

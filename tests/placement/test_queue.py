@@ -92,7 +92,7 @@ def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() 
     world.remove_pod(bound[0])
     calm_down(world)
     ends_well(world)
-    assert world.pods[uid].node is not None
+    assert world.pods[uid].life.node is not None
 
 
 def bound_pod_by_queue(world: World) -> str:
@@ -257,7 +257,7 @@ def test_a_job_that_starts_while_it_is_asked_why_it_waits_is_read_at_once(late: 
     assert world.effects == [], "the real one is still under way"
     world.finish(real, world.do(real))
     assert [type(e) for e in settle(world)] == [WriteAllocation]
-    assert world.pods[uid].allocation is not None
+    assert world.pods[uid].scheduling.allocation is not None
 
 
 def test_a_job_whose_pod_is_gone_is_cancelled_though_it_is_being_asked_why_it_waits() -> None:
@@ -411,7 +411,7 @@ def test_the_pods_of_owners_who_share_a_window_are_all_placed() -> None:
     uids = [world.create_pod(request=of_user(number % 5)) for number in range(40)]
     for _ in range(400):
         passes(world, 1.0)
-        for uid in [uid for uid, pod in world.pods.items() if pod.node]:
+        for uid in [uid for uid, pod in world.pods.items() if pod.life.node]:
             world.remove_pod(uid)
     assert not world.pods, f"of {len(uids)} Pods some were left in line"
 

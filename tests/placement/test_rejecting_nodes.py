@@ -11,7 +11,7 @@ import pytest
 from extender.node_view.view import ClusterView
 from extender.placement.nodes.rejecting_nodes import Closure, RejectingNodes
 from extender.pod_request.job_request import Request
-from extender.pod_request.pod import Pod
+from extender.pod_request.pod import Life, Pod
 from extender.record.condition_reason import ConditionReason
 from slurm_client.model import Partition
 from tests.placement.ledger_world import NO_DEVICE, REQUEST, World, of_user, view_of
@@ -26,7 +26,8 @@ VIEW = view_of(NAMES)
 def rejected(
     request: Request = REQUEST, why: str = NO_DEVICE, name: str = "p", namespace: str = "default"
 ) -> Pod:
-    return Pod(f"uid-{name}", namespace, name, "1", request, finished=True, kubelet_rejection=why)
+    life = Life(finished=True, kubelet_rejection=why)
+    return Pod(f"uid-{name}", namespace, name, "1", request, life)
 
 
 BY_TWO = (rejected(), rejected(namespace="elsewhere"))
@@ -255,7 +256,7 @@ class Site(World):
         self.live_on(0.1)
         self.bind(uid)
         self.settle()
-        broken = self.pods[uid].node in self.broken
+        broken = self.pods[uid].life.node in self.broken
         (self.kubelet_rejects if broken else self.kubelet_starts)(uid)
         self.live_on(0.1)
         return self.pods[uid]
@@ -264,7 +265,7 @@ class Site(World):
         for _ in range(10):
             pod = self.pod_of_deployment(request)
             yield pod
-            if pod.started:
+            if pod.life.started:
                 return
 
     def live_on(self, seconds: float) -> None:
@@ -286,7 +287,7 @@ def site() -> Site:
 
 def test_a_deployment_leaves_a_node_that_rejects_its_pods_after_three(site: Site) -> None:
     pods = list(site.pods_until_one_starts())
-    assert [pod.node for pod in pods] == ["n1", "n1", "n1", "n2"]
+    assert [pod.life.node for pod in pods] == ["n1", "n1", "n1", "n2"]
 
 
 def test_another_users_deployment_has_the_node_closed_to_all(site: Site) -> None:
@@ -299,7 +300,7 @@ def test_another_users_deployment_has_the_node_closed_to_all(site: Site) -> None
 def test_a_pod_that_no_kubelet_admits_waits_and_is_told_why(site: Site) -> None:
     site.broken = {"n1", "n2", "n3"}
     for _ in range(9):
-        assert site.pod_of_deployment().kubelet_rejection
+        assert site.pod_of_deployment().life.kubelet_rejection
     uid = site.create_pod()
     site.live_on(2.0)
     shown = site.shown(uid)
@@ -308,7 +309,7 @@ def test_a_pod_that_no_kubelet_admits_waits_and_is_told_why(site: Site) -> None:
     assert "0/3 Nodes: 3 have a kubelet that rejects Pods" in shown.message
     assert site.live_jobs(uid) == []
     others = site.bind_at_once(request=OTHER)  # the Pod may be wrong, so others may go there
-    assert site.pods[others].node
+    assert site.pods[others].life.node
 
 
 def test_a_waiting_pod_is_placed_when_the_pause_is_over(site: Site) -> None:
@@ -329,7 +330,7 @@ def test_a_queued_job_is_told_of_a_closed_node_and_of_its_opening(site: Site) ->
         site.start_native_job()
     site.end_job(min(site.jobs), "COMPLETED")
     for _ in range(3):
-        assert site.pod_of_deployment().node == "n1"
+        assert site.pod_of_deployment().life.node == "n1"
     uid = site.create_pod()
     site.live_on(2.0)
     (job,) = site.live_jobs(uid)

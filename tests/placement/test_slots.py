@@ -6,6 +6,7 @@ from extender.placement.transitions import on_pod
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.states import State
+from tests.builders import changed
 from tests.placement.test_groups import GROUP, group_of_three
 from wellknown.names import Reason
 
@@ -20,7 +21,7 @@ def test_group_bound_in_part_while_replaced_goes_whole() -> None:
         record = record.replaced(0.0, cause)
         first = record.members[0]
         assert first.slot is not None
-        bound = first.pod._replace(node=first.slot.node)
+        bound = changed(first.pod, node=first.slot.node)
         at = Context(1.0, world.rules, world.view)
         left = on_pod.bound_by_its_job(record.with_member(bound, pod=bound), bound, at)
         assert left.state is State.EVICTING
@@ -35,5 +36,5 @@ def test_allocation_with_a_bound_pod_is_not_replaced() -> None:
     assert record is not None
     assert record.replaced(1.0, None).state is State.REPLACING
     first = record.members[0]
-    bound = first.pod._replace(node="n1")
+    bound = changed(first.pod, node="n1")
     assert record.with_member(bound, pod=bound).replaced(1.0, None).state is State.EVICTING

@@ -35,7 +35,7 @@ def test_its_allocation_is_kept_until_the_volume_is_there() -> None:
     live_on(world, TIMEOUT_S - 40, uid)
     world.make_volume(uid, None)
     live_on(world, 2, uid)
-    assert (world.pods[uid].node, world.started[uid]) == ("n1", 1)
+    assert (world.pods[uid].life.node, world.started[uid]) == ("n1", 1)
     assert state_of(world, uid) is State.BOUND
 
 
@@ -43,16 +43,16 @@ def test_a_volume_that_is_never_made_holds_a_node_for_as_long_as_kube_scheduler_
     world, uid = allocated()
     world.make_volume(uid, "n1")
     live_on(world, TIMEOUT_S - 2, uid)
-    assert world.pods[uid].attempt == 1
+    assert world.pods[uid].scheduling.attempt == 1
     live_on(world, 4, uid)
-    assert world.pods[uid].attempt == 2
+    assert world.pods[uid].scheduling.attempt == 2
 
 
 def test_a_volume_elsewhere_is_not_waited_for() -> None:
     world, uid = allocated()
     world.make_volume(uid, "n2")
     live_on(world, int(world.rules.unbound_deadline) + 2, uid)
-    assert world.pods[uid].attempt == 2
+    assert world.pods[uid].scheduling.attempt == 2
 
 
 def test_when_it_is_made_the_pod_has_the_usual_time_to_be_bound() -> None:
@@ -62,4 +62,4 @@ def test_when_it_is_made_the_pod_has_the_usual_time_to_be_bound() -> None:
     world.unbindable.add(uid)
     world.make_volume(uid, None)
     live_on(world, int(world.rules.unbound_deadline) + 2, uid)
-    assert world.pods[uid].attempt == 2
+    assert world.pods[uid].scheduling.attempt == 2

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from extender.placement.recovery import recovered
-from extender.pod_request.pod import Pod, parse_pod
+from extender.pod_request.pod import Life, Pod, parse_pod
 from extender.record.config import PlacementConfig
 from extender.record.events import EvictPod, Failure, Remedy, Submit
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from tests.builders import TRANSLATION, kube_node, moment, placeholder_job, pod, pod_manifest
+from tests.builders import TRANSLATION, changed, kube_node, moment, placeholder_job, pod, pod_manifest
 from tests.placement.ledger_steps import forget_the_start, poll, settle, state_of
 from tests.placement.ledger_world import NODES, REQUEST, World
 from wellknown.allocation import Allocation
@@ -62,7 +62,7 @@ def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed() -> N
     real = world.jobs[submit.job_id].nodes[0]
     other = next(node for node in NODES if node != real)
     forged = Allocation(submit.job_id, other, "gpu:8(IDX:0-7)")
-    world.write(world.pods[uid]._replace(job_id=submit.job_id, allocation=forged))
+    world.write(changed(world.pods[uid], job_id=submit.job_id, allocation=forged))
     world.hear()
     world.finish(submit, granted)
     settle(world)
@@ -76,8 +76,8 @@ def test_nothing_is_asked_for_again_that_may_not_be_asked_for() -> None:
     world = World()
     job_id = PlaceholderKey(world.rules.cluster, "default", "p", "p", 1).job_id(world.rules.ids)
     refused = replace(REQUEST, problems=("no rule of the policy",))
-    bound = Pod("p", "default", "p", "0", refused, "0001", node="n1")
-    world.write(bound._replace(job_id=job_id, allocation=Allocation(job_id, "n1")))
+    bound = Pod("p", "default", "p", "0", refused, Life("n1"), created="0001")
+    world.write(changed(bound, job_id=job_id, allocation=Allocation(job_id, "n1")))
     asked = list(settle(world))
     for _ in range(6):
         poll(world)

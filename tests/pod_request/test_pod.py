@@ -32,10 +32,14 @@ def test_a_pod_that_waits_behind_our_gate() -> None:
     snapshot = pod(name="train", namespace="ml", uid="u1", version="7", priority=1000)
     assert (snapshot.uid, snapshot.namespace, snapshot.name) == ("u1", "ml", "train")
     assert (snapshot.resource_version, snapshot.created) == ("7", "2026-11-21T08:00:00Z")
-    assert (snapshot.priority, snapshot.gated, snapshot.node) == (1000, True, None)
-    assert (snapshot.attempt, snapshot.job_id, snapshot.allocation) == (1, None, None)
-    assert not snapshot.deleting
-    assert not snapshot.finished
+    assert (snapshot.priority, snapshot.gated, snapshot.life.node) == (1000, True, None)
+    assert (snapshot.scheduling.attempt, snapshot.scheduling.job_id, snapshot.scheduling.allocation) == (
+        1,
+        None,
+        None,
+    )
+    assert not snapshot.life.deleting
+    assert not snapshot.life.finished
 
 
 def test_a_pod_is_touched_by_whatever_is_annotated_but_by_the_extender_itself() -> None:
@@ -60,7 +64,7 @@ def test_a_pod_at_admission_has_no_uid_nor_name_yet() -> None:
     }
     snapshot = parse_pod(manifest, TRANSLATION)
     assert (snapshot.uid, snapshot.namespace, snapshot.name) == ("", "default", "job-")
-    assert (snapshot.created, snapshot.gates) == ("", ())
+    assert (snapshot.created, snapshot.scheduling.gates) == ("", ())
 
 
 def test_the_gates_of_others_are_told_apart_from_ours() -> None:
@@ -75,12 +79,12 @@ def test_the_gates_of_others_are_told_apart_from_ours() -> None:
     [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True)],
 )
 def test_a_pod_is_finished_when_its_phase_is_final(phase: str, finished: bool) -> None:
-    assert pod(phase=phase).finished is finished
+    assert pod(phase=phase).life.finished is finished
 
 
 def test_a_pod_that_is_bound_and_being_deleted() -> None:
     snapshot = pod(node="n1", deleting=True)
-    assert (snapshot.node, snapshot.deleting) == ("n1", True)
+    assert (snapshot.life.node, snapshot.life.deleting) == ("n1", True)
 
 
 def test_our_own_annotations_are_read_back() -> None:
@@ -91,26 +95,26 @@ def test_our_own_annotations_are_read_back() -> None:
         GRANTED: '{"v":1,"gres":"gpu:h100:2(IDX:0-1)"}',
     }
     snapshot = pod(annotations=written)
-    assert (snapshot.attempt, snapshot.job_id) == (3, 40_000_000)
-    assert snapshot.allocation == Allocation(40_000_000, "n1", "gpu:h100:2(IDX:0-1)")
+    assert (snapshot.scheduling.attempt, snapshot.scheduling.job_id) == (3, 40_000_000)
+    assert snapshot.scheduling.allocation == Allocation(40_000_000, "n1", "gpu:h100:2(IDX:0-1)")
 
 
 @pytest.mark.parametrize("attempt", ["", "0", "-1", "x", "1.5", HUGE])
 def test_a_forged_attempt_counts_as_the_first(attempt: str) -> None:
-    assert pod(annotations={ATTEMPT: attempt}).attempt == 1
+    assert pod(annotations={ATTEMPT: attempt}).scheduling.attempt == 1
 
 
 @pytest.mark.parametrize("job_id", ["", "-1", "x", "1.5", "0x10", HUGE])
 def test_a_forged_job_id_is_none(job_id: str) -> None:
-    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).job_id is None
-    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).allocation is None
+    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).scheduling.job_id is None
+    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).scheduling.allocation is None
 
 
 @given(st.dictionaries(st.sampled_from([ATTEMPT, JOB_ID, NODE, GRANTED]), st.text()))
 def test_any_text_in_our_own_annotations_is_read(annotations: dict[str, str]) -> None:
     snapshot = pod(annotations=annotations)
-    assert snapshot.attempt > 0
-    assert snapshot.allocation is None or snapshot.allocation.node
+    assert snapshot.scheduling.attempt > 0
+    assert snapshot.scheduling.allocation is None or snapshot.scheduling.allocation.node
 
 
 # What is asked of Slurm
@@ -352,7 +356,7 @@ def test_a_pod_is_evicted_with_its_own_grace_and_no_longer_than_slurm_waits(
 ) -> None:
     translation = TranslationConfig(grace=GraceRule(kill_wait))
     manifest = pod_manifest(node="n1", gates=(), terminationGracePeriodSeconds=own)
-    assert parse_pod(manifest, translation).eviction_grace == evicted
+    assert parse_pod(manifest, translation).life.eviction_grace == evicted
 
 
 @pytest.mark.parametrize(("grace", "leaves"), [(None, True), (24, True), (25, False), (86_400, False)])
@@ -468,7 +472,7 @@ def test_requests_are_compared_by_value() -> None:
 def test_an_attempt_that_nobody_reaches_is_forged() -> None:
     """What follows it would not fit into a job's key, and nobody would know the job for ours."""
     forged = parse_pod(pod_manifest(annotations={ATTEMPT: "9999999999"}), TranslationConfig())
-    assert forged.attempt == 1
+    assert forged.scheduling.attempt == 1
 
 
 # PriorityClasses
@@ -506,7 +510,11 @@ def test_a_refusal_by_kube_schedulers_own_rules_is_kept_in_its_words(message: st
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     manifest["status"]["conditions"] = [said]
     read = parse_pod(manifest, TRANSLATION)
-    assert (read.node_rejection, read.unschedulable, read.looked_at) == (refusal, bool(refusal), True)
+    assert (read.scheduling.node_rejection, read.unschedulable, read.scheduling.looked_at) == (
+        refusal,
+        bool(refusal),
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -528,7 +536,7 @@ def test_jobs_make_room_for_what_slurm_counts_and_for_nothing_else(reason: str, 
     message = f"0/4 nodes are available: {reason}. preemption: 0/4 nodes are available: 4 no victims."
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     manifest["status"]["conditions"] = [said]
-    assert parse_pod(manifest, TRANSLATION).lacks_room is room
+    assert parse_pod(manifest, TRANSLATION).scheduling.lacks_room is room
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.turns.eviction_limiter import EvictionLimiter
 from slurm_client.model import Job
-from tests.builders import RULES, kube_node, placeholder_job, placeholder_of, pod, view
+from tests.builders import RULES, changed, kube_node, placeholder_job, placeholder_of, pod, view
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
@@ -77,7 +77,7 @@ def bound(number: int, namespace: str = "default") -> Pod:
     name, uid = f"p{number}", f"u{number}"
     blank = _BOUND._replace(name=name, uid=uid, namespace=namespace)
     job_id = placeholder_job(blank).id
-    return blank._replace(job_id=job_id, allocation=Allocation(job_id, "n1"))
+    return changed(blank, job_id=job_id, allocation=Allocation(job_id, "n1"))
 
 
 _BOUND = pod(gates=(), node="n1")
@@ -261,7 +261,7 @@ def test_a_pod_that_was_taken_for_gone_and_is_told_to_leave_begins_nothing_anew(
     story = Story(limit=2)
     run(story, 1)
     story.tell(*missing(0))
-    assert story.tell(PodObserved(seen_again(0)._replace(deleting=True))) == []
+    assert story.tell(PodObserved(changed(seen_again(0), deleting=True))) == []
     assert story.ledger.holding("n1") == ()
 
 

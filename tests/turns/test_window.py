@@ -20,7 +20,7 @@ from extender.record.placeholder import Placeholder, Retry, Waits
 from extender.record.states import State
 from extender.turns.equivalence import Owner, kind_of, turn_of
 from extender.turns.window import IN_LINE, NO_PLACE, Windows
-from tests.builders import placeholder_of, pod
+from tests.builders import changed, placeholder_of, pod
 from tests.clock import CpuClock
 from wellknown.names import DEFAULT_PREFIX as PREFIX
 
@@ -67,7 +67,7 @@ class Line:
         return taken
 
     def _pod(self, uid: str, account: str = "a", cpu: str = "1", **fields: Any) -> Pod:
-        return pod(uid=uid, cpu=cpu, annotations={PREFIX + "account": account})._replace(**fields)
+        return changed(pod(uid=uid, cpu=cpu, annotations={PREFIX + "account": account}), **fields)
 
     def _follow(self, placeholder: Placeholder) -> None:
         self.window.follow("main", placeholder, self.now)

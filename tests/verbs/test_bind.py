@@ -28,6 +28,7 @@ from slurm_client.protocol import Slurm
 from tests.builders import (
     RULES,
     Manifest,
+    changed,
     kube_node,
     placeholder_job,
     placeholder_of,
@@ -79,8 +80,8 @@ class Cluster:
         known = placeholder_of(
             seen,
             State.ALLOCATED,
-            members=(Member(seen, seen.allocation),),
-            job=TrackedJob(id=seen.job_id, asked=Asked(immediate=immediate)),
+            members=(Member(seen, seen.scheduling.allocation),),
+            job=TrackedJob(id=seen.scheduling.job_id, asked=Asked(immediate=immediate)),
         )
         self.listeners.leads({seen.uid: known}, holding=holding)
 
@@ -165,8 +166,8 @@ def test_each_of_two_pods_on_a_node_is_bound_with_its_own_slot() -> None:
     first, second, other = (Allocation(job.id, "n4", cores=cores) for cores in ("0-1", "2-3", "1-2"))
     of_two = POD._replace(group=Workload(UID, POD.namespace, NAME, POD.created, size=2))
     for own in (first, second):
-        assert verified(of_two._replace(allocation=own), job, "n4", VIEW, RULES) == own
-    for lacking in (of_two._replace(allocation=other), of_two):
+        assert verified(changed(of_two, allocation=own), job, "n4", VIEW, RULES) == own
+    for lacking in (changed(of_two, allocation=other), of_two):
         with pytest.raises(NotBound, match="has no slot for this Pod on n4"):
             verified(lacking, job, "n4", VIEW, RULES)
 

@@ -79,7 +79,12 @@ async def test_a_pod_gets_our_scheduler_our_gate_and_its_first_attempt_and_nothi
 
 async def test_what_is_stored_waits_for_its_first_placement() -> None:
     pod = parse_pod(await admitted(call()), TRANSLATION)
-    assert (pod.gated, pod.attempt, pod.job_id, pod.allocation) == (True, 1, None, None)
+    assert (pod.gated, pod.scheduling.attempt, pod.scheduling.job_id, pod.scheduling.allocation) == (
+        True,
+        1,
+        None,
+        None,
+    )
     assert pod.request.job.partition == "gpu"
     assert pod.request.problems == ()
 

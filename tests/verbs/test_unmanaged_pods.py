@@ -22,6 +22,7 @@ from slurm_client.in_memory import node
 from slurm_client.model import JobState, Node
 from tests.builders import (
     Manifest,
+    changed,
     kube_node,
     placeholder_job,
     placeholder_of,
@@ -317,10 +318,13 @@ def leaving(cluster: Cluster, state: str, cpu: str = "5") -> Placeholder:
 
 def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
     seen = parse_pod(manifest, TranslationConfig())
-    assert seen.allocation is not None
-    job_id = seen.allocation.job_id
+    assert seen.scheduling.allocation is not None
+    job_id = seen.scheduling.allocation.job_id
     record = placeholder_of(
-        seen, State.ALLOCATED, members=(Member(seen, seen.allocation),), job=TrackedJob(id=job_id)
+        seen,
+        State.ALLOCATED,
+        members=(Member(seen, seen.scheduling.allocation),),
+        job=TrackedJob(id=job_id),
     )
     cluster.listeners.leads({seen.uid: record}, holding=[beside])
 
@@ -329,8 +333,8 @@ async def test_who_was_bound_a_moment_ago_is_waited_for_too() -> None:
     """The watch has yet to show the Binding of a Pod that has lost its job since."""
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
-    assert beside.lead.allocation is not None
-    unbound = Member(beside.lead._replace(node=None), beside.lead.allocation)
+    assert beside.lead.scheduling.allocation is not None
+    unbound = Member(changed(beside.lead, node=None), beside.lead.scheduling.allocation)
     leads(cluster, manifest, beside._replace(state=State.ALLOCATED, members=(unbound,)))
     assert await cluster.bind(manifest, "n1") == LEAVING
 

@@ -17,7 +17,7 @@ from extender.pod_request.pod import Pod
 from extender.record.states import State
 from slurm_client import hostlist
 from slurm_client.model import Job, Partition
-from tests.builders import kube_node, moment, placeholder_job, placeholder_of, pod, view
+from tests.builders import changed, kube_node, moment, placeholder_job, placeholder_of, pod, view
 from wellknown.allocation import Allocation
 from wellknown.names import NODE_NAME_LABEL
 from wellknown.node_mapping import NodeNames, is_kubelets, slurm_name, trouble
@@ -87,7 +87,7 @@ CONTESTED = (kube_node("n1", {"slurm": "gpu"}), kube_node("n2", {"slurm": "gpu"}
 def bound_on(node: str) -> tuple[Pod, Job]:
     before = pod(gates=(), node=node)
     job = placeholder_job(before, node="gpu")
-    return before._replace(job_id=job.id, allocation=Allocation(job.id, node)), job
+    return changed(before, job_id=job.id, allocation=Allocation(job.id, node)), job
 
 
 def test_no_placeholder_is_asked_for_on_a_contested_node() -> None:

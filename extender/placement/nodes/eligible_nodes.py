@@ -45,7 +45,7 @@ def closed_by_pods(record: Placeholder, at: Context) -> int:
 def _closed(record: Placeholder, at: Context) -> ClosedNodes:
     if record.workload.size > 1 or not record.members:
         return ClosedNodes()
-    return at.closed_by_pods(record.lead.constraints, record.request.constraints)
+    return at.closed_by_pods(record.lead.scheduling.constraints, record.request.constraints)
 
 
 def offered_instead(record: Placeholder, found: FeasibleNodes, at: Context) -> Placeholder:
@@ -64,7 +64,7 @@ def with_spread_ignored(record: Placeholder, at: Context) -> Placeholder:
     leaves the spread to kube-scheduler. The estimate may close all Nodes although all other Pods are
     bound, or may leave open only Nodes that are busy in Slurm."""
     rejections, ignoring = record.rejections, record.with_rejections(spread_ignored=True)
-    if rejections.spread_ignored or not (record.members and record.lead.constraints.spread):
+    if rejections.spread_ignored or not (record.members and record.lead.scheduling.constraints.spread):
         return record
     if record.state is State.QUEUED:
         longest = at.rules.rest_unbindable(rejections.because_of_pods + 1)
@@ -85,7 +85,9 @@ def is_beside(record: Placeholder, at: Context) -> bool:
     """Returns True if a grant is on a Node that other Pods close, and not written onto its Pod yet."""
     if record.state is not State.ALLOCATED:
         return False
-    granted = [each.slot.node for each in record.members if each.slot and not each.pod.allocation]
+    granted = [
+        each.slot.node for each in record.members if each.slot and not each.pod.scheduling.allocation
+    ]
     return (
         bool(granted)
         and not record.in_flight

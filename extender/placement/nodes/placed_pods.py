@@ -207,7 +207,9 @@ def _place_of(record: Placeholder | None) -> _Place | None:
     if record is None or record.workload.size > 1 or not record.members:
         return None
     held, pod = record.holds, record.lead
-    return _Place(pod.constraints, held, pod.node, not pod.deleting) if held else None
+    return (
+        _Place(pod.scheduling.constraints, held, pod.life.node, not pod.life.deleting) if held else None
+    )
 
 
 def _is_selected(pod: PodConstraints, selection: _Selection) -> bool:

@@ -151,11 +151,11 @@ class RejectingNodes:
         """Compares a new version of a Pod with the record's version. Returns True if a Node was closed
         or opened. Ignores Pods without an earlier version."""
         before = None if record is None else record.member(pod.uid)
-        if before is None or pod.node is None:
+        if before is None or pod.life.node is None:
             return False
-        if pod.kubelet_rejection and not before.pod.finished:
-            return self.rejected(pod, pod.node, view, now)
-        return pod.started and not before.pod.started and self.started(pod, pod.node, now)
+        if pod.life.kubelet_rejection and not before.pod.life.finished:
+            return self.rejected(pod, pod.life.node, view, now)
+        return pod.life.started and not before.pod.life.started and self.started(pod, pod.life.node, now)
 
     def rejected(self, pod: Pod, node: str, view: ClusterView, now: float) -> bool:
         """Counts a Pod that the kubelet has rejected. Returns True if a Node was closed."""
@@ -200,7 +200,7 @@ class RejectingNodes:
         of = (pod.namespace, pod.request)
         kind, owner = _kind_of(*of), _owner_of(*of)
         yield kind, kind
-        if pod.kubelet_rejection.partition(":")[0] not in _OF_THE_POD:
+        if pod.life.kubelet_rejection.partition(":")[0] not in _OF_THE_POD:
             yield owner, kind
             yield _ALL, owner
 
@@ -225,7 +225,8 @@ class RejectingNodes:
         whose, until = self._in_words(pod, kind)
         many = f"{len(case.recent)} Pods" if len(case.recent) > 1 else "another Pod"
         words = (
-            f"the kubelet rejected {many}, the last of them {pod.full_name}: {pod.kubelet_rejection}."
+            f"the kubelet rejected {many}, the last of them {pod.full_name}:"
+            f" {pod.life.kubelet_rejection}."
             f" The extender places no {whose} here for {case.pause:.0f} s, or until {until} starts"
         )
         case.closure = Closure(node, kind is _ALL, now + case.pause, words)

@@ -89,7 +89,9 @@ def _until_bound(
     if clear > at.now:
         by = max(record.retry.unbound_by, clear + at.rules.unbound_deadline)
         return record.with_retry(unbound_by=by)
-    if any(each.slot and each.pod.provisioned_on == each.slot.node for each in record.members):
+    if any(
+        each.slot and each.pod.scheduling.provisioned_on == each.slot.node for each in record.members
+    ):
         by = max(record.retry.unbound_by, record.since + at.rules.volume_deadline)
         record = record.with_retry(unbound_by=by)
     if at.now < record.retry.unbound_by:
@@ -125,7 +127,7 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
     replaced = replaced.with_rejections(nodes=avoid)
     if any(each.pod.kept_from_pods for each in rejecting):
         replaced = _because_of_pods(replaced)
-    found = rejecting[0].pod.feasible_nodes
+    found = rejecting[0].pod.scheduling.feasible_nodes
     if found is None or found.job_id != record.job.id:
         return rested(replaced, at)
     offered = offered_instead(replaced, found, at)

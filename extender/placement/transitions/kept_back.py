@@ -71,7 +71,9 @@ def kept_back(record: Placeholder, now: float) -> ConditionReason | None:
     gates = ", ".join(dict.fromkeys(gate for pod in record.pods for gate in pod.other_gates))
     if gates:
         return ConditionReason(Reason.SCHEDULING_GATED, f"held back by other scheduling gates: {gates}")
-    obstacle = next((pod.obstacle for pod in record.pods if pod.obstacle is not None), None)
+    obstacle = next(
+        (pod.scheduling.obstacle for pod in record.pods if pod.scheduling.obstacle is not None), None
+    )
     if obstacle is not None:
         return ConditionReason(Reason.CLAIM_NOT_READY, obstacle)
     until = record.rejections.rests_until
@@ -103,14 +105,14 @@ def awake(record: Placeholder) -> Placeholder:
 def asking_first(record: Placeholder) -> Placeholder:
     """Returns the record of a Pod of which it is not known why its last attempt was in vain: another
     replica made it, or this one before it was started anew."""
-    vain = any(pod.attempt > 1 for pod in record.pods) and not record.gated
+    vain = any(pod.scheduling.attempt > 1 for pod in record.pods) and not record.gated
     return record.with_rejections(asks_first=True, in_a_row=1) if vain else record
 
 
 def as_found(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record of a Pod whose turn it is: for a while only those Nodes count that
     kube-scheduler has found for it, where it was asked first."""
-    found = record.lead.feasible_nodes
+    found = record.lead.scheduling.feasible_nodes
     if found is None or not found.nodes or not record.rejections.asks_first:
         return record
     nodes = frozenset(found.names)
@@ -130,12 +132,13 @@ def _may_ask(record: Placeholder) -> bool:
     """Tells whether kube-scheduler has found Nodes since this attempt was numbered (that takes what it
     found before off the Pod), or would if there were room."""
     pods = record.pods
-    if any(pod.attempt < record.attempt for pod in pods):
+    if any(pod.scheduling.attempt < record.attempt for pod in pods):
         return False
     if all(pod.gated for pod in pods):  # kube-scheduler has looked at others of the group, and they went
         return True
     return any(
-        pod.lacks_room or (pod.feasible_nodes is not None and not pod.feasible_nodes.job_id)
+        pod.scheduling.lacks_room
+        or (pod.scheduling.feasible_nodes is not None and not pod.scheduling.feasible_nodes.job_id)
         for pod in pods
     )
 
@@ -145,7 +148,7 @@ def _words(record: Placeholder) -> str:
     if record.gated:
         written = f"what Slurm allocated could not be written onto it in time{times}"
         return f"{written}; another job is asked for later"
-    rejections = (pod.node_rejection for pod in record.pods if pod.node_rejection)
+    rejections = (pod.scheduling.node_rejection for pod in record.pods if pod.scheduling.node_rejection)
     said = in_its_words(next(rejections, record.said)) or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"

@@ -25,9 +25,9 @@ _SAID = re.compile(_WORDS.format(r"(\d{1,4})") + rf"(?:{SEPARATOR}|\Z)")
 def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
     """Returns the record of a Pod that is gone; `last` is its last version."""
     seconds = last.lingers_s
-    if not seconds or last.node is None or record.job.id is None:
+    if not seconds or last.life.node is None or record.job.id is None:
         return record
-    return record._replace(lingering=(*record.lingering, (last.node, now + seconds)))
+    return record._replace(lingering=(*record.lingering, (last.life.node, now + seconds)))
 
 
 def hold(record: Placeholder, job_id: int, now: float) -> HoldJob:

@@ -61,11 +61,15 @@ def read_grant(record: Placeholder, _at: Context) -> Effect | None:
     job_id = record.job.known_id
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
-    looked_at = (m for m in record.members if m.pod.node_rejection or m.pod.feasible_nodes is not None)
+    looked_at = (
+        m
+        for m in record.members
+        if m.pod.scheduling.node_rejection or m.pod.scheduling.feasible_nodes is not None
+    )
     first = next((m for m in looked_at if m.rejection_cleared and m.rejects(job_id)), None)
     if first is None or first.slot is None:
         return None
-    if not all(each.write.done or each.pod.node is not None for each in record.members):
+    if not all(each.write.done or each.pod.life.node is not None for each in record.members):
         return None
     return CheckDepartures(record.uid, first.slot.node)
 
@@ -74,7 +78,7 @@ def write_allocations(record: Placeholder, at: Context) -> Iterator[OnPod]:
     """ALLOCATED: writes the slots onto the Pods."""
     unwritten = () if record.job.unverified else [m for m in record.members if not m.write.done]
     for member in unwritten:
-        if member.write.due <= at.now and member.slot is not None and member.pod.node is None:
+        if member.write.due <= at.now and member.slot is not None and member.pod.life.node is None:
             yield _write_allocation(record, member, member.slot, at)
 
 
@@ -97,7 +101,7 @@ def record_job(record: Placeholder, at: Context) -> Iterator[OnPod]:
 
 def _says_otherwise(record: Placeholder, member: Member) -> bool:
     pod = member.pod
-    if pod.job_id not in (None, record.job.id) or pod.attempt != record.attempt:
+    if pod.scheduling.job_id not in (None, record.job.id) or pod.scheduling.attempt != record.attempt:
         return True
     return changed_slot(pod, member.slot) is not None
 
@@ -135,7 +139,7 @@ def evict(record: Placeholder, at: Context) -> Iterator[OnPod]:
     for member in _due(record.members, at.now) if cause is not None else ():
         if cause is None or (member.write.done and member.pod.leaving):
             continue
-        late, bound = member.outwritten, member.pod.node is not None
+        late, bound = member.outwritten, member.pod.life.node is not None
         yield EvictPod(
             record.uid,
             member.pod,
@@ -174,14 +178,14 @@ def _last_words(record: Placeholder, *, again: bool) -> str:
     why = cause.message if cause else _NO_WORDS
     if again:  # only the comment shows a later leader that the extender ended the job
         return replaced_in_words(why, comment)
-    ends = (pod.end for pod in record.pods if pod.end)
+    ends = (pod.life.end for pod in record.pods if pod.life.end)
     return with_words(comment, next(ends, why))
 
 
 def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:
     """Returns the submission for a running Pod: on the Pod's Node, whatever the Node's rules for new
     Pods. If Slurm has given the node to another job, the job waits, and the Pod runs on (`on_read`)."""
-    nodes = [at.view.nodes.get(pod.node or "") for pod in record.pods]
+    nodes = [at.view.nodes.get(pod.life.node or "") for pod in record.pods]
     where = tuple(node.slurm_name for node in nodes if node is not None)
     if len(where) < len(nodes) or record.request.problems:
         return None
@@ -201,6 +205,6 @@ def _write_allocation(
 ) -> WriteAllocation:
     pod = member.pod
     told = member.shown is not None or pod.told_to_wait
-    nominate = told or pod.looked_at or len(at.view.nodes) >= at.rules.nominate_from
-    heard_at = record.since if told and pod.allocation != slot else None
+    nominate = told or pod.scheduling.looked_at or len(at.view.nodes) >= at.rules.nominate_from
+    heard_at = record.since if told and pod.scheduling.allocation != slot else None
     return WriteAllocation(record.uid, pod, slot, nominate, heard_at)

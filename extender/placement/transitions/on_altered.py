@@ -49,10 +49,10 @@ def outdated(record: Placeholder, job: Job) -> str | None:
     """SUBMITTING: returns what is wrong with a job from before the Pod, the policy or the job was
     changed; None if nothing is wrong, or a Binding by the job may be under way."""
     pods, request, verdict = record.pods, record.request, record.job.verdict
-    carried = {pod.allocation.job_id for pod in pods if pod.allocation is not None}
+    carried = {pod.scheduling.allocation.job_id for pod in pods if pod.scheduling.allocation is not None}
     if job.state.running and job.id in carried:
         return None
-    obstacle = next((pod.obstacle for pod in pods if pod.obstacle), None)
+    obstacle = next((pod.scheduling.obstacle for pod in pods if pod.scheduling.obstacle), None)
     if job.state.pending and (request.problems or obstacle):
         return "; ".join(request.problems) or obstacle
     return verdict.words() or (verdict.words(Part.TIME_LIMIT) if job.state.pending else None)

@@ -163,7 +163,7 @@ def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
         # A Node has lost its label, or is not there: nobody has ended the job.
         words = f"Slurm job {job.id} runs on {unnamed}, which no Node names"
         return held_up(record, ConditionReason(Reason.SLURM_NODE_UNNAMED, words), at)
-    if all(any(at.view.names_it(pod.node, name) for name in job.nodes) for pod in record.pods):
+    if all(any(at.view.names_it(pod.life.node, name) for name in job.nodes) for pod in record.pods):
         return runs_where_its_pods_are(record, job, at)
     words = f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
     return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_NODE_CHANGED, words))
@@ -284,7 +284,7 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
 def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool:
     """Returns True if the job of bound Pods waits, was not requeued, and can start on the Pods' Nodes
     and nowhere else: the extender has asked again, or slurmctld has forgotten the start."""
-    where = [view.nodes.get(pod.node or "") for pod in pods]
+    where = [view.nodes.get(pod.life.node or "") for pod in pods]
     names = {None if node is None else node.slurm_name for node in where}
     forgotten = job.state.pending and job.restart_count == 0
     return forgotten and names == set(job.required_nodes)

@@ -155,15 +155,12 @@ def _pause(effect: Effect, rules: PlacementConfig) -> float:
 def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
     """kube-scheduler may ask to bind the Pod before the watch shows what was written."""
     allocation = effect.allocation
-    if pod.allocation == allocation:
+    if pod.scheduling.allocation == allocation:
         return pod
-    return pod._replace(
-        allocation=allocation,
-        job_id=allocation.job_id,
-        gates=pod.other_gates,
-        resource_version=version,
-        feasible_nodes=None,
+    written = pod.with_scheduling(
+        allocation=allocation, job_id=allocation.job_id, gates=pod.other_gates, feasible_nodes=None
     )
+    return written._replace(resource_version=version)
 
 
 def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
@@ -172,7 +169,7 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
     A Pod whose deletion is done may still be in kube-scheduler's own view for a moment."""
     if not record.node_rejected:
         return record
-    lacks_room = any(pod.lacks_room for pod in record.pods)
+    lacks_room = any(pod.scheduling.lacks_room for pod in record.pods)
     unheard = lacks_room and at.now < record.since + at.rules.hears_within
     if not vacated_in and unheard and not record.rejections.waiting_for_departures:
         vacated_in = at.rules.settle

@@ -35,7 +35,7 @@ def with_carried(record: Placeholder, at: Context) -> Placeholder:
     trusts an allocation whose job id is the Pod's own (`own_key`): no user can forge the id. Slurm then
     reports the state of the job, as for any other job."""
     for member in record.members:
-        carried = member.pod.allocation
+        carried = member.pod.scheduling.allocation
         if carried is not None and member.slot is None:
             record = _with_carried(record, member.pod, carried, at)
     return record
@@ -74,7 +74,7 @@ def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Returns the record after a Pod was bound by the job. ALLOCATED: a group is bound with its last
     Pod. REPLACING: /bind was faster than the extender; a partly bound group is evicted as a whole."""
     member = record.member(pod.uid)
-    if member is None or member.slot is None or member.slot.node != pod.node:
+    if member is None or member.slot is None or member.slot.node != pod.life.node:
         return bound_elsewhere(record, pod, at)
     if record.all_bound and not record.lacking:
         return now_bound(record, at)
@@ -143,7 +143,7 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     request = member.pod.request
     if record.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
-    said = "" if pod.node is not None else pod.node_rejection or member.said
+    said = "" if pod.life.node is not None else pod.scheduling.node_rejection or member.said
     record = record.with_member(pod, pod=pod, unlisted=False, said=said)
     if pod.request is request or (record.workload.size > 1 and pod.request == request):
         return record  # the whole is known; a group may have many Pods
@@ -166,7 +166,7 @@ def is_only_newer(before: Placeholder, after: Placeholder) -> bool:
 
 def _placed(member: Member) -> tuple[Any, ...]:
     pod = member.pod
-    named = pod.node, pod.job_id, pod.attempt, pod.allocation
+    named = pod.life.node, pod.scheduling.job_id, pod.scheduling.attempt, pod.scheduling.allocation
     return (member.slot, member.write, *named)
 
 
@@ -189,7 +189,7 @@ def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Po
     members = {each.pod.uid for each in record.members}
     gave_way = (each.pod for each in before.members if each.pod.uid not in members)
     seen += [each for each in gave_way if each.uid != pod.uid]
-    waits = (each for each in seen if each.node is None or each.attempt > record.attempt)
+    waits = (each for each in seen if each.life.node is None or each.scheduling.attempt > record.attempt)
     return {each.uid: each for each in waits if not each.over}
 
 
@@ -210,7 +210,7 @@ def may_begin_again(record: Placeholder, now: float) -> bool:
 def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
     """Returns the record of a finished group with a later Pod, in the next attempt: Slurm may still have
     the jobs of the last attempts."""
-    if pod.attempt > record.attempt:  # another replica has begun it
+    if pod.scheduling.attempt > record.attempt:  # another replica has begun it
         return Placeholder.of(pod, now)
     again = Placeholder.of(pod, now).with_asked(attempt=record.attempt)._replace(state=State.REPLACING)
     return again.with_phase(Phase.ENDED, now)
@@ -253,13 +253,16 @@ def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placehol
     """Returns the record after a new version of an unbound Pod. A rejection counts after a version
     without a rejection. The offered Nodes come a moment after the condition, from any replica."""
     member = record.member(pod.uid)
-    if record.state is not State.ALLOCATED or member is None or pod.allocation != member.slot:
+    if record.state is not State.ALLOCATED or member is None or pod.scheduling.allocation != member.slot:
         return awaited(record, pod, at)
     if not member.rejects(record.job.id):
         return record.with_member(pod, rejection_cleared=True)
-    if pod.unschedulable and not before.unschedulable and pod.feasible_nodes is None:
+    if pod.unschedulable and not before.unschedulable and pod.scheduling.feasible_nodes is None:
         return record.with_retry(not_before=max(record.retry.not_before, at.now + _OFFER_S))
-    if pod.feasible_nodes != before.feasible_nodes and not record.rejections.waiting_for_departures:
+    if (
+        pod.scheduling.feasible_nodes != before.scheduling.feasible_nodes
+        and not record.rejections.waiting_for_departures
+    ):
         return record.with_retry(not_before=0.0)
     return record
 
@@ -269,13 +272,15 @@ def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placehol
 
 def is_misnumbered(record: Placeholder, pod: Pod) -> bool:
     """Returns True if the attempt number of a bound Pod is wrong, but the Pod's job is right."""
-    return pod.node is not None and (record.state in _NUMBERED or pod.job_id == record.job.id)
+    return pod.life.node is not None and (
+        record.state in _NUMBERED or pod.scheduling.job_id == record.job.id
+    )
 
 
 def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
     """Returns the record of a workload without a job if all Pods have the later number, or None."""
-    attempt = pod.attempt
-    if record.state not in WITHOUT_JOB or any(each.attempt < attempt for each in record.pods):
+    attempt = pod.scheduling.attempt
+    if record.state not in WITHOUT_JOB or any(each.scheduling.attempt < attempt for each in record.pods):
         return None
     return asking_first(record.with_asked(attempt=attempt, attempt_try=0))
 
@@ -283,9 +288,9 @@ def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
 def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Returns the record of an overtaken attempt: the job is ended if still alive, and the later attempt
     continues under the same ids."""
-    if any(each.pod.node is not None for each in record.members if each.pod.uid != pod.uid):
+    if any(each.pod.life.node is not None for each in record.members if each.pod.uid != pod.uid):
         return record if record.state in _NUMBERED else _in_part(record, at)
-    return numbering(record, pod.attempt, at)
+    return numbering(record, pod.scheduling.attempt, at)
 
 
 def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
@@ -306,7 +311,7 @@ def numbered(record: Placeholder, attempt: int) -> Placeholder:
     may bind the other Pods until their write is done."""
     members = (
         each._replace(slot=None, write=each.write._replace(done=True))
-        if each.pod.attempt >= attempt
+        if each.pod.scheduling.attempt >= attempt
         else each
         for each in record.members
     )
@@ -367,7 +372,7 @@ def is_back(record: Placeholder, pod: Pod) -> bool:
     back = record.cause is not None and record.cause.message == MISSED
     if pod.group is not None:  # the other Pods may have another cause
         back = record.is_by_its_job(pod)
-    return back and record.state in OVER and not (pod.finished or pod.leaving)
+    return back and record.state in OVER and not (pod.life.finished or pod.leaving)
 
 
 def invalid(record: Placeholder, why: WhyInvalid, now: float) -> Placeholder:

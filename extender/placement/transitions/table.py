@@ -216,7 +216,7 @@ def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     member = record.member(pod.uid)
     if member is None:
         return record
-    if record.state in WITHOUT_JOB and pod.node is None and pod.attempt < record.attempt:
+    if record.state in WITHOUT_JOB and pod.life.node is None and pod.scheduling.attempt < record.attempt:
         return on_pod.numbering(record, record.attempt, at)
     return _after_version(record, member, pod, request, at)
 
@@ -230,13 +230,13 @@ def _after_version(
         return record
     if pod.over:
         return on_pod.after_end(record, pod.uid, at.now)
-    if pod.attempt > record.attempt and not on_pod.is_misnumbered(record, pod):
+    if pod.scheduling.attempt > record.attempt and not on_pod.is_misnumbered(record, pod):
         numbered = on_pod.renumbered(record, pod)
         if numbered is None:
             return on_pod.overtaken(record, pod, at)
         record = numbered
     record = on_pod.with_carried(record, at)
-    if pod.node is not None:
+    if pod.life.node is not None:
         return TABLE[record.state].bound(record, pod, at)
     return _unbound(record, pod, member.pod, request, at)
 
@@ -244,10 +244,14 @@ def _after_version(
 def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: Context) -> Placeholder:
     """`before` is the Pod's last version, `request` the request until now."""
     now, by = at.now, at.now + at.rules.unbound_deadline
-    if pod.obstacle is not None and record.state in ASKED:
-        cause = ConditionReason(Reason.CLAIM_NOT_READY, pod.obstacle)
+    if pod.scheduling.obstacle is not None and record.state in ASKED:
+        cause = ConditionReason(Reason.CLAIM_NOT_READY, pod.scheduling.obstacle)
         return record.move(State.REPLACING, now, cause=cause)
-    if record.retry.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
+    if (
+        record.retry.unbound_by < inf
+        and before.scheduling.provisioned_on
+        and not pod.scheduling.provisioned_on
+    ):
         record = record.with_retry(unbound_by=by)
     if record.request != request:
         return on_pod.awaited(_changed(record, request, at), pod, at)
