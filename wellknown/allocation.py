@@ -1,5 +1,5 @@
-"""The allocation that Slurm granted to a Pod, as annotations of the Pod: the extender writes them, the
-node reads them."""
+"""The allocation that Slurm granted to a Pod, as annotations: the extender writes, the node agent
+reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from wellknown import number_list
 from wellknown.job_key import whole_number
 from wellknown.names import GRANTED, JOB_ID, NODE
 
-_LONGEST_NAME = 253  # of an object in Kubernetes
+_LONGEST_NAME = 253  # the limit of names in Kubernetes
 _LONGEST_GRANTED = 65_536
 _VERSION = 1
-"""Of the text under GRANTED. A node that reads another one does not know what was granted."""
+"""Version of the text under GRANTED. A node agent ignores other versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What Slurm granted: the job, the Kubernetes Node of its node, and what the job has there."""
+    """One job, the Kubernetes Node of the job, and the job's resources on the Node."""
 
     job_id: int
     node: str
     gres: str = ""
-    """With the devices' numbers: "gpu:h100:2(IDX:0-1)"; empty where there are none."""
+    """GRES with the numbers of devices: "gpu:h100:2(IDX:0-1)"; empty without devices."""
     cores: str = ""
-    """By Slurm's own numbers, which count the cores of a node socket by socket: "0-3,8". The machine has
-    numbers of its own for its CPUs, which only the node knows. Empty where Slurm does not tell."""
+    """Slurm's numbers of cores: "0-3,8". Slurm counts the cores of a node socket by socket. Only the
+    node agent knows the machine's own numbers of the CPUs. Empty if Slurm reports no cores."""
     memory_mb: int = 0
-    """In MiB; 0 where Slurm does not count memory."""
+    """Memory in MiB; 0 if Slurm does not count memory."""
 
     @property
     def granted(self) -> str:
@@ -43,7 +43,8 @@ class Allocation:
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> Self | None:
-        """Returns the allocation in a Pod's annotations, None where there is none or it is malformed."""
+        """Returns the allocation in a Pod's annotations; None without an allocation, or for a malformed
+        one."""
         job_id, node = whole_number(annotations.get(JOB_ID, "")), annotations.get(NODE, "")
         if job_id is None or not 0 < len(node) <= _LONGEST_NAME:
             return None
@@ -56,7 +57,7 @@ class Allocation:
 
 
 def _granted(text: str) -> tuple[str, str, int]:
-    """Returns devices, cores and memory. Raises ValueError for what is malformed."""
+    """Returns devices, cores and memory. Raises ValueError for a malformed text."""
     told: Any = (
         orjson.loads(text) if len(text) <= _LONGEST_GRANTED else None
     )  # its error is a ValueError

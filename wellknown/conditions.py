@@ -1,4 +1,4 @@
-"""How a condition is written into the status of a Pod or a Node, for a strategic merge patch."""
+"""Conditions of a Pod's or a Node's status, for a strategic merge patch."""
 
 from datetime import UTC, datetime
 
@@ -6,12 +6,17 @@ from datetime import UTC, datetime
 def condition(
     kind: str, reason: str, message: str, now: datetime, *, holds: bool, changed: bool = True
 ) -> dict[str, str]:
-    """Returns a condition. Where its status is not `changed` it keeps the time of its last transition,
-    which the patch leaves as it is."""
-    told = {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
-    return told | {"lastTransitionTime": timestamp(now)} if changed else told
+    """Returns a condition. If the status has not `changed`, the condition has no time, and the patch
+    keeps the time of the last transition."""
+    written = {
+        "type": kind,
+        "status": "True" if holds else "False",
+        "reason": reason,
+        "message": message,
+    }
+    return written | {"lastTransitionTime": timestamp(now)} if changed else written
 
 
 def timestamp(moment: datetime) -> str:
-    """Returns a moment as Kubernetes writes it: in UTC, to the second."""
+    """Returns a time in Kubernetes' format: UTC, to the second."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

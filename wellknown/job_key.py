@@ -1,10 +1,10 @@
-"""The id and the key of a placeholder job: the id can be computed, and the key proves which Pod the job
-stands for.
+"""The id and the key of a placeholder job: the id can be computed, and the key names the workload.
 
 Root and SlurmUser may choose a job's id. A placeholder's id is a function of (cluster, workload,
-attempt, try), in a range that Slurm's own sequence does not reach. So a submission can be repeated, and
-found again after a crash, without a record of it anywhere. Two workloads may hash to one id; the key in
-`admin_comment`, which users cannot set, tells them apart, and the second workload takes its next try.
+attempt, try), in a range that Slurm's own sequence does not reach. After a crash, the extender can
+therefore repeat or find a submission without any record. Two workloads may hash to one id. Then the key
+in `admin_comment`, which users cannot set, distinguishes the workloads, and the second takes the next
+try.
 """
 
 from dataclasses import dataclass
@@ -14,24 +14,23 @@ from typing import Self
 _KEY_PREFIX = "slurm-extender"
 _LONGEST_NUMBER = 10
 ADOPTED_ATTEMPT = 0
-"""The attempt in the key of an adopted Pod's job (`adoption`): another scheduler placed that Pod."""
+"""Attempt in the key of an adopted Pod's job (`adoption`): another scheduler placed the Pod."""
 TRIES_AT_RECOVERY = 4
-"""How many tries of an attempt recovery asks Slurm about before it sends anything."""
+"""Number of tries of an attempt that recovery looks up in Slurm before the first request."""
 
 
 def whole_number(text: str) -> int | None:
-    """Returns the number that a text states, None where neither Slurm nor the extender writes such a
-    text.
+    """Returns the number in a text; None for a text that neither Slurm nor the extender writes.
 
-    Everybody that may edit a Pod may write its annotations: no value of one may raise an error.
+    Everybody who may edit a Pod may write annotations: no value may raise an error.
     """
     plain = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
     return int(text) if plain else None
 
 
 def job_name(namespace: str, name: str) -> str:
-    """Returns the name of a Pod's job in Slurm. The part that differs between Pods comes first, since
-    plain squeue shows eight columns. Neither part can contain the sign between them."""
+    """Returns the name of a Pod's job in Slurm. The Pod's name comes first, because plain squeue shows
+    eight columns. Names and namespaces cannot contain the sign in the middle."""
     return f"{name}@{namespace}"
 
 
@@ -39,10 +38,11 @@ def job_name(namespace: str, name: str) -> str:
 class JobIdRange:
     """The ids reserved for placeholders: first <= id < end.
 
-    Slurm's MaxJobId bounds the ids that slurmctld gives by itself, and not the ids that a request names
-    (24.11 and 26.05, job_mgr.c): set to `first`, it keeps native jobs out of the range. So the range
-    does not depend on it, and no id changes with it. `end` is its default; slurmrestd takes ids below
-    2^26 - 1, and slurmctld uses the higher bits for federations."""
+    Slurm's MaxJobId bounds the ids that slurmctld chooses, not the ids of requests (24.11 and 26.05,
+    job_mgr.c). MaxJobId=`first` keeps native jobs out of the range. The range does not depend on
+    MaxJobId, and no id changes with MaxJobId. `end` is the default of MaxJobId; slurmrestd accepts ids
+    below 2^26 - 1, and slurmctld uses the higher bits for federations.
+    """
 
     first: int = 1 << 25
     end: int = 67_043_328
@@ -56,10 +56,11 @@ class JobIdRange:
 
 
 def encroaching(latest: int | None, max_job_id: int | None, ids: JobIdRange) -> str | None:
-    """Returns a warning where the ids that slurmctld gives by itself are in the placeholders' range, or
-    in the last tenth before it; None where they are not, or begin anew before they are.
+    """Returns a warning if slurmctld chooses ids in the placeholders' range, or in the last tenth before
+    the range; None if not, or if MaxJobId ends the sequence before the range.
 
-    `latest` is the newest or the next of them, `max_job_id` is Slurm's MaxJobId; None is not known."""
+    `latest` is the newest or next id of slurmctld, `max_job_id` is MaxJobId; None if not known.
+    """
     if latest is None:
         return None
     if latest in ids:
@@ -77,7 +78,8 @@ def encroaching(latest: int | None, max_job_id: int | None, ids: JobIdRange) -> 
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderKey:
-    """The name of one submission: the workload, the attempt to place it, and the try of that attempt.
+    """The name of one submission: the workload, the attempt to place the workload, and the attempt's
+    try.
 
     A new attempt follows a placement that could not be used; a new try follows an id that could not be
     used.
@@ -91,18 +93,18 @@ class PlaceholderKey:
     attempt_try: int = 0
 
     def job_id(self, ids: JobIdRange) -> int:
-        """Returns the id under which this submission is sent to Slurm, always the same one."""
+        """Returns the id of this submission in Slurm, always the same id."""
         seed = f"{self.cluster}/{self.uid}/{self.attempt}/{self.attempt_try}".encode()
         number = int.from_bytes(blake2b(seed, digest_size=8).digest(), "big")
         return ids.first + number % (ids.end - ids.first)
 
     @property
     def adopted(self) -> bool:
-        """Tells whether the job stands for a Pod that another scheduler bound."""
+        """True for the job of an adopted Pod."""
         return self.attempt == ADOPTED_ATTEMPT
 
     def __str__(self) -> str:
-        """Returns the text for `admin_comment`. No part of it can hold a slash."""
+        """Returns the text for `admin_comment`. No part can hold a slash."""
         return (
             f"{_KEY_PREFIX}/{self.cluster}/{self.namespace}/{self.name}/{self.uid}"
             f"/{self.attempt}.{self.attempt_try}"
@@ -110,7 +112,7 @@ class PlaceholderKey:
 
     @classmethod
     def parse(cls, admin_comment: str) -> Self | None:
-        """Returns the key in an `admin_comment`, or None where the comment is not a placeholder's."""
+        """Returns the key in an `admin_comment`; None for a comment that is no key."""
         match admin_comment.split("/"):
             case [prefix, cluster, namespace, name, uid, numbers] if prefix == _KEY_PREFIX:
                 before, _, after = numbers.partition(".")

@@ -1,11 +1,11 @@
-"""The log fields that name one Pod or one job: the same fields in every line."""
+"""The log fields that name a Pod or a job: the same fields in every line."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, Self
 
 
 class Named(Protocol):
-    """An object that names a Pod: its namespace, name and uid."""
+    """An object that names a Pod by namespace, name and uid."""
 
     @property
     def namespace(self) -> str: ...
@@ -16,7 +16,7 @@ class Named(Protocol):
 
 
 class PodName(NamedTuple):
-    """A Pod's namespace and name, and its uid, since Pods may have the same name one after the other."""
+    """Namespace, name and uid of a Pod. Successive Pods may have the same name."""
 
     namespace: str
     name: str
@@ -24,12 +24,12 @@ class PodName(NamedTuple):
 
     @classmethod
     def of(cls, reference: Mapping[str, Any]) -> Self:
-        """Reads an object's metadata, or an ObjectReference."""
+        """Returns the names in an object's metadata, or in an ObjectReference."""
         return cls(reference["namespace"], reference["name"], reference["uid"])
 
 
 def about(pod: Named | None, job_id: int | None = None) -> dict[str, Any]:
-    """Returns the fields: `pod` (namespace/name), `uid`, and `job`, null where none is known."""
+    """Returns the fields: `pod` (namespace/name), `uid`, and `job`, null if not known."""
     if pod is None:
         return {"pod": None, "job": job_id}
     return {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "job": job_id}

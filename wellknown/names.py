@@ -1,71 +1,71 @@
-"""Every name that stands in objects of Kubernetes and is read again: of annotations, labels, taints,
-conditions and gates."""
+"""All names of annotations, labels, taints, conditions and gates that the programs write and read."""
 
 from enum import StrEnum
 
 DEFAULT_PREFIX = "sunk.coreweave.com/"
-"""Of the annotations by which a Pod's author asks Slurm for something."""
+"""Prefix of the annotations with a Pod author's requests to Slurm."""
 DOMAIN = "slurm-extender.io/"
-"""The prefix of whatever the extender alone writes. Admission guards each annotation by its name."""
+"""Prefix of all names that only the extender writes. Admission guards each annotation by name."""
 GRES = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
-"""The extended resources that are GRES in Slurm, unless a setting says otherwise."""
+"""Default mapping of extended resources to GRES of Slurm."""
 GATE = DOMAIN + "placeholder"
 RELEASE_NAMESPACE = DOMAIN + "release-namespace"
-"""The label of the chart's policy of annotations: the namespace of its release."""
+"""Label of the chart's admission policies: the namespace of the release."""
 LEASE = "slurm-extender"
-"""The Lease of the extender's replicas, in the extender's own namespace."""
+"""Lease of the extender's replicas, in the extender's own namespace."""
 ATTEMPT = DOMAIN + "attempt"
 JOB_ID = DOMAIN + "job-id"
-"""The annotation and the label with the id of a Pod's job. Decisions read the annotation. The label is
-for people, on adopted Pods too: `kubectl get pods -l slurm-extender.io/job-id=4711`."""
+"""Annotation and label with the id of a Pod's job. Decisions read the annotation. The label is for
+people, also on adopted Pods: `kubectl get pods -l slurm-extender.io/job-id=4711`."""
 NODE = DOMAIN + "node"
 GRANTED = DOMAIN + "granted"
-"""What the job has on the Pod's Node, as JSON: its cores, its memory, its devices (`Allocation`)."""
+"""Cores, memory and devices of the job on the Pod's Node, as JSON (`Allocation`)."""
 ADOPTED = DOMAIN + "adopted-as"
-"""On a Pod that another scheduler bound: the job that runs for it, so that nobody counts it twice."""
+"""Job of an adopted Pod, so that the Pod does not count twice."""
 FEASIBLE_NODES = DOMAIN + "feasible-nodes"
-"""Written by /filter where kube-scheduler rejects the allocated Node: the job, and the Nodes that it
-offered instead, as many as go into an annotation. The job is 0 where the Pod has no allocation."""
+"""Written by /filter if kube-scheduler rejects the allocated Node: the job, and the Nodes that
+kube-scheduler offered instead, as many as an annotation can hold. Job 0: the Pod has no allocation."""
 CAPACITY_FREED = DOMAIN + "capacity-freed"
-"""On an unmanaged Pod: when a Node got room. A change of it wakes the Pod in kube-scheduler's queue."""
+"""Time at which a Node got room for an unmanaged Pod. A change wakes the Pod in kube-scheduler's
+queue."""
 NODE_NAME_LABEL = "slurm-extender.io.node-restriction.kubernetes.io/node"
-"""The label by which a Node names its Slurm node. No kubelet may write it onto its own Node."""
+"""Label with the name of a Node's Slurm node. No kubelet may set the label."""
 WAITING = "Slurm has not allocated a Node to this Pod yet"
-"""What /filter says about every Node while the Pod has no allocation; kube-scheduler repeats it in the
-Pod's condition."""
+"""/filter's message about every Node while the Pod has no allocation; kube-scheduler repeats the message
+in the Pod's condition."""
 ELSEWHERE = "Slurm allocated another Node to this Pod"
-"""What /filter says about every other Node once the Pod has an allocation."""
+"""/filter's message about every other Node after the Pod has an allocation."""
 CONDITION = DOMAIN + "Placeholder"
-"""The Pod condition that tells the state of the Pod's placeholder."""
+"""Pod condition with the state of the Pod's placeholder."""
 SLURM_OUT_OF_SERVICE = DOMAIN + "SlurmOutOfService"
-"""The Node condition that says whether Slurm starts jobs there."""
+"""Node condition: True while Slurm starts no jobs on the Node."""
 DEVICE_PROBLEM = DOMAIN + "DeviceProblem"
-"""The Node condition of the node agent: True where a device that Slurm counts cannot be used, or where
-Slurm, the kubelet and the machine count differently."""
+"""Node condition of the node agent: True while a device of Slurm cannot be used, or while Slurm, the
+kubelet and the machine count differently."""
 PODS_REJECTED = DOMAIN + "PodsRejected"
-"""Node condition of the extender: True while the Node is closed to new placeholders because its kubelet
+"""Node condition of the extender: True while the Node is closed to new placeholders, because the kubelet
 rejects Pods."""
 SLURMD = DOMAIN + "slurmd"
-"""On a Node: the pool that it is in, and the revision of its slurmd Pod (`slurmd_pod.Assignment`)."""
+"""Node annotation: the Node's pool, and the revision of the slurmd Pod (`slurmd_pod.Assignment`)."""
 SLURMD_LABEL = DOMAIN + "slurmd"
-"""On a Node, of the annotation's name: the label by which a person says where its slurmd runs."""
+"""Node label of the same name, set by a person: where slurmd runs."""
 ON_HOST = "host"
-"""The only value of that label: no pool has the Node."""
+"""Only value of the label: slurmd runs on the host, and the Node is in no pool."""
 SLURMD_PROBLEM = DOMAIN + "SlurmdProblem"
-"""The Node condition of the node agent: True where it cannot make the slurmd Pod, or may not end it."""
+"""Node condition of the node agent: True while the agent cannot create or may not end the slurmd Pod."""
 POOL = DOMAIN + "pool"
 REVISION = DOMAIN + "revision"
 """Labels of slurmd Pods."""
 DEVICES = DOMAIN + "devices"
-"""The Node annotation of the node agent, for whoever reads the Node: its devices by Slurm's numbers, as
-JSON. Nothing is decided by it."""
+"""Node annotation of the node agent, for people: the devices by Slurm's numbers, as JSON. No decision
+reads the annotation."""
 OUT_OF_SERVICE = DOMAIN + "out-of-service"
-"""The key of the taint that keeps Pods from a Node while Slurm starts no jobs there."""
+"""Key of the taint that keeps Pods from a Node while Slurm starts no jobs on the Node."""
 
 
 class Reason(StrEnum):
-    """The reasons of a Pod's condition (CONDITION) and of Events about a Pod: docs/waiting.md and
-    docs/endings.md explain each. While its job waits in Slurm a Pod has Slurm's own reason instead."""
+    """Reasons of a Pod's condition (CONDITION) and of Events about a Pod; docs/waiting.md and
+    docs/endings.md explain each. While the job waits in Slurm, a Pod has Slurm's own reason instead."""
 
     WAITING_FOR_SUBMIT_SLOT = "WaitingForSubmitSlot"
     SCHEDULING_GATED = "SchedulingGated"
@@ -113,7 +113,7 @@ class Reason(StrEnum):
 
 
 class NodeReason(StrEnum):
-    """The reasons of a Node's condition SLURM_OUT_OF_SERVICE; docs/nodes.md explains them."""
+    """Reasons of a Node's condition SLURM_OUT_OF_SERVICE; docs/nodes.md explains each."""
 
     IN_SERVICE = "InService"
     RESUMING = "Resuming"
@@ -124,7 +124,7 @@ class NodeReason(StrEnum):
 
 
 class RejectionReason(StrEnum):
-    """The reasons of a Node's condition PODS_REJECTED and of Events about a Node."""
+    """Reasons of a Node's condition PODS_REJECTED and of Events about a Node."""
 
     KUBELET_REJECTS_PODS = "KubeletRejectsPods"
     PODS_ADMITTED = "PodsAdmitted"

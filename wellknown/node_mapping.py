@@ -1,9 +1,9 @@
 """The mapping between Nodes of Kubernetes and nodes of Slurm.
 
-A Node names its Slurm node by a label, else by its own name. Where several Nodes name the same Slurm
-node, the Node that has the Slurm node's name stands for it. Where no Node has that name, none stands
-for it until a person corrects the labels: it is unknown on which of the Nodes its jobs run. Code that
-must be sure that a Slurm node is free looks at all Nodes that name it.
+A Node names a Slurm node by a label, or else by the Node's own name. If several Nodes name the same
+Slurm node, the Node with the Slurm node's name stands for the Slurm node. If no Node has the name, no
+Node stands for the Slurm node until a person corrects the labels: the jobs may run on any of the Nodes.
+Code that must be sure that a Slurm node is free looks at all Nodes that name the Slurm node.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,22 +13,22 @@ _MOST_TOLD = 5
 
 
 def slurm_name(name: str, labels: Mapping[str, str], label: str) -> str:
-    """Returns the name of the Slurm node that a Node names."""
+    """Returns the name of a Node's Slurm node."""
     return labels.get(label) or name
 
 
 def is_kubelets(label: str) -> bool:
-    """Tells whether a kubelet may put a label onto its own Node: by such a label it could take another
+    """True if kubelets may set a label on their own Nodes: by such a label, a kubelet could take another
     Node's Pods. Source: k8s.io/kubernetes plugin/pkg/admission/noderestriction."""
     namespace = label.rpartition("/")[0]
     return namespace != _RESTRICTED and not namespace.endswith(f".{_RESTRICTED}")
 
 
 class NodeNames:
-    """The rule for one set of Nodes."""
+    """The mapping of one set of Nodes."""
 
     def __init__(self, named: Mapping[str, str]) -> None:
-        """`named` has the Slurm node that each Node names, by the Node's own name."""
+        """`named` has the name of a Slurm node for each name of a Node."""
         self._naming: dict[str, tuple[str, ...]] = {}
         for node, slurm_node in named.items():
             self._naming[slurm_node] = (*self._naming.get(slurm_node, ()), node)
@@ -46,13 +46,13 @@ class NodeNames:
 
     @property
     def contested(self) -> Mapping[str, tuple[str, ...]]:
-        """Returns the Slurm nodes that several Nodes name, with these Nodes."""
+        """Returns each Slurm node with several Nodes, and the Nodes."""
         several = ((slurm_node, naming) for slurm_node, naming in self._naming.items() if naming[1:])
         return {slurm_node: tuple(sorted(naming)) for slurm_node, naming in sorted(several)}
 
 
 def trouble(names: NodeNames, label: str) -> str | None:
-    """Returns a warning about Nodes that name the same Slurm node, None where there are none."""
+    """Returns a warning about Nodes that name the same Slurm node; None without such Nodes."""
     told = [in_words(names, slurm_node) for slurm_node in names.contested]
     if not told:
         return None
@@ -60,7 +60,8 @@ def trouble(names: NodeNames, label: str) -> str | None:
 
 
 def in_words(names: NodeNames, slurm_node: str) -> str:
-    """Returns words for the Nodes that name a Slurm node, and for the one that stands for it."""
+    """Returns words for the Nodes that name a Slurm node, and for the Node that stands for the Slurm
+    node."""
     stands, naming = names.standing_for(slurm_node), sorted(names.naming(slurm_node))
     kept = f"{stands} alone stands for it" if stands else "none stands for it, and it gets no Pods"
     return f"Nodes {', '.join(_shortened(naming))} name Slurm's node {slurm_node}: {kept}"

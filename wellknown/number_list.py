@@ -1,5 +1,5 @@
-"""Lists of small numbers in the kernel's list format (cpuset(7)): "0-3,8". Slurm writes its cores
-and devices in it, too."""
+"""Lists of small numbers in the kernel's list format (cpuset(7)): "0-3,8". Slurm uses the format for
+cores and devices."""
 
 import itertools
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from wellknown.quoting import quoted
 
 MOST = 8192
-"""Of the numbers in a list. The kernel's own limit of CPUs (NR_CPUS on x86)."""
+"""Limit of the numbers in a list: the kernel's own limit of CPUs (NR_CPUS on x86)."""
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", re.ASCII)
 _LONGEST = 6 * MOST
 
@@ -22,7 +22,7 @@ def compress(numbers: Iterable[int]) -> str:
 
 
 def expand(text: str) -> tuple[int, ...]:
-    """Returns the numbers of a list, in order, each once; () for "". Raises ValueError for what is no
+    """Returns the numbers of a list, in order, each once; () for "". Raises ValueError for a malformed
     list, and for more than MOST numbers."""
     if not text:
         return ()

@@ -1,9 +1,9 @@
-"""The resources that a Pod requests, by Kubernetes' own arithmetic.
+"""The requested resources of a Pod, by Kubernetes' own arithmetic.
 
 The effective request of a resource is the larger of two sums: the containers that run together (app
 containers and sidecars) and the largest moment of the start-up sequence (an init container beside the
-sidecars before it), plus the Pod's overhead; pod-level requests, where given, take the containers'
-place. Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
+sidecars before it), plus the Pod's overhead; pod-level requests replace the containers' requests.
+Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
 """
 
 import re
@@ -54,14 +54,14 @@ _KOORDINATOR = "koordinator.sh/gpu"
 """Beginning of Koordinator's names of GPUs and their parts: gpu, gpu-core, gpu-memory. The domain also
 has network devices and FPGAs."""
 _Kinds = tuple[str, str]
-"""Kinds of amounts: the second counts, and where it has none the first stands in."""
+"""Kinds of amounts: the second counts; without the second, the first counts."""
 
 
-@lru_cache(maxsize=1024)  # most Pods ask for what others ask for
+@lru_cache(maxsize=1024)  # most Pods have the same requests as other Pods
 def parse_quantity(text: str | float) -> Decimal:
     """Returns a Kubernetes quantity ("500m", "2Gi", "1e3") in its base unit.
 
-    Raises ValueError where the text is not a quantity.
+    Raises ValueError if the text is no quantity.
     """
     found = _QUANTITY.fullmatch(str(text))
     if found is None:
@@ -81,14 +81,15 @@ def _scaled(number: Decimal, suffix: str) -> Decimal:
 
 
 def effective_requests(spec: Manifest) -> dict[str, Decimal]:
-    """Returns what the scheduler reserves for a Pod, by resource name, in base units. A limit without a
-    request is a request: the API server fills that in, webhooks may come first."""
+    """Returns the amounts that kube-scheduler reserves for a Pod, by resource name, in base units. A
+    limit without a request counts as a request: kube-apiserver sets the request, but webhooks may come
+    first."""
     return _effective(spec, ("limits", "requests"))
 
 
 def effective_limits(spec: Manifest) -> dict[str, Decimal]:
-    """Returns what a Pod's limits let it use, likewise; a resource without a limit counts by its
-    request."""
+    """Returns the limits of a Pod, by resource name, in base units. Without a limit, the request
+    counts."""
     return _effective(spec, ("requests", "limits"))
 
 
@@ -120,7 +121,7 @@ def _effective(spec: Manifest, kinds: _Kinds) -> dict[str, Decimal]:
 
 
 def wrong_quantities(spec: Manifest) -> tuple[str, ...]:
-    """Returns what is wrong with each amount that cannot be read, in words."""
+    """Returns words for each amount that cannot be parsed."""
     return tuple(
         f"{place}.{name}: {problem}"
         for place, amounts in _amounts(spec)
@@ -130,7 +131,7 @@ def wrong_quantities(spec: Manifest) -> tuple[str, ...]:
 
 
 def _amounts(spec: Manifest) -> Iterator[tuple[str, Mapping[str, str] | None]]:
-    """Yields all amounts that count, each with its place in the manifest."""
+    """Yields all amounts that count, each with the place in the manifest."""
     holders = [("spec", spec)]
     for field in ("initContainers", "containers"):
         holders += [(str(each.get("name")), each) for each in spec.get(field) or ()]
@@ -150,19 +151,19 @@ def _problem(text: str | float) -> str | None:
 
 
 def whole(amount: Decimal, of: Decimal = Decimal(1)) -> int:
-    """Returns how many pieces of a size make up an amount, rounded up: Slurm counts by the piece."""
-    pieces, rest = divmod(amount, of)  # exact, which a quotient's 28 digits need not be
+    """Returns the number of pieces of a size in an amount, rounded up: Slurm counts pieces."""
+    pieces, rest = divmod(amount, of)  # exact; a quotient has 28 digits only
     return int(pieces) + (rest > 0)
 
 
 def in_millis(amount: Decimal) -> str:
-    """Returns CPUs as Kubernetes writes them: "2", or "1500m"."""
+    """Returns CPUs in Kubernetes' format: "2", or "1500m"."""
     millis = whole(amount, Decimal("0.001"))
     return f"{millis}m" if millis % 1000 else str(millis // 1000)
 
 
 def mebibytes(amount: Decimal) -> int:
-    """Returns bytes as Slurm's megabytes (which are MiB), rounded up."""
+    """Returns bytes as Slurm's megabytes (MiB), rounded up."""
     return whole(amount, Decimal(MEBIBYTE))
 
 

@@ -1,9 +1,9 @@
-"""The slurmd Pod of a Node: the extender's leader assigns a revision of a pool's template to a Node, and
-the node agent there makes the Pod.
+"""The slurmd Pod of a Node: the leader assigns a revision of a pool's template, the node agent creates
+the Pod.
 
-A revision is a ControllerRevision, as those of a DaemonSet are: it never changes, and its name is its
-content's hash. So the agent makes what the leader meant, and an old template that comes back is the old
-revision.
+A revision is a ControllerRevision, as in a DaemonSet: the content never changes, and the name is the
+content's hash. The agent therefore creates exactly the leader's Pod, and an old template that returns
+is the old revision.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ import orjson
 from wellknown.names import SLURMD
 
 CONTAINER: Final = "slurmd"
-"""The container of the template that slurmd runs in."""
+"""The template's container for slurmd."""
 MARK: Final = "slurm-extender/"
-"""The prefix of the instance type (slurmd --instance-type) of nodes that slurmd Pods have made, before
-the name of the pool."""
+"""Prefix of the instance type (slurmd --instance-type) of nodes from slurmd Pods, before the name of the
+pool."""
 _PREFIX: Final = "slurmd-"
 _LONGEST_NAME: Final = 253
 _LONGEST_LABEL: Final = 63
@@ -28,15 +28,16 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a Node's slurmd Pod is to be."""
+    """The wanted slurmd Pod of a Node."""
 
     pool: str
     revision: str = ""
-    """The ControllerRevision; "": no slurmd runs for the time being."""
+    """The ControllerRevision; "": no slurmd for now."""
     conf: str = ""
-    """The digest of what slurmd told slurmctld of the node when that made the node: it is told once."""
+    """Digest of slurmd's description of the node (--conf), which slurmctld reads once, at the node's
+    creation."""
     boots: bool = False
-    """Whether slurmctld waits for a boot of the node (its power saving), which slurmd has to claim."""
+    """True if slurmctld waits for a boot of the node (power saving): slurmd has to claim a boot."""
 
     def annotations(self) -> dict[str, str]:
         """Returns the annotation that assigns a Node."""
@@ -45,8 +46,8 @@ class Assignment:
 
     @classmethod
     def on(cls, annotations: Mapping[str, str]) -> Self | None:
-        """Returns the assignment of a Node with these annotations, None where there is none that is
-        understood."""
+        """Returns the assignment in a Node's annotations; None without an assignment, or for an unknown
+        version."""
         try:
             told: Any = orjson.loads(annotations[SLURMD])
         except (KeyError, ValueError):
@@ -62,8 +63,8 @@ class Assignment:
 
 
 def pod_name(node: str) -> str:
-    """Returns the name of a Node's slurmd Pod: one for a Node, so that kube-apiserver itself refuses a
-    second one."""
+    """Returns the name of a Node's slurmd Pod: one name for a Node, so that kube-apiserver rejects a
+    second Pod."""
     whole = _PREFIX + node
     if len(whole) <= _LONGEST_NAME:
         return whole
@@ -72,10 +73,10 @@ def pod_name(node: str) -> str:
 
 
 def revision_name(pool: str, data: Mapping[str, Any]) -> str:
-    """Returns the name of the revision of a pool that has this content."""
+    """Returns the name of a pool's revision with this content."""
     return f"{pool}-{digest_of(data)}"
 
 
 def digest_of(content: Any) -> str:
-    """Returns a short text that is another one for other content."""
+    """Returns a short text that differs between contents."""
     return blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=5).hexdigest()
