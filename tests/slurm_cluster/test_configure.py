@@ -12,7 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File
 from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key
 from tests.eventually import eventually
-from tests.meanwhile import meanwhile
+from tests.slurm_cluster.kubelet import RESTART_S, kubelet
 from tests.slurm_programs import on_path, put_scontrol, put_slurmctld, tree_of
 
 pytestmark = pytest.mark.real
@@ -130,18 +130,6 @@ def port() -> Iterator[int]:
         yield lease.ports["one more"]
 
 
-@contextmanager
-def kubelet(cluster: Cluster) -> Iterator[None]:
-    """Starts slurmctld again whenever it ends, as a container's."""
-
-    def run() -> None:
-        if not cluster.is_running("slurmctld"):
-            cluster.start("slurmctld", wait=False)
-
-    with meanwhile(run, 0.1):
-        yield
-
-
 def test_what_a_reconfiguration_is_enough_for_arrives_and_jobs_run_on(bench: Bench) -> None:
     job, pid = bench.submit(), bench.cluster.pid("slurmctld")
     bench.want(bench.conf.replace("KillWait=40", "KillWait=41") + BATCH)
@@ -155,6 +143,7 @@ def test_what_a_reconfiguration_is_enough_for_arrives_and_jobs_run_on(bench: Ben
     assert bench.look().verdict is Verdict.CURRENT
 
 
+@pytest.mark.timeout(120 + RESTART_S)
 def test_another_port_takes_a_restart_and_jobs_run_on(port: int, bench: Bench) -> None:
     job, pid = bench.submit(), bench.cluster.pid("slurmctld")
     old = bench.cluster.ports["slurmctld"]

@@ -19,11 +19,11 @@ from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, 
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.folders import File, Kept
 from tests.eventually import eventually
+from tests.slurm_cluster.kubelet import RESTART_S, kubelet
 from tests.slurm_cluster.standby import ADDRESS, HOST, Standby
-from tests.slurm_cluster.test_configure import kubelet
 from tests.slurm_programs import on_path, put_scontrol, put_slurmctld, tree_of
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300 + RESTART_S)]
 WITHIN_S = 60.0
 NEW = "PartitionName=new Nodes=node-2 MaxTime=INFINITE State=UP\n"
 SLURM_CONF = (
