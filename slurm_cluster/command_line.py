@@ -60,8 +60,7 @@ def configure(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
         Path | None, typer.Option(help="The folder of slurmctld's state; by default StateSaveLocation.")
     ] = None,
     accept: Annotated[
-        list[str] | None,
-        typer.Option(help="A regular expression of errors to ignore."),
+        list[str] | None, typer.Option(help="A regular expression of errors to ignore.")
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would happen, and end.")] = False,
     within: Annotated[
@@ -100,10 +99,7 @@ def _print_plan(places: Places) -> int:
 
 @accounts.command("plan")
 def accounts_plan(
-    file: _File,
-    cluster: _Cluster = "",
-    patience: _Patience = 300.0,
-    output: OutputOption = Output.TABLE,
+    file: _File, cluster: _Cluster = "", patience: _Patience = 300.0, output: OutputOption = Output.TABLE
 ) -> None:
     """Print the differences between slurmdbd and the file. Changes nothing."""
     if output is Output.TABLE:

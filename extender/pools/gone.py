@@ -43,10 +43,7 @@ def silent(node: SlurmNode) -> bool:
 
 
 def decide(
-    gone: Iterable[SlurmNode],
-    since: Mapping[str, float],
-    now: float,
-    reservations: Reservations,
+    gone: Iterable[SlurmNode], since: Mapping[str, float], now: float, reservations: Reservations
 ) -> list[Gone]:
     """Returns what is to be done about nodes whose Nodes are gone. Each has been so, and silent, at
     every look since `since`."""

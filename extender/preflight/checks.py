@@ -10,13 +10,7 @@ from extender.preflight.settings_checks import SETTINGS_CHECKS
 from extender.preflight.slurm_checks import SLURM_CHECKS
 from extender.preflight.slurm_conf_checks import SLURM_CONF_CHECKS
 
-CHECKS: Final = (
-    *SETTINGS_CHECKS,
-    *KUBERNETES_CHECKS,
-    *SLURM_CHECKS,
-    *SLURM_CONF_CHECKS,
-    *NODE_CHECKS,
-)
+CHECKS: Final = (*SETTINGS_CHECKS, *KUBERNETES_CHECKS, *SLURM_CHECKS, *SLURM_CONF_CHECKS, *NODE_CHECKS)
 
 
 def results(facts: Facts) -> tuple[Result, ...]:

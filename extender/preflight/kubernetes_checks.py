@@ -5,16 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from extender.kube_scheduler.configuration import problems, unsafe_preemption
-from extender.preflight.facts import (
-    RELEASE,
-    Answer,
-    Called,
-    Facts,
-    NotKnown,
-    Unread,
-    Webhook,
-    known,
-)
+from extender.preflight.facts import RELEASE, Answer, Called, Facts, NotKnown, Unread, Webhook, known
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
 from kubernetes_client.protocol import Manifest
 from wellknown.names import RELEASE_NAMESPACE

@@ -9,13 +9,7 @@ from slurm_cluster.accounts.document import NORMAL
 from slurm_cluster.accounts.entities import Entity, Key, Kind, State, coordinators
 from slurm_cluster.programs import ProgramFailed, run
 
-_AWAY: Final = (
-    "connect",
-    "slurmdbd",
-    "database",
-    "unspecified error",
-    "timed out",
-)
+_AWAY: Final = ("connect", "slurmdbd", "database", "unspecified error", "timed out")
 """What sacctmgr says, in lower case, where slurmdbd or its database does not answer."""
 _QOS: Final = (
     *("Priority", "Flags", "Preempt", "GraceTime", "PreemptMode", "PreemptExemptTime"),

@@ -108,10 +108,7 @@ def event(pod: PodName, outcome: Outcome, now: datetime) -> Mapping[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {
-            "name": f"{pod.name[:_LONGEST_NAME]}.{digest}",
-            "namespace": pod.namespace,
-        },
+        "metadata": {"name": f"{pod.name[:_LONGEST_NAME]}.{digest}", "namespace": pod.namespace},
         "involvedObject": {"apiVersion": "v1", "kind": "Pod", **named},
         "type": "Warning" if outcome.verdict is Verdict.REFUSED else "Normal",
         "reason": _REASONS[outcome.verdict],

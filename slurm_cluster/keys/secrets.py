@@ -84,10 +84,7 @@ async def rotate_jwt_key(kubernetes: Kubernetes, names: Names, now: datetime) ->
     secret = await _read(kubernetes, names.namespace, names.jwt_key)
     data = {JWT_KEY: secrets.token_bytes(_BYTES)}
     await kubernetes.write_secret(_changed(secret, data, {_STAGED: f"{now.isoformat()} replaced"}))
-    return [
-        f"Secret {names.jwt_key}: another key",
-        _OLD_TOKENS,
-    ]
+    return [f"Secret {names.jwt_key}: another key", _OLD_TOKENS]
 
 
 async def _ensure(kubernetes: Kubernetes, namespace: str, name: str, make: Callable[[], Data]) -> str:

@@ -233,9 +233,7 @@ def test_a_job_that_waits_for_the_node_where_its_pod_runs_says_so(job: Job) -> N
 
 
 @pytest.mark.parametrize("other", [{"restart_count": 1}, {"required_nodes": ("n2",)}])
-def test_a_job_that_was_requeued_or_may_start_elsewhere_has_left_its_pod(
-    other: dict[str, Any],
-) -> None:
+def test_a_job_that_was_requeued_or_may_start_elsewhere_has_left_its_pod(other: dict[str, Any]) -> None:
     found = the_one(*audited([bound()], replace(WAITS, **other)))
     assert (found.kind, found.mended) == (FindingKind.POD_WITHOUT_JOB, True)
 
@@ -291,11 +289,7 @@ def test_a_pod_that_nothing_is_told_about_and_no_job_waits_for_is_stuck_at_our_g
 
 
 @pytest.mark.parametrize(
-    "waits",
-    [
-        gated()._replace(created=JUST_NOW),
-        changed(gated(), told_to_wait=True),
-    ],
+    "waits", [gated()._replace(created=JUST_NOW), changed(gated(), told_to_wait=True)]
 )
 def test_a_pod_that_has_just_come_or_knows_why_it_waits_is_not_stuck(waits: Pod) -> None:
     assert audited([waits]) == ()

@@ -116,9 +116,7 @@ async def test_a_follower_that_ends_leaves_the_lease_alone(kubernetes: OneLease)
         assert kubernetes.spec["holderIdentity"] == "a"
 
 
-async def test_a_lease_that_nobody_renews_passes_on_after_its_duration(
-    kubernetes: OneLease,
-) -> None:
+async def test_a_lease_that_nobody_renews_passes_on_after_its_duration(kubernetes: OneLease) -> None:
     dead = Replica(kubernetes, "dead")
     task = asyncio.ensure_future(dead.run())
     await soon(dead.leads)
@@ -133,9 +131,7 @@ async def test_a_lease_that_nobody_renews_passes_on_after_its_duration(
     assert asyncio.get_running_loop().time() - began >= DURATION
 
 
-async def test_a_replica_that_was_killed_leads_at_once_when_it_is_back(
-    kubernetes: OneLease,
-) -> None:
+async def test_a_replica_that_was_killed_leads_at_once_when_it_is_back(kubernetes: OneLease) -> None:
     await test_a_lease_that_nobody_renews_passes_on_after_its_duration(kubernetes)
     kubernetes.held_by("a")
     async with running(Replica(kubernetes, "a")) as same:

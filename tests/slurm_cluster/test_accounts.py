@@ -99,11 +99,7 @@ def test_a_field_that_differs_is_changed_alone(wants: State) -> None:
     old = Entity(*key, {**wants[key].fields, "MaxJobsPerUser": "9", "GrpJobs": "3"})
     (step,) = steps({**NORMAL, **wants, key: old}, wants, prune=False)
     assert (step.action, step.fields) == (Action.CHANGE, {"MaxJobsPerUser": "4", "GrpJobs": ""})
-    assert step.lines() == [
-        "~ qos high",
-        "    GrpJobs: 3 -> not set",
-        "    MaxJobsPerUser: 9 -> 4",
-    ]
+    assert step.lines() == ["~ qos high", "    GrpJobs: 3 -> not set", "    MaxJobsPerUser: 9 -> 4"]
 
 
 def has_more(wants: State) -> State:

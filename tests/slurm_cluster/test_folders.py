@@ -16,10 +16,7 @@ def test_a_configmap_is_read_by_its_link_alone(tmp_path: Path) -> None:
     (moment / "prolog.d/one").chmod(0o755)
     (tmp_path / "..data").symlink_to(moment.name)
     (tmp_path / "slurm.conf").symlink_to("..data/slurm.conf")
-    assert read(tmp_path) == {
-        "slurm.conf": File(b"a"),
-        "prolog.d/one": File(b"b", executable=True),
-    }
+    assert read(tmp_path) == {"slurm.conf": File(b"a"), "prolog.d/one": File(b"b", executable=True)}
 
 
 def test_files_are_written_with_their_modes_and_the_same_file_stays(tmp_path: Path) -> None:

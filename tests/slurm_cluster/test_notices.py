@@ -41,9 +41,7 @@ def test_a_repetition_within_half_an_hour_is_the_same_event() -> None:
 
 
 @pytest.fixture
-async def kubernetes(
-    shared_cluster_if_needed: Callable[[], Cluster],
-) -> AsyncIterator[KubernetesRest]:
+async def kubernetes(shared_cluster_if_needed: Callable[[], Cluster]) -> AsyncIterator[KubernetesRest]:
     client = await KubernetesRest.connect(shared_cluster_if_needed().kubeconfig)
     yield client
     await client.aclose()

@@ -81,12 +81,7 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
         "n",
     ),
     "no topology.conf": ("KillWait=30", "TopologyPlugin=topology/tree", {}, "topology"),
-    "a weight that needs slurmdbd": (
-        "KillWait=30",
-        FAIRSHARE,
-        {},
-        "can only be used with SlurmDBD",
-    ),
+    "a weight that needs slurmdbd": ("KillWait=30", FAIRSHARE, {}, "can only be used with SlurmDBD"),
     "a script that there is not": (
         "KillWait=30",
         "PrologSlurmctld=/etc/slurm/prolog.sh",
