@@ -89,8 +89,7 @@ def signing(keys: Sequence[Key]) -> Key:
 
 
 def known(files: Mapping[str, bytes]) -> frozenset[bytes]:
-    """Returns the keys of a daemon with these files beside slurm.conf: those of slurm.jwks where it is,
-    else slurm.key (auth/slurm, init_internal)."""
+    """Returns a daemon's keys: of slurm.jwks, else slurm.key (auth/slurm, init_internal)."""
     if SLURM_JWKS in files:
         try:
             return frozenset(key.value for key in parse(files[SLURM_JWKS]))

@@ -18,8 +18,7 @@ class ProgramFailed(Exception):
 
 
 def run(*command: str, timeout_s: float = _TIMEOUT_S, conf: Path | None = None) -> str:
-    """Returns what a program prints on standard output. `conf` is another slurm.conf than its own.
-    Raises ProgramFailed."""
+    """Returns a program's standard output. `conf`: another slurm.conf. Raises ProgramFailed."""
     environment = os.environ if conf is None else {**os.environ, "SLURM_CONF": str(conf)}
     try:
         done = subprocess.run(  # noqa: S603 -- a program of Slurm's, and arguments without a shell

@@ -1,9 +1,7 @@
-"""`slurm-cluster accounts plan|apply FILE`: prints the diff, and makes it so.
+"""`slurm-cluster accounts plan|apply FILE`: prints the differences, and applies them.
 
-Exit status: 0 where slurmdbd has what the file wants, or has it now; 1 where `plan` finds a difference,
-or slurmdbd does not take what it is given; 2 where the file is wrong, of which nothing is applied then;
-3 where slurmdbd did not answer in time.
-"""
+Exit status: 0: slurmdbd has what the file wants. 1: `plan` finds a difference, or slurmdbd rejects a
+change. 2: the file is wrong, and nothing is applied. 3: slurmdbd did not answer in time."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,9 +1,7 @@
-"""What has to change so that slurmdbd has what a file wants, in an order that works.
+"""The changes that give slurmdbd what a file wants, in an order that works: pure.
 
-A pure function. QOS come first, since everything names them; then accounts, each after the one above;
-then associations, of which a user's first makes the user, what is said of users, and who coordinates
-accounts. What is removed goes the other way round.
-"""
+QOS come first; then accounts, each after its parent; then associations (a user's first makes the user),
+users' fields, and coordinators. Removals go the other way round."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,8 +62,7 @@ def steps(has: State, wants: State, *, prune: bool) -> list[Step]:
 
 
 def batches(todo: Iterable[Step]) -> Iterator[Sequence[Step]]:
-    """Yields the steps in groups of which sacctmgr makes each by one command: the same change of users.
-    Kinds stay in their order, and a user's associations need none: its default account is set later."""
+    """Yields groups of steps for one command each: the same change of users. Kinds keep their order."""
     alike: dict[object, list[Step]] = {}
     for step in todo:
         alike.setdefault(_command(step), []).append(step)
@@ -82,8 +79,7 @@ def _command(step: Step) -> object:
 
 
 def others(has: State, wants: State) -> list[Entity]:
-    """Returns the objects that the file does not have, apart from Slurm's own, and from coordinators of
-    accounts that it does have: what it says of an account is all of it."""
+    """Returns objects that the file lacks, except Slurm's own, and coordinators of its accounts."""
     back = _taken_back(has, wants)
     return [
         entity

@@ -101,8 +101,7 @@ def _coordinators(document: Document, has: State) -> Iterator[Entity]:
 
 
 def coordinators(parents: Mapping[str, str], named: Mapping[str, frozenset[str]]) -> Iterator[Entity]:
-    """Yields the coordinators of each account, without those of the accounts above: these are its
-    coordinators too, and sacctmgr shows both alike."""
+    """Yields each account's coordinators without those of accounts above, which sacctmgr shows too."""
     for account, names in named.items():
         for name in sorted(names - _above(account, parents, named)):
             yield Entity(Kind.COORDINATOR, (name, account), {})

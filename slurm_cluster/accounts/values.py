@@ -1,8 +1,6 @@
-"""The values of sacctmgr in one form each, so that two of them can be compared.
+"""The values of sacctmgr in one form each, so that they can be compared.
 
-What sacctmgr prints is not what it was given: "mem=16384M" comes back as "mem=16G", 90 minutes as
-"01:30:00", and the order of TRES changes.
-"""
+sacctmgr prints "mem=16384M" as "mem=16G", 90 minutes as "01:30:00", and TRES in another order."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -34,8 +32,7 @@ def count(text: str) -> str:
 
 
 def tres(text: str) -> str:
-    """Returns TRES sorted, memory in MB, without those of which -1 is given: "gres/gpu=8,mem=1024".
-    Raises ValueError."""
+    """Returns TRES sorted, memory in MB, without -1: "gres/gpu=8,mem=1024". Raises ValueError."""
     found: dict[str, str] = {}
     for part in text.split(","):
         name, sign, value = part.strip().partition("=")
@@ -51,8 +48,7 @@ def tres(text: str) -> str:
 
 
 def minutes(text: str) -> str:
-    """Returns a time as minutes, in each form of Slurm's: 90, 90:00, 1:30:00, 1-0, 1-01:30:00; UNSET for
-    -1. Raises ValueError."""
+    """Returns minutes: of 90, 90:00, 1:30:00, 1-0, 1-01:30:00; UNSET of -1. Raises ValueError."""
     if text == _NONE:
         return UNSET
     found = _TIME.fullmatch(text)
@@ -119,9 +115,8 @@ _EXEMPT: Final = "PreemptExemptTime"
 
 
 def argument(name: str, value: str, before: str) -> str:
-    """Returns what sacctmgr is given for a field that was `before`. It takes a limit away by -1, some
-    other fields too, and lists by nothing. Of TRES it changes those that it is given: each that goes is
-    given by its name."""
+    """Returns sacctmgr's argument for a field that was `before`. -1 removes a limit and some other
+    fields, nothing removes a list. TRES that go are named."""
     if {**OF_QOS, **OF_ASSOCIATION}.get(name) is tres:
         kept = {part.partition("=")[0] for part in value.split(",")}
         gone = [

@@ -1,14 +1,11 @@
-"""Brings a wanted configuration to slurmctld, if it is right; else what slurmctld has stays.
+"""Brings a valid wanted configuration to slurmctld; with another one, slurmctld keeps what it has.
 
     tried in a throw-away slurmctld -> compared with what runs -> placed -> read by slurmctld -> kept
 
-A step that fails ends it: before the files are placed nothing has changed, and after that what was kept
-is placed again.
+A failed step ends this: before the files are placed nothing has changed; later the kept files return.
 
-Where there are two slurmctlds each has a program like this one beside it. The one that serves gets a
-wanted configuration as above; the one that stands by has what that one took, and is started anew with
-it. What was kept is common to both.
-"""
+Of two slurmctlds, each has this program beside it, and both share the kept configuration. The slurmctld
+on standby is restarted with what the other one took."""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -109,8 +106,7 @@ class Configurer:
         return Outcome(Verdict.APPLIED, "slurmctld starts with the wanted configuration")
 
     def plan(self) -> tuple[Plan, list[str]]:
-        """Returns what the wanted configuration would change, and what is wrong with it. Changes
-        nothing. Raises OSError, ProgramFailed."""
+        """Returns changes and problems of the wanted configuration. Raises OSError, ProgramFailed."""
         wanted, kept = folders.read(self._places.wanted), self._kept.read()
         problems = self._problems(wanted, kept)
         if problems or not kept:
@@ -119,9 +115,8 @@ class Configurer:
         return self._plan(kept, wanted, jobs), []
 
     def look(self, now: float, *, waited: bool) -> Outcome:
-        """Applies the wanted configuration where it is another one. One that was refused is tried again
-        `retry_s` later: what it lacked may be there by now (a QOS). `waited`: a slurmctld that does not
-        serve is not waited for any more: perhaps the wanted configuration mends that. Raises OSError."""
+        """Applies a changed wanted configuration. A refused one is tried again after `retry_s`: a QOS
+        may exist by then. `waited`: do not wait for slurmctld any more. Raises OSError."""
         wanted, kept = folders.read(self._places.wanted), self._kept.read()
         which = folders.digest({**wanted, **self._keys()})
         if self._refused is not None:

@@ -1,12 +1,11 @@
 """The running slurmctld, by Slurm's own programs: whether it serves, its jobs, how it gets new files.
 
-Of two slurmctlds one serves. The other stands by: it answers a ping and an order to end, and refuses all
-else; it reads slurm.conf when it starts, and takes over with that.
+Of two slurmctlds one serves. The other stands by: it answers only a ping and an order to end, reads
+slurm.conf at its start, and takes over with that.
 
-`scontrol reconfigure` is answered before slurmctld has read anything where it runs in the foreground
-(`slurmctld -D`, as in a container), and a slurmctld in the foreground that cannot start anew is gone. So
-nothing here counts as done before slurmctld serves with another time of start.
-"""
+In the foreground (`slurmctld -D`, as in a container), slurmctld answers `scontrol reconfigure` before it
+has read anything, and ends if it cannot restart. So nothing counts as done until slurmctld serves with
+another time of start."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -69,17 +68,15 @@ class Controller:
         return self._await(before)
 
     def restart(self, conf: SlurmConf, host: str) -> float:
-        """Ends the slurmctld of this host, which whoever runs its container starts again. `conf` is what
-        it runs with: the new one may have another port. Returns the seconds in which nobody answered.
-        Raises ProgramFailed, NotServing."""
+        """Ends the slurmctld of this host; its container starts it again. `conf`: the running
+        configuration (the new one may have another port). Returns and raises as `reconfigure`."""
         before = self._started(conf, host)
         time.sleep(_WHOLE_S)
         self._end(conf, host)
         return self._await(before, _PAUSES_S)
 
     def restart_standby(self, conf: SlurmConf, host: str) -> None:
-        """The same for one that stands by, which has no time of start to tell. One that is down reads
-        the new files when it starts."""
+        """Restarts a slurmctld on standby, without a time of start. One that is down needs nothing."""
         if not self._is_up(host):
             return
         self._end(conf, host)
@@ -113,8 +110,7 @@ class Controller:
         return f" at {host} is UP" in _ping()
 
     def _started(self, conf: SlurmConf | None = None, host: str = "") -> str:
-        """Returns when the slurmctld that answers was started; "" where none answers. With `conf` that
-        of this host alone is asked."""
+        """Returns when slurmctld (with `conf`: that of this host) was started; "" without an answer."""
         try:
             with _only(conf, host) as path:
                 shown = run("scontrol", "show", "config", timeout_s=_ASK_S, conf=path)

@@ -33,8 +33,7 @@ Files = Mapping[str, File]
 
 
 def read(folder: Path, *, secret: bool = False) -> dict[str, File]:
-    """Returns the files of a folder, and of the folders in it. None: the folder is not there. Raises
-    OSError."""
+    """Returns the files of a folder and its folders; none if it is not there. Raises OSError."""
     at_once = folder / _DATA
     root = at_once.resolve() if at_once.exists() else folder
     paths = (path for path in sorted(root.rglob("*")) if path.is_file())

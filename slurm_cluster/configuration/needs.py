@@ -1,8 +1,6 @@
 """What a changed key of slurm.conf needs before it counts: `TABLE`, with the source of each row.
 
-Since 23.11 `scontrol reconfigure` starts slurmctld and slurmd anew from the new files, so that it is
-enough for all keys but a few. docs/slurm-configuration.md is about what the program does with each.
-"""
+Since 23.11 `scontrol reconfigure` restarts slurmctld and slurmd: enough for all but a few keys."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,8 +15,7 @@ class Need(IntEnum):
     RESTART = 2
     """Of slurmctld; `scontrol reconfigure` follows, so that slurmds have the files."""
     RESTART_ALL = 3
-    """Of slurmctld and of every slurmd. The program restarts slurmctld, and says that the rest is to
-    do."""
+    """Of slurmctld, by the program, and of every slurmd, which is left to a person."""
     BY_HAND = 4
     """More than a restart: the program leaves it alone and says why."""
 
@@ -84,8 +81,7 @@ OTHER_KEYS: Final = Row(
     "slurmctld, slurmdbd, every slurmd and every sackd have to get it at the same moment",
     "authentication.html: slurm.jwks, with several keys, is for rotation",
 )
-"""Of slurm.key and slurm.jwks where no key is left that was known before. Every other change of a file
-needs `scontrol reconfigure`."""
+"""Of slurm.key and slurm.jwks without any earlier key. Other changes need `scontrol reconfigure`."""
 
 
 def of_setting(key: str) -> Row:

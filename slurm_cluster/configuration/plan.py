@@ -1,7 +1,4 @@
-"""What a wanted configuration changes in the one that runs, and which jobs that would end.
-
-A pure function of two configurations and of the jobs that there are.
-"""
+"""What a wanted configuration changes in the running one, and which jobs that would end: pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,8 +22,7 @@ _SIZE: Final = (
     "socketsperboard",
     "threadspercore",
 )
-"""Attributes of a node with whose change slurmctld aborts its jobs ("change in socket/core
-configuration of allocated nodes")."""
+"""slurmctld aborts a node's jobs at such a change ("change in socket/core configuration of ...")."""
 
 
 @dataclass(frozen=True, slots=True)

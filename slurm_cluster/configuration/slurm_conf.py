@@ -1,8 +1,6 @@
 """slurm.conf(5) as text: its lines, its settings, and the nodes and partitions that it names.
 
-This module knows the form alone. What is right is slurmctld's to say: a line that has no such form is
-kept as it is.
-"""
+Only the form is checked here: a line of another form is kept as it is, for slurmctld to judge."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

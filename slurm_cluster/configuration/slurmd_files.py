@@ -1,9 +1,8 @@
 """Files that slurmd reads and slurmctld does not, as far as their form goes.
 
-In a container slurmd runs in the foreground: one that cannot read its files at a reconfiguration ends,
-on all nodes at the same moment, and its jobs with its container. No trial finds that, so the errors of
-form at which slurmd ends are looked for here. What is not there (a device, a plugin) slurmd alone knows.
-"""
+In a container slurmd runs in the foreground. If slurmd cannot read its files at a reconfiguration,
+slurmd ends on all nodes at once, with the jobs. No trial finds such errors of form, so they are looked
+for here."""
 
 import re
 from collections.abc import Iterator, Mapping

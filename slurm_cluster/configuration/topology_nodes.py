@@ -1,8 +1,6 @@
 """The nodes that a topology names and slurm.conf does not: those that join by themselves (slurmd -Z).
 
-The slurmctld that runs knows them, or will, and passes over those that it does not know. A throw-away
-one knows what its slurm.conf has, and calls each of the others an error.
-"""
+The running slurmctld passes over nodes that it does not know. A throw-away one calls them an error."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final

@@ -1,9 +1,7 @@
-"""A throw-away slurmctld that tries a configuration, and what it says against it.
+"""A throw-away slurmctld that tries a configuration, and its errors.
 
-slurmctld has no option for that (there is no `-t`): many wrong values are no more to it than a line of
-its log, and it goes on without them; others end it. So it is started with the wanted files as
-`trial_conf` changes them, until it serves or ends, and every error that it logs counts.
-"""
+slurmctld cannot test a configuration (there is no `-t`): many wrong values only make a line of its log,
+others end it. So it is started with the files of `trial_conf` until it serves or ends."""
 
 import os
 import re
@@ -52,8 +50,7 @@ _WITHOUT_DATABASE: Final = (
 )
 """Errors of a trial that leaves out the slurmdbd of the configuration."""
 FROM_STATE: Final = ("assoc_mgr_state", "clustername", "last_tres")
-"""Files of the running state that the trial gets a copy of: slurmdbd's QOS, accounts and TRES as
-slurmctld knows them, and the cluster's name."""
+"""Files of the running state that the trial needs a copy of: slurmdbd's objects, and clustername."""
 _KEYS: Final = ("*.key", "*.jwks")
 _NEEDED_FROM_STATE: Final = frozenset(FROM_STATE)
 
@@ -175,8 +172,7 @@ class _Verdict:
 
 
 def _of_wanted(words: str, place: Place) -> str:
-    """Returns words about the trial's files as they are about the wanted ones. Lines have other numbers
-    there."""
+    """Returns words about the trial's files as about the wanted ones, which have other line numbers."""
     return re.sub(r"(?<=slurm\.conf) line \d+", "", words.replace(str(place.etc), str(place.running)))
 
 

@@ -1,10 +1,8 @@
-"""The slurm.conf of a throw-away slurmctld: the wanted one, apart from all by which it could touch
-anything of the running one.
+"""The slurm.conf of a throw-away slurmctld: the wanted one, without all that could touch the running
+one.
 
-It listens on loopback, on ports of its own; it has state of its own; it finds no node, no slurmdbd and
-no other slurmctld, and runs no program that acts on machines. What is replaced for that is not tried:
-`untried` checks of it what can be checked without slurmctld.
-"""
+It has ports on loopback and state of its own, finds no node, no slurmdbd and no other slurmctld, and
+runs no program that acts on machines. `untried` checks what can be checked of the replaced values."""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
-"""`slurm-cluster hand-out` and `slurm-cluster password`, put together with a client of kube-apiserver.
+"""`slurm-cluster hand-out` and `slurm-cluster password`.
 
-Exit status: 0; 1 where slurmctld gives no token; 2 where kube-apiserver cannot be asked, or refuses.
-"""
+Exit status: 0; 1 if slurmctld gives no token; 2 if kube-apiserver cannot be asked, or refuses."""
 
 import sys
 from collections.abc import Awaitable, Callable

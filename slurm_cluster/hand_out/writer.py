@@ -1,6 +1,4 @@
-"""Contents, and the Secrets that they are written into. These are there already: so the account may
-change them, and no others.
-"""
+"""Writes contents into existing Secrets: so the account may change these Secrets, and no others."""
 
 import asyncio
 import re
@@ -42,8 +40,7 @@ class Wanted:
 
 
 def mint(lifespan_s: int, within_s: float, program: Callable[..., str] = run) -> str:
-    """Returns a new token of SlurmUser, by scontrol. A slurmctld that does not answer is asked again.
-    Raises ProgramFailed."""
+    """Returns a token of SlurmUser; repeats until slurmctld answers. Raises ProgramFailed."""
     deadline = time.monotonic() + within_s
     command = ("scontrol", "token", f"username={_USER}", f"lifespan={lifespan_s}")
     while True:

@@ -1,8 +1,7 @@
-"""`slurm-cluster keys ensure|rotate`, put together with a client of kube-apiserver.
+"""`slurm-cluster keys ensure|rotate`.
 
-Exit status: 0; 1 where a step of a rotation is too early; 2 where kube-apiserver cannot be asked, or
-refuses.
-"""
+Exit status: 0; 1 if a step of a rotation is too early; 2 if kube-apiserver cannot be asked, or
+refuses."""
 
 import sys
 from collections.abc import Awaitable, Callable

@@ -1,5 +1,4 @@
-"""The Secrets of keys, by way of kube-apiserver: made where there are none, and never overwritten but by
-a rotation, which is bound to the version that was read."""
+"""The Secrets of keys: made if missing, and changed only by a rotation, in the version that was read."""
 
 import secrets
 from base64 import b64decode, b64encode
@@ -48,8 +47,7 @@ def new_slurm_key(now: datetime) -> Key:
 
 
 async def ensure(kubernetes: Kubernetes, names: Names) -> list[str]:
-    """Makes the Secrets that do not exist. Returns what was done, a line each. Raises
-    KubernetesError."""
+    """Makes the missing Secrets. Returns a line for each. Raises KubernetesError."""
 
     def of_slurm() -> Data:
         key = new_slurm_key(datetime.now(UTC))
@@ -105,8 +103,7 @@ async def _read(kubernetes: Kubernetes, namespace: str, name: str) -> Manifest:
 
 
 def _keys(secret: Manifest) -> jwks.Keys:
-    """Returns the keys of a Secret. One with slurm.key alone has that key: what it has signed has no id,
-    and counts as the signing key's."""
+    """Returns the keys of a Secret. slurm.key alone is one key: its credentials have no id."""
     data = secret.get("data") or {}
     if SLURM_JWKS in data:
         return jwks.parse(b64decode(data[SLURM_JWKS]))

@@ -1,10 +1,8 @@
 """The topology that the labels of Nodes describe: pure, and the same for the same Nodes in any order.
 
-Labels may be missing or contradict each other, and one wrong label must not cost the cluster its
-topology. What no topology can have is left out and told as a `Trouble`. What an earlier file had stays,
-without nodes: a Node that is away for an hour moves nothing, and slurmctld does not start where a node
-names a block or a switch that is in no file.
-"""
+One wrong label must not cost the cluster its topology: what no topology can have is left out, as a
+`Trouble`. Units of an earlier file stay, without nodes: a Node that is away moves nothing, and slurmctld
+does not start if a node names a unit that is in no file."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -100,9 +98,8 @@ def _wrong(rules: Rules, place: Place, names: tuple[str | None, ...]) -> str | N
 
 
 def _believed(found: _Sorted) -> dict[str, str]:
-    """Takes out the nodes whose labels contradict those of most, and returns the parent of each switch,
-    "" where it is the root. What is left is a tree: a parent is of a wider tier, and each switch has
-    one."""
+    """Removes nodes whose labels contradict the majority, and returns the parent of each switch ("": the
+    root). The rest is a tree: each switch has one parent, of a wider tier."""
     while True:
         claims = _claims(found.names)
         most = {name: _most(votes) for name, votes in claims.items()}
@@ -131,8 +128,7 @@ def _claimed(names: tuple[str | None, ...]) -> Iterator[tuple[str, _Claim]]:
 
 
 def _most(votes: Counter[_Claim]) -> _Claim:
-    """Returns what most Nodes say. The tier comes first; then those count that know the narrowest
-    parent, since the others lack a label and contradict nothing."""
+    """Returns what most Nodes say: first the tier, then the narrowest parent."""
     tiers = Counter[int]()
     for claim, count in votes.items():
         tiers[claim.tier] += count
@@ -186,8 +182,7 @@ def _kept(
     rules: Rules,
     before: Topology | None,
 ) -> dict[str, str | None]:
-    """Returns the parents of switches that no Node names any more. They stay where they were; below the
-    root where that cannot be."""
+    """Returns the parents of switches that no Node names any more: as before if possible, else root."""
     if before is None or before.kind is not Kind.TREE:
         return {}
     gone = before.by_name.keys() - known.keys() - {rules.root, rules.unlabelled}

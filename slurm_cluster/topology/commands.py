@@ -1,7 +1,6 @@
 """`slurm-cluster topology`: its subcommands and their options.
 
-Exit status: 0 where all is well, 1 where labels or Slurm are wrong, 2 where the command or a file is.
-"""
+Exit status: 0; 1 if labels or Slurm are wrong; 2 if the command or a file is."""
 
 import asyncio
 import signal

@@ -1,9 +1,7 @@
 """A topology as an SVG picture: the same picture for the same topology and states, byte for byte.
 
-Every switch and every block is a row, its nodes are cells in it. With few nodes the cells have names,
-with many each is a small square whose name shows under the mouse; a letter says the state besides the
-colour.
-"""
+Every unit is a row with its nodes as cells: with names, or small squares with names under the mouse. A
+letter shows the state besides the colour."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
-"""topology.yaml(5) and topology.conf(5): a topology as their text, and back.
-
-Each switch and each block has a line of its own, so that a Node that comes or goes changes one line.
-"""
+"""topology.yaml(5) and topology.conf(5) as text, and back. A Node that comes or goes changes one
+line."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -65,8 +63,7 @@ def _quoted(text: str) -> str:
 
 
 def to_conf(topology: Topology) -> Conf:
-    """Returns topology.conf as Slurm 24.11 takes it. That ends where a switch or a block is empty, or a
-    block has fewer nodes than a base block: such ones are left out."""
+    """Returns topology.conf for Slurm 24.11, without empty units and units below a base block."""
     words, kept = _WORDS[topology.kind], _taken_by_24_11(topology)
     lines = [
         " ".join(f"{key}={text}" for key, text in _fields(unit, words.conf, kept) if text)

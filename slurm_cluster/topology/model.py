@@ -1,7 +1,4 @@
-"""A topology of Slurm, as topology.yaml(5) and topology.conf(5) describe it, as values.
-
-This module knows nothing of Nodes and their labels (`build` does), nor of files (`files` does).
-"""
+"""A topology of Slurm, as topology.yaml(5) and topology.conf(5) describe it, as values."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,8 +8,7 @@ from itertools import pairwise
 from typing import Final, Self
 
 DEFAULT_NAME: Final = "default"
-"""The name of a topology. The topology of topology.conf has no other: slurmd's Topology=default:UNIT is
-right with both files."""
+"""The only name of topology.conf's topology: slurmd's Topology=default:UNIT fits both files."""
 LONGEST_NAME: Final = 64
 _MOST_LEVELS: Final = 15
 _LONGEST_NUMBER: Final = 18
@@ -57,18 +53,15 @@ class Topology:
         return {child: unit.name for unit in self.units for child in unit.children}
 
     def without_nodes(self, but: str) -> Self:
-        """Returns the same units without their nodes, which tell Slurm themselves where they are. Those
-        of one unit tell nothing."""
+        """Returns the units without their nodes, except for `but`: these nodes report their place."""
         units = (unit if unit.name == but else replace(unit, nodes=()) for unit in self.units)
         return replace(self, units=tuple(units))
 
 
 def problem_of_name(name: str) -> str | None:
-    """Returns why Slurm would not take a switch or a block of this name, None where it takes it.
-
-    A number at the end of a name goes through a C integer where names are compressed (hostlist.c): a
-    longer number is another one afterwards, and slurmctld ends with "invalid child".
-    """
+    """Returns why Slurm would reject this name of a switch or block, or None. Compression of names turns
+    a number at the end into a C integer (hostlist.c): with a longer one slurmctld ends ("invalid
+    child")."""
     if len(name) > LONGEST_NAME:
         return f"is longer than {LONGEST_NAME} characters"
     if not _NAME.fullmatch(name):

@@ -40,8 +40,7 @@ class Reader:
 
 
 def standing(places: Mapping[str, Place]) -> tuple[Place, ...]:
-    """Returns one place for each of Slurm's nodes, by the Nodes' own names. Where several Nodes name one
-    node of Slurm, the rule of `wellknown.node_mapping` says which Node counts, or that none does."""
+    """Returns one place for each Slurm node, by the rule of `wellknown.node_mapping`."""
     names = NodeNames({node: place.node for node, place in places.items()})
     stands = (names.standing_for(each) for each in _sorted_nodes(places.values()))
     return tuple(places[node] for node in stands if node is not None)

@@ -68,8 +68,7 @@ class Rules:
     names: Names = Names.VALUE
     members: Members = Members.LISTED
     root: str | None = "cluster"
-    """The switch above all others, so that a job may have nodes of all; None: there is none, and no job
-    spans two switches that no label joins."""
+    """The switch above all others; None: no job spans two switches that no label joins."""
     unlabelled: str = "unlabelled"
     """The switch of Nodes without labels."""
 

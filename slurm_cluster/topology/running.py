@@ -31,8 +31,7 @@ async def nodes() -> frozenset[str]:
 
 
 def topology_of(shown: str) -> Topology:
-    """Returns what `scontrol show topology` shows. Raises SlurmFailed where that is no tree and no
-    blocks."""
+    """Returns the topology of `scontrol show topology`. Raises SlurmFailed without tree or blocks."""
     fields = [dict(_pairs(line)) for line in shown.splitlines()]
     if switches := [each for each in fields if "SwitchName" in each]:
         return Topology(Kind.TREE, tuple(_switches(switches)))

@@ -1,9 +1,7 @@
 """Keeps a ConfigMap's topology as the labels of Nodes are.
 
-It writes when labels that count have changed and have then been quiet for a while, and only where the
-text is another one: a rack that boots is one write, and a kubelet's heartbeat is none. Who reads the
-ConfigMap (`slurm-cluster configure`) tries the text before slurmctld has it.
-"""
+Writes a changed text after relevant labels have been quiet for a while: a booting rack is one write, and
+a kubelet's heartbeat none. `slurm-cluster configure` tries the text before slurmctld gets it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable
@@ -43,8 +41,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds: how long labels must be quiet, the longest that a first change waits, and how often Slurm
-    is asked for its nodes."""
+    """Seconds: quiet time of labels, longest wait of a change, and interval of questions to Slurm."""
 
     settle: float = 5.0
     longest: float = 60.0
@@ -161,8 +158,7 @@ class Follower:
         self._changed.clear()
 
     async def _write(self) -> None:
-        """Raises KubernetesError, and WrongTopology where the ConfigMap has something else: that is a
-        person's, and stays."""
+        """Raises KubernetesError, and WrongTopology for a ConfigMap of a person, which stays."""
         target = self._target
         there = await self._kubernetes.read_config_map(target.namespace, target.name)
         text = ((there or {}).get("data") or {}).get(target.file, "")
@@ -208,8 +204,7 @@ def before_of(text: str) -> Topology | None:
 
 
 def text_of(topology: Topology, file: str) -> str:
-    """Returns the text of a file, "" where Slurm would end at it: a topology without switches or
-    blocks."""
+    """Returns the text of a file, "" for a topology without units: Slurm would end at it."""
     if not topology.units:
         return ""
     return files.to_conf(topology).text if file == CONF else files.to_yaml(topology)
