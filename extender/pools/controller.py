@@ -1,9 +1,7 @@
-"""The controller of pools: it follows their Nodes, their Pods and Slurm's nodes, and does what
-`roll_out` decides, on the leader alone.
+"""The leader's controller of pools: follows Nodes, Pods and Slurm's nodes, and carries `roll_out` out.
 
-What it decides by may be some seconds old. So before a Node loses its slurmd, and before a drain is made
-or taken back, Slurm is asked once more how the node is, and nothing is done about one that has changed.
-"""
+Its facts may be some seconds old. So before a Node loses its slurmd, and before a drain is made or taken
+back, the controller asks Slurm again, and does nothing about a node that has changed."""
 
 import asyncio
 import time
@@ -67,8 +65,7 @@ class Leadership:
     allowed: Callable[[], Awaitable[None]]
     """Returns while this replica may act, and waits otherwise."""
     placeholder_cpus: Callable[[str, SlurmNode], int]
-    """Returns how many CPUs of a Node and its node are placeholders' that lose nothing when slurmd is
-    started anew."""
+    """Returns the CPUs of a node whose placeholders lose nothing if slurmd restarts."""
     cause: Callable[[ObservedNode], str]
     """Returns why a Node is a reason to drain its node; "" where it is none."""
 
@@ -196,8 +193,7 @@ class PoolController:
     async def _members(
         self, view: ClusterView, slurm: Mapping[str, SlurmNode], reservations: Reservations
     ) -> list[Member]:
-        """Returns all Nodes as both systems have them now. Of several that name the same node, the pool
-        does nothing about those that do not stand for it."""
+        """Returns all Nodes as both systems have them now, if they stand for their Slurm node."""
         pods = dict(self._pods.values())
         return [
             replace(
@@ -325,8 +321,7 @@ class PoolController:
 def _of(
     pool: Pool, members: Iterable[Member], view: ClusterView, taken: set[str]
 ) -> tuple[list[Member], frozenset[str]]:
-    """Returns the Nodes that are in a pool or match it, and the names of those that match: a Node that
-    matches several pools is for the first of them."""
+    """Returns the Nodes in a pool or matching it, and the matching names: the first pool gets a Node."""
     own, matching = list[Member](), set[str]()
     for each in members:
         inside = _pool_of(each) == pool.name

@@ -1,11 +1,9 @@
 """How much waits in Slurm for a pool to have more nodes: pure.
 
-A job counts that would run if its partition had more nodes, by Slurm's word for why it waits (what
-src/slurmctld of 24.11 and 26.05 means by it). A job does not count that is held, that waits for a time,
-another job, a license or a limit, or that may run on certain nodes alone: those that it names, or a
-reservation's. BadConstraints does not count either, though it is said of nodes that are not good enough:
-Slurm holds such a job (its priority is 0) until a person releases it, whatever nodes come.
-"""
+A job counts if it would run with more nodes in its partition, by Slurm's reason (src/slurmctld of 24.11
+and 26.05). A job does not count that is held, that waits for a time, another job, a license or a limit,
+or that needs certain nodes or a reservation's. BadConstraints does not count: Slurm holds such a job
+(priority 0) until a person releases it, whatever nodes come."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +16,8 @@ _FOR_NODES = frozenset({"", "Priority", "Resources", "ReqNodeNotAvail", "NodeDow
 """No word yet ("None") is what Slurm says of jobs that it has not got to; behind the first hundred
 (default_queue_depth) that may last. "Resources" is also said where nodes are down or drained."""
 _TOO_SMALL = frozenset({"PartitionConfig", "PartitionNodeLimit"})
-"""What Slurm says where a partition has fewer CPUs, or fewer nodes, than a job asks for: of every job
-where it has no nodes yet. It says the same where the partition does not admit the job, or not with so
-many nodes, so its size is looked at."""
+"""The partition has too few CPUs or nodes for a job (any job if it has none), or does not admit the job:
+so the size of the partition decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +46,8 @@ def demand(
     partitions: Mapping[str, Partition],
     nodes: Iterable[Node],
 ) -> dict[str, Demand]:
-    """Returns the demand for each pool that names partitions. `waiting` are pending jobs, each with how
-    many tasks of it wait; `partitions` and `nodes` are all that Slurm has. A job counts once for each
-    pool of whose partitions it names any."""
+    """Returns the demand for each pool with partitions. `waiting`: pending jobs, each with its number of
+    waiting tasks. `partitions` and `nodes`: all. A job counts once for each pool that it could use."""
     told = {pool.name: Demand() for pool in pools if pool.partitions}
     sizes = _sizes(nodes)
     for job, waits in waiting:

@@ -1,12 +1,9 @@
 """Asks Slurm what waits, for `demand`.
 
-slurmrestd has no question about pending jobs alone, and its list of all jobs takes it 0.8 ms and 270 kB
-of memory for each. So it is asked for the states of all (38 bytes a job), and then for those that wait,
-one after the other: for each when it comes, and now and then again, since why it waits changes.
-
-A job that is not read again counts by what is known of it: that it waits yet, and how many of its tasks
-do, the states say each time. One that could never be read does not count.
-"""
+slurmrestd cannot list pending jobs alone, and its list of all jobs costs 0.8 ms and 270 kB of memory for
+each job. So the reader reads the states of all jobs (38 bytes a job), then the waiting jobs one by one:
+each new job at once, and known jobs now and then, since their reason changes. A known job counts by its
+last reading and by the number of its waiting tasks. A job that was never read does not count."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,8 +27,7 @@ _LONGEST_PAUSE_S = 120.0
 _AGAIN = 300
 """So many known jobs at most are read again in a round: those that were read longest ago."""
 _RESTS_S = 600.0
-"""After so long also one that is in no pool's partition (somebody may have changed that), and an array
-of which many tasks have begun."""
+"""Time until a job in no pool's partition, or an array with many begun tasks, is read again."""
 _MANY = 50
 """slurmrestd tells of an array all tasks that have begun, which takes 0.8 ms for each."""
 
@@ -96,8 +92,7 @@ class DemandReader:
         return await asyncio.to_thread(demand, pools, jobs, self._cluster.view.partitions, nodes)
 
     async def _ask_each(self, job_ids: Iterable[int], now: float) -> None:
-        """One job without an answer, an array of very many tasks say, does not hide the others. With
-        more than a few it is Slurm that does not answer."""
+        """One job without an answer, like a huge array, hides no other; more mean Slurm is down."""
         unread: dict[int, str] = {}
         for job_id in job_ids:
             try:
@@ -120,8 +115,7 @@ class DemandReader:
             self._known.pop(job_id, None)
 
     def _due(self, pools: Sequence[Pool], now: float) -> list[int]:
-        """Returns the jobs that are read again now. An array with a limit is not let rest while more of
-        its tasks may begin: how many may changes as they do."""
+        """Returns the jobs to read again. An array with a limit is due while more tasks may begin."""
         wanted = frozenset[str]().union(*(pool.partitions for pool in pools))
         due = []
         for job_id, (job, read_at) in self._known.items():

@@ -1,8 +1,6 @@
-"""The format of the file of pools, and what it says as values.
+"""The format of the file of pools (the models are the schema), and its content as values.
 
-The models here are the schema. What only kube-apiserver can judge of a template it judges when the first
-Pod is made.
-"""
+kube-apiserver judges the rest of a template when the first Pod is made."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self

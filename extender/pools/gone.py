@@ -1,9 +1,8 @@
 """What becomes of a pool's node in Slurm whose Node is gone from Kubernetes: pure.
 
-A Node that is gone may come back in a moment (its kubelet makes it again), and a machine that is gone
-says nothing: so its node is given up when its slurmd has been silent for a while, and forgotten later.
-One that its slurmd has left in order has nothing to lose, and is forgotten at once then.
-"""
+A Node may come back in a moment (its kubelet makes it again). So a node whose slurmd is silent is set
+DOWN after _DOWN_S, and deleted after _DELETE_S; a node that slurmd has left in order is deleted
+sooner."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -45,8 +44,7 @@ def silent(node: SlurmNode) -> bool:
 def decide(
     gone: Iterable[SlurmNode], since: Mapping[str, float], now: float, reservations: Reservations
 ) -> list[Gone]:
-    """Returns what is to be done about nodes whose Nodes are gone. Each has been so, and silent, at
-    every look since `since`."""
+    """Returns orders about nodes without Nodes. `since`: the time since which each is so, and silent."""
     orders = []
     for node in filter(silent, gone):
         age = now - since.get(node.name, now)
@@ -61,8 +59,7 @@ def decide(
 
 
 def _has_left(node: SlurmNode) -> bool:
-    """Returns True if a pool has drained a node for good, and no job has any part of the node. slurmctld
-    adds words to a reason ("... : Not responding")."""
+    """Returns True if a pool has drained an empty node for good. slurmctld may append to a reason."""
     drained = "DRAIN" in node.states and holder_of(node) is Holder.POOL
     for_good = PoolCause.LEAVES in node.reason or PoolCause.CORDONED in node.reason
     return drained and for_good and not _has_jobs(node)

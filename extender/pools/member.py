@@ -28,8 +28,7 @@ _FAILS: Final = frozenset(
         "RunContainerError",
     }
 )
-"""Why a container waits that will not run by waiting: the kubelet's reasons (pkg/kubelet/container,
-pkg/kubelet/images)."""
+"""The kubelet's reasons of containers that waiting does not help (pkg/kubelet/container, images)."""
 _ASLEEP: Final = (Power.POWERED_DOWN, Power.POWERING_DOWN)
 _AWAY: Final = frozenset({"DOWN", "NOT_RESPONDING", "INVALID_REG", "POWERING_UP", "FUTURE", "UNKNOWN"})
 _CLOCKS_S: Final = 5.0
@@ -103,8 +102,7 @@ class Member:
     label: str | None = None
     """Where its slurmd runs by the word of a person: the value of the Node's label SLURMD_LABEL."""
     cause: str = ""
-    """The reason of a drain for its Node's state, empty if there is no cause. It takes the place of the
-    pool's drain in one write, so that no job starts in between."""
+    """Reason of a drain for its Node's state, or "": replaces the pool's drain in one write."""
     reservations: tuple[Reservation, ...] = ()
     """The reservations of its node that are not over."""
     now: float = 0.0
@@ -141,8 +139,7 @@ class Member:
 
     @property
     def somebody_elses(self) -> bool:
-        """Whether its node is of slurm.conf, or of a slurmd on the host. One of State=CLOUD that is not
-        up has no slurmd yet."""
+        """Whether its node is of slurm.conf or of a slurmd on the host; State=CLOUD counts when up."""
         if self.slurm is None or self.ours:
             return False
         return not ("CLOUD" in self.slurm.states and self.slurm.power is not None)
@@ -166,8 +163,7 @@ class Member:
 
     @property
     def reserved(self) -> bool:
-        """Whether Slurm cannot forget it, since a reservation has begun there, or would have one that is
-        to begin lose it."""
+        """Whether a reservation has begun there, so that Slurm cannot forget it, or would lose it."""
         return self._has("RESERVED") or any_would_lose(self.reservations)
 
     @property
@@ -225,8 +221,7 @@ class Member:
 
     @property
     def held(self) -> bool:
-        """Whether it is certain that Slurm starts no job there until a pool or a person says so. A drain
-        for the Node's sake ends when its cause does, slurmd or not."""
+        """Whether Slurm certainly starts no job there until a pool or a person decides otherwise."""
         return self.slurm is not None and self.drained and holder_of(self.slurm) >= Holder.POOL
 
     @property

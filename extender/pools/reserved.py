@@ -1,8 +1,7 @@
-"""The reservations of nodes, of which Slurm forgets a node only at a price: pure.
+"""The reservations of nodes, for Slurm to forget a node only without harm: pure.
 
-One that has begun keeps Slurm from forgetting its node. One that is to begin, and names the node, would
-be without it, also when the node comes anew; where it has no other node it would be gone.
-"""
+A reservation that has begun keeps Slurm from forgetting its node. A later reservation that names the
+node would lose it, even if the node comes back; without other nodes the reservation would be gone."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping

@@ -1,11 +1,8 @@
-"""What is to be done next about a pool's Nodes: one pure function of what both systems say of them.
+"""The next actions for a pool's Nodes: one pure function of what both systems report.
 
-Nothing is remembered. What a pool is in the middle of stands on the Nodes (which revision each is
-assigned to), on the Pods (which one runs) and in the reasons of Slurm's drains, so that the next leader
-goes on where this one was killed.
-
-A slurmd Pod is replaced where no native job can be hurt: its node is drained, and its jobs have ended.
-"""
+Nothing is remembered. The Nodes (assigned revision), the Pods (running revision) and the reasons of
+Slurm's drains have all state: the next leader goes on where this one was killed. A slurmd Pod is
+replaced only after its node was drained and the jobs there have ended."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,8 +75,7 @@ class Decision:
 
 
 def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> Decision:
-    """Returns what is to be done about the Nodes that are in a pool or match it. `matching` are the
-    names of those that match it."""
+    """Returns what to do about the Nodes in a pool or matching it. `matching`: names of the latter."""
     members = [each for each in members if not each.somebody_elses]
     wanted_names = wanted(pool, members, matching)
     inside = [each for each in members if each.node in wanted_names or _stays(each)]
@@ -113,8 +109,7 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
 
 
 def _is_awake(member: Member) -> bool:
-    """Whether its slurmd is to serve now. What a machine is to run that is off, or a node that a person
-    has set DOWN, is decided when it is back: no roll-out waits for it."""
+    """Whether its slurmd is to serve now. No roll-out waits for a Node that is off, or set DOWN."""
     return member.ready and not (member.asleep or member.cordoned or member.set_down)
 
 
@@ -142,9 +137,8 @@ def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> f
 
 
 def _kept(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> frozenset[str]:
-    """Returns the Nodes that do not match a pool any more and stay in it: where so many are to leave at
-    once, the file or the Nodes' labels are more likely wrong than right. `replicas: 0` says that it is
-    meant."""
+    """Returns the Nodes that do not match a pool and stay: if too many would leave at once, the file or
+    the labels are probably wrong. `replicas: 0` is meant."""
     there = [each.node for each in members if each.ours]
     leaving = frozenset(there) - matching
     return leaving if not pool.is_emptied and too_many(len(leaving), len(there)) else frozenset()
@@ -162,8 +156,7 @@ def _why_kept(pool: Pool, kept: int) -> str:
 
 
 def _stays(member: Member) -> bool:
-    """Whether a Node stays in its pool, wanted or not: a reservation is to have its node. In one for
-    maintenance no job needs its slurmd."""
+    """Whether a reservation keeps a Node in its pool. During maintenance no job needs its slurmd."""
     needed = member.reserved_later or (member.reserved and not member.in_maintenance)
     return needed and member.assigned is not None and member.leaves_something
 
@@ -194,8 +187,7 @@ def _stopped(pool: Pool, inside: Iterable[Member]) -> str:
 
 
 def _leave(pool: Pool, member: Member) -> Iterator[Action]:
-    """A Node that leaves is drained, then loses its Pod, then the node that this has made in Slurm. One
-    that a slurmd on the host makes at once afterwards is not the pool's."""
+    """A leaving Node is drained, then loses its Pod, then the node in Slurm that its Pod made."""
     if not member.ours:
         return
     if not member.leaves_something:
@@ -212,8 +204,7 @@ def _leave(pool: Pool, member: Member) -> Iterator[Action]:
 
 
 def _rest(pool: Pool, member: Member) -> Iterator[Action]:
-    """A Node that Slurm has powered down needs no slurmd. One that is cordoned is given free once its
-    jobs have ended, which `kubectl drain` waits for."""
+    """A powered-down Node needs no slurmd. A cordoned Node loses slurmd after its jobs."""
     if member.asleep and member.pod is None and member.drained_by_pool and not member.cordoned:
         yield Drain(member, member.cause)  # else Slurm would not wake it
     if member.busy:
@@ -284,8 +275,7 @@ def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Actio
 
 
 def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
-    """Returns how many more Nodes may get the newest revision now. The first few prove it: until as many
-    serve as would stop a roll-out, no more than so many are on their way."""
+    """Returns how many more Nodes may get the newest revision: `stop_after` until as many serve."""
     current = [each for each in awake if each.revision == pool.assignment.revision]
     if sum(each.serves for each in current) >= pool.update.stop_after:
         return len(awake)
@@ -302,8 +292,7 @@ def _used_most(members: Iterable[Member]) -> Assignment | None:
 
 
 def _is_being_deleted(member: Member) -> bool:
-    """Whether its Pod is being deleted, which lasts until its jobs have ended: more must not come. Those
-    of a node that boots begin when it has."""
+    """Whether its Pod is being deleted, which lasts until its jobs have ended: no more may come."""
     leaving = member.pod is not None and member.pod.leaving
     return leaving and member.slurm is not None and not (member.held or member.waited_for)
 
@@ -316,8 +305,7 @@ def _to_resume(pool: Pool, member: Member, *, rolls_out: bool) -> bool:
 
 
 def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action]:
-    """Brings the newest revision to Nodes that have another, `start` at most: idle ones before those
-    whose jobs have to end, and without regard to room where a node is out of service anyway."""
+    """Gives the newest revision to at most `start` others: idle ones first, or out of service."""
     outdated = [each for each in awake if each.revision and not _has(each, _next(pool, each))]
     room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
     for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.node)):
@@ -366,7 +354,6 @@ def _has_its_turn(pool: Pool, member: Member) -> bool:
 
 
 def _waits_to_be_told_anew(pool: Pool, member: Member) -> bool:
-    """Whether a Node goes on with what it has, since Slurm would forget more than its node. The
-    maintenance that a pool is changed in has begun, and is waited for afterwards."""
+    """Whether a Node keeps what it has, since Slurm would forget more than its node (a reservation)."""
     waits = member.reserved_later if pool.update.in_maintenance else member.reserved
     return waits and _is_told_anew(pool, member)
