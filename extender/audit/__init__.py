@@ -1,2 +1,1 @@
-"""The audit, which compares both systems: a command that changes nothing, and the leader's periodic
-rounds."""
+"""Compares both systems: a command that changes nothing, and the leader's periodic audit."""

@@ -1,11 +1,9 @@
-"""The leader's audit: it compares both systems periodically, and corrects the differences that it may
-correct.
+"""The leader's audit compares both systems periodically, and corrects what it may correct.
 
-A difference that is found once may be in motion: it counts when it is found again, several times, by
-new calls. Then it is logged once, and counted. The ledger ends a live job whose Pod is proven gone, has
-another job or may have none, at the eviction limiter's pace. Nothing else is touched: the ledger mends
-what its events tell, and the rest is for people (invariants I5 and I6).
-"""
+A difference may be in motion. A difference counts after several new calls have found it again; then the
+audit logs and counts it once. The ledger ends a live job whose Pod is proven gone, has another job or
+may have none, at the eviction limiter's pace. The rest is left to events or to people (invariants I5 and
+I6)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -36,8 +34,7 @@ _BYTES_A_JOB = 85  # of 24.11, which indents its answers; 26.05: 42
 _BYTES_A_SECOND = 2000
 """The average cost of rounds: with more jobs in Slurm there are fewer rounds."""
 _SAID = 20
-"""The findings of a round that are logged one by one; the metrics count all, and the command lists
-them."""
+"""Number of findings of a round in the log. The metrics and the command have all findings."""
 _OVER = frozenset({State.RELEASING, State.DONE})
 _MENDED = frozenset({FindingKind.ORPHAN_JOB, FindingKind.TWO_JOBS})
 
@@ -108,16 +105,14 @@ class PeriodicAudit:
                 dispatcher.feed(OrphanFound(finding.key, finding.job_id))
 
     async def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
-        """Returns the ledger's Pods and the view. There may be 50,000 records: since records are
-        immutable, another thread reads them."""
+        """Returns the ledger's Pods and the view. Another thread reads the records, up to 50,000."""
         records, view = tuple(self._ledger.placeholders), self._view()
         pods, jobs = await asyncio.to_thread(_pods_and_jobs, records)
         return pods, view, jobs | self._jobs_of_adopted_pods()
 
 
 def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], frozenset[int]]:
-    """Returns a Pod with the ledger's job and attempt: these are newer than the Pod's annotations, once
-    Slurm has taken the job. A Pod that is over stays over."""
+    """Returns Pods with the ledger's job and attempt (newer than annotations). Ended Pods stay ended."""
     pods = (
         member.pod.with_scheduling(job_id=record.job.id, attempt=record.attempt)
         if record.watched

@@ -1,8 +1,6 @@
-"""The comparison of both systems: every difference, with its cause and its fix.
+"""The comparison of both systems: every difference, with its cause and its fix. Changes nothing.
 
-A difference may only be in motion, so one reading proves nothing: callers report a difference that
-several readings have found. `audit.reader` reads; this module changes nothing.
-"""
+A difference may be in motion: callers report a difference that several readings have found."""
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -26,27 +24,22 @@ from wellknown.node_mapping import in_words
 
 _TOLD_WITHIN_S = 60.0
 _MOST_READ = 100
-"""How many jobs are read that wait though their Pods run: after a loss of Slurm's state there may be
-thousands."""
+"""Number of waiting jobs of running Pods to read: a loss of Slurm's state may leave thousands."""
 
 
 class FindingKind(StrEnum):
     ORPHAN_JOB = "OrphanJob"
-    """A live job with a placeholder's key whose Pod, or attempt at placing it, is over, or may have
-    none."""
+    """A live job with a placeholder's key, whose Pod or attempt is over or may have no job."""
     POD_WITHOUT_JOB = "PodWithoutJob"
-    """A Pod that is bound by a job that Slurm does not run, or waits for a job that Slurm does not
-    have."""
+    """A Pod bound by a job that does not run, or waiting for a job that Slurm does not have."""
     JOB_WAITS = "JobWaits"
-    """Slurm has lost the job of a bound Pod, and does not start the next one: something else is on its
-    Node."""
+    """Slurm has lost the job of a bound Pod, and the next job waits: the Node has something else."""
     TWO_JOBS = "TwoJobs"
     """A second live job of a Pod."""
     WRONG_NODE = "WrongNode"
     """A Pod is bound to a Node that does not stand for its job's node."""
     FOREIGN_KEY = "ForeignKey"
-    """A live job in the placeholders' range without a key, or a Pod that names a job that is not its
-    own."""
+    """A live job in the placeholders' range without a key, or a Pod that names a job of others."""
     STUCK_GATE = "StuckGate"
     """The extender's scheduling gate is on a Pod, and no condition says why, or its job runs already."""
     STUCK_DRAIN = "StuckDrain"
@@ -95,8 +88,7 @@ class Snapshot:
 
 
 def shared_ids(findings: Iterable[Finding], ids: JobIdRange) -> str | None:
-    """Returns a warning where placeholders of other Kubernetes clusters have ids of this one's range.
-    They are left alone, but each must be read to know that."""
+    """Returns a warning if placeholders of other clusters have ids of this range: each must be read."""
     if not any(finding.kind is FindingKind.OTHER_CLUSTER for finding in findings):
         return None
     return (
@@ -113,9 +105,8 @@ def unclear(
     config: PlacementConfig,
     known: Container[int] = (),
 ) -> Iterator[int]:
-    """Yields the ids of the live jobs that have to be read, of those that are in the placeholders' range
-    or that Pods name: not the jobs that the right Pod names, nor the `known` ones; of the jobs that wait
-    though that Pod runs, a few."""
+    """Yields the ids of the live jobs to read: in the placeholders' range, or wrongly named by a Pod,
+    without `known` jobs; and at most _MOST_READ waiting jobs of running Pods."""
     naming = {pod.scheduling.job_id: pod for pod in pods if pod.scheduling.job_id is not None}
     waiting = 0
     for job_id, state in states.items():
@@ -131,8 +122,7 @@ def unclear(
 
 
 def _fits(pod: Pod, config: PlacementConfig) -> bool:
-    """Tells whether a Pod's annotation for its job can be trusted: not on a Pod that was bound by
-    hand."""
+    """Returns True for a Pod with a valid annotation for its job; False for a Pod bound by hand."""
     there = pod.scheduling.allocation is not None and pod.scheduling.allocation.node == pod.life.node
     return (
         (pod.life.node is None or there)
@@ -226,9 +216,8 @@ def _orphan(
 
 
 def may_have_no_job(pods: Sequence[Pod]) -> bool:
-    """Tells whether a workload's Pods wait, and ask for what is invalid or could not use a job, or are
-    not all there. A replica that did not know yet that it does not lead any more may have requested a
-    job before that."""
+    """Returns True if a workload waits and may have no job: a Pod is invalid, missing or could not use a
+    job. A deposed replica may have requested a job for the workload all the same."""
     workload, obstacle = pods[0].workload, any(pod.scheduling.obstacle is not None for pod in pods)
     invalid = workload.request([pod.request for pod in pods]).problems
     needs_none = obstacle or invalid or len(pods) < workload.size
@@ -294,8 +283,7 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
 
 
 def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot) -> Iterator[Finding]:
-    """Yields the findings about a bound Pod for which Slurm runs no job; `job` is its own, where it was
-    read, and `state` that of the job that it names."""
+    """Yields findings about a bound Pod without a running job. `state`: that of the job it names."""
     name, node, job_id = pod.full_name, pod.life.node or "", pod.scheduling.job_id
     if job is not None:
         job_id, state = job.id, job.state
@@ -319,8 +307,7 @@ def _placing_anew(pod: Pod) -> str:
 
 
 def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterView) -> Finding:
-    """Returns the finding about a job that waits for its node. Slurm does not say what is on the node:
-    a person can see it."""
+    """Returns the finding about a job that waits for its node. Slurm does not report the cause."""
     why = f" ({job.reason})" if job is not None and job.reason else ""
     cause = (
         f"the Pod runs on {pod.life.node}; Slurm has lost its job, and job {job_id}, which was asked for"

@@ -1,9 +1,7 @@
-"""The reader of both systems for an audit: one call for all jobs, and few for single ones.
+"""The reader of both systems for an audit: one call for all jobs, and few calls for single jobs.
 
-Slurm cannot list the jobs of a range of ids, so the answer has 42 to 84 bytes for each job of Slurm.
-Only jobs that the Pods do not explain are read, and foreign jobs only once. There may be 50,000 Pods:
-another thread compares them.
-"""
+Slurm cannot list the jobs of a range of ids: the reply has 42 to 84 bytes for each job. The reader reads
+jobs that no Pod explains, and foreign jobs once. Another thread compares up to 50,000 Pods."""
 
 import asyncio
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -37,8 +35,7 @@ class Reader:
         translation: TranslationConfig,
         native: Callable[[int | None], object] = lambda _: None,
     ) -> None:
-        """`native` is called at each reading with the highest id below the placeholders' range, None
-        where there is none."""
+        """`native` receives the highest id below the placeholders' range of each reading, or None."""
         self._slurm = slurm
         self._slurm_nodes = slurm_nodes
         self._kubernetes = kubernetes

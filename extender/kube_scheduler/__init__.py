@@ -1,2 +1,1 @@
-"""The kube-scheduler that asks the extender: how it is configured, and whether it evicts Pods for a Pod
-that Slurm has not let in."""
+"""kube-scheduler's configuration, and the check for evictions for Pods that Slurm has not let in."""

@@ -1,13 +1,11 @@
-"""The KubeSchedulerConfiguration of the kube-scheduler that asks the extender, and what is wrong with
-it: pure.
+"""The KubeSchedulerConfiguration of the kube-scheduler that asks the extender, and its problems: pure.
 
-DefaultPreemption evicts Pods of lower priority for a Pod that fits nowhere. It asks those extenders
-about its victims that have a `preemptVerb`, and no /filter: where the extender is not asked, it evicts
-for a Pod that Slurm has not let in, and again for each Node that /filter closes to the Pod. Sources:
-k8s.io/kubernetes pkg/scheduler, 1.31 and 1.37: framework/preemption (callExtenders), extender.go,
-apis/config/v1/default_plugins.go (mergePluginSet), framework/runtime (expandMultiPointPlugins).
-For PodGroups (1.37) it asks no `preemptVerb`, but each member's /filter before it evicts anybody.
-"""
+DefaultPreemption evicts Pods of lower priority for a Pod that fits nowhere. DefaultPreemption asks only
+extenders with a `preemptVerb`, and no /filter. If the extender is not asked, kube-scheduler evicts Pods
+for a Pod that Slurm has not let in, again for each Node that /filter closes. For PodGroups (1.37),
+kube-scheduler asks no `preemptVerb`, but each member's /filter first. Sources: k8s.io/kubernetes
+pkg/scheduler, 1.31 and 1.37: framework/preemption (callExtenders), extender.go,
+apis/config/v1/default_plugins.go (mergePluginSet), framework/runtime (expandMultiPointPlugins)."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,8 +17,7 @@ from pydantic.alias_generators import to_camel
 
 PREEMPTION = "DefaultPreemption"
 HTTP_TIMEOUT_S: Final = 5.0
-"""Seconds after which kube-scheduler gives a call up: the default of `httpTimeout`, and the value in the
-chart. The verbs answer earlier (`deadline`)."""
+"""Seconds until kube-scheduler gives a call up: `httpTimeout`'s default. `deadline` answers earlier."""
 _PATH = "/scheduler"
 """The path of the extender's verbs, in `urlPrefix`."""
 _EVERYTHING = "*"
@@ -132,8 +129,7 @@ class SchedulerConfiguration(_Part):
 
 
 def unsafe_preemption(configuration: SchedulerConfiguration, scheduler_name: str) -> str | None:
-    """Returns why kube-scheduler would evict Pods for one that Slurm has not let in, None where it would
-    not. A kube-scheduler without the profile schedules no such Pod."""
+    """Returns why kube-scheduler would evict Pods for a Pod that Slurm has not let in, or None."""
     profile, entry = configuration.profile(scheduler_name), configuration.own_entry
     if profile is None or not profile.preempts:
         return None

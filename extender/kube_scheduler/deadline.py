@@ -1,10 +1,7 @@
 """The deadline of kube-scheduler's calls: each verb answers before kube-scheduler gives the call up.
 
-kube-scheduler reports a call without an answer as `Client.Timeout`, which names no cause. A verb asks
-Slurm and kube-apiserver through `slurm_in_time` and `kubernetes_in_time`, so that the error names the
-system without an answer. A slow system may leave the other system little time: the error names the
-slow system.
-"""
+kube-scheduler reports a call without an answer as `Client.Timeout`, without a cause. So a verb asks
+through `slurm_in_time` and `kubernetes_in_time`: the error names the system that took the time."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -51,8 +48,7 @@ def questions_in_time() -> Iterator[None]:
 
 
 async def work_in_time(work: asyncio.Task[Answer]) -> Answer:
-    """Returns the result of a verb's work. Raises TimeoutError if the verb has to answer before the
-    end of the work; the work continues."""
+    """Returns the result of a verb's work. Raises TimeoutError at the deadline; the work continues."""
     async with asyncio.timeout(_ANSWER_S):
         return await asyncio.shield(work)
 

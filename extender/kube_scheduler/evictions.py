@@ -1,11 +1,8 @@
-"""What kube-scheduler's Events say of evictions, and the order in which they are looked at.
+"""Evictions in kube-scheduler's Events, and the order in which `preemption_check` looks at them.
 
-Whoever may write Events in a namespace can write such Events of Pods there, and as many as they like,
-and each Pod that they name has kube-apiserver asked. So the Events of one such Pod are looked at
-together, and namespaces take turns: forged Events of one namespace hold up no other's. How often
-somebody's turn comes is for `preemption_check` to say. Source of the Event's words, 1.31 and 1.37:
-k8s.io/kubernetes pkg/scheduler/framework/preemption.
-"""
+Anybody who may write Events in a namespace can forge any number of evictions there, and each named Pod
+costs a call of kube-apiserver. So all Events of one Pod count once, and namespaces take turns. Source of
+the Event's words, 1.31 and 1.37: k8s.io/kubernetes pkg/scheduler/framework/preemption."""
 
 import asyncio
 import re
@@ -29,8 +26,7 @@ class Eviction:
 
     @classmethod
     def of(cls, event: Manifest) -> Self | None:
-        """Returns what an Event says; None where it says nothing of a Pod that preempted, or not which
-        Pod of the Event's own namespace went: kube-apiserver takes that from others."""
+        """Returns the eviction in an Event; None without a preemptor, or a Pod of its namespace."""
         about, by = event["involvedObject"], _BY.fullmatch(event.get("message") or "")
         named = all(about.get(each) for each in PodName._fields)
         if by is None or not named or about["namespace"] != event["metadata"]["namespace"]:
@@ -51,8 +47,7 @@ class Preemptor:
 
 
 class Turns:
-    """The preemptors that are to be looked for. Of one namespace only so many wait, with so many victims
-    each: `most`."""
+    """Preemptors to look for: at most `most` of one namespace, with at most `most` victims each."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,12 +1,11 @@
-"""The check that kube-scheduler evicts nobody for a Pod that Slurm has not let in, on every replica.
+"""The check that kube-scheduler evicts no Pod for a Pod that Slurm has not let in, on every replica.
 
-It has two sources. The configuration of the kube-scheduler that asks this replica, where its file is
-known: whether it would evict so. And kube-scheduler's own Events: each Pod that it evicts has one
-(`Preempted`), which names the Pod that it was evicted for by its uid. For a managed Pod /preempt offers
-no victims (`preempt.route`), so one such Event proves that /preempt was not asked. (`related` is empty
-there in 1.37. For a PodGroup nobody asks /preempt, and /filter has let it in.) Others may write such
-Events, too: how often kube-apiserver is asked for the Pod that one names does not grow with them.
-"""
+The check has two sources. If the file of kube-scheduler's configuration is known, the check reads it.
+And each Pod that kube-scheduler evicts has an Event (`Preempted`) with the uid of the preemptor.
+/preempt offers no victims for a managed Pod (`preempt.route`), so one such Event proves that /preempt
+was not asked. For a PodGroup (1.37) nobody asks /preempt, and /filter has let the Pod in. (`related` is
+empty.) Others may forge such Events: the number of calls of kube-apiserver does not grow with their
+number."""
 
 import asyncio
 import time
@@ -130,8 +129,7 @@ class PreemptionCheck:
             self._note(named, f"{metadata['namespace']}/{metadata['name']}")
 
     async def _preemptor(self, named: Preemptor) -> Manifest | None:
-        """Returns a Pod that kube-scheduler has nominated for a Node, or bound there since; None where
-        it has gone on, or is gone."""
+        """Returns a Pod that kube-scheduler has nominated for a Node or bound there, or None."""
         name = self._translation.scheduler_name
         for field in ("status.nominatedNodeName", "spec.nodeName"):
             selector = f"{field}={named.node},spec.schedulerName={name}"

@@ -1,12 +1,10 @@
 """The election of the leader: a coordination.k8s.io Lease, renewed while its holder lives.
 
-Every replica answers kube-scheduler and admission; the leader places Pods in addition. That there is
-one leader is economy, not safety: job ids that the extender chooses and the Pod's resourceVersion make
-two leaders harmless (DESIGN section 3). So an outage of kube-apiserver deposes no leader: a leader that
-cannot renew holds its effects back until it can, and stops only when it sees that another holds the
-Lease. A holder is judged by how long its Lease has not changed on the own clock; clocks are not
-compared.
-"""
+Every replica answers kube-scheduler and admission; the leader also places Pods. One leader is economy,
+not safety: chosen job ids and the Pod's resourceVersion make two leaders harmless (DESIGN section 3). So
+an outage of kube-apiserver deposes no leader: a leader that cannot renew holds its effects back, and
+stops only after another replica holds the Lease. A replica judges the holder by the time without a
+change of the Lease on its own clock; clocks are not compared."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,8 +27,7 @@ log = structlog.get_logger()
 
 
 class Lease:
-    """One replica's view of the Lease. A holder that comes back under its old name leads again at
-    once."""
+    """One replica's view of the Lease. A holder that comes back under its name leads again at once."""
 
     def __init__(
         self, kubernetes: Kubernetes, namespace: str, identity: str, duration_s: int, health: Health
@@ -49,9 +46,8 @@ class Lease:
         """How often the Lease has changed its holder, as it was last seen."""
 
     async def lead(self, work: Callable[[], Awaitable[None]], stand_by: Callable[[], None]) -> None:
-        """Runs `work` whenever this replica leads, for ever; cancels it once another does, and calls
-        `stand_by` as often as it sees that. Raises what `work` raises. Gives the Lease back when it is
-        cancelled itself."""
+        """Runs `work` while this replica leads; cancels `work` when another replica leads, and calls
+        `stand_by` at each look. Raises the errors of `work`. Gives the Lease back if cancelled."""
         try:
             while True:
                 holds = await self._hold()
@@ -99,8 +95,7 @@ class Lease:
             log.error("failed while it ended", exc_info=result)
 
     async def _hold(self) -> bool | None:
-        """Takes or renews the Lease. Tells whether this replica holds it; None where that is not known
-        now."""
+        """Takes or renews the Lease. Returns True if this replica holds it, None if not known."""
         asked = _now()
         try:
             async with asyncio.timeout(self._duration / 2):
@@ -139,9 +134,8 @@ class Lease:
         self.transitions = (lease.get("spec") or {}).get("leaseTransitions") or 0
 
     def _may_take(self, spec: Mapping[str, Any], now: float) -> bool:
-        """Tells whether this replica may take the Lease. A leader keeps it only while it is still its
-        own: if another replica has had it since, the leader's ledger is out of date, and it begins
-        anew."""
+        """Returns True if this replica may take the Lease. A leader that has lost the Lease in between
+        may not: its ledger is out of date."""
         holder = spec.get("holderIdentity") or ""
         if self._leading is not None:
             return bool(holder == self._identity)

@@ -113,8 +113,7 @@ class Replica:
         return self.cluster.view
 
     def translation(self) -> TranslationConfig:
-        """Returns the current translation, with Slurm's KillWait as last read. It is the same object
-        while that does not change."""
+        """Returns the translation with Slurm's last KillWait: the same object while KillWait stays."""
         rule = self._translation_now.grace
         if rule.kill_wait_s != self.cluster.kill_wait_s:
             rule = replace(rule, kill_wait_s=self.cluster.kill_wait_s)

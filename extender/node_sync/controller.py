@@ -1,10 +1,7 @@
-"""The controller that keeps Slurm's nodes and Kubernetes' Nodes in agreement on what is out of service,
-as `drain_decision` decides.
+"""Keeps Slurm's nodes and Kubernetes' Nodes in agreement on what is out of service (`drain_decision`).
 
-It runs on the leader alone. Slurm's nodes come by `cluster.slurm_nodes`, Nodes by the watch of
-`cluster.view_updater`. A node that is not as it should be is read once more, in both systems, and then
-corrected. A correction that failed is tried again after the next reading.
-"""
+Only the leader runs this controller. If a node is wrong, the controller reads the node again in both
+systems, and corrects it. A failed correction is repeated after the next reading."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -72,8 +69,7 @@ class Leadership:
     allowed: Callable[[], Awaitable[None]]
     """Returns while this replica may act, and waits otherwise."""
     in_the_way: Callable[[str], Awaitable[tuple[str, ...]]]
-    """Returns the Pods for which a node's gate would hold a job. Raises NotLeading, NotOurs and both
-    systems' errors."""
+    """Returns the Pods that a node's gate waits for. Raises NotLeading, NotOurs, systems' errors."""
 
 
 class NodeController:
@@ -106,8 +102,7 @@ class NodeController:
         self._prolog_refused: dict[str, float] = {}
         """The time since which each node is drained by its gate."""
         self._pauses: dict[str, tuple[float, float]] = {}
-        """For nodes that were resumed for a lost job: how long they stay drained if their gate rejects
-        a job once more, and when they were resumed."""
+        """By node resumed for a lost job: the pause at the next rejection, and when it was resumed."""
         self._readings = _STEADY
         """The readings that succeeded since the last failure."""
         self._read_again = 0.0
@@ -141,8 +136,7 @@ class NodeController:
             await self._attend_to_all()
 
     async def _closures_changed(self) -> bool:
-        """Tells of the Nodes that were closed since the last turn because their kubelets reject Pods.
-        Returns True if Nodes were closed or opened."""
+        """Reports Nodes closed since the last turn. Returns True if Nodes were closed or opened."""
         before, self._closures = self._closures, self._ledger.rejecting_nodes.closures
         for closure in self._closures:
             if closure not in before:
@@ -212,10 +206,9 @@ class NodeController:
         return observed
 
     async def _is_blocked(self, observed: ObservedNode) -> bool:
-        """Tells whether the next job would be rejected on a node that its gate has drained. A node
-        where Slurm has to start a lost job again is not blocked: the lost job comes before the jobs
-        that its Pod is in the way of. While others have its place these jobs are rejected all the same,
-        and so the node stays drained longer each time."""
+        """Returns True if the next job would be rejected on a node drained by its gate. A node where
+        Slurm has to start a lost job again is not blocked: that job comes first. While other jobs have
+        its place, these jobs are rejected, and the node stays drained longer each time."""
         name, lost = observed.slurm.name, self._has_lost_jobs(observed.node.name)
         since = self._prolog_refused.setdefault(name, _now())
         if _now() - since < (self._pause(name) if lost else _FAILS_S):
@@ -274,16 +267,14 @@ class NodeController:
             await self._tell(seen, at)
 
     async def _may_be_lost(self, observed: ObservedNode) -> bool:
-        """Tells whether slurmctld has started since a drain was last seen, which it may have lost with
-        its state. It may be back before anybody missed it."""
+        """Returns True if slurmctld has started since a drain was last seen, and may have lost it."""
         told = observed.node_status.condition
         seen = self._drain_seen.get(observed.slurm.name, told.since if told else 0.0)
         booted = (await self._slurm.configuration()).boot_time
         return booted is not None and seen <= booted + _CLOCKS_S
 
     async def _take_back(self, observed: ObservedNode, at: DrainContext) -> None:
-        """Takes a drain back, unless the reason in Slurm has become another one while the Node's
-        condition was written."""
+        """Takes a drain back, unless the reason in Slurm changed meanwhile."""
         if observed.told_of_our_drain:
             await self._tell(observed, at)
         slurm = await self._slurm.node(observed.slurm.name)
@@ -292,8 +283,7 @@ class NodeController:
             log.warning("drain taken back", slurm_node=slurm.name, node=observed.node.name)
 
     async def _look(self, observed: ObservedNode) -> ObservedNode | None:
-        """Returns a node as both systems have it now: a person may have been faster. None where it is
-        not there any more."""
+        """Returns a node as both systems have it now (a person may have been faster), or None."""
         slurm = await self._slurm.node(observed.slurm.name)
         if slurm is None:
             self._nodes.pop(observed.slurm.name, None)

@@ -19,8 +19,7 @@ log = structlog.get_logger()
 
 
 class CpuCheck:
-    """The check of CPU counts. A disagreement is trouble, which /readyz shows; that jobs get whole
-    cores is only logged."""
+    """The check of CPU counts. /readyz shows disagreements; whole cores for jobs are only logged."""
 
     def __init__(
         self, slurm_nodes: SlurmNodes, health: Health, view: Callable[[], ClusterView], unit: Decimal
@@ -32,8 +31,7 @@ class CpuCheck:
         self._said: tuple[str, ...] = ()
 
     async def run(self) -> None:
-        """Looks at Slurm's nodes for ever, once the view has been loaded. Other parts tell the errors of
-        Slurm."""
+        """Looks at Slurm's nodes for ever, after the view is loaded. Others report Slurm's errors."""
         await periodically(self.look, _INTERVAL_S, outlives=SlurmError, retry=_RETRY_S)
 
     async def look(self) -> None:

@@ -1,8 +1,6 @@
-"""The comparison of CPUs in Slurm and in Kubernetes, for an administrator, who must see where they
-differ.
+"""The comparison of CPUs in Slurm and in Kubernetes, for an administrator.
 
-Kubernetes counts logical CPUs. Slurm counts what slurm.conf declares: threads, cores, or parts.
-"""
+Kubernetes counts logical CPUs. Slurm counts what slurm.conf declares: threads, cores, or parts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -45,9 +43,8 @@ def whole_cores(nodes: Iterable[SlurmNode], unit: Decimal) -> tuple[str, ...]:
 
 
 def _disagree(has: Decimal, node: SlurmNode, unit: Decimal) -> bool:
-    """Tells whether a node's CPUs are wrong. Fewer CPUs than there are may be a choice, since a node
-    may keep CPUs to itself; but not where they equal its cores, or where the unit says that they are of
-    another size."""
+    """Returns True if a node's CPUs are wrong. Fewer CPUs than the Node's may be kept back by choice,
+    but not if they equal the node's cores, or if the unit declares another size."""
     stand_for = node.cpus * unit
     if unit == 1:
         only_cores = node.cpus_per_core < node.threads_per_core

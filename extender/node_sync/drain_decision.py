@@ -1,14 +1,11 @@
-"""Decisions about a Slurm node and its Node: drains for the state of the Node, and the Node's condition
-and taint.
+"""Decisions about a Slurm node and its Node: drains for the Node's state, the Node's condition and
+taint.
 
 A cordon, a taint, a condition, a Node that is not ready or a Pod that outstays its job drains the node.
 The gate (deploy/slurm) drains the node after rejecting a job. After the cause, the drain is taken back.
-`drains` names the holder of a drain. A drain and DOWN become a condition on the Node, and a taint if
-the settings say so; neither the condition nor the taint drains a node.
-
-If a person resumes a node that the extender drained, the node stays in service until the cause changes
-or ends: the condition records the resume.
-"""
+`drains` names the holder of a drain. A drain and DOWN become a condition on the Node, and a taint if the
+settings say so; neither drains a node. If a person resumes a node that the extender drained, the node
+stays in service until the cause changes or ends: the condition records the resume."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -101,8 +98,7 @@ class ObservedNode:
 
     @property
     def told_of_our_drain(self) -> bool:
-        """Returns True if the Node's condition names a drain of the extender: if the drain is missing, a
-        person has taken the drain back."""
+        """True if the Node's condition names the extender's drain: if missing, a person took it back."""
         told = self.node_status.condition
         return told is not None and told.reason == NodeReason.DRAINED_FOR_KUBERNETES
 
@@ -149,8 +145,7 @@ class DrainContext:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Number of nodes drained for each cause, and number of drains suppressed for causes on too many
-    nodes."""
+    """Number of nodes drained for each cause, and of drains suppressed for causes on too many nodes."""
 
     drained: Mapping[DrainCause, int] = field(default_factory=dict)
     suppressed: int = 0
@@ -176,8 +171,7 @@ class Tally:
 def lingering_pods(
     placeholders: Iterable[Placeholder], before: float
 ) -> dict[str, tuple[LingeringPod, ...]]:
-    """Returns by Node the Pods whose jobs have ended; a Pod whose job ended earlier than `before` is
-    overdue."""
+    """Returns by Node the Pods whose jobs have ended; before `before`: the Pod is overdue."""
     found: defaultdict[str, list[LingeringPod]] = defaultdict(list)
     for each in placeholders:
         overdue = max(each.since, each.job.since) <= before
@@ -225,8 +219,7 @@ def _conditions(observed: ObservedNode, drain_settings: DrainSettings) -> Iterat
 
 
 def order(observed: ObservedNode, at: DrainContext) -> str | None:
-    """Returns the reason to drain a node for, TAKE_BACK to take the drain back, or None to change
-    nothing."""
+    """Returns the reason to drain a node for, TAKE_BACK, or None to change nothing."""
     wanted = drain_reason(observed, at.drain_settings)
     if not observed.slurm.states.isdisjoint(_LEFT_ALONE):
         return None
@@ -263,8 +256,7 @@ def condition_of(observed: ObservedNode, at: DrainContext) -> NodeCondition | No
 
 
 def rejections_of(observed: ObservedNode) -> NodeCondition | None:
-    """Returns the Node's condition about rejected Pods; None if its kubelet has never rejected any. If
-    the settings list the condition, it drains the node as every other condition does."""
+    """Returns the Node's condition about rejected Pods; None if its kubelet has never rejected any."""
     if observed.rejects:
         return NodeCondition(True, RejectionReason.KUBELET_REJECTS_PODS, cut(observed.rejects))
     if observed.node_status.rejections is None:
@@ -273,8 +265,7 @@ def rejections_of(observed: ObservedNode) -> NodeCondition | None:
 
 
 def wants_taint(observed: ObservedNode, at: DrainContext) -> bool:
-    """Returns True if the extender's taint belongs on the Node. The extender's own drain is no reason:
-    its cause keeps Pods away already, or need not."""
+    """Returns True if the extender's taint belongs on the Node: not for the extender's own drains."""
     if not at.drain_settings.taint or not observed.out or observed.drained_by_us:
         return False
     return TAINT in observed.node.taints or not (observed.down and _DOWN in at.ignored)

@@ -1,10 +1,9 @@
 """Reasons of drains in Slurm, and the holders that may set, replace and clear a drain: pure.
 
-The reason in Slurm is the only record of a drain, and its prefix names the holder: a new leader goes on
+The reason in Slurm is the only record of a drain; its prefix names the holder. So a new leader goes on
 with all drains, and a person takes a drain over by another reason. A holder replaces drains of lower
-holders (`Holder`) and clears only its own. A pool clears its drain, or passes it on to the Node's state
-if the Node has a cause. Nobody here replaces or clears a drain of a person or of Slurm.
-"""
+holders (`Holder`) and clears only its own. A pool clears its drain, or passes it on to a Node's cause.
+The extender replaces and clears no drain of a person or of Slurm."""
 
 from enum import IntEnum, StrEnum
 from typing import Final

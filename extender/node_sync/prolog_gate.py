@@ -1,10 +1,8 @@
-"""The Prolog gate: it tells whether a job that Slurm starts on a node would meet a Pod there whose own
-job has ended.
+"""The Prolog gate: would a job that Slurm starts on a node meet a Pod there whose own job has ended?
 
-Slurm gives a node away the moment a job ends; the Pod has its grace. So each node's Prolog
-(deploy/slurm) calls the gate first, and the job's first process waits for the answer. Slurm may serve
-several Kubernetes clusters: each answers for its own Nodes only.
-"""
+Slurm gives a node away when a job ends; the Pod has its grace. So each node's Prolog (deploy/slurm)
+calls the gate, and the job's first process waits for the answer. Slurm may serve several Kubernetes
+clusters: each answers for its own Nodes only."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,10 +60,9 @@ class Gate:
         """The calls under way that tell whether a job is a placeholder."""
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
-        """Tells whether a job that starts on a Slurm node is a placeholder of this cluster: no Pod is
-        in its way, since kube-scheduler counts Pods after Pods. Its id alone does not tell: Slurm's own
-        ids may have come so far, and another cluster's placeholders may have ids of the same range. The
-        gates of one job's nodes share the call. Raises NotOurs, NotLeading, SlurmError."""
+        """Returns True if a job that starts on a Slurm node is a placeholder of this cluster: no Pod is
+        in its way. The id proves nothing: Slurm's own ids, and other clusters', may be in the same
+        range. The gates of one job's nodes share the call. Raises NotOurs, NotLeading, SlurmError."""
         self._nodes(node)
         ledger = self._leading()
         if job_id not in ledger.rules.ids and not ledger.has_job(job_id):
@@ -96,15 +93,11 @@ class Gate:
 
     async def in_the_way(self, node: str) -> tuple[str, ...]:
         """Returns the Pods that are on a node, or may yet be bound to it, without a running job that has
-        their devices. The resources of a running job, also of one that is being preempted, Slurm has
-        given to no other job.
+        their devices. Slurm gives no resources of a running job, also of one being preempted, to others.
 
-        Only the leader knows the Pods that may yet be bound: also by their annotations, since another
-        replica that believed to lead may have written them. For the same reason the leader may not know
-        all bound Pods yet: so kube-apiserver has the last word. A Pod that was bound without a job of
-        its own there is in no job's way: it is treated like an unmanaged Pod. Raises the same errors as
-        `wait`.
-        """
+        Only the leader knows Pods that may yet be bound: also by annotations, which a deposed replica
+        may have written. The leader may not know all bound Pods yet: kube-apiserver has the last word. A
+        Pod bound without a job of its own is like an unmanaged Pod. Raises the errors of `wait`."""
         names, ledger = self._nodes(node), self._leading()
         held = [each for name in names for each in ledger.holding(name)]
         there = await self._without_their_jobs(held, node)
@@ -118,8 +111,7 @@ class Gate:
         return tuple(pod.full_name for pod in alone)
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
-        """Returns the Nodes that name a node, mostly one: each replica knows them once it has read
-        them."""
+        """Returns the Nodes that name a node, mostly one."""
         view = self._view()
         nodes = view.naming(slurm_node)
         if not nodes:
@@ -148,9 +140,8 @@ class Gate:
         return tuple([each for each in held if not await self._has_its_job(each, states, node)])
 
     async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
-        """Tells whether a Pod's job still runs on the node. The job may have ended a moment ago, to
-        make room for the job that is starting. A job that is unverified may run elsewhere, and so may
-        the job of a Pod that is being deleted: it is read."""
+        """Returns True if a Pod's job still runs on the node. The job may have ended a moment ago. An
+        unverified job, or the job of a Pod that is being deleted, may run elsewhere: it is read."""
         if not _goes_by_its_job(held) or held.job.id is None:
             return False
         state = states.get(held.job.id)
@@ -161,9 +152,8 @@ class Gate:
         return certain or await self._runs_on(node, held)
 
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
-        """Tells whether a Pod was bound by a job of its own that does not run on its node. Such a Pod
-        carries its allocation when it is bound; Slurm, or the id, tells whether the job is the Pod's
-        own."""
+        """Returns True if a Pod was bound by a job of its own that does not run on its node. Such a Pod
+        has an allocation; Slurm, or the id, shows whose job it is."""
         pod_allocation = pod.scheduling.allocation
         if pod_allocation is None or pod_allocation.node != pod.life.node:
             return False
@@ -172,8 +162,7 @@ class Gate:
         return own_key(pod_allocation.job_id, pod, keys) is not None if runs is None else not runs
 
     async def _runs_on(self, node: str, held: Placeholder) -> bool:
-        """Tells whether a job is the placeholder's own and runs on a node, with the devices that its Pod
-        runs on there, by Slurm's answer alone."""
+        """Returns True if the placeholder's own job runs on a node with the Pod's devices."""
         job = await self._slurm.job(held.job.known_id)
         return bool(_runs_on(job, node, claim_of_record(held, self._leading().rules, self._view())))
 
@@ -183,8 +172,7 @@ class Gate:
 
 
 def _runs_on(job: Job | None, node: str, claim: JobClaim) -> bool | None:
-    """Returns True if a workload's job runs on a node, with the devices on which the workload's Pods run
-    there; None if the job is not the workload's."""
+    """Returns True if a workload's job runs on a node with the Pods' devices; None: another's job."""
     verdict = judge(job, claim)
     if job is None or not verdict.is_ours:
         return None

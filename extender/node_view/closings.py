@@ -1,5 +1,4 @@
-"""The words for why Nodes are closed to a Pod, for its author, in kube-scheduler's form: a number of
-Nodes for each reason."""
+"""Words for a Pod's author, as kube-scheduler's: the number of Nodes closed for each reason."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,5 +1,4 @@
-"""The equipment of Slurm's nodes and the requests of jobs in the same words, for messages about
-requests that are too large."""
+"""The equipment of Slurm's nodes and the requests of jobs in the same words, for messages."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +15,7 @@ _MOST_NAMED: Final = 10
 
 
 class Equipment(NamedTuple):
-    """The equipment of a partition's nodes: all their features, and of everything else the most that
-    one node has, which is not always the same node."""
+    """All features of a partition's nodes, and of each resource the most that one of the nodes has."""
 
     cpus: int = 0
     memory_mb: int = 0
@@ -50,8 +48,7 @@ def equipment(nodes: Iterable[Node]) -> dict[str, Equipment]:
 
 
 def together(partitions: str, known: Mapping[str, Equipment]) -> Equipment | None:
-    """Returns the equipment of a partition's nodes, or of a list of partitions ("a,b"); None where it
-    is not known for each."""
+    """Returns the equipment of a partition, or of a list ("a,b"); None if not known for each."""
     names = partitions.split(",")
     if not known.keys() >= set(names):
         return None

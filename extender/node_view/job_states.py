@@ -1,8 +1,7 @@
-"""The states of jobs, for many who ask Slurm for them at once: they share a question.
+"""The states of jobs for many callers, which share one question to Slurm.
 
-kube-scheduler binds Pods a few milliseconds apart, and a job may start on 1,000 nodes, whose Prologs all
-ask. Slurm takes few questions at a time.
-"""
+kube-scheduler binds Pods a few milliseconds apart, and the Prologs of 1,000 nodes may ask about one
+job."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -20,11 +19,10 @@ class _Question:
 
 
 class JobStates:
-    """One question is under way at a time; whatever is asked for until the next begins is in the next.
+    """Asks one question at a time; calls until the next question begins share that question.
 
-    `rest_s` is called as a question begins: so many seconds after its answer the next may begin. It is
-    given the rest after the question just before, 0 where there was none.
-    """
+    `rest_s` returns the seconds between an answer and the next question. Its argument is the rest after
+    the question just before, or 0."""
 
     def __init__(
         self,
@@ -39,8 +37,7 @@ class JobStates:
         self._asking: asyncio.Task[None] | None = None
 
     async def of(self, job_ids: Collection[int]) -> Mapping[int, JobState]:
-        """Returns what Slurm says of some jobs, and perhaps of others, after this was called; a job that
-        it does not know is absent. Raises SlurmError."""
+        """Returns the states of jobs and perhaps more; unknown jobs are absent. Raises SlurmError."""
         if not job_ids:
             return {}
         if self._next is None:

@@ -28,13 +28,11 @@ class NodeStatus:
     """The parts of a Node's status that matter here."""
 
     ready: bool = True
-    """False where Kubernetes says that the Node is not ready, or does not know; True where it says
-    nothing."""
+    """False if Kubernetes reports the Node as not ready, or as unknown."""
     condition: NodeCondition | None = None
     """SLURM_OUT_OF_SERVICE."""
     problems: tuple[tuple[str, str], ...] = ()
-    """The types of all other conditions that are True, with their messages, in order. Kubernetes' own of
-    the kind, and those of programs on the Node, are True where something is wrong."""
+    """Types and messages of all other conditions that are True, sorted. True means a problem."""
     assigned: Assignment | None = None
     """The slurmd Pod that the Node is to run."""
     rejections: NodeCondition | None = None

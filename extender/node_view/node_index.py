@@ -1,9 +1,7 @@
-"""All Nodes with an index, which tells the Nodes that are open to a Pod without looking at each.
+"""All Nodes with an index of the Nodes that are open to a Pod.
 
-A set of Nodes is a number, in which each Node has a bit. The Nodes with a label, with one of its
-values, or with a taint are such a set, and a Pod's constraints are a few operations on sets of any
-size.
-"""
+A set of Nodes is a number with a bit for each Node. A label, a value of a label and a taint have such a
+set, and a Pod's constraints are a few operations on sets of any size."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -68,8 +66,7 @@ class Nodes(dict[str, Node]):
 
     @property
     def names(self) -> NodeNames:
-        """Returns the mapping to Slurm nodes. It is computed at the first call: a millisecond for 5,000
-        Nodes."""
+        """Returns the mapping to Slurm nodes, made at the first call: a millisecond for 5,000 Nodes."""
         if self._names is None:
             self._names = NodeNames({name: node.slurm_name for name, node in self.items()})
         return self._names
@@ -120,8 +117,7 @@ class Nodes(dict[str, Node]):
         return {value: each for value, each in found if each}
 
     def counted(self, constraints: NodeConstraints, *, affinity: bool, taints: bool) -> int:
-        """Returns the set of the Nodes that kube-scheduler counts for a Pod's topology spread, which
-        may honor the Pod's node affinity and the Nodes' taints."""
+        """Returns the set of the Nodes that kube-scheduler counts for a Pod's topology spread."""
         closed = 0
         for closing, nodes in self.closed_to(constraints):
             is_taint, is_label = isinstance(closing, Taint), isinstance(closing, tuple)

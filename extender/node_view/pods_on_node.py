@@ -18,18 +18,16 @@ async def pods_on(kubernetes: Kubernetes, node: str) -> list[Manifest]:
 
 
 def vacated_in(pods: Iterable[Manifest], now: datetime, within: float) -> float:
-    """Returns in how many seconds the last of a Node's departing Pods should be gone, 0.0 where none is
-    departing in time. A Pod with more than `within` seconds left is not waited for: a deletion sets its
-    own grace, which may be a day."""
+    """Returns the seconds until the last departing Pod should be gone, 0.0 if none departs in time. A
+    Pod with more than `within` seconds left is not waited for: a deletion's own grace may be a day."""
     due = (gone_in(pod, now) for pod in pods)
     return max((left + _LATE_S for left in due if -_LATE_S < left <= within), default=0.0)
 
 
 def gone_in(pod: Manifest, now: datetime) -> float:
-    """Returns how much of its grace a Pod has left, in seconds: less than 0 where it is late, infinity
-    where it is not being deleted. A deletionTimestamp is when the grace is over (Kubernetes API,
-    ObjectMeta), by kube-apiserver's clock: where that clock differs from the extender's the result is
-    no longer than the grace."""
+    """Returns the seconds of grace that a Pod has left: below 0 if late, infinity if not being deleted.
+    A deletionTimestamp is the end of the grace by kube-apiserver's clock (Kubernetes API, ObjectMeta).
+    If the clocks differ, the result is at most the grace."""
     metadata = pod["metadata"]
     deletion = metadata.get("deletionTimestamp")
     if deletion is None:

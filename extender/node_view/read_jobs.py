@@ -12,8 +12,7 @@ READERS = 16
 
 
 async def read_all(job_ids: Iterable[int], slurm: Slurm, readers: int = READERS) -> list[Job]:
-    """Returns the jobs that Slurm knows under some ids, without jobs whose entry cannot be read:
-    nothing is concluded about these, and none is ended. Raises SlurmError."""
+    """Returns the jobs under these ids that Slurm knows and that can be read. Raises SlurmError."""
     left, jobs = iter(job_ids), list[Job]()
 
     async def read() -> None:

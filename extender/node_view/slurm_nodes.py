@@ -1,7 +1,4 @@
-"""Reads Slurm's nodes for every part that needs all of them: what unmanaged Pods may use, which nodes
-are out of service, how CPUs are counted, what a job can ask for at most, what an audit compares. All
-nodes are some MB, so readers share what is read.
-"""
+"""Reads Slurm's nodes, some MB, for every part that needs all of them: readers share a reading."""
 
 import asyncio
 from collections.abc import Mapping
@@ -66,8 +63,7 @@ class SlurmNodes:
 
 
 class NodeEquipment:
-    """The equipment of Slurm's nodes for messages, of which many come at once: it is worked out once a
-    minute at most."""
+    """The equipment of Slurm's nodes for messages, computed at most once a minute."""
 
     def __init__(self, slurm_nodes: SlurmNodes) -> None:
         self._slurm_nodes = slurm_nodes
@@ -76,8 +72,7 @@ class NodeEquipment:
         self._known: Mapping[str, Equipment] = {}
 
     async def by_partition(self) -> Mapping[str, Equipment]:
-        """Returns the equipment of nodes, by partition; the last known one where Slurm does not
-        answer."""
+        """Returns the equipment of nodes by partition; the last known one if Slurm does not answer."""
         clock = asyncio.get_running_loop().time
         async with self._reading:
             if clock() >= self._until:

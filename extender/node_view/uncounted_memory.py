@@ -1,9 +1,7 @@
-"""Finds out whether Slurm gives memory of a node to several jobs at once: pure.
+"""Does Slurm give memory of a node to several jobs at once? Pure.
 
-If SelectTypeParameters (slurm.conf(5)) lacks memory, a Pod and a native job can each get all memory of
-one node. If each job gets whole nodes, jobs do not share memory: OverSubscribe=EXCLUSIVE, or
-SelectType=select/linear.
-"""
+If SelectTypeParameters (slurm.conf(5)) lacks memory, a Pod and a native job can each get all memory of a
+node, unless each job gets whole nodes (OverSubscribe=EXCLUSIVE, or SelectType=select/linear)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -19,10 +17,9 @@ _LINEAR: Final = "select/linear"
 def uncounted_memory(
     parameters: Sequence[str], view: ClusterView, select_type: str | None = None
 ) -> str | None:
-    """Returns a message that names the SelectTypeParameters without memory; None if there are none.
-    `parameters` are the cluster's; empty: not known. A partition can override the cluster's parameters.
-    Partitions are ignored if their nodes have no Node, or if no job shares their nodes.
-    `select_type`: SelectType; None: not known."""
+    """Returns a message about SelectTypeParameters without memory, or None. `parameters` are the
+    cluster's (empty: not known); a partition may override them. Partitions without Nodes, or whose nodes
+    no jobs share, are ignored. `select_type`: SelectType; None: not known."""
     lacking = list(_lacking(parameters, view, linear=select_type == _LINEAR))
     if not lacking:
         return None

@@ -25,8 +25,7 @@ class RightsOfUsers:
         self._paused_until = -inf
 
     async def of(self, user_id: int | None) -> UserRights | None:
-        """Returns the rights of a user; None is the token's user. Returns None if Slurm does not tell
-        in time."""
+        """Returns the rights of a user (None: the token's user), None if Slurm does not answer."""
         clock = asyncio.get_running_loop().time
         async with self._asking:
             until, rights = self._known.get(user_id, (-inf, UserRights()))

@@ -1,9 +1,7 @@
-"""The read model of both systems' nodes, as they were last read: the Nodes that a placement can choose
-from.
+"""The read model of both systems' nodes: the Nodes that a placement can choose from.
 
-`node_mapping` decides which Node stands for which Slurm node. Slurm nodes without a Node run native
-jobs only, and are excluded from every placeholder.
-"""
+`node_mapping` decides which Node stands for which Slurm node. Slurm nodes without a Node run native jobs
+only, and are excluded from every placeholder."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -157,11 +155,8 @@ class ClusterView:
         return asked or self._default_partition
 
     def may_preempt(self, partition: str) -> bool:
-        """Tells whether a job of this partition could take another's place.
-
-        An immediate allocation that is rejected may have preempted all the same, so there is no fast
-        path in such a partition. True for a partition that is not known.
-        """
+        """Returns True if a job of this partition, or of an unknown one, could take another's place: no
+        fast path there, because a rejected immediate allocation may have preempted jobs."""
         if not self.preemption:
             return False
         if partition not in self.partitions or self.qos_preemption:
@@ -181,8 +176,7 @@ class ClusterView:
         return self.preemption and (bool(self.graceful_qos) or any(graceful))
 
     def has_grace(self, job: JobSpec) -> bool:
-        """Tells whether such a job may be given time to leave: by its partition, or by its QOS. A job
-        that names no QOS has its user's default QOS."""
+        """Returns True if the job's partition, or its QOS (else its user's), may give it grace."""
         return self._cached.graceful.to((job.partition, job.qos), self._is_graceful)
 
     def _is_graceful(self, kind: tuple[str | None, str | None]) -> bool:
@@ -194,9 +188,8 @@ class ClusterView:
         return self.preemption and (by_partition or by_qos)
 
     def exclusion(self, wish: Wish) -> Exclusion:
-        """Returns the Slurm nodes of a partition that cannot be used, cut to nodes that Slurm knows,
-        and the nodes that the Pod's author excludes. Computed once for equal Pods: some milliseconds
-        where there are 5,000 Nodes."""
+        """Returns the nodes of a partition that a Pod cannot use or its author excludes, as far as Slurm
+        knows them. Computed once for equal Pods: some milliseconds for 5,000 Nodes."""
         return self._cached.excluded.to(wish, self._work_out)
 
     def why_none(self, wish: Wish) -> str:
@@ -221,8 +214,7 @@ class ClusterView:
         return nodes.domains(asked.key, counted)
 
     def leaves_any_of(self, nodes: Iterable[str], wish: Wish) -> bool:
-        """Tells whether the exclusion would leave a Slurm node if only these Nodes counted. These Nodes
-        differ each time, so the answer is not cached."""
+        """Returns True if the exclusion left a Slurm node if only these Nodes counted. Not cached."""
         left = self._cached.left.to(wish, self._nodes_left)
         return left is None or bool(left & self._indexed.named(nodes))
 
@@ -267,8 +259,7 @@ class ClusterView:
         return reduce(or_, map(self._indexed.standing_for, slurm_nodes), 0)
 
     def _nodes_left(self, wish: Wish) -> int | None:
-        """Returns the set of the Nodes of which each is left; None: not all that the Pod wants is known
-        about the partition, so that some Node is always left."""
+        """Returns the set of the Nodes left; None: the partition is not fully known, so some are."""
         listed = self.slurm_nodes(wish.partition)
         wanted = set(hostlist.names(wish.required, MOST_NAMES) or listed)
         wanted.difference_update(hostlist.names(wish.excluded, MOST_NAMES))

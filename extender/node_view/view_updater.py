@@ -1,5 +1,4 @@
-"""The updater of the read model of both systems' nodes: it watches Nodes, and reads slurm.conf
-periodically."""
+"""The updater of the read model: watches Nodes, and reads slurm.conf periodically."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -29,8 +28,7 @@ MEMORY = "SelectTypeParameters"
 
 @dataclass(frozen=True, slots=True)
 class SlurmDefaults:
-    """Settings of Slurm that an administrator gives where slurmrestd does not tell them; None: not
-    known."""
+    """Settings of Slurm from an administrator, for an older slurmrestd; None: not known."""
 
     default_partition: str | None = None
     preempt_type: str | None = None

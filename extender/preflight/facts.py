@@ -17,8 +17,7 @@ Value = TypeVar("Value")
 RELEASE: Final = "kubernetes-release"
 API: Final = "slurm-api"
 TOKEN: Final = "token"  # noqa: S105 -- no password
-"""The checks that fail if kube-apiserver, slurmrestd or slurmctld, or the token does not work: every
-other check that needs one of them is skipped."""
+"""The checks of kube-apiserver, Slurm and the token: without them, dependent checks are skipped."""
 
 
 @dataclass(frozen=True, slots=True)

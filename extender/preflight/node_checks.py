@@ -25,8 +25,7 @@ def _view(facts: Facts) -> ClusterView:
 
 
 def _pairs(facts: Facts) -> list[_Pair]:
-    """Returns the Nodes that stand for a node of Slurm, each with that. Raises NotKnown where there are
-    none."""
+    """Returns the Nodes that stand for a node of Slurm, with both. Raises NotKnown if there are none."""
     view = _view(facts)
     manifests = {each["metadata"]["name"]: each for each in known(facts.kubernetes.nodes)}
     standing = ((view.node_of(each.name), each) for each in known(facts.slurm.nodes))

@@ -1,7 +1,4 @@
-"""The reader of the facts: it asks both systems, and changes nothing in either.
-
-A question that cannot be answered is a fact too (`Unread`): the checks that need it are skipped.
-"""
+"""The reader of the facts: changes nothing. An unanswered question is a fact too (`Unread`)."""
 
 import asyncio
 import os

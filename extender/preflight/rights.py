@@ -1,7 +1,5 @@
-"""The rights that the extender uses, and those that an installation takes.
-
-The first are what the chart's ClusterRole and Roles give; a test holds both to what the client asks.
-"""
+"""The rights that the extender uses (those of the chart's ClusterRole and Roles), and those of an
+installation."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple

@@ -19,8 +19,7 @@ _SHARES_NODES: Final = "select/cons_tres"
 
 
 def _reported(value: Value | None, parameter: str) -> Value:
-    """Returns a parameter of slurm.conf. Raises NotKnown if slurmrestd does not report the
-    parameter."""
+    """Returns a parameter of slurm.conf. Raises NotKnown if slurmrestd does not report it."""
     if value is None:
         raise NotKnown(f"slurmrestd reports no {parameter} before API v0.0.45")
     return value

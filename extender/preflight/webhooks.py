@@ -1,8 +1,7 @@
 """Calls to the webhooks of slurm-extender, for every installation known to kube-apiserver.
 
-kube-apiserver itself calls the Services (services/proxy): the answer is the same in a Pod and on a
-laptop, and preflight resolves no name of a Service. preflight itself calls webhooks with a URL.
-"""
+kube-apiserver calls the Services (services/proxy): the answer is the same in a Pod and on a laptop.
+preflight itself calls webhooks with a URL."""
 
 import asyncio
 import ssl
@@ -24,16 +23,14 @@ _ASKS_FOR_CERTIFICATE: Final = "certificate required"
 """OpenSSL's and Go's message to a caller without a certificate: the extender demands kube-apiserver's
 certificate if SLURM_EXTENDER_ADMISSION_CLIENT_CA_FILE is set."""
 _SERVICE_UNAVAILABLE: Final = 503
-"""HTTP status of kube-apiserver if the Service has no Pod, or if the Pods do not answer. Other statuses
-are about kube-apiserver: 429 if kube-apiserver is too busy."""
+"""kube-apiserver's status for a Service without answering Pods. Others are its own: 429 if too busy."""
 _WITHIN_S: Final = 5.0
 _ALERT_S: Final = 1.0
 """Seconds within which a server rejects a connection without a certificate."""
 
 
 def webhooks_of(kind: str, configurations: Iterable[Manifest]) -> Iterator[Webhook]:
-    """Yields the webhooks of slurm-extender, whatever their configuration is called. `kind` is one of
-    CONFIGURATIONS."""
+    """Yields all webhooks of slurm-extender. `kind` is one of CONFIGURATIONS."""
     label, ours = _LABEL
     for each in configurations:
         labelled = (each["metadata"].get("labels") or {}).get(label) == ours
@@ -117,9 +114,8 @@ async def _call_url(url: str, authority: str) -> Called:
 
 
 def _trusting(authority: str) -> ssl.SSLContext:
-    """Returns a TLS context that trusts a caBundle: PEM, with comments in any encoding. Trusts the
-    system's CAs if the caBundle is empty. Raises ssl.SSLError or ValueError if a caBundle has no
-    certificate."""
+    """Returns a TLS context for a caBundle (PEM, with comments in any encoding), or for the system's CAs
+    if it is empty. Raises ssl.SSLError or ValueError for a caBundle without a certificate."""
     pem = b64decode(authority).decode("ascii", "ignore") + "\n"
     return ssl.create_default_context(cadata=pem if authority else None)
 
@@ -138,8 +134,7 @@ async def _exchanged(endpoint: Endpoint) -> Called:
 
 
 async def _asks_for_certificate(endpoint: Endpoint) -> bool:
-    """Connects and sends nothing. If a request arrives when the server rejects the connection, the
-    server's alert is lost with the connection."""
+    """Connects and sends nothing: with a request under way, the server's alert would be lost."""
     try:
         async with asyncio.timeout(_ALERT_S):
             reader, writer = await asyncio.open_connection(

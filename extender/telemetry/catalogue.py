@@ -1,9 +1,6 @@
-"""Every metric of the extender, each with the question that it answers: one table, which the metrics and
-docs/metrics.md are made from.
+"""Every metric of the extender with the question that it answers, for the metrics and docs/metrics.md.
 
-The metrics of the process itself (`process_*`) and those of the listener for Slurm's pushes (`http_*`)
-are their libraries' own, and not in the table.
-"""
+The libraries' own metrics are not in the table: `process_*`, and `http_*` of the listener for pushes."""
 
 from typing import Final
 

@@ -1,8 +1,6 @@
-"""How long a Pod waits for the extender and not for Slurm's queue, and how soon one is evicted.
+"""Time that a Pod waits for the extender instead of Slurm's queue, and time until an eviction.
 
-The ledger knows since when a placeholder is in its state. What came before is kept here, for as long as
-it matters.
-"""
+The ledger has the time of the current state; this module keeps the times before."""
 
 import time
 from collections.abc import Callable

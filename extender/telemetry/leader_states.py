@@ -32,8 +32,7 @@ def _nothing() -> Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a leader's metrics come from: each is called when they are read. By default there is
-    nothing."""
+    """The sources of a leader's metrics, called at each reading. By default there is nothing."""
 
     placeholders: Callable[[], Iterable[Placeholder]] = tuple
     nodes: Callable[[], Tally] = Tally

@@ -1,9 +1,7 @@
-"""Which Pods Slurm could start now, by partition: Pods in its queue that wait for nodes, and that fit on
-a node which is idle as a whole. By what the extender has read already; Slurm is asked nothing.
+"""Pods that Slurm could start now, by partition: Pods that wait for nodes and fit on an idle node.
 
-Where it is not certain that a node would do (other constraints than a list of features, required nodes,
-a reservation) the Pod does not count.
-"""
+Uses the newest readings. A Pod does not count if a node is not certain to do: other constraints than a
+list of features, required nodes, a reservation."""
 
 import re
 from collections import Counter, defaultdict
@@ -120,8 +118,7 @@ def _has_node(wanted: Wanted, idle: Mapping[KindOfNode, frozenset[str]]) -> bool
 
 
 def partitions_of(asked: str | None, view: ClusterView) -> Iterator[str]:
-    """Yields the partitions that a job may run in which asks for this one, or a list of them, as far as
-    Slurm has them: a label of metrics has no other values."""
+    """Yields the known partitions in a request: the only values of the metrics' label."""
     for name in dict.fromkeys(view.partition_name(asked).split(",")):
         if name in view.partitions:
             yield name

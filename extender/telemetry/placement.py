@@ -118,8 +118,7 @@ class PlacementTelemetry:
     def failed(
         self, effect: Effect, seconds: float, failure: Failure, about_it: Mapping[str, Any]
     ) -> None:
-        """Measures an effect that failed, and logs it, unless health has logged the outage that is its
-        cause."""
+        """Measures and logs an effect that failed, unless health has logged the outage."""
         outcome, name = failure.remedy.name.lower(), type(effect).__name__
         child(self._effects, name, outcome).observe(seconds)
         tell, error = self.health.news(failure.trouble, log.info), failure.inner or failure.message
@@ -141,8 +140,7 @@ class PlacementTelemetry:
 
     @contextmanager
     def leading(self, sources: Sources) -> Iterator[None]:
-        """A context in which this replica leads. The metrics count its placeholders, nodes, adopted Pods
-        and pools when they are read, and what waits for these."""
+        """A context in which this replica leads, and its metrics count the sources."""
         self._states.count(sources)
         self._leads.set(1)
         self._audited.set(self._unix_now())

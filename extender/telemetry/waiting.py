@@ -32,8 +32,7 @@ _BY_STATE = {
 
 
 def waits_for(state: State, reason: str) -> WaitsFor | None:
-    """Returns what the Pod of a placeholder waits for, by its state and the reason of its cause ("" for
-    none); None where it is bound, or on its way out."""
+    """Returns what a Pod waits for by state and its cause's reason; None if bound, or leaving."""
     if state is State.SEEN:
         return WaitsFor.KUBERNETES if reason in REASONS else WaitsFor.TURN
     if state is State.QUEUED:
