@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from extender.jobs.pending_reasons import PENDING_REASONS
+from extender.explain.pending_reasons import PENDING_REASONS
 from extender.jobs.phase import PHASE_MOVES, Phase
 from extender.placement.transitions.table import TABLE, Row
 from extender.pod_request import slurm_bridge
@@ -125,7 +125,7 @@ PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "extender/pod_request/annotations.py": _annotations,
         "extender/pod_request/slurm_bridge.py": _slurm_bridge,
     },
-    "docs/waiting.md": {"extender/jobs/pending_reasons.py": _pending_reasons},
+    "docs/waiting.md": {"extender/explain/pending_reasons.py": _pending_reasons},
     "docs/preflight.md": {"extender/preflight": _preflight},
     "docs/architecture.md": {
         "extender/record/states.py and table.py": _states,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from extender.jobs.pending_reasons import PENDING_REASONS
+from extender.explain.pending_reasons import PENDING_REASONS
 
 REASONS: Mapping[str, tuple[str, ...]] = {
     release: tuple(names)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from extender.explain.wording import cut
 from extender.node_sync.drains import (
     OUT,
     TAKE_BACK,
@@ -24,7 +25,6 @@ from extender.node_sync.drains import (
 )
 from extender.node_view.node_conditions import NodeCondition, NodeStatus
 from extender.pod_request.constraints.node_constraints import Node, Taint
-from extender.pod_request.wording import cut
 from extender.record.placeholder import Placeholder
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode

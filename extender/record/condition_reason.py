@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from extender.pod_request.wording import fitted
+from extender.explain.wording import fitted
 from wellknown.names import Reason
 
 

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from extender.jobs.pending_reasons import waits_for_its_owner
+from extender.explain.pending_reasons import waits_for_its_owner
 from extender.placement.transitions.kept_back import REASONS
 from extender.record.states import State
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import inf
 
-from extender.jobs.pending_reasons import waits_for_its_owner
+from extender.explain.pending_reasons import waits_for_its_owner
 from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.record.states import State

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.jobs.pending_reasons import PENDING_REASONS
+from extender.explain.pending_reasons import PENDING_REASONS
 from extender.node_view.equipment import Equipment
 from extender.placement.transitions.waiting import granted, in_words, why_it_waits
 from extender.pod_request.pod import Pod

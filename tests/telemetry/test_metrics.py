@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local.layout import CHECKOUT
 from extender.audit.compare import Finding, FindingKind
-from extender.jobs.pending_reasons import PENDING_REASONS
+from extender.explain.pending_reasons import PENDING_REASONS
 from extender.jobs.phase import Phase
 from extender.node_view.slurm_nodes import Reading
 from extender.pages import renewed

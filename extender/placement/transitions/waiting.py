@@ -7,10 +7,10 @@ next (when Slurm expects it to start) is told, and is no news by itself (`Condit
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from extender.jobs.pending_reasons import explained
+from extender.explain.pending_reasons import explained
+from extender.explain.wording import cut
 from extender.node_view.equipment import amounts, too_large
 from extender.pod_request.job_request import Request
-from extender.pod_request.wording import cut
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from slurm_client.model import Job

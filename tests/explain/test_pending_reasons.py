@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.jobs.pending_reasons import PENDING_REASONS, explained, waits_for_its_owner
+from extender.explain.pending_reasons import PENDING_REASONS, explained, waits_for_its_owner
 from slurm_client.in_memory.accounting import REASONS
 from tests import words
 

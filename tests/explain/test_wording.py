@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.pod_request.wording import cut, fitted
+from extender.explain.wording import cut, fitted
 
 
 @pytest.mark.parametrize(

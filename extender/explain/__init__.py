@@ -1,0 +1,1 @@
+"""Parts of the text of causes for users."""
