@@ -17,7 +17,7 @@ from loadtest.slurmrestd_stub.delays import Delays
 from loadtest.slurmrestd_stub.documents import Document
 from slurm_client.errors import OtherJob, SlurmError
 from slurm_client.in_memory import InMemorySlurm
-from slurm_client.in_memory.rejections import missing_job, unknown_node
+from slurm_client.in_memory.rejections import missing_job, rejection
 from slurm_client.model import Job, Node
 
 _NO_UTF8: Final = "\ufffd".encode()
@@ -181,7 +181,7 @@ class Routes:
 
     async def _delete_node(self, name: str, _: Any) -> Document:
         if await self._slurm.node(name) is None:
-            raise unknown_node()
+            raise rejection("ESLURM_INVALID_NODE_NAME")
         await self._slurm.delete_node(name)
         return {}
 

@@ -1,7 +1,6 @@
-"""Who may use which account and QOS in an `InMemorySlurm`, and how many jobs at a time.
+"""Accounts, QOS and limits of an `InMemorySlurm` (AccountingStorageEnforce=associations,limits,qos).
 
-As slurmctld with AccountingStorageEnforce=associations,limits,qos: what may not be is refused when it
-is submitted, and so is one job too many to submit; one too many to run waits.
+A job over a limit on submissions is rejected. A job over a limit on running jobs waits.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,25 +13,21 @@ from slurm_client.in_memory.record import Record
 from slurm_client.model import JobSpec
 
 NORMAL: Final = "normal"
-"""The QOS that there always is."""
+"""The QOS of every cluster."""
 
 REASONS: Final = frozenset(
     {
-        "AssocGrpJobsLimit",
-        "AssocMaxCpuPerJobLimit",
-        "AssocMaxJobsLimit",
-        "QOSGrpJobsLimit",
-        "QOSMaxCpuPerJobLimit",
-        "QOSMaxJobsPerUserLimit",
+        *("AssocGrpJobsLimit", "AssocMaxCpuPerJobLimit", "AssocMaxJobsLimit"),
+        *("QOSGrpJobsLimit", "QOSMaxCpuPerJobLimit", "QOSMaxJobsPerUserLimit"),
     }
 )
-"""Why a job waits under a limit. It holds up nobody behind it."""
+"""Reasons of jobs that wait under a limit. Such a job holds up no job behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """None is without limit. `max_jobs` run and `max_submit_jobs` are known at a time, of each user;
-    `group_jobs` run, of all together."""
+    """Limits at a time; None is without limit. `max_jobs` of a user run, `max_submit_jobs` of a user are
+    known, and `group_jobs` of all users run."""
 
     group_jobs: int | None = None
     max_jobs: int | None = None
@@ -42,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """With `deny_on_limit` a job that is too large is refused, and does not wait for other limits."""
+    """A QOS. With `deny_on_limit` Slurm rejects a job that is too large, instead of letting it wait."""
 
     name: str
     limits: Limits = field(default_factory=Limits)
@@ -51,10 +46,8 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """A user's right to an account, and to these QOS under it, the first by default.
-
-    Of several of a user the first is his default account.
-    """
+    """A user's right to an account, and to QOS in the account. The first QOS, and the first account of a
+    user, are the defaults."""
 
     user_id: int
     account: str
@@ -64,7 +57,7 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What slurmdbd knows. Root has the account root, as in a new cluster, unless told otherwise."""
+    """What slurmdbd knows. By default root has the account root, as in a new cluster."""
 
     associations: tuple[Association, ...] = ()
     qos: tuple[Qos, ...] = ()
@@ -80,18 +73,18 @@ class Enforcement:
         self._qos = {NORMAL: Qos(NORMAL)} | {one.name: one for one in given.qos}
 
     def charged(self, spec: JobSpec, user_id: int) -> tuple[str, str]:
-        """The account and the QOS of such a job. Refused: 2045, 2066."""
+        """Returns the account and the QOS of a job. Raises the errors 2045 and 2066."""
         if not self._enforced:
             return spec.account or "", spec.qos or ""
         association = self._association(user_id, spec.account)
         if association is None:
-            raise rejections.rejection(rejections.INVALID_ACCOUNT)
+            raise rejections.rejection("ESLURM_INVALID_ACCOUNT")
         if (qos := spec.qos or association.qos[0]) not in association.qos:
-            raise rejections.rejection(rejections.INVALID_QOS)
+            raise rejections.rejection("ESLURM_INVALID_QOS")
         return association.account, qos
 
     def associations(self, user_id: int) -> tuple[rights.Association, ...] | None:
-        """The memberships of a user; None without accounting."""
+        """Returns the memberships of a user; None without accounting."""
         if not self._enforced:
             return None
         found = {each.account: each for each in reversed(self._associations) if each.user_id == user_id}
@@ -99,7 +92,7 @@ class Enforcement:
         return tuple(rights.Association(each.account, each.qos, default=each is own[0]) for each in own)
 
     def check(self, record: Record, others: Iterable[Record]) -> None:
-        """Refuse what may not even wait beside `others`, all of which live: 2050."""
+        """Raises the error 2050 for a job that may not even wait beside `others`, which all live."""
         if not self._enforced:
             return
         qos, association = self._limiting(record)
@@ -108,10 +101,10 @@ class Enforcement:
             for limits, peers in self._peers(qos, association, record, list(others))
         )
         if too_many or (qos.deny_on_limit and _too_large(record, qos.limits)):
-            raise rejections.rejection(rejections.ACCOUNTING_POLICY)
+            raise rejections.rejection("ESLURM_ACCOUNTING_POLICY")
 
     def reason(self, record: Record, others: Iterable[Record]) -> str | None:
-        """Why it must wait although there may be room; `others` live."""
+        """Returns the limit for which a job must wait beside `others`, which all live."""
         if not self._enforced:
             return None
         running = [one for one in others if one.has_nodes]
@@ -139,7 +132,7 @@ class Enforcement:
     def _peers(
         self, qos: Qos, association: Association, record: Record, jobs: Iterable[Record]
     ) -> Iterator[tuple[Limits, list[Record]]]:
-        """The QOS's limits and the association's, each with the jobs that count beside this one."""
+        """Yields the limits of the QOS and of the association, with the other jobs that count."""
         rest = [one for one in jobs if one.id != record.id]
         yield qos.limits, [one for one in rest if one.qos == qos.name]
         same = (record.user_id, record.account)
@@ -147,7 +140,7 @@ class Enforcement:
 
 
 def _own(record: Record, peers: Iterable[Record]) -> int:
-    """How many of them are the same user's."""
+    """Returns the number of jobs of the same user."""
     return sum(one.user_id == record.user_id for one in peers)
 
 

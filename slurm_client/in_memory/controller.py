@@ -1,19 +1,17 @@
-"""The synchronous heart of an `InMemorySlurm`: what slurmctld would do, at a time that is told.
+"""The slurmctld of an `InMemorySlurm`, without a clock.
 
-`advance(now)` carries out what has become due since: scheduling ticks, time limits, forgetting. The
-other methods assume that it was called just before with the same `now`.
+`advance(now)` does all that is due: scheduling ticks, time limits, forgetting. The callers of all other
+methods call `advance` just before, with the same `now`.
 """
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from slurm_client import ownership
 from slurm_client.errors import RetryLater
 from slurm_client.in_memory import rejections, scheduler
 from slurm_client.in_memory.accounting import REASONS, Accounting, Enforcement
-from slurm_client.in_memory.history import Journal
-from slurm_client.in_memory.jobs import Jobs
+from slurm_client.in_memory.jobs import Jobs, Journal
 from slurm_client.in_memory.machines import Machine, Slot
 from slurm_client.in_memory.record import RUNNING, Record, told
 from slurm_client.in_memory.reservations import Reservations
@@ -22,16 +20,15 @@ from slurm_client.rights import UserRights
 from slurm_client.server import Configuration, counts_memory
 
 Plugin = Callable[[JobSpec], int]
-"""Says to a job that is asked for, or as it is to be changed: 0, or the number of the error that it
-is refused with; -1 is job_submit.lua's slurm.ERROR."""
+"""Returns 0 for an accepted job or change, or an error number; -1 is job_submit.lua's slurm.ERROR."""
 _DEFAULT_PRIORITY = 1
 _NO_CREDENTIAL = "slurm_cred_create failure, holding job."
-# Why an immediate allocation is refused, by the reason for which a job would wait.
+# The error of an immediate allocation, by the reason for which a job would wait.
 _REFUSED = {
-    scheduler.HELD: rejections.DEPENDENCY,
-    scheduler.NODE_NOT_AVAILABLE: rejections.NODE_NOT_AVAIL,
-    scheduler.PARTITION_CONFIG: rejections.PART_CONFIG_UNAVAILABLE,
-    scheduler.PARTITION_DOWN: rejections.PARTITION_DOWN,
+    scheduler.HELD: "ESLURM_DEPENDENCY",
+    scheduler.NODE_NOT_AVAILABLE: "ESLURM_NODE_NOT_AVAIL",
+    scheduler.PARTITION_CONFIG: "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE",
+    scheduler.PARTITION_DOWN: "ESLURM_PARTITION_DOWN",
 }
 
 
@@ -46,16 +43,17 @@ class Controller:
         now: float,
         tick_s: float,
         configuration: Configuration,
-        accounting: Accounting | None = None,
+        accounting: Accounting | None,
+        external_jobs: bool,
     ) -> None:
         self._set_partitions(partitions)
         self._counts_memory = counts_memory(configuration.select_type_parameters or ())
         self.machines = {node.name: self._machine(node, self._partitions_of(node)) for node in nodes}
         self.journal = Journal()
-        next_id = configuration.next_job_id or 1
-        self.jobs = Jobs(configuration.min_job_age_s or 0, self.journal, next_id)
+        self.jobs = Jobs(configuration.min_job_age_s or 0, self.journal)
         self.reservations = Reservations()
         self._enforcement = Enforcement(accounting)
+        self._external_jobs = external_jobs
         self._tick_s = tick_s
         self._origin = now
         self._changed_at: float | None = None
@@ -64,10 +62,9 @@ class Controller:
         """The users that slurmctld's host cannot resolve."""
         self.user_names = {0: "root"}
         self.plugin: Plugin | None = None
-        """A job_submit plugin."""
 
     def advance(self, now: float) -> None:
-        """Up to `now`, one scheduling tick after the other; ticks with nothing to do are skipped."""
+        """Runs the scheduling ticks until `now`, without ticks that have nothing to do."""
         if self.reservations.come_to(now, self.machines):
             self.changed(now)
         while (due := self._next_due()) <= now:
@@ -76,25 +73,23 @@ class Controller:
             self._schedule(due)
         self.jobs.forget(now)
 
-    def submit(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> int:
-        """Queue it; the next tick may start it."""
-        record = self._record(spec, job_id, now, external=external)
+    def submit(self, spec: JobSpec, job_id: int, now: float) -> int:
+        """Queues a job; the next tick may start the job."""
+        record = self._record(spec, job_id, now)
         self._enforcement.check(record, self._alive())
         partition = self.partitions[record.partition]
         if scheduler.never(record, partition, self.machines):
             self._refused(record, now)
-            raise rejections.rejection(rejections.NODE_CONFIG_UNAVAILABLE)
+            raise rejections.rejection("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE")
         reason = scheduler.standing_reason(record, partition, self.machines) or ""
         self.jobs.put(replace(record, reason=reason), now)
         self.changed(now)
         return job_id
 
-    def allocate(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> int:
-        """Start it now or refuse it; a refusal leaves a FAILED record that holds the id.
-
-        One whose time limit is over the partition's is neither: it waits, as in the real one.
-        """
-        record = self._record(spec, job_id, now, external=external)
+    def allocate(self, spec: JobSpec, job_id: int, now: float) -> int:
+        """Starts a job now or rejects the job; a rejection leaves a FAILED record that holds the id. A
+        job with a time limit over the partition's waits, as in real Slurm."""
+        record = self._record(spec, job_id, now)
         try:
             self._enforcement.check(record, self._alive())
         except RetryLater:
@@ -104,9 +99,9 @@ class Controller:
             self.jobs.put(record, now)
             self.changed(now)
             return job_id
-        if isinstance(outcome, int):
+        if isinstance(outcome, str):
             self._refused(record, now)
-            if outcome == rejections.ACCOUNTING_POLICY:
+            if outcome == "ESLURM_ACCOUNTING_POLICY":
                 raise rejections.limit_reached()
             raise rejections.rejection(outcome)
         self._start(record, outcome, now)
@@ -117,7 +112,7 @@ class Controller:
         if record is None:
             raise rejections.missing_job()
         if record.state.ended:
-            raise rejections.rejection(rejections.JOB_FINISHED)
+            raise rejections.rejection("ESLURM_JOB_FINISHED")
         self._ask_plugin(_changed(record, changes).spec)
         if record.held and changes.priority:
             raise rejections.still_held()
@@ -128,7 +123,7 @@ class Controller:
         self.changed(now)
 
     def cancel(self, job_id: int, now: float, name: str | None = None) -> None:
-        """End it, if that is its name; nothing to do for an unknown or an ended one."""
+        """Ends a job of that name; nothing to do for an unknown or an ended job."""
         record = self.jobs.get(job_id)
         if record is None or record.state.ended:
             return
@@ -137,7 +132,7 @@ class Controller:
         self.end(record, "CANCELLED", now)
 
     def end(self, record: Record, base: str, now: float, *, reason: str = "") -> None:
-        """To a terminal state; what it had is free."""
+        """Ends a job in a terminal state, and frees its resources."""
         if record.has_nodes:
             self._give_back(record)
         started = record.started if record.started is not None else now
@@ -146,11 +141,11 @@ class Controller:
         self.changed(now)
 
     def changed(self, now: float) -> None:
-        """What the scheduler looks at is different: it has to look at the next tick."""
+        """Makes the scheduler look at the next tick."""
         self._changed_at = now
 
     def rebuild_usage(self, now: float) -> None:
-        """What is taken on each node, from the jobs that have nodes: after going back in time."""
+        """Sets the use of each node by the jobs that have nodes: after going back in time."""
         for machine in self.machines.values():
             machine.clear()
         for record in self.jobs:
@@ -166,7 +161,7 @@ class Controller:
         return tuple(machine.node() for machine in self.machines.values())
 
     def _next_due(self) -> float:
-        """The next tick at which there is something to do; infinite when nothing is to come."""
+        """Returns the next tick with something to do; infinite if nothing is to come."""
         since = self.jobs.next_deadline() if self._changed_at is None else self._changed_at
         if math.isinf(since):
             return since
@@ -183,26 +178,26 @@ class Controller:
             elif outcome != record.reason:
                 self.jobs.put(replace(record, reason=outcome), now)
 
-    def _try_now(self, record: Record) -> tuple[Slot, ...] | int | None:
-        """What it gets, or the number of the refusal; None when it waits after all."""
+    def _try_now(self, record: Record) -> tuple[Slot, ...] | str | None:
+        """Returns the job's share, or the name of the error; None if the job waits after all."""
         partition = self.partitions[record.partition]
         reason = scheduler.standing_reason(record, partition, self.machines)
         if reason == scheduler.TIME_LIMIT:
             return None
         if reason != scheduler.HELD and self._must_queue(record):
-            return rejections.NOT_TOP_PRIORITY
+            return "ESLURM_NOT_TOP_PRIORITY"
         if scheduler.never(record, partition, self.machines):
-            return rejections.NODE_CONFIG_UNAVAILABLE
+            return "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"
         if reason is not None:
             return _REFUSED[reason]
         if self._limited(record):
-            return rejections.ACCOUNTING_POLICY
+            return "ESLURM_ACCOUNTING_POLICY"
         slots = scheduler.place(record, scheduler.allowed(record, partition, self.machines))
-        return slots or rejections.NODES_BUSY
+        return slots or "ESLURM_NODES_BUSY"
 
     def _must_queue(self, record: Record) -> bool:
-        """Whether a job that is not held waits before it: in its partition with a higher priority, or
-        with the same one and earlier, or in one of a higher tier that shares nodes."""
+        """Returns True if a job that is not held waits before the record: in its partition with a higher
+        or the same priority and earlier, or in a partition of a higher tier that shares nodes."""
         own = self.partitions[record.partition]
         return any(
             not other.held
@@ -218,23 +213,21 @@ class Controller:
             return False
         return not self._members[other.name].isdisjoint(self._members[own.name])
 
-    def _record(self, spec: JobSpec, job_id: int | None, now: float, *, external: bool) -> Record:
-        """Of a job that is asked for; None is the next id."""
-        if job_id is not None and job_id <= 0:
-            raise rejections.rejection(rejections.INVALID_JOB_ID)
+    def _record(self, spec: JobSpec, job_id: int, now: float) -> Record:
+        """Returns the record of a requested job."""
+        if job_id <= 0:
+            raise rejections.rejection("ESLURM_INVALID_JOB_ID")
         self._ask_plugin(spec)
-        if job_id is not None and job_id in self.jobs:
-            raise rejections.rejection(rejections.DUPLICATE_JOB_ID)
+        if job_id in self.jobs:
+            raise rejections.rejection("ESLURM_DUPLICATE_JOB_ID")
         spec = rejections.checked(spec, self.machines)
         partition = rejections.partition_of(spec, self.partitions)
         user_id = spec.user_id or 0
-        if job_id is None and user_id in self.unknown_users:
-            user_id = ownership.NOBODY  # who speaks is resolved, who is named is not
         account, qos = self._enforcement.charged(spec, user_id)
         rejections.check_reservation(spec, user_id, self.reservations.users)
         self._arrivals += 1
         return Record(
-            id=self.jobs.take_id(now) if job_id is None else job_id,
+            id=job_id,
             spec=spec,
             partition=partition.name,
             account=account,
@@ -244,16 +237,16 @@ class Controller:
             priority=_DEFAULT_PRIORITY if spec.priority is None else spec.priority,
             order=self._arrivals,
             submitted=now,
-            external=external,
+            external=self._external_jobs,
         )
 
     def _ask_plugin(self, spec: JobSpec) -> None:
         number = self.plugin(spec) if self.plugin is not None else 0
         if number:
-            raise rejections.rejection(number)
+            raise rejections.numbered(number)
 
     def rights(self, user_id: int) -> UserRights:
-        """As slurmdbd and slurmctld tell them; without the name where the user has none."""
+        """Returns the rights as slurmdbd and slurmctld report them; without a name if there is none."""
         name = self.user_names.get(user_id, "")
         if user_id in self.unknown_users or not name:
             return UserRights(unknown=user_id in self.unknown_users)
@@ -261,14 +254,14 @@ class Controller:
         return UserRights(name, False, self._enforcement.associations(user_id), tuple(admitting))
 
     def machine(self, name: str) -> Machine:
-        """A node. Refused: 2018."""
+        """Returns a node. Raises the error 2018."""
         if name not in self.machines:
-            raise rejections.unknown_node()
+            raise rejections.rejection("ESLURM_INVALID_NODE_NAME")
         return self.machines[name]
 
     def register(self, node: Node, partitions: Collection[str], now: float, *, booted: bool) -> None:
-        """A slurmd has started. It makes its node where there is none of that name; of one that is there
-        it changes nothing else (26.05, 24.11: its address)."""
+        """Starts a slurmd, which makes its node if there is no node of that name. A known node keeps all
+        else (26.05, 24.11: except its address)."""
         if node.name not in self.machines:
             self._remember_nodes(now)
             self.machines[node.name] = self._machine(node, tuple(partitions))
@@ -280,7 +273,7 @@ class Controller:
         self.changed(now)
 
     def delete_node(self, name: str, now: float) -> None:
-        """A dynamic node, if there is one of that name. Refused: 2016, 2028."""
+        """Deletes a dynamic node; nothing to do for an unknown node. Raises the errors 2016 and 2028."""
         machine = self.machines.get(name)
         if machine is None:
             return
@@ -336,7 +329,7 @@ class Controller:
         self.jobs.put(replace(record, priority=0, reason=reason, held_for=reason), now)
 
     def set_features(self, name: str, features: Sequence[str], now: float) -> None:
-        """A node has other features. slurmctld holds each waiting job that no node could run now."""
+        """Changes a node's features. slurmctld holds each waiting job that no node could run now."""
         machine = self.machine(name)
         machine.configured = replace(machine.configured, features=tuple(features))
         machine.mark(machine.flags, machine.reason)
@@ -361,7 +354,7 @@ class Controller:
 
 
 def _precedence(record: Record) -> tuple[int, int, int]:
-    """The lowest goes first: by priority, the second of its submission, and id."""
+    """Returns the order of jobs, the lowest first: by priority, second of submission, and id."""
     return -record.priority, int(record.submitted), record.id
 
 

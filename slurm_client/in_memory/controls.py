@@ -1,4 +1,4 @@
-"""What an administrator, the hardware and bad luck do to an `InMemorySlurm`: for tests."""
+"""Actions of administrators, the hardware and failures on an `InMemorySlurm`: for tests."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -14,7 +14,7 @@ from slurm_client.reservation import Reservation
 
 
 class Controls:
-    """Mixed into `InMemorySlurm`. None of these fails, whatever `outage` says."""
+    """The tests' controls of an `InMemorySlurm`. All controls work during an `outage`."""
 
     _controller: Controller
     _clock: Callable[[], float]
@@ -27,64 +27,63 @@ class Controls:
         """Number of calls of each method that changes nothing ("nodes")."""
 
     def outage(self, error: SlurmError | None) -> None:
-        """Every call raises `error` and does nothing, until `outage(None)`."""
+        """Makes every call raise `error` and do nothing, until `outage(None)`."""
         self._outage = error
 
     def lose_reply_of_next(self, method: str) -> None:
-        """The next call of that method ("submit") does its work and raises OutcomeUnknown."""
+        """Makes the next call of a method ("submit") do its work and raise OutcomeUnknown."""
         self._lose_reply_of.append(method)
 
     def ask_plugin(self, plugin: Plugin | None) -> None:
-        """From now on a job_submit plugin is asked about each new job, and each change of one."""
+        """Sets the job_submit plugin for new jobs and changes of jobs."""
         self._controller.plugin = plugin
 
     def forget_user(self, user_id: int) -> None:
-        """slurmctld's host knows no such user any more: who asks as this user is nobody."""
+        """Makes slurmctld's host unable to resolve a user."""
         self._controller.unknown_users.add(user_id)
 
     def remember_user(self, user_id: int) -> None:
-        """slurmctld's host can resolve the user again. A job that was held meanwhile stays held."""
+        """Makes slurmctld's host resolve a user again. A held job stays held."""
         self._controller.unknown_users.discard(user_id)
 
     def name_user(self, user_id: int, name: str) -> None:
-        """slurmctld's host has this name for a user."""
+        """Gives a user a name on slurmctld's host."""
         self._controller.user_names[user_id] = name
 
     def admin_cancel(self, job_id: int) -> None:
-        """scancel by an administrator."""
+        """Cancels a job, as scancel by an administrator."""
         self._controller.cancel(job_id, self._now())
 
     def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
-        """`scontrol update` by the job's owner, who may write any bytes."""
-        now = self._now()
-        record = self._record(job_id)
+        """Runs `scontrol update` by the job's owner, who may write any bytes."""
+        now, record = self._now(), self._record(job_id)
         spec = replace(record.spec, name=kept(name), comment=kept(comment))
         self._controller.jobs.put(replace(record, spec=spec), now)
 
     def preempt(self, job_id: int) -> None:
-        """Slurm takes the job's resources for a better one. Requeue is off: PREEMPTED."""
+        """Gives the job's resources to a better job. Requeue is off: PREEMPTED."""
         self.end(job_id, "PREEMPTED")
 
     def end(self, job_id: int, base: str = "COMPLETED") -> None:
-        """The job ends in that terminal state."""
+        """Ends the job in a terminal state."""
         now = self._now()
         self._controller.end(self._record(job_id), base, now)
 
     def suspend(self, job_id: int) -> None:
-        """scontrol suspend: it keeps its nodes and does not run."""
+        """Runs `scontrol suspend`: the job keeps its nodes and does not run."""
         self._set_state(job_id, "RUNNING", JobState("SUSPENDED"))
 
     def resume(self, job_id: int) -> None:
-        """scontrol resume, after `suspend`."""
+        """Runs `scontrol resume`, after `suspend`."""
         self._set_state(job_id, "SUSPENDED", JobState("RUNNING"))
 
     def fail_node(self, name: str) -> None:
-        """The node goes DOWN; its jobs end as NODE_FAIL."""
+        """Sets the node DOWN; its jobs end as NODE_FAIL."""
         self._down(name, {"DOWN", "NOT_RESPONDING"}, SILENT, self._now())
 
     def register(self, node: Node, partitions: Collection[str] = (), *, booted: bool = False) -> None:
-        """slurmd -Z starts (with -b if `booted`): Slurm has a new dynamic node, in these partitions. A
-        node that it knows is up; or down, where it was not to boot."""
+        """Starts slurmd -Z (with -b if `booted`): Slurm has a new dynamic node, in these partitions. A
+        known node is up, or down after an unexpected boot."""
         now, known = self._now(), self._controller.machines.get(node.name)
         surprises = booted and known is not None and not known.may_boot
         dynamic = replace(node, states=node.states | {"DYNAMIC_NORM"})
@@ -93,27 +92,26 @@ class Controls:
             self._down(node.name, {*known.flags, "DOWN"}, "Node unexpectedly rebooted", now)
 
     def power(self, name: str, power: Power) -> None:
-        """Slurm's power saving does that with the node."""
+        """Sets the state of the node's power saving."""
         machine = self._controller.machine(name)
         self._flag(name, {*(machine.flags - {*Power}), power}, machine.reason, self._now())
 
     def completing(self, name: str, *, lasts: bool = True) -> None:
-        """A job that has ended there still has a process, or its Epilog runs, while it lasts."""
+        """Begins or ends COMPLETING: an ended job has a process on the node, or its Epilog runs."""
         machine = self._controller.machines[name]
-        others = machine.flags - {"COMPLETING"}
-        flags = others | {"COMPLETING"} if lasts else others
-        self._flag(name, set(flags), machine.reason, self._now())
+        flags = {*machine.flags - {"COMPLETING"}, *(["COMPLETING"] if lasts else [])}
+        self._flag(name, flags, machine.reason, self._now())
 
     def set_features(self, name: str, features: Collection[str]) -> None:
-        """scontrol update NodeName=... ActiveFeatures=..."""
+        """Runs `scontrol update NodeName=... ActiveFeatures=...`."""
         self._controller.set_features(name, tuple(features), self._now())
 
     def drain(self, name: str, reason: str = "drained") -> None:
-        """No new jobs on the node; those that run go on."""
+        """Drains the node; running jobs go on."""
         self._flag(name, {"DRAIN"}, reason, self._now())
 
     def resume_node(self, name: str) -> None:
-        """Back to service, after `drain` or `fail_node`."""
+        """Returns the node to service, after `drain` or `fail_node`."""
         self._flag(name, set(), "", self._now())
 
     def reserve(
@@ -126,8 +124,8 @@ class Controls:
         minutes: int = 60,
         flags: Iterable[str] = (),
     ) -> None:
-        """scontrol create: from then on these nodes start jobs of this reservation only. With the flag
-        ALL_NODES it has all nodes."""
+        """Creates a reservation: its nodes start its jobs only. With the flag ALL_NODES it has all
+        nodes."""
         start = int(self._now() + begins_in_s)
         made = Reservation(name, tuple(nodes), start, start + 60 * minutes, frozenset(flags))
         reservations = self._controller.reservations
@@ -136,12 +134,12 @@ class Controls:
         self._now()
 
     def end_reservation(self, name: str) -> None:
-        """scontrol delete."""
+        """Deletes a reservation."""
         self._controller.reservations.end(name)
         self._now()
 
     def forget_since(self, time: float) -> None:
-        """As after kill -9 of slurmctld: all that happened after `time` did not happen."""
+        """Undoes all changes after `time`, as kill -9 of slurmctld does."""
         now = self._now()
         self._boot_time = max(int(now), self._boot_time + 1)
         self._controller.journal.back_to(time)
@@ -153,14 +151,13 @@ class Controls:
         return now
 
     def _answer(self, method: str) -> None:
-        """Raise instead of answering, if that is what the test asked for."""
+        """Raises OutcomeUnknown if the test lost the reply of the method."""
         if method in self._lose_reply_of:
             self._lose_reply_of.remove(method)
             raise OutcomeUnknown(f"{method}: the reply was lost")
 
     def _set_state(self, job_id: int, expected: str, state: JobState) -> None:
-        now = self._now()
-        record = self._record(job_id)
+        now, record = self._now(), self._record(job_id)
         if record.state.base != expected:
             raise ValueError(f"job {job_id} is {record.state}, not {expected}")
         self._controller.jobs.put(replace(record, state=state), now)

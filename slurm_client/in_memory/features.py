@@ -4,52 +4,31 @@ Counts and brackets ("[rack1*2]") are not understood and make the expression unk
 """
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-=:]+")
+_INNERMOST = re.compile(r"\(([^()]*)\)")
+_TRUE, _FALSE = "+", "?"
+"""Stand for a part in parentheses. Neither is the name of a feature."""
 
 
 def names(expression: str) -> frozenset[str]:
-    """The features that it speaks of."""
+    """Returns the features that an expression names."""
     return frozenset(_NAME.findall(expression))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # thousands of nodes have the same features
 def satisfied(expression: str, features: tuple[str, ...]) -> bool:
-    """Whether a node with these features will do; & binds before |, as in Slurm. Thousands of nodes have
-    the same."""
-    tokens = re.findall(r"[A-Za-z0-9_.\-=:]+|[&|(),]", expression)
-    return _Parser(tokens, features).alternatives()
+    """Returns True if a node with these features fits. & binds before |, as in Slurm."""
+    expression, has, parts = expression.replace(" ", ""), {*features, _TRUE}, 1
+    while parts:
+        expression, parts = _INNERMOST.subn(
+            lambda part: _TRUE if _fits(part[1], has) else _FALSE, expression
+        )
+    return _fits(expression, has)
 
 
-class _Parser:
-    """Recursive descent over the tokens: alternatives of conjunctions of names and parentheses."""
-
-    def __init__(self, tokens: list[str], features: tuple[str, ...]) -> None:
-        self._tokens = tokens
-        self._features = features
-
-    def alternatives(self) -> bool:
-        result = self._conjunction()
-        while self._take("|"):
-            result = self._conjunction() or result
-        return result
-
-    def _conjunction(self) -> bool:
-        result = self._single()
-        while self._take("&") or self._take(","):
-            result = self._single() and result
-        return result
-
-    def _single(self) -> bool:
-        if self._take("("):
-            result = self.alternatives()
-            self._take(")")
-            return result
-        return bool(self._tokens) and self._tokens.pop(0) in self._features
-
-    def _take(self, token: str) -> bool:
-        if self._tokens and self._tokens[0] == token:
-            self._tokens.pop(0)
-            return True
-        return False
+def _fits(plain: str, features: Collection[str]) -> bool:
+    """Returns the value of an expression without parentheses."""
+    return any(all(name in features for name in re.split("[&,]", every)) for every in plain.split("|"))

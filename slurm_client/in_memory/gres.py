@@ -14,7 +14,7 @@ from wellknown import number_list
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices of one pool that a job has."""
+    """A job's devices of one pool."""
 
     name: str
     type: str
@@ -22,13 +22,13 @@ class Devices:
 
     @property
     def text(self) -> str:
-        """As in a job's gres_detail: "gpu:h100:2(IDX:0-1)"."""
+        """The devices as in a job's gres_detail: "gpu:h100:2(IDX:0-1)"."""
         kind = f"{self.name}:{self.type}" if self.type else self.name
         return f"{kind}:{len(self.indices)}(IDX:{number_list.compress(self.indices)})"
 
 
 class Pools:
-    """What a node has of each kind, and what of it is free."""
+    """A node's devices of each kind, and the free devices."""
 
     def __init__(self, configured: str) -> None:
         self._free: dict[tuple[str, str], set[int]] = {}
@@ -40,21 +40,16 @@ class Pools:
         self._all = {pool: frozenset(free) for pool, free in self._free.items()}
 
     def total(self, wanted: str) -> int:
-        """How many there are of "gpu" or of "gpu:h100", free or not."""
+        """Returns the number of devices of "gpu" or of "gpu:h100", free or not."""
         return sum(len(self._all[pool]) for pool in self._matching(wanted))
 
     def find(self, wanted: Sequence[tuple[str, int]]) -> tuple[Devices, ...] | None:
-        """Free devices for all that is wanted, lowest numbers first; None when there are not."""
-        found: list[Devices] = []
-        for name, count in wanted:
-            devices = self._find(name, count)
-            if devices is None:
-                return None
-            found += devices
-        return tuple(found)
+        """Returns free devices for a request, lowest numbers first; None if there are too few."""
+        found = [self._find(name, count) for name, count in wanted]
+        return None if None in found else tuple(one for devices in found for one in devices or ())
 
     def everything(self) -> tuple[Devices, ...] | None:
-        """All devices, for a job that has the whole node; None when one is taken."""
+        """Returns all devices, for a job with the whole node; None if a device is taken."""
         if any(self._free[pool] != self._all[pool] for pool in self._all):
             return None
         return tuple(Devices(*pool, tuple(sorted(held))) for pool, held in self._all.items())
@@ -69,7 +64,7 @@ class Pools:
 
     @property
     def used(self) -> str:
-        """As in a node's gres_used: "gpu:h100:3"."""
+        """The taken devices as in a node's gres_used: "gpu:h100:3"."""
         return ",".join(
             ":".join(filter(None, [*pool, str(len(self._all[pool]) - len(free))]))
             for pool, free in self._free.items()

@@ -1,4 +1,4 @@
-"""The nodes of an `InMemorySlurm`: what each has, what is free, and whether a job fits."""
+"""The nodes of an `InMemorySlurm`: resources, free resources, and the fit of jobs."""
 
 from dataclasses import dataclass, replace
 
@@ -7,12 +7,12 @@ from slurm_client.in_memory.gres import Devices, Pools
 from slurm_client.model import JobSpec, Node, Power, Sharing
 
 SILENT = "Not responding"
-"""Why a node is down whose slurmd has not answered for SlurmdTimeout."""
+"""Reason of a node that is down because its slurmd has not answered for SlurmdTimeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What a job has on one node."""
+    """A job's share of one node."""
 
     node: str
     cpus: int
@@ -36,12 +36,12 @@ class Machine:
         self._partitions = partitions
         self.name = node.name
         self.reservation = ""
-        """The only one whose jobs may start here, if there is one."""
+        """The only reservation whose jobs may start here; "" without a reservation."""
         self.mark(frozenset(), node.reason)
         self.clear()
 
     def clear(self) -> None:
-        """Nobody has anything here."""
+        """Frees all resources."""
         self._slots: list[Slot] = []
         self._pools = Pools(self.configured.gres)
         self._cpus = self._memory_mb = 0
@@ -49,20 +49,19 @@ class Machine:
         self._told: Node | None = None
 
     def mark(self, flags: frozenset[str], reason: str) -> None:
-        """From now on it has these states on top of what it was configured with: DRAIN, DOWN,
-        NOT_RESPONDING."""
+        """Sets the states beside the configured states: DRAIN, DOWN, NOT_RESPONDING."""
         self.flags, self.reason = flags, reason
         self.schedulable = replace(self.configured, states=self.configured.states | flags).schedulable
         self._told = None
 
     @property
     def in_use(self) -> bool:
-        """Whether it is not to be deleted: jobs have something here, or a reservation holds it."""
+        """True if jobs or a reservation hold the node, which cannot be deleted then."""
         return bool(self._slots or self.reservation or "COMPLETING" in self.flags)
 
     def registered(self, now: float, *, booted: bool) -> None:
-        """Its slurmd has started, and the node is up: unless it powers down, or powers up and has not
-        booted."""
+        """Sets the node up after the start of its slurmd, unless the node powers down, or powers up and
+        has not booted."""
         self.configured = replace(self.configured, slurmd_started=int(now))
         self._told = None
         if self.flags & ({"POWERING_DOWN"} if booted else {"POWERING_DOWN", "POWERING_UP"}):
@@ -74,20 +73,20 @@ class Machine:
 
     @property
     def may_boot(self) -> bool:
-        """Whether it is no surprise that the node has booted: it powers up, or is drained and empty."""
+        """True if a boot is expected: the node powers up, or is drained and empty."""
         return "POWERING_UP" in self.flags or ("DRAIN" in self.flags and not self._slots)
 
     def reserve(self, reservation: str) -> None:
-        """From now on only that reservation's jobs start here; "" is anybody's."""
+        """Sets the only reservation whose jobs start here; "" for all jobs."""
         self.reservation = reservation
         self._told = None
 
     def open_to(self, spec: JobSpec) -> bool:
-        """Whether such a job may start here once there is room."""
+        """Returns True if a job may start here once there is room."""
         return self.schedulable and self.reservation == (spec.reservation or "")
 
     def could_ever(self, spec: JobSpec) -> bool:
-        """Whether the whole node, empty and not reserved for others, would do."""
+        """Returns True if the job fits on the empty node, which is not reserved for other jobs."""
         return (
             spec.reservation in {None, "", self.reservation}
             and spec.cpus <= self.configured.cpus
@@ -100,12 +99,10 @@ class Machine:
         return self._pools.total(wanted.partition(":")[0]) > 0
 
     def offer(self, spec: JobSpec, user_id: int) -> Slot | None:
-        """What the job would get here now; None when it does not fit. Nothing is taken."""
-        if self._cpus + spec.cpus > self.configured.cpus:  # first: of thousands, most are full
+        """Returns the job's share if the job fits now; takes nothing."""
+        if self._cpus + spec.cpus > self.configured.cpus:  # first: most of thousands are full
             return None
-        if not self.open_to(spec) or not self._has_features(spec):
-            return None
-        if not self._companions_allow(spec, user_id):
+        if not (self.open_to(spec) and self._has_features(spec) and self._admits(spec, user_id)):
             return None
         whole = spec.shared == Sharing.NONE
         devices = self._pools.everything() if whole else self._pools.find(spec.gres)
@@ -140,7 +137,7 @@ class Machine:
         self._told = None
 
     def node(self) -> Node:
-        """As GET nodes/ shows it; the same object until something changes."""
+        """Returns the node as GET nodes/ shows it; the same object until something changes."""
         if self._told is None:
             self._told = replace(
                 self.configured,
@@ -154,19 +151,18 @@ class Machine:
         return self._told
 
     def _states(self) -> frozenset[str]:
-        base = {"IDLE"} if not self._slots else {"MIXED"}
-        if self._slots and self._cpus == self.configured.cpus:
-            base = {"ALLOCATED"}
+        base = {"IDLE"}
         if "DOWN" in self.flags:
             base = {"DOWN"}
+        elif self._slots:
+            base = {"ALLOCATED" if self._cpus == self.configured.cpus else "MIXED"}
         reserved = {"RESERVED"} if self.reservation else set()
         return (self.configured.states - {"IDLE"}) | base | self.flags | reserved
 
-    def _companions_allow(self, spec: JobSpec, user_id: int) -> bool:
-        """Exclusiveness by user holds against every other user's job, whoever came first."""
-        others = any(slot.user_id != user_id for slot in self._slots)
-        reserved = any(slot.only_this_user and slot.user_id != user_id for slot in self._slots)
-        return not (reserved or (others and spec.shared == Sharing.USER))
+    def _admits(self, spec: JobSpec, user_id: int) -> bool:
+        """Returns False if the job, or an earlier job of another user, is exclusive by user."""
+        others = [slot for slot in self._slots if slot.user_id != user_id]
+        return not (others and spec.shared == Sharing.USER) and not any(o.only_this_user for o in others)
 
     def _has_features(self, spec: JobSpec) -> bool:
         wanted = spec.constraints

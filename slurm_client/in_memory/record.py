@@ -1,4 +1,4 @@
-"""One job of an `InMemorySlurm`: frozen, so that what was can be kept and put back."""
+"""One job of an `InMemorySlurm`: frozen, so that the journal can put an earlier record back."""
 
 from dataclasses import dataclass
 
@@ -48,12 +48,12 @@ class Record:
 
     @property
     def deadline(self) -> float | None:
-        """When its time limit ends it."""
+        """Time at which the time limit ends the job."""
         limit = self.spec.time_limit_minutes
         return None if limit is None or self.started is None else self.started + 60 * limit
 
     def job(self) -> Job:
-        """As GET job/{id} shows it."""
+        """Returns the job as GET job/{id} shows it."""
         spec = self.spec
         held = self.slots if self.has_nodes else ()
         end = self.ended if self.ended is not None else self.deadline
@@ -101,12 +101,12 @@ class Record:
 
 
 def kept(written: bytes) -> str:
-    """What is kept of a text of any bytes (PEP 383)."""
+    """Returns the text that is kept for any bytes (PEP 383)."""
     return written.decode(errors="surrogateescape")
 
 
 def told(text: str) -> str:
-    """The same as a client reads it: what is no UTF-8 is U+FFFD."""
+    """Returns a kept text as a client reads it: bytes that are no UTF-8 are U+FFFD."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 

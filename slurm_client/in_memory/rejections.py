@@ -4,103 +4,96 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from slurm_client import checks, hostlist
-from slurm_client.errors import (
-    CAUSES,
-    InvalidRequest,
-    NoRoomNow,
-    OtherJob,
-    SlurmError,
-    Unexplained,
-)
+from slurm_client.errors import CAUSES, InvalidRequest, NoRoomNow, OtherJob, SlurmError, Unexplained
 from slurm_client.in_memory import features
 from slurm_client.in_memory.machines import Machine
 from slurm_client.model import JobSpec, Partition
 
-SLURM_ERROR = -1
-INVALID_PARTITION = 2000
-DEFAULT_PARTITION_NOT_SET = 2001
-DUPLICATE_JOB_ID = 2011
-NOT_TOP_PRIORITY = 2013
-NODE_CONFIG_UNAVAILABLE = 2014
-PART_CONFIG_UNAVAILABLE = 2015
-NODES_BUSY = 2016
-INVALID_JOB_ID = 2017
-INVALID_NODE_NAME = 2018
-INVALID_NODE_STATE = 2028
-INVALID_FEATURE = 2029
-DEPENDENCY = 2038
-JOB_HELD = 2042
-INVALID_ACCOUNT = 2045
-ACCOUNTING_POLICY = 2050
-RESERVATION_ACCESS = 2052
-RESERVATION_INVALID = 2053
-INVALID_QOS = 2066
-NODE_NOT_AVAIL = 2068
-INVALID_GRES = 2072
-JOB_FINISHED = 2084
-PARTITION_DOWN = 2101
-INVALID_GRES_TYPE = 2119
-INVALID_PREFER = 2133
-JOB_SIGNAL_FAILED = 2172
+_NUMBERS = {cause.name: number for number, cause in CAUSES.items()}
 
 
-def rejection(number: int) -> SlurmError:
-    """The error of that number, as `rest` would raise it."""
-    if number == SLURM_ERROR:  # it counts as no number
-        why = CAUSES[number].why
+def rejection(name: str, kind: type[SlurmError] | None = None) -> SlurmError:
+    """Returns the error for one of Slurm's names, as `rest` raises the error. `kind` overrides the class
+    for calls in which the number means something else."""
+    number = _NUMBERS[name]
+    _, usual, why = CAUSES[number]
+    if number == -1:  # -1 counts as no number
         return Unexplained(f"Unspecified error: {why}", http_status=500)
-    return _refusal(number, CAUSES[number].error)
+    return (kind or usual)(f"{name}: {why}", number=number, http_status=422)
 
 
-def _refusal(number: int, kind: type[SlurmError]) -> SlurmError:
-    cause = CAUSES[number]
-    return kind(f"{cause.name}: {cause.why}", number=number, http_status=422)
+def numbered(number: int) -> SlurmError:
+    """Returns the error for one of Slurm's numbers."""
+    return rejection(CAUSES[number].name)
+
+
+def limit_reached() -> SlurmError:
+    """Returns the error of an allocation: 2050 there leaves nothing that could come later."""
+    return rejection("ESLURM_ACCOUNTING_POLICY", NoRoomNow)
+
+
+def node_in_use() -> SlurmError:
+    """Returns the error of the deletion of a node: 2016 there does not go away by itself soon."""
+    return rejection("ESLURM_NODES_BUSY", InvalidRequest)
 
 
 def other_job(found: str, meant: str | None) -> SlurmError:
-    """Of a cancel that names another job; inside a reply of HTTP 200."""
+    """Returns the error of a cancel that names another job, inside a reply of HTTP 200."""
     words = f"Job name {found} != filter name {meant}: Cannot signal job"
-    return OtherJob(words, number=JOB_SIGNAL_FAILED, http_status=200)
+    return OtherJob(words, number=2172, http_status=200)
+
+
+def still_held() -> SlurmError:
+    """Returns the error of an update: a priority alone does not release a held job."""
+    return InvalidRequest("Job is in held state", number=2042, http_status=422)
+
+
+def not_dynamic() -> SlurmError:
+    """Returns the error of the deletion of a node that slurm.conf names."""
+    return InvalidRequest("Invalid node state specified", number=2028, http_status=422)
+
+
+def missing_job() -> SlurmError:
+    """Returns the error of an update: 2017 there is a job that does not exist, not a forbidden id."""
+    return InvalidRequest("Invalid job id specified", number=2017, http_status=404)
 
 
 def partition_of(spec: JobSpec, partitions: Mapping[str, Partition]) -> Partition:
-    """The partition that the job goes to."""
-    if spec.partition is None:
-        for partition in partitions.values():
-            if partition.default:
-                return partition
-        raise rejection(DEFAULT_PARTITION_NOT_SET)
-    if spec.partition not in partitions:
-        raise rejection(INVALID_PARTITION)
-    return partitions[spec.partition]
+    """Returns the partition of a job. Raises the errors 2000 and 2001."""
+    default = next((one.name for one in partitions.values() if one.default), None)
+    name = default if spec.partition is None else spec.partition
+    if name is None:
+        raise rejection("ESLURM_DEFAULT_PARTITION_NOT_SET")
+    if name not in partitions:
+        raise rejection("ESLURM_INVALID_PARTITION_NAME")
+    return partitions[name]
 
 
 def named(expressions: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """The names that a list stands for. Unknown nodes are refused, in required_nodes as in
-    excluded_nodes."""
+    """Returns the names in required_nodes or excluded_nodes. Raises 2018 for unknown nodes."""
     try:
         names = hostlist.names(expressions)
     except ValueError:
-        raise rejection(INVALID_NODE_NAME) from None
+        raise rejection("ESLURM_INVALID_NODE_NAME") from None
     if any(name not in known for name in names):
-        raise rejection(INVALID_NODE_NAME)
+        raise rejection("ESLURM_INVALID_NODE_NAME")
     return names
 
 
 def checked(spec: JobSpec, machines: Mapping[str, Machine]) -> JobSpec:
-    """The job with each node of its lists by name, after what Slurm refuses before it makes a record."""
+    """Returns the job with the names of all nodes in lists. Raises the errors that leave no record."""
     checks.check(spec)
     required, excluded = named(spec.required_nodes, machines), named(spec.excluded_nodes, machines)
     if not _are_somewhere(spec.constraints, machines):
-        raise rejection(INVALID_FEATURE)
+        raise rejection("ESLURM_INVALID_FEATURE")
     if not _are_somewhere(spec.prefer, machines):
-        raise rejection(INVALID_PREFER)
+        raise rejection("ESLURM_INVALID_PREFER")
     _check_gres(spec, machines)
     return replace(spec, required_nodes=required, excluded_nodes=excluded)
 
 
 def _are_somewhere(expression: str | None, machines: Mapping[str, Machine]) -> bool:
-    """Whether each feature that is named is any node's."""
+    """Returns True if each feature of an expression is a feature of some node."""
     return all(
         any(name in machine.configured.features for machine in machines.values())
         for name in features.names(expression or "")
@@ -111,47 +104,16 @@ def _check_gres(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
     names = [name for name, _ in spec.gres]
     for name in names:
         if not any(machine.has_gres_name(name) for machine in machines.values()):
-            raise rejection(INVALID_GRES)
-        # One kind, asked for with its type and without it.
-        if ":" in name and name.partition(":")[0] in names:
-            raise rejection(INVALID_GRES_TYPE)
+            raise rejection("ESLURM_INVALID_GRES")
+        if ":" in name and name.partition(":")[0] in names:  # requested with the type and without
+            raise rejection("ESLURM_INVALID_GRES_TYPE")
 
 
 def check_reservation(spec: JobSpec, user_id: int, admitted: Mapping[str, Collection[int]]) -> None:
-    """`admitted` are the users of each reservation; root is let into any."""
+    """Raises 2052 and 2053. `admitted` are the users of each reservation; root may use all."""
     if not spec.reservation:
         return
     if spec.reservation not in admitted:
-        raise rejection(RESERVATION_INVALID)
+        raise rejection("ESLURM_RESERVATION_INVALID")
     if user_id not in {0, *admitted[spec.reservation]}:
-        raise rejection(RESERVATION_ACCESS)
-
-
-def limit_reached() -> SlurmError:
-    """Of an allocation: 2050 there leaves nothing that could come later."""
-    return _refusal(ACCOUNTING_POLICY, NoRoomNow)
-
-
-def still_held() -> SlurmError:
-    """Of an update: a priority alone does not release a job that was submitted held."""
-    return InvalidRequest("Job is in held state", number=JOB_HELD, http_status=422)
-
-
-def node_in_use() -> SlurmError:
-    """Of the deletion of a node: 2016 there does not go away by itself soon."""
-    return _refusal(NODES_BUSY, InvalidRequest)
-
-
-def not_dynamic() -> SlurmError:
-    """Of the deletion of a node that slurm.conf names."""
-    return InvalidRequest("Invalid node state specified", number=INVALID_NODE_STATE, http_status=422)
-
-
-def unknown_node() -> SlurmError:
-    """Of a call about a node by its name."""
-    return rejection(INVALID_NODE_NAME)
-
-
-def missing_job() -> SlurmError:
-    """Of an update: 2017 there is a job that does not exist, not an id that may not be chosen."""
-    return InvalidRequest("Invalid job id specified", number=INVALID_JOB_ID, http_status=404)
+        raise rejection("ESLURM_RESERVATION_ACCESS")

@@ -1,4 +1,4 @@
-"""The reservations of an `InMemorySlurm`: whose they are, and which nodes they hold, and lose."""
+"""The reservations of an `InMemorySlurm`: their users, and the nodes that they hold and lose."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -8,12 +8,12 @@ from slurm_client.reservation import Reservation
 
 
 class Reservations:
-    """All that are not over. A node is held by one at a time."""
+    """All reservations that are not over. A node is in one reservation at a time."""
 
     def __init__(self) -> None:
         self.known: dict[str, Reservation] = {}
         self.users: dict[str, frozenset[int]] = {}
-        """The users of each, beside root."""
+        """The users of each reservation, without root."""
         self._held: dict[str, str] = {}
         """The reservation that has begun, by node."""
 
@@ -22,12 +22,12 @@ class Reservations:
         self.users[reservation.name] = frozenset(users)
 
     def end(self, name: str) -> None:
-        """Nothing to do where there is none of that name."""
+        """Ends a reservation; nothing to do for an unknown name."""
         self.known.pop(name, None)
         self.users.pop(name, None)
 
     def come_to(self, now: float, machines: Mapping[str, Machine]) -> bool:
-        """Begins and ends what is to begin and to end. Tells whether nodes have another one now."""
+        """Begins and ends reservations that are due. Returns True if a node's reservation changed."""
         for name in [name for name, one in self.known.items() if one.over(now)]:
             self.end(name)
         begun = [one for one in self.known.values() if (one.start or 0) <= now]
@@ -41,8 +41,8 @@ class Reservations:
         return True
 
     def validate(self, machines: Collection[str]) -> None:
-        """slurmctld does so whenever a node has been changed or deleted, and not when one registers: a
-        reservation of all nodes gets those that there are, another one loses those that are gone."""
+        """Gives reservations of all nodes the existing nodes, and takes deleted nodes out of others.
+        slurmctld validates after changes and deletions of nodes, and not when a node registers."""
         for name, one in list(self.known.items()):
             left = machines if one.follows else [node for node in one.nodes if node in machines]
             self.known[name] = replace(one, nodes=tuple(left))

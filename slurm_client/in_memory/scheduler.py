@@ -1,7 +1,7 @@
-"""Where a job goes: which waits, which starts, and Slurm's name for why.
+"""The scheduler of an `InMemorySlurm`, and Slurm's names for the reasons of waiting jobs.
 
-Slurm's main scheduler, without backfill: strictly by priority in each partition; the first that finds
-no room blocks the ones behind it, unless it names its nodes, which are then kept for it.
+It is Slurm's main scheduler, without backfill: by priority in each partition. The first job without room
+blocks the jobs behind, unless the job names its nodes, which are kept for the job.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ class Pass:
         self._kept: set[str] = set()
 
     def consider(self, record: Record) -> tuple[Slot, ...] | str:
-        """What the job gets, or the reason why it goes on waiting."""
+        """Returns the job's share, or the reason for which the job waits."""
         partition = self._partitions[record.partition]
         if reason := standing_reason(record, partition, self._machines):
             return reason
@@ -46,52 +46,40 @@ class Pass:
             return PRIORITY
         if reason := self._limited(record):
             return reason
-        slots = place(record, self._candidates(record, partition))
-        if slots:
+        machines = allowed(record, partition, self._machines)
+        if slots := place(record, (one for one in machines if one.name not in self._kept)):
             return slots
-        self._keep_place_for(record)
-        return RESOURCES
-
-    def _candidates(self, record: Record, partition: Partition) -> Iterator[Machine]:
-        return (m for m in allowed(record, partition, self._machines) if m.name not in self._kept)
-
-    def _keep_place_for(self, record: Record) -> None:
         if len(record.spec.required_nodes) >= record.spec.nodes:
             self._kept.update(record.spec.required_nodes)
         else:
             self._blocked.add(record.partition)
+        return RESOURCES
 
 
 def by_tier(records: Iterable[Record], partitions: Mapping[str, Partition]) -> list[Record]:
-    """Partitions of a higher PriorityTier first; within one as the records come."""
+    """Sorts by PriorityTier, the highest first; within a tier the order stays."""
     return sorted(records, key=lambda record: -partitions[record.partition].priority_tier)
 
 
 def allowed(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> Iterator[Machine]:
-    """The partition's nodes without the excluded ones. Of more required nodes than the job has any will
-    do, but no others (24.11, 26.05).
-
-    One after the other: of thousands, the first few are mostly enough.
-    """
+    """Yields the partition's nodes without excluded nodes. If a job requires more nodes than its number
+    of nodes, yields required nodes only (24.11, 26.05)."""
     spec = record.spec
-    names: Iterable[str] = partition.nodes
-    if len(spec.required_nodes) > spec.nodes:
-        those = set(spec.required_nodes)
-        names = (name for name in names if name in those)
+    required = set(spec.required_nodes if len(spec.required_nodes) > spec.nodes else ())
     excluded = set(spec.excluded_nodes)
-    return (machines[name] for name in names if name not in excluded)
+    for name in partition.nodes:
+        if name not in excluded and (not required or name in required):
+            yield machines[name]
 
 
 def _needed(spec: JobSpec) -> tuple[str, ...]:
-    """The nodes that the job must have, every one."""
+    """Returns the nodes that the job must have."""
     return spec.required_nodes if len(spec.required_nodes) <= spec.nodes else ()
 
 
 def never(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
-    """Whether even empty nodes would not do: Slurm refuses such a job (2014).
-
-    Of more than the whole partition has it is not said: Slurm lets that wait (PartitionConfig).
-    """
+    """Returns True if the job does not fit on empty nodes: Slurm rejects such a job (2014). A job larger
+    than the partition waits (PartitionConfig)."""
     spec = record.spec
     if _over_the_partition(record, partition, machines):
         return False
@@ -102,7 +90,7 @@ def never(record: Record, partition: Partition, machines: Mapping[str, Machine])
 
 
 def standing_reason(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> str | None:
-    """Why it waits whatever is free; None when room is all that it may lack."""
+    """Returns the reason to wait with any room; None if the job may lack room only."""
     spec = record.spec
     if record.held:
         return record.held_for or HELD
@@ -138,7 +126,7 @@ def _enough_are_up(record: Record, partition: Partition, machines: Mapping[str, 
 
 
 def place(record: Record, candidates: Iterable[Machine]) -> tuple[Slot, ...] | None:
-    """Slots on as many nodes as it asks for, the required ones among them; None when they lack."""
+    """Returns slots on the requested number of nodes, with all required nodes; None without room."""
     spec = record.spec
     required = set(_needed(spec))
     others = spec.nodes - len(required)

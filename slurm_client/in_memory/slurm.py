@@ -1,4 +1,4 @@
-"""`protocol.Slurm` over a `Controller`: the calls, their refusals, and the tests' controls."""
+"""`protocol.Slurm` over a `Controller`: the calls, their errors, and the tests' controls."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,18 +52,15 @@ DEFAULTS: Final = Configuration(
     max_node_count=0,
     next_job_id=1,
 )
-"""What `configuration` tells where the caller has no other wish: Slurm's own defaults, and
-the MaxJobId that the extender recommends."""
+"""The default `configuration`: Slurm's own defaults, and the MaxJobId that the extender recommends."""
 
 
 class InMemorySlurm(Controls):
-    """A Slurm whose token speaks for root.
+    """A Slurm for a token of root.
 
-    `clock` gives seconds; they are the UNIX seconds of its jobs. Submitted jobs start at ticks of
-    `tick_s` after its construction. Nothing runs by itself: each call first carries out what became
-    due by the clock. Of `configuration` it obeys min_job_age_s and whether memory is counted
-    (select_type_parameters), the rest it only tells. Without `accounting` any user may name any account
-    and QOS.
+    `clock` gives UNIX seconds. Submitted jobs start at ticks of `tick_s` after the construction. Nothing
+    runs by itself: each call first does what is due. Only min_job_age_s and select_type_parameters of
+    `configuration` have an effect. Without `accounting` any user may name any account and QOS.
     """
 
     def __init__(
@@ -87,6 +84,7 @@ class InMemorySlurm(Controls):
             tick_s=tick_s,
             configuration=configuration,
             accounting=accounting,
+            external_jobs=external_jobs,
         )
         self._capabilities = Capabilities(
             api_version="v0.0.45",
@@ -109,22 +107,19 @@ class InMemorySlurm(Controls):
 
     async def configuration(self) -> Configuration:
         self._begin()
-        next_id = self._controller.jobs.next_id
-        return replace(self._configuration, next_job_id=next_id, boot_time=self._boot_time)
+        return replace(self._configuration, boot_time=self._boot_time)
 
     async def ping(self) -> None:
         self._begin()
 
     async def allocate(self, spec: JobSpec, job_id: int) -> int:
         ownership.check_allocation(spec, "root")
-        external = self._capabilities.external_jobs
-        created = self._controller.allocate(spec, job_id, self._begin(), external=external)
+        created = self._controller.allocate(spec, job_id, self._begin())
         self._answer("allocate")
         return created
 
     async def submit(self, spec: JobSpec, job_id: int) -> int:
-        external = self._capabilities.external_jobs
-        created = self._controller.submit(spec, job_id, self._begin(), external=external)
+        created = self._controller.submit(spec, job_id, self._begin())
         self._answer("submit")
         return created
 
@@ -162,7 +157,7 @@ class InMemorySlurm(Controls):
         self._answer("cancel")
 
     async def canceller(self, job_id: int) -> str | None:
-        """Whoever it was is told to be root, which those are who ask here."""
+        """Returns root for every cancelled job: all callers are root."""
         job = await self.job(job_id)
         cancelled = job is not None and job.state.base == "CANCELLED"
         return "root" if cancelled and self._capabilities.books else None
@@ -220,16 +215,16 @@ class InMemorySlurm(Controls):
         return tuple(self._controller.partitions.values())
 
     async def aclose(self) -> None:
-        """Nothing to close: the same object can be used again, as a server would live on."""
+        """Closes nothing: the same object can be used again, as a server lives on."""
 
     def _read(self, method: str) -> None:
-        """Begins a call that changes nothing: whether its reply is lost is known before it."""
+        """Begins a call that changes nothing."""
         self.reads[method] += 1
         self._begin()
         self._answer(method)
 
     def _begin(self) -> float:
-        """The time of this call, with everything that was due done; or the outage."""
+        """Returns the time of a call after all due work. Raises the outage."""
         if self._outage:
             raise self._outage
         return self._now()

@@ -54,7 +54,7 @@ PYTHON = re.compile(r"None|<|\{|\(\)|\('|\['|Sharing\.|frozenset|Error\(")
 def test_a_message_is_for_people_and_ends_with_the_numbers(
     number: int, asked: dict[str, Any], rights: UserRights | None
 ) -> None:
-    failure = failure_of(rejections.rejection(number))
+    failure = failure_of(rejections.numbered(number))
     request = replace(REQUEST, job=replace(REQUEST.job, **asked))
     at = replace(AT, rights=rights)
     why = refused(failure, request, at)
