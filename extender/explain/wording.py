@@ -2,22 +2,20 @@
 
 from collections.abc import Sequence
 
-MOST_TOLD = 1024
-"""The most characters of an Event's message in kube-apiserver; a condition's is kept as short."""
+MOST_TOLD = 1024  # characters of an Event's message in kube-apiserver; a condition's is kept as short
 _CUT = "..."
 
 
 def cut(text: str, most: int = MOST_TOLD) -> str:
-    """Returns a text of at most so many characters: the end of a longer one goes, and dots say so."""
+    """Returns a text of at most so many characters: dots replace the end of a longer one."""
     if len(text) <= most:
         return text
     return text[: most - len(_CUT)] + _CUT if most > len(_CUT) else ""
 
 
 def fitted(parts: Sequence[str], least: Sequence[int], most: int = MOST_TOLD) -> str:
-    """Returns the parts as one text of at most so many characters. Where they are longer the parts of
-    these indices are cut, the least important first, each only if cutting the parts before it is not
-    enough."""
+    """Returns the parts as one text of at most so many characters. If longer, cuts the parts of the
+    indices `least`, one after the other."""
     kept = [*parts]
     for index in least:
         over = sum(map(len, kept)) - most

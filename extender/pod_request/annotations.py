@@ -1,8 +1,7 @@
-"""The annotations that a Pod's author writes, and how they are read into a job: one table, with a
-reader for each kind of value.
+"""The annotations that a Pod's author writes: one table, with a reader for each kind of value.
 
-Their meaning is sbatch(1)'s. The prefix is configurable; a policy decides which Pod may ask for what.
-The page for authors is made from the same table: docs/annotations.md (`extender.pages`).
+The meaning is sbatch(1)'s. A policy decides which Pod may ask for what. `extender.pages` makes the page
+for authors from the same table.
 """
 
 import re
@@ -21,9 +20,8 @@ from wellknown.names import DEFAULT_PREFIX
 from wellknown.quoting import printable, quoted
 
 DEFAULT_PAGE = "docs/annotations.md"
-"""The page in the checkout; every message to a Pod's author points into it."""
-PUBLISHED = "https://github.com/slurm-extender/slurm-extender/blob/main/"
-"""Where the pages are for those who have no checkout."""
+"""The page in the checkout; every message to a Pod's author has a link to the page."""
+PUBLISHED = "https://github.com/slurm-extender/slurm-extender/blob/main/"  # the public pages
 
 # "true" and "false" are the older boolean form of none and ok.
 _SHARED = {
@@ -36,12 +34,10 @@ _SHARED = {
     "topo": Sharing.TOPO,
 }
 
-LARGEST = 0xFFFF_FFFD
-"""Slurm's numbers have 32 bits, and the two largest mean "infinite" and "not set"."""
+LARGEST = 0xFFFF_FFFD  # of Slurm's 32 bits the two largest numbers mean "infinite" and "not set"
 LONGEST_MINUTES = 365 * 24 * 60
-"""The longest time limit: slurmctld plans no job without a limit for longer either. It can count to 136
-years, but while a job of 78 years waits, its backfill scheduler (24.11) plans for ever, and slurmctld
-answers no calls."""
+"""The longest time limit, and the longest that slurmctld plans for a job without a limit. While a job of
+78 years waits, the backfill scheduler (24.11) plans for ever, and slurmctld answers no calls."""
 _MOST_SECONDS = 60 * LONGEST_MINUTES
 _SHOWN = 60
 _MOST_UNKNOWN = 15  # of the unknown names: a Pod may have any number
@@ -49,8 +45,8 @@ _ALIKE = 0.8  # difflib's ratio: one letter of five may be another
 _COUNTED = 10_000  # of the names in a list
 _LONGEST = 1 << 18  # all annotations of an object together, as kube-apiserver has it
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that end a line, move a terminal's cursor, or turn what follows around: a reader of a job
-would see lines that Slurm did not write. Slurm itself ends a text at a NUL."""
+"""Characters that end a line, move a terminal's cursor, or turn a text around, and so forge lines of a
+job. Slurm ends a text at a NUL."""
 _NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
 
 
@@ -62,7 +58,7 @@ def _text(value: str, most: int = MOST_BYTES) -> str:
 
 
 def _list(value: str) -> str:
-    """Several names, as Slurm takes them: with nothing but a comma between them."""
+    """Returns names as Slurm takes them, with a comma alone in between."""
     names = dict.fromkeys(name.strip() for name in _text(value).split(","))
     return _text(",".join(filter(None, names)))
 
@@ -82,8 +78,7 @@ def _owner(value: str) -> int:
 
 
 def _nodes(value: str) -> tuple[str, ...]:
-    """Names, or hostlist expressions as Slurm takes them: "gpu[01-04,09],x5". They stay compressed: one
-    expression, of which each name was made once, and none is kept."""
+    """Reads names, or hostlist expressions: "gpu[01-04,09],x5". Returns one compressed expression."""
     if (brackets := value.count("[")) > MOST_BRACKETS:
         raise BeyondLimitError(beyond("brackets", brackets, MOST_BRACKETS))
     well_formed = len(value) <= _LONGEST and _NODE_NAMES.fullmatch(value)
@@ -118,14 +113,13 @@ def _minutes(value: str) -> int:
 
 
 def minutes(seconds: int) -> int:
-    """Slurm counts minutes: seconds are rounded up, so that a Pod never gets less than it asked."""
+    """Returns Slurm's minutes: rounded up, so that a Pod never gets less than the requested time."""
     return -(-seconds // 60)
 
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A kind of value: its name, what is allowed (the end of a sentence), and its reader, which raises
-    ValueError where a text is no such value."""
+    """A kind of value. `allowed` ends a sentence; `read` raises ValueError for another text."""
 
     name: str
     allowed: str
@@ -149,18 +143,13 @@ _SECONDS = ValueType("seconds", f"a whole number from 1 to {_MOST_SECONDS}, 365 
 class Annotation:
     """One row of the table."""
 
-    name: str
-    """What follows the prefix."""
-    field: str
-    """The job's field (`JobSpec`)."""
+    name: str  # without the prefix
+    field: str  # of `JobSpec`
     kind: ValueType
-    sbatch: str
-    """The option of sbatch(1) that has this meaning."""
+    sbatch: str  # the option of sbatch(1) with this meaning
     example: str
-    note: str = ""
-    """What else an author should know, in Markdown."""
-    warning: str = ""
-    """A warning for every author that uses it."""
+    note: str = ""  # for authors, in Markdown
+    warning: str = ""  # for each Pod with the annotation
 
     def noted(self, note: str, warning: str = "") -> Self:
         """Returns the row with a note and a warning."""
@@ -215,21 +204,18 @@ ANNOTATIONS: tuple[Annotation, ...] = (
     Annotation("user-id", "user_id", _AN_OWNER, "--uid", "1000"),
 )
 FIELD_NAMES: Mapping[str, str] = {row.field: row.name for row in ANNOTATIONS}
-"""The annotations' names, by the fields of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnnotations:
-    """The request that annotations make. Problems and warnings are sentences, each with a link to the
-    page."""
+    """The request of annotations. Problems and warnings are sentences with a link to the page."""
 
-    fields: Mapping[str, Any]
-    """Values for `JobSpec`, by field."""
+    fields: Mapping[str, Any]  # of `JobSpec`
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def over(self, others: Self) -> Self:
-        """Returns both requests as one. Of a field that both have, this one's value counts."""
+        """Returns both requests as one. A value of this request overrides the other's."""
         return replace(
             self,
             fields={**others.fields, **self.fields},
@@ -241,7 +227,7 @@ class ParsedAnnotations:
 def read_annotations(
     annotations: Mapping[str, str], prefix: str = DEFAULT_PREFIX, page: str = DEFAULT_PAGE
 ) -> ParsedAnnotations:
-    """Returns the request that the annotations under the prefix make. Never raises."""
+    """Returns the request of the annotations under the prefix. Never raises."""
     return read_table(annotations, prefix, ANNOTATIONS, lambda name: f"({page}{name and f'#{name}'})")
 
 
@@ -251,8 +237,8 @@ def read_table(
     table: Iterable[Annotation],
     see: Callable[[str], str],
 ) -> ParsedAnnotations:
-    """Returns the request that annotations under the prefix make by a table. Never raises. `see` returns
-    the end of a sentence that points to the page, for the name of a row or ""."""
+    """Returns the request of annotations under the prefix, by a table. Never raises. `see` returns the
+    link at the end of a sentence, for the name of a row or ""."""
     fields: dict[str, Any] = {}
     problems: list[str] = []
     warnings: list[str] = []
@@ -282,8 +268,8 @@ def read_table(
 def _unknown(
     annotations: Iterable[str], prefix: str, known: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yields the names that no row has, each with the similar name of a row, if there is one: the
-    prefix may be another product's, which may have more annotations."""
+    """Yields unknown names, each with the similar name of a row, or "": the prefix may be another
+    product's, with more annotations."""
     for key in annotations:
         name = key.removeprefix(prefix)
         if name != key and name not in known:

@@ -14,22 +14,20 @@ _LONGEST_OFFER = 3072
 
 @dataclass(frozen=True, slots=True)
 class FeasibleNodes:
-    """The Nodes that kube-scheduler offers instead of a job's Node (none: more than can be told)."""
+    """The Nodes that kube-scheduler offers instead of a job's Node; none: too many for an annotation."""
 
-    job_id: int
-    """0: kube-scheduler found these Nodes for a Pod that has no allocation."""
+    job_id: int  # 0 for a Pod without an allocation
     nodes: tuple[str, ...] = ()
-    """One hostlist expression for any names, since they are kept while the Pod waits."""
+    """One hostlist expression for all names, to save memory while the Pod waits."""
 
     def __post_init__(self) -> None:
-        """Too many names, or too long ones, are left out."""
+        """Leaves out too many or too long names."""
         text = hostlist.compress(self.nodes) if len(self.nodes) <= _MOST_NAMED else ""
         object.__setattr__(self, "nodes", (text,) if 0 < len(text) <= _LONGEST_OFFER else ())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the Nodes; none where they are malformed: everybody that may edit the Pod may have
-        written them."""
+        """Returns the Nodes; none if malformed: any editor of the Pod may have written the text."""
         try:
             return hostlist.expand(",".join(self.nodes), _MOST_NAMED)
         except ValueError:
@@ -37,16 +35,16 @@ class FeasibleNodes:
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """Returns the Nodes compressed, as they are kept; none where they are malformed."""
+        """Returns the compressed Nodes; none if malformed."""
         return self.nodes if self.names else ()
 
     def annotations(self) -> dict[str, str]:
-        """Returns the annotation that says this on the Pod."""
+        """Returns the annotation for the Pod."""
         return {FEASIBLE_NODES: " ".join((str(self.job_id), *self.nodes))}
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> Self | None:
-        """Returns what a Pod's annotation says, None where there is none or it is malformed."""
+        """Returns the content of a Pod's annotation; None if missing or malformed."""
         job_id, *nodes = annotations.get(FEASIBLE_NODES, "").split() or ("",)
         number = whole_number(job_id)
         return None if number is None else cls(number, tuple(nodes))

@@ -1,8 +1,8 @@
-"""The grace period of a Pod, compared with how long Slurm waits for its job to end.
+"""The grace period of a Pod, compared with Slurm's KillWait.
 
 The processes of a job that Slurm ends have KillWait seconds from SIGTERM to SIGKILL (slurm.conf(5)). A
-Pod gets the same, less 5 seconds for its kubelet: a Pod that could stay longer might share its node
-with the next job. The grace cannot be changed on a Pod that exists.
+Pod gets 5 seconds less, for the kubelet: a Pod that stays longer may share the node with the next job.
+The grace of an existing Pod cannot be changed.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,9 @@ from typing import Literal
 from kubernetes_client.protocol import Manifest
 
 KUBERNETES_DEFAULT_S = 30
-"""The grace that kube-apiserver writes into every Pod that names none, before it calls webhooks."""
+"""The grace that kube-apiserver writes into every Pod without one, before the call of webhooks."""
 KUBELET_S = 5
-"""Seconds that a kubelet needs in addition, to kill containers that outlast the grace and to report
-it."""
+"""Seconds in which a kubelet kills containers that outlast the grace, and reports the end."""
 
 DefaultGrace = Literal["lower", "refuse"]
 
@@ -23,10 +22,9 @@ DefaultGrace = Literal["lower", "refuse"]
 class GraceRule:
     """terminationGracePeriodSeconds < KillWait - 5 s."""
 
-    kill_wait_s: int = 30
-    """Slurm's KillWait; 30 is Slurm's own default."""
+    kill_wait_s: int = 30  # Slurm's KillWait; 30 is Slurm's own default
     default: DefaultGrace = "lower"
-    """What is done about Kubernetes' default of 30, which the author mostly did not write."""
+    """The treatment of Kubernetes' default of 30, which few authors wrote themselves."""
 
     @property
     def longest(self) -> int:
@@ -35,23 +33,22 @@ class GraceRule:
 
     @property
     def leaves_within(self) -> float:
-        """Returns the longest time to wait for a leaving Pod, or for containers that outlive their Pod,
-        in seconds: a Pod that stays longer was not deleted by this rule."""
+        """Returns the longest time to wait for a leaving Pod or the containers of a Pod, in seconds."""
         return float(self.kill_wait_s + KUBELET_S)
 
     def of_eviction(self, own: int) -> int:
-        """Returns the grace that a Pod is evicted with: its own, or the longest where that is shorter.
-        Never 0: with that kube-apiserver drops a Pod before its containers have ended."""
+        """Returns the grace of an eviction: the Pod's own, up to the longest. Never 0: kube-apiserver
+        would drop the Pod before the end of the containers."""
         return max(1, min(own, self.longest))
 
     def lowered(self, spec: Manifest) -> int | None:
-        """Returns the grace that a Pod gets in place of Kubernetes' default, None where it keeps its
-        own. Never 0: with that kube-apiserver drops a Pod before its containers have ended."""
+        """Returns the grace that replaces Kubernetes' default; None for a Pod that keeps the own grace.
+        Never 0, as for `of_eviction`."""
         too_long = own_grace(spec) == KUBERNETES_DEFAULT_S > self.longest
         return self.longest if too_long and self.default == "lower" and self.longest > 0 else None
 
     def problem(self, spec: Manifest) -> str | None:
-        """Returns what is wrong with a Pod's grace, None where it may stay or will be lowered."""
+        """Returns the problem of a Pod's grace; None for a valid grace, and for one to be lowered."""
         grace = own_grace(spec)
         if grace <= self.longest or self.lowered(spec) is not None:
             return None
@@ -59,7 +56,7 @@ class GraceRule:
         return f"terminationGracePeriodSeconds: {grace} is not {bound}"
 
     def warning(self, spec: Manifest) -> str | None:
-        """Returns the warning for the author of a Pod whose grace is lowered."""
+        """Returns the warning about a lowered grace, if any."""
         lowered = self.lowered(spec)
         if lowered is None:
             return None
@@ -70,6 +67,6 @@ class GraceRule:
 
 
 def own_grace(spec: Manifest) -> int:
-    """Returns the grace that a Pod's spec gives it, in seconds."""
+    """Returns the grace in a Pod's spec, in seconds."""
     grace = spec.get("terminationGracePeriodSeconds")
     return KUBERNETES_DEFAULT_S if grace is None else grace

@@ -32,34 +32,30 @@ from wellknown.resources import (
 )
 
 MANDATORY = ("cpu", "memory")
-_TEXTS = (
+_TEXTS = (  # the fields of a job that may be long, beside the lists of nodes
     *("account", "comment", "constraints", "current_working_directory"),
     *("partition", "prefer", "qos", "reservation"),
 )
-"""The fields of a job that may be long, beside its lists of nodes."""
 _MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The job that a Pod asks for. Where `problems` is not empty the Pod is invalid: it cannot be
-    placed, and they say why."""
+    """The job that a Pod asks for. A Pod with problems is invalid: the extender cannot place the Pod."""
 
     job: JobSpec
     constraints: NodeConstraints
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    """Warnings for the author of a Pod that is placed all the same."""
     by_class: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """The fields of the job that the Pod's PriorityClass asks for, with the class's name."""
+    """Field of the job -> name of the Pod's PriorityClass, if the value is from that class."""
     uncounted_gpus: tuple[str, ...] = ()
     """The resources of the Pod that are GPUs, and that Slurm does not count."""
     by_policy: frozenset[str] = field(default=frozenset(), compare=False)
-    """The fields that the policy sets, since the Pod does not."""
+    """The fields with values from the policy."""
 
     def asker(self, of: str, prefix: str) -> str:
-        """Returns, in words, what asks for a field of the job: a PriorityClass, the policy, or an
-        annotation with this prefix."""
+        """Returns the name of what asks for a field: a PriorityClass, the policy, or an annotation."""
         name = FIELD_NAMES[of]
         if of in self.by_class:
             return f"priorityClassName {self.by_class[of]}, for the {name}"
@@ -70,14 +66,14 @@ class Request:
 
 
 def without_pod(job: JobSpec) -> JobSpec:
-    """Returns a job without the parts that name its Pod, so that jobs of equal requests are equal. A
-    comment of the Pod's author stays: a job_submit plugin may go by it."""
+    """Returns a job without the name of the Pod, so that equal requests have equal jobs. A comment of
+    the Pod's author stays, because job_submit plugins may read the comment."""
     own = job.comment is not None and is_own_comment(job.comment)
     return replace(job, name="", comment=None if own else job.comment)
 
 
 def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
-    """Returns what a Pod asks Slurm for, with every problem that makes it impossible."""
+    """Returns a Pod's request, with every problem and warning."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     annotations = metadata.get("annotations") or {}
     asked = _asked(annotations, translation)
@@ -127,8 +123,7 @@ def _asked(annotations: Mapping[str, str], translation: TranslationConfig) -> Pa
 
 
 def _small(request: Request, translation: TranslationConfig) -> Request:
-    """Returns a request that is small enough to be kept: a larger one becomes invalid, and loses its
-    texts."""
+    """Returns a request that is small enough to keep: a larger one loses the texts, and is invalid."""
     job, told = request.job, (*request.problems, *request.warnings)
     asked = [text for name in _TEXTS if (text := getattr(job, name))]
     texts = (*asked, *job.excluded_nodes, *job.required_nodes, request.constraints.packed)
@@ -142,8 +137,7 @@ def _small(request: Request, translation: TranslationConfig) -> Request:
 
 
 def _gang(spec: Manifest) -> str | None:
-    """Returns the problem of a member of a PodGroup, whose Pods kube-scheduler places together or not
-    at all."""
+    """Returns the problem of a member of a PodGroup, which kube-scheduler places as a whole."""
     if not spec.get("schedulingGroup"):
         return None
     return (
@@ -153,8 +147,8 @@ def _gang(spec: Manifest) -> str | None:
 
 
 def _claimed(spec: Manifest, job: JobSpec, translation: TranslationConfig) -> str | None:
-    """Returns the problem of ResourceClaims. Slurm does not know of devices that are allocated to them,
-    and would give them to other jobs too, unless the job has its node for itself."""
+    """Returns the problem of ResourceClaims: Slurm may give the allocated devices to other jobs, too,
+    unless the job has a whole node."""
     if not spec.get("resourceClaims") or job.shared is Sharing.NONE:
         return None
     counted = ", ".join(sorted(translation.gres)[:_MOST_NAMED]) or "there is none"
@@ -166,7 +160,7 @@ def _claimed(spec: Manifest, job: JobSpec, translation: TranslationConfig) -> st
 
 
 def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
-    """The resources that a Pod requests, and the problems with them."""
+    """Returns the resources that a Pod requests, and the problems."""
     try:
         amounts = effective_requests(spec)
     except ValueError:
@@ -175,8 +169,8 @@ def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
 
 
 def _deadline(spec: Manifest) -> dict[str, int]:
-    """Returns the time limit for a Pod that Kubernetes ends after a while, since it needs its nodes no
-    longer. Beyond what Slurm plans for there is no limit: a shorter one would end the Pod too early."""
+    """Returns the time limit for a Pod that Kubernetes ends after a while. No limit beyond the longest:
+    a shorter limit would end the Pod too early."""
     limit = minutes(spec.get("activeDeadlineSeconds") or 0)
     return {"time_limit_minutes": limit} if 0 < limit <= LONGEST_MINUTES else {}
 
@@ -188,8 +182,7 @@ def _too_many(cpu: Decimal, unit: Decimal) -> tuple[str, ...]:
 
 
 def rounding(cpu: Decimal, unit: Decimal) -> str | None:
-    """Returns a warning about a request that Slurm can only count as more: no other job gets the
-    rest."""
+    """Returns a warning about a request that Slurm rounds up: no other job gets the rest."""
     taken = whole(cpu, unit) * unit
     if taken <= cpu:
         return None
@@ -198,7 +191,7 @@ def rounding(cpu: Decimal, unit: Decimal) -> str | None:
 
 
 def _unreserved(spec: Manifest, amounts: Mapping[str, Decimal]) -> str | None:
-    """Returns a warning about memory that a Pod may use though it is not reserved for the Pod."""
+    """Returns a warning about limits of memory above the request."""
     if not amounts:
         return None
     most = mebibytes(effective_limits(spec).get("memory", Decimal(0)))
@@ -214,8 +207,7 @@ def _unreserved(spec: Manifest, amounts: Mapping[str, Decimal]) -> str | None:
 def gres_of(
     amounts: Mapping[str, Decimal], translation: TranslationConfig
 ) -> tuple[tuple[str, int], ...]:
-    """Returns the GRES that requests ask for, by name; resources that the translation does not name are
-    no GRES."""
+    """Returns the requested GRES by name. A resource without an entry in the translation is no GRES."""
     asked: Counter[str] = Counter()
     for name, amount in amounts.items():
         if name in translation.gres:
@@ -224,8 +216,7 @@ def gres_of(
 
 
 def _mixed(asked: tuple[tuple[str, int], ...]) -> Iterator[str]:
-    """Yields the problems of GRES that Slurm gives no job together (26.05 and 24.11): one both with and
-    without a type, GPUs both whole and in parts."""
+    """Yields the problems of GRES that Slurm grants to no job together (26.05 and 24.11)."""
     names = {name for name, _ in asked}
     for name in sorted(names & {name.partition(":")[0] for name in names if ":" in name}):
         words = "both with and without a type: Slurm takes one of the two"
@@ -236,8 +227,7 @@ def _mixed(asked: tuple[tuple[str, int], ...]) -> Iterator[str]:
 
 
 def _missing(amounts: Mapping[str, Decimal]) -> tuple[str, ...]:
-    """Returns the problems of a Pod that asks for no CPUs or memory: Slurm places by these, and would
-    place it on top of others."""
+    """Returns the problems of a Pod without requests of CPUs or memory, by which Slurm places jobs."""
     return tuple(
         f"the Pod requests no {name}: set resources.requests.{name} on its containers"
         for name in MANDATORY

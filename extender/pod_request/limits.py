@@ -1,9 +1,6 @@
-"""The limits on a Pod: the most of everything that costs the extender time or memory.
-
-One Pod must not stop the others. Its constraints on Nodes are evaluated in the event loop, against all
-Nodes, and a snapshot of each Pod is kept. The limits are far beyond what authors write. A Pod beyond a
-limit is invalid, and the message names what it has too much of, how much, and the limit: at admission,
-and where the Pod is parsed, since it may be older than the webhook. docs/annotations.md has the table.
+"""The limits on a Pod, so that one Pod does not stop the others: the event loop compares the Pod with
+all Nodes, and keeps a snapshot. Admission checks the limits, and so does the parser, since a Pod may be
+older than the webhook. docs/annotations.md has the table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,26 +11,16 @@ import orjson
 
 from kubernetes_client.protocol import Manifest
 
-MOST_NAMES = 1_000
-"""Node names in one annotation: a few bytes stand for any number of them."""
-MOST_BRACKETS = 2_000
-"""Lists of numbers in one of these annotations: each takes 2 us to read, and one name may have many
-(`n[1][1]`)."""
-MOST_TERMS = 100
-"""Terms of the required node affinity."""
-MOST_EXPRESSIONS = 500
-"""Labels of the node selector, and expressions of all of its affinity's terms."""
+MOST_NAMES = 1_000  # node names in one annotation: a few bytes stand for any number of names
+MOST_BRACKETS = 2_000  # lists of numbers there, 2 us to read each: a name may have many (`n[1][1]`)
+MOST_TERMS = 100  # of the required node affinity
+MOST_EXPRESSIONS = 500  # of all terms of the affinity, with the labels of the node selector
 MOST_TOLERATIONS = 200
-MOST_DEMAND_BYTES = 64 * 1024
-"""Of the node selector, the required node affinity and the tolerations, as JSON."""
-MOST_CONTAINERS = 500
-"""Containers, init containers included."""
-MOST_AMOUNTS = 2_000
-"""Requests and limits, of all containers and of the Pod itself."""
-MOST_CLAIMS = 64
-"""PersistentVolumeClaims, also of generic ephemeral volumes, and ResourceClaims."""
-MOST_KEPT_BYTES = 9 * 1024
-"""Of memory, for what a Pod asks Slurm and demands of Nodes; the latter compressed."""
+MOST_DEMAND_BYTES = 64 * 1024  # of node selector, required node affinity and tolerations, as JSON
+MOST_CONTAINERS = 500  # init containers included
+MOST_AMOUNTS = 2_000  # requests and limits of all containers and of the Pod itself
+MOST_CLAIMS = 64  # ResourceClaims and PersistentVolumeClaims, also of generic ephemeral volumes
+MOST_KEPT_BYTES = 9 * 1024  # of memory for a Pod's job and for the compressed constraints on Nodes
 
 _CLAIMING = frozenset({"persistentVolumeClaim", "ephemeral"})
 _REQUIRED = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
@@ -41,24 +28,23 @@ _DEMANDS = "nodeSelector, required node affinity and tolerations"
 
 
 class BeyondLimitError(ValueError):
-    """An error: a value has more of something than is allowed: "10000 node names, and at most 1000 are
-    taken"."""
+    """A value is above a limit: "10000 node names, and at most 1000 are taken"."""
 
 
 def beyond(things: str, many: int | str, most: int) -> str:
-    """Returns the words for too many of something."""
+    """Returns the message about a value above a limit."""
     return f"{many} {things}, and at most {most} are taken"
 
 
 def required_terms(spec: Manifest) -> list[Any] | None:
-    """Returns the terms of a Pod's required node affinity; None where it has none."""
+    """Returns the terms of a Pod's required node affinity; None without one."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return None if required is None else _list(required.get("nodeSelectorTerms"))
 
 
 def demands(spec: Manifest) -> bytes:
-    """Returns what a Pod demands of Nodes as JSON: its selector, its terms, its tolerations."""
+    """Returns a Pod's constraints on Nodes as JSON: the selector, the terms, the tolerations."""
     wanted = spec.get("nodeSelector") or {}, required_terms(spec), spec.get("tolerations") or ()
     try:
         return orjson.dumps(wanted)
@@ -67,7 +53,7 @@ def demands(spec: Manifest) -> bytes:
 
 
 def too_much_asked(spec: Manifest) -> tuple[str, ...]:
-    """Returns what is beyond the limits in a Pod's spec, in words."""
+    """Returns a message for each limit that a Pod's spec exceeds."""
     return tuple(
         f"{where}: {beyond(things, many, most)}"
         for where, things, many, most in _counted(spec)
@@ -76,7 +62,7 @@ def too_much_asked(spec: Manifest) -> tuple[str, ...]:
 
 
 def _counted(spec: Manifest) -> tuple[tuple[str, str, int, int], ...]:
-    """What there is too much of is counted, and not looked into."""
+    """Returns (place, things, number, limit) of each limit. A list above a limit is not looked into."""
     selector, terms = spec.get("nodeSelector") or {}, required_terms(spec) or []
     few_terms = terms if len(terms) <= MOST_TERMS else ()
     expressions = len(selector) + sum(map(_expressions, few_terms))
@@ -112,13 +98,12 @@ def _amounts(holder: Manifest) -> int:
 
 
 def _list(value: Any) -> list[Any]:
-    """Mutation comes before validation: it may be anything, and a missing list is null in Go."""
+    """Returns the list, or an empty one: before validation, a value may be of any type."""
     return value if isinstance(value, list) else []
 
 
 def too_much_kept(texts: Iterable[str | bytes]) -> str | None:
-    """Returns the problem with the size of a Pod's snapshot, None where it is small enough. A text
-    takes up to four bytes a character."""
+    """Returns the problem with the size of a Pod's snapshot, if any. A character takes up to 4 bytes."""
     weight = sum(map(getsizeof, texts))
     if weight <= MOST_KEPT_BYTES:
         return None

@@ -32,20 +32,14 @@ class Life(NamedTuple):
     """The Pod's life on a Node, up to its end."""
 
     node: str | None = None
-    started: bool = False
-    """The kubelet has started the containers."""
+    started: bool = False  # the kubelet has started the containers
     finished: bool = False
     deleting: bool = False
-    deletion_grace: int = 0
-    """The grace of the deletion, in seconds."""
+    deletion_grace: int = 0  # graces are in seconds
     grace: int = KUBERNETES_DEFAULT_S
-    """The Pod's own grace, in seconds."""
-    eviction_grace: int = KUBERNETES_DEFAULT_S
-    """The grace of an eviction, in seconds (`GraceRule.of_eviction`)."""
-    end: str = ""
-    """Words for the end of the Pod, or for the cause of the deletion."""
+    eviction_grace: int = KUBERNETES_DEFAULT_S  # by `GraceRule.of_eviction`
+    end: str = ""  # by `end_in_words`
     kubelet_rejection: str = ""
-    """The kubelet's rejection as "REASON: MESSAGE"; empty if the kubelet did not reject the Pod."""
 
 
 class Scheduling(NamedTuple):
@@ -59,19 +53,15 @@ class Scheduling(NamedTuple):
     """The reason of the extender's condition, while the condition is False."""
     feasible_nodes: FeasibleNodes | None = None
     """The Nodes that kube-scheduler offered instead of an allocated Node."""
-    looked_at: bool = False
-    """kube-scheduler looked for a Node, and found none."""
+    looked_at: bool = False  # kube-scheduler looked for a Node, and found none
     node_rejection: str = ""
     """kube-scheduler's message that no Node fits by its own rules; empty if only the allocation was
     missing."""
-    lacks_room: bool = False
-    """The message names a shortage that Slurm may end (`lacks_room`)."""
+    lacks_room: bool = False  # the message names a shortage that Slurm may end (`lacks_room`)
     obstacle: str | None = None
     """A claim that is not ready, so that no Node can take the Pod; in words for the Pod's author."""
-    provisioned_on: str | None = None
-    """The Node where a volume is being made for the Pod."""
-    constraints: PodConstraints = NO_CONSTRAINTS
-    """The constraints between the Pod and other Pods."""
+    provisioned_on: str | None = None  # the Node where a volume is being made for the Pod
+    constraints: PodConstraints = NO_CONSTRAINTS  # between the Pod and other Pods
 
 
 class Pod(NamedTuple):
@@ -89,12 +79,11 @@ class Pod(NamedTuple):
     service_account: str = "default"
     group: Workload | None = None
     """The workload of which the Pod is a member; None: the Pod is a workload by itself."""
-    touch: int = 0
-    """A number that changes when annotations are changed, except by the extender."""
+    touch: int = 0  # another number after each change of annotations, except by the extender
 
     @property
     def workload(self) -> Workload:
-        """Returns the workload that it is, or is a member of."""
+        """Returns the workload of the Pod."""
         return self.group or Workload(self.uid, self.namespace, self.name, self.created)
 
     def with_scheduling(self, **fields: Any) -> Self:
@@ -123,8 +112,7 @@ class Pod(NamedTuple):
 
     @property
     def doomed(self) -> bool:
-        """True if the condition says that the job has ended, and that the eviction limiter delays the
-        Pod's deletion."""
+        """True if the job has ended, and the eviction limiter delays the deletion, by the condition."""
         return self.scheduling.waiting == Reason.EVICTION_THROTTLED
 
     @property
@@ -158,8 +146,8 @@ class Pod(NamedTuple):
 
 
 def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Request | None = None) -> Pod:
-    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write. `request` is its
-    request, where that has been read already."""
+    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write. `request` is the
+    Pod's request, if known already."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     annotations = metadata.get("annotations") or {}
     return Pod(
@@ -219,16 +207,15 @@ def _touch(annotations: Mapping[str, str]) -> int:
 
 
 def _gates(spec: Manifest) -> tuple[str, ...]:
-    """Returns the extender's gate and the first of the others: as these are lifted, more become
-    visible."""
+    """Returns the extender's gate and the first of the other gates."""
     names = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     others = [name for name in names if name != GATE][:_MOST_GATES]
     return (GATE, *others) if GATE in names else tuple(others)
 
 
 def attempt_of(annotations: Mapping[str, str]) -> int:
-    """Returns the number of the attempt in a Pod's annotations. A number that no Pod reaches is forged:
-    the next ones must still fit into a job's key."""
+    """Returns the number of the attempt in a Pod's annotations. A number that no Pod reaches is forged,
+    and counts as 1: the next numbers must fit into a job's key."""
     number = whole_number(annotations.get(ATTEMPT, "")) or 1
     return number if number < _MOST_ATTEMPTS else 1
 
@@ -245,9 +232,8 @@ def _node_rejection(unschedulable: Manifest) -> str:
 
 
 def lacks_room(node_rejection: str, translation: TranslationConfig) -> bool:
-    """Tells whether kube-scheduler says, in NodeResourcesFit's words, that Nodes lack what a job of
-    Slurm's may make room for by preempting others: CPUs, memory, GRES, or a place for one more Pod. No
-    job makes room for a resource that Slurm does not count."""
+    """Returns True if a message of kube-scheduler (NodeResourcesFit) names a shortage that a job may end
+    by preempting others: of CPUs, memory, GRES, or places for Pods."""
     if not node_rejection:  # as nearly always
         return False
     lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(node_rejection)}
@@ -255,5 +241,5 @@ def lacks_room(node_rejection: str, translation: TranslationConfig) -> bool:
 
 
 def is_retried(manifest: Manifest) -> bool:
-    """Tells whether a Pod's first attempt is over."""
+    """Returns True after a Pod's first attempt."""
     return attempt_of(manifest["metadata"].get("annotations") or {}) > 1

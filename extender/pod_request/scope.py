@@ -1,7 +1,4 @@
-"""The scope of an installation: the Pods that it looks at, by their namespaces and their labels.
-
-Admission leaves all other Pods alone, and placement never hears of them.
-"""
+"""The scope of an installation, by namespaces and labels: the extender leaves other Pods alone."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,10 +20,8 @@ _REQUIREMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Requirement:
-    """`values` None: any. A missing label is in no set."""
-
     key: str
-    values: frozenset[str] | None
+    values: frozenset[str] | None  # None: any. A missing label is in no set
     wanted: bool
 
     def met_by(self, labels: Mapping[str, str]) -> bool:
@@ -36,19 +31,18 @@ class _Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A label selector as `kubectl get -l` takes it, but for its numbers (a>1). The empty one selects
-    everything."""
+    """A label selector of `kubectl get -l`, without numbers (a>1). The empty one selects everything."""
 
     text: str = ""
     _requirements: tuple[_Requirement, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError with the part that is wrong."""
+        """Raises ValueError with the wrong part."""
         return cls(text.strip(), tuple(_requirements(text)) if text.strip() else ())
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Tells whether all requirements match."""
+        """Returns True if all requirements match."""
         return all(one.met_by(labels) for one in self._requirements)
 
 
@@ -80,27 +74,27 @@ def _requirement(found: re.Match[str]) -> _Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """`namespaces` None: all of them."""
+    """`namespaces` None: all namespaces."""
 
     namespaces: frozenset[str] | None = None
     selector: Selector = Selector()
 
     @classmethod
     def of(cls, namespaces: Iterable[str] | None = None, selector: str = "") -> Self:
-        """Raises ValueError where the text is no selector."""
+        """Raises ValueError for a wrong selector."""
         return cls(None if namespaces is None else frozenset(namespaces), Selector.parse(selector))
 
     @property
     def everything(self) -> bool:
-        """Tells whether no Pod can be out of it."""
+        """Returns True if no Pod can be out of scope."""
         return self.namespaces is None and not self.selector.text
 
     def has(self, namespace: str) -> bool:
-        """Tells whether a namespace is in scope: the extender changes Pods of such namespaces alone."""
+        """Returns True if a namespace is in scope: the extender changes no Pod elsewhere."""
         return self.namespaces is None or namespace in self.namespaces
 
     def problem(self, manifest: Manifest) -> str | None:
-        """Returns why a Pod is out of scope, None where it is not."""
+        """Returns why a Pod is out of scope; None for a Pod in scope."""
         metadata = manifest["metadata"]
         namespace = metadata.get("namespace") or "default"
         if self.namespaces is not None and not self.has(namespace):

@@ -1,8 +1,7 @@
-"""Reads the annotations of SchedMD's slurm-bridge beside the extender's own, if a setting says so
-(docs/migrate.md).
+"""Reads the annotations of SchedMD's slurm-bridge, if a setting says so (docs/migrate.md).
 
 The meaning is slurm-bridge's: a job has a whole node unless `exclusive` is "false", and `timelimit`
-counts minutes. An annotation without a counterpart does nothing, and its author gets a warning.
+counts minutes. An annotation without a counterpart does nothing, and the author gets a warning.
 """
 
 from collections.abc import Mapping
@@ -22,14 +21,12 @@ from wellknown.job_key import whole_number
 
 PREFIX = "slurmjob.slinky.slurm.net/"
 OLD_PREFIX = "slinky.slurm.net/"
-"""Prefix before slurm-bridge 1.0. slurm-bridge and slurm-operator also write annotations with other
-names under this prefix."""
-SECTION = "annotations-of-slurm-bridge"
-"""Anchor of slurm-bridge's annotations on the page of annotations."""
+"""Prefix before slurm-bridge 1.0, and of other annotations by slurm-bridge and slurm-operator."""
+SECTION = "annotations-of-slurm-bridge"  # anchor on the page of annotations
 _SAME = frozenset(
     ("account", "constraints", "group-id", "partition", "priority", "qos", "reservation", "user-id")
 )
-"""Names with the meaning of the extender's annotation of the same name."""
+"""Names of extender annotations with the same meaning."""
 
 
 def _alone(value: str) -> Sharing | None:
@@ -65,19 +62,17 @@ NOT_READ: Mapping[str, str] = {
     "wckey": "no wckey is told to Slurm",
 }
 """Names without a counterpart, and the reason for each."""
-
-
 _OLD = frozenset(OLD_PREFIX + name for name in (*(row.name for row in TABLE), *NOT_READ))
 
 
 def is_theirs(annotation: str) -> bool:
-    """Tells whether an annotation of this name is a request of slurm-bridge's."""
+    """Returns True if an annotation of this name is a request of slurm-bridge's."""
     return annotation.startswith(PREFIX) or annotation in _OLD
 
 
 def read_slurm_bridge(annotations: Mapping[str, str], page: str = DEFAULT_PAGE) -> ParsedAnnotations:
-    """Returns the request of slurm-bridge's annotations, which is empty if a Pod has none. An annotation
-    under PREFIX overrides the same annotation under OLD_PREFIX. Never raises."""
+    """Returns the request of slurm-bridge's annotations; empty without any. PREFIX overrides OLD_PREFIX.
+    Never raises."""
     theirs = {key: value for key, value in annotations.items() if is_theirs(key)}
     if not theirs:
         return ParsedAnnotations({})

@@ -13,8 +13,7 @@ from kubernetes_client.protocol import Manifest
 from wellknown.names import ATTEMPT, DEFAULT_PREFIX, GATE, JOB_ID
 from wellknown.resources import gpu_resources
 
-DEFAULT_SCHEDULER = "default-scheduler"
-"""Name of the scheduler of a Pod without `schedulerName`."""
+DEFAULT_SCHEDULER = "default-scheduler"  # of a Pod without `schedulerName`
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class TranslationConfig:
     annotation_prefix: str = DEFAULT_PREFIX
     scheduler_name: str = "slurm-scheduler"
     take_schedulers: tuple[str, ...] = ()
-    """Names of other schedulers. Their new Pods go to Slurm, like Pods of the extender's scheduler."""
+    """Other schedulers, whose new Pods go to Slurm too."""
     gres: Mapping[str, str] = field(
         default_factory=lambda: {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
     )
@@ -32,36 +31,30 @@ class TranslationConfig:
     not_gpus: frozenset[str] = frozenset()
     """Extended resources of GPU_DOMAINS that are no GPUs, such as network devices."""
     grace: GraceRule = field(default_factory=GraceRule)
-    page: str = DEFAULT_PAGE
-    """The address of the page for Pod authors."""
-    cpu_unit: Decimal = Decimal(1)
-    """How many logical CPUs, which Pods ask for, one of Slurm's CPUs stands for."""
+    page: str = DEFAULT_PAGE  # for Pod authors
+    cpu_unit: Decimal = Decimal(1)  # Kubernetes' logical CPUs in one of Slurm's CPUs
     scope: Scope = field(default_factory=Scope)
     priority_classes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What a PriorityClass asks Slurm for: by its name, fields of `JobSpec` (partition, qos)."""
+    """Name of a PriorityClass -> values for `JobSpec` (partition, qos)."""
     shared_gpus: SharedGpus = "isolate"
-    """The rule for a Pod whose GPUs a native job may use as well."""
     adopts: bool = False
-    """Whether Pods that another scheduler bound to Slurm's nodes get jobs (`adoption`)."""
-    cluster_name: str = ""
-    """The name of the Kubernetes cluster in the comments of jobs; "" for none."""
-    slurm_bridge: bool = False
-    """Whether slurm-bridge's annotations are read, too."""
+    """True if Pods that another scheduler bound to Slurm's nodes get jobs (`adoption`)."""
+    cluster_name: str = ""  # the Kubernetes cluster in the comments of jobs
+    slurm_bridge: bool = False  # the extender reads slurm-bridge's annotations, too
 
     def uncounted_gpus(self, amounts: Mapping[str, Decimal]) -> tuple[str, ...]:
-        """Returns the requested resources that are GPUs, or parts of them, and no GRES."""
+        """Returns the requested resources that are GPUs or parts of GPUs, and no GRES."""
         asked = gpu_resources(name for name, amount in amounts.items() if amount > 0)
         return tuple(n for n in asked if n not in self.gres and n not in self.not_gpus)
 
     def reads(self, annotation: str) -> bool:
-        """Tells whether an annotation of this name asks for Slurm."""
+        """Returns True if an annotation of this name asks for Slurm."""
         theirs = self.slurm_bridge and slurm_bridge.is_theirs(annotation)
         return theirs or annotation.startswith(self.annotation_prefix)
 
     def asks(self, manifest: Manifest) -> bool:
-        """Returns True if a Pod names the extender's scheduler or one of `take_schedulers`, or if a Pod
-        names no scheduler and has an annotation for Slurm. Annotations of other schedulers' Pods do not
-        count."""
+        """Returns True for a Pod of the extender's scheduler or of `take_schedulers`, and for a Pod with
+        an annotation for Slurm and without a scheduler."""
         named = scheduler_of(manifest)
         if named == self.scheduler_name or named in self.take_schedulers:
             return True
@@ -69,7 +62,7 @@ class TranslationConfig:
         return named == DEFAULT_SCHEDULER and any(self.reads(key) for key in annotations)
 
     def taken_over(self, manifest: Manifest) -> tuple[str, ...]:
-        """Returns a warning for the author of a Pod that is taken over from another scheduler."""
+        """Returns the warning about a Pod of one of `take_schedulers`."""
         named = scheduler_of(manifest)
         if named == self.scheduler_name or named not in self.take_schedulers:
             return ()
@@ -79,20 +72,19 @@ class TranslationConfig:
         )
 
     def manages(self, manifest: Manifest) -> bool:
-        """Tells whether the extender has to place a Pod, or to tell why not. The Pod names the
-        extender's scheduler (/mutate writes it into Pods that ask for Slurm), and is in scope, or was
-        when it got its gate or a job: a Pod that leaves the scope does not lose these."""
+        """Returns True for a managed Pod: the Pod names the extender's scheduler (/mutate writes the
+        name), and is in scope, or got the gate or a job there before."""
         if manifest["spec"].get("schedulerName") != self.scheduler_name:
             return False
         return self.scope.everything or self.scope.problem(manifest) is None or _is_marked(manifest)
 
     def see(self, section: str, *told: str | None) -> tuple[str, ...]:
-        """Returns words for a Pod's author with a link to the page; nothing where there are no words."""
+        """Returns the messages, without None, each with a link to a section of the page."""
         return tuple(f"{each} ({self.page}#{section})" for each in told if each is not None)
 
 
 def scheduler_of(manifest: Manifest) -> str:
-    """Returns the name of a Pod's scheduler."""
+    """Returns the scheduler of a Pod."""
     return manifest["spec"].get("schedulerName") or DEFAULT_SCHEDULER
 
 

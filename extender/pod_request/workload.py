@@ -1,4 +1,4 @@
-"""What is placed as a whole, by one job in Slurm: a Pod by itself, or the Pods of a group."""
+"""A workload: a Pod by itself, or the Pods of a group, with one job in Slurm."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,15 +11,13 @@ _UNLIKE = "the Pods of a group must ask for the same"
 
 
 class Workload(NamedTuple):
-    """Names a workload; its uid, which nobody can choose, is in the key of its jobs."""
+    """The name of a workload. No user can choose the uid, which is in the key of the jobs."""
 
     uid: str
     namespace: str
     name: str
-    created: str = ""
-    """The creationTimestamp of its first Pod; empty where that is not known."""
-    size: int = 1
-    """How many Pods it has."""
+    created: str = ""  # creationTimestamp of the first Pod, if known
+    size: int = 1  # number of Pods
 
     @property
     def full_name(self) -> str:
@@ -27,15 +25,14 @@ class Workload(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def request(self, of_members: Sequence[Request]) -> Request:
-        """Returns the request of the whole workload: the same for each member, on a node of its own."""
+        """Returns the request of the workload: the same for each member, each on another node."""
         whole = of_members[0]
         for each in of_members[1:]:
             whole = self.request_with(whole, of_members[0], each)
         return self.request_with(whole, of_members[0], of_members[0])
 
     def request_with(self, whole: Request, first: Request, joining: Request) -> Request:
-        """Returns the request of the whole workload with one member more. `whole` is the request without
-        that member, and `first` the request of the first member."""
+        """Returns the request `whole` with one more member, `joining`. `first` is the first member's."""
         if self.size == 1:
             return first
         problems = dict.fromkeys((*whole.problems, *joining.problems))

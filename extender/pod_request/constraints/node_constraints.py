@@ -1,9 +1,8 @@
-"""The Nodes that Kubernetes itself would reject for a Pod, so that Slurm is not asked to choose them.
+"""Constraints between a Pod and a Node: node selector, required node affinity, taints, cordons. Slurm is
+not asked for Nodes that kube-scheduler would reject.
 
-These are constraints between a Pod and a Node alone: node selector, required node affinity, taints,
-cordons. The place of its volumes is known from its claims (`claims`), constraints that depend
-on other Pods (anti-affinity, spread, ports) by `pod_constraints`. The index of `node_index` evaluates
-all Nodes at once.
+`claims` knows the place of volumes, `pod_constraints` has constraints between Pods, and `node_index`
+evaluates all Nodes at once.
 """
 
 import zlib
@@ -32,7 +31,6 @@ class Taint(NamedTuple):
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _AWAY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""The taints that Kubernetes puts on a Node that is not ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +39,17 @@ class Node:
 
     name: str
     slurm_name: str
-    """The name of the Slurm node that it names; `node_mapping` decides whether it stands for that
-    node."""
+    """The named Slurm node; `node_mapping` decides whether the Node stands for that node."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
-    cpus: Decimal | None = None
-    """The CPUs that it has, as Kubernetes counts: logical CPUs."""
-    allocatable: Mapping[str, str] = field(default_factory=dict)
-    """What all Pods on it may request together, as quantities."""
-    has_agent: bool = False
-    """Whether a node agent holds Pods to their devices there: it has written its condition."""
+    cpus: Decimal | None = None  # logical CPUs
+    allocatable: Mapping[str, str] = field(default_factory=dict)  # quantities for all Pods together
+    has_agent: bool = False  # a node agent has written the Node's condition
 
     @classmethod
     def parse(cls, manifest: Manifest, name_label: str) -> Self:
-        """Returns a Node from its manifest; `name_label` is the label that may name its Slurm node."""
+        """Returns the Node of a manifest; `name_label` is the label that may name the Slurm node."""
         metadata, spec = manifest["metadata"], manifest.get("spec") or {}
         labels = metadata.get("labels") or {}
         taints = tuple(
@@ -72,19 +66,18 @@ class Node:
 
     @property
     def away(self) -> bool:
-        """Tells whether Kubernetes takes it for not ready, or hears nothing of it."""
+        """True if Kubernetes has tainted the Node as not ready or unreachable."""
         return any(taint.key in _AWAY for taint in self.taints)
 
     @property
     def effective_taints(self) -> tuple[Taint, ...]:
-        """Returns its taints. A cordon is included: the node controller adds that taint a moment
-        later."""
+        """Returns the taints, with that of a cordon, which the node controller adds later."""
         return (*self.taints, CORDON) if self.unschedulable else self.taints
 
 
 def gains(before: Node, after: Node) -> bool:
-    """Tells whether a Node may be open to more Pods than before: it has lost a taint, or has other
-    labels, or more of a resource."""
+    """Returns True if a Node may be open to more Pods: it lost a taint, or has other labels, an agent or
+    more of a resource."""
     untainted = not set(before.effective_taints) <= set(after.effective_taints)
     new = before.labels != after.labels or (after.has_agent and not before.has_agent)
     return untainted or new or _has_more(before.allocatable, after.allocatable)
@@ -98,26 +91,23 @@ def _has_more(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
 
 
 class Demands(NamedTuple):
-    """A Pod's constraints on Nodes, as its manifest states them."""
+    """A Pod's constraints on Nodes, as the manifest states them."""
 
     selector: Mapping[str, str]
     terms: list[Manifest] | None
-    """Node selector terms, any of which may match; None where there is no required affinity."""
+    """Node selector terms, one of which must match; None without a required affinity."""
     tolerations: list[Manifest]
     claimed: Sequence[Sequence[Manifest]] = ()
-    """For each of its claims that has a place, such terms: one of each must match."""
-    agent: bool = False
-    """Whether a node agent must be there."""
+    """Such terms for each claim that has a place: one of each must match."""
+    agent: bool = False  # a node agent must be there
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConstraints:
     """A Pod's constraints on Nodes, in a form that is small and quickly compared."""
 
-    signature: bytes
-    """The same for equal constraints: Pods made from one template share it."""
-    packed: bytes
-    """JSON, compressed where it is long."""
+    signature: bytes  # equal for equal constraints, as of all Pods of a template
+    packed: bytes  # JSON, compressed if long
 
     @classmethod
     def parse(cls, spec: Manifest) -> Self:
@@ -125,28 +115,27 @@ class NodeConstraints:
         return cls._pack(limits.demands(spec))
 
     def with_claimed(self, terms: Sequence[Sequence[Manifest]]) -> Self:
-        """Returns the constraints of a Pod whose claims have a place."""
+        """Returns the constraints with the places of claims."""
         return self._pack(orjson.dumps(tuple(self.demands._replace(claimed=terms))))
 
     def with_agent(self) -> Self:
-        """Returns the constraints of a Pod that needs a node agent."""
+        """Returns the constraints with the need of a node agent."""
         return self._pack(orjson.dumps(tuple(self.demands._replace(agent=True))))
 
     @classmethod
     def _pack(cls, text: bytes) -> Self:
-        # A copy: orjson makes its text in a buffer of 4 KiB, and leaves it so.
+        # A copy: orjson leaves a text in a buffer of 4 KiB.
         packed = bytes(memoryview(text)) if len(text) < _SMALL else zlib.compress(text, 1)
         return cls(blake2b(text, digest_size=16).digest(), packed)
 
     @property
     def demands(self) -> Demands:
-        """Returns the constraints in readable form, which takes up to a millisecond."""
+        """Returns the constraints in readable form. Takes up to a millisecond."""
         text = self.packed if self.packed.startswith(b"[") else zlib.decompress(self.packed)
         return Demands(*orjson.loads(text))
 
 
 ANYWHERE = NodeConstraints.parse({})
-"""No constraints."""
 
 
 class Tolerated:
@@ -156,7 +145,7 @@ class Tolerated:
         self._kinds = {kind for each in tolerations if (kind := _kind(each)) is not None}
 
     def passes(self, taint: Taint) -> bool:
-        """Tells whether a taint leaves its Node open to this Pod."""
+        """Returns True if a taint leaves the Node open to this Pod."""
         return taint.effect == "PreferNoSchedule" or any(
             (key, value, effect) in self._kinds
             for key in (taint.key, None)
@@ -166,8 +155,7 @@ class Tolerated:
 
 
 def _kind(toleration: Manifest) -> tuple[str | None, str | None, str | None] | None:
-    """The key, value and effect of the taints that are tolerated; None for any. A toleration that
-    tolerates nothing has no kind."""
+    """Returns key, value and effect of the tolerated taints, None for any; None if none is tolerated."""
     key, effect = toleration.get("key") or None, toleration.get("effect") or None
     operator = toleration.get("operator") or "Equal"
     if operator == "Exists":

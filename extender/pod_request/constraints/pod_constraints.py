@@ -1,34 +1,27 @@
 """Constraints between Pods, enforced by kube-scheduler: required anti-affinity, topology spread with
 DoNotSchedule, and host ports.
 
-The extender ignores two cases, so kube-scheduler may reject the Node of a grant:
-
-- a namespaceSelector with requirements, because a Pod's manifest does not have the Namespaces' labels
-- all constraints of a Pod beyond `_MAX_RULES`, `_MAX_VALUES`, `_MAX_LABELS` or `_MAX_PORTS`
+The extender ignores a namespaceSelector with requirements, because a manifest lacks the Namespaces'
+labels, and all constraints of a Pod beyond `_MAX_...`: kube-scheduler may reject the Node of a grant.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kubernetes_client.protocol import Manifest
 
-_MAX_RULES = 20
-"""Number of anti-affinity terms and spread constraints of one Pod together."""
-_MAX_VALUES = 100
-"""Number of requirements of one Pod, and of the values of all requirements, together."""
+_MAX_RULES = 20  # anti-affinity terms and spread constraints of one Pod together
+_MAX_VALUES = 100  # requirements and values of all requirements of one Pod together
 _MAX_LABELS = 64
 _MAX_PORTS = 100
 _EVERY_IP = "0.0.0.0"  # noqa: S104 -- Kubernetes' value for a host port without a hostIP
 _BY_PODS = re.compile(r"anti-affinity rules|topology spread constraints|free ports")
-"""Parts of kube-scheduler's messages about Nodes closed by other Pods."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Requirement(NamedTuple):
-    """A requirement of a label selector."""
-
     key: str
     operator: str
     values: frozenset[str] = frozenset()
@@ -56,8 +49,7 @@ class AntiAffinity(NamedTuple):
 
     topology_key: str
     selector: Selector
-    namespaces: frozenset[str] | None
-    """None for all namespaces."""
+    namespaces: frozenset[str] | None  # None for all namespaces
 
     def matches(self, other: "PodConstraints") -> bool:
         """Returns True if the term forbids another Pod in the same topology domain."""
@@ -136,8 +128,7 @@ NO_CONSTRAINTS = PodConstraints()
 class ClosedNodes(NamedTuple):
     """The Nodes that placed Pods close to a Pod, as sets of the read model's Nodes."""
 
-    apart: int = 0
-    """Nodes closed by anti-affinity or host ports."""
+    apart: int = 0  # by anti-affinity or host ports
     spread: int = 0
     """Nodes closed by topology spread. An estimate: each Pod that the ledger does not know may open
     Nodes, because the Pod may be in the smallest domain."""
@@ -167,8 +158,7 @@ def _shared(constraints: PodConstraints) -> PodConstraints:
 
 
 def parse_pod_constraints(metadata: Manifest, spec: Manifest) -> PodConstraints:
-    """Returns the constraints in a Pod's manifest. If a part is malformed, returns no constraints:
-    kube-apiserver rejects such a Pod."""
+    """Returns the constraints in a Pod's manifest; none if malformed: kube-apiserver rejects the Pod."""
     namespace, labels = metadata.get("namespace") or "default", metadata.get("labels") or {}
     if len(labels) > _MAX_LABELS:
         return NO_CONSTRAINTS
@@ -186,8 +176,8 @@ def parse_pod_constraints(metadata: Manifest, spec: Manifest) -> PodConstraints:
 
 
 def _anti_affinity(spec: Manifest, own: str) -> Iterator[AntiAffinity]:
-    """Yields the required terms. kube-apiserver has already merged matchLabelKeys and mismatchLabelKeys
-    into the selector (since 1.31)."""
+    """Yields the required terms. kube-apiserver (since 1.31) has merged matchLabelKeys and
+    mismatchLabelKeys into the selector."""
     affinity = (spec.get("affinity") or {}).get("podAntiAffinity") or {}
     for term in affinity.get(_REQUIRED) or ():
         selector, of_namespaces = _selector(term.get("labelSelector")), term.get("namespaceSelector")
@@ -229,16 +219,11 @@ def _selector(selector: Manifest | None) -> Selector | None:
 
 
 def _ports(spec: Manifest) -> Iterator[HostPort]:
-    for container in _running(spec):
+    """Yields the ports of containers and sidecars: kube-scheduler counts both."""
+    others = spec.get("initContainers") or ()
+    sidecars = (each for each in others if each.get("restartPolicy") == "Always")
+    for container in (*(spec.get("containers") or ()), *sidecars):
         for port in container.get("ports") or ():
             if port.get("hostPort"):
                 protocol, ip = port.get("protocol") or "TCP", port.get("hostIP") or _EVERY_IP
                 yield HostPort(protocol, int(port["hostPort"]), ip)
-
-
-def _running(spec: Manifest) -> Iterable[Manifest]:
-    """Returns containers and sidecars: kube-scheduler counts the ports of both."""
-    sidecars = (
-        each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"
-    )
-    return (*(spec.get("containers") or ()), *sidecars)

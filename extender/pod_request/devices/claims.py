@@ -1,14 +1,12 @@
-"""The claims of a Pod, and the Nodes where they let it be bound, so that no job is requested in vain.
+"""The claims of a Pod, and the Nodes that the claims leave open, so that no job is requested in vain.
 
-The rules are those by which kube-scheduler rejects every Node before it calls an extender: PreFilter of
-its plugins VolumeBinding, VolumeZone and DynamicResources. Where a claim is bound to a volume with a
-node affinity, or allocated to devices of certain Nodes, the other Nodes are closed to the Pod.
+kube-scheduler rejects every Node by the same rules before a call of an extender: PreFilter of the
+plugins VolumeBinding, VolumeZone and DynamicResources. A claim that is bound to a volume with a node
+affinity, or allocated to devices of certain Nodes, closes the other Nodes to the Pod.
 
-ServiceAccounts and image pull secrets are not considered. kube-scheduler binds a Pod without them, and
-the kubelet then waits for them; kube-apiserver admits no Pod whose ServiceAccount does not exist, and
-where that admission is switched off there are none. Neither are ReadWriteOncePod, allowedTopologies and
-the labels of volumes: kube-scheduler rejects the Nodes that these close, and the next attempt asks for
-other Nodes (`kept_back`).
+ServiceAccounts and image pull secrets do not count: kube-scheduler binds a Pod without both. For
+ReadWriteOncePod, allowedTopologies and labels of volumes, kube-scheduler rejects the closed Nodes, and
+the next attempt asks for other Nodes (`kept_back`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +23,11 @@ VOLUME_CLAIM = "PersistentVolumeClaim"
 RESOURCE_CLAIM = "ResourceClaim"
 
 _BOUND = "pv.kubernetes.io/bind-completed"
-_CLASS = "volume.beta.kubernetes.io/storage-class"  # which comes before spec.storageClassName
-_FIRST_CONSUMER = "WaitForFirstConsumer"
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"  # which kube-scheduler's VolumeBinding writes
+_CLASS = "volume.beta.kubernetes.io/storage-class"  # overrides spec.storageClassName
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"  # by kube-scheduler's VolumeBinding
 
 
 class Key(NamedTuple):
-    """The key of a claim: its kind, namespace and name."""
-
     kind: str
     namespace: str
     name: str
@@ -40,32 +35,28 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A claim that a Pod refers to. It has no name until it is created."""
+    """A claim that a Pod refers to, without a name before the creation of the claim."""
 
     key: Key
-    entry: str
-    """The volume, or the entry of spec.resourceClaims, that needs the claim."""
-    own: bool = False
-    """Whether the claim must have been made for this Pod."""
+    entry: str  # the volume, or the entry of spec.resourceClaims
+    own: bool = False  # the claim must have been created for this Pod
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeClaim:
-    """A PersistentVolumeClaim, as far as it matters here."""
+    """The fields of a PersistentVolumeClaim that matter here."""
 
-    volume: str
-    """The PersistentVolume that it is bound to, or is to be bound to."""
+    volume: str  # the PersistentVolume, bound or to be bound
     bound: bool
     storage_class: str
     lost: bool
     deleting: bool
     owner: str
-    selected_node: str = ""
-    """The Node for which kube-scheduler has asked for a volume."""
+    selected_node: str = ""  # kube-scheduler has asked for a volume on this Node
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Returns a claim from its manifest."""
+        """Returns the claim of a manifest."""
         metadata, spec = manifest["metadata"], manifest.get("spec") or {}
         annotations, volume = metadata.get("annotations") or {}, spec.get("volumeName") or ""
         return cls(
@@ -81,16 +72,16 @@ class VolumeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """A ResourceClaim, as far as it matters here."""
+    """The fields of a ResourceClaim that matter here."""
 
     deleting: bool
     owner: str
     nodes: tuple[Manifest, ...] | None
-    """Node selector terms for the place of the allocated devices; None: anywhere, or not known yet."""
+    """Node selector terms of the allocated devices; None: anywhere, or not yet known."""
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Returns a claim from its manifest, of any version of resource.k8s.io."""
+        """Returns the claim of a manifest, of any version of resource.k8s.io."""
         metadata = manifest["metadata"]
         allocation = (manifest.get("status") or {}).get("allocation") or {}
         nodes = _terms(allocation.get("nodeSelector"))
@@ -99,14 +90,14 @@ class ResourceClaim:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A PersistentVolume, as far as it matters here."""
+    """The fields of a PersistentVolume that matter here."""
 
     claim: Key
     nodes: tuple[Manifest, ...] | None
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Returns a volume from its manifest."""
+        """Returns the volume of a manifest."""
         spec = manifest.get("spec") or {}
         claim = spec.get("claimRef") or {}
         names = claim.get("namespace") or "", claim.get("name") or ""
@@ -115,20 +106,19 @@ class Volume:
 
 
 def waits_for_consumer(manifest: Manifest) -> bool:
-    """Tells whether the claims of a StorageClass are bound only after a Pod's Node is chosen."""
-    return manifest.get("volumeBindingMode") == _FIRST_CONSUMER
+    """Returns True if the claims of a StorageClass are bound only after the choice of a Pod's Node."""
+    return manifest.get("volumeBindingMode") == "WaitForFirstConsumer"
 
 
 class Verdict(NamedTuple):
-    """What the claims of a Pod mean for it."""
+    """The consequences of a Pod's claims."""
 
-    obstacle: str | None = None
-    """Why it can be bound nowhere, in words for its author."""
+    obstacle: str | None = None  # why no Node can take the Pod, for the Pod's author
     nodes: tuple[tuple[Manifest, ...], ...] = ()
-    """For each claim that has a place: node selector terms, any of which may match."""
+    """For each claim that has a place: node selector terms, one of which must match."""
     provisioned_on: str | None = None
-    """The Node where a volume is being made for a claim: until the volume exists, kube-scheduler binds
-    the Pod nowhere, and afterwards only there."""
+    """The Node of a volume in the making: kube-scheduler binds the Pod only there, and not
+    before the volume exists."""
 
 
 NOTHING = Verdict()
@@ -136,17 +126,15 @@ NOTHING = Verdict()
 
 @dataclass
 class Claims:
-    """All claims, and the objects that they refer to. None: a kind cannot be read, and nothing is
-    concluded from it."""
+    """All claims, volumes and classes. None: a kind that cannot be read, and decides nothing."""
 
     volume_claims: dict[Key, VolumeClaim] | None = None
     volumes: dict[str, Volume] | None = None
-    waits: dict[str, bool] | None = None
-    """The StorageClasses, and whether their claims wait for a Pod."""
+    waits: dict[str, bool] | None = None  # StorageClass -> `waits_for_consumer`
     resource_claims: dict[Key, ResourceClaim] | None = None
 
     def verdict(self, uid: str, needs: tuple[Need, ...]) -> Verdict:
-        """Returns what the claims mean for the Pod of this uid."""
+        """Returns the verdict about the Pod of this uid."""
         nodes, provisioned_on = list[tuple[Manifest, ...]](), None
         for need in needs:
             of_volumes = need.key.kind == VOLUME_CLAIM
@@ -177,8 +165,8 @@ class Claims:
         return Verdict(None, () if volume.nodes is None else (volume.nodes,))
 
     def _of_unbound(self, need: Need, claim: VolumeClaim) -> str | None:
-        """Returns the problem of an unbound claim, None where it is bound once the Pod has a Node. A
-        claim that names a volume does not wait for a Pod, with any class."""
+        """Returns the problem of an unbound claim; None if the claim waits for the Pod's Node. A claim
+        that names a volume waits for no Pod."""
         if self.waits is None or (not claim.volume and self.waits.get(claim.storage_class)):
             return None
         why = f'its StorageClass "{claim.storage_class}" does not wait for a Pod'
@@ -200,8 +188,7 @@ class Claims:
 
 
 def needs_of(manifest: Manifest) -> tuple[Need, ...]:
-    """Returns the claims that a Pod refers to, as many as it may. Never raises on what a user can
-    write."""
+    """Returns the claims of a Pod, up to the limit. Never raises on what a user can write."""
     spec = manifest["spec"]
     if not spec.get("volumes") and not spec.get("resourceClaims"):
         return ()
@@ -210,7 +197,7 @@ def needs_of(manifest: Manifest) -> tuple[Need, ...]:
 
 
 def _volume_needs(metadata: Manifest, spec: Manifest) -> Iterator[Need]:
-    """A generic ephemeral volume's claim is named after the Pod and the volume."""
+    """Yields the claims of volumes. A generic ephemeral volume's claim is named after Pod and volume."""
     namespace = metadata.get("namespace") or "default"
     for volume in spec.get("volumes") or ():
         if claimed := volume.get("persistentVolumeClaim"):
@@ -222,8 +209,8 @@ def _volume_needs(metadata: Manifest, spec: Manifest) -> Iterator[Need]:
 
 
 def _resource_needs(manifest: Manifest) -> Iterator[Need]:
-    """Yields the ResourceClaims that a Pod needs. The Pod's status names the claim made from a
-    template; null there: none is needed."""
+    """Yields the ResourceClaims that a Pod needs. The Pod's status names the claim of a template; null:
+    none is needed."""
     metadata, entries = manifest["metadata"], manifest["spec"].get("resourceClaims") or ()
     told = (manifest.get("status") or {}).get("resourceClaimStatuses") or ()
     made = {each["name"]: each.get("resourceClaimName") for each in told}
@@ -237,12 +224,12 @@ def _resource_needs(manifest: Manifest) -> Iterator[Need]:
 
 
 def _find(among: Mapping[Key, Object] | None, need: Need) -> tuple[bool, Object | None]:
-    """Returns whether claims of that kind are known, and this one."""
+    """Returns True if claims of that kind are known, and this claim."""
     return among is not None, None if among is None else among.get(need.key)
 
 
 def _wrong(need: Need, uid: str, claim: VolumeClaim | ResourceClaim | None) -> str | None:
-    """Returns what is wrong with any kind of claim, None where nothing is."""
+    """Returns the problem of a claim of any kind, if there is one."""
     if claim is None:
         return _until(need, "not found", "exists")
     if claim.deleting:
@@ -263,7 +250,7 @@ def _until(need: Need, what: str, until: str) -> str:
 
 
 def _controller(metadata: Manifest) -> str:
-    """Returns the uid of the object that made another and manages it."""
+    """Returns the uid of the controller of an object."""
     owners = metadata.get("ownerReferences") or ()
     return next((str(owner.get("uid")) for owner in owners if owner.get("controller")), "")
 

@@ -1,11 +1,9 @@
 """The rule for a Pod that asks for GPUs of a node that native jobs may share.
 
-Slurm chooses the GPUs of a job. Without a node agent the kubelet chooses the GPUs of a Pod, by its
-device plugin, and neither knows of the other's choice: a Pod and a native job on one node may get the
-same GPU, though both count what there is. That cannot be where no native job is on the Pod's node: where
-the Pod's job has the whole node (sbatch(1) --exclusive), or shares it with jobs of its own user alone
-(--exclusive=user), and every job of that user is a Pod's. MCS and topology keep others away only where
-Slurm has the plugins for them, and do not count.
+Slurm chooses the GPUs of a job. Without a node agent the kubelet chooses the GPUs of a Pod, so a Pod and
+a native job on one node may get the same GPU. No native job is on the node if the Pod's job has the
+whole node (sbatch(1) --exclusive), or shares the node with jobs of one user (--exclusive=user), and
+every job of that user is a Pod's. MCS and topology do not count: both depend on plugins of Slurm.
 """
 
 import json
@@ -16,12 +14,10 @@ from slurm_client import gres
 from slurm_client.model import JobSpec, Sharing
 
 SharedGpus = Literal["refuse", "isolate", "allow", "node-agent"]
-"""The setting: `refuse` such a Pod; give it nodes of its user alone where only Pods have that user, and
-refuse it otherwise; allow it, with a warning; or allow it where a node agent gives the Pod exactly the
-GPUs of its job."""
+"""The setting: `refuse` such a Pod; `isolate`: set --exclusive=user if only Pods have the user, else
+refuse; `allow` with a warning; allow on Nodes where a node agent gives the Pod the GPUs of the job."""
 
-_GPUS = gres.SHARED | {"gpu"}
-"""The GRES that are GPUs, or parts of them (gres.conf(5))."""
+_GPUS = gres.SHARED | {"gpu"}  # GPUs and parts of GPUs (gres.conf(5))
 _ALLOWED = (
     "a native job may use the GPUs of this Pod: both share the node, and Slurm does not know which ones"
     " the Pod has"
@@ -30,13 +26,12 @@ _ISOLATED = "exclusive is user for this Pod, so that no native job uses its GPUs
 
 
 class Finding(NamedTuple):
-    """How such a Pod's job shares its node, the problem, and the warning for the Pod's author."""
+    """The decision about such a Pod."""
 
-    shared: str | None
+    shared: str | None  # of the job
     problem: str | None = None
     warning: str | None = None
-    needs_agent: bool = False
-    """Whether only Nodes with a node agent will do."""
+    needs_agent: bool = False  # only Nodes with a node agent will do
 
 
 def shared_gpus(
@@ -46,9 +41,9 @@ def shared_gpus(
     prefix: str,
     uncounted: str = "",
 ) -> Finding | None:
-    """Returns the finding about a Pod with such a job; None where no native job can have its GPUs.
-    Among the users that only Pods have, None is the token's own. `prefix` is the annotations'.
-    `uncounted` is the problem of a Pod with GPUs that are no GRES (`uncounted_gpus`)."""
+    """Returns the finding about a Pod with such a job; None if no native job can have the Pod's GPUs.
+    Only Pods have `pod_users`; None among these is the token's user. `prefix` is the annotations'.
+    `uncounted` is from `uncounted_gpus`."""
     counted = any(name.partition(":")[0] in _GPUS for name, _ in job.gres)
     if job.shared is Sharing.NONE or not (counted or uncounted):
         return None
@@ -67,8 +62,7 @@ def shared_gpus(
 
 
 def uncounted_gpus(names: Sequence[str], gres: Mapping[str, str], prefix: str) -> str:
-    """Returns the problem of a Pod that requests GPUs by names that are no GRES; empty if there are no
-    such names. `gres` is what is mapped."""
+    """Returns the problem of GPUs that are no GRES; empty without `names`. `gres` is the mapping."""
     if not names:
         return ""
     example = json.dumps({**gres, **{name: _likely(name) for name in names}})
@@ -81,8 +75,7 @@ def uncounted_gpus(names: Sequence[str], gres: Mapping[str, str], prefix: str) -
 
 
 def _likely(resource: str) -> str:
-    """Returns the GRES that such a resource mostly is: MIG devices are typed GPUs, and GPUs that
-    NVIDIA's device plugin shares by time are shards."""
+    """Returns the likely GRES: a typed GPU for a MIG device, a shard for a time-shared GPU."""
     name = resource.partition("/")[2]
     if name.startswith("mig-"):
         return f"gpu:{name.removeprefix('mig-')}"
