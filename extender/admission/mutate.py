@@ -1,11 +1,10 @@
 """/mutate: a Pod with annotations for Slurm gets the extender's scheduler, scheduling gate and attempt
-number. The webhook leaves a Pod of another scheduler alone, unless TAKE_SCHEDULERS names the scheduler.
+number. A Pod of another scheduler stays as written, unless TAKE_SCHEDULERS names the scheduler.
 /mutate/every-pod treats every Pod without a scheduler name in this way, in Namespaces with the label.
 
-The webhook rejects a Pod that can never run at `kubectl apply`, with all problems at once. After another
-webhook has changed a Pod, kube-apiserver calls /mutate again (reinvocationPolicy: IfNeeded). The Pod's
-condition shows all later problems. Admission asks no other program, and works while Slurm or the rest of
-the extender is down.
+The webhook rejects a Pod that can never run, with all problems at once. kube-apiserver calls /mutate
+again after another webhook has changed a Pod (reinvocationPolicy: IfNeeded). Admission asks no other
+program, and works while Slurm or the rest of the extender is down.
 """
 
 from collections.abc import Callable
@@ -57,11 +56,10 @@ def _bound_already(pod: Manifest, translation: TranslationConfig) -> tuple[str, 
 
 
 def _with_grace(pod: Manifest, translation: TranslationConfig) -> Manifest:
-    """Returns a Pod with its later grace period."""
+    """Returns the Pod with the grace period after /mutate."""
     lowered = translation.grace.lowered(pod["spec"])
-    if lowered is None:
-        return pod
-    return {**pod, "spec": {**pod["spec"], "terminationGracePeriodSeconds": lowered}}
+    grace = {} if lowered is None else {"terminationGracePeriodSeconds": lowered}
+    return {**pod, "spec": {**pod["spec"], **grace}}
 
 
 def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
@@ -87,7 +85,7 @@ def _unmarked(pod: Manifest) -> _Patch:
 
 
 def _without_ours(pod: Manifest) -> dict[str, str]:
-    """Returns a Pod's annotations without the extender's domain: only the extender may write there."""
+    """Returns the annotations without the extender's domain: only the extender may write there."""
     annotations = pod["metadata"].get("annotations") or {}
     return {name: value for name, value in annotations.items() if not name.startswith(DOMAIN)}
 
@@ -95,9 +93,8 @@ def _without_ours(pod: Manifest) -> dict[str, str]:
 def _without_label(pod: Manifest) -> _Patch:
     """Returns the JSON Patch without the label of a job: a copied Pod has the job of another Pod."""
     labels = pod["metadata"].get("labels") or {}
-    if JOB_ID not in labels:
-        return []
-    return [_add("/metadata/labels", {key: each for key, each in labels.items() if key != JOB_ID})]
+    kept = {key: each for key, each in labels.items() if key != JOB_ID}
+    return [] if kept == labels else [_add("/metadata/labels", kept)]
 
 
 def _add(path: str, value: Any) -> dict[str, Any]:
@@ -107,7 +104,7 @@ def _add(path: str, value: Any) -> dict[str, Any]:
 def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
     """Returns the routes. Both functions return the current configuration."""
 
-    def mutate(body: bytes, *, every_pod: bool) -> Manifest:
+    def mutate(body: bytes, every_pod: bool) -> Manifest:
         asked = AdmissionReview[PodRequest].model_validate(parsed(body))
         return review(asked.request, translation(), policy(), every_pod=every_pod)
 

@@ -1,9 +1,8 @@
-"""The requests of kube-apiserver to admission webhooks, and the replies: admission.k8s.io/v1
-AdmissionReview.
+"""Requests of kube-apiserver to admission webhooks, and the replies (admission.k8s.io/v1
+AdmissionReview).
 
-The models check only the fields of a Pod that the extender reads. kube-apiserver has decoded a Pod into
-its own types before the call. The answer to a malformed request is HTTP 400, as for a defect of the
-caller.
+The models check the fields of a Pod that the extender reads: kube-apiserver has decoded a Pod before the
+call. A malformed request is a defect of the caller (HTTP 400).
 """
 
 from base64 import b64encode
@@ -39,17 +38,17 @@ _MOST_PROBLEMS = 50
 _LONGEST_PROBLEM = 1024
 _MOST_READ = max(limits.MOST_TERMS, limits.MOST_TOLERATIONS, limits.MOST_CONTAINERS) + 1
 # Limits of a body. Parsing takes up to 1 us for a value of JSON, in the event loop, and 4 MiB may have
-# two million values. An ordinary Pod has some hundred values. A Pod of 500 containers has some 200,000,
-# with the old Pod and `managedFields`; annotations (256 KiB) may consist of separators alone. One body
-# may therefore take 0.3 s, and 140 may arrive at once: bodies above _ORDINARY_SEPARATORS take turns
-# (`is_large`). Parsing takes less than a second for smaller bodies on all connections of a listener.
+# two million values. An ordinary Pod has some hundred values; a Pod of 500 containers, with the old Pod
+# and `managedFields`, some 200,000; annotations (256 KiB) may consist of separators. One body may take
+# 0.3 s, and 140 may arrive at once: bodies above _ORDINARY_SEPARATORS take turns (`is_large`). Smaller
+# bodies on all connections of a listener take less than a second.
 _MOST_SEPARATORS = 300_000
 _ORDINARY_SEPARATORS = 2_000
 _CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
 
 
 def _first(values: Any) -> Any:
-    """Returns the first items of a list: enough to recognise a list above the limits."""
+    """Returns the first items of a list, enough for a list above the limits."""
     return values[:_MOST_READ] if isinstance(values, list) else values
 
 
@@ -144,19 +143,15 @@ def _shaped(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 Pod = Annotated[dict[str, Any], AfterValidator(_shaped)]
-"""A Pod's manifest as it came; the fields that are read have been checked for their types."""
+"""A Pod's manifest, with the right types of the fields that the extender reads."""
 
 
 class GroupKind(_Part):
-    """The group and kind of an object, in any version."""
-
     group: str = ""
     kind: str
 
 
 class AdmissionRequest(_Part):
-    """The fields of every request."""
-
     uid: str
     kind: GroupKind
     operation: str = "CREATE"
@@ -219,8 +214,7 @@ def parsed(body: bytes) -> dict[str, Any]:
 def allowed(
     request: AdmissionRequest, *, warnings: Iterable[str] = (), patch: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Returns the review for an accepted object, with a JSON Patch (RFC 6902) if the patch is not
-    empty."""
+    """Returns the review for an accepted object, with the JSON Patch (RFC 6902), if any."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": True}
     if patch:
         response |= {"patchType": "JSONPatch", "patch": b64encode(orjson.dumps(patch)).decode()}
@@ -233,12 +227,11 @@ def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) 
     except Pods of another scheduler, and Pods that must run without Slurm's consent."""
     if translation.scope.problem(pod) is not None:
         return False
-    if translation.asks(pod):
-        return True
     # A Pod template has a class, and no number yet.
-    critical = (pod["spec"].get("priorityClassName") or "").startswith("system-")
-    named = scheduler_of(pod)
-    return every_pod and named == DEFAULT_SCHEDULER and not critical and not exempt(pod)
+    critical = (pod["spec"].get("priorityClassName") or "").startswith("system-") or exempt(pod)
+    return translation.asks(pod) or (
+        every_pod and scheduler_of(pod) == DEFAULT_SCHEDULER and not critical
+    )
 
 
 def is_mirror(pod: Manifest) -> bool:
@@ -282,6 +275,5 @@ def _passed_on(warnings: Iterable[str]) -> Iterator[str]:
 
 
 def _line(told: str, longest: int) -> str:
-    """Returns a line without control characters: kube-apiserver drops warnings with control
-    characters."""
+    """Returns a line without control characters: kube-apiserver drops warnings with such characters."""
     return told[:longest].translate(_CONTROL)

@@ -1,10 +1,8 @@
 """/validate: the author of an object that cannot run gets every problem at once.
 
-The author of an object with a Pod template gets warnings about the problems of the Pods; the webhook
-never rejects such an object. The webhook rejects an invalid Pod at the creation, and rejects an invalid
-change of a Pod with the extender's gate. /mutate has already checked a new Pod: a second call costs CPU
-for each Pod, and serves clusters where other webhooks change Pods after /mutate. The webhook asks no
-other program.
+The author of an object with a Pod template gets warnings; the webhook never rejects such an object. The
+webhook rejects an invalid Pod, and an invalid change of a Pod with the extender's gate. /mutate has
+already checked a new Pod: the second check serves clusters where other webhooks change Pods later.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,10 +54,9 @@ def _waits(pod: Manifest, before: Manifest | None, translation: TranslationConfi
     """Returns True before the extender asks Slurm for the Pod, and before a repeated request. A change
     does not affect a grant."""
     spec = pod["spec"]
-    if before is None:
-        return translation.manages(pod) and not spec.get("nodeName")
     gates = (gate["name"] for gate in spec.get("schedulingGates") or ())
-    return translation.manages(pod) and GATE in gates
+    waits = GATE in gates if before is not None else not spec.get("nodeName")
+    return waits and translation.manages(pod)
 
 
 def review_object(
@@ -97,7 +94,7 @@ def _told_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> I
 def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
     """Returns the routes. Both functions return the current configuration."""
 
-    def validate(body: bytes, *, every_pod: bool) -> Manifest:
+    def validate(body: bytes, every_pod: bool) -> Manifest:
         given = parsed(body)
         asked = AdmissionReview[AdmissionRequest].model_validate(given).request
         if (asked.kind.group, asked.kind.kind) == ("", "Pod") and asked.operation != "DELETE":

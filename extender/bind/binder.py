@@ -2,14 +2,13 @@
 
 The binder compares the job with the Pod. The Binding has the uid and resourceVersion of the Pod: after
 any change in between the Binding fails, and kube-scheduler tries again. The leader knows the Pod's
-version already; other replicas read the Pod first, and so does the leader after a change. The binder
-answers success only for a bound Pod. An unmanaged Pod has no job, and needs room that Slurm leaves. The
-binder binds no Pod beside containers that outlive a Pod and the job, if the leader knows the containers
-(`lingering`).
+version; other replicas read the Pod first, and so does the leader after a change. An unmanaged Pod has
+no job, and needs room that Slurm leaves. The leader binds no Pod beside containers that outlive a Pod
+and the job (`lingering`).
 
 The binder answers within the timeout of kube-scheduler's call (`deadline`), and posts no Binding later.
-If kube-apiserver has not answered a Binding within the timeout, the Binding goes on: the Node stays
-reserved, and the next call for the Pod returns the outcome.
+A Binding without an answer within the timeout goes on: the Node stays reserved, and the next call for
+the Pod returns the outcome.
 """
 
 import asyncio
@@ -62,17 +61,11 @@ class NotBound(Exception):
 def verified(
     pod: Pod, job: Job | None, node: str, view: ClusterView, rules: PlacementConfig
 ) -> Allocation:
-    """Returns the allocation that Slurm really granted to a Pod on a Node. Raises NotBound without
-    one."""
+    """Returns the allocation that Slurm granted to a Pod on a Node. Raises NotBound without one."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.scheduling.job_id} is not running")
-    claim = JobClaim(
-        cluster=rules.cluster,
-        workload=pod.workload,
-        ids=rules.ids,
-        attempt=pod.scheduling.attempt,
-        view=view,
-    )
+    attempt, cluster = pod.scheduling.attempt, rules.cluster
+    claim = JobClaim(cluster=cluster, workload=pod.workload, ids=rules.ids, attempt=attempt, view=view)
     verdict = judge(job, claim, pod.workload.request([pod.request]).job)
     if not verdict.is_ours:
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
@@ -103,13 +96,9 @@ class Binder:
         ids: JobIdRange,
     ) -> None:
         """`ids` are the placeholders' ids. `ledger` returns None while this replica does not lead."""
-        self._kubernetes = kubernetes
-        self._slurm = slurm
-        self._translation = translation
-        self._view = view
-        self._reservation = reservation
+        self._kubernetes, self._slurm, self._translation = kubernetes, slurm, translation
+        self._view, self._ledger, self._reservation = view, ledger, reservation
         self._ids = ids
-        self._ledger = ledger
         self._running = RunningJobs(slurm)
         self._under_way: dict[Target, asyncio.Task[None]] = {}
 
@@ -131,8 +120,8 @@ class Binder:
             raise NotBound(str(error)) from error.__cause__ or error
 
     async def _bind_in_time(self, target: Target) -> None:
-        """Binds, or joins an earlier call for the same Pod and Node. Raises Unavailable while
-        kube-apiserver does not answer the Binding."""
+        """Binds, or joins an earlier call for the same Pod and Node. Raises Unavailable without an
+        answer in time."""
         work = self._under_way.get(target)
         if work is None:
             work = self._under_way[target] = asyncio.ensure_future(self._bind(target))
@@ -192,8 +181,8 @@ class Binder:
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
 
     async def _not_beside_containers(self, node: str) -> None:
-        """Raises NotBound while containers of Pods deleted by force may run on a Node after the end of
-        the job: no list of Pods has the containers, and Slurm has given the resources to other jobs."""
+        """Raises NotBound while containers of Pods deleted by force, which no list of Pods has, may run
+        on a Node after the end of the job."""
         ledger = self._ledger()
         held = () if ledger is None else ledger.holding(node)
         outlive = [each for each in held if each.lingering]
@@ -202,16 +191,15 @@ class Binder:
             raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
 
     async def _have_their_jobs(self, bound: Sequence[Placeholder]) -> bool:
-        """Returns True if no Pod outlasts the Pod's job. The end of a job may be unknown yet: the binder
-        asks Slurm, in the same call as for the new Pod's job."""
+        """Returns True if no Pod outlasts the Pod's job. Asks Slurm in the call for the new Pod's
+        job."""
         jobs = [None if each.job.over else each.job.id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
         return len(known) == len(jobs) and await slurm_in_time(self._running.hold_nodes(known))
 
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
-        """Returns the allocation if still valid. For an immediate job, the state is enough: the job runs
-        on that node or not at all. The binder reads any other job, because Slurm may have started the
-        job anew on another node."""
+        """Returns the allocation if still valid. For an immediate job, the state is enough. Slurm may
+        have started any other job again on another node, so the binder reads the job."""
         slot = member.slot
         if slot is None or slot.node != node or not record.job.asked.immediate:
             return await self._granted(member.pod, node)
