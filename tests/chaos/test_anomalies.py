@@ -31,73 +31,83 @@ JOB = SeenJob(1, "p@default", "root", "RUNNING", "n1", 2, "u")
 PENDING = replace(JOB, state="PENDING", node="")
 NATIVE = SeenJob(9, "native", "alice", "RUNNING", "n1", 6, "")
 FULL = [replace(NATIVE, cpus=8), replace(NATIVE, id=10, node="n2", cpus=8)]
-
-
-def kinds(pods: list[SeenPod], jobs: list[SeenJob]) -> list[str]:
-    return [found.kind for found in anomalies(pods, jobs, NODES)]
+GUEST = replace(BOUND, managed=False, job_id=None)
+SLOW = replace(BOUND, deleting=True, slowly=True)
+ENDED = replace(JOB, state="CANCELLED")
+GREEDY, DENIED = replace(WAITING, odd="greedy"), replace(WAITING, odd="denied")
+TOLD = ("WaitingForSubmitSlot", "Invalid", "ClaimNotReady", "NotBindable")
+FIRST = replace(NATIVE, id=8, state="PENDING", node="", cpus=5)  # does not fit, and goes first
+HALF_FULL = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
 
 
 @pytest.mark.parametrize(
-    ("pods", "jobs"),
+    ("pods", "jobs", "kinds"),
     [
-        ([], []),
-        ([BOUND], [JOB]),
-        ([WAITING], [PENDING, *FULL]),
-        ([BOUND], [JOB, replace(JOB, id=2, state="CANCELLED")]),
-        ([BOUND], [JOB, replace(JOB, id=2, state="COMPLETING")]),
-        ([replace(BOUND, phase="Succeeded")], []),
-        ([replace(BOUND, deleting=True)], [replace(JOB, state="CANCELLED")]),
-        ([replace(BOUND, deleting=True, slowly=True)], [JOB]),
-        ([BOUND], [JOB, NATIVE]),
-        ([replace(BOUND, phase="Succeeded")], [replace(NATIVE, cpus=8)]),
-        ([], [replace(NATIVE, state="PENDING", node="", cpus=99)]),
-        ([REFUSED], []),
+        ([], [], []),
+        ([BOUND], [JOB], []),
+        ([WAITING], [PENDING, *FULL], []),
+        ([BOUND], [JOB, replace(ENDED, id=2)], []),
+        ([BOUND], [JOB, replace(JOB, id=2, state="COMPLETING")], []),
+        ([replace(BOUND, phase="Succeeded")], [], []),
+        ([replace(BOUND, deleting=True)], [ENDED], []),
+        ([SLOW], [JOB], []),
+        ([BOUND], [JOB, NATIVE], []),
+        ([replace(BOUND, phase="Succeeded")], [replace(NATIVE, cpus=8)], []),
+        ([], [replace(NATIVE, state="PENDING", node="", cpus=99)], []),
+        # A Pod that is refused has nothing and is told so, and nobody else is.
+        ([REFUSED], [], []),
+        ([REFUSED], [PENDING, *FULL], [UNBOUND_LEAKS]),
+        ([replace(REFUSED, node="n1")], [], [UNBOUND_LEAKS]),
+        ([replace(REFUSED, told="")], [], [LOST]),
+        ([replace(REFUSED, odd="")], [], [LOST]),
+        # Two live jobs of a Pod.
+        ([BOUND], [JOB, replace(PENDING, id=2), *FULL], [DUPLICATES, OVERCOMMITTED]),
+        # A live job without its Pod, or whose Pod is over.
+        ([], [JOB], [LOST]),
+        ([], [replace(JOB, state="PENDING")], [LOST]),
+        ([], [replace(JOB, state="SUSPENDED")], [LOST]),
+        ([replace(BOUND, phase="Succeeded")], [JOB], [LOST]),
+        ([replace(BOUND, phase="Failed")], [JOB], [LOST]),
+        ([replace(WAITING, deleting=True)], [JOB], [LOST]),
+        # A Pod that leaves slowly without a job.
+        ([SLOW], [ENDED], [UNBOUND_LEAKS]),
+        # A Pod that is rightly without a job is told so.
+        ([GREEDY], [], [LOST]),
+        ([replace(GREEDY, told="WaitingForSubmitSlot")], [], []),
+        ([DENIED], [], [LOST]),
+        ([replace(DENIED, told="Invalid")], [], []),
+        ([replace(WAITING, odd="claim", told="ClaimNotReady")], [], []),
+        ([replace(WAITING, odd="nowhere", told="NotBindable")], [], []),
+        *(([replace(WAITING, told=told)], [], [LOST]) for told in TOLD),
+        *(([replace(WAITING, odd="modest", told=told)], [], [LOST]) for told in TOLD),
+        ([WAITING], [replace(PENDING, state="CANCELLED")], [LOST]),
+        # A bound Pod whose job does not run there, and a job that runs for a Pod that is not bound.
+        ([BOUND], [PENDING], [UNBOUND_LEAKS]),
+        ([BOUND], [replace(JOB, node="n2")], [UNBOUND_LEAKS]),
+        ([BOUND], [ENDED], [UNBOUND_LEAKS]),
+        ([WAITING], [JOB], [UNBOUND_LEAKS]),
+        # A Pod that waits though every waiting job would fit. The crowd has nodes of its own.
+        ([WAITING], [PENDING, replace(NATIVE, cpus=8)], [LOST]),
+        ([WAITING], [PENDING, FIRST, *HALF_FULL], []),
+        ([WAITING], [replace(PENDING, partition=CROWD)], []),
+        ([WAITING], [PENDING], [LOST]),
+        ([WAITING], [replace(PENDING, held=True)], []),
+        ([WAITING], [replace(PENDING, partition="closed")], []),
+        # A node of which Pods and native jobs ask too much. The second native job waits at the gate.
+        ([BOUND], [JOB, replace(NATIVE, cpus=7)], [OVERCOMMITTED]),
+        ([replace(BOUND, deleting=True)], [ENDED, replace(NATIVE, cpus=7)], []),
+        # An adopted Pod may be without a job, but not elsewhere than the job.
+        ([GUEST], [], []),
+        ([GUEST], [JOB], []),
+        ([GUEST], [replace(JOB, node="n2")], [UNBOUND_LEAKS]),
+        # A bound Pod keeps its job until it is gone.
+        ([replace(BOUND, deleting=True)], [JOB], []),
+        ([replace(GUEST, deleting=True)], [JOB], []),
+        ([replace(GUEST, phase="Succeeded")], [JOB], [LOST]),
     ],
 )
-def test_systems_that_agree_have_none(pods: list[SeenPod], jobs: list[SeenJob]) -> None:
-    assert kinds(pods, jobs) == []
-
-
-def test_a_pod_that_is_refused_has_nothing_and_is_told_so_and_nobody_else_is() -> None:
-    assert kinds([REFUSED], [PENDING, *FULL]) == [UNBOUND_LEAKS]
-    assert kinds([replace(REFUSED, node="n1")], []) == [UNBOUND_LEAKS]
-    assert kinds([replace(REFUSED, told="")], []) == [LOST]
-    assert kinds([replace(REFUSED, odd="")], []) == [LOST]
-
-
-def test_two_live_jobs_of_a_pod() -> None:
-    assert kinds([BOUND], [JOB, replace(PENDING, id=2), *FULL])[0] == DUPLICATES
-
-
-@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "SUSPENDED"])
-def test_a_live_job_without_its_pod(state: str) -> None:
-    assert kinds([], [replace(JOB, state=state)]) == [LOST]
-
-
-@pytest.mark.parametrize(
-    "over",
-    [replace(BOUND, phase="Succeeded"), replace(BOUND, phase="Failed"), replace(WAITING, deleting=True)],
-)
-def test_a_live_job_whose_pod_is_over(over: SeenPod) -> None:
-    assert kinds([over], [JOB]) == [LOST]
-
-
-def test_a_pod_that_leaves_slowly_without_a_job() -> None:
-    slow = replace(BOUND, deleting=True, slowly=True)
-    assert kinds([slow], [replace(JOB, state="CANCELLED")]) == [UNBOUND_LEAKS]
-
-
-def test_a_pod_that_is_rightly_without_a_job_is_told_so() -> None:
-    greedy, denied = replace(WAITING, odd="greedy"), replace(WAITING, odd="denied")
-    assert kinds([greedy], []) == [LOST]
-    assert kinds([replace(greedy, told="WaitingForSubmitSlot")], []) == []
-    assert kinds([denied], []) == [LOST]
-    assert kinds([replace(denied, told="Invalid")], []) == []
-    assert kinds([replace(WAITING, odd="claim", told="ClaimNotReady")], []) == []
-    assert kinds([replace(WAITING, odd="nowhere", told="NotBindable")], []) == []
-    for told in ("WaitingForSubmitSlot", "Invalid", "ClaimNotReady", "NotBindable"):
-        assert kinds([replace(WAITING, told=told)], []) == [LOST]
-        assert kinds([replace(WAITING, odd="modest", told=told)], []) == [LOST]
+def test_anomalies_are_found(pods: list[SeenPod], jobs: list[SeenJob], kinds: list[str]) -> None:
+    assert [found.kind for found in anomalies(pods, jobs, NODES)] == kinds
 
 
 def test_a_pod_that_kube_scheduler_did_not_bind_rests_for_a_while() -> None:
@@ -105,72 +115,28 @@ def test_a_pod_that_kube_scheduler_did_not_bind_rests_for_a_while() -> None:
     assert (found.kind, found.grace_s, found.placing) == (LOST, RESTS_S, True)
 
 
-def test_a_pod_that_waits_without_a_job() -> None:
-    assert kinds([WAITING], [replace(PENDING, state="CANCELLED")]) == [LOST]
+OTHER, OTHERS_JOB = replace(BOUND, uid="v", cpus=3), replace(JOB, id=2, uid="v")
 
 
-@pytest.mark.parametrize("job", [PENDING, replace(JOB, node="n2"), replace(JOB, state="CANCELLED")])
-def test_a_bound_pod_whose_job_does_not_run_there(job: SeenJob) -> None:
-    assert kinds([BOUND], [job]) == [UNBOUND_LEAKS]
-
-
-def test_a_forgotten_job_that_waits_for_its_cores_has_more_time() -> None:
-    (found,) = anomalies([BOUND], [PENDING], NODES)
-    assert found.grace_s == WAITS_S
-    (found,) = anomalies([BOUND], [replace(JOB, state="CANCELLED")], NODES)
-    assert found.grace_s == GRACE_S
-
-
-def test_who_is_given_the_cores_of_a_pod_whose_job_slurm_forgot_waits_at_the_gate_for_a_while() -> None:
-    native = replace(NATIVE, cpus=8)
-    found = {each.kind: each for each in anomalies([BOUND], [PENDING, native], NODES)}
-    assert found[OVERCOMMITTED].grace_s == WAITS_S
-    found = {each.kind: each for each in anomalies([BOUND], [JOB, native], NODES)}
-    assert found[OVERCOMMITTED].grace_s == GRACE_S
-
-
-def test_an_excess_that_forgotten_jobs_do_not_explain_has_no_more_time() -> None:
-    others = replace(BOUND, uid="v", cpus=3), replace(JOB, id=2, uid="v")
-    explained = [PENDING, others[1], replace(NATIVE, cpus=5)]
-    (found,) = (each for each in anomalies([BOUND, others[0]], explained, NODES) if each.about == "n1")
-    assert found.grace_s == WAITS_S
-    too_much = [PENDING, others[1], replace(NATIVE, cpus=6)]
-    (found,) = (each for each in anomalies([BOUND, others[0]], too_much, NODES) if each.about == "n1")
-    assert found.grace_s == GRACE_S
-
-
-def test_a_job_that_runs_for_a_pod_that_is_not_bound() -> None:
-    assert kinds([WAITING], [JOB]) == [UNBOUND_LEAKS]
-
-
-def test_a_pod_that_waits_where_every_job_that_waits_would_fit() -> None:
-    assert kinds([WAITING], [PENDING, replace(NATIVE, cpus=8)]) == [LOST]
-    first = replace(NATIVE, id=8, state="PENDING", node="", cpus=5)  # does not fit, and goes first
-    full = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
-    assert kinds([WAITING], [PENDING, first, *full]) == []
-    assert kinds([WAITING], [replace(PENDING, partition=CROWD)]) == [], "it has nodes of its own"
-
-
-def test_a_node_that_pods_and_native_jobs_ask_too_much_of() -> None:
-    assert kinds([BOUND], [JOB, replace(NATIVE, cpus=7)]) == [OVERCOMMITTED]
-    leaving = replace(BOUND, deleting=True)  # the native job waits at the gate
-    ended = replace(JOB, state="CANCELLED")
-    assert kinds([leaving], [ended, replace(NATIVE, cpus=7)]) == []
-
-
-ADOPTED_POD = replace(BOUND, managed=False, job_id=None)
-
-
-def test_a_guest_may_be_without_a_job_but_not_elsewhere_than_it() -> None:
-    assert kinds([ADOPTED_POD], []) == []
-    assert kinds([ADOPTED_POD], [JOB]) == []
-    assert kinds([ADOPTED_POD], [replace(JOB, node="n2")]) == [UNBOUND_LEAKS]
-
-
-@pytest.mark.parametrize("pod", [ADOPTED_POD, BOUND])
-def test_a_bound_pod_keeps_its_job_until_it_is_gone(pod: SeenPod) -> None:
-    assert kinds([replace(pod, deleting=True)], [JOB]) == []
-    assert kinds([replace(pod, phase="Succeeded")], [JOB]) == [LOST]
+@pytest.mark.parametrize(
+    ("pods", "jobs", "about", "grace_s"),
+    [
+        # A forgotten job that waits for its cores has more time.
+        ([BOUND], [PENDING], "u", WAITS_S),
+        ([BOUND], [ENDED], "u", GRACE_S),
+        # A native job that is given the cores of such a Pod waits at the gate for a while.
+        ([BOUND], [PENDING, replace(NATIVE, cpus=8)], "n1", WAITS_S),
+        ([BOUND], [JOB, replace(NATIVE, cpus=8)], "n1", GRACE_S),
+        # An excess that forgotten jobs do not explain has no more time.
+        ([BOUND, OTHER], [PENDING, OTHERS_JOB, replace(NATIVE, cpus=5)], "n1", WAITS_S),
+        ([BOUND, OTHER], [PENDING, OTHERS_JOB, NATIVE], "n1", GRACE_S),
+    ],
+)
+def test_what_slurm_forgot_has_more_time(
+    pods: list[SeenPod], jobs: list[SeenJob], about: str, grace_s: float
+) -> None:
+    found = [each for each in anomalies(pods, jobs, NODES) if each.about == about]
+    assert [each.grace_s for each in found] == [grace_s]
 
 
 def test_there_is_no_room_on_a_node_that_is_out_of_service() -> None:
@@ -183,24 +149,22 @@ OURS = replace(SERVING, cordoned=True, told=True, in_service=False, reason="slur
 BY_HAND = replace(SERVING, told=True, tainted=True, in_service=False, reason="disk")
 
 
-@pytest.mark.parametrize("node", [SERVING, OURS, BY_HAND], ids=["serving", "ours", "by hand"])
-def test_nodes_that_agree_have_none(node: SeenNode) -> None:
-    assert list(of_nodes([node])) == []
-
-
 @pytest.mark.parametrize(
-    "node",
+    ("node", "agree"),
     [
-        replace(SERVING, cordoned=True),
-        replace(OURS, cordoned=False),
-        replace(BY_HAND, told=False),
-        replace(BY_HAND, tainted=False),
-        replace(SERVING, told=True),
-        replace(SERVING, tainted=True),
+        (SERVING, True),
+        (OURS, True),
+        (BY_HAND, True),
+        (replace(SERVING, cordoned=True), False),
+        (replace(OURS, cordoned=False), False),
+        (replace(BY_HAND, told=False), False),
+        (replace(BY_HAND, tainted=False), False),
+        (replace(SERVING, told=True), False),
+        (replace(SERVING, tainted=True), False),
     ],
 )
-def test_nodes_that_do_not_have_one(node: SeenNode) -> None:
-    assert [found.kind for found in of_nodes([node])] == [STUCK_NODES]
+def test_nodes_that_do_not_agree_are_found(node: SeenNode, agree: bool) -> None:
+    assert [found.kind for found in of_nodes([node])] == ([] if agree else [STUCK_NODES])
 
 
 TROUBLE = Anomaly(LOST, "u", "p waits without a job")
@@ -269,12 +233,6 @@ def test_what_goes_and_comes_again_begins_anew() -> None:
     assert lasting.update(31.0, Since(0.0, 0.0), [TROUBLE])
 
 
-def test_a_job_that_is_held_does_not_wait_for_room() -> None:
-    assert kinds([WAITING], [PENDING]) == [LOST]
-    assert kinds([WAITING], [replace(PENDING, held=True)]) == []
-    assert kinds([WAITING], [replace(PENDING, partition="closed")]) == []
-
-
 def test_a_job_that_lost_its_key_is_the_pods_whose_name_it_has() -> None:
     shown = "JobId=7 JobName={} UserId=root(0) JobState=RUNNING AdminComment=project 7 NodeList=n1\n"
     uid_of = {"p": "u"}.get
@@ -295,9 +253,7 @@ def test_a_job_that_lost_its_key_is_the_pods_whose_name_it_has() -> None:
 )
 def test_what_a_job_asks_for_is_read(asked: str, gpus: int) -> None:
     shown = f"JobId=7 JobState=PENDING Priority=0 NumCPUs=2 TresPerNode={asked}\n"
-    assert read_jobs(shown) == [
-        SeenJob(7, "", "", "PENDING", "", 2, "", gpus=gpus, held=True),
-    ]
+    assert read_jobs(shown) == [SeenJob(7, "", "", "PENDING", "", 2, "", gpus=gpus, held=True)]
 
 
 def test_scontrols_words_are_read() -> None:
@@ -316,37 +272,19 @@ def test_scontrols_words_are_read() -> None:
 def test_a_pods_manifest_is_read() -> None:
     resources = {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": "1"}}
     annotations = {"slurm-extender.io/job-id": "7", "sunk.coreweave.com/partition": "main,low"}
+    names = {"uid": "u", "name": "p", "annotations": annotations, "labels": {"odd": "greedy"}}
+    told = {"type": "slurm-extender.io/Placeholder", "reason": "WaitingForSubmitSlot"}
     manifest: dict[str, Any] = {
-        "metadata": {
-            "uid": "u",
-            "name": "p",
-            "annotations": annotations,
-            "labels": {"odd": "greedy"},
-            "deletionTimestamp": "now",
-        },
+        "metadata": {**names, "deletionTimestamp": "now"},
         "spec": {
             "nodeName": "n1",
             "schedulerName": "slurm-scheduler",
             "terminationGracePeriodSeconds": 8,
             "containers": [{"resources": resources}],
         },
-        "status": {
-            "phase": "Running",
-            "conditions": [{"type": "slurm-extender.io/Placeholder", "reason": "WaitingForSubmitSlot"}],
-        },
+        "status": {"phase": "Running", "conditions": [told]},
     }
-    seen = SeenPod(
-        "u",
-        "p",
-        "n1",
-        "Running",
-        deleting=True,
-        cpus=2,
-        gpus=1,
-        job_id=7,
-        odd="greedy",
-        told="WaitingForSubmitSlot",
-    )
+    seen = replace(BOUND, deleting=True, gpus=1, job_id=7, odd="greedy", told="WaitingForSubmitSlot")
     seen = replace(seen, partitions=frozenset({"main", "low"}), grace_s=8)
     assert read_pod(manifest) == seen
     manifest["metadata"]["deletionGracePeriodSeconds"] = 8
@@ -362,11 +300,8 @@ def test_nodes_are_read_from_both_systems() -> None:
         "NodeName=slurms-own State=IDLE\n"
     )
     said = [{"type": "slurm-extender.io/SlurmOutOfService", "status": "True"}]
-    drained = {
-        "metadata": {"name": "n1"},
-        "spec": {"taints": [{"key": "slurm-extender.io/out-of-service"}]},
-        "status": {"conditions": said},
-    }
+    taints = [{"key": "slurm-extender.io/out-of-service"}]
+    drained = {"metadata": {"name": "n1"}, "spec": {"taints": taints}, "status": {"conditions": said}}
     cordoned = {"metadata": {"name": "n2"}, "spec": {"unschedulable": True}, "status": {}}
     unknown = {"metadata": {"name": "n3"}, "spec": {}, "status": {}}
     assert read_nodes(shown, [drained, cordoned, unknown]) == [
