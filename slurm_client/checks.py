@@ -14,19 +14,19 @@ TEXTS: Final = (
     *("partition", "account", "qos", "reservation", "comment", "constraints", "prefer"),
     "current_working_directory",
 )
-"""The fields of JobSpec that travel as they are, under the same names."""
+"""The fields of JobSpec that requests carry unchanged, under the same names."""
 
 
 def check_node(name: str) -> None:
-    """Raises InvalidRequest for what is no name of one node. Slurm would take an expression that stands
-    for several, and another path."""
+    """Raises InvalidRequest if this is no name of one node: Slurm accepts expressions for several nodes
+    and other paths."""
     if not _NODE_NAME.fullmatch(name):
         raise InvalidRequest(f"{quoted(name)} is no name of a node")
 
 
 def check(spec: JobSpec) -> None:
-    """Raises InvalidRequest for requests that Slurm would not reject, but change without an error, or
-    carry out all the same. The limits are 24.11's and 26.05's."""
+    """Raises InvalidRequest for requests that Slurm (24.11, 26.05) changes without an error, or carries
+    out despite an error."""
     if not 0 < spec.cpus <= MOST_CPUS:
         raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
     if spec.shared is not None and spec.shared not in {*Sharing}:

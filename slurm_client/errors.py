@@ -1,7 +1,6 @@
-"""The errors of calls to Slurm, sorted by what the caller should do next.
+"""The errors of calls to Slurm, sorted by the caller's next step, with a table of Slurm's error numbers.
 
-One table gives the error for each of Slurm's error numbers, and the reason. The adapter (`rest`) raises
-these errors alone; no error of a lower layer leaks through.
+The adapter (`rest`) raises these errors only.
 """
 
 import errno
@@ -9,15 +8,13 @@ from typing import Final, NamedTuple
 
 OUTAGE: Final = "Slurm"
 BAD_TOKEN: Final = "Slurm's token"  # noqa: S105 - no token
-"""The names of two troubles: an outage of slurmrestd or slurmctld, and a token that Slurm does not
-take."""
+"""The names of two problems: an outage of slurmrestd or slurmctld, and a token that Slurm rejects."""
 
 
 class SlurmError(Exception):
-    """A call to Slurm did not do what was asked. A subclass says what to do next.
+    """A failed call to Slurm; the subclass gives the next step. `words` is the server's message.
 
-    `number` is Slurm's error number (slurm_errno.h) where it gave one, `http_status` the reply's,
-    `words` what the server said, `job_id` the id that the reply named, if any.
+    The reply may have had Slurm's error `number` (slurm_errno.h), an `http_status` and a `job_id`.
     """
 
     def __init__(
@@ -29,15 +26,11 @@ class SlurmError(Exception):
         job_id: int | None = None,
     ) -> None:
         super().__init__(words)
-        self.words = words
-        self.number = number
-        self.http_status = http_status
-        self.job_id = job_id
+        self.words, self.number, self.http_status, self.job_id = words, number, http_status, job_id
 
     @property
     def common_trouble(self) -> str | None:
-        """The name of the outage that this error is part of: every call gets this answer. None where
-        the error is about one call alone."""
+        """Name of the outage in which every call gets this error; None for an error of one call."""
         return OUTAGE if _is_outage(self) else None
 
     @property
@@ -53,59 +46,52 @@ class SlurmError(Exception):
 
 
 class NoRoomNow(SlurmError):
-    """Slurm rejected an immediate allocation. Nothing is queued and the job id is used up: a record
-    that FAILED may hold it until MinJobAge. Submit under the next id, or ask again later."""
+    """Slurm rejected an immediate allocation. Nothing is queued and the job id is used up: a FAILED
+    record may hold the id until MinJobAge. Submit under the next id, or allocate later."""
 
 
 class JobIdTaken(SlurmError):
-    """The job id is in use, or was used by a job that Slurm remembers. Read it and compare its key."""
+    """Another job has or had the job id. Read the job and compare its key."""
 
 
 class OtherJob(SlurmError):
-    """The job under that id has another name than the one that was meant, and runs on. Read it:
-    its owner has renamed it, or the id stands for another job by now."""
+    """The job of that id has another name, and runs on. Read the job: its owner has renamed the job, or
+    the id belongs to another job."""
 
 
 class InvalidRequest(SlurmError):
-    """Slurm can never do this: change the request, and tell its author.
-
-    Nothing waits or runs, but a FAILED record may hold the job id until MinJobAge (2014 leaves one).
-    """
+    """Slurm can never do this: change the request, and inform its author. Nothing waits or runs, but a
+    FAILED record may hold the job id until MinJobAge (2014 leaves one)."""
 
 
 class RetryLater(SlurmError):
-    """Slurm rejects the request for now (busy, a limit on jobs). Nothing was created: ask again
-    later."""
+    """Slurm rejects the request for now (busy, a limit on jobs). Nothing was created: repeat later."""
 
 
 class Unreachable(RetryLater):
-    """No connection could be made, to slurmrestd or from it to slurmctld: nothing was sent."""
+    """No connection to slurmrestd, or from slurmrestd to slurmctld: nothing was sent."""
 
 
 class OutcomeUnknown(SlurmError):
-    """The request may have been carried out, or not. Send the same again, under the same id."""
+    """Slurm may have carried out the request. Send the same request again, under the same id."""
 
 
 class Unreadable(OutcomeUnknown):
-    """Slurm answered, and the entry of the job or node cannot be read. That says nothing about it,
-    least of all that it does not exist. Ask again, or do without."""
+    """Slurm's entry of the job or node is unreadable, so its state is not known. Read again, or do
+    without."""
 
 
 class Unexplained(OutcomeUnknown):
-    """Slurm answered with an error that says nothing: a plugin may reject the request, or slurmctld is
-    down.
-
-    Find out whether the request was carried out. Where it was not, and gets this answer again and
-    again, it is rejected.
-    """
+    """Slurm's error gives no cause: a plugin may reject the request, or slurmctld is down. Find out
+    whether Slurm carried out the request. If not, and the error recurs, the request is rejected."""
 
 
 class NeedsOperator(SlurmError):
-    """Neither waiting nor another request helps (token, permission, settings): tell a person."""
+    """Neither waiting nor another request helps (token, permission, settings): inform a person."""
 
 
 class BadToken(NeedsOperator):
-    """There is no token, or Slurm does not take it: every call fails until there is another."""
+    """There is no token, or Slurm rejects the token: every call fails until there is another token."""
 
     @property
     def common_trouble(self) -> str | None:
@@ -113,7 +99,7 @@ class BadToken(NeedsOperator):
 
 
 class ErrorMeaning(NamedTuple):
-    """One of Slurm's error numbers: its name in slurm_errno.h and what follows from it."""
+    """One of Slurm's error numbers: its name in slurm_errno.h, the error class, and a cause."""
 
     name: str
     error: type[SlurmError]
@@ -265,8 +251,8 @@ of slurmrestd to slurmctld is lost."""
 
 
 def _is_outage(error: SlurmError) -> bool:
-    """Tells whether an error is the answer to every call while slurmrestd or slurmctld does not work.
-    An error that says nothing (`Unexplained`) may have another cause, too."""
+    """Returns True if every call gets the error while slurmrestd or slurmctld does not work. An
+    `Unexplained` error may have another cause."""
     if not isinstance(error, RetryLater | OutcomeUnknown) or isinstance(error, Unreadable):
         return False
     number = error.number
@@ -280,11 +266,11 @@ def _is_of_communication(number: int) -> bool:
 
 
 def classify(number: int) -> type[SlurmError]:
-    """The class for one of Slurm's error numbers.
+    """Returns the class for one of Slurm's error numbers.
 
-    A number that the table lacks is judged by its range: communication (1000-1999, 5000-5999) may have
-    been carried out; slurmctld's own errors (2000-2999) and what slurmrestd could not parse (9000-9999)
-    are about the request; the rest is for a person.
+    Ranges decide about numbers that the table lacks: after an error of communication (1000-1999,
+    5000-5999) Slurm may have carried out the request; slurmctld's own errors (2000-2999) and parsing
+    errors of slurmrestd (9000-9999) are about the request; all other errors are for a person.
     """
     if number in CAUSES:
         return CAUSES[number].error

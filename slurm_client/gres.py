@@ -9,8 +9,8 @@ from wellknown import number_list
 from wellknown.quoting import quoted
 
 SHARED: Final = frozenset({"mps", "shard"})
-"""Names of GRES for parts of GPUs (gres.c: gres_is_shared_name). Several jobs may have parts of one GPU.
-A part has the number and the type of the GPU, but Slurm reports no type for a job (24.11, 26.05)."""
+"""Names of GRES for parts of GPUs (gres.c: gres_is_shared_name), which several jobs may share. A part
+has the number and the type of the GPU, but Slurm reports no type for a job (24.11, 26.05)."""
 _GIVEN = re.compile(r"([^:,()]+)(?::[^,()]+)?\(([^)]*)\)(?:,|$)")
 """One GRES of a job: the name, and the details."""
 _PARTS = re.compile(r"([0-9]{1,20})/[0-9]{1,20}", re.ASCII)

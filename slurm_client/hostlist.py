@@ -1,7 +1,7 @@
-"""Slurm's hostlist expressions: "gpu[01-03,07],x5" and the names it stands for, both ways.
+"""Slurm's hostlist expressions, like "gpu[01-03,07],x5", to names and back.
 
-The grammar is scontrol(1)'s `show hostnames`: comma-separated names with bracketed lists of numbers
-and ranges, of which a leading zero fixes the width; several brackets in one name multiply.
+The grammar is scontrol(1)'s `show hostnames`: comma-separated names with bracketed lists of numbers and
+ranges. A leading zero fixes the width; several brackets in one name multiply.
 """
 
 import itertools
@@ -28,11 +28,9 @@ _TOO_MANY = "more node names than are taken"
 
 
 def expand(expression: str, most: int = MAX_NAMES) -> tuple[str, ...]:
-    """All names, in the expression's order; () for "", "(null)" and "None assigned".
-
-    ValueError for what is no hostlist, or stands for more than `most` names (Slurm itself takes 65,536
-    nodes) or for one longer than LONGEST_NAME: an expression of a few bytes could ask for all memory.
-    """
+    """Returns all names, in the expression's order; () for "", "(null)" and "None assigned". Raises
+    ValueError for no hostlist, for more than `most` names (Slurm itself takes 65,536 nodes), and for a
+    name longer than LONGEST_NAME: a few bytes could ask for all memory."""
     if expression in {"", "(null)", "None assigned"}:
         return ()
     names: list[str] = []
@@ -51,9 +49,8 @@ def names(expressions: Iterable[str], most: int = MAX_NAMES) -> tuple[str, ...]:
 
 
 def count(expression: str, most: int = MAX_NAMES) -> int:
-    """Returns how many names an expression stands for, without making them; names that occur twice
-    count twice. Beyond `most` it is any number beyond it: no more is looked at. ValueError for what is
-    no hostlist, or stands for names that are too long."""
+    """Returns the number of names without making the names. A repeated name counts again. The count may
+    stop at any number above `most`. Raises ValueError for no hostlist, and for too long names."""
     number = 0
     for element in _elements(expression):
         number += _count_element(element, most) if "[" in element else 1
@@ -63,7 +60,7 @@ def count(expression: str, most: int = MAX_NAMES) -> int:
 
 
 def compress(names: Iterable[str]) -> str:
-    """The shortest of one bracket for each prefix and width: "gpu[01-03,07],x5"; sorted, unique."""
+    """Returns an expression with a bracket for each prefix and width: sorted, unique."""
     groups: dict[tuple[str, int], set[int]] = defaultdict(set)
     plain: set[str] = set()
     for name in names:
@@ -78,7 +75,7 @@ def compress(names: Iterable[str]) -> str:
 
 
 def _elements(expression: str) -> Iterator[str]:
-    """The expression cut at the commas outside of brackets; nothing between two of them is skipped."""
+    """Yields the parts between commas outside of brackets; skips empty parts."""
     at = len(expression) - len(expression.lstrip(_BETWEEN))
     while at < len(expression):
         found = _ELEMENT.match(expression, at)
@@ -120,7 +117,7 @@ def _expand_element(element: str, most: int) -> Iterator[str]:
 
 
 def _numbers(ranges: str, most: int) -> tuple[str, ...]:
-    """What a bracket stands for."""
+    """Returns the numbers of a bracket."""
     if ranges.count(",") >= most:
         raise ValueError(_TOO_MANY)
     numbers: list[str] = []
@@ -132,7 +129,7 @@ def _numbers(ranges: str, most: int) -> tuple[str, ...]:
 
 
 def _spans(ranges: str) -> Iterator[tuple[range, int]]:
-    """The ranges of a bracket, each with the width that its numbers are filled up to."""
+    """Yields the ranges of a bracket, each with the width of its numbers."""
     for one in ranges.split(","):
         found = _RANGE.fullmatch(one)
         if found is None:

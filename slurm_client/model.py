@@ -1,7 +1,6 @@
-"""The model of Slurm as values: jobs, nodes, partitions. `server` has those of the server itself.
+"""Jobs, nodes and partitions of Slurm as frozen values, without I/O and without the wire's shapes.
 
-Pure data: frozen, comparable, free of I/O and of the wire's shapes. `requests` and `responses` write
-and read them; `protocol` has the calls that return them.
+`server` has the values of the server itself, and `protocol` the calls.
 """
 
 import enum
@@ -14,34 +13,16 @@ from typing import Self
 _LIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 _TERMINAL = frozenset(
     {
-        "COMPLETED",
-        "CANCELLED",
-        "FAILED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "PREEMPTED",
-        "BOOT_FAIL",
-        "DEADLINE",
-        "OUT_OF_MEMORY",
-        "LAUNCH_FAILED",
+        *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"),
+        *("DEADLINE", "OUT_OF_MEMORY", "LAUNCH_FAILED"),
     }
 )
-# JOB_STATE_FLAGS under which a RUNNING job does not have its resources for use: not yet (its nodes
-# boot, a prolog runs), no longer (it completes), or not for now (stopped, being moved).
+# JOB_STATE_FLAGS under which a RUNNING job cannot use its resources: not yet (its nodes boot, a prolog
+# runs), no longer (the job completes), or not now (stopped, being moved).
 _NOT_USABLE = frozenset(
     {
-        "CONFIGURING",
-        "COMPLETING",
-        "STOPPED",
-        "POWER_UP_NODE",
-        "RECONFIG_FAIL",
-        "REQUEUED",
-        "REQUEUE_FED",
-        "REQUEUE_HOLD",
-        "RESV_DEL_HOLD",
-        "REVOKED",
-        "SPECIAL_EXIT",
-        "LAUNCH_FAILED",
+        *("CONFIGURING", "COMPLETING", "STOPPED", "POWER_UP_NODE", "RECONFIG_FAIL", "REQUEUED"),
+        *("REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "REVOKED", "SPECIAL_EXIT", "LAUNCH_FAILED"),
     }
 )
 
@@ -50,10 +31,10 @@ UNKNOWN_STATE = "UNKNOWN"
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job's state: one base state, and flags on top of it (RUNNING with CONFIGURING).
+    """A job's state: one base state, and flags (RUNNING with CONFIGURING).
 
-    A name that this client does not know is kept as a flag; with no known base the base is
-    "UNKNOWN", of which every property below is false: nothing is concluded from it.
+    An unknown name is kept as a flag. Without a known base the base is "UNKNOWN", for which every
+    property below is False.
     """
 
     base: str
@@ -61,7 +42,7 @@ class JobState:
 
     @classmethod
     def parse(cls, names: Iterable[str] | str) -> Self:
-        """From slurmrestd's list of strings, or from "RUNNING,CONFIGURING"."""
+        """Reads slurmrestd's list of strings, or a text like "RUNNING,CONFIGURING"."""
         listed = names.split(",") if isinstance(names, str) else names
         upper = [name.strip().upper() for name in listed if name.strip()]
         base = next((name for name in upper if name in _LIVE or name in _TERMINAL), UNKNOWN_STATE)
@@ -69,39 +50,38 @@ class JobState:
 
     @property
     def running(self) -> bool:
-        """Whether the job has its resources, for use, now."""
+        """True if the job can use its resources now."""
         return self.base == "RUNNING" and not (self.flags & _NOT_USABLE)
 
     @property
     def pending(self) -> bool:
-        """Whether it waits for resources (also requeued, held, or still completing a last run)."""
+        """True for a job that waits (also requeued, held, or still completing a last run)."""
         return self.base == "PENDING"
 
     @property
     def suspended(self) -> bool:
-        """Whether it was paused: by an administrator, by gang scheduling, or by a SIGSTOP."""
+        """True for a job paused by an administrator, by gang scheduling, or by a SIGSTOP."""
         return self.base == "SUSPENDED" or (self.base == "RUNNING" and "STOPPED" in self.flags)
 
     @property
     def ended(self) -> bool:
-        """Whether the base state is terminal; with COMPLETING it is not cleaned up yet."""
+        """True if the base state is terminal; with COMPLETING, Slurm still cleans up."""
         return self.base in _TERMINAL
 
     @property
     def completing(self) -> bool:
-        """Whether the ended (or requeued) job is still being cleaned up. Its nodes may be other jobs'
-        by then: it stays COMPLETING until EpilogSlurmctld is over, too."""
+        """True while Slurm cleans up an ended or requeued job, also until EpilogSlurmctld is over. Other
+        jobs may have its nodes already."""
         return "COMPLETING" in self.flags
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether its resources are certainly no other job's. Those of a job that is completing Slurm
-        may have given away."""
+        """True if no other job can have the job's resources, as it can while the job completes."""
         return self.base == "RUNNING" and not self.completing
 
     @property
     def text(self) -> str:
-        """As squeue shows it, flags after the base: "RUNNING+CONFIGURING"."""
+        """The state as squeue shows it: "RUNNING+CONFIGURING"."""
         return "+".join([self.base, *sorted(self.flags)])
 
     def __str__(self) -> str:
@@ -109,43 +89,39 @@ class JobState:
 
 
 UNREAD = JobState(UNKNOWN_STATE)
-"""The state of a job that Slurm may know, but whose entry could not be read."""
+"""The state of a job with an unreadable entry. Slurm may know the job."""
 
 
 class AllStates(dict[int, JobState]):
-    """States of jobs by their ids. The tasks of native arrays are left out: Slurm names them by two
-    numbers, and no placeholder is one."""
+    """States of jobs by id, without tasks of native arrays: Slurm gives tasks two numbers, and no
+    placeholder is a task."""
 
     entries: int = 0
-    """How long Slurm's answer was, those tasks included."""
+    """Length of Slurm's answer, tasks included."""
     malformed: tuple[str, ...] = ()
-    """What is wrong with the entries that could not be read. The state of a job whose id could be is
-    UNREAD."""
+    """Problems of unreadable entries. A job with a readable id is UNREAD."""
     nameless: int = 0
-    """How many entries did not name their job: any job that is not in the answer may be one of them."""
+    """Number of entries without a readable id. Any job that is not in the answer may be one."""
     waiting: Mapping[int, int] = MappingProxyType({})
-    """The jobs of all users that wait, and how many tasks of an array wait together under its id."""
+    """Waiting jobs of all users, with the number of tasks of an array that wait under its id."""
 
 
 class Sharing(enum.StrEnum):
-    """How a job shares its nodes, in the words of slurmrestd's `shared` (sbatch(1) --exclusive).
+    """Sharing of a job's nodes, in the words of slurmrestd's `shared` (sbatch(1) --exclusive)."""
 
-    Absent (None in a JobSpec) is what the partition says.
-    """
-
-    NONE = "none"  # the whole node for this job: every CPU and every GRES of it is allocated
-    ALLOWED = "oversubscribe"  # sbatch --oversubscribe: cores too may be shared where the partition may
-    USER = "user"  # only jobs of the same user beside it
-    MCS = "mcs"  # only jobs of the same MCS label beside it
+    NONE = "none"  # the whole node with every CPU and GRES for this job
+    ALLOWED = "oversubscribe"  # sbatch --oversubscribe: also shared cores, if the partition allows it
+    USER = "user"  # nodes shared with jobs of the same user only
+    MCS = "mcs"  # nodes shared with jobs of the same MCS label only
     TOPO = "topo"  # the whole topology segment for this job
 
 
 MOST_CPUS = 65_533
-"""The most CPUs on a node. slurmrestd cuts larger numbers to 16 bits without an error: of 65,537 CPUs
-the job gets one (24.11 and 26.05)."""
+"""The most CPUs on a node. slurmrestd cuts larger numbers to 16 bits without an error: a job for 65,537
+CPUs gets one (24.11 and 26.05)."""
 MOST_MINUTES = 71_582_788
-"""The longest time limit. slurmctld counts its seconds in 32 bits: a job of one minute more ends after
-44 s (24.11 and 26.05)."""
+"""The longest time limit. slurmctld counts seconds in 32 bits: a job of one minute more ends after 44 s
+(24.11 and 26.05)."""
 MOST_BYTES = 1024
 """The longest name, comment or features, in bytes; Slurm rejects longer ones (2012)."""
 MOST_PATH_BYTES = 4095
@@ -153,17 +129,12 @@ MOST_PATH_BYTES = 4095
 
 
 class Decides(enum.Enum):
-    """What a field of a JobSpec has a part in deciding. Each field has one of these: by it requests are
-    told apart, or are alike."""
+    """Effect of a field of a JobSpec. Each field has one effect, by which requests are compared."""
 
-    QUEUE = enum.auto()
-    """In which queue of Slurm's the job waits."""
-    OWNER = enum.auto()
-    """Whose job it is: which limits of users, accounts, QOS and reservations it counts for."""
-    DEMAND = enum.auto()
-    """Whether Slurm has a place for it: its size, and which nodes are open to it."""
-    NOTHING = enum.auto()
-    """Nothing, or only in which order jobs come and which of several nodes they get."""
+    QUEUE = enum.auto()  # the queue of Slurm in which the job waits
+    OWNER = enum.auto()  # the limits of users, accounts, QOS and reservations that apply to the job
+    DEMAND = enum.auto()  # the size of the job, and the nodes that are open to the job
+    NOTHING = enum.auto()  # nothing, or only the order of jobs and the choice among several nodes
 
 
 _QUEUE, _OWNER, _DEMAND, _NOTHING = ({"decides": what} for what in Decides)
@@ -171,13 +142,13 @@ _QUEUE, _OWNER, _DEMAND, _NOTHING = ({"decides": what} for what in Decides)
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """The request for one placeholder job. Requeue is always off. A text has no NUL: Slurm would not
-    see what follows it."""
+    """The request for one placeholder job. Requeue is always off. No text has a NUL: Slurm reads no text
+    after a NUL."""
 
     name: str = field(metadata=_NOTHING)
     cpus: int = field(metadata=_DEMAND)
-    """On each node, as Slurm counts them there: threads, cores, or another unit of slurm.conf; at most
-    MOST_CPUS. A job has whole cores: where a core is several CPUs it may get more."""
+    """CPUs on each node in the node's unit of slurm.conf (threads, cores or another), at most MOST_CPUS.
+    A job has whole cores, and may get more if a core is several CPUs."""
     memory_mb: int = field(metadata=_DEMAND)
     """MiB on each node."""
     gres: tuple[tuple[str, int], ...] = field(default=(), metadata=_DEMAND)
@@ -189,38 +160,36 @@ class JobSpec:
     reservation: str | None = field(default=None, metadata=_OWNER)
     comment: str | None = field(default=None, metadata=_NOTHING)
     constraints: str | None = field(default=None, metadata=_DEMAND)
-    """Features that a node must have, in sbatch(1) --constraint's grammar."""
+    """Features that a node must have, in the grammar of sbatch(1) --constraint."""
     prefer: str | None = field(default=None, metadata=_NOTHING)
-    """Features that are preferred, in the same grammar."""
+    """Preferred features, in the same grammar."""
     current_working_directory: str | None = field(default=None, metadata=_NOTHING)
     priority: int | None = field(default=None, metadata=_NOTHING)
     shared: str | None = field(default=None, metadata=_DEMAND)
-    """A value of `Sharing`; None is what the partition says."""
+    """A value of `Sharing`; None is the partition's setting."""
     required_nodes: tuple[str, ...] = field(default=(), metadata=_DEMAND)
-    """Names, and hostlist expressions that stand for several: ("n1", "gpu[01-04]")."""
+    """Names and hostlist expressions, like ("n1", "gpu[01-04]"); `excluded_nodes` too."""
     excluded_nodes: tuple[str, ...] = field(default=(), metadata=_DEMAND)
-    """The same."""
     user_id: int | None = field(default=None, metadata=_OWNER)
-    """The owner; honoured by submit. Allocate ignores it: the job is the token's own user's."""
+    """The owner of a submitted job. An allocated job belongs to the token's user."""
     group_id: int | None = field(default=None, metadata=_DEMAND)
     time_limit_minutes: int | None = field(default=None, metadata=_DEMAND)
     """At most MOST_MINUTES."""
     admin_comment: str = field(default="", metadata=_NOTHING)
-    """Only root and SlurmUser may set it, so no user can forge what is written here."""
+    """Only root and SlurmUser may set the AdminComment: no user can forge a text here."""
 
 
 def fields_that_decide(what: Decides) -> tuple[str, ...]:
-    """Returns the fields of a JobSpec that have a part in a decision. KeyError: a field says nothing of
-    itself."""
+    """Returns the fields of a JobSpec with an effect. Raises KeyError for a field without an effect."""
     return tuple(each.name for each in fields(JobSpec) if each.metadata["decides"] is what)
 
 
 @dataclass(frozen=True, slots=True)
 class JobChanges:
-    """The changes of a job that exists; None leaves a field as it is."""
+    """The changes of a job; None leaves a field as it is."""
 
     excluded_nodes: tuple[str, ...] | None = None
-    """Replaces the list, of names and hostlist expressions; () clears it."""
+    """The new list of names and hostlist expressions; () clears the list."""
     priority: int | None = None
     time_limit_minutes: int | None = None
     comment: str | None = None
@@ -229,7 +198,7 @@ class JobChanges:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a job has: its nodes, and what it has of each, as `Job` has them."""
+    """A job's nodes, and its share of each node, as in `Job`."""
 
     nodes: tuple[str, ...]
     gres: tuple[str, ...] = ()
@@ -239,10 +208,8 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as Slurm describes it. Times are UNIX seconds, None where Slurm has none yet.
-
-    A job that has not started may have an expected `start_time` and `end_time`.
-    """
+    """A job as Slurm describes it. Times are UNIX seconds, or None. A job that has not started may have
+    an expected `start_time` and `end_time`."""
 
     id: int
     state: JobState
@@ -256,42 +223,40 @@ class Job:
     comment: str = ""
     admin_comment: str = ""
     nodes: tuple[str, ...] = ()
-    """What it has, or had; empty while it waits."""
+    """The job's nodes, or its former nodes; empty while the job waits."""
     gres: tuple[str, ...] = ()
-    """What it has on each of `nodes`, with indices: "gpu:h100:2(IDX:0-1)"; "" on a node where it has
-    none, () where it has none at all or has ended."""
+    """GRES on each of `nodes`, with indices: "gpu:h100:2(IDX:0-1)" or "". () for a job that has ended or
+    has no GRES."""
     cores: tuple[str, ...] = ()
-    """What it has of each of `nodes`, as lists ("0-3,8") of Slurm's own numbers, which count a node's
-    cores socket by socket; empty where not told."""
+    """Cores on each of `nodes`, as lists ("0-3,8") of Slurm's own numbers, which count a node's cores
+    socket by socket; empty if not reported."""
     memory_allocated_mb: tuple[int, ...] = ()
-    """What it has on each of `nodes`; empty where not told, 0 where memory is not counted."""
+    """Memory on each of `nodes`; empty if not reported, 0 if Slurm does not count memory."""
     cpus_allocated: int | None = None
-    """Over all nodes; what was asked for while it waits."""
+    """CPUs on all nodes; the requested number while the job waits."""
     reason: str = ""
-    """Why it waits, or why it failed: Slurm's name, "Resources", "Priority"; empty for "None"."""
+    """Slurm's name for why the job waits or failed: "Resources", "Priority"; empty for "None"."""
     state_description: str = ""
-    """Slurm's longer text to the reason, where there is one."""
+    """Slurm's longer text for the reason, if there is one."""
     system_comment: str = ""  # slurmctld's own, such as the cause of a hold
     submit_time: int | None = None
     start_time: int | None = None
     end_time: int | None = None
     preempt_time: int | None = None
-    """When it was told to leave, if it was: it may still run, for the partition's GraceTime."""
-    exit_code: int | None = None
-    exit_signal: int | None = None
+    """Time of the preemption. The job may still run, for the partition's GraceTime."""
     sluid: str = ""
     """Slurm's own unique name of the job (25.11 and later), never used twice."""
     external: bool = False
     """An EXTERNAL_JOB placeholder: no script, no step, no node Epilog."""
     restart_count: int = 0
-    # What was asked for, read back
+    # The request
     cpus_per_node: int | None = None
     memory_mb: int | None = None
-    """On each node; None where it is counted by CPU."""
+    """Memory on each node; None for memory by CPU."""
     memory_per_cpu_mb: int | None = None
     tres_per_node: str = ""
     gpus: int = 0
-    """On all nodes together."""
+    """GPUs on all nodes."""
     node_count: int | None = None
     constraints: str = ""
     prefer: str = ""
@@ -304,99 +269,95 @@ class Job:
     requeue: bool = False
     held: bool = False
     more_tasks: int | None = None
-    """Of an array with a limit (--array=0-9%2): how many more of its tasks may run at a time."""
+    """Number of further tasks that may run, for an array with a limit (--array=0-9%2)."""
     begun_tasks: int = 0
-    """Of an array that was asked for by itself: how many tasks run, or have ended. Slurm tells all of
-    them each time."""
+    """Number of an array's tasks that run or have ended, in the answer about a single array."""
 
     @property
     def grant(self) -> Grant:
-        """What it has."""
         return Grant(self.nodes, self.gres, self.cores, self.memory_allocated_mb)
 
 
 class Power(enum.StrEnum):
-    """What Slurm's power saving (slurm.conf(5) SuspendProgram, ResumeProgram) does with a node that is
-    not up, in the words of NODE_STATE_*. Slurm gives jobs nodes that are powered down, too."""
+    """State of Slurm's power saving (slurm.conf(5) SuspendProgram, ResumeProgram) of a node that is not
+    up, in the words of NODE_STATE_*. Slurm also gives jobs nodes that are powered down."""
 
     POWERING_DOWN = "POWERING_DOWN"
     POWERED_DOWN = "POWERED_DOWN"
     POWERING_UP = "POWERING_UP"
-    """Until a slurmd registers that says that its node has booted since (slurmd(8) -b): slurmctld takes
-    no other before ResumeTimeout."""
+    """Lasts until a slurmd registers that reports a boot (slurmd(8) -b): slurmctld accepts no other
+    slurmd before ResumeTimeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Slurm node: what it has, where it is, and whether new jobs may come."""
+    """A Slurm node: its resources, its address, and its state."""
 
     name: str
     states: frozenset[str]
     cpus: int
     memory_mb: int
     gres: str = ""
-    """As configured: "gpu:h100:8,shard:4"."""
+    """The configured GRES: "gpu:h100:8,shard:4"."""
     gres_used: str = ""
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
-    """Of a node that was asked for by itself, 24.11 tells those of another node."""
+    """In answers about a single node, 24.11 reports the partitions of another node."""
     address: str = ""
     hostname: str = ""
     reason: str = ""
-    """Why it is drained or down. 24.11 still gives the last reason when neither is so: it is left
-    out."""
+    """Reason of a drain or of DOWN. The last reason, which 24.11 keeps after a resume, is left out."""
     cpus_allocated: int = 0
     memory_allocated_mb: int = 0
     comment: str = ""
-    extra: str = ""
     instance_type: str = ""
-    """slurmd --instance-type, as it was when it made the node."""
+    """slurmd --instance-type at the creation of the node."""
     cores: int = 0
-    """0 where it is not told."""
+    """0 if not reported."""
     threads_per_core: int = 1
     cpus_reserved: int = 0
-    """Of `cpus`: those that no job gets (slurm.conf(5) CoreSpecCount, CpuSpecList)."""
+    """The part of `cpus` that no job gets (slurm.conf(5) CoreSpecCount, CpuSpecList)."""
     memory_reserved_mb: int = 0
-    """Of `memory_mb`, likewise (MemSpecLimit)."""
+    """The part of `memory_mb` that no job gets (MemSpecLimit)."""
     slurmd_started: int | None = None
-    """UNIX seconds on its own clock when the slurmd started that registered last; None where none has
-    since slurmctld started."""
+    """Start of the slurmd that registered last, in UNIX seconds of its own clock; None if no slurmd has
+    registered since slurmctld started."""
 
     @property
     def schedulable(self) -> bool:
-        """Whether Slurm would place a new job here once the node has room."""
+        """True if Slurm places new jobs here once the node has room."""
         return not (self.states & _NODE_CLOSED)
 
     @property
     def cpus_per_core(self) -> int:
-        """The CPUs of a core, of which a job has all or none (slurm.conf(5) CR_Core). A node that
-        declares as many CPUs as cores has one CPU a core, with any number of threads."""
+        """CPUs of a core; a job has all or none (slurm.conf(5) CR_Core). A node that declares as many
+        CPUs as cores has one CPU a core, with any number of threads."""
         return max(1, self.cpus // self.cores) if self.cores else 1
 
     @property
     def external(self) -> bool:
-        """State=EXTERNAL: no slurmd, so that native jobs never run here (25.11 and later)."""
+        """True with State=EXTERNAL: no slurmd, so native jobs never run here (25.11 and later)."""
         return "EXTERNAL" in self.states
 
     @property
     def dynamic(self) -> bool:
-        """Whether its slurmd or an administrator made it while Slurm ran: it may be deleted."""
+        """True if a slurmd or an administrator made the node while Slurm ran: it may be deleted."""
         return "DYNAMIC_NORM" in self.states
 
     @property
     def responding(self) -> bool:
-        """Whether slurmctld has heard its slurmd lately, or expects to hear none. After an undrain or a
-        resume it asks first, which takes seconds."""
+        """True if the slurmd has answered slurmctld recently, or slurmctld expects no slurmd. After an
+        undrain or a resume slurmctld asks first, which takes seconds."""
         return "NOT_RESPONDING" not in self.states
 
     @property
     def power(self) -> Power | None:
-        """None: it is up."""
+        """None for a node that is up."""
         return next((power for power in Power if power in self.states), None)
 
 
-# NODE_STATE_* in slurm.h under which the scheduler does not consider a node. PLANNED, RESERVED and
-# COMPLETING are left out: the node is open, it is only (being) used.
+# NODE_STATE_* in slurm.h under which the scheduler does not consider a node. A PLANNED, RESERVED or
+# COMPLETING node is open.
 _NODE_CLOSED = frozenset(
     {
         *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID"),
@@ -414,26 +375,26 @@ class Partition:
     nodes: tuple[str, ...]
     default: bool = False
     up: bool = True
-    """Whether it takes jobs and starts them (State=UP)."""
+    """True if the partition takes and starts jobs (State=UP)."""
     priority_tier: int = 1
     preempt_mode: tuple[str, ...] = ()
-    """Its own PreemptMode; empty where Slurm tells of none: then the cluster's."""
+    """The partition's own PreemptMode; empty if the cluster's applies."""
     max_time_minutes: int | None = None
     """None is without limit."""
     max_nodes: int | None = None
-    """Of one job; None is without limit."""
+    """Nodes of one job; None is without limit."""
     grace_time_s: int = 0
     oversubscribe: str = ""
-    """As `scontrol show partition` has it: "NO", "YES:4", "FORCE:2"; empty where not told."""
+    """As in `scontrol show partition`: "NO", "YES:4", "FORCE:2"; empty if not reported."""
     default_time_minutes: int | None = None
-    """DefaultTime. None: a job without a time limit gets the longest that the partition allows."""
+    """DefaultTime. None: a job without a time limit gets the longest limit of the partition."""
     select_type_parameters: tuple[str, ...] = ()
-    """The partition's own, in capitals ("CR_CORE"). Empty if the cluster's count, and before v0.0.45,
+    """The partition's own, in capitals ("CR_CORE"). Empty if the cluster's apply, and before v0.0.45,
     which reports no memory there."""
 
 
 def grant_of(job: Job | None) -> Grant | None:
-    """What a job that was read has; None where that is nothing."""
+    """Returns the job's grant; None if the job has no nodes."""
     if job is None or job.state.ended or not job.nodes:
         return None
     return job.grant

@@ -10,23 +10,22 @@ from slurm_client.errors import NeedsOperator
 from slurm_client.server import Capabilities
 
 KNOWN: Final = ("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42")
-"""The versions whose requests and replies `requests` and `responses` know, newest first."""
+"""The versions that `requests` and `responses` know, newest first."""
 
 
 def choose(openapi: Mapping[str, Any]) -> str:
-    """Returns the newest version that both sides know. NeedsOperator when there is none."""
+    """Returns the newest version that both sides know. Raises NeedsOperator if there is none."""
     offered = {path.split("/")[2] for path in openapi.get("paths") or () if path.startswith("/slurm/v")}
     for version in KNOWN:
         if version in offered:
             return version
     has = ", ".join(sorted(offered)) or "none"
-    raise NeedsOperator(
-        f"slurmrestd offers the API versions {has}; this client knows {', '.join(KNOWN)}"
-    )
+    known = ", ".join(KNOWN)
+    raise NeedsOperator(f"slurmrestd offers the API versions {has}; this client knows {known}")
 
 
 def capabilities(openapi: Mapping[str, Any], version: str, meta: Mapping[str, Any]) -> Capabilities:
-    """What the server can do in `version`; `meta` is what any reply says of the server."""
+    """Returns the server's capabilities in `version`; `meta` is a reply's part about the server."""
     paths = openapi.get("paths") or {}
     slurm = meta.get("slurm") or {}
     return Capabilities(
@@ -36,14 +35,13 @@ def capabilities(openapi: Mapping[str, Any], version: str, meta: Mapping[str, An
         external_jobs="EXTERNAL_JOB" in _job_flags(openapi, version),
         configuration=f"/slurm/{version}/conf" in paths,
         resources=f"/slurm/{version}/resources/{{job_id}}" in paths,
-        new_node=f"/slurm/{version}/new/node/" in paths,
         default_partition="flags" in _properties(openapi, f"{version}_partition_info"),
         books=f"/slurmdb/{version}/job/{{job_id}}" in paths,
     )
 
 
 def _job_flags(openapi: Mapping[str, Any], version: str) -> list[str]:
-    """The values of job_desc_msg's `flags`: in place (v0.0.43 and later) or behind a $ref."""
+    """Returns the values of job_desc_msg's `flags`: in place (v0.0.43 and later) or behind a $ref."""
     flags = _properties(openapi, f"{version}_job_desc_msg").get("flags") or {}
     if reference := flags.get("$ref"):
         flags = _schema(openapi, str(reference).rpartition("/")[2])

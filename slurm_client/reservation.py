@@ -12,7 +12,7 @@ _FOLLOWS: Final = frozenset({"ALL_NODES", "PART_NODES"})
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes that only some may use from `start` to `end`, in UNIX seconds; None where it is not told."""
+    """Nodes for some users from `start` to `end`, in UNIX seconds; None if not reported."""
 
     name: str
     nodes: tuple[str, ...] = ()
@@ -22,38 +22,35 @@ class Reservation:
     """Slurm's words: "MAINT", "DAILY", "ALL_NODES"."""
     partition: str = ""
     users: tuple[str, ...] = ()
-    """The users that may use it; all but these, if the names begin with "-"."""
+    """The admitted users. If the names begin with "-", all other users are admitted."""
     accounts: tuple[str, ...] = ()
-    """The accounts whose users may use it, or may not, in the same way."""
+    """The accounts of admitted users, in the same form."""
 
     @property
     def recurs(self) -> bool:
-        """Whether it begins again when it has ended."""
+        """True for a reservation that begins again after its end."""
         return not _RECURS.isdisjoint(self.flags)
 
     @property
     def follows(self) -> bool:
-        """Whether Slurm itself keeps it to all nodes that there are, or to all of a partition: it was
-        made with Nodes=ALL. A node that registers is in it only once Slurm has validated it."""
+        """True if the reservation has all nodes, or all nodes of a partition (Nodes=ALL). A node that
+        registers is in the reservation after Slurm's next validation only."""
         return not _FOLLOWS.isdisjoint(self.flags)
 
     def is_to_have(self, node: Node) -> bool:
-        """Whether a node is one of those that it `follows`."""
+        """Returns True for a node that the reservation `follows`."""
         of_its_partition = "PART_NODES" in self.flags and self.partition in node.partitions
         return "ALL_NODES" in self.flags or of_its_partition
 
     def admits(self, user: str, accounts: Collection[str]) -> bool:
-        """Tells whether a user with these accounts may certainly use it. Slurm may also admit users by
-        groups or QOS."""
-        named = self.users or self.accounts
-        return (
-            bool(named)
-            and _admits(self.users, frozenset({user}))
-            and _admits(self.accounts, frozenset(accounts))
-        )
+        """Returns True if a user with these accounts may certainly use the reservation. Slurm may also
+        admit users by groups or QOS."""
+        if not (self.users or self.accounts):
+            return False
+        return _admits(self.users, frozenset({user})) and _admits(self.accounts, frozenset(accounts))
 
     def over(self, now: float) -> bool:
-        """Whether it has ended for good. Slurm still lists it while its jobs run."""
+        """Returns True after the last end. Slurm lists the reservation while its jobs run."""
         return self.end is not None and self.end <= now and not self.recurs
 
 

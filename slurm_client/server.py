@@ -1,4 +1,4 @@
-"""The server as values: which API and capabilities it has, and slurm.conf as slurmctld runs with it."""
+"""The server as values: its API and capabilities, and slurm.conf as slurmctld runs with it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ class Capabilities:
     """The capabilities of the server, read once when connecting."""
 
     api_version: str
-    """The one used: "v0.0.45"."""
+    """The version in use: "v0.0.45"."""
     release: str
     """"26.05.5"."""
     cluster: str
@@ -19,17 +19,15 @@ class Capabilities:
     """GET /conf (v0.0.45)."""
     resources: bool = False
     """GET /resources/{job_id} (v0.0.44)."""
-    new_node: bool = False
-    """POST /new/node/ (v0.0.44)."""
     default_partition: bool = False
-    """Whether `Partition.default` is told (v0.0.45); where not, it is False of all."""
+    """The server reports `Partition.default` (v0.0.45), which is False for all partitions otherwise."""
     books: bool = False
-    """GET /slurmdb/VERSION/job/{job_id}: what slurmdbd has written down of a job."""
+    """GET /slurmdb/VERSION/job/{job_id}: slurmdbd's record of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """slurm.conf as slurmctld runs with it; every field None where the server does not tell."""
+    """slurm.conf as slurmctld runs with it. A field that the server does not report is None."""
 
     cluster_name: str | None = None
     first_job_id: int | None = None
@@ -41,39 +39,27 @@ class Configuration:
     preempt_mode: tuple[str, ...] | None = None
     slurm_user_id: int | None = None
     slurm_user: str | None = None
-    """SlurmUser's name."""
     scheduler_parameters: tuple[str, ...] | None = None
     message_timeout_s: int | None = None
-    select_type: str | None = None
-    """SelectType: "select/cons_tres"."""
-    select_type_parameters: tuple[str, ...] | None = None
-    """SelectTypeParameters, in capitals: "CR_CORE_MEMORY"."""
-    task_plugins: tuple[str, ...] | None = None
-    """TaskPlugin: "task/cgroup"."""
+    select_type: str | None = None  # "select/cons_tres"
+    select_type_parameters: tuple[str, ...] | None = None  # in capitals: "CR_CORE_MEMORY"
+    task_plugins: tuple[str, ...] | None = None  # "task/cgroup"
     proctrack_type: str | None = None
-    prologs: tuple[str, ...] | None = None
-    """Prolog: the programs that slurmd runs before a job."""
-    prolog_flags: tuple[str, ...] | None = None
-    """PrologFlags: "Alloc"."""
+    prologs: tuple[str, ...] | None = None  # slurmd runs these programs before a job
+    prolog_flags: tuple[str, ...] | None = None  # "Alloc"
     slurmctld_prologs: tuple[str, ...] | None = None
-    """PrologSlurmctld, and EpilogSlurmctld: those that slurmctld runs."""
     slurmctld_epilogs: tuple[str, ...] | None = None
-    accounting_storage_type: str | None = None
-    """AccountingStorageType; "" without accounting."""
-    accounting_store_flags: tuple[str, ...] | None = None
-    """AccountingStoreFlags: "job_comment"."""
-    return_to_service: str | None = None
-    """ReturnToService in the words of slurmrestd: "all" is 2."""
+    accounting_storage_type: str | None = None  # "" without accounting
+    accounting_store_flags: tuple[str, ...] | None = None  # "job_comment"
+    return_to_service: str | None = None  # in slurmrestd's words: "all" is 2
     slurmctld_parameters: tuple[str, ...] | None = None
     max_node_count: int | None = None
     next_job_id: int | None = None
     boot_time: int | None = None
-    """UNIX seconds when slurmctld started: it changes when slurmctld was restarted. Before v0.0.45 also
-    at midnight (UTC), and by `sdiag -r`."""
+    """Start of slurmctld in UNIX seconds. Before v0.0.45 also midnight (UTC), and `sdiag -r`."""
 
 
 def counts_memory(select_type_parameters: Iterable[str]) -> bool:
-    """Returns whether jobs get memory of their own (slurm.conf(5) SelectTypeParameters): one of
-    CR_CPU_Memory, CR_Core_Memory, CR_Socket_Memory and CR_Memory is set. Without, several jobs get the
-    same memory."""
+    """Returns True if jobs get memory of their own (slurm.conf(5) SelectTypeParameters): with
+    CR_CPU_Memory, CR_Core_Memory, CR_Socket_Memory or CR_Memory. Otherwise jobs share memory."""
     return any(each.upper().endswith("_MEMORY") for each in select_type_parameters)

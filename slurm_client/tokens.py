@@ -1,8 +1,4 @@
-"""The JWT for slurmrestd, and what an administrator needs to know when it is rejected.
-
-A token in a file is read again when the file changes (a rotation by rename, or in place), and at once
-when it is rejected; slurmctld checks the signature, and this module does not.
-"""
+"""The JWT for slurmrestd, and messages about a rejected token. slurmctld checks the signature."""
 
 import base64
 import binascii
@@ -21,20 +17,20 @@ _VARIABLE: Final = "SLURM_JWT="
 
 
 class TokenSource(Protocol):
-    """Where the token comes from."""
+    """A source of tokens."""
 
     def token(self) -> str:
-        """The token to send now. BadToken when there is none."""
+        """Returns the token to send now. Raises BadToken without a token."""
 
     def refresh(self, rejected: str) -> bool:
-        """Looks for a token at once; returns whether it differs from the rejected one."""
+        """Looks for a token at once; returns True if the token differs from the rejected token."""
 
     def describe(self) -> str:
-        """Words about the token for an error: where it is, since when it is expired."""
+        """Returns words about the token for an error: its place, and the time since it expired."""
 
 
 class StaticToken:
-    """A token that was given as text: for tests and tools."""
+    """A token given as text: for tests and tools."""
 
     def __init__(self, token: str, clock: Callable[[], float] = time.time) -> None:
         self._token = token.strip()
@@ -51,11 +47,10 @@ class StaticToken:
 
 
 class TokenFile:
-    """A token in a file, read again whenever the file's identity, size or time of change differs.
+    """A token in a file, read again after a change of the file (by rename or in place) or a rejection.
 
-    `clock` gives UNIX seconds; it is only used to say how long ago a token expired. A token that was
-    there is taken for `look_every_s` without a look at the file: `ticks` gives seconds too, which only
-    ever go forward.
+    `clock` gives UNIX seconds, for messages. A token is used for `look_every_s` without a look at the
+    file; `ticks` gives seconds that only go forward.
     """
 
     def __init__(
@@ -95,8 +90,7 @@ class TokenFile:
         return _describe(f"the token in {self._path}", self._token, self._clock())
 
     def lifetime(self) -> tuple[float | None, float | None]:
-        """Returns when the token was issued, and when it ends (UNIX seconds), as it says itself; None
-        where it does not, or cannot be read."""
+        """Returns the token's own times of issue and expiry (UNIX seconds), each None if unknown."""
         try:
             return lifetime(self.token())
         except BadToken:
@@ -109,31 +103,27 @@ class TokenFile:
 
 
 def problem(token: str) -> str:
-    """Returns what is wrong with the form of a token, as the end of a sentence; "" for a JWT."""
+    """Returns the problem with the form of a token, as the end of a sentence; "" for a JWT."""
     if token.startswith(_VARIABLE):
         return f"is not a JWT: leave out {_VARIABLE}, which `scontrol token` prints before the JWT"
     return "" if _claims(token) else "is not a JWT"
 
 
 def expiry(token: str) -> float | None:
-    """The `exp` claim (RFC 7519 4.1.4), UNIX seconds; None when it is no JWT or has none."""
+    """Returns the `exp` claim (RFC 7519 4.1.4) in UNIX seconds; None if there is none."""
     return lifetime(token)[1]
 
 
 def lifetime(token: str) -> tuple[float | None, float | None]:
-    """The `iat` and `exp` claims (RFC 7519 4.1.6 and 4.1.4), UNIX seconds, likewise."""
-    claims = _claims(token)
-    issued, ends = (claims.get(name) for name in ("iat", "exp"))
-    return _seconds(issued), _seconds(ends)
-
-
-def _seconds(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    """Returns the `iat` and `exp` claims (RFC 7519 4.1.6 and 4.1.4) in UNIX seconds, or None."""
+    claims = (_claims(token).get(name) for name in ("iat", "exp"))
+    issued, ends = (float(claim) if isinstance(claim, int | float) else None for claim in claims)
+    return issued, ends
 
 
 @lru_cache(maxsize=4)
 def user(token: str) -> str | None:
-    """The `sun` claim: the Slurm user that the token speaks for."""
+    """Returns the `sun` claim: the Slurm user of the token."""
     value = _claims(token).get("sun")
     return value if isinstance(value, str) else None
 

@@ -81,7 +81,6 @@ class Record:
             start_time=_seconds(self.started),
             end_time=_seconds(end),
             preempt_time=_seconds(self.preempted),
-            exit_code=0,
             sluid=f"s{self.order:013X}",
             external=self.external,
             cpus_per_node=spec.cpus,

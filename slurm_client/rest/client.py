@@ -1,11 +1,10 @@
-"""`protocol.Slurm` through slurmrestd.
+"""`protocol.Slurm` through slurmrestd, measured against 26.05 and 24.11.
 
-This module has the calls; `http` has the exchange, `requests` and `responses` have the shapes. It was
-measured against slurmrestd 26.05 and 24.11.
+`http` has the exchange; `requests` and `responses` have the shapes.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -46,19 +45,18 @@ from slurm_client.server import Capabilities, Configuration
 from slurm_client.tokens import TokenFile, TokenSource
 
 _SINCE_NEVER: Final = f"update_time={2**32}"
-"""Asks for changes since the year 2106 only, which are none."""
+"""Query for changes since the year 2106: there are none."""
 _LOOK_EVERY_S: Final = 1.0
-"""At the token's file. A token that Slurm does not take any more has it looked at at once."""
+"""Time between two looks at the token's file. After a rejection the client looks at once."""
 _STATES_A_CALL: Final = 400
-"""job ids in one query: 17 bytes each, and slurmrestd takes URLs far beyond these 7 kB."""
+"""Job ids in one query of 7 kB, 17 bytes each; slurmrestd accepts much longer URLs."""
 
 _NODES_BUSY: Final = 2016
 _NO_SUCH_JOB: Final = 2017
 _NO_SUCH_NODE: Final = 2018
 _ALREADY_DONE: Final = 2021
 _NOT_PERMITTED: Final = frozenset({2002, 2010, _NO_SUCH_JOB})
-"""Of a job that is asked for: an AdminComment, another user or an id that the token's user may not
-give it."""
+"""Errors of a new job with an AdminComment, another user or an id that the token does not permit."""
 _NOWHERE: Final = "no-node-of-this-name"
 _ACCOUNTING_POLICY: Final = 2050
 _NOT_RUNNING: Final = 2085
@@ -69,11 +67,11 @@ _Read = TypeVar("_Read")
 class SlurmRest:
     """A `protocol.Slurm`. Safe for use by many tasks of one event loop.
 
-    `url` is "http://127.0.0.1:6820" or "unix:///path"; `token_source` a TokenSource, or the path of a
-    file that holds the token. A call waits at most `timeout_s` for one of `concurrency` connections and
-    as long for the reply; slurmrestd itself gives up on a silent slurmctld after Slurm's MessageTimeout
-    (10 s by default), so `timeout_s` should be above that. `heard` is called for each call with its
-    bytes, `malformed` for each entry of a reply that cannot be read, with the call and the reason.
+    `url` is "http://127.0.0.1:6820" or "unix:///path", and `token_source` a TokenSource or the path of a
+    token's file. A call waits at most `timeout_s` for one of `concurrency` connections, and as long for
+    the reply. `timeout_s` should be above Slurm's MessageTimeout (10 s by default), the time after which
+    slurmrestd gives up on slurmctld. `heard` is called for each call with its bytes, and `malformed` for
+    each unreadable entry of a reply with the call and the reason.
     """
 
     def __init__(
@@ -111,15 +109,13 @@ class SlurmRest:
 
     async def configuration(self) -> Configuration:
         if not (await self.connect()).configuration:
-            diag = Request("GET", "diag/")
-            boot_time = self._one(diag, responses.boot_time, await self._send(diag))
+            boot_time = await self._ask(Request("GET", "diag/"), responses.boot_time)
             return Configuration(boot_time=boot_time)
-        request = Request("GET", "conf")
-        return self._one(request, responses.configuration, await self._send(request))
+        return await self._ask(Request("GET", "conf"), responses.configuration)
 
     async def ping(self) -> None:
-        # HTTP 200 for any token, and whether slurmctld answers or not; the reply tells, and at once
-        # (any other call waits for a slurmctld that is down for MessageTimeout).
+        # HTTP 200 for any token, also without slurmctld. The reply comes at once; any other call waits
+        # MessageTimeout for a slurmctld that is down.
         pings = _objects((await self._send(Request("GET", "ping/"))).get("pings"))
         if any(one.get("responding") for one in pings):
             return
@@ -127,8 +123,8 @@ class SlurmRest:
         error = error_mapping.not_responding(statuses)
         if statuses and not isinstance(error, NeedsOperator):
             raise error
-        # The token, or (before v0.0.45, which has no status) the one or the other. A call that is
-        # rejected for the token is rejected at once: it reads the file again, and says what is wrong.
+        # The token is wrong, or (before v0.0.45, which has no status) slurmctld may be down. A call with
+        # a wrong token fails at once, reads the file again, and names the problem.
         try:
             await self.states([1])
         except NeedsOperator:
@@ -146,14 +142,9 @@ class SlurmRest:
         return await self._create("job/submit", requests.submission(spec, job_id, external=external))
 
     async def may_choose_ids(self) -> bool:
-        # slurmctld looks at the id before it looks at the nodes (job_mgr.c: _job_create), and no node
-        # has this name.
-        spec = JobSpec("no-job", 1, 1, excluded_nodes=(_NOWHERE,))
-        external = (await self.connect()).external_jobs
+        # slurmctld checks the id before the nodes (job_mgr.c: _job_create). No node has this name.
         try:
-            created = await self._create(
-                "job/submit", requests.submission(spec, 1 << 25, external=external)
-            )
+            created = await self.submit(JobSpec("no-job", 1, 1, excluded_nodes=(_NOWHERE,)), 1 << 25)
         except SlurmError as error:
             if error.number not in _NOT_PERMITTED | {_NO_SUCH_NODE}:
                 raise
@@ -163,9 +154,11 @@ class SlurmRest:
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         found: dict[int, JobState] = {}
-        for chunk in _chunks(sorted(set(ids)), _STATES_A_CALL):
+        every = sorted(set(ids))
+        for start in range(0, len(every), _STATES_A_CALL):
+            chunk = every[start : start + _STATES_A_CALL]
             told = await self._states("&".join([f"job_id={one:d}" for one in chunk]))
-            if told.nameless:  # whatever the answer lacks may be one of these, and not absent
+            if told.nameless:  # each may be a job that the answer lacks
                 found |= dict.fromkeys(chunk, UNREAD)
             found |= told
         return found
@@ -189,8 +182,7 @@ class SlurmRest:
         if not (await self.connect()).resources:
             return grant_of(await self.job(job_id))
         try:
-            request = Request("GET", f"resources/{job_id}")
-            return self._one(request, responses.grant, await self._send(request))
+            return await self._ask(Request("GET", f"resources/{job_id}"), responses.grant)
         except SlurmError as error:
             if error.number in {_NO_SUCH_JOB, _NOT_RUNNING}:
                 return None
@@ -203,7 +195,7 @@ class SlurmRest:
         try:
             await self._post(f"job/{job_id}", body)
         except SlurmError as error:
-            # No such job, or one that stays held: numbers that mean another thing when creating.
+            # No such job, or a job that stays held: both numbers have another meaning for new jobs.
             if error.number == _NO_SUCH_JOB or isinstance(error, NoRoomNow):
                 raise _as(InvalidRequest, error) from error
             raise
@@ -227,8 +219,7 @@ class SlurmRest:
         if not server.books:
             return None
         request = Request("GET", f"/slurmdb/{server.api_version}/job/{job_id}")
-        read = partial(responses.canceller, cluster=server.cluster)
-        return self._one(request, read, await self._send(request))
+        return await self._ask(request, partial(responses.canceller, cluster=server.cluster))
 
     async def rights(self, user_id: int | None) -> UserRights:
         own = tokens.user(self._tokens.token()) or ""
@@ -247,13 +238,12 @@ class SlurmRest:
             found = await self._counted_node(request)
             if found is None or "ALLOCATED" not in found.states or found.cpus_allocated:
                 return found
-            # Between the two questions slurmctld was started anew, and has counted nothing yet.
+            # slurmctld restarted between the two requests, and has counted nothing yet.
         raise RetryLater(f"Slurm has not counted yet what jobs have of node {name}")
 
     async def _counted_node(self, request: Request) -> Node | None:
-        """Of one node, slurmctld (24.11, 26.05) tells the CPUs and the memory that were allocated when
-        it counted them last: when all nodes were asked for. It does that too where the answer is that
-        there is nothing to tell: of 5,000 nodes in 3 ms, and not in 700."""
+        """Returns a node with its current allocations. slurmctld (24.11, 26.05) counts allocations only
+        for a request about all nodes, also if the reply is empty: 3 ms instead of 700 at 5,000 nodes."""
         await self._have_allocations_counted()
         try:
             entries = await self._list("nodes", request)
@@ -268,7 +258,7 @@ class SlurmRest:
         await self._post(_node(name), {"state": ["DRAIN"], "reason": reason})
 
     async def undrain_node(self, name: str) -> None:
-        # RESUME would bring back a node that is down, and a healthy one is NOT_RESPONDING after it.
+        # RESUME also brings back a node that is down, and makes a healthy node NOT_RESPONDING.
         try:
             await self._post(_node(name), {"state": ["UNDRAIN"]})
         except SlurmError as error:
@@ -282,13 +272,13 @@ class SlurmRest:
         try:
             await self._send(Request("DELETE", _node(name)))
         except SlurmError as error:
-            if error.number == _NODES_BUSY:  # it means another thing when creating a job
+            if error.number == _NODES_BUSY:  # another meaning than for a new job
                 raise _as(InvalidRequest, error) from error
             if error.number != _NO_SUCH_NODE:
                 raise
 
     async def reservations(self) -> tuple[Reservation, ...]:
-        # One that was left out would be taken for none.
+        # All or none: a missing reservation would look deleted.
         request = Request("GET", "reservations/")
         entries = await self._list("reservations", request)
         return tuple([self._one(request, responses.reservation, entry) for entry in entries])
@@ -316,8 +306,8 @@ class SlurmRest:
         try:
             return await self._create("job/allocate", body)
         except RetryLater as error:
-            # A limit on what runs, and a FAILED record under the id; or one on what is submitted, and
-            # none. Slurm does not say which, so the id is to be taken for used up.
+            # A limit on running jobs leaves a FAILED record under the id, a limit on submissions leaves
+            # none. Slurm does not say which limit, so the id counts as used up.
             if error.number == _ACCOUNTING_POLICY:
                 raise _as(NoRoomNow, error) from error
             raise
@@ -325,12 +315,10 @@ class SlurmRest:
     async def _create(self, path: str, body: dict[str, Any]) -> int:
         try:
             document = await self._post(path, body)
-        except JobIdTaken:
-            raise
         except SlurmError as error:
-            # An error with a job id: the job exists all the same, and not as it was asked for (a
-            # value that slurmrestd could not parse, 26.05.5). It must not stay.
-            if error.job_id is not None:
+            # An error with a job id: the job exists, with a value that slurmrestd could not parse
+            # (26.05.5).
+            if error.job_id is not None and not isinstance(error, JobIdTaken):
                 await self.cancel(error.job_id)
             raise
         created = document.get("job_id")
@@ -339,9 +327,8 @@ class SlurmRest:
         return created
 
     async def _states(self, query: str = "") -> AllStates:
-        # An error is never taken for "no jobs": 24.11 and 26.05 answer 200 with an empty list while
-        # there are none, also before the first, and 500 "Unspecified error" with null while
-        # slurmctld is down.
+        # An error does not mean "no jobs": 24.11 and 26.05 answer 200 with an empty list without jobs,
+        # and 500 "Unspecified error" with null while slurmctld is down.
         request = Request("GET", "jobs/state/", query)
         try:
             told = responses.states(await self._list("jobs", request))
@@ -357,8 +344,7 @@ class SlurmRest:
         self._malformed(request._replace(path=path).call, why)
 
     def _readable(self, request: Request, entries: Iterable[_Read | Malformed]) -> tuple[_Read, ...]:
-        """Returns the entries of a reply that could be read. An entry that could not be read must not
-        hide the others."""
+        """Returns the readable entries of a reply: an unreadable entry must not hide the others."""
         found = list[_Read]()
         for entry in entries:
             if isinstance(entry, Malformed):
@@ -370,7 +356,7 @@ class SlurmRest:
     def _one(
         self, request: Request, read: Callable[[Mapping[str, Any]], _Read], entry: Mapping[str, Any]
     ) -> _Read:
-        """Returns the one entry of a reply about one job or node."""
+        """Returns an entry of a reply. Raises Unreadable."""
         found = Reader(read)(entry)
         if isinstance(found, Malformed):
             self._tell(request, found.why)
@@ -381,7 +367,7 @@ class SlurmRest:
         await self._exchange(Request("GET", "nodes/", _SINCE_NEVER))
 
     async def _list(self, field: str, request: Request) -> list[Any]:
-        """Returns the list of a reply. A reply without the list does not say that there is nothing."""
+        """Returns the list of a reply. Raises OutcomeUnknown for a reply without the list."""
         found = (await self._send(request)).get(field)
         if not isinstance(found, list):
             raise OutcomeUnknown(f"{request.text}: a reply without {field}")
@@ -391,15 +377,14 @@ class SlurmRest:
         return await self._send(Request("POST", path, body=body))
 
     async def _send(self, request: Request) -> Document:
-        """As `_exchange`, with a reply that is slurmrestd's."""
+        """Returns a reply of slurmrestd. Another server that answers 200 knows no job."""
         reply = await self._exchange(request)
-        # slurmrestd names itself in each reply. Another server that answers 200 knows of no job.
         if "meta" not in reply:
             raise OutcomeUnknown(f"{request.text}: this is no reply of slurmrestd's")
         return reply
 
     async def _exchange(self, request: Request) -> Document:
-        """`request.path` is below the API version, or from the root."""
+        """Returns any reply. `request.path` is below the API version, or from the root."""
         if not request.path.startswith("/"):
             version = (self._capabilities or await self.connect()).api_version
             request = request._replace(path=f"/slurm/{version}/{request.path}")
@@ -407,12 +392,12 @@ class SlurmRest:
             return await self._connections.send(request)
         except NeedsOperator as error:
             if error.http_status == 404 and error.number is None:
-                self._capabilities = None  # another server, perhaps: the next call asks it
+                self._capabilities = None  # perhaps another server: the next call negotiates
             raise
 
 
 def _objects(value: object) -> list[dict[str, Any]]:
-    """Returns the objects in a list; all else that may be there says nothing."""
+    """Returns the objects in a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
@@ -432,7 +417,3 @@ def _check_cancelled(status: Mapping[str, Any]) -> None:
 
 def _as(kind: type[SlurmError], error: SlurmError) -> SlurmError:
     return kind(error.words, number=error.number, http_status=error.http_status)
-
-
-def _chunks(ids: Sequence[int], size: int) -> Iterable[Sequence[int]]:
-    return (ids[at : at + size] for at in range(0, len(ids), size))

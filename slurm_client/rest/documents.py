@@ -1,10 +1,10 @@
 """A reader of a reply's JSON that does not hold up the event loop.
 
-5,000 nodes are some 10 MB, which a parser reads in one go. Nothing else runs meanwhile, even where the
-parser has a thread of its own. So a long list is read entry by entry, beside the event loop.
+5,000 nodes are some 10 MB. A parser of the whole text blocks all threads, so a thread reads a long list
+entry by entry.
 
-Slurm takes any bytes for the name and the comment of a job, and slurmrestd repeats them. Where a byte is
-no UTF-8 the reply has U+FFFD: a job's owner must not make the job unreadable.
+Slurm accepts any bytes for the name and the comment of a job, and slurmrestd repeats these bytes. Bytes
+that are no UTF-8 become U+FFFD: a job's owner must not make the job unreadable.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ Each = tuple[str, Callable[[Mapping[str, Any]], Any]]
 
 
 async def read(content: bytes, each: Each | None = None) -> dict[str, Any]:
-    """Returns the reply's JSON object; {} when it is anything else. Entries that a function reads are
-    not kept: the entries of all nodes are 80 MB."""
+    """Returns the reply's JSON object; {} for anything else. Entries that a function reads are not kept:
+    the entries of all nodes are 80 MB."""
     if len(content) < _LONG:
         return _whole(content, each)
     return await asyncio.to_thread(_by_entries, content, each)
@@ -52,8 +52,8 @@ def _parsed(content: bytes) -> Any:
 
 
 def _by_entries(content: bytes, each: Each | None) -> dict[str, Any]:
-    """Does the same. Where the first field is a list, as in all long replies of slurmrestd, other tasks
-    may run between two of its entries."""
+    """Returns the same as `_whole`. If the first field is a list, as in all long replies of slurmrestd,
+    other tasks may run between two entries."""
     text = content.decode(errors="replace")
     opening = _LIST.match(text)
     if opening is None:
@@ -71,8 +71,7 @@ def _by_entries(content: bytes, each: Each | None) -> dict[str, Any]:
 
 
 def _entries(text: str, at: int) -> Iterator[tuple[Any, int]]:
-    """Yields each entry of the list that begins there, and where the entry ends; it stops at the first
-    thing that is no entry."""
+    """Yields each entry of a list with the place of its end, up to the first text that is no entry."""
     while True:
         try:
             entry, end = _entry(text, at)

@@ -1,8 +1,7 @@
 """The mapping from slurmrestd's replies to errors.
 
-Errors come as JSON with Slurm's numbers, as JSON without, or as text/plain, under HTTP statuses that
-differ between releases (24.11: 500 for all, 26.05: 422, 404, 511 ...). So Slurm's number decides
-when there is one, and the status only otherwise.
+Errors come as JSON with or without Slurm's numbers, or as text/plain. Slurm's number decides. Otherwise
+the HTTP status decides, which differs between releases (24.11: 500 for all, 26.05: 422, 404, 511 ...).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +23,15 @@ PROTOCOL_AUTHENTICATION_ERROR: Final = 1007
 _WORDS_KEPT: Final = 500
 _UNSPECIFIED: Final = 500
 _NOT_MODIFIED: Final = 304
-"""An answer without a body, to a request that named a time."""
+"""Status of an answer without a body, to a request with a time."""
 _SLURM_ERROR = -1
 # "Unspecified error", "Operation not permitted", "Resource temporarily unavailable"
 _SAYS_TOO_LITTLE = {_SLURM_ERROR, 1, 11}
-_NOT_SAID = {0, _SLURM_ERROR}  # SLURM_SUCCESS: no number at all
+_NOT_SAID = {0, _SLURM_ERROR}  # 0 is SLURM_SUCCESS
 
 
 def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmError | None:
-    """Returns the error that a reply stands for; None when it is no error."""
+    """Returns the error in a reply; None for a reply without an error."""
     listed = parsed.get("errors") or ()
     errors = [error for error in listed if isinstance(error, dict)] if isinstance(listed, list) else []
     for error in errors:
@@ -50,19 +49,17 @@ def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmErro
 
 
 def by_status(status: int) -> type[SlurmError]:
-    """The class of a reply without a Slurm error number."""
+    """Returns the class for a reply without Slurm's number, which every error about the request has: the
+    token, a proxy or the API version may be wrong."""
     if status in {429, 503}:
         return RetryLater
     if 400 <= status < 500 or status == 511:
-        # Slurm numbers what is wrong with a request. Without a number it is the way to it that is wrong:
-        # a token, a proxy, an API version that the server does not have any more.
         return NeedsOperator
     return OutcomeUnknown
 
 
 def not_responding(statuses: Sequence[str]) -> SlurmError:
-    """Returns the error for slurmrestd's report on each slurmctld in GET ping/, when none of them
-    responds."""
+    """Returns the error for the statuses of all slurmctlds in GET ping/ if no slurmctld responds."""
     words = "; ".join(filter(None, statuses)) or "no slurmctld responds"
     if any("authentication" in status.lower() for status in statuses):
         return BadToken(words, number=PROTOCOL_AUTHENTICATION_ERROR)

@@ -1,7 +1,6 @@
 """HTTP to slurmrestd: bounded connections, the token, and the meaning of a broken exchange.
 
-The client may send every request twice: reads, deletions, updates, and creations under a job id of the
-caller. Slurm rejects a second creation.
+The client may send every request twice: Slurm rejects a second creation under the same job id.
 """
 
 import ssl
@@ -37,10 +36,8 @@ Document = dict[str, Any]
 
 
 class Request(NamedTuple):
-    """One request: `path` from the root, `query` quoted already, `body` for JSON.
-
-    A tuple takes half the CPU of a frozen dataclass.
-    """
+    """A request: `path` from the root, a quoted `query`, and a `body` for JSON. A tuple takes half the
+    CPU of a frozen dataclass."""
 
     method: str
     path: str

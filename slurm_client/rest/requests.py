@@ -1,7 +1,4 @@
-"""Request bodies for slurmrestd (v0.0.42 to v0.0.45), from the model's values.
-
-The module does not decide when to send them; `responses` reads the replies.
-"""
+"""Request bodies for slurmrestd (v0.0.42 to v0.0.45), from the model's values."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -10,7 +7,7 @@ from slurm_client import checks, hostlist, ownership
 from slurm_client.model import JobChanges, JobSpec
 
 _SOMEWHERE: Final = {"current_working_directory": "/"}
-"""Slurm wants a working directory of every job that is not an EXTERNAL_JOB (2063)."""
+"""Every job except an EXTERNAL_JOB needs a working directory (2063)."""
 
 _SCRIPT: Final = {
     "environment": ["PATH=/usr/bin:/bin"],
@@ -18,30 +15,27 @@ _SCRIPT: Final = {
     "standard_error": "/dev/null",
     "script": "#!/bin/sh\nexec sleep infinity\n",
 }
-"""Of a batch placeholder, where there is no EXTERNAL_JOB: it holds the allocation."""
+"""Fields of a batch placeholder, which holds the allocation without EXTERNAL_JOB."""
 
 
 def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
-    """POST job/submit: a placeholder that Slurm may queue."""
+    """Returns the body of POST job/submit: a placeholder that Slurm may queue."""
     job = _numbered(spec, job_id)
     return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | _SCRIPT | job}
 
 
 def allocation(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
-    """POST job/allocate: at once or not at all.
-
-    Never without `immediate`: the call would block for as long as the job waits, and a client that
-    gives up leaves the job behind.
-    """
+    """Returns the body of POST job/allocate: at once or not at all. Without `immediate` the call blocks
+    while the job waits, and a client that gives up leaves the job behind."""
     job = _numbered(spec, job_id) | {"immediate": True}
     return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | job}
 
 
 def update(changes: JobChanges) -> dict[str, Any]:
-    """POST job/{id}: only what changes."""
+    """Returns the body of POST job/{id}, with changed fields only."""
     body: dict[str, Any] = {}
     if changes.excluded_nodes is not None:
-        # [] is taken for "not said" and leaves the list as it is (26.05.5); [""] clears it.
+        # [] leaves the list as it is (26.05.5); [""] clears the list.
         body["excluded_nodes"] = _node_list(changes.excluded_nodes) or [""]
     texts = {"comment": changes.comment, "admin_comment": changes.admin_comment}
     body |= {field: text for field, text in texts.items() if text is not None}
@@ -49,7 +43,7 @@ def update(changes: JobChanges) -> dict[str, Any]:
 
 
 def _numbered(spec: JobSpec, job_id: int) -> dict[str, Any]:
-    """What only root and SlurmUser may ask for: the id, the AdminComment and the owner."""
+    """Returns a job with fields for root and SlurmUser only: the id, the AdminComment and the owner."""
     return _job(spec) | {"job_id": job_id, "admin_comment": spec.admin_comment} | _owner(spec)
 
 
@@ -57,16 +51,16 @@ def _job(spec: JobSpec) -> dict[str, Any]:
     checks.check(spec)
     body: dict[str, Any] = {
         "name": spec.name,
-        # One task a node with all the CPUs: exactly spec.cpus on each, rounded up to whole cores by
-        # Slurm where a core has several CPUs. threads_per_core=1 would make that a core for each CPU,
-        # and tres_per_task is ignored (the job gets one CPU).
+        # One task a node with all CPUs: exactly spec.cpus on each node, which Slurm rounds up to whole
+        # cores. threads_per_core=1 would mean a core for each CPU. Slurm ignores tres_per_task (the job
+        # gets one CPU).
         "tasks": spec.nodes,
         "tasks_per_node": 1,
         "cpus_per_task": spec.cpus,
         "minimum_nodes": spec.nodes,
         "maximum_nodes": spec.nodes,
         "memory_per_node": _number(spec.memory_mb),
-        # A requeued placeholder would come back under the same id, its Pod long gone.
+        # A requeued placeholder would come back under the same id without its Pod.
         "requeue": False,
     }
     return body | _given(spec)
@@ -79,10 +73,9 @@ def _given(spec: JobSpec) -> dict[str, Any]:
     }
     if spec.gres:
         body["tres_per_node"] = ",".join(f"gres/{name}:{count}" for name, count in spec.gres)
-    if spec.required_nodes:
-        body["required_nodes"] = _node_list(spec.required_nodes)
-    if spec.excluded_nodes:
-        body["excluded_nodes"] = _node_list(spec.excluded_nodes)
+    for field in ("required_nodes", "excluded_nodes"):
+        if nodes := _node_list(getattr(spec, field)):
+            body[field] = nodes
     if spec.shared is not None:
         body["shared"] = [str(spec.shared)]
     return body | _numbers(spec)
@@ -94,16 +87,14 @@ def _numbers(given: JobSpec | JobChanges) -> dict[str, Any]:
 
 
 def _owner(spec: JobSpec) -> dict[str, Any]:
-    """As decimal strings: a name is resolved by slurmrestd, and 24.11.5 dies of a group's name.
-
-    Without a group Slurm would take the token's own: root's.
-    """
+    """Returns the owner as decimal strings: slurmrestd resolves names, and 24.11.5 dies of a group's
+    name."""
     owner = {"user_id": spec.user_id, "group_id": ownership.group_of(spec)}
     return {field: str(number) for field, number in owner.items() if number is not None}
 
 
 def _node_list(names: Iterable[str]) -> list[str]:
-    """One compressed expression: hundreds of names are a few bytes."""
+    """Returns one compressed expression: hundreds of names are a few bytes."""
     compressed = hostlist.compress(names)
     return [compressed] if compressed else []
 

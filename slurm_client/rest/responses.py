@@ -1,8 +1,7 @@
-"""The reader of slurmrestd's replies: it makes the model's values.
+"""The reader of slurmrestd's replies, which makes the model's values.
 
-It reads only the fields that are needed, and any of them may be absent: the versions differ, and an odd
-reply must not stop the extender. An entry that cannot be read all the same is `Malformed`, and the
-other entries count. `error_mapping` decides which reply is an error.
+Any field may be absent: the versions differ, and an odd reply must not stop the extender. An unreadable
+entry is `Malformed`, and the other entries count. `error_mapping` decides which reply is an error.
 """
 
 import functools
@@ -11,36 +10,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from slurm_client import gres, hostlist
-from slurm_client.model import (
-    UNREAD,
-    AllStates,
-    Grant,
-    Job,
-    JobState,
-    Node,
-    Partition,
-)
+from slurm_client.model import UNREAD, AllStates, Grant, Job, JobState, Node, Partition
 from slurm_client.reservation import Reservation
 from slurm_client.server import Configuration
 from wellknown import number_list
 
 _CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
-"""The errors that Python raises for a value of another type or shape than Slurm documents."""
+"""Python's errors for a value of another type or shape than Slurm documents."""
 _TASK: Final = re.compile(r"(\d+)[_+].*", re.ASCII | re.DOTALL)
 """Tasks of arrays ("7_3", "7_*") and parts of heterogeneous jobs ("8+1"). The first number is the id for
-GET job/{id}: slurmrestd lists each task, but those that wait together are one job, the array's."""
+GET job/{id}. slurmrestd lists each task, but tasks that wait together are one job."""
 _WORDS_KEPT: Final = 200
 _Read = TypeVar("_Read")
 
 
 class Malformed(NamedTuple):
-    """An entry that could not be read, and why."""
+    """An unreadable entry."""
 
     why: str
 
 
 class Reader(Generic[_Read]):
-    """Reads entries: into what they say, or into `Malformed`."""
+    """Reads entries into values, or into `Malformed`."""
 
     def __init__(self, read: Callable[[Mapping[str, Any]], _Read]) -> None:
         self._read = read
@@ -57,7 +48,7 @@ def _why(error: Exception, entry: object) -> str:
 
 
 def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
-    """Of `jobs` in GET jobs/state/."""
+    """Reads `jobs` in GET jobs/state/."""
     found, malformed, waiting = AllStates(), list[str](), dict[int, int]()
     found.entries, found.waiting = len(entries), waiting
     for entry in entries:
@@ -80,7 +71,7 @@ def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
 
 
 def _job_id(text: str) -> tuple[int, bool]:
-    """Returns a job's id, and whether this is a part of a job."""
+    """Returns a job's id, and True for a part of a job."""
     if text.isdecimal():  # int() would take "7_3" for 73
         return int(text), False
     task = _TASK.fullmatch(text)
@@ -91,12 +82,12 @@ def _job_id(text: str) -> tuple[int, bool]:
 
 @functools.lru_cache(maxsize=256)
 def _state(names: tuple[str, ...]) -> JobState:
-    """Thousands of jobs are in a handful of states."""
+    """Reads a state. Thousands of jobs have a handful of states."""
     return JobState.parse(names)
 
 
 def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> Job:
-    """One of `jobs` in GET job/{id}; the others are tasks of its array."""
+    """Reads one of `jobs` in GET job/{id}; `others` are tasks of its array."""
     nodes, state = hostlist.expand(_text(entry, "nodes")), _state(tuple(entry.get("job_state") or ()))
     cores, memory_allocated_mb = ((), ()) if state.ended else _on_nodes(entry, nodes)
     return Job(
@@ -123,8 +114,6 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         start_time=_time(entry, "start_time"),
         end_time=_time(entry, "end_time"),
         preempt_time=_time(entry, "preempt_time"),
-        exit_code=number(_exit(entry).get("return_code")),
-        exit_signal=number((_exit(entry).get("signal") or {}).get("id")),
         sluid=str((entry.get("step_id") or {}).get("sluid") or ""),
         external="EXTERNAL_JOB" in (entry.get("flags") or ()),
         restart_count=number(entry.get("restart_cnt")) or 0,
@@ -143,21 +132,19 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         time_limit_minutes=number(entry.get("time_limit")),
         requeue=bool(entry.get("requeue")),
         held=bool(entry.get("hold")),
-        **_tasks(entry, others),
+        more_tasks=_more_tasks(entry, others),
+        begun_tasks=len(others),
     )
 
 
 def _gpus(entry: Mapping[str, Any]) -> int:
-    """Slurm's own sum of what is asked for (tres_req_str) has GPUs only where accounting counts them."""
+    """Returns the number of requested GPUs. Slurm's own sum (tres_req_str) has only GPUs that accounting
+    counts."""
     per = ("job", "node", "socket", "task")
     of = {each: gres.gpus(_text(entry, f"tres_per_{each}")) for each in per}
     nodes, tasks = number(entry.get("node_count")) or 1, number(entry.get("tasks")) or 1
     sockets = number(entry.get("sockets_per_node")) or 1
     return of["job"] or nodes * (of["node"] + sockets * of["socket"]) + tasks * of["task"]
-
-
-def _tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"more_tasks": _more_tasks(entry, others), "begun_tasks": len(others)}
 
 
 def _more_tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> int | None:
@@ -168,8 +155,8 @@ def _more_tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -
 
 
 def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Returns the cores and the memory (MiB) that a job has on each of its nodes; () of one that has not
-    begun. Slurm tells it of one that has ended, too."""
+    """Returns the cores and the memory (MiB) of a job on each of its nodes; () before the job begins.
+    Slurm also reports both for ended jobs."""
     told = ((entry.get("job_resources") or {}).get("nodes") or {}).get("allocation") or ()
     by_node = {one.get("name"): one for one in told}
     if not nodes or not by_node.keys() >= set(nodes):
@@ -180,7 +167,7 @@ def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> tuple[tuple[str
 
 
 def _cores(on_node: Mapping[str, Any]) -> str:
-    """Slurm lists every core of the node, socket by socket; of the job are those that are ALLOCATED."""
+    """Returns the job's cores: Slurm lists every core of the node, socket by socket."""
     cores = (core for socket in on_node.get("sockets") or () for core in socket.get("cores") or ())
     return number_list.compress(
         number for number, core in enumerate(cores) if "ALLOCATED" in (core.get("status") or ())
@@ -188,13 +175,13 @@ def _cores(on_node: Mapping[str, Any]) -> str:
 
 
 _OF_SELECT_TYPE: Final = "CR_"
-"""How the names of SelectTypeParameters begin, since v0.0.45."""
+"""Beginning of the names of SelectTypeParameters, since v0.0.45."""
 _WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
 """24.11 keeps the last reason of a node that was resumed."""
 
 
 def node(entry: Mapping[str, Any]) -> Node:
-    """One of `nodes` in GET nodes/ or node/{name}."""
+    """Reads one of `nodes` in GET nodes/ or node/{name}."""
     states, cpus = _flags(tuple(entry.get("state") or ())), int(entry.get("cpus") or 0)
     return Node(
         name=str(entry["name"]),
@@ -211,7 +198,6 @@ def node(entry: Mapping[str, Any]) -> Node:
         cpus_allocated=int(entry.get("alloc_cpus") or 0),
         memory_allocated_mb=int(entry.get("alloc_memory") or 0),
         comment=_text(entry, "comment"),
-        extra=_text(entry, "extra"),
         instance_type=_text(entry, "instance_type"),
         cores=int(entry.get("sockets") or 0) * int(entry.get("cores") or 0),  # cores of a socket
         threads_per_core=int(entry.get("threads") or 1),
@@ -223,12 +209,12 @@ def node(entry: Mapping[str, Any]) -> Node:
 
 @functools.lru_cache(maxsize=256)
 def _flags(states: tuple[object, ...]) -> frozenset[str]:
-    """Thousands of nodes are in a handful of states."""
+    """Reads states. Thousands of nodes have a handful of states."""
     return frozenset(map(str, states))
 
 
 def partition(entry: Mapping[str, Any]) -> Partition:
-    """One of `partitions` in GET partitions/."""
+    """Reads one of `partitions` in GET partitions/."""
     settings, maximums = entry.get("partition") or {}, entry.get("maximums") or {}
     return Partition(
         name=str(entry["name"]),
@@ -249,7 +235,7 @@ def partition(entry: Mapping[str, Any]) -> Partition:
 
 
 def reservation(entry: Mapping[str, Any]) -> Reservation:
-    """One of `reservations` in GET reservations/."""
+    """Reads one of `reservations` in GET reservations/."""
     return Reservation(
         name=str(entry["name"]),
         nodes=hostlist.expand(_text(entry, "node_list")),
@@ -257,27 +243,22 @@ def reservation(entry: Mapping[str, Any]) -> Reservation:
         end=_time(entry, "end_time"),
         flags=frozenset(_list(entry.get("flags"))),
         partition=_text(entry, "partition"),
-        users=_names(entry, "users"),
-        accounts=_names(entry, "accounts"),
+        users=_list(_text(entry, "users")),
+        accounts=_list(_text(entry, "accounts")),
     )
 
 
-def _names(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    return tuple(filter(None, _text(entry, field).split(",")))
-
-
 def boot_time(document: Mapping[str, Any]) -> int | None:
-    """Of GET diag, in UNIX seconds: slurmctld begins its statistics a moment after it has started (0
-    until then), at midnight, and with `sdiag -r`."""
+    """Reads GET diag, in UNIX seconds: slurmctld begins its statistics a moment after its start (0 until
+    then), at midnight, and with `sdiag -r`."""
     statistics = document.get("statistics") or {}
     begun, told = number(statistics.get("req_time_start")), number(statistics.get("req_time"))
     return begun or told
 
 
 def configuration(document: Mapping[str, Any]) -> Configuration:
-    """Of GET conf (v0.0.45)."""
-    conf = document.get("slurm_conf") or {}
-    meta = document.get("slurm_conf_meta") or {}
+    """Reads GET conf (v0.0.45)."""
+    conf, meta = document.get("slurm_conf") or {}, document.get("slurm_conf_meta") or {}
     return Configuration(
         cluster_name=conf.get("ClusterName"),
         first_job_id=number(conf.get("FirstJobId")),
@@ -310,7 +291,7 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
 
 
 def grant(document: Mapping[str, Any]) -> Grant | None:
-    """Of GET resources/{job_id} (v0.0.44): what a job has; None where that is nothing."""
+    """Reads GET resources/{job_id} (v0.0.44); None for a job without nodes."""
     on_nodes = document.get("nodes") or ()
     if not on_nodes:
         return None
@@ -323,27 +304,27 @@ def grant(document: Mapping[str, Any]) -> Grant | None:
 
 
 def _on_each(gres: Sequence[object]) -> tuple[str, ...]:
-    """Returns the devices on each node, "" where there are none; () where there are none at all."""
+    """Returns the devices on each node, "" for no devices; () if no node has devices."""
     told = tuple("" if one is None else str(one) for one in gres)
     return told if any(told) else ()
 
 
 def _bits(mask: str) -> str:
-    """Returns a mask in hexadecimal digits as a list of the bits that are set: "0x0D" is "0,2-3"."""
+    """Returns a list of the set bits of a hexadecimal mask: "0x0D" is "0,2-3"."""
     bits = int(mask or "0", 16)
     return number_list.compress(bit for bit in range(bits.bit_length()) if bits >> bit & 1)
 
 
 def _device(told: Mapping[str, Any]) -> str:
-    """As `gres_detail` writes it: a node whose devices have no numbers only counts them."""
+    """Returns devices as in `gres_detail`, with a count only for devices without numbers."""
     name, kind, index = _text(told, "name"), _text(told, "type"), _text(told, "index")
     what, count = f"{name}:{kind}" if kind else name, int(told.get("count") or 0)
     return f"{what}:{count}(IDX:{index})" if index else f"{what}(CNT:{count})"
 
 
 def canceller(document: Mapping[str, Any], cluster: str) -> str | None:
-    """Of GET /slurmdb/VERSION/job/{job_id}: the user that cancelled the newest job of that id. An id
-    may recur, and each of the clusters that share a slurmdbd may have a job of that id."""
+    """Reads the user that cancelled the newest job in GET /slurmdb/VERSION/job/{job_id}. An id may
+    recur, and several clusters may share a slurmdbd."""
     jobs = [entry for entry in document.get("jobs") or () if entry["cluster"] == cluster]
     newest = max(jobs, key=lambda entry: int(entry["time"]["submission"]), default=None)
     if newest is None or "CANCELLED" not in newest["state"]["current"]:
@@ -352,7 +333,7 @@ def canceller(document: Mapping[str, Any], cluster: str) -> str | None:
 
 
 def number(value: object) -> int | None:
-    """Slurm's {"set", "infinite", "number"}, or a plain number; None when unset or infinite."""
+    """Reads Slurm's {"set", "infinite", "number"}, or a plain number; None if unset or infinite."""
     if isinstance(value, dict):
         if not value.get("set") or value.get("infinite"):
             return None
@@ -369,10 +350,6 @@ def _time(entry: Mapping[str, Any], field: str) -> int | None:
     return number(entry.get(field)) or None
 
 
-def _exit(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    return entry.get("exit_code") or {}
-
-
 def _reason(entry: Mapping[str, Any]) -> str:
     reason = _text(entry, "state_reason")
     return "" if reason == "None" else reason
@@ -384,8 +361,7 @@ def _text(entry: Mapping[str, Any], field: str) -> str:
 
 
 def _asked_nodes(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    """Slurm repeats the list of nodes as it was submitted: 24.11 takes a list of which it knows any
-    node."""
+    """Reads a submitted list of nodes; () if unreadable. 24.11 accepts a list with one known node."""
     try:
         return hostlist.expand(_text(entry, field))
     except ValueError:

@@ -98,7 +98,7 @@ async def test_tasks_and_parts_are_no_malformed_entries(number: str) -> None:
 @pytest.mark.parametrize(
     "entry",
     [None, 7, {}, {"job_id": "x"}, {"job_id": 7, "nodes": "n[1"}, {"job_id": 7, "user_id": [7]},
-     {"job_id": 7, "exit_code": "0"}, {"job_id": 7, "job_state": [{}]}],
+     {"job_id": 7, "step_id": "0"}, {"job_id": 7, "job_state": [{}]}],
     ids=str,
 )  # fmt: skip
 async def test_a_job_that_cannot_be_read_is_not_absent(entry: Any) -> None:
@@ -156,7 +156,7 @@ def test_any_entries_are_read_or_told_of(entries: list[Any]) -> None:
 
 
 FIELDS = (
-    *("job_id", "job_state", "nodes", "gres_detail", "exit_code", "flags", "step_id", "features"),
+    *("job_id", "job_state", "nodes", "gres_detail", "flags", "step_id", "features"),
     *("name", "state", "partitions", "partition", "priority", "maximums", "cpus", "memory_per_node"),
     *("node_list", "start_time", "end_time"),
 )
