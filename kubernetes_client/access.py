@@ -1,8 +1,7 @@
-"""Where kube-apiserver is, and how it knows this program: by a service account, or by a kubeconfig.
+"""The address of kube-apiserver and this program's credentials, from a service account or a kubeconfig.
 
-A kubeconfig has many ways to authenticate, and `kubernetes.aio` knows them all. It is loaded for a
-kubeconfig alone, since it takes 12 MB of memory: a service account is two files and two variables, which
-are read as client-go reads them (rest.InClusterConfig).
+`kubernetes.aio` reads kubeconfigs and takes 12 MB of memory. A service account does without: two files
+and two variables, read as client-go reads them (rest.InClusterConfig).
 """
 
 import os
@@ -18,7 +17,7 @@ from kubernetes_client.errors import NoCredentials
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SERVER: Final = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 _ROTATES_S: Final = 60.0
-"""How long a token that was read is good for: the kubelet writes another one long before it expires."""
+"""Time until a token is read again. The kubelet replaces a token long before its expiry."""
 
 Headers = Callable[[], Awaitable[dict[str, str]]]
 
@@ -28,10 +27,10 @@ class Access:
     """A way to a kube-apiserver."""
 
     server: str
-    """The URL, without a path of its own."""
+    """The URL, without a path."""
     tls: ssl.SSLContext
     headers: Headers
-    """Returns what tells kube-apiserver who calls, as of now. Raises OSError, NoCredentials."""
+    """Returns the current headers that authenticate a call. Raises OSError, NoCredentials."""
     proxy: str | None = None
 
 
@@ -55,7 +54,7 @@ def _of_account() -> Access:
 
 
 class _Token:
-    """A service account's token, which is another one from time to time."""
+    """A service account's token, which the kubelet replaces from time to time."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -82,7 +81,7 @@ async def _of_kubeconfig(kubeconfig: str, context: str | None) -> Access:
     configuration = client.Configuration()
 
     async def headers() -> dict[str, str]:
-        """By the library's own hook, which reads a token again that rotates."""
+        """Returns headers by the library's own hook, which reads rotating tokens again."""
         try:
             bearer = (await configuration.auth_settings()).get("BearerToken")
         except config.ConfigException as error:

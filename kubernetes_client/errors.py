@@ -1,4 +1,4 @@
-"""The errors of calls to kube-apiserver, sorted by what the caller should do next."""
+"""The errors of calls to kube-apiserver, sorted by the caller's next step."""
 
 from typing import Final
 
@@ -6,12 +6,10 @@ import orjson
 
 OUTAGE: Final = "Kubernetes"
 """The name of an outage of kube-apiserver."""
-_OF_WHAT_WAS_ASKED: Final = frozenset({500})
-"""An admission webhook that does not answer fails the calls that it has to judge, and no others."""
 
 
 class KubernetesError(Exception):
-    """A call to kube-apiserver did not do what was asked; `status` is HTTP's, 0 without an answer."""
+    """A failed call to kube-apiserver; `status` is the HTTP status, 0 without an answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{message} (HTTP {status})" if status else message)
@@ -20,13 +18,12 @@ class KubernetesError(Exception):
 
     @property
     def common_trouble(self) -> str | None:
-        """The name of the outage that this error is part of: every call gets this answer. None where
-        the error is about one call alone."""
+        """Name of the outage in which every call gets this error; None for an error of one call."""
         return None
 
 
 class NoCredentials(Exception):
-    """There is no kubeconfig and no service account: a person must say which to use."""
+    """There is no kubeconfig and no service account: a person must configure one."""
 
 
 class Conflict(KubernetesError):
@@ -38,26 +35,27 @@ class NotFound(KubernetesError):
 
 
 class Rejected(KubernetesError):
-    """kube-apiserver will not do this: the request or our permissions are wrong."""
+    """kube-apiserver rejects the call: the request or our permissions are wrong."""
 
 
 class Unavailable(KubernetesError):
-    """kube-apiserver did not answer, or is too busy: the call may have been carried out; repeat it."""
+    """kube-apiserver did not answer, or is too busy. The call may have succeeded: repeat the call."""
 
     @property
     def common_trouble(self) -> str | None:
-        return None if self.status in _OF_WHAT_WAS_ASKED else OUTAGE
+        # 500: an admission webhook does not answer, which fails only the calls for that webhook.
+        return None if self.status == 500 else OUTAGE
 
 
 class Expired(KubernetesError):
-    """The resourceVersion is too old to be watched from: list again."""
+    """The resourceVersion is too old for a watch: list again."""
 
 
 def error_of(status: int, message: str) -> KubernetesError:
-    """Returns the error that an HTTP status of kube-apiserver stands for."""
+    """Returns the error for an HTTP status of kube-apiserver."""
     classes = {404: NotFound, 409: Conflict, 410: Expired, 429: Unavailable}
     kind = classes.get(status, Unavailable if status >= 500 else Rejected)
-    if status == 422 and "metadata.uid" in message:  # another object has the name by now
+    if status == 422 and "metadata.uid" in message:  # another object has the name
         kind = Conflict
     return kind(status, message)
 

@@ -1,10 +1,9 @@
-"""The calls to a kube-apiserver: the one interface of `rest.KubernetesRest` and
+"""The calls to a kube-apiserver: the interface of `rest.KubernetesRest` and
 `in_memory.InMemoryKubernetes`.
 
-Objects are passed as manifests: the content of kube-apiserver's JSON, unchanged. Every method may raise
-`Unavailable` and `Rejected` (see `errors`); a method names the other errors that it raises. Every
-method may be called again after any error: its write is bound to an object's version, or is the same
-when it is repeated.
+A manifest is the content of kube-apiserver's JSON, unchanged. Every method may raise `Unavailable` and
+`Rejected` (see `errors`); a method names its other errors. Every method may be called again after any
+error: a write is bound to an object's version, or has the same effect twice.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -15,16 +14,16 @@ Manifest = Mapping[str, Any]
 
 
 class Right(NamedTuple):
-    """One thing that an account may do, as in a rule of RBAC."""
+    """A right of an account, as in a rule of RBAC."""
 
     verb: str
     resource: str
     """The plural, with the subresource: "pods", "pods/status"."""
     group: str = ""
     namespace: str = ""
-    """"": in all of them, or where there are none."""
+    """"" for all namespaces, and for objects without a namespace."""
     name: str = ""
-    """"": to all objects."""
+    """"" for all objects."""
 
     def __str__(self) -> str:
         what = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -35,135 +34,123 @@ class Right(NamedTuple):
 class Kubernetes(Protocol):
     """A kube-apiserver, behind any adapter.
 
-    A patch is a strategic merge patch. A `uid` or `resourceVersion` in its metadata that is not the
-    object's raises Conflict; a patch that changes nothing makes no new version.
+    A patch is a strategic merge patch. A `uid` or `resourceVersion` in its metadata other than the
+    object's raises Conflict. A patch without changes makes no new version.
     """
 
     # Pods
 
     async def read_pod(self, namespace: str, name: str) -> Manifest | None:
-        """A Pod as it is now, None where there is none."""
+        """Returns a Pod; None if there is no Pod."""
 
     async def patch_pod(self, namespace: str, name: str, patch: Manifest) -> Manifest:
-        """Patch a Pod's metadata and spec; returns the Pod. Its status stays as it is. Raises Conflict,
-        NotFound, and Rejected where the patch changes a part of the spec that cannot be changed."""
+        """Patches a Pod's metadata and spec, but not its status; returns the Pod. Raises Conflict,
+        NotFound, and Rejected for a change of a fixed part of the spec."""
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
-        """Patch a Pod's metadata and status; returns the Pod. Its spec stays as it is. Raises Conflict
-        and NotFound."""
+        """Patches a Pod's metadata and status, but not its spec; returns the Pod. Raises Conflict and
+        NotFound."""
 
     async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
-        """Delete a Pod with this grace, in seconds. A Pod that is gone is success.
+        """Deletes a Pod with a grace in seconds. A Pod that is gone is success. Raises Conflict for
+        another `uid` or `resourceVersion` in `preconditions`.
 
-        Conflict: its `uid` or, where one is given, `resourceVersion` is not that of `preconditions`. A
-        Pod without a Node, or one that has ended, is gone at once. The grace of a Pod that is being
-        deleted is shortened to this one, counted from when its deletion began, and never made longer
-        (rest.BeforeDelete).
+        A Pod without a Node, or a Pod that has ended, is gone at once. A second deletion may shorten the
+        grace, counted from the first deletion, and never makes the grace longer (rest.BeforeDelete).
         """
 
     async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
-        """Bind a Pod to a Node, and add the annotations of `metadata` to the Pod's.
-
-        Conflict: its `uid` or `resourceVersion` is not that of `metadata`, or it is bound, gated or
-        being deleted. Raises NotFound.
-        """
+        """Binds a Pod to a Node, and adds the annotations of `metadata` to the Pod's. Raises NotFound;
+        Conflict for another `uid` or `resourceVersion` in `metadata`, and for a Pod that is bound, gated
+        or being deleted."""
 
     async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
-        """Create a Pod; returns it. Conflict: there is one of that name. Rejected: it is not one that
-        kube-apiserver or a policy takes."""
+        """Creates a Pod; returns the Pod. Raises Conflict for an existing name, and Rejected for a Pod
+        that kube-apiserver or a policy does not accept."""
 
     async def create_event(self, namespace: str, event: Manifest) -> None:
-        """Create an Event. Where an Event of that name exists already, the call succeeds and leaves it
-        as it is."""
+        """Creates an Event. Leaves an existing Event of that name as it is."""
 
     # Nodes
 
     async def read_node(self, name: str) -> Manifest:
-        """A Node as it is now. Raises NotFound."""
+        """Returns a Node. Raises NotFound."""
 
     async def patch_node(self, name: str, patch: Manifest) -> None:
-        """Patch a Node's metadata and spec. A list of taints replaces all of them. Raises Conflict and
+        """Patches a Node's metadata and spec; a list of taints replaces all taints. Raises Conflict and
         NotFound."""
 
     async def patch_node_status(self, name: str, patch: Manifest) -> None:
-        """Patch a Node's metadata and status. Raises Conflict and NotFound."""
+        """Patches a Node's metadata and status. Raises Conflict and NotFound."""
 
     async def cluster_uid(self) -> str:
-        """The identity of this cluster: the uid of a namespace that lives as long as the cluster."""
+        """Returns the uid of a namespace that lives as long as the cluster."""
 
     # ControllerRevisions: data under a name, which never changes
 
     async def read_revision(self, namespace: str, name: str) -> Manifest | None:
-        """A ControllerRevision, None where there is none."""
+        """Returns a ControllerRevision; None if there is none."""
 
     async def revisions(self, namespace: str) -> Sequence[Manifest]:
-        """All ControllerRevisions of a namespace."""
+        """Returns all ControllerRevisions of a namespace."""
 
     async def create_revision(self, namespace: str, revision: Manifest) -> None:
-        """Create a ControllerRevision. Where one of that name exists already, the call succeeds and
-        leaves it as it is."""
+        """Creates a ControllerRevision. Leaves an existing ControllerRevision of that name as it is."""
 
     async def delete_revision(self, namespace: str, name: str) -> None:
-        """Delete a ControllerRevision. One that is gone is success."""
+        """Deletes a ControllerRevision. A ControllerRevision that is gone is success."""
 
     # Leases
 
     async def read_lease(self, namespace: str, name: str) -> Manifest | None:
-        """A Lease as it is now, None where there is none."""
+        """Returns a Lease; None if there is no Lease."""
 
     async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
-        """Create a Lease; returns it with its version. Conflict: there is one already."""
+        """Creates a Lease; returns the Lease with its version. Raises Conflict for an existing name."""
 
     async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
-        """Replace the version of a Lease that `lease` carries; returns it with its new version. A Lease
-        that is gone is created anew. Conflict: that version is not current."""
+        """Replaces the version of a Lease in `lease`; returns the Lease with its new version. Creates a
+        Lease that is gone. Raises Conflict if that version is not current."""
 
-    # The webhooks' certificate
+    # Secrets and ConfigMaps
 
     async def read_secret(self, namespace: str, name: str) -> Manifest | None:
-        """A Secret as it is now, None where there is none."""
+        """Returns a Secret; None if there is no Secret."""
 
     async def write_secret(self, secret: Manifest) -> None:
-        """Create a Secret or, where it carries a `resourceVersion`, replace that version of it.
-        Conflict: there is one already, or that version is not current. NotFound: it is gone."""
-
-    # ConfigMaps
+        """Creates a Secret, or replaces the version in `resourceVersion`. Raises Conflict for an
+        existing name, or if that version is not current; NotFound if the Secret to replace is gone."""
 
     async def read_config_map(self, namespace: str, name: str) -> Manifest | None:
-        """A ConfigMap as it is now, None where there is none."""
+        """Returns a ConfigMap; None if there is no ConfigMap."""
 
     async def write_config_map(self, config_map: Manifest) -> None:
-        """Create a ConfigMap or, where it carries a `resourceVersion`, replace that version of it.
-        Conflict: there is one already, or that version is not current. NotFound: it is gone."""
+        """Creates or replaces a ConfigMap, as `write_secret` does a Secret."""
 
-    # Trust
+    # Webhooks and Services
 
     async def trust(self, configuration: str, authority: bytes) -> None:
-        """Have kube-apiserver trust an authority (one certificate, PEM) in every webhook of the
-        configurations of a name, mutating and validating, and the previous authority as well, since
-        replicas may serve with its certificate for a while. Configurations that do not exist are
-        skipped."""
-
-    # Services
+        """Makes kube-apiserver trust a CA (one certificate, PEM) in every webhook of the mutating and
+        validating configurations of a name, and the previous CA: replicas may serve with its certificate
+        for a while. Skips missing configurations."""
 
     async def call_service(self, namespace: str, service: str, port: int, path: str) -> int:
-        """Has kube-apiserver send a GET over HTTPS to a port of a Service, as it calls webhooks, except
-        that kube-apiserver does not look at the certificate (services/proxy). Returns the HTTP status
-        of the answer. Raises NotFound if the Service does not exist, and Unavailable with
-        kube-apiserver's words if nothing answers."""
+        """Makes kube-apiserver send a GET over HTTPS to a port of a Service, as to webhooks, but without
+        a check of the certificate (services/proxy). Returns the HTTP status of the answer. Raises
+        NotFound without the Service, and Unavailable with kube-apiserver's message without an answer."""
 
-    # The server, and the account that asks: every account may ask this
+    # The server, and the account of the calls: every account may make these calls
 
     async def version(self) -> str:
-        """The server's release: "v1.37.2"."""
+        """Returns the server's release: "v1.37.2"."""
 
     async def kinds(self, group_version: str) -> frozenset[str]:
-        """The kinds that the server has in a version of an API group ("apps/v1"); none where it does not
-        serve that."""
+        """Returns the server's kinds in a version of an API group ("apps/v1"), empty for an unserved
+        version."""
 
     async def account(self) -> Manifest:
-        """The account that asks, as the server knows it (authentication.k8s.io UserInfo): `username`,
-        `groups`, and in `extra` what its token says."""
+        """Returns the account of the calls, as the server knows it (authentication.k8s.io UserInfo):
+        `username`, `groups`, and the token's claims in `extra`."""
 
     async def denied(self, asked: Iterable[Right]) -> tuple[Right, ...]:
         """Returns the rights that the account lacks, by all authorizers of the server."""
@@ -173,37 +160,36 @@ class Kubernetes(Protocol):
     # `serves` has found it, "resourceclaims".
 
     async def serves(self, kind: str) -> bool:
-        """Whether the API server has objects of a kind. Finds out in which version they are to be asked
-        for, where that depends on the server."""
+        """Returns True if the server has objects of a kind. Finds the version for calls if the version
+        depends on the server."""
 
     async def list(self, kind: str, field_selector: str | None) -> Manifest:
-        """All objects of a kind that a field selector selects, of all namespaces: `items`, by namespace
-        and name, each without `apiVersion` and `kind`; and `metadata` with the list's
+        """Returns all objects of a kind that a field selector selects, of all namespaces: `items`, by
+        namespace and name, without `apiVersion` and `kind`; and `metadata` with the
         `resourceVersion`."""
 
     def pages(self, kind: str, field_selector: str | None) -> AsyncIterator[Manifest]:
-        """The same list in parts, since it may be long: all other work gets its turns between them. All
-        parts have one resourceVersion. Expired: the API server has lost it meanwhile."""
+        """Yields the same list in parts of one resourceVersion; other work gets its turns between parts.
+        Raises Expired if the server has lost the resourceVersion."""
 
     async def latest_version(self, kind: str) -> str:
-        """The resourceVersion that a list of a kind has now, at the cost of one object. Versions are
+        """Returns the resourceVersion of a list of a kind, at the cost of one object. Versions are
         numbers, and a later version is larger, unless the server's data was restored from a backup."""
 
     def watch(
         self, kind: str, field_selector: str | None, resource_version: str, seconds: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """What happens to the objects of a kind that a field selector selects, after the version of a
-        list or (where that is "") beginning with all that are there, for at most `seconds`: lines of
-        JSON, in pieces of any size.
+        """Yields changes of the selected objects of a kind after the version of a list, for at most
+        `seconds`: lines of JSON, in pieces of any size. With the version "" it begins with all objects.
 
-        Each line has a `type` and an `object`. ADDED, MODIFIED and DELETED tell an object's version; an
-        object that is selected no longer is DELETED, in the version before and with the
-        resourceVersion of the change. A Pod that is gone at once is MODIFIED before it is DELETED.
-        BOOKMARK tells the resourceVersion of the last change of that kind, selected or not, about once a
-        minute and before the end, if one came since the watch was opened. Kinds that the server does not
-        keep in its watch cache have no bookmarks: Events never have. ERROR tells a Status: `code` 410
-        where the resourceVersion has expired. Raises Expired.
+        Each line has a `type` and an `object`. ADDED, MODIFIED and DELETED have an object's version. An
+        object that is no longer selected is DELETED, in the version before and with the resourceVersion
+        of the change. A Pod that is gone at once is MODIFIED before DELETED. BOOKMARK has the
+        resourceVersion of the kind's last change, selected or not, about once a minute and before the
+        end, if there was a change since the watch was opened. Kinds outside of the server's watch cache
+        have no bookmarks: Events never have. ERROR has a Status, with `code` 410 for an expired
+        resourceVersion. Raises Expired.
         """
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""

@@ -1,9 +1,8 @@
 """The adapter to kube-apiserver: `protocol.Kubernetes`, by HTTP.
 
-`access` knows how to reach and authenticate to a cluster. This module makes the calls on plain
-manifests, by httpx: the models of `kubernetes.aio` are slow, and raise an error after a successful
-Binding. Short calls, long lists, and urgent calls have separate connections. Every error becomes a
-`KubernetesError`.
+The calls are on plain manifests, by httpx: the models of `kubernetes.aio` are slow, and raise an error
+after a successful Binding. Short calls, long lists, and urgent calls have separate connections. Every
+error becomes a `KubernetesError`.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -47,10 +46,7 @@ _PATHS = {
     "validatingwebhookconfigurations": f"{_WEBHOOKS}/validatingwebhookconfigurations",
     "validatingadmissionpolicies": f"{_WEBHOOKS}/validatingadmissionpolicies",
 }
-_CONFIGURATIONS = (
-    _PATHS["mutatingwebhookconfigurations"],
-    _PATHS["validatingwebhookconfigurations"],
-)
+_CONFIGURATIONS = (_PATHS["mutatingwebhookconfigurations"], _PATHS["validatingwebhookconfigurations"])
 _OPTIONAL = {"resourceclaims": "/apis/resource.k8s.io"}
 """Kinds in API groups that some API servers lack, or serve in another version."""
 _TIMEOUT_S = 10.0
@@ -74,8 +70,7 @@ class KubernetesRest:
         self._short = _client(access, _CONNECTIONS, _TIMEOUT_S)
         self._lists = _client(access, _CONNECTIONS, _LIST_TIMEOUT_S)
         self._steady = _client(access, _STEADY_CONNECTIONS, _TIMEOUT_S)
-        """For calls that must not wait behind a burst: watches, each with a connection, and the
-        Lease."""
+        """For calls that must not wait behind a burst: the Lease, and watches with a connection each."""
 
     @classmethod
     async def connect(cls, kubeconfig: Path | str | None, context: str | None = None) -> Self:
@@ -89,9 +84,7 @@ class KubernetesRest:
     # Pods
 
     async def read_pod(self, namespace: str, name: str) -> Manifest | None:
-        with suppress(NotFound):
-            return await self._ask("GET", _pod(namespace, name))
-        return None
+        return await self._find(_pod(namespace, name))
 
     async def patch_pod(self, namespace: str, name: str, patch: Manifest) -> Manifest:
         return await self._patch(_pod(namespace, name), patch)
@@ -143,9 +136,7 @@ class KubernetesRest:
     # ControllerRevisions
 
     async def read_revision(self, namespace: str, name: str) -> Manifest | None:
-        with suppress(NotFound):
-            return await self._ask("GET", _revisions(namespace, name))
-        return None
+        return await self._find(_revisions(namespace, name))
 
     async def revisions(self, namespace: str) -> Sequence[Manifest]:
         return (await self._ask("GET", _revisions(namespace))).get("items") or ()
@@ -161,9 +152,7 @@ class KubernetesRest:
     # Leases
 
     async def read_lease(self, namespace: str, name: str) -> Manifest | None:
-        with suppress(NotFound):
-            return await self._ask("GET", _leases(namespace, name), by=self._steady)
-        return None
+        return await self._find(_leases(namespace, name), by=self._steady)
 
     async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
         return await self._ask("POST", _leases(namespace), body=lease, by=self._steady)
@@ -171,26 +160,19 @@ class KubernetesRest:
     async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
         return await self._ask("PUT", _leases(namespace, name), body=lease, by=self._steady)
 
-    # The webhooks' certificate
+    # Secrets and ConfigMaps
 
     async def read_secret(self, namespace: str, name: str) -> Manifest | None:
-        return await self._read_of("secrets", namespace, name)
+        return await self._find(_core("namespaces", namespace, "secrets", name))
 
     async def write_secret(self, secret: Manifest) -> None:
         await self._write_of("secrets", secret)
 
-    # ConfigMaps
-
     async def read_config_map(self, namespace: str, name: str) -> Manifest | None:
-        return await self._read_of("configmaps", namespace, name)
+        return await self._find(_core("namespaces", namespace, "configmaps", name))
 
     async def write_config_map(self, config_map: Manifest) -> None:
         await self._write_of("configmaps", config_map)
-
-    async def _read_of(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        with suppress(NotFound):
-            return await self._ask("GET", _core("namespaces", namespace, kind, name))
-        return None
 
     async def _write_of(self, kind: str, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
@@ -200,17 +182,15 @@ class KubernetesRest:
         else:
             await self._ask("POST", path, body=manifest)
 
-    # Trust
+    # Webhooks and Services
 
     async def trust(self, configuration: str, authority: bytes) -> None:
-        for path in _CONFIGURATIONS:
+        for kind in _CONFIGURATIONS:
+            path = f"{kind}/{configuration}"
             with suppress(NotFound):
-                own = f"{path}/{configuration}"
-                patch = trusting((await self._ask("GET", own)).get("webhooks") or (), authority)
+                patch = trusting((await self._ask("GET", path)).get("webhooks") or (), authority)
                 if patch is not None:
-                    await self._patch(own, patch)
-
-    # Services
+                    await self._patch(path, patch)
 
     async def call_service(self, namespace: str, service: str, port: int, path: str) -> int:
         named = _core("namespaces", namespace, "services", f"https:{service}:{port}", "proxy")
@@ -226,10 +206,7 @@ class KubernetesRest:
 
     async def kinds(self, group_version: str) -> frozenset[str]:
         path = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
-        try:
-            served = await self._ask("GET", path)
-        except NotFound:
-            return frozenset()
+        served = await self._find(path) or {}
         return frozenset(each["name"] for each in served.get("resources") or ())
 
     async def account(self) -> Manifest:
@@ -253,9 +230,8 @@ class KubernetesRest:
 
     async def serves(self, kind: str) -> bool:
         if kind not in self._paths:
-            try:
-                group = await self._ask("GET", _OPTIONAL[kind])
-            except NotFound:
+            group = await self._find(_OPTIONAL[kind])
+            if group is None:
                 return False
             version = group["preferredVersion"]["groupVersion"]
             self._paths[kind] = f"/apis/{version}/{kind}"
@@ -309,6 +285,12 @@ class KubernetesRest:
     async def _patch(self, path: str, patch: Manifest) -> Manifest:
         return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
 
+    async def _find(self, path: str, **how: Any) -> Manifest | None:
+        """Returns an object; None if there is no object."""
+        with suppress(NotFound):
+            return await self._ask("GET", path, **how)
+        return None
+
     async def _ask(self, method: str, path: str, **how: Any) -> Manifest:
         """Returns the object in the answer to a call. Takes the options of `_send`."""
         response = await self._send(method, path, **how)
@@ -326,10 +308,9 @@ class KubernetesRest:
         by: Client | None = None,
         watched_s: float | None = None,
     ) -> httpx.Response:
-        """Returns the answer to a call, by `_short` if `by` is None. With `watched_s`, the caller reads
-        the body. Repeats a call after a lost connection: the server may have closed an idle connection.
-        A repeated call does no harm: the call names the version of an object, or has the same effect
-        twice."""
+        """Returns the answer to a call, by default over `_short`. With `watched_s`, the caller reads the
+        body. Repeats a call after a lost connection: the server may have closed an idle connection, and
+        a call names the version of an object or has the same effect twice."""
         try:
             client = by or self._short
             headers = _headers(content_type, *(await self._access.headers()).items())

@@ -1,4 +1,4 @@
-"""The patch that adds an authority to those that the webhooks of a configuration trust."""
+"""The patch that adds a CA to the trusted CAs of a configuration's webhooks."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
@@ -10,20 +10,17 @@ _END = b"-----END CERTIFICATE-----\n"
 
 
 def trusting(webhooks: Iterable[Manifest], authority: bytes) -> dict[str, Any] | None:
-    """Returns the strategic merge patch that has webhooks trust an authority (one certificate, PEM) and
-    the one before; None where all trust it."""
+    """Returns the strategic merge patch that makes webhooks trust a CA (one certificate, PEM) and the
+    CA before; None if all trust the CA."""
     bundles = {one["name"]: b64decode(one["clientConfig"].get("caBundle") or "") for one in webhooks}
     if all(authority in bundle for bundle in bundles.values()):
         return None
-    patched = [
-        {"name": name, "clientConfig": {"caBundle": _bundle(authority, before)}}
-        for name, before in bundles.items()
-    ]
-    return {"webhooks": patched}
+    bundled = {name: {"caBundle": _bundle(authority, before)} for name, before in bundles.items()}
+    return {"webhooks": [{"name": name, "clientConfig": config} for name, config in bundled.items()]}
 
 
 def _bundle(authority: bytes, before: bytes) -> str:
-    """Returns an authority, and the first authority that was trusted before."""
+    """Returns a CA and the first of the CAs before."""
     first, found, _ = before.partition(_END)
     kept = first + found if found and first + found != authority else b""
     return b64encode(authority + kept).decode()

@@ -1,10 +1,9 @@
 """A complete list and watch of the objects of one kind.
 
 This module handles outages, closed and half-open connections, bookmarks and expired versions (410). A
-reader of the changes sees each object's versions in order, and after a gap every object once more and
-the disappearance of objects that went meanwhile.
+reader sees each object's versions in order; after a gap every object again, and which objects are gone.
 
-A silent watch proves nothing. kube-apiserver sends bookmarks only for resources in the watch cache. The
+A silent watch proves nothing: kube-apiserver sends bookmarks only for resources in the watch cache. The
 cache never has Events, nor resources that `--watch-cache-sizes` or `--watch-cache=false` excludes.
 """
 
@@ -38,8 +37,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object's new version, or (`gone`) its last. `seen` tells whether the watch saw it go; else a
-    new list of all objects lacks it."""
+    """An object's new version, or its last version (`gone`). `seen` is False if the object is only
+    missing in a new list."""
 
     manifest: Manifest
     gone: bool = False
@@ -69,8 +68,7 @@ class ResourceWatch:
         return await self.list_as(lambda manifest: manifest)
 
     async def list_as(self, read: Callable[[Manifest], Item]) -> tuple[Item, ...]:
-        """Lists all objects and returns the result of `read` for each: 10,000 manifests at once are 200
-        MB."""
+        """Lists all objects and returns the results of `read`: 10,000 manifests are 200 MB."""
         items, known = list[Item](), dict[str, _Names]()
         async for manifest in self._listed():
             known[manifest["metadata"]["uid"]] = _names(manifest)
@@ -79,8 +77,8 @@ class ResourceWatch:
         return tuple(items)
 
     async def try_watch(self) -> None:
-        """Opens a watch and closes it, to see whether the API server gives one. Raises KubernetesError,
-        but not where the version has expired: a list follows anyway."""
+        """Opens and closes a watch. Raises KubernetesError if the server rejects the watch, but not for
+        an expired version: a list follows anyway."""
         with suppress(Expired):
             async with self._api.watch(self._kind, self._selector, self._version, _TRIAL_S):
                 pass
@@ -111,9 +109,9 @@ class ResourceWatch:
             await asyncio.sleep(delay)  # a server that ends watches at once is not called more often
 
     async def _list_again(self) -> AsyncIterator[Change]:
-        """Yields each object as it comes, so that no more manifests are kept than a page has. An object
-        that is gone is yielded when the list is complete, or before the object that has taken its name.
-        A list that breaks off may begin anew."""
+        """Yields each object as it comes: only one page of manifests is in memory. Yields a missing
+        object after the complete list, or before the object with the same name. A list that breaks off
+        may be repeated."""
         listed, holders = set[str](), {names: uid for uid, names in self._known.items()}
         async for manifest in self._listed():
             uid, names = manifest["metadata"]["uid"], _names(manifest)
@@ -132,8 +130,8 @@ class ResourceWatch:
         return Change({"metadata": metadata}, gone=True, seen=False)
 
     async def _listed(self) -> AsyncIterator[Manifest]:
-        """Yields all objects; all other work gets its turns meanwhile. The watch goes on from a list
-        only when it is complete: a list that breaks off changes nothing."""
+        """Yields all objects; other work gets its turns. The watch goes on from a complete list: a list
+        that breaks off changes nothing."""
         version = ""
         async for page in self._api.pages(self._kind, self._selector):
             async for manifest in yielding(page.get("items") or ()):
@@ -164,12 +162,12 @@ class ResourceWatch:
             await self._check_version()
 
     async def _check_version(self) -> None:
-        """Returns if kube-apiserver has reached the version of the watch: either the connection is dead
-        or nothing has changed, and another watch from the same version misses no change.
+        """Returns if kube-apiserver has reached the version of the watch: another watch from the same
+        version misses no change.
 
         Raises Expired if kube-apiserver is behind: its data was restored from a backup, and a watch
         reports no change until kube-apiserver has passed the version of the watch. Raises Expired also
-        if one of the two versions is no number: such versions cannot be compared.
+        for a version that is no number: such versions cannot be compared.
         """
         version = await self._api.latest_version(self._kind)
         try:
@@ -209,14 +207,13 @@ def _watch_error(status: Manifest) -> KubernetesError:
 
 
 def _as_ours(error: Exception) -> KubernetesError:
-    """Returns a KubernetesError for an error that breaks a watch off, or for what cannot be read of it:
-    neither is an answer of kube-apiserver."""
+    """Returns a KubernetesError for an error that breaks a watch off, or for unreadable events."""
     if isinstance(error, KubernetesError):
         return error
     return Unavailable(0, f"kube-apiserver broke off the watch: {words_of(error)}")
 
 
 def _names(manifest: Manifest) -> _Names:
-    """The identity of an object, which is enough to tell its disappearance: manifests are not kept."""
+    """Returns the names of an object, which are kept instead of the manifest."""
     metadata = manifest["metadata"]
     return intern(metadata.get("namespace") or ""), metadata["name"]

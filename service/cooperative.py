@@ -1,7 +1,4 @@
-"""Long work in the event loop, which gives way to all other work between its parts.
-
-/filter is answered within milliseconds at any time: no work may hold the loop for long.
-"""
+"""Long work in the event loop, with turns for other work: /filter answers within milliseconds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -16,7 +13,7 @@ _TOGETHER_S = 0.02
 
 
 class Turn:
-    """The 2 ms for which long work may hold the event loop; then all other work gets its turn."""
+    """The 2 ms for which long work may hold the event loop before other work gets its turn."""
 
     def __init__(self) -> None:
         self._ends = perf_counter() + _TURN_S
@@ -26,14 +23,14 @@ class Turn:
         return perf_counter() >= self._ends
 
     async def next(self) -> None:
-        """Returns when this work may go on."""
+        """Lets other work run."""
         await asyncio.sleep(0)
         self._ends = perf_counter() + _TURN_S
 
 
 async def yielding(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """Yields the items. All other work gets a turn whenever the work on the items has taken 2 ms. Other
-    work may change the collection meanwhile: a caller that must not see this passes a copy."""
+    """Yields the items, and lets other work run after each 2 ms. Other work may change the collection: a
+    caller that must not see changes passes a copy."""
     turn = Turn()
     for item in items:
         yield item
@@ -42,35 +39,34 @@ async def yielding(items: Iterable[Item]) -> AsyncIterator[Item]:
 
 
 class Together:
-    """Small pieces of work that come all at once, and do not know of each other. In each turn of the
-    event loop as many of them run as take 20 ms."""
+    """Small independent pieces of work, for at most 20 ms in each turn of the event loop."""
 
     def __init__(self) -> None:
         self._ends: float | None = None
-        """When this turn's time is over; None where no work has begun in it."""
+        """End of the time in this turn; None before the first piece."""
 
     async def may_begin(self) -> None:
-        """Returns when there is time for one more piece: mostly at once, without giving way."""
-        while self._ends is not None and perf_counter() >= self._ends:  # noqa: ASYNC110 -- each turn begins anew
+        """Returns when there is time for one more piece: mostly at once, in the same turn."""
+        while self._ends is not None and perf_counter() >= self._ends:  # noqa: ASYNC110 -- until the next turn
             await asyncio.sleep(0)
         if self._ends is None:
             self._ends = perf_counter() + _TOGETHER_S
-            asyncio.get_running_loop().call_soon(self._begin_anew)
+            asyncio.get_running_loop().call_soon(self._end_turn)
 
-    def _begin_anew(self) -> None:
+    def _end_turn(self) -> None:
         self._ends = None
 
 
 class OneByOne:
-    """Pieces of work that cannot be divided: they run one at a time, in the order in which they came.
-    After each piece the event loop is left to all other work for as long as the piece took."""
+    """Indivisible pieces of work, one at a time in the order of their arrival. After each piece other
+    work has the event loop for as long as the piece took."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()  # which is given in the order in which it is waited for
+        self._turn = asyncio.Lock()  # in the order of the callers
         self._rests_until = 0.0
 
     async def does(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Returns the result of the work, without a pause after it where no other piece waits."""
+        """Returns the result of the work at once; only the next piece waits."""
         async with self._turn:
             await asyncio.sleep(self._rests_until - perf_counter())
             began = perf_counter()

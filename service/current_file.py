@@ -1,7 +1,6 @@
-"""What a file says now: it is read again whenever it changes.
+"""The current content of a file.
 
-A file that becomes wrong changes nothing: what was good last counts, and the log and /readyz say so
-until the file is corrected.
+The last valid content stays in force while a changed file is wrong, and the log and /readyz say so.
 """
 
 import asyncio
@@ -20,20 +19,19 @@ _Content = TypeVar("_Content")
 
 
 class CurrentFile(Generic[_Content]):
-    """Keeps what a file says. `changed` is set, and replaced by another event, when that changes."""
+    """Keeps the content of a file. Each change sets `changed`, and replaces it by another event."""
 
     def __init__(
         self, part: str, file: Path | None, read: Callable[[Path], _Content], absent: _Content
     ) -> None:
-        """`part` is the part of health for the file, `absent` what counts where there is none. Raises
-        WrongFile where the file is wrong."""
+        """`part` is the part of health for the file, `absent` the content without a file. Raises
+        WrongFile."""
         self.content = absent
         self.changed = asyncio.Event()
         self.trouble: str | None = None
-        """The problem with the current file; None where what it says counts."""
+        """The problem with the current file; None if its content is in force."""
         self.file = file
         self.part = part
-        """The part of health for it."""
         self._reads = read
         self._seen: Stamp | None = None
         self._read: Stamp | None = None
@@ -43,8 +41,7 @@ class CurrentFile(Generic[_Content]):
             self.content = read(file)
 
     async def run(self, health: Health, tell: Callable[[bool], object]) -> None:
-        """Looks at the file for ever, if there is one; `tell` is called each time with whether it is
-        good."""
+        """Looks at the file for ever, if there is one, and calls `tell` with True for a valid file."""
         self.announce()
         file = self.file
         if file is None:
@@ -59,8 +56,7 @@ class CurrentFile(Generic[_Content]):
         await periodically(look, _LOOK_S, pauses_first=True)
 
     def look(self, file: Path) -> None:
-        """Reads a changed file once it has stayed the same between two looks: half of a file may be
-        right, too."""
+        """Reads a changed file that is the same at two looks: half of a file may be valid."""
         now = _stamp_of(file)
         if now is not None and now != self._read and now == self._seen:
             self._read = now
@@ -69,7 +65,7 @@ class CurrentFile(Generic[_Content]):
         self.trouble = self._wrong if now is not None else f"{file} is not there any more"
 
     def announce(self) -> None:
-        """Tells the log what counts from now on."""
+        """Logs the content in force."""
 
     def _take(self, file: Path) -> None:
         try:

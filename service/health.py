@@ -1,10 +1,10 @@
-"""The health of a program: which of its parts are in trouble, for probes and for people.
+"""The health of a program, for probes and for people.
 
-/readyz names the parts in trouble and no more, since everybody that can reach the port may read it. The
-details name files, addresses, Nodes and Pods: they are in the log.
+/readyz only names the parts with a problem: every client may read it. The log has the details, with
+files, addresses, Nodes and Pods.
 
-Every part that calls Slurm or Kubernetes meets an outage of that system. The outage is one trouble,
-under the system's name, with a line in the log when it begins and one when no part meets it any more.
+Every part that calls Slurm or Kubernetes meets an outage of that system. The outage is one problem under
+the system's name, with a line in the log when it begins and one when it is over for all parts.
 """
 
 import time
@@ -19,28 +19,26 @@ log = structlog.get_logger()
 
 _LOOK_S = 5.0
 _SETTLES_S = 5.0
-"""Seconds after its start in which kube-apiserver may forbid what it allows: it has not read its roles
-yet."""
+"""Seconds after its start in which kube-apiserver may forbid allowed calls: it still reads its roles."""
 
 Tell = Callable[..., object]
 """A logger's method of one level."""
 
 
 def common_trouble(error: BaseException | None) -> str | None:
-    """Returns the name of the outage that an error is part of, by the error's property of this name.
-    None where the error is about one request alone."""
+    """Returns the name of an error's outage, by the error's property; None for an error of one call."""
     return getattr(error, "common_trouble", None)
 
 
 class Health:
-    """The troubles of all parts of a program. `ready` is the program's to say, and no trouble changes
-    it. The extender's means recovered: from then on trouble with a system is shown, but the replica
-    stays in service. The node agent is not ready while the kernel does not take what it is told."""
+    """The problems of all parts of a program. The program sets `ready`, which no problem changes. The
+    extender is ready after its recovery, also during later problems with a system. The node agent is not
+    ready while the kernel rejects its settings."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._troubles: dict[str, _Trouble] = {}
-        """All troubles that ever were, by name."""
+        """All problems since the start, by name."""
         self.ready = False
 
     def says(
@@ -51,11 +49,10 @@ class Health:
         because: Exception | None = None,
         alarm: bool = False,
     ) -> None:
-        """Notes a part's trouble, or (None) that the part has none, and logs the change: the part
-        itself need not. `because` is the error where `trouble` is words. An error that is part of an
-        outage counts as the outage, any other error as the part's own trouble: after an outage only
-        once it has lasted, since a system that starts may forbid at first what it allows. An alarm is
-        logged as an error, other trouble as a warning."""
+        """Notes a part's problem, or None for no problem, and logs the change. `because` is the error if
+        `trouble` is a text. An error of an outage counts as the outage, any other error as the part's
+        own problem: after an outage only if the error lasts, since a system that starts may forbid
+        allowed calls at first. An alarm is logged as an error, other problems as a warning."""
         error = trouble if isinstance(trouble, Exception) else because
         name = None if trouble is None else common_trouble(error) or part
         before = next((each for each in self._troubles.values() if part in each.met), None)
@@ -69,48 +66,45 @@ class Health:
             self._troubles[name].meets(part, str(trouble))
 
     def news(self, trouble: str | None, tell: Tell) -> Tell:
-        """Returns the method to log a failure by: `tell`, or `debug` while the trouble that the failure
-        is part of is known and lasts."""
+        """Returns the method to log a failure: `tell`, or `debug` while the failure's problem lasts."""
         return log.debug if self.parts().get(trouble or "") else tell
 
     def make_up(self) -> None:
-        """Logs the words of troubles that came too soon after earlier words of the same part, once they
-        may be logged: many parts say their words only once."""
+        """Logs delayed messages, once the rate permits: many parts report a problem only once."""
         for trouble in self._troubles.values():
             trouble.flush()
 
     async def run(self) -> None:
-        """Logs what was delayed, for ever."""
+        """Logs delayed messages, for ever."""
         await periodically(self.make_up, _LOOK_S, pauses_first=True)
 
     def parts(self) -> dict[str, bool]:
-        """Returns whether each trouble lasts, by name, for every trouble that ever was."""
+        """Returns all problems since the start by name, True for a problem that lasts."""
         return {name: trouble.lasts for name, trouble in self._troubles.items()}
 
     def troubles(self) -> dict[str, str]:
-        """Returns the words of every trouble that lasts, by name."""
+        """Returns the message of every problem that lasts, by name."""
         return {name: trouble.words for name, trouble in self._troubles.items() if trouble.lasts}
 
     def for_strangers(self) -> dict[str, object]:
-        """Returns what everybody may know: whether the program is ready, and the names of the
-        troubles."""
+        """Returns the public state: True for a ready program, and the names of the problems."""
         return {"ready": self.ready, "troubles": sorted(self.troubles())}
 
 
 class _Trouble:
-    """One trouble, of one part or of all parts that call one system."""
+    """One problem, of one part or of all parts that call one system."""
 
     def __init__(self, name: str, clock: Callable[[], float], *, alarm: bool) -> None:
         self.name = name
         self._clock = clock
         self._alarm = alarm
         self.met: dict[str, str] = {}
-        """The words of each part that meets it now, by part."""
+        """The message of each part that has the problem, by part."""
         self._met_else: dict[str, float] = {}
-        """The parts among them that meet another trouble now, and since when."""
+        """The parts of `met` with another problem now, and the time of its begin."""
         self._began = 0.0
         self._told = RateLimitedLog("trouble", clock, alarm=alarm)
-        """The words of a trouble that lasts may change very often."""
+        """The message of a problem that lasts may change very often."""
 
     @property
     def lasts(self) -> bool:
@@ -118,12 +112,11 @@ class _Trouble:
 
     @property
     def words(self) -> str:
-        """The words of the part that has met it for the longest time; only where it lasts."""
+        """The message of the first part that still has the problem; only while the problem lasts."""
         return next(iter(self.met.values()))
 
     def meets(self, part: str, words: str) -> None:
-        """Notes a part's words. Where several parts meet the trouble only the first words are logged:
-        the other parts say the same in other words."""
+        """Notes a part's message. Only the first message of several parts is logged as a problem."""
         begins, before = not self.met, self.met.get(part)
         self.met[part] = words
         self._met_else.pop(part, None)
@@ -136,13 +129,13 @@ class _Trouble:
             log.debug("trouble", part=self.name, met_by=part, error=words)
 
     def gives_way(self, part: str) -> bool:
-        """Notes that a part that met this trouble meets another one. Tells whether that counts: after
-        an outage only once it has lasted."""
+        """Notes that a part has another problem. Returns True if that counts: after an outage only if
+        it lasts."""
         since = self._met_else.setdefault(part, self._clock())
         return part == self.name or self._clock() - since >= _SETTLES_S
 
     def leaves(self, part: str) -> None:
-        """Notes that a part does not meet it any more."""
+        """Notes the end of the problem for a part."""
         del self.met[part]
         self._met_else.pop(part, None)
         if not self.met:

@@ -1,4 +1,4 @@
-"""A server on a UNIX socket: for programs of the same machine, of the same user."""
+"""A server on a UNIX socket, for programs of the same user on the same machine."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ class LocalServer(ProgramServer):
     """The server of an application on a UNIX socket."""
 
     def __init__(self, application: Callable[..., Any], path: Path) -> None:
-        """Raises OSError where there can be no such socket."""
+        """Raises OSError if the socket cannot be created."""
         self._socket = _bound(path)
         super().__init__(application)
 
@@ -23,7 +23,7 @@ class LocalServer(ProgramServer):
 
 
 def _bound(path: Path) -> socket.socket:
-    """Bound by ourselves: uvicorn lets everybody in, if only for a moment."""
+    """Returns a socket for this user only: uvicorn's sockets admit all users for a moment."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX)

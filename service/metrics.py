@@ -1,4 +1,4 @@
-"""The parts that the metrics of any program are made of."""
+"""Parts of the metrics of all programs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from starlette.routing import Route
 from service.health import Health
 
 SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
-# Finer up to 10 ms: a budget of 5 ms is to be told from half of it, and from twice as much.
+# Finer up to 10 ms, to show half of a budget of 5 ms and twice the budget.
 FAST = (
     *(0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01),
     *(0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
@@ -35,43 +35,42 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: a row of the table that docs/metrics.md is made from, and what the metric itself is
-    made by."""
+    """A metric, and its row in docs/metrics.md."""
 
     name: str
-    """As Prometheus shows it: that of a counter ends in _total."""
+    """Prometheus' name; a counter's ends in _total."""
     kind: Kind
     words: str
-    """What it counts or measures: Prometheus' HELP."""
+    """Prometheus' HELP."""
     question: str
-    """The question that it answers for a person."""
+    """The question that the metric answers for a person."""
     labels: tuple[str, ...] = ()
 
     def counter(self, registry: CollectorRegistry) -> Counter:
-        """Makes the metric, which the program counts up itself."""
+        """Returns a counter that the program increases."""
         return Counter(self.name.removesuffix("_total"), self.words, self.labels, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """Makes the metric, which the program sets itself."""
+        """Returns a gauge that the program sets."""
         return Gauge(self.name, self.words, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry, buckets: tuple[float, ...] = SECONDS) -> Histogram:
-        """Makes the metric, which the program observes itself."""
+        """Returns a histogram that the program observes."""
         return Histogram(self.name, self.words, self.labels, buckets=buckets, registry=registry)
 
     def read(self) -> GaugeMetricFamily:
-        """Makes the metric of one reading, without a value yet."""
+        """Returns a gauge of one reading, without a value yet."""
         return GaugeMetricFamily(self.name, self.words, labels=self.labels)
 
     def told(self, value: float | None) -> GaugeMetricFamily:
-        """Makes the metric of one reading, with its one value; None: it has none now."""
+        """Returns a gauge of one reading; None is no value."""
         family = self.read()
         if value is not None:
             family.add_metric((), value)
         return family
 
     def read_counter(self, value: float | None) -> CounterMetricFamily:
-        """Makes the counter of one reading, which somebody else counts up; None: not known yet."""
+        """Returns a counter of one reading, counted elsewhere; None is no value."""
         family = CounterMetricFamily(self.name.removesuffix("_total"), self.words, labels=self.labels)
         if value is not None:
             family.add_metric((), value)
@@ -80,12 +79,12 @@ class Metric:
 
 @lru_cache(maxsize=256)
 def child(family: Family, *labels: str) -> Family:
-    """Returns a metric's child. `labels()` makes its texts anew, some twenty times for every Pod."""
+    """Returns a metric's child. `labels()` makes the texts again, some twenty times for every Pod."""
     return family.labels(*labels)
 
 
 def installed_version(distribution: str) -> str:
-    """Returns the version of what is installed; "unknown" of a checkout that is not."""
+    """Returns the version of an installed distribution; "unknown" without an installation."""
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -93,7 +92,7 @@ def installed_version(distribution: str) -> str:
 
 
 class Troubles(Collector):
-    """The metric that tells which components are in trouble."""
+    """The metric of components with problems."""
 
     def __init__(self, health: Health, metric: Metric) -> None:
         self._health = health
@@ -107,7 +106,7 @@ class Troubles(Collector):
 
 
 def application(registry: CollectorRegistry) -> Starlette:
-    """Returns what Prometheus reads."""
+    """Returns the application for Prometheus."""
 
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

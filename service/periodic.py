@@ -1,4 +1,4 @@
-"""One loop for whatever is done every now and then, and tried again where it fails."""
+"""The loop of periodic work with retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,9 +17,9 @@ async def periodically(
     report: Callable[[Exception | None], object] = lambda _: None,
     pauses_first: bool = False,
 ) -> None:
-    """Does something for ever; `act` may be a coroutine function. The next time comes when `pause` is
-    over, or `retry` where the last time ended with one of the errors that this outlives. `report` is
-    told of each of those errors, and None after each success. Raises every other error."""
+    """Calls `act`, which may be a coroutine function, for ever, with `pause` between two calls, or
+    `retry` after one of the errors of `outlives`. `report` gets each of these errors, and None after
+    each success. Raises every other error."""
     if pauses_first:
         await _wait(pause)
     while True:

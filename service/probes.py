@@ -1,4 +1,4 @@
-"""The probes of a program: whether it is alive, whether it is ready, and what is in trouble."""
+"""The probes of a program: liveness, readiness, and the names of problems."""
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -9,7 +9,7 @@ from service.health import Health
 
 
 def application(health: Health) -> Starlette:
-    """Returns what answers the probes."""
+    """Returns the application for the probes."""
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"alive": True})

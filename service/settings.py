@@ -23,7 +23,7 @@ def listed(given: object) -> object:
 
 
 def read_json(given: object) -> object:
-    """Returns what a text says in JSON. Raises ValueError."""
+    """Returns the value of a text in JSON. Raises ValueError."""
     if not isinstance(given, str):
         return given
     try:
@@ -41,15 +41,15 @@ _Settings = TypeVar("_Settings", bound=BaseSettings)
 _OF_A_SERVICE: Final = re.compile(
     r"_SERVICE_(HOST|PORT(_\w+)?)=|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=|_PORT=\w+://"
 )
-"""NAME=VALUE of the variables for Services, from the kubelet (enableServiceLinks): the name of a Service
-slurm-extender gives the settings' prefix."""
+"""NAME=VALUE of the kubelet's variables for Services (enableServiceLinks), which have the settings'
+prefix for a Service slurm-extender."""
 _ALIKE: Final = 0.85
-"""The least likeness (difflib) of a wrong name to the setting that is meant."""
+"""The least likeness (difflib) of a wrong name to the intended setting."""
 
 
 def from_environment(kind: type[_Settings], **given: Any) -> _Settings:
-    """Returns the settings; `given` ones override the environment. Prints what is wrong on standard
-    error, a line for each variable, and ends the program with exit status 2."""
+    """Returns the settings; `given` overrides the environment. For wrong settings, prints a line for
+    each variable on standard error and ends the program with exit status 2."""
     try:
         return kind(**given)
     except ValidationError as error:
@@ -70,8 +70,7 @@ def log_unknown_variables(kind: type[BaseSettings]) -> None:
 
 
 def unknown_variables(kind: type[BaseSettings], environment: Mapping[str, str]) -> dict[str, str | None]:
-    """Returns the unknown variables with the settings' prefix. The value is the name of the setting
-    probably meant, or None."""
+    """Returns the unknown variables with the settings' prefix, with the probable setting or None."""
     prefix = kind.model_config["env_prefix"]
     settings = {field.upper() for field in kind.model_fields}
     found: dict[str, str | None] = {}

@@ -1,13 +1,12 @@
-"""One call shared by all callers that need the same at about the same time."""
+"""One call for all callers that need the same at about the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 
 class Shared:
-    """A call that many callers share. Callers that come while a call is under way share the next one,
-    which begins when the current one has ended. All get what it raises; a caller that is cancelled does
-    not end it for the others."""
+    """A call for many callers. Callers during a call share the next call, which begins after the current
+    call. All get its errors; the end of one caller does not end the call for the others."""
 
     def __init__(self, call: Callable[[], Awaitable[object]]) -> None:
         self._call = call

@@ -1,7 +1,7 @@
-"""A file of YAML that a person writes, read into a model, and its problems with their lines.
+"""A person's YAML file, read into a model, and its problems with their lines.
 
-The models are the schema. A number is a plain decimal one, a key occurs once, and an unknown field is
-told with those that there are.
+The models are the schema. Numbers are plain decimals, a key occurs once, and the message about an
+unknown field lists the known fields.
 """
 
 import re
@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 _INTEGER = "tag:yaml.org,2002:int"
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
-"""A loader of YAML without YAML 1.1's numbers: 010 is 8 there, 1_0 is 10 and 1:30 is 90."""
+"""Numbers without YAML 1.1's other forms: 010 is 8 there, 1_0 is 10 and 1:30 is 90."""
 _Place = tuple[int | str, ...]
 _SHOWN = 80
 _WORDS = {
@@ -32,7 +32,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a file: the line (from 1; 0 is the whole), the field, and why."""
+    """A problem of a file: the line (from 1; 0 for the whole file), the field, and the cause."""
 
     line: int
     field: str
@@ -40,8 +40,7 @@ class Problem:
 
 
 class WrongFile(Exception):
-    """The error for a file that cannot be read; `lines` has every problem, in the form of a compiler's
-    errors."""
+    """The error for an unreadable file; `lines` has every problem in the form of a compiler's errors."""
 
     def __init__(self, path: Path, problems: list[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda one: one.line))
@@ -50,8 +49,8 @@ class WrongFile(Exception):
 
 
 def read(path: Path, kind: type[_Model], least: str) -> _Model:
-    """Returns what a file says. `least` is the shortest file that says anything, for messages. Raises
-    WrongFile with everything that is wrong."""
+    """Returns the content of a file. `least` is the shortest valid file, for messages. Raises WrongFile
+    with all problems."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -69,7 +68,7 @@ def _told(path: Path, problem: Problem) -> str:
 
 
 class _Document(Generic[_Model]):
-    """A file's text, the line of each part of it, and what is wrong with it."""
+    """A file's text, the line of each part, and the problems."""
 
     def __init__(self, text: str, kind: type[_Model], least: str) -> None:
         self.problems: list[Problem] = []
@@ -80,7 +79,7 @@ class _Document(Generic[_Model]):
         self._seen: set[int] = set()
 
     def read(self) -> _Model | None:
-        """Returns what the text says, None where it is not of this format."""
+        """Returns the content of the text; None for another format."""
         try:
             loader = yaml.SafeLoader(self._text)
             root = loader.get_single_node()
@@ -108,8 +107,7 @@ class _Document(Generic[_Model]):
         return next(self._lines[one] for one in known if one in self._lines)
 
     def _note(self, node: yaml.Node, place: _Place = ()) -> None:
-        """Notes the lines of this part and its children; a part that an alias repeats has its first
-        line."""
+        """Notes the lines of a part and its children; a part repeated by an alias has its first line."""
         self._lines.setdefault(place, node.start_mark.line + 1)
         if id(node) in self._seen:
             return
@@ -124,8 +122,7 @@ class _Document(Generic[_Model]):
                 self._note_field(key, value, (*place, str(key.value)))
 
     def _note_field(self, key: yaml.Node, value: yaml.Node, place: _Place) -> None:
-        """Notes keys that occur twice as problems: YAML readers silently take the last, and nobody
-        means that."""
+        """Notes repeated keys as problems: YAML readers take the last without an error."""
         line = key.start_mark.line + 1
         if place in self._lines:
             self._wrong(line, place, f"is there already, in line {self._lines[place]}")
@@ -155,7 +152,7 @@ def _why(error: ErrorDetails, kind: type[BaseModel]) -> str:
 
 
 def _fields(kind: Any, place: _Place) -> str:
-    """Returns the fields that there are in this place of a model."""
+    """Returns the fields in a place of a model."""
     for part in place:
         fields = {one.alias or name: one.annotation for name, one in kind.model_fields.items()}
         kind = _model_in(fields.get(str(part))) if isinstance(part, str) else kind
@@ -163,7 +160,7 @@ def _fields(kind: Any, place: _Place) -> str:
 
 
 def _model_in(annotation: Any) -> Any:
-    """Returns the model that a field's annotation is about: of `list[Rule]`, `Rule | None`."""
+    """Returns the model in a field's annotation, like `list[Rule]` or `Rule | None`."""
     if get_origin(annotation) in (list, tuple, Mapping, dict, Annotated, Union, UnionType):
         return next(filter(None, map(_model_in, get_args(annotation))), None)
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None

@@ -13,20 +13,18 @@ from kubernetes_client.in_memory.store import Store
 from kubernetes_client.in_memory.watches import Watch
 from kubernetes_client.protocol import Manifest, Right
 
-_NAMESPACED: Final = frozenset(
-    {
-        *("pods", "events", "leases", "secrets", "configmaps", "controllerrevisions", "services"),
-        *("persistentvolumeclaims", "resourceclaims"),
-    }
+_NAMESPACED: Final = (
+    *("pods", "events", "leases", "secrets", "configmaps", "controllerrevisions", "services"),
+    *("persistentvolumeclaims", "resourceclaims"),
 )
 _ENDED: Final = ("Succeeded", "Failed")
 
 
 class Controls:
-    """The tests' controls of an `InMemoryKubernetes`. They work during an `outage` too.
+    """The tests' controls of an `InMemoryKubernetes`, which also work during an `outage`.
 
-    A call is named by its method ("patch_pod"); calls of `serves`, `list`, `pages`,
-    `latest_version` and `watch` are named by method and kind ("watch pods").
+    The name of a call is the method ("patch_pod"), with the kind for `serves`, `list`, `pages`,
+    `latest_version` and `watch` ("watch pods").
     """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
@@ -49,8 +47,7 @@ class Controls:
     # Failures
 
     def outage(self, error: KubernetesError | None, *calls: str) -> None:
-        """Makes all calls, or these, raise `error` and do nothing, and open watches break, until
-        `outage(None)`."""
+        """Makes all calls, or these, raise `error`, and breaks open watches, until `outage(None)`."""
         if error is None:
             for call in calls or tuple(self._outages):
                 self._outages.pop(call, None)
@@ -82,7 +79,7 @@ class Controls:
         self._compacted = self._store.version
 
     def bookmark(self) -> None:
-        """Has every open watch tell the last version of its kind, if it is newer than the watch."""
+        """Sends a bookmark to every open watch that is older than the last version of its kind."""
         for watch in self._watches:
             watch.tells_version = True
         self._store.touch()
@@ -96,8 +93,8 @@ class Controls:
     # People and kubelets
 
     def put(self, kind: str, *manifests: Manifest) -> None:
-        """Creates objects or, where they exist, replaces them; under another uid they are new objects.
-        They keep the uid and, where it is newer than all, the resourceVersion that they bring."""
+        """Creates or replaces objects; another uid makes a new object. A manifest's uid is kept, and its
+        resourceVersion if newer than all versions."""
         for manifest in manifests:
             metadata = manifest["metadata"]
             namespace, name = metadata.get("namespace") or "", metadata["name"]
@@ -117,7 +114,7 @@ class Controls:
         self._store.update(kind, merged(before, patch))
 
     def remove(self, kind: str, name: str, namespace: str = "default") -> None:
-        """Removes an object; a Pod is gone because its kubelet has ended all containers, or by force."""
+        """Removes an object; a Pod as by its kubelet or by force."""
         if kind == "pods":
             self._delete(self.read(kind, name, namespace), 0)
         else:
@@ -141,14 +138,14 @@ class Controls:
             await self._store.changed.wait()
 
     async def all_told(self) -> None:
-        """Returns when all open watches, one at least, have told everything and are asked for more."""
+        """Returns when all open watches, at least one, have sent everything and are read again."""
         while not (self._watches and all(watch.idle for watch in self._watches)):
             self._one_waits.clear()
             await self._one_waits.wait()
 
     def _delete(self, pod: dict[str, Any], grace_s: int) -> None:
-        """Deletes as rest.BeforeDelete and podStrategy.CheckGracefulDelete do: a Pod that is gone at
-        once is being deleted for one version too."""
+        """Deletes as rest.BeforeDelete and podStrategy.CheckGracefulDelete do, with a version in which
+        the Pod is being deleted."""
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
         if not pod["spec"].get("nodeName") or phase in _ENDED:
             grace_s = 0
@@ -169,7 +166,7 @@ class Controls:
 
     @asynccontextmanager
     async def _call(self, method: str, kind: str = "") -> AsyncIterator[None]:
-        """Surrounds the work of a call: other tasks get their turns before it, as with any server."""
+        """Surrounds the work of a call: other tasks get their turns before, as with any server."""
         call = f"{method} {kind}".strip()
         names = ("", method, call)
         self.calls.append(call)

@@ -22,14 +22,14 @@ _KINDS: Final = {
     "admissionregistration.k8s.io/v1": (*_CONFIGURATIONS, "validatingadmissionpolicies"),
     "apps/v1": ("controllerrevisions",),
 }
-"""The kinds that are served, by the version of their group: those that somebody asks for."""
+"""The served kinds, by the version of their group."""
 
 
 class InMemoryKubernetes(Controls):
     """A kube-apiserver with the namespace kube-system and these Pods, without a kubelet or a scheduler.
 
-    `clock` gives UNIX seconds. Lists come in pages of `page` objects. Of `unserved` kinds it has none.
-    `account` is whose calls these are; it has all rights except `lacking` (of Controls).
+    `clock` gives UNIX seconds. Lists come in pages of `page` objects. `account` makes the calls and has
+    all rights except `lacking` (of Controls).
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class InMemoryKubernetes(Controls):
                 return self._create("leases", namespace, lease)
             return self._replace("leases", namespace, name, lease)
 
-    # The webhooks' certificate
+    # Secrets and ConfigMaps
 
     async def read_secret(self, namespace: str, name: str) -> Manifest | None:
         async with self._call("read_secret"):
@@ -159,8 +159,6 @@ class InMemoryKubernetes(Controls):
     async def write_secret(self, secret: Manifest) -> None:
         async with self._call("write_secret"):
             self._write_of("secrets", secret)
-
-    # ConfigMaps
 
     async def read_config_map(self, namespace: str, name: str) -> Manifest | None:
         async with self._call("read_config_map"):
@@ -177,7 +175,7 @@ class InMemoryKubernetes(Controls):
         else:
             self._create(kind, metadata["namespace"], manifest)
 
-    # Trust
+    # Webhooks and Services
 
     async def trust(self, configuration: str, authority: bytes) -> None:
         async with self._call("trust"):
@@ -186,8 +184,6 @@ class InMemoryKubernetes(Controls):
                 patch = found and trusting(found.get("webhooks") or (), authority)
                 if found and patch:
                     self._store.update(kind, merged(found, patch))
-
-    # Services
 
     async def call_service(self, namespace: str, service: str, port: int, path: str) -> int:
         async with self._call("call_service", f"{namespace}/{service}{path}"):
@@ -257,7 +253,7 @@ class InMemoryKubernetes(Controls):
             self._watches.remove(watch)
 
     async def aclose(self) -> None:
-        """Closes nothing: the same object can be used again, as a server would live on."""
+        """Closes nothing: the same object can be used again, as a server lives on."""
 
     def _create(self, kind: str, namespace: str, manifest: Manifest) -> dict[str, Any]:
         metadata = {**manifest["metadata"], "namespace": namespace}
@@ -287,7 +283,7 @@ class InMemoryKubernetes(Controls):
         return {"metadata": {"resourceVersion": str(self._store.version)}, "items": items}
 
     async def _pieces(self, kind: str, watch: Watch, seconds: float) -> AsyncIterator[bytes]:
-        """Yields the events of a watch. Everything that it waits for changes the store."""
+        """Yields the events of a watch. Every event changes the store."""
         clock = asyncio.get_running_loop().time
         ends = clock() + seconds
         while not watch.ended:
@@ -331,7 +327,7 @@ def _check_bindable(pod: Manifest) -> None:
 
 
 def _check_spec(before: Manifest, after: Manifest) -> None:
-    """Raises Rejected where a patch changes a part of the spec that this project does not change."""
+    """Raises Rejected if a patch changes a part of the spec that this project does not change."""
     old, new = dict(before["spec"]), dict(after["spec"])
     gates = old.pop("schedulingGates", ()), new.pop("schedulingGates", ())
     if old != new or any(gate not in gates[0] for gate in gates[1]):

@@ -1,19 +1,18 @@
-"""Strategic merge patches, as far as this project makes them."""
+"""The strategic merge patches of this project."""
 
 from typing import Any, Final
 
 from kubernetes_client.protocol import Manifest
 
 _MERGE_KEYS: Final = {"conditions": "type", "schedulingGates": "name", "webhooks": "name"}
-"""Lists that are merged by a field of their elements (`patchMergeKey` in k8s.io/api); all other lists
-are replaced as a whole."""
+"""Lists merged by a field of their elements (`patchMergeKey` in k8s.io/api)."""
 _ALWAYS: Final = ("metadata", "spec", "status")
 _EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
 
 
 def merged(before: Manifest, patch: Manifest) -> dict[str, Any]:
-    """Returns what a strategic merge patch makes of an object. Null deletes a field, and a map or list
-    that nothing is left in is no field (`omitempty` in k8s.io/api). It shares parts with both."""
+    """Returns an object after a strategic merge patch. Null deletes a field, and an empty map or list is
+    no field (`omitempty` in k8s.io/api). The result shares parts with both arguments."""
     result = dict(before)
     for key, value in patch.items():
         field = None if value is None else _field(key, before.get(key), value)

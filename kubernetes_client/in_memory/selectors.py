@@ -5,18 +5,16 @@ from typing import Any, Final
 
 from kubernetes_client.protocol import Manifest
 
-_FIELDS: Final = frozenset(
-    {
-        *("metadata.namespace", "metadata.name", "spec.nodeName", "spec.schedulerName", "status.phase"),
-        *("status.nominatedNodeName", "reason", "reportingComponent"),
-    }
+_FIELDS: Final = (
+    *("metadata.namespace", "metadata.name", "spec.nodeName", "spec.schedulerName", "status.phase"),
+    *("status.nominatedNodeName", "reason", "reportingComponent"),
 )
-"""The fields that selectors of this project name."""
+"""The fields in selectors of this project."""
 
 
 def selects(field_selector: str | None) -> Callable[[Manifest], bool]:
-    """Returns whether an object fits all terms (`field=value`, `field!=value`) of a selector; every one
-    fits None. ValueError: a field that no selector of this project names."""
+    """Returns a test for all terms (`field=value`, `field!=value`) of a selector; every object fits
+    None. Raises ValueError for a field that no selector of this project has."""
     terms = [_term(text) for text in (field_selector or "").split(",") if text]
     return lambda manifest: all(term(manifest) for term in terms)
 

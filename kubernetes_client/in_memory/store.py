@@ -1,5 +1,4 @@
-"""The objects of an `InMemoryKubernetes`, every version of them, and the tasks that wait for the next
-version."""
+"""The objects of an `InMemoryKubernetes`, all versions, and the tasks that wait for the next version."""
 
 import asyncio
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: what an object was (None: there was none) and is (None: it is gone)."""
+    """One write: the object before (None for a new object) and after (None for a deleted object)."""
 
     version: int
     kind: str
@@ -38,7 +37,7 @@ class Store:
         self._uids = 0
 
     def find(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """Returns a copy of an object, None where there is none."""
+        """Returns a copy of an object; None if there is no object."""
         found = self._objects.get((kind, namespace, name))
         return None if found is None else _copy(found)
 
@@ -54,7 +53,7 @@ class Store:
         return [_copy(found) for key, found in sorted(self._objects.items()) if key[0] == kind]
 
     def create(self, kind: str, manifest: Manifest) -> dict[str, Any]:
-        """Adds an object under a uid of its own, unless it brings one; returns it. Raises Conflict."""
+        """Adds an object, with a new uid if the manifest has none; returns it. Raises Conflict."""
         key = _key(kind, manifest)
         if key in self._objects:
             raise Conflict(409, f'{kind} "{key[2]}" already exists')
@@ -65,8 +64,7 @@ class Store:
         return self._write(key, created)
 
     def update(self, kind: str, manifest: Manifest) -> dict[str, Any]:
-        """Writes a new version of an object that exists; returns it. A write that changes nothing makes
-        no new version."""
+        """Writes a new version of an object; returns it. A write without changes makes no version."""
         key = _key(kind, manifest)
         changed = _copy(manifest)
         return changed if changed == self._objects[key] else self._write(key, changed)
@@ -82,7 +80,7 @@ class Store:
         self.changed = asyncio.Event()
 
     def _write(self, key: Key, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Writes an object under the version that it brings, if that is newer than all."""
+        """Writes an object under its own version if that is newer than all versions."""
         version = max(self.version + 1, int(manifest["metadata"].get("resourceVersion") or 0))
         manifest["metadata"]["resourceVersion"] = str(version)
         before, self._objects[key] = self._objects.get(key), manifest

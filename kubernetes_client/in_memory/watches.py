@@ -1,4 +1,4 @@
-"""The events by which one watch tells the changes in a `Store`."""
+"""The events of one watch of a `Store`."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,15 +13,15 @@ _WITHOUT_BOOKMARKS: Final = frozenset({"events"})
 
 
 class Watch:
-    """One open watch of the objects of a kind that `fits` selects, from a version on, or ("") beginning
-    with what is there."""
+    """One open watch of the objects of a kind that `fits` selects, after the version `since`; "" begins
+    with all objects."""
 
     def __init__(self, store: Store, kind: str, fits: Callable[[Manifest], bool], since: str) -> None:
         self.ended = False
         self.waits = False
-        """The reader waits for an event, and there is none."""
+        """True while the reader waits for an event."""
         self.tells_version = False
-        """The next events end with a bookmark."""
+        """True if a bookmark follows the next events."""
         self._store = store
         self._kind = kind
         self._fits = fits
@@ -32,16 +32,16 @@ class Watch:
         self._first = b"".join(line("ADDED", manifest) for manifest in there)
 
     def expired(self, compacted: int) -> bool:
-        """The watch's version is older than all versions that were kept."""
+        """Returns True if the watch's version is older than all kept versions."""
         return self._from < compacted
 
     @property
     def idle(self) -> bool:
-        """The watch has told everything, and its reader waits."""
+        """True if the reader waits and has all changes."""
         return self.waits and self._at == len(self._store.changes)
 
     def news(self) -> bytes:
-        """Returns the lines of all changes that it has not told yet."""
+        """Returns the lines of all new changes."""
         changes, self._at = self._store.changes[self._at :], len(self._store.changes)
         told, self._first = self._first, b""
         told += b"".join(self._told(change) for change in changes if change.kind == self._kind)
@@ -49,8 +49,8 @@ class Watch:
         return told + self.bookmark() if tells_version else told
 
     def bookmark(self) -> bytes:
-        """Returns the line with the version of the kind's last change, selected or not; nothing if the
-        kind has no bookmarks, or has not changed since the watch was opened."""
+        """Returns the line with the version of the kind's last change, selected or not; b"" if the kind
+        has no bookmarks, or no change since the watch was opened."""
         if self._kind in _WITHOUT_BOOKMARKS:
             return b""
         changes = reversed(self._store.changes)

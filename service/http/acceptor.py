@@ -1,5 +1,5 @@
-"""The acceptor of a port. Connections count from their TLS handshakes on. Each connection is served with
-the newest certificate and client CA."""
+"""The acceptor of a port. Connections count from their TLS handshakes on, with the newest
+certificate."""
 
 import asyncio
 import socket

@@ -19,7 +19,7 @@ class Client(httpx.AsyncClient):
         self._prefix = self._url.raw_path.rstrip(b"/")
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **_: Any) -> httpx.Response:
-        """Returns the response of the transport. If the body does not arrive, closes the response: the
+        """Returns the transport's response. Closes the response if the body does not arrive: the
         connection goes back to the transport."""
         response = await self._transport.handle_async_request(request)
         response.request = request

@@ -1,13 +1,11 @@
-"""The connections of a listener: how many are open, what each waits for, and which is closed first.
+"""The connections of a listener: their number, their states, and the first to be closed. No I/O.
 
-A connection *owes* while its client has something to do: the TLS handshake, the rest of a request,
-reading a reply. There is a deadline for that. It is *silent* before its first byte: clients written in
-Go open more connections than they use, and keep the others. It *rests* between two requests. While its
-request is being answered it has none of these states. No I/O here: the clock is passed in, and a
-connection is ended by `cut`.
+A connection *owes* while the client has to act: the TLS handshake, the rest of a request, reading a
+reply. There is a deadline for that. A connection is *silent* before its first byte: clients written in
+Go open more connections than they use. A connection *rests* between two requests, and has none of these
+states while its request is being answered.
 
-uvicorn's limit_concurrency is not used: while too many connections are open, idle ones included, it
-rejects the requests of all of them, so that one client can silence all others.
+uvicorn's limit_concurrency is not used: one client with many idle connections could silence all others.
 """
 
 from collections.abc import Callable
@@ -18,48 +16,47 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of a listener its clients may use."""
+    """Limits on the use of a listener by its clients."""
 
     connections: int
     body: Callable[[], int]
-    """Bytes of the longest body of a request, as the limit is now."""
+    """Returns the current limit on a request's body in bytes."""
     head: int = 8 << 10
     """Bytes of a request without its body."""
     bodies: int = 64 << 20
-    """Bytes of the bodies of all requests that are not answered yet; one of the longest bodies fits in
-    addition."""
+    """Bytes of the bodies of all unanswered requests; one of the longest bodies fits in addition."""
     owes_s: float = 10.0
-    """For a TLS handshake, from a request's first byte to its last, and to read a reply."""
+    """Seconds for a TLS handshake, for a request from first to last byte, and to read a reply."""
     rests_s: float = 120.0
-    """Before the first request, and between two. Go's clients, which kube-scheduler and kube-apiserver
-    are, leave after 90 s: before us, or they would send a request into a connection that we end."""
+    """Seconds before the first request, and between two. Go's clients, such as kube-scheduler and
+    kube-apiserver, close idle connections after 90 s: earlier, so that no request is lost."""
 
 
 class Connection(Protocol):
-    """A connection, as far as this module needs one."""
+    """A connection of the listener."""
 
     def cut(self) -> None:
-        """Ends it at once."""
+        """Ends the connection at once."""
         ...
 
 
 _Waiting = dict[Connection, float]
-"""Connections that wait for the same, and since when: the longest first."""
+"""Connections in one state and the time of its begin, the earliest first."""
 
 
 @dataclass(slots=True)
 class _Seat:
-    """What is known of an open connection."""
+    """The state of an open connection."""
 
     held: int = 0
-    """Bytes of its body."""
+    """Bytes of the body."""
     among: _Waiting | None = None
-    """The queue in which it waits; None while its request is being answered."""
+    """The queue of the connection; None while its request is being answered."""
 
 
 class Connections:
-    """All connections of a listener. `rejected` is called with the reason when one is ended or not
-    accepted."""
+    """All connections of a listener. `rejected` is called with the reason for a connection that is ended
+    or not accepted."""
 
     def __init__(
         self, limits: Limits, clock: Callable[[], float], rejected: Callable[[str], object]
@@ -76,9 +73,9 @@ class Connections:
         self._held = 0
 
     def admits(self, connection: Connection) -> bool:
-        """Accepts a new connection, which owes its handshake. Where there are too many, the connection
-        is ended that has owed longest, else been silent longest, else rested longest. Returns False
-        where the requests of all are being answered."""
+        """Accepts a new connection, which owes its handshake. With too many connections, ends the
+        connection that has owed longest, else was silent longest, else has rested longest. Returns False
+        if the requests of all are being answered."""
         if len(self._open) >= self.limits.connections:
             self.rejected("too many connections")
             oldest = next((one for waiting in self._waiting for one in waiting), None)
@@ -90,19 +87,19 @@ class Connections:
         return True
 
     def owes(self, connection: Connection) -> None:
-        """Notes that the client has something to do. Where it had before, nothing changes."""
+        """Notes that the client has to act."""
         self._waits(connection, self._owing)
 
     def is_silent(self, connection: Connection) -> None:
-        """Notes that a request can come on the connection, and none has come yet."""
+        """Notes that the first request may come."""
         self._waits(connection, self._silent)
 
     def works(self, connection: Connection) -> None:
-        """Notes that its request has arrived and is about to be answered."""
+        """Notes that a request is being answered."""
         self._waits(connection, None)
 
     def rests(self, connection: Connection) -> None:
-        """Notes that its request is answered, and the next one has not begun."""
+        """Notes that a request is answered, and the next request has not begun."""
         self._waits(connection, self._resting)
 
     def _waits(self, connection: Connection, among: _Waiting | None) -> None:
@@ -116,8 +113,8 @@ class Connections:
         seat.among = among
 
     def holds(self, connection: Connection, more: int) -> bool:
-        """Notes so many bytes of its body. Where all bodies together are too large, the connections are
-        ended that have owed longest. Returns False where that is not enough."""
+        """Notes bytes of a body. If all bodies are too large together, ends the connections that have
+        owed longest. Returns False if that is not enough."""
         seat = self._open.get(connection)
         if seat is None:
             return False
@@ -135,19 +132,19 @@ class Connections:
         return True
 
     def lets_go(self, connection: Connection) -> None:
-        """Notes that its body is not needed any more."""
+        """Notes that the body is no longer needed."""
         if seat := self._open.get(connection):
             self._held -= seat.held
             seat.held = 0
 
     def gone(self, connection: Connection) -> bool:
-        """Notes that the connection has ended. Tells whether that is news."""
+        """Notes the end of a connection. Returns False for a second call."""
         self.lets_go(connection)
         self._waits(connection, None)
         return self._open.pop(connection, None) is not None
 
     def end_overdue(self) -> None:
-        """Ends connections that owe, are silent or rest for too long."""
+        """Ends connections that owe, are silent or rest too long."""
         for connection in self._overdue(self._owing, self.limits.owes_s):
             self.rejected("too slow")
             self._end(connection)

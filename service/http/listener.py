@@ -1,10 +1,10 @@
 """A listener: a port, an application, and limits on the use of the port by strangers (`connections`).
 
-uvicorn reads requests of any length for any time. A listener rejects a request before the body is read
-if the head announces a body that is too large, and otherwise as soon as the body is too large.
+uvicorn reads requests of any length for any time. A listener rejects a too large body at its
+announcement in the head, or as soon as the body is too large.
 
-No other module knows uvicorn. The limits need undocumented parts of uvicorn: pyproject.toml bounds
-the version, and tests/service/test_uvicorn.py fails when these parts change.
+No other module knows uvicorn. The limits need undocumented parts of uvicorn: pyproject.toml bounds the
+version, and tests/service/test_uvicorn.py fails when these parts change.
 """
 
 import asyncio
@@ -27,12 +27,7 @@ Rejected = Callable[[str], object]
 
 _LINGERS_S = 1.0
 
-_WORDS = {
-    400: "malformed",
-    413: "body too large",
-    431: "head too large",
-    503: "too many bodies",
-}
+_WORDS = {400: "malformed", 413: "body too large", 431: "head too large", 503: "too many bodies"}
 
 
 class WholeReplies(HttpToolsProtocol):
@@ -50,8 +45,7 @@ class WholeReplies(HttpToolsProtocol):
 
 
 class _Gathering:
-    """A transport that collects writes, and sends them together: at `flush`, or in the event loop's next
-    turn."""
+    """A transport that collects writes until `flush`, or until the event loop's next turn."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of another class
@@ -235,8 +229,8 @@ class Guarded(WholeReplies, Accepted):
         self.transport.write(head.encode() + content)
 
     def _linger(self) -> None:
-        """Drops what still comes, for a moment: where a connection is closed before it is read empty, a
-        client that is still sending loses the reply."""
+        """Drops input for a moment: a client that still sends loses the reply if the connection is
+        closed before all is read."""
         self._connections.lets_go(self)
         self._connections.owes(self)
         self.flow.resume_reading()

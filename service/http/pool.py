@@ -21,9 +21,8 @@ import httptools
 import httpx
 
 LOST: Final = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
-"""The connection ended, or carried no HTTP, before the whole reply arrived. The server may have carried
-out the request. A request on an idle connection ends in the same way if the server had closed the
-connection."""
+"""The connection ended, or carried no HTTP, before the whole reply. The server may have carried out the
+request, or may have closed an idle connection before the request."""
 BYTES_SENT: Final = "bytes_sent"
 """Name of the extension with the size of a request on the wire. Set when the request is sent."""
 
@@ -103,8 +102,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
             raise
 
     async def aclose(self) -> None:
-        """Closes the connections that no call is using, and returns when they have ended; later calls
-        open new ones."""
+        """Closes the idle connections, and returns after their end. Later calls open new connections."""
         while self._idle:
             self._end(self._idle.pop()[0])
         try:
