@@ -1,7 +1,5 @@
 """The kube-apiserver that the contract tests run against, and what others do to its objects."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,11 +1,9 @@
 """How a program in a Pod finds kube-apiserver, and says who it is."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trustme
@@ -13,9 +11,6 @@ import trustme
 from kubernetes_client import access
 from kubernetes_client.access import find_access
 from kubernetes_client.errors import NoCredentials
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 _READS_ITS_ACCOUNT = """

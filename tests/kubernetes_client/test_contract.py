@@ -5,8 +5,6 @@ patched, bound and deleted; test_contract_others.py has the other objects, and t
 lists and watches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Events, Nodes, Leases, Secrets and webhooks of every kube-apiserver behind `protocol.Kubernetes`."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64decode, b64encode
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Lists and watches of every kube-apiserver behind `protocol.Kubernetes`."""
 
-from __future__ import annotations
-
 import pytest
 
 from kubernetes_client.protocol import Manifest

@@ -1,7 +1,5 @@
 """What tests can have happen to the kube-apiserver in memory; what it answers is in the contract."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,12 +1,10 @@
 """Calls to kube-apiserver through a proxy that carries TLS (CONNECT)."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING
 
 import pytest
 import trustme
@@ -14,9 +12,6 @@ import trustme
 from kubernetes_client.access import Access
 from kubernetes_client.rest import KubernetesRest
 from tests.kubernetes_client.accesses import nobody
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

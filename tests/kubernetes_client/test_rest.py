@@ -1,7 +1,5 @@
 """What goes over the wire to kube-apiserver, and what its failures become."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Rights are checked with few requests, and a list of rules never denies a right."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A list and watch that misses nothing, over an API server that breaks off, forgets and stutters."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager

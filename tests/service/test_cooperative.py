@@ -1,7 +1,5 @@
 """Long work that gives way."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 from time import perf_counter

@@ -1,15 +1,13 @@
 """A server that never says TLS's last words is not waited for, and no socket is left of it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import socket
 import ssl
 import threading
 import warnings
+from collections.abc import Coroutine, Iterator
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -20,9 +18,6 @@ from kubernetes_client.rest import KubernetesRest
 from service.http import pool as http_pool
 from service.http.pool import Endpoint, PooledTransport
 from tests.slurm_client.peer import reply
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
 
 WATCH = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 

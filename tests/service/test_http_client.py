@@ -1,7 +1,5 @@
 """The requests of a client of one server."""
 
-from __future__ import annotations
-
 import httpx
 
 from service.http.client import Client

@@ -1,11 +1,10 @@
 """Open connections: their order, their end, and the replies on them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -13,12 +12,7 @@ import pytest
 from service.http import pool as http_pool
 from service.http.client import Client
 from service.http.pool import LOST, Connection, Endpoint, PooledTransport
-from tests.slurm_client.peer import Act, lost, peer, reply
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.slurm_client.peer import Peer
+from tests.slurm_client.peer import Act, Peer, lost, peer, reply
 
 FINE = Act(reply(200, b"fine"))
 

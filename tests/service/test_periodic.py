@@ -1,7 +1,5 @@
 """What is done every now and then goes on after the errors that it outlives, and says so."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

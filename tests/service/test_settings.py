@@ -1,7 +1,5 @@
 """Unknown environment variables with a program's prefix."""
 
-from __future__ import annotations
-
 import pytest
 
 from extender.settings import Settings as ExtenderSettings

@@ -1,7 +1,5 @@
 """A call that is shared by who asks before it begins."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

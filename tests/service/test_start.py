@@ -1,7 +1,5 @@
 """The start of the programs."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

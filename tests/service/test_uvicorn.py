@@ -1,23 +1,18 @@
 """The undocumented parts of uvicorn in the listener, and replies in one write."""
 
-from __future__ import annotations
-
 import asyncio
 from hashlib import sha256
 from inspect import getsource
-from typing import TYPE_CHECKING
 
 import pytest
 import uvicorn
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
 from service.http.listener import WholeReplies
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
 
 UNDOCUMENTED = {
     httptools_impl.HttpToolsProtocol: "18fdf324b11bf160",

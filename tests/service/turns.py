@@ -1,7 +1,5 @@
 """How often everything else gets its turn meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 

@@ -3,17 +3,13 @@
 The names that Slurm knows are `bench`'s, of a Slurm with accounting, and a reservation's.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.slurm_client.bench import ALICE, BOB, NODES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PARTITIONS = frozenset({"main", "short", "closed"})
 RESERVATION = "ours"

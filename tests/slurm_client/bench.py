@@ -5,17 +5,18 @@ CPUs, 16,000 MB and 4 GPUs of type h100; node-1 has the feature "ib" as well. Wi
 says who may do what.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager as ContextManager
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploy.local import accounting as real
+from deploy.local.cluster import Cluster
 from deploy.local.users import JOB_USERS
 from slurm_client.in_memory import (
     Accounting,
@@ -26,17 +27,10 @@ from slurm_client.in_memory import (
     node,
     partition,
 )
-from slurm_client.model import JobSpec
+from slurm_client.model import Job, JobSpec, JobState
+from slurm_client.protocol import Slurm
 from tests.directory_away import directory_away
 from tests.eventually import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager as ContextManager
-
-    from deploy.local.cluster import Cluster
-    from slurm_client.model import Job, JobState
-    from slurm_client.protocol import Slurm
 
 NODES = ("node-1", "node-2")
 CPUS = 8

@@ -1,10 +1,8 @@
 """One real Slurm of each release for all tests of this folder, and the benches of the contract."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,9 +25,6 @@ from tests.slurm_client.bench import (
     RealBench,
     declare,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
 
 RELEASES = tuple(DEBIAN_SUITES)
 # What the stub takes: a JWT that says {"sun": "root"} and is signed by nobody.

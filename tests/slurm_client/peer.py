@@ -4,17 +4,13 @@ Each request takes the next act of the script; OpenAPI and ping, by which a clie
 answered aside of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
 
 OPENAPI = {
     "paths": {"/slurm/v0.0.45/job/submit": {}},

@@ -4,10 +4,9 @@ Dynamic nodes have 8 CPUs, 16,000 MB and 4 GPUs of type h100. Slurm's power savi
 nothing by itself.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager as ContextManager
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from deploy.local import accounting as real
 from deploy.local.cluster import Cluster
@@ -15,17 +14,11 @@ from deploy.local.spec import ClusterSpec
 from deploy.local.users import JOB_USERS
 from slurm_client.errors import InvalidRequest
 from slurm_client.in_memory import InMemorySlurm, node, partition
-from slurm_client.model import Power
+from slurm_client.model import Node, Power
+from slurm_client.protocol import Slurm
+from slurm_client.reservation import Reservation
 from tests.eventually import until
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, Bench
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager as ContextManager
-
-    from slurm_client.model import Node
-    from slurm_client.protocol import Slurm
-    from slurm_client.reservation import Reservation
 
 STATIC = "node-1"
 DYNAMIC = ("dynamic-1", "dynamic-2")

@@ -5,9 +5,7 @@ something, its capabilities say so and the test asks them. Here: the server,
 its nodes and partitions, and jobs that get their place; the other test_contract_*.py go on.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,12 +14,8 @@ from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
 from slurm_client.model import MOST_MINUTES, JobChanges, Sharing
 from slurm_client.server import Configuration
 from tests.eventually import until
-from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, spec
+from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, Bench, spec
 from wellknown import number_list
-
-if TYPE_CHECKING:
-    from tests.slurm_client.bench import Bench
-
 
 # -- the server
 

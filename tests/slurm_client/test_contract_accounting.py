@@ -1,17 +1,12 @@
 """The contract: who may use which account, QOS and reservation, and how much: bench.ACCOUNTING says."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow, RetryLater
 from tests.eventually import until
-from tests.slurm_client.bench import ALICE, BOB, NOBODY, spec
-
-if TYPE_CHECKING:
-    from tests.slurm_client.bench import Bench, RealBench
+from tests.slurm_client.bench import ALICE, BOB, NOBODY, Bench, RealBench, spec
 
 Wanted = dict[str, Any]
 

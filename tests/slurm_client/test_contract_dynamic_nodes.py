@@ -1,18 +1,16 @@
 """The contract: nodes that slurmds make, that end, and that power saving suspends."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 
 from deploy.local.cluster import Cluster
 from loadtest.slurmrestd_stub.routes import serving
 from slurm_client.errors import InvalidRequest
-from slurm_client.model import Power
+from slurm_client.model import Node, Power
 from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.eventually import until
@@ -23,15 +21,10 @@ from tests.slurm_client.pool_bench import (
     PARTITION,
     STATIC,
     InMemoryPool,
+    PoolBench,
     RealPool,
     spec,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from slurm_client.model import Node
-    from tests.slurm_client.pool_bench import PoolBench
 
 NODE, OTHER = DYNAMIC
 REASON = "slurm-extender: the Node is gone"

@@ -1,17 +1,11 @@
 """The contract: whose token may choose the id of a job."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from deploy.local.cluster import Cluster
 from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
-
-if TYPE_CHECKING:
-    from deploy.local.cluster import Cluster
-    from tests.slurm_client.bench import Bench
+from tests.slurm_client.bench import Bench
 
 
 async def test_the_token_of_root_may_choose_ids(bench: Bench) -> None:

@@ -1,20 +1,13 @@
 """The contract: jobs that are read, changed and ended."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from slurm_client.errors import InvalidRequest, OtherJob
 from slurm_client.model import JobChanges
 from tests.eventually import until
-from tests.slurm_client.bench import GPUS
-
-if TYPE_CHECKING:
-    from tests.slurm_client.bench import Bench
-
+from tests.slurm_client.bench import GPUS, Bench
 
 # -- reading
 

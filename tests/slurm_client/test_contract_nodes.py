@@ -1,20 +1,13 @@
 """The contract: nodes that are taken out of service and given back."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from slurm_client.errors import InvalidRequest
 from slurm_client.model import Node
 from tests.eventually import until
-from tests.slurm_client.bench import CPUS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.slurm_client.bench import Bench
+from tests.slurm_client.bench import CPUS, Bench
 
 REASON = "slurm-extender: the Node is cordoned"
 

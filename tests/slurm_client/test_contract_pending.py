@@ -1,20 +1,13 @@
 """The contract: which jobs wait, why, and what they ask for."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
 from slurm_client.errors import InvalidRequest
 from tests.eventually import until
-from tests.slurm_client.bench import CPUS, FEATURES, GPUS, NODES
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.slurm_client.bench import Bench, RealBench
+from tests.slurm_client.bench import CPUS, FEATURES, GPUS, NODES, Bench, RealBench
 
 
 async def test_a_job_that_waits_is_told_among_all_and_one_that_runs_is_not(bench: Bench) -> None:

@@ -1,9 +1,6 @@
 """The contract: what Slurm refuses, and what it lets wait although it cannot start."""
 
-from __future__ import annotations
-
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,11 +14,7 @@ from slurm_client.errors import (
     Unexplained,
 )
 from slurm_client.model import MOST_MINUTES, JobChanges
-from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, spec
-
-if TYPE_CHECKING:
-    from tests.slurm_client.bench import Bench
-
+from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, Bench, spec
 
 # -- job ids of ours
 

@@ -1,20 +1,14 @@
 """The contract about the rights of a user: Slurm's reports, and the jobs of an unknown user."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
+from deploy.local.cluster import Cluster
 from slurm_client.rights import Association
-from tests.slurm_client.bench import ACCOUNTING, ALICE, BOB, NOBODY, InMemoryBench
+from tests.slurm_client.bench import ACCOUNTING, ALICE, BOB, NOBODY, Bench, InMemoryBench
 from tests.slurm_client.conftest import RELEASES, real_bench_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from deploy.local.cluster import Cluster
-    from tests.slurm_client.bench import Bench
 
 KINDS = ["in_memory", *(pytest.param(release, marks=pytest.mark.real) for release in RELEASES)]
 

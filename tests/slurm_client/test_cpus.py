@@ -3,14 +3,13 @@
 The table in docs/resources.md, measured: by each Slurm, by nodes with a slurmd and by EXTERNAL ones.
 """
 
-from __future__ import annotations
-
 import tempfile
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,15 +18,11 @@ from deploy.local.spec import ClusterSpec
 from slurm_client.errors import SlurmError
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
+from slurm_client.protocol import Slurm
 from slurm_client.rest.client import SlurmRest
 from tests.eventually import until
 from tests.slurm_client.bench import Bench
 from wellknown import number_list
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from slurm_client.protocol import Slurm
 
 BY_CPU = ("SelectTypeParameters=CR_CPU_Memory",)
 

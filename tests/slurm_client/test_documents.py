@@ -1,7 +1,5 @@
 """Long replies are read piece by piece, and come to the same."""
 
-from __future__ import annotations
-
 import json
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of Slurm's error numbers."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

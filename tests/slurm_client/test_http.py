@@ -1,10 +1,10 @@
 """Lost replies, odd replies and busy connections, against a scripted peer."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import httpx
@@ -29,13 +29,7 @@ from slurm_client.rest.client import SlurmRest
 from slurm_client.rest.http import Request
 from slurm_client.tokens import StaticToken
 from tests.slurm_client.bench import spec
-from tests.slurm_client.peer import Act, lost, peer, reply, slurm_error
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.slurm_client.peer import Peer
+from tests.slurm_client.peer import Act, Peer, lost, peer, reply, slurm_error
 
 CREATED = Act(reply(200, {"job_id": 7, "errors": []}))
 NO_JOBS = Act(reply(200, {"jobs": [], "errors": []}))

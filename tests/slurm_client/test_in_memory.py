@@ -1,7 +1,5 @@
 """What tests make an `InMemorySlurm` do: time, failures, lost work and lost replies."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

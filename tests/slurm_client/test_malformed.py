@@ -1,10 +1,9 @@
 """Entries of replies that are not of the shape that Slurm documents: the others count all the same."""
 
-from __future__ import annotations
-
 import contextlib
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +15,6 @@ from slurm_client.rest import responses
 from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.slurm_client.peer import Act, peer, reply
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 RUNNING = JobState("RUNNING")
 GOOD: dict[str, Any] = {"job_id": 7, "state": ["RUNNING"]}

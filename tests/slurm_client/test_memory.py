@@ -1,12 +1,10 @@
 """Slurm with SelectTypeParameters=CR_Core, real and in memory: the configuration and grants of jobs."""
 
-from __future__ import annotations
-
 import tempfile
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,13 +12,9 @@ from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_client.in_memory import DEFAULTS, InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
+from slurm_client.protocol import Slurm
 from slurm_client.rest.client import SlurmRest
 from slurm_client.server import counts_memory
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from slurm_client.protocol import Slurm
 
 NODE_MB = 16_000
 ALL_MEMORY = JobSpec("all of it", cpus=1, memory_mb=NODE_MB)

@@ -1,7 +1,5 @@
 """Reading of job states, and what nodes say of themselves."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The words that are kept for Slurm's pending reasons are those of Slurm itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,14 +1,13 @@
 """`SlurmRest` against the real slurmrestd: what only the real one can show."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from deploy.local.cluster import Cluster
 from slurm_client import negotiation
 from slurm_client.errors import (
     InvalidRequest,
@@ -21,11 +20,6 @@ from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.eventually import until
 from tests.slurm_client.bench import GPUS, RealBench, spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from deploy.local.cluster import Cluster
 
 pytestmark = pytest.mark.real
 

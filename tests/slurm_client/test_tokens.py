@@ -1,18 +1,13 @@
 """Tokens in files: rotation, and what is said of one that is refused."""
 
-from __future__ import annotations
-
 import base64
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from slurm_client.errors import NeedsOperator
 from slurm_client.tokens import StaticToken, TokenFile, expiry, user
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = 1_800_000_000.0
 

@@ -5,17 +5,17 @@ a job that Slurm took, every field that was asked for is read back: 26.05 ignore
 not know with HTTP 200, and both releases cut, fold and wrap some values without a word.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from deploy.local.cluster import Cluster
 from extender.admission.mutate import review
 from extender.admission.review import PodRequest
 from extender.pod_request.annotations import ANNOTATIONS
@@ -31,11 +31,6 @@ from tests.builders import PREFIX, TRANSLATION, container, pod_manifest
 from tests.slurm_client.asks import ACCOUNTS, PARTITIONS, QOS, RESERVATION, RESERVED_FOR, Ask, asks
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, RealBench
 from tests.slurm_client.conftest import RELEASES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from deploy.local.cluster import Cluster
 
 EXAMPLES = 1200
 
