@@ -37,8 +37,7 @@ OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="table: for people; json: for programs.")
 ]
 Version = Annotated[
-    bool,
-    typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
+    bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
 ]
 
 

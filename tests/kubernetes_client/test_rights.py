@@ -10,11 +10,7 @@ from kubernetes_client.rights import denied
 PATCH, DELETE = Right("patch", "pods", namespace="a"), Right("delete", "pods", namespace="a")
 STATUS = Right("patch", "pods/status", namespace="a")
 LEASE = Right("update", "leases", "coordination.k8s.io", "a", "extender")
-RULES = {
-    "verbs": ["get", "patch", "delete"],
-    "apiGroups": [""],
-    "resources": ["pods", "pods/status"],
-}
+RULES = {"verbs": ["get", "patch", "delete"], "apiGroups": [""], "resources": ["pods", "pods/status"]}
 ANY = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 NAMED = {"verbs": ["update"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
 
@@ -67,10 +63,7 @@ async def test_incomplete_rules_prove_nothing() -> None:
     assert reviews.sent == ["Rules", "Access", "Access"]
 
 
-@pytest.mark.parametrize(
-    ("names", "lacking"),
-    [(["extender"], []), (["other"], [LEASE]), ([], [])],
-)
+@pytest.mark.parametrize(("names", "lacking"), [(["extender"], []), (["other"], [LEASE]), ([], [])])
 async def test_rule_for_named_objects_proves_these_alone(names: list[str], lacking: list[Right]) -> None:
     named = NAMED | {"resourceNames": names}
     reviews = Reviews(named, RULES, lacking=frozenset({LEASE}))

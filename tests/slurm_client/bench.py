@@ -18,15 +18,7 @@ from typing import Any
 from deploy.local import accounting as real
 from deploy.local.cluster import Cluster
 from deploy.local.users import JOB_USERS
-from slurm_client.in_memory import (
-    Accounting,
-    Association,
-    InMemorySlurm,
-    Limits,
-    Qos,
-    node,
-    partition,
-)
+from slurm_client.in_memory import Accounting, Association, InMemorySlurm, Limits, Qos, node, partition
 from slurm_client.model import Job, JobSpec, JobState
 from slurm_client.protocol import Slurm
 from tests.directory_away import directory_away

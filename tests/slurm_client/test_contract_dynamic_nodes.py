@@ -31,9 +31,7 @@ REASON = "slurm-extender: the Node is gone"
 
 
 @pytest.fixture(scope="module")
-def cluster_with_a_pool(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[str], Cluster]]:
+def cluster_with_a_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Cluster]]:
     with ExitStack() as running:
 
         @cache

@@ -38,10 +38,7 @@ def clock() -> Clock:
 def slurm(clock: Clock) -> InMemorySlurm:
     return InMemorySlurm(
         [node(name, cpus=8, gres="gpu:h100:4") for name in ("n1", "n2")],
-        [
-            partition("main", "n[1-2]", default=True),
-            partition("urgent", "n[1-2]", priority_tier=9),
-        ],
+        [partition("main", "n[1-2]", default=True), partition("urgent", "n[1-2]", priority_tier=9)],
         clock=clock,
         configuration=replace(DEFAULTS, min_job_age_s=60),
     )
@@ -245,11 +242,7 @@ def test_devices_of_several_types_are_numbered_through() -> None:
     pools = Pools("gpu:h100:2,gpu:a100:2(S:0),shard:8")
     found = pools.find([("gpu", 3), ("shard", 1)])
     assert found is not None
-    assert [one.text for one in found] == [
-        "gpu:h100:2(IDX:0-1)",
-        "gpu:a100:1(IDX:2)",
-        "shard:1(IDX:0)",
-    ]
+    assert [one.text for one in found] == ["gpu:h100:2(IDX:0-1)", "gpu:a100:1(IDX:2)", "shard:1(IDX:0)"]
 
 
 # Random lives: nothing is ever given twice, and everything comes back.

@@ -19,8 +19,7 @@ def test_running_is_running(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "base",
-    ["COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE"],
+    "base", ["COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE"]
 )
 def test_a_terminal_base_state_has_ended(base: str) -> None:
     state = JobState.parse([base])

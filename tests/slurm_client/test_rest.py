@@ -9,13 +9,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from slurm_client import negotiation
-from slurm_client.errors import (
-    InvalidRequest,
-    NeedsOperator,
-    OutcomeUnknown,
-    RetryLater,
-    Unreachable,
-)
+from slurm_client.errors import InvalidRequest, NeedsOperator, OutcomeUnknown, RetryLater, Unreachable
 from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.eventually import until
@@ -109,9 +103,7 @@ async def test_an_expired_token_says_since_when(cluster: Cluster, tmp_path: Path
     await slurm.aclose()
 
 
-async def test_a_token_signed_with_another_key_is_told_from_an_expired_one(
-    cluster: Cluster,
-) -> None:
+async def test_a_token_signed_with_another_key_is_told_from_an_expired_one(cluster: Cluster) -> None:
     head, claims, signature = cluster.mint_token("root").split(".")
     slurm = SlurmRest(cluster.slurmrestd_url, StaticToken(f"{head}.{claims}.{signature[::-1]}"))
     with pytest.raises(NeedsOperator, match="signed with Slurm's key"):

@@ -221,10 +221,7 @@ def drained(bench: RealBench, loop: asyncio.Runner) -> Iterator[None]:
 @pytest.mark.timeout(300)
 def test_what_is_admitted_is_taken_as_it_was_asked(slurm: Slurm) -> None:
     @settings(
-        max_examples=EXAMPLES,
-        derandomize=True,
-        database=None,
-        suppress_health_check=[*HealthCheck],
+        max_examples=EXAMPLES, derandomize=True, database=None, suppress_health_check=[*HealthCheck]
     )
     @given(asks())
     def each(ask: Ask) -> None:
