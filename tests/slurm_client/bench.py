@@ -28,6 +28,9 @@ NODES = ("node-1", "node-2")
 CPUS = 8
 MEMORY_MB = 16_000
 GPUS = 4
+SIZES: dict[str, Any] = {"cpus_per_node": CPUS, "memory_mb": MEMORY_MB, "gpus_per_node": GPUS}
+ALONE: dict[str, Any] = {"kubernetes": False, "extender": False, "kill_wait": 5}
+"""Fields of a ClusterSpec without Kubernetes."""
 FEATURES = {"node-1": ("h100", "ib"), "node-2": ("h100",)}
 EXTRA_CONF = (
     "PartitionName=short Nodes=node-[1-2] MaxTime=5 MaxNodes=2 State=UP",
@@ -74,6 +77,9 @@ ACCOUNTING = Accounting(
 _ids = itertools.count(30_000_000 + int(time.time()) % 1_000_000 * 10)
 
 
+Names = Sequence[str]
+
+
 @dataclass
 class Bench:
     """A Slurm, fresh job ids, and the wait for what takes Slurm a moment."""
@@ -99,8 +105,10 @@ class Bench:
         """The node goes down."""
         raise NotImplementedError
 
-    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> ContextManager[None]:
-        """These nodes are the reservation's, and it is these users', until the block ends."""
+    def reserved(
+        self, name: str, nodes: Names, users: Names, in_hours: int = 0, flags: Names = ()
+    ) -> ContextManager[None]:
+        """A reservation of an hour, until the block ends or it is gone. ("ALL",) is all nodes."""
         raise NotImplementedError
 
     async def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
@@ -164,8 +172,10 @@ class InMemoryBench(Bench):
             [
                 partition("main", NODES, default=True),
                 partition("short", NODES, max_time_minutes=5, max_nodes=2),
-                replace(
-                    partition("closed", NODES, up=False),
+                partition(
+                    "closed",
+                    NODES,
+                    up=False,
                     default_time_minutes=3,
                     select_type_parameters=("CR_CORE",),
                 ),
@@ -204,8 +214,12 @@ class InMemoryBench(Bench):
         self.controls.edit(job_id, name=name, comment=comment)
 
     @contextmanager
-    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> Iterator[None]:
-        self.controls.reserve(name, nodes, [JOB_USERS[user] for user in users])
+    def reserved(
+        self, name: str, nodes: Names, users: Names, in_hours: int = 0, flags: Names = ()
+    ) -> Iterator[None]:
+        whole = [*flags, "ALL_NODES"] if "ALL" in nodes else flags
+        who = [JOB_USERS.get(user, 0) for user in users]
+        self.controls.reserve(name, nodes, who, begins_in_s=3600.0 * in_hours, flags=whole)
         yield
         self.controls.end_reservation(name)
 
@@ -238,8 +252,13 @@ class RealBench(Bench):
         texts = f"JobName={os.fsdecode(name)}", f"Comment={os.fsdecode(comment)}"
         self._scontrol("update", f"JobId={job_id}", *texts)
 
-    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> ContextManager[None]:
-        reservation = real.Reservation(name, nodes=tuple(nodes), users=tuple(users))
+    def reserved(
+        self, name: str, nodes: Names, users: Names, in_hours: int = 0, flags: Names = ()
+    ) -> ContextManager[None]:
+        start = f"now+{in_hours}hours" if in_hours else "now"
+        reservation = real.Reservation(
+            name, nodes=tuple(nodes), users=tuple(users), start=start, flags=tuple(flags)
+        )
         return real.reserved(self.cluster, reservation)
 
     def _scontrol(self, *arguments: str) -> None:

@@ -3,23 +3,24 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from functools import cache
+from typing import TypeVar
 
 import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from loadtest.slurmrestd_stub.routes import serving
+from slurm_client.in_memory import Accounting
 from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken
 from tests.slurm_client.bench import (
     ACCOUNTING,
-    CPUS,
+    ALONE,
     EXTRA_CONF,
     FEATURES,
-    GPUS,
     JOB_SUBMIT_LUA,
-    MEMORY_MB,
     NODES,
+    SIZES,
     Bench,
     InMemoryBench,
     RealBench,
@@ -27,6 +28,8 @@ from tests.slurm_client.bench import (
 )
 
 RELEASES = tuple(DEBIAN_SUITES)
+REAL = [pytest.param(one, marks=pytest.mark.real) for one in RELEASES]
+_InMemory = TypeVar("_InMemory", bound=InMemoryBench)
 # What the stub takes: a JWT that says {"sun": "root"} and is signed by nobody.
 ROOTS_TOKEN = "e30.eyJzdW4iOiAicm9vdCJ9."
 # Whether it has EXTERNAL_JOB.
@@ -41,7 +44,16 @@ def cluster_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
         @cache
         def started(release: str, accounting: bool) -> Cluster:
             directory = tmp_path_factory.mktemp(f"slurm-{release}-")
-            cluster = running.enter_context(Cluster.up(_spec(release, accounting), directory))
+            spec = ClusterSpec(
+                release=release,
+                accounting=accounting,
+                nodes=len(NODES),
+                slurm_conf=EXTRA_CONF,
+                job_submit_lua=JOB_SUBMIT_LUA,
+                **SIZES,
+                **ALONE,
+            )
+            cluster = running.enter_context(Cluster.up(spec, directory))
             _set_features(cluster)
             if accounting:
                 declare(cluster, ACCOUNTING)
@@ -68,42 +80,24 @@ async def real_bench(cluster: Cluster) -> AsyncIterator[RealBench]:
         yield bench
 
 
-@pytest.fixture(
-    params=[*IN_MEMORY, "stub", *(pytest.param(one, marks=pytest.mark.real) for one in RELEASES)]
-)
+@pytest.fixture(params=[*IN_MEMORY, "stub", *REAL])
 async def bench(
     request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
 ) -> AsyncIterator[Bench]:
-    if request.param in IN_MEMORY:
-        yield InMemoryBench(external_jobs=IN_MEMORY[request.param])
-        return
-    if request.param == "stub":
-        async with _through_the_stub(InMemoryBench()) as stubbed:
-            yield stubbed
-        return
-    async with real_bench_of(cluster_of(request.param, False)) as found:
+    async with bench_of(request.param, cluster_of, None) as found:
         yield found
 
 
-@pytest.fixture(
-    params=["in_memory", "stub", *(pytest.param(one, marks=pytest.mark.real) for one in RELEASES)]
-)
+@pytest.fixture(params=["in_memory", "stub", *REAL])
 async def office(
     request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
 ) -> AsyncIterator[Bench]:
     """A bench with accounting."""
-    if request.param == "in_memory":
-        yield InMemoryBench(accounting=ACCOUNTING)
-        return
-    if request.param == "stub":
-        async with _through_the_stub(InMemoryBench(accounting=ACCOUNTING)) as stubbed:
-            yield stubbed
-        return
-    async with real_bench_of(cluster_of(request.param, True)) as found:
+    async with bench_of(request.param, cluster_of, ACCOUNTING) as found:
         yield found
 
 
-@pytest.fixture(params=[pytest.param(one, marks=pytest.mark.real) for one in RELEASES])
+@pytest.fixture(params=REAL)
 async def real_office(
     request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
 ) -> AsyncIterator[RealBench]:
@@ -112,8 +106,22 @@ async def real_office(
 
 
 @asynccontextmanager
-async def _through_the_stub(bench: InMemoryBench) -> AsyncIterator[InMemoryBench]:
-    """The same, asked by HTTP."""
+async def bench_of(
+    kind: str, cluster_of: Callable[[str, bool], Cluster], accounting: Accounting | None
+) -> AsyncIterator[Bench]:
+    if kind in IN_MEMORY:
+        yield InMemoryBench(external_jobs=IN_MEMORY[kind], accounting=accounting)
+    elif kind == "stub":
+        async with through_the_stub(InMemoryBench(accounting=accounting)) as stubbed:
+            yield stubbed
+    else:
+        async with real_bench_of(cluster_of(kind, accounting is not None)) as found:
+            yield found
+
+
+@asynccontextmanager
+async def through_the_stub(bench: _InMemory) -> AsyncIterator[_InMemory]:
+    """The same bench over HTTP."""
     async with serving(bench.controls) as url:
         slurm = SlurmRest(url, StaticToken(ROOTS_TOKEN))
         await slurm.connect()
@@ -133,22 +141,6 @@ async def real_bench_of(cluster: Cluster) -> AsyncIterator[RealBench]:
     yield bench
     await bench.clear()
     await slurm.aclose()
-
-
-def _spec(release: str, accounting: bool) -> ClusterSpec:
-    return ClusterSpec(
-        release=release,
-        accounting=accounting,
-        nodes=len(NODES),
-        cpus_per_node=CPUS,
-        memory_mb=MEMORY_MB,
-        gpus_per_node=GPUS,
-        kubernetes=False,
-        extender=False,
-        kill_wait=5,
-        slurm_conf=EXTRA_CONF,
-        job_submit_lua=JOB_SUBMIT_LUA,
-    )
 
 
 def _set_features(cluster: Cluster) -> None:

@@ -4,21 +4,22 @@ Dynamic nodes have 8 CPUs, 16,000 MB and 4 GPUs of type h100. Slurm's power savi
 nothing by itself.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager as ContextManager
-from contextlib import contextmanager
-
-from deploy.local import accounting as real
-from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from deploy.local.users import JOB_USERS
 from slurm_client.errors import InvalidRequest
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import Node, Power
-from slurm_client.protocol import Slurm
 from slurm_client.reservation import Reservation
 from tests.eventually import until
-from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, Bench
+from tests.slurm_client.bench import (
+    ALONE,
+    CPUS,
+    GPUS,
+    MEMORY_MB,
+    SIZES,
+    Bench,
+    InMemoryBench,
+    RealBench,
+)
 
 STATIC = "node-1"
 DYNAMIC = ("dynamic-1", "dynamic-2")
@@ -39,18 +40,8 @@ _POWER_SAVING = (
 
 
 def spec(release: str) -> ClusterSpec:
-    return ClusterSpec(
-        release=release,
-        nodes=1,
-        dynamic_nodes=len(DYNAMIC),
-        cpus_per_node=CPUS,
-        memory_mb=MEMORY_MB,
-        gpus_per_node=GPUS,
-        kubernetes=False,
-        extender=False,
-        kill_wait=5,
-        slurm_conf=_POWER_SAVING,
-    )
+    nodes = {"nodes": 1, "dynamic_nodes": len(DYNAMIC)}
+    return ClusterSpec(release=release, slurm_conf=_POWER_SAVING, **nodes, **SIZES, **ALONE)
 
 
 class PoolBench(Bench):
@@ -79,18 +70,6 @@ class PoolBench(Bench):
 
     async def power_up(self, name: str) -> None:
         """A job has the node: it is powering up soon."""
-        raise NotImplementedError
-
-    def reserved(
-        self,
-        name: str,
-        nodes: Sequence[str],
-        users: Sequence[str],
-        *,
-        in_hours: int = 0,
-        flags: Sequence[str] = (),
-    ) -> ContextManager[None]:
-        """A reservation of an hour, until the block ends or it is gone. ("ALL",) is all nodes."""
         raise NotImplementedError
 
     async def reservation(self, name: str) -> Reservation | None:
@@ -135,12 +114,12 @@ class PoolBench(Bench):
             await self.stop_slurmd(name)
 
 
-class InMemoryPool(PoolBench):
+class InMemoryPool(PoolBench, InMemoryBench):
     def __init__(self) -> None:
         static = node(STATIC, cpus=CPUS, memory_mb=MEMORY_MB, gres=_GRES)
         partitions = [partition("main", [STATIC], default=True), partition(PARTITION, [])]
         self.controls = InMemorySlurm([static], partitions, tick_s=0.02)
-        super().__init__(self.controls)
+        Bench.__init__(self, self.controls)
 
     async def start_slurmd(self, name: str, *features: str, booted: bool = False) -> None:
         has = (FEATURE, *features)
@@ -162,60 +141,23 @@ class InMemoryPool(PoolBench):
     async def power_up(self, name: str) -> None:
         self.controls.power(name, Power.POWERING_UP)
 
-    @contextmanager
-    def reserved(
-        self,
-        name: str,
-        nodes: Sequence[str],
-        users: Sequence[str],
-        *,
-        in_hours: int = 0,
-        flags: Sequence[str] = (),
-    ) -> Iterator[None]:
-        whole = [*flags, "ALL_NODES"] if "ALL" in nodes else flags
-        who = [JOB_USERS.get(user, 0) for user in users]
-        self.controls.reserve(name, nodes, who, begins_in_s=3600.0 * in_hours, flags=whole)
-        yield
-        self.controls.end_reservation(name)
 
-
-class RealPool(PoolBench):
+class RealPool(PoolBench, RealBench):
     seconds_to_a_boot = 4
-
-    def __init__(self, slurm: Slurm, cluster: Cluster) -> None:
-        super().__init__(slurm)
-        self._cluster = cluster
 
     async def start_slurmd(self, name: str, *features: str, booted: bool = False) -> None:
         conf = f"{_CONF} Feature={','.join((FEATURE, *features))}"
-        self._cluster.register(name, conf, *(["-b"] if booted else []))
+        self.cluster.register(name, conf, *(["-b"] if booted else []))
 
     async def stop_slurmd(self, name: str) -> None:
-        if self._cluster.is_running(f"slurmd-{name}"):
-            self._cluster.stop(f"slurmd-{name}")
+        if self.cluster.is_running(f"slurmd-{name}"):
+            self.cluster.stop(f"slurmd-{name}")
 
     async def lose_slurmd(self, name: str) -> None:
-        self._cluster.kill(f"slurmd-{name}")
+        self.cluster.kill(f"slurmd-{name}")
 
     async def power_down(self, name: str) -> None:
-        self._cluster.run_slurm("scontrol", "update", f"NodeName={name}", "State=POWER_DOWN")
+        self.cluster.run_slurm("scontrol", "update", f"NodeName={name}", "State=POWER_DOWN")
 
     async def power_up(self, name: str) -> None:
         await self.submit(partition=PARTITION, required_nodes=(name,))
-
-    @contextmanager
-    def reserved(
-        self,
-        name: str,
-        nodes: Sequence[str],
-        users: Sequence[str],
-        *,
-        in_hours: int = 0,
-        flags: Sequence[str] = (),
-    ) -> Iterator[None]:
-        start = f"now+{in_hours}hours" if in_hours else "now"
-        reservation = real.Reservation(
-            name, nodes=tuple(nodes), users=tuple(users), start=start, flags=tuple(flags)
-        )
-        with real.reserved(self._cluster, reservation):
-            yield

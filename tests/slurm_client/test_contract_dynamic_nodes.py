@@ -8,13 +8,11 @@ from functools import cache
 import pytest
 
 from deploy.local.cluster import Cluster
-from loadtest.slurmrestd_stub.routes import serving
 from slurm_client.errors import InvalidRequest
 from slurm_client.model import Node, Power
 from slurm_client.rest.client import SlurmRest
-from slurm_client.tokens import StaticToken
 from tests.eventually import until
-from tests.slurm_client.conftest import RELEASES, ROOTS_TOKEN
+from tests.slurm_client.conftest import REAL, through_the_stub
 from tests.slurm_client.pool_bench import (
     DYNAMIC,
     FEATURE,
@@ -42,28 +40,22 @@ def cluster_with_a_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
         yield started
 
 
-@pytest.fixture(
-    params=["in_memory", "stub", *(pytest.param(one, marks=pytest.mark.real) for one in RELEASES)]
-)
+@pytest.fixture(params=["in_memory", "stub", *REAL])
 async def pool(
     request: pytest.FixtureRequest, cluster_with_a_pool: Callable[[str], Cluster]
 ) -> AsyncIterator[PoolBench]:
     if request.param == "in_memory":
         yield InMemoryPool()
-        return
-    if request.param == "stub":
-        stubbed = InMemoryPool()
-        async with serving(stubbed.controls) as url:
-            stubbed.slurm = slurm = SlurmRest(url, StaticToken(ROOTS_TOKEN))
+    elif request.param == "stub":
+        async with through_the_stub(InMemoryPool()) as stubbed:
             yield stubbed
-            await slurm.aclose()
-        return
-    cluster = cluster_with_a_pool(request.param)
-    slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
-    found = RealPool(slurm, cluster)
-    yield found
-    await found.clear()
-    await slurm.aclose()
+    else:
+        cluster = cluster_with_a_pool(request.param)
+        slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
+        found = RealPool(slurm, cluster)
+        yield found
+        await found.clear()
+        await slurm.aclose()
 
 
 async def until_after(second: int) -> None:

@@ -7,21 +7,16 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from slurm_client.rights import Association
-from tests.slurm_client.bench import ACCOUNTING, ALICE, BOB, NOBODY, Bench, InMemoryBench
-from tests.slurm_client.conftest import RELEASES, real_bench_of
-
-KINDS = ["in_memory", *(pytest.param(release, marks=pytest.mark.real) for release in RELEASES)]
+from tests.slurm_client.bench import ACCOUNTING, ALICE, BOB, NOBODY, Bench
+from tests.slurm_client.conftest import REAL, bench_of
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["in_memory_without_external_jobs", *REAL])
 async def office(
     request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
 ) -> AsyncIterator[Bench]:
     """A bench with accounting."""
-    if request.param == "in_memory":
-        yield InMemoryBench(accounting=ACCOUNTING, external_jobs=False)
-        return
-    async with real_bench_of(cluster_of(request.param, True)) as bench:
+    async with bench_of(request.param, cluster_of, ACCOUNTING) as bench:
         yield bench
 
 
