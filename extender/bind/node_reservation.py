@@ -1,11 +1,10 @@
-"""The last check that a Pod fits on its Node, and the reservation of that room while it is bound.
+"""The last check that a Pod fits on a Node, and the reservation of the Node during the Binding.
 
-kube-scheduler counts all Pods and Slurm all jobs; neither counts native jobs together with unmanaged
-Pods, or with Pods that outlast their own jobs by their grace. So an unmanaged Pod must fit into what
-Slurm leaves, and a managed Pod is not bound where other Pods have what Slurm gave it: where they stay
-it needs another allocation, where they are leaving it waits for them. The Node is held meanwhile: two
-Pods never count on the same room. Nothing keeps Slurm from starting a native job there after the
-answer: it does not know of unmanaged Pods.
+kube-scheduler counts all Pods and Slurm counts all jobs; neither counts native jobs together with
+unmanaged Pods, or with Pods that outlast their jobs by the grace. An unmanaged Pod must fit into the
+room that Slurm leaves. A managed Pod is not bound while other Pods use its allocation: if these Pods
+stay, the Pod needs another allocation; if these Pods are leaving, the Pod waits. Slurm may start a
+native job after the answer, because Slurm does not know unmanaged Pods.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ _ADOPTED_WITHIN_S = 5.0
 
 
 class DoesNotFit(Exception):
-    """The Pod does not fit any more."""
+    """The Pod no longer fits."""
 
 
 class NodeReservation:
@@ -51,22 +50,20 @@ class NodeReservation:
         translation: TranslationConfig,
         capacity: FreeCapacity,
     ) -> None:
-        self._kubernetes = kubernetes
-        self._slurm = slurm
-        self._translation = translation
-        self._capacity = capacity
+        self._kubernetes, self._slurm = kubernetes, slurm
+        self._translation, self._capacity = translation, capacity
         self._held: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._adopted_pods: set[str] = set()
-        """Nodes that unmanaged Pods were bound to here; the watch may not know yet."""
+        """Nodes to which unmanaged Pods were bound here, perhaps before the watch knows."""
 
     def has_adopted_pods(self, node: str) -> bool:
-        """Tells whether unmanaged Pods may be on a Node."""
+        """Returns True if unmanaged Pods may be on a Node."""
         return node in self._adopted_pods or self._capacity.may_have_adopted_pods(node)
 
     def held(
         self, manifest: Manifest, node: str, allocation: Allocation | None
     ) -> AbstractAsyncContextManager[None]:
-        """Holds the Node while a Pod is bound to what Slurm granted it, or else to what Slurm leaves.
+        """Holds the Node while a Pod is bound to its allocation, or else to the room that Slurm leaves.
         Raises DoesNotFit, and both systems' errors."""
         if allocation is None:
             return self._left(manifest, node)
@@ -101,8 +98,8 @@ class NodeReservation:
 
     @asynccontextmanager
     async def _alone(self, node: str) -> AsyncIterator[None]:
-        """Holds the Node. A holder for longer than the deadline waits for kube-apiserver's answer to a
-        Binding, so Unavailable is raised."""
+        """Holds the Node. Raises Unavailable after the deadline: the holder then waits for
+        kube-apiserver's answer to a Binding."""
         lock = self._held[node]
         await kubernetes_in_time(lock.acquire())
         try:
@@ -111,12 +108,12 @@ class NodeReservation:
             lock.release()
 
     async def _fits(self, manifest: Manifest, node: str) -> bool:
-        """Tells whether a Pod fits on a Node that Slurm has. It reads the Pods first, then Slurm's
-        node, then the placeholders: a job that begins or ends in between counts twice, and never not at
-        all. Bound Pods are read each time, so that the last Binding here is among them."""
+        """Returns True if a Pod fits on a Node of Slurm. Reads the bound Pods, with the last Binding
+        here, then Slurm's node, then the placeholders: a job that begins or ends in between counts
+        twice, and never not at all."""
         bound = await kubernetes_in_time(pods_on(self._kubernetes, node))
         slurm_node = await self._capacity.read_node(node)
-        if slurm_node is None:  # one reply without it proves nothing
+        if slurm_node is None:  # one reply without the node proves nothing
             if self._capacity.was_read(node) or not self._capacity.known:
                 raise DoesNotFit(UNKNOWN)
             return True
@@ -124,15 +121,15 @@ class NodeReservation:
         return requested(manifest, self._translation).within(free)
 
     async def _taken(self, manifest: Manifest, node: str) -> str | None:
-        """Returns why a managed Pod cannot have what Slurm gave it, None where it can. Exempt Pods are
-        not counted: they run beside all jobs."""
+        """Returns why a managed Pod cannot use its allocation, if so. Exempt Pods do not count: such
+        Pods run beside all jobs."""
         on_node = await kubernetes_in_time(pods_on(self._kubernetes, node))
         bound = [pod for pod in on_node if not exempt(pod)]
         if not await self._uncounted(bound):
-            self._adopted_pods.discard(node)  # until another comes: Slurm counts these
+            self._adopted_pods.discard(node)  # until another Pod comes: Slurm counts these
             return None
         slurm_node = await self._capacity.read_node(node)
-        if slurm_node is None:  # Slurm granted it
+        if slurm_node is None:  # Slurm has granted the node
             return UNKNOWN
         asked, left = requested(manifest, self._translation), left_by_jobs(slurm_node, self._translation)
         states = await self._states(bound)
@@ -143,23 +140,17 @@ class NodeReservation:
         return None if left.less(everybody).covers(asked) else LEAVING
 
     def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
-        """Tells whether a Pod that Slurm does not count stays: an adopted Pod, or a managed Pod whose
-        job, or the start of whose job, Slurm forgot. That job gets its room again, before all others.
-        One answer of Slurm is enough: it decides only where to place this Pod."""
+        """Returns True if a Pod that Slurm does not count stays: an adopted Pod, or a managed Pod if
+        Slurm forgot the job or its start, since that job gets the room again, before all others. One
+        answer of Slurm is enough, because only the place of the new Pod depends on the answer."""
         state = states.get(placeholder_of(pod, self._translation) or 0)
-        if state is not None and state.completing:  # Slurm may count it still
+        if state is not None and state.completing:  # Slurm may still count the Pod
             return False
-        if not self._translation.manages(pod):
-            return not self._is_new(pod)
-        leaves = gone_in(pod, datetime.now(UTC)) <= self._translation.grace.leaves_within
+        now = datetime.now(UTC)
+        if not self._translation.manages(pod):  # Slurm may count a new Pod before the annotation exists
+            return not (self._translation.adopts and bound_for_s(pod, now) < _ADOPTED_WITHIN_S)
+        leaves = gone_in(pod, now) <= self._translation.grace.leaves_within
         return not leaves and (state is None or state.pending)
-
-    def _is_new(self, adopted_pod: Manifest) -> bool:
-        """Tells whether an adopted Pod is so new that Slurm may count it before it has its annotation:
-        its room is waited for."""
-        return (
-            self._translation.adopts and bound_for_s(adopted_pod, datetime.now(UTC)) < _ADOPTED_WITHIN_S
-        )
 
     async def _uncounted(self, pods: Sequence[Manifest]) -> list[Amounts]:
         """Returns the requests of Pods that Slurm does not count."""

@@ -12,10 +12,10 @@ from slurm_client.model import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
 
 _PROLOG_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
-_RARE_S = 0.01  # so long after a question the next may be asked
-_BURST_S = 0.05  # and so long while Pods come fast: by then some four share a question
-_BEGINS = 2  # so many binds wait after a short pause where they come fast: above some 100 a second
-_GOES_ON = 3  # and after a long one, as long as they do: 60 a second
+_RARE_S = 0.01  # pause between two questions
+_BURST_S = 0.05  # pause while Pods come fast: some four binds share a question
+_BEGINS = 2  # number of binds in a short pause that begins a burst: above some 100 a second
+_GOES_ON = 3  # number of binds in a long pause that continues a burst: 60 a second
 _NOT_KNOWN = JobState(UNKNOWN_STATE)
 
 
@@ -27,8 +27,8 @@ class RunningJobs:
         self._binds = 0  # that wait for the next question, without the jobs beside theirs
 
     async def runs(self, job_id: int) -> bool:
-        """Tells whether Slurm says, after this call began, that a job is RUNNING. Waits a moment for a
-        job whose Prolog still runs: kube-scheduler would not come back as soon. Raises SlurmError."""
+        """Returns True if a job is RUNNING, by an answer after the call. Waits a moment for a running
+        Prolog: kube-scheduler would not come back as soon. Raises SlurmError."""
         for pause in _PROLOG_S:
             self._binds += 1
             state = (await self._states.of((job_id,))).get(job_id, _NOT_KNOWN)
@@ -38,8 +38,8 @@ class RunningJobs:
         return state.running
 
     async def hold_nodes(self, job_ids: Collection[int]) -> bool:
-        """Tells whether Slurm says, after this call began, that all of these have their nodes still.
-        Raises SlurmError."""
+        """Returns True if all jobs still have their nodes, by an answer after the call. Raises
+        SlurmError."""
         states = await self._states.of(job_ids)
         return all(states.get(job_id, _NOT_KNOWN).holds_nodes for job_id in job_ids)
 

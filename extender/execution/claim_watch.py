@@ -1,8 +1,8 @@
-"""The watches of the claims that Pods may refer to: PersistentVolumeClaims, their volumes and classes,
-and ResourceClaims, where the API server has them.
+"""The watches of the claims of Pods: PersistentVolumeClaims with volumes and classes, and
+ResourceClaims.
 
-Only the fields that `request.claims` needs are kept of each object. A kind that cannot be listed or
-watched, or is not served, is tried again now and then; nothing is concluded from it meanwhile.
+A kind that cannot be listed or watched, or is not served, is tried again now and then, and decides
+nothing until then.
 """
 
 import asyncio
@@ -28,47 +28,41 @@ from service.health import Health
 
 _AGAIN_S = 60.0
 _SOON_S = 5.0  # in an outage
-_BROKEN_S = 30.0
-"""A kind whose watch has not been open for so long is unknown: it may have changed unseen."""
-_KINDS = {
+_BROKEN_S = 30.0  # without an open watch a kind becomes unknown after this time
+_KINDS = {  # kind -> field of `Claims`
     "persistentvolumeclaims": "volume_claims",
     "persistentvolumes": "volumes",
     "storageclasses": "waits",
     "resourceclaims": "resource_claims",
 }
-"""Under which name `Claims` has what is known of each kind."""
-PARTS = tuple(f"watch of {kind}" for kind in _KINDS)
-"""The part of health for this."""
-
+PARTS = tuple(f"watch of {kind}" for kind in _KINDS)  # of health
 Changed = Callable[[Iterable[Key] | None], Awaitable[object]]
-"""A function that is called with the claims that have changed; None: any claim may have. It is not
-called again for that kind until it has returned."""
+"""Takes the changed claims; None: any claim may have changed. Called for one change of a kind at a
+time."""
 
 
 class ClaimWatch:
-    """`claims` is what is known now."""
+    """`claims` has the claims that are known now."""
 
     def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
         self.claims = Claims()
-        self._kubernetes = kubernetes
-        self._health = health
+        self._kubernetes, self._health = kubernetes, health
         self._watches = {
             kind: ResourceWatch(kubernetes, kind, None, partial(self._on_trouble, kind))
             for kind in _KINDS
         }
         self._wrong = dict[str, KubernetesError | None]()
-        """The error of each kind that could not be listed or watched."""
+        """The last error of each kind at a list or a watch."""
         self._broken = dict[str, asyncio.Timeout]()
-        """The deadline of each kind that is watched: it passes when the watch has not been open for too
-        long."""
+        """The deadline of each watched kind: passes after `_BROKEN_S` without an open watch."""
 
     async def load(self) -> None:
-        """Lists all objects once; `run` goes on from there. A kind that cannot be listed delays
-        nothing: it stays unknown."""
+        """Lists all objects once; `run` goes on from there. A kind that cannot be listed stays
+        unknown."""
         await asyncio.gather(*map(self._list, _KINDS))
 
     async def run(self, changed: Changed) -> None:
-        """Follows them for ever."""
+        """Follows all kinds for ever."""
         async with asyncio.TaskGroup() as tasks:
             for kind in _KINDS:
                 tasks.create_task(self._follow(kind, changed))
@@ -96,7 +90,7 @@ class ClaimWatch:
             await changed(None)
 
     async def _follow_known(self, kind: str, changed: Changed) -> None:
-        """Ends when the watch has not been open for too long."""
+        """Ends after `_BROKEN_S` without an open watch."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_BROKEN_S) as self._broken[kind]:
                 async for change in self._watches[kind].changes():
@@ -106,8 +100,8 @@ class ClaimWatch:
         return self._all(kind) is not None
 
     async def _list(self, kind: str, *, if_watched: bool = False) -> None:
-        """Lists a kind; where that fails, for any reason, the kind stays unknown. `if_watched`: it is
-        not listed before it can be watched."""
+        """Lists a kind, with `if_watched` only if a watch is possible. After an error the kind stays
+        unknown."""
         if self._is_known(kind):
             return
         try:
@@ -134,7 +128,7 @@ class ClaimWatch:
     def _note(self, kind: str, change: Change) -> Iterable[Key] | None:
         """Returns the claims that a change is about."""
         known = self._all(kind)
-        assert known is not None  # or they are not followed
+        assert known is not None  # else the kind is not followed
         name, after = _read(kind, change.manifest)
         before = known.pop(name, None)
         if not change.gone:
@@ -150,7 +144,7 @@ class ClaimWatch:
 
 
 def _read(kind: str, manifest: Manifest) -> tuple[Any, Any]:
-    """Returns the key of an object, and the fields that are kept of it."""
+    """Returns the key of an object, and the fields to keep."""
     metadata = manifest["metadata"]
     names = metadata.get("namespace") or "", metadata["name"]
     match kind:

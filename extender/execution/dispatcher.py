@@ -1,9 +1,9 @@
-"""The dispatcher carries out the ledger's effects, and tells the ledger their outcomes. It decides
-nothing.
+"""The dispatcher carries out the ledger's effects, and tells the ledger the outcomes. The dispatcher
+decides nothing.
 
-Each system has a lane with a bounded number of workers. Effects that give resources back have lanes of
-their own, so that neither a burst of submissions nor a Slurm that is slow to cancel holds up an
-eviction. Effects that only inform people have a lane too, so that they delay no placement.
+Each lane has a bounded number of workers. Cancellations and evictions have lanes of their own, so that
+neither a burst of submissions nor a slow Slurm delays an eviction. Effects that only inform people have
+a lane, and delay no placement.
 """
 
 import asyncio
@@ -61,8 +61,7 @@ _WORDS_S = 1.0
 _SPEECHLESS_S = 30.0
 _SLOW_BOOKS_S = 0.1
 _READ_ANEW = 20
-_Told = tuple[float, dict[str, Any], int | None]
-"""The time to make an Event, the Event, and the job, where the Event says that it was cancelled."""
+_Told = tuple[float, dict[str, Any], int | None]  # when to make the Event, Event, cancelled job
 
 
 class Observer(Protocol):
@@ -93,22 +92,17 @@ class Dispatcher:
         allowed: Callable[[], Awaitable[None]] | None = None,
         events_after_s: float = 1.0,
     ) -> None:
-        """`slurm_nodes` is what other parts read Slurm's nodes by. `allowed` returns while effects may
-        be carried out, and waits otherwise."""
+        """`slurm_nodes` is shared with other parts. `allowed` waits until effects may be carried out."""
         self._ledger, self._slurm, self._kubernetes = ledger, slurm, kubernetes
         self._observer, self._workers = observer, workers
         self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
         self._rights = RightsOfUsers(slurm)
         self._allowed, self._events_after_s = allowed, events_after_s
-        self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
-        self._writes: asyncio.Queue[Effect] = asyncio.Queue()
-        self._words: asyncio.Queue[Effect] = asyncio.Queue()
-        """The lane for what only people read: a whole window of waiting Pods is asked about at once."""
-        self._endings: asyncio.Queue[Effect] = asyncio.Queue()
-        self._evictions: asyncio.Queue[Effect] = asyncio.Queue()
+        self._submissions, self._writes = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
+        self._endings, self._evictions = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
+        self._words = asyncio.Queue[Effect]()  # a whole window of waiting Pods is asked about at once
         self._events: asyncio.Queue[_Told] = asyncio.Queue(_UNTOLD)
-        self._drops_events = False
-        """Whether it was logged that too many Events wait; until none waits."""
+        self._drops_events = False  # and has logged the loss; until no Event waits
         self._speechless_until = self._books_closed_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = inf
@@ -134,8 +128,8 @@ class Dispatcher:
         self._set_alarm()
 
     async def feed_all(self, events: Iterable[Event]) -> None:
-        """Feeds very many events. No Tick comes before the last of them, but all other work gets its
-        turns."""
+        """Feeds very many events. Other work gets turns in between; no Tick comes before the last
+        event."""
         self._hold_alarm()
         async for event in yielding(events):
             self.feed(event)
@@ -166,8 +160,8 @@ class Dispatcher:
         return await self._carry[type(effect)](effect)
 
     async def outcome_of(self, effect: Effect, pod: Named | None = None) -> Outcome:
-        """Carries out an effect, as soon as that is allowed, and returns its outcome. `pod` is the
-        effect's Pod, where the ledger has no record of it."""
+        """Carries out an effect, as soon as allowed, and returns the outcome. `pod` is the effect's Pod,
+        if the ledger has no record of the Pod."""
         if self._allowed is not None:
             await self._allowed()
         start, result = perf_counter(), None
@@ -233,7 +227,7 @@ class Dispatcher:
             await self._slurm.submit(effect.job, effect.job_id)
             return None
         await self._slurm.allocate(effect.job, effect.job_id)
-        with suppress(SlurmError):  # the job is granted all the same, and is read then
+        with suppress(SlurmError):  # the job is granted all the same, and is read later
             return await self._slurm.grant(effect.job_id)
         return None
 
@@ -247,17 +241,17 @@ class Dispatcher:
         await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
 
     async def _cancel_job(self, effect: CancelJob) -> None:
-        # Words are mostly for people: a job whose comment cannot be written is cancelled all the same.
+        # A comment is mostly for people: without one, a job is cancelled all the same.
         if effect.says_first:
-            with suppress(InvalidRequest):  # it is over
+            with suppress(InvalidRequest):  # the job is over
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
         elif self.now() >= self._speechless_until:
             await self._leave_words(effect)
         await self._slurm.cancel(effect.job_id, effect.name)
 
     async def _leave_words(self, effect: CancelJob) -> None:
-        """Writes words into a job's comment, within a short time: a slurmctld that is slow to take them
-        would delay every cancel behind this one."""
+        """Writes a job's comment, within a short time: a slow slurmctld would delay every cancel behind
+        this one."""
         try:
             async with asyncio.timeout(_WORDS_S):
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
@@ -337,12 +331,13 @@ class Dispatcher:
         await self._kubernetes.delete_pod(pod.namespace, pod.name, as_seen, pod.life.eviction_grace)
 
     async def _evict_in_its_attempt(self, effect: EvictPod) -> None:
-        """Deletes the version of the Pod that it has just read, and reads it anew for each try: a
-        writer that writes a hundred times a second seldom comes between the two calls."""
+        """Reads the Pod, and deletes that version, some times: even a writer that writes a hundred times
+        a second seldom comes between the two calls."""
         pod, cause, now = effect.pod, effect.cause, _wall_clock()
         disruption = pod_patches.disruption(pod, cause, now, in_any_version=True)
+        where = pod.namespace, pod.name
         for number in range(_READ_ANEW):
-            current = await self._kubernetes.read_pod(pod.namespace, pod.name)
+            current = await self._kubernetes.read_pod(*where)
             if current is None or current["metadata"]["uid"] != pod.uid:
                 return
             if attempt_of(current["metadata"].get("annotations") or {}) != pod.scheduling.attempt:
@@ -351,17 +346,14 @@ class Dispatcher:
                 if number == 0:
                     event = pod_patches.event(pod, cause, now, action="Evicting")
                     self._tell(event, effect.cancelled)
-                    told = self._kubernetes.patch_pod_status(pod.namespace, pod.name, disruption)
-                    current = await told
+                    current = await self._kubernetes.patch_pod_status(*where, disruption)
                 as_read = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
-                await self._kubernetes.delete_pod(
-                    pod.namespace, pod.name, as_read, pod.life.eviction_grace
-                )
+                await self._kubernetes.delete_pod(*where, as_read, pod.life.eviction_grace)
                 return
         raise Conflict(409, "others write to the Pod all the time")
 
     def _tell(self, event: dict[str, Any], cancelled: int | None = None) -> None:
-        """Queues an Event. It is for people: no other work waits for it or fails without it."""
+        """Queues an Event. No other work waits for the Event, or fails without."""
         if not self._events.full():
             self._events.put_nowait((self.now() + self._events_after_s, event, cancelled))
         elif not self._drops_events:
@@ -369,8 +361,8 @@ class Dispatcher:
             log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
 
     async def _record(self) -> None:
-        """Writes Events for ever. A node waits for each Pod that is evicted, so Events come after the
-        evictions, and after evictions that become known a little later."""
+        """Writes Events for ever, after the evictions, and after evictions that become known soon: a
+        node waits for each of those Pods."""
         while True:
             due, event, cancelled = await self._events.get()
             await asyncio.sleep(due - self.now())
@@ -385,8 +377,8 @@ class Dispatcher:
                 self._observer.event_failed(event, failure)
 
     async def _canceller(self, job_id: int) -> str | None:
-        """Returns the user that cancelled a job. Slurm's accounting mostly knows it by now. Where it is
-        slow to answer it is not asked for a while, since other Events wait behind this one."""
+        """Returns the user that cancelled a job, by Slurm's accounting. After a slow answer, accounting
+        is not asked for a while: other Events wait behind this one."""
         began = self.now()
         if began < self._books_closed_until:
             return None

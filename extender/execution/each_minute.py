@@ -9,13 +9,12 @@ from service.periodic import periodically
 
 _INTERVAL_S: Final = 60.0
 RETRY_S: Final = 10.0
-"""Seconds until a check asks kube-apiserver again after a refusal or a failure, before the check reports
-a problem: a kube-apiserver that starts forbids for a moment what it allows."""
+"""Seconds until a check asks again after a refusal or a failure, before the check reports a problem: a
+kube-apiserver that starts also rejects allowed requests for a moment."""
 
 
 async def each_minute(look: Callable[[], Awaitable[object]], part: str, health: Health) -> None:
-    """Calls `look` for ever. Reports a KubernetesError as a problem of `part` if the call before failed,
-    too."""
+    """Calls `look` for ever. Reports the second KubernetesError in a row as a problem of `part`."""
     failed = False
 
     def report(error: Exception | None) -> None:

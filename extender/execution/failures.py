@@ -1,8 +1,5 @@
-"""The errors of both systems: the remedy for each, and the words for a Pod's author.
-
-Where a system itself said what is wrong, the author reads that. Details of how the extender reaches the
-systems (addresses, files, the kernel's words about a socket) are for its log.
-"""
+"""The errors of both systems: the remedy for each, and the message for a Pod's author. The author reads
+a system's own message; addresses, files and errors of sockets are for the extender's log."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +22,7 @@ from slurm_client.errors import (
 
 log = structlog.get_logger()
 
-# The first class that fits wins, so a subclass stands before its base.
+# The first matching class counts, so a subclass stands before the base.
 _SLURM_REMEDIES: tuple[tuple[type[SlurmError], Remedy], ...] = (
     (NoRoomNow, Remedy.NO_ROOM),
     (JobIdTaken, Remedy.ID_TAKEN),
@@ -43,16 +40,15 @@ _KUBERNETES_REMEDIES: tuple[tuple[type[KubernetesError], Remedy], ...] = (
     (Unavailable, Remedy.AGAIN),
     (KubernetesError, Remedy.OPERATOR),
 )
-_UNSAID = {
+_UNSAID = {  # messages for errors without a message of Slurm
     Remedy.AGAIN: "Slurm does not answer",
     Remedy.LATER: "Slurm does not answer",
     Remedy.OPERATOR: "slurm-extender may not ask Slurm, or cannot: its log says why",
 }
-"""The words for the author where Slurm itself said nothing."""
 
 
 def failure_of(error: Exception, about: Mapping[str, Any] | None = None) -> Failure:
-    """Returns the Failure for an error of either system. `about`: the log fields for any other error."""
+    """Returns the Failure of an error. `about`: the log fields for an error of neither system."""
     if isinstance(error, SlurmError):
         remedy = next(r for kind, r in _SLURM_REMEDIES if isinstance(error, kind))
         whole = str(error)

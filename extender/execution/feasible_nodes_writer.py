@@ -1,10 +1,9 @@
-"""Tells the leader, by an annotation on the Pod, that it cannot be bound to the Node that Slurm chose.
+"""Tells the leader, by an annotation on the Pod, which Nodes kube-scheduler offers instead of the Node
+that Slurm chose.
 
-/filter sees this on the replica that kube-scheduler calls: kube-scheduler offers other Nodes, without
-that Node or (where /bind found no room on it) besides it. The leader needs their names, since only they
-are worth another attempt. Where kube-scheduler offered none, the next attempt waits until it does
-(`placement.kept_back`): that is written once for each attempt. A write that fails is not repeated:
-kube-scheduler also says on the Pod that it found no Node, and asks again.
+/filter sees the offer on the replica that kube-scheduler calls. Only the offered Nodes are worth another
+attempt; without any, the next attempt waits (`placement.kept_back`). The annotation is written once for
+each attempt. A failed write is not repeated, because kube-scheduler asks again.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ log = structlog.get_logger()
 
 
 def is_told(pod: Manifest, allocation: Allocation | None) -> bool:
-    """Tells whether the Pod has the annotation for this allocation already."""
+    """Returns True if the Pod has the annotation for this allocation."""
     before = FeasibleNodes.parse(pod["metadata"].get("annotations") or {})
     return before is not None and before.job_id == (0 if allocation is None else allocation.job_id)
 
@@ -35,13 +34,12 @@ class FeasibleNodesWriter:
     """`tell` never waits; `run` writes."""
 
     def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
-        self._kubernetes = kubernetes
-        self._health = health
+        self._kubernetes, self._health = kubernetes, health
         self.told: asyncio.Queue[tuple[PodName, FeasibleNodes]] = asyncio.Queue(_MOST_WAITING)
 
     def tell(self, pod: Manifest, allocation: Allocation | None, offered: Sequence[str]) -> None:
-        """Queues a note that kube-scheduler offered other Nodes to a Pod than the allocated one, if
-        there is one."""
+        """Queues the Nodes that kube-scheduler offers to a Pod, unless the Pod has the annotation for
+        this allocation already."""
         if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
             return  # kube-scheduler sends no such Pod
         if not is_told(pod, allocation) and not self.told.full():
@@ -52,7 +50,7 @@ class FeasibleNodesWriter:
         """Writes for ever."""
         while True:
             pod, found = await self.told.get()
-            # It names the job, and so it is not wrong on a Pod that has changed.
+            # The annotation names the job, and so is right on a changed Pod, too.
             patch = pod_patches.annotated(pod.uid, found.annotations())
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)

@@ -1,8 +1,6 @@
-"""The watch of the placeholders' jobs: it asks Slurm for their states, all in one call, again and
-again.
+"""The watch of the placeholders' jobs polls the states of these jobs alone, all in one call.
 
-It asks about placeholders alone, so that the cost does not grow with other jobs of Slurm. A push makes
-it look at a job at once; correctness depends on the polls alone.
+A push makes the watch look at a job at once; correctness depends on the polls alone.
 """
 
 import asyncio
@@ -18,14 +16,13 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 
-PART = "jobs"
-"""What health has of this."""
-_QUIET = 4  # while no job waits, only endings are news: it asks less often
+PART = "jobs"  # of health
+_QUIET = 4  # while no job waits, only endings are news: the watch asks less often
 # A push may come before its job has the new state, or before the ledger knows the job.
 _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
-_TOGETHER_S = 0.01  # pushes that come within this time share one question
-_AROUND_S = 0.05  # between two looks at all jobs, or as long as one takes
-_GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as one takes
+_TOGETHER_S = 0.01  # pushes within this time share one question
+_AROUND_S = 0.05  # between two looks at all jobs, or as long as a look takes
+_GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as a look takes
 _GRACE_READERS = 4
 _GRACES_A_SECOND = 100
 
@@ -34,14 +31,9 @@ class JobWatch:
     """Polls every `interval` seconds while a job waits, else at a quarter of that pace."""
 
     def __init__(self, ledger: Ledger, slurm: Slurm, health: Health, interval: float) -> None:
-        self._ledger = ledger
-        self._slurm = slurm
-        self._health = health
-        self._interval = interval
-        self._pushed: dict[int, int] = {}
-        """Job id -> how often it was looked at since its push."""
-        self._woken = asyncio.Event()
-        self._evicted = asyncio.Event()
+        self._ledger, self._slurm, self._health, self._interval = ledger, slurm, health, interval
+        self._pushed: dict[int, int] = {}  # job id -> number of looks since the push
+        self._woken, self._evicted = asyncio.Event(), asyncio.Event()
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Watches for ever."""
@@ -52,7 +44,7 @@ class JobWatch:
             tasks.create_task(self._keep_reading_graces(dispatcher))
 
     def poll_now(self, job_id: int, looked: int = 0) -> None:
-        """Has a job looked at now, if it is watched. Returns at once."""
+        """Makes the watch look at a watched job now. Returns at once."""
         self._pushed[job_id] = looked
         self._woken.set()
 
@@ -76,9 +68,8 @@ class JobWatch:
             await self._slurm.ping()
 
     async def _keep_reading_graces(self, dispatcher: Dispatcher) -> None:
-        """Reads jobs that may have a GraceTime. The state of a job does not tell that its GraceTime has
-        begun, so the whole job is read: each such job once in a round, in no more than half of the
-        time."""
+        """Reads the jobs that may have a GraceTime, each once in a round, in at most half of the time: a
+        state does not show the begin of the GraceTime."""
         while True:
             began, jobs = dispatcher.now(), self._ledger.jobs_with_grace()
             left = iter(jobs.items())
@@ -91,7 +82,7 @@ class JobWatch:
             try:
                 job = await self._slurm.job(job_id)
             except SlurmError:
-                return  # a poll will say so
+                return  # a poll will report the error
             if job is not None and job.preempt_time is not None:
                 dispatcher.feed(GraceStarted(uid, job))
 
@@ -108,10 +99,9 @@ class JobWatch:
             await asyncio.sleep(_TOGETHER_S)
 
     async def _keep_looking_around(self, dispatcher: Dispatcher) -> None:
-        """Looks at all jobs after one that ends its Pod. Such a job is seldom the only one: an
-        administrator cancels all jobs, or a partition's nodes are lost. Its push is the first of very
-        many, each from a script that slurmctld starts. So all jobs are asked about, again as long as
-        more end."""
+        """Looks at all jobs after the end of a bound Pod's job, as long as more jobs end. An
+        administrator may have cancelled all jobs, or a partition may have lost all nodes; the push is
+        then the first of very many, each from a script that slurmctld starts."""
         while True:
             await self._evicted.wait()
             self._evicted.clear()
@@ -124,14 +114,14 @@ class JobWatch:
             self.poll_now(job_id, looked)
 
     async def _look(self, job_ids: Collection[int], dispatcher: Dispatcher) -> Collection[int]:
-        """Asks about the watched ones of these jobs. Returns the jobs that need no other look."""
+        """Asks about those jobs that are watched. Returns the jobs that need no other look."""
         asked, asked_at = self._ledger.watched_of(job_ids), dispatcher.now()
         if not asked:
             return ()
         try:
             states = await self._slurm.states(asked)
         except SlurmError:
-            return job_ids  # a poll will say so, and will make up for it
+            return job_ids  # a poll will report the error, and make up for the loss
         before = self._evictions()
         # Polls alone judge a job that Slurm does not know: several, and not within milliseconds.
         dispatcher.feed(JobsPolled(frozenset(states), states, asked_at))
@@ -144,6 +134,5 @@ class JobWatch:
 
 
 def _is_plain(state: JobState) -> bool:
-    """Tells whether a state needs no other look: it does while PrologSlurmctld holds the job
-    (CONFIGURING)."""
+    """Returns False while PrologSlurmctld holds the job (CONFIGURING): the job needs another look."""
     return state.running or state.pending or state.suspended or state.ended

@@ -1,7 +1,7 @@
 """The writes to a Pod: patches, conditions and Events, as manifests. This module sends nothing.
 
-The patches are strategic merge patches: they leave the gates and conditions of others alone, and
-cost kube-apiserver a tenth less than JSON merge patches.
+Strategic merge patches leave the gates and conditions of other programs alone, and cost kube-apiserver a
+tenth less than JSON merge patches.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ _OF_ONE_ATTEMPT = (JOB_ID, NODE, GRANTED, FEASIBLE_NODES)
 
 
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
-    """Returns the status patch that makes kube-scheduler look at the allocated Node first. A Pod whose
-    place depends on other Pods is not nominated: kube-scheduler counts nominated Pods as placed, so that
-    Pods would close Nodes to each other before any of them is bound."""
+    """Returns the status patch that makes kube-scheduler look at the allocated Node first. A Pod with
+    constraints between Pods is not nominated: kube-scheduler counts nominated Pods as placed, so that
+    unbound Pods would close Nodes to each other."""
     node = None if pod.kept_from_pods else allocation.node
     message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
     cause = ConditionReason(Reason.ALLOCATED, message)
@@ -49,8 +49,7 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
 
 
 def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
-    """Returns the patch that puts the allocation on the Pod and removes the extender's gate: all or
-    nothing."""
+    """Returns the patch that writes the allocation and removes the extender's gate: all or nothing."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
     if pod.scheduling.feasible_nodes is not None:
@@ -62,18 +61,18 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
 
 
 def annotated(uid: str, annotations: Mapping[str, str | None]) -> dict[str, Any]:
-    """Returns the patch that annotates a Pod, whatever else has changed on it; None takes one off."""
+    """Returns the patch that annotates any version of a Pod; None removes an annotation."""
     return {"metadata": {"uid": uid, **_notes(annotations)}}
 
 
 def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
-    """Returns the patch that numbers the next attempt and takes the allocation off the Pod."""
+    """Returns the patch that numbers the next attempt and removes the allocation."""
     annotations = {ATTEMPT: str(attempt), **dict.fromkeys(_OF_ONE_ATTEMPT)}
     return {"metadata": _as_seen(pod) | _notes(annotations)}
 
 
 def no_nomination(pod: Pod, cause: ConditionReason | None, now: datetime) -> dict[str, Any]:
-    """Returns the status patch that takes the nomination back, and says why if that is known."""
+    """Returns the status patch that removes the nomination, with the cause, if known."""
     status: dict[str, Any] = {"nominatedNodeName": None}
     if cause is not None:
         status["conditions"] = [_condition(CONDITION, cause, now, holds=False)]
@@ -81,7 +80,7 @@ def no_nomination(pod: Pod, cause: ConditionReason | None, now: datetime) -> dic
 
 
 def waiting(pod: Pod, cause: ConditionReason, job_id: int | None, now: datetime) -> dict[str, Any]:
-    """Returns the status patch that says why a Pod waits, with the job's id where it has one."""
+    """Returns the status patch with the reason for waiting, and the job's id, if any."""
     metadata = _as_seen(pod)
     if job_id is not None:
         metadata |= _notes({JOB_ID: str(job_id)})
@@ -90,8 +89,8 @@ def waiting(pod: Pod, cause: ConditionReason, job_id: int | None, now: datetime)
 
 
 def dated(cause: ConditionReason, now: datetime, clock: float) -> ConditionReason:
-    """Returns a cause whose message has the times of the next steps. `clock` is the ledger's now. An
-    Event does not have them: it would be a new one each time."""
+    """Returns a cause whose message has the times of the next steps. `clock` is the ledger's now. Events
+    do not have the times: each would be a new Event."""
     dues = ((due.words, now + timedelta(seconds=due.at - clock)) for due in cause.dues)
     times = "".join(f"; {words} {when.astimezone(UTC):{_TIME}}" for words, when in dues)
     return ConditionReason(cause.reason, cause.told(times), normal=cause.normal)
@@ -100,7 +99,7 @@ def dated(cause: ConditionReason, now: datetime, clock: float) -> ConditionReaso
 def disruption(
     pod: Pod, cause: ConditionReason, now: datetime, *, in_any_version: bool = False
 ) -> dict[str, Any]:
-    """Returns the status patch that says why a Pod is about to be deleted (KEP-3329)."""
+    """Returns the status patch with the reason for the coming deletion of a Pod (KEP-3329)."""
     metadata = {"uid": pod.uid} if in_any_version else _as_seen(pod)
     conditions = [
         _condition("DisruptionTarget", cause, now, holds=True),
@@ -110,15 +109,14 @@ def disruption(
 
 
 def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Pod. Within half an hour the same words about the same Pod give the same
-    name, so that a repetition after a crash makes no second Event. Later they make a new one."""
+    """Returns an Event about a Pod. The same words about the same Pod have the same name within half an
+    hour, so that a repetition after a crash makes no second Event."""
     named = {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return _event(named, cause, now, action)
 
 
 def node_event(node: str, cause: ConditionReason, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Node, likewise. Events of Nodes are in the namespace `default`, and name
-    the Node as its uid, as kubelets do."""
+    """Returns an Event about a Node, in the namespace `default`. The uid is the name, as of kubelets."""
     return _event({"kind": "Node", "name": node, "uid": node}, cause, now, action)
 
 

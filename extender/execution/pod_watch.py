@@ -1,4 +1,4 @@
-"""The watch of managed Pods: it tells the dispatcher every version of each, with its job after the
+"""The watch of managed Pods tells the dispatcher every version of each Pod, with the job after the
 policy."""
 
 import asyncio
@@ -25,29 +25,26 @@ from service.cooperative import yielding
 from service.health import Health
 
 _Asked = tuple[bytes, TranslationConfig, str | None]
-"""A digest of the lasting parts of a Pod's spec and of the annotations for its job; the translation by
-which they were read; whether the Pod is out of scope."""
+"""A digest of the lasting parts of a Pod's spec and of the annotations for the job; the translation in
+force; the problem of a Pod out of scope."""
 _PASSING = frozenset({"schedulingGates", "nodeName"})
-"""The fields of a spec that every placement changes. They ask for nothing."""
+"""The fields of a spec that every placement changes, and that ask for nothing."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """A Pod's last version as its author wrote it, and its request after the policy."""
+    """A Pod's last version as the author wrote the Pod, and the request after the policy."""
 
     asked: _Asked
     pod: Pod
     judged: Request
     by: Policy
-    needs: tuple[Need, ...] = ()
-    """The claims that it refers to, while it is not bound."""
-    found: Verdict = NOTHING
-    """What the claims meant for the Pod when the dispatcher was last told about it."""
+    needs: tuple[Need, ...] = ()  # the claims, while the Pod is not bound
+    found: Verdict = NOTHING  # the verdict that the dispatcher has last been told
 
 
 class PodWatch:
-    """The API server selects the Pods: other Pods cost nothing. `translation` returns the current
-    translation, the same object while nothing changes."""
+    """kube-apiserver selects the Pods. `translation` returns the same object while nothing changes."""
 
     def __init__(
         self,
@@ -123,8 +120,7 @@ class PodWatch:
         known.needs = needs
 
     async def _look_again(self, dispatcher: Dispatcher, keys: Iterable[Key] | None) -> None:
-        """Looks again at the Pods that refer to changed claims. There may be very many of them, and for
-        most nothing may have changed."""
+        """Looks again at the Pods, perhaps very many, that refer to changed claims."""
         meant = tuple(self._needing) if keys is None else keys
         uids = {uid for key in meant for uid in self._needing.get(key, ())}
         async for uid in yielding(sorted(uids)):
@@ -136,7 +132,7 @@ class PodWatch:
                 dispatcher.feed(PodObserved(self._as_claimed(asked)))
 
     def _is_ours(self, manifest: Manifest) -> bool:
-        """Tells whether a Pod is managed. A Pod that was managed stays so: it may have a job."""
+        """Returns True for a managed Pod. A Pod stays managed, because the Pod may have a job."""
         return manifest["metadata"]["uid"] in self._known or self._translation().manages(manifest)
 
     async def _follow_policy(self, dispatcher: Dispatcher) -> None:
@@ -146,8 +142,7 @@ class PodWatch:
             await changed.wait()
 
     async def _judge_again(self, dispatcher: Dispatcher) -> None:
-        """Judges the waiting Pods by the current policy. There may be very many: other work gets its
-        turns."""
+        """Judges the waiting Pods by the current policy. Other work gets turns in between."""
         async for uid in yielding(tuple(self._known)):
             known = self._known.get(uid)
             if known is None or known.by is self._policy.policy or _is_settled(known):
@@ -157,10 +152,8 @@ class PodWatch:
                 dispatcher.feed(PodObserved(self._as_claimed(pod)))
 
     def parse(self, manifest: Manifest) -> Pod:
-        """Returns a Pod of ours as the policy has it.
-
-        Its request is read once for each spec: most versions differ only in their status, gates and
-        Node. The generation would tell this, but a kube-apiserver before 1.33 keeps the author's."""
+        """Returns a managed Pod after the policy. Reads the request once for each spec: most versions
+        differ only in status, gates and Node. kube-apiserver before 1.33 has no reliable generation."""
         metadata = manifest["metadata"]
         translation = self._translation()
         uid, annotations = metadata["uid"], (metadata.get("annotations") or {}).items()
@@ -190,5 +183,5 @@ class PodWatch:
 
 
 def _is_settled(known: _Known) -> bool:
-    """Tells whether a Pod is bound, with a request that was allowed."""
+    """Returns True for a bound Pod with an allowed request."""
     return known.pod.life.node is not None and not known.judged.problems

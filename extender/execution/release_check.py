@@ -1,8 +1,6 @@
-"""Looks for another release of the chart in the cluster: now and then, on every replica.
-
-`helm install` refuses a second release. `kubectl apply` and tools of GitOps render the chart without
-asking kube-apiserver. So each replica reads the labels of the admission policies.
-"""
+"""Looks for another release of the chart in the cluster, on every replica, by the labels of the
+admission policies. `helm install` refuses a second release; `kubectl apply` and tools of GitOps do
+not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +11,7 @@ from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from wellknown.names import RELEASE_NAMESPACE
 
-PART: Final = "release"
-"""The part of health for other releases."""
+PART: Final = "release"  # of health
 _KIND: Final = "validatingadmissionpolicies"
 _INSTANCE: Final = "app.kubernetes.io/instance"
 
@@ -42,9 +39,8 @@ async def releases(kubernetes: Kubernetes) -> tuple[Release, ...]:
 
 
 def _words(found: Sequence[Release], namespace: str) -> str | None:
-    own = [each for each in found if each.namespace == namespace]
     others = [each for each in found if each.namespace != namespace]
-    named = found if len(own) > 1 else others
+    named = found if len(found) > len(others) + 1 else others
     if not named:
         return None
     return (
@@ -58,9 +54,7 @@ class ReleaseCheck:
     """`namespace` is the extender's own."""
 
     def __init__(self, kubernetes: Kubernetes, health: Health, namespace: str) -> None:
-        self._kubernetes = kubernetes
-        self._health = health
-        self._namespace = namespace
+        self._kubernetes, self._health, self._namespace = kubernetes, health, namespace
 
     async def run(self) -> None:
         """Looks for ever."""

@@ -1,11 +1,8 @@
-"""Checks each minute whether the extender may change the Pods in scope. Runs on every replica.
-
-In the scope `namespace`, each namespace has a Role for the extender. Kubernetes deletes the Role with
-the namespace. A new namespace of the same name has no Role until the next `helm upgrade`.
+"""Checks each minute, on every replica, whether the extender may change the Pods in scope: Kubernetes
+deletes the Role of a namespace with the namespace.
 
 A check costs one request for each namespace in scope, and one more for each right that is missing, or
 that only an authorizer other than RBAC grants. In the scope `cluster`, a check costs three requests.
-Before it reports a missing right, a check asks once more.
 """
 
 import asyncio
@@ -16,17 +13,14 @@ from extender.execution.each_minute import RETRY_S, each_minute
 from kubernetes_client.protocol import Kubernetes, Right
 from service.health import Health
 
-PART: Final = "rights"
-"""The part of health for rights to Pods in scope."""
+PART: Final = "rights"  # of health
 
 
 class RightsCheck:
     """`rights` are the rights to check."""
 
     def __init__(self, kubernetes: Kubernetes, health: Health, rights: Iterable[Right]) -> None:
-        self._kubernetes = kubernetes
-        self._health = health
-        self._rights = tuple(rights)
+        self._kubernetes, self._health, self._rights = kubernetes, health, tuple(rights)
 
     async def run(self) -> None:
         """Checks for ever."""

@@ -1,8 +1,8 @@
 """The recovery of the ledger from both systems at the start; `placement.recovery` decides.
 
-It lists every managed Pod and the states of all jobs, and reads the jobs that may matter: jobs under an
-id that a Pod could have used, and live jobs in the placeholders' range, except jobs that are known to
-run for a running Pod. A live job whose Pod is proven gone is an orphan, and is ended.
+The leader lists every managed Pod and the states of all jobs, and reads jobs under an id of a Pod and
+live jobs in the placeholders' range, except jobs that are known to run for a running Pod. A live job
+whose Pod is proven gone is an orphan, and is ended.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ async def recover(
     adoptable: Callable[[Manifest], bool],
     adopted: Container[str] = (),
 ) -> tuple[tuple[PlaceholderKey, Job], ...]:
-    """Tells the dispatcher the state of every workload, and returns the live jobs of adopted Pods: a
-    manifest tells whether its Pod is one, and the uids of some are known already. Raises both systems'
-    errors; may be repeated only before anything else was fed."""
+    """Tells the dispatcher the state of every workload, and returns the live jobs of adopted Pods.
+    `adoptable` recognises the manifest of an adopted Pod; `adopted` are known uids. Raises both systems'
+    errors; may be repeated only before any other event."""
     pods = tuple(pods)
     log.info("Pods listed", pods=len(pods))
     jobs, unsigned = await _jobs_that_matter(pods, slurm, rules)
@@ -77,7 +77,7 @@ async def recover(
 async def tell_those_who_wait(
     pods: PodWatch, kubernetes: Kubernetes, failure: Failure, health: Health
 ) -> None:
-    """Writes onto Pods that have no condition yet that they wait for a recovery that fails."""
+    """Writes a condition about the failing recovery onto waiting Pods without a condition."""
     cause, now = trouble(failure), datetime.now(UTC)
     try:
         for pod in await pods.list():
@@ -94,7 +94,7 @@ async def _jobs_that_matter(
 ) -> tuple[list[tuple[PlaceholderKey, Job]], list[Job]]:
     """Returns the jobs with a key of this cluster, and the jobs without any key."""
     states = await slurm.all_states()
-    if states.nameless:  # each may be any job that the answer lacks
+    if states.nameless:  # each may be any missing job
         lacking = await asyncio.to_thread(list, not_among(pods, states, rules))
         states.update(await slurm.states(lacking))
     wanted = await asyncio.to_thread(list, to_read(pods, states, rules))
@@ -106,8 +106,8 @@ async def _jobs_that_matter(
 async def is_over(
     key: PlaceholderKey, kubernetes: Kubernetes, adoptable: Callable[[Manifest], bool]
 ) -> bool:
-    """Tells whether the purpose of a job is over: its attempt, or the adopted Pod. Absence from a list
-    is not enough to end a job (invariant I5): the Pod is asked for by name."""
+    """Returns True if the attempt or the adopted Pod of a job is over. Asks for the Pod by name: absence
+    from a list is not enough to end a job (invariant I5)."""
     manifest = await kubernetes.read_pod(key.namespace, key.name)
     if manifest is None or manifest["metadata"]["uid"] != key.uid:
         return True

@@ -1,13 +1,13 @@
 """/filter: the Node that Slurm granted, or none.
 
-For a managed Pod the answer is a function of the request alone: the Pod carries its allocation. For any
-other Pod it is the Nodes where Slurm leaves room, as known at this moment. The verb never waits,
-however busy Slurm is; /bind checks again that the answer is true. Reasons are constant texts:
-kube-scheduler takes a changed message for news and tries again at once. Wire format:
-k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
+For a managed Pod the answer depends on the request alone: the Pod has the allocation. For any other Pod
+the answer has the Nodes where Slurm leaves room, as known at this moment. The verb never waits for
+Slurm; /bind checks the answer again. Reasons are constant texts: kube-scheduler tries again at once
+after a changed message. Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderArgs and
+ExtenderFilterResult.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -26,6 +26,7 @@ NO_NAMES = (
     "the request has no NodeNames: set nodeCacheCapable: true for slurm-extender in the"
     " KubeSchedulerConfiguration"
 )
+Offered = Callable[[Manifest, Allocation | None, Sequence[str]], None]
 
 
 class FilterArgs(BaseModel):
@@ -35,33 +36,25 @@ class FilterArgs(BaseModel):
     NodeNames: Items[str] | None = None
 
 
-def verdict(
-    pod: Manifest, node_names: Sequence[str], translation: TranslationConfig, capacity: FreeCapacity
-) -> dict[str, Any]:
-    """Returns the ExtenderFilterResult: one Node, none, or (for an unmanaged Pod) the Nodes with
-    room. After an error kube-scheduler asks again within 10 s; after a reply without Nodes, when
+def _granted(allocation: Allocation | None, taken: str | None, names: Sequence[str]) -> dict[str, Any]:
+    """Returns the reply for a managed Pod. After a reply without Nodes kube-scheduler asks again when
     something changes, or within five minutes."""
-    if not translation.manages(pod):
-        closed = capacity.closed(pod, node_names)
-        nowhere = bool(closed) and len(closed) == len(node_names)
-        unknown = capacity.not_known_yet(pod) if nowhere else None
-        return _open(node_names, closed) if unknown is None else {"Error": unknown}
-    allocation = allocated(pod)
-    reason = WAITING if allocation is None else ELSEWHERE
-    if allocation is not None and allocation.node in node_names:
-        taken = _taken(pod, allocation, capacity)
-        if taken is None:
-            return {"NodeNames": [allocation.node], "FailedNodes": {}}
+    if allocation is None:
+        reason = WAITING
+    elif allocation.node not in names:
+        reason = ELSEWHERE
+    elif taken is None:
+        return {"NodeNames": [allocation.node], "FailedNodes": {}}
+    else:
         reason = taken
-    return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(node_names, reason)}
+    return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(names, reason)}
 
 
-def to_tell(
+def _to_offer(
     allocation: Allocation | None, names: Sequence[str], *, retried: bool, taken: bool
 ) -> Sequence[str]:
     """Returns the Nodes that kube-scheduler offers to a managed Pod, if placement has to know the Nodes.
-    `retried` is True after an attempt; `taken` is True if other Pods have the allocated resources
-    (`free_capacity.TAKEN`): then the Pod can only be bound elsewhere."""
+    `retried` is True after an attempt. With `taken` the Pod can only be bound elsewhere."""
     if allocation is None:
         return names if retried else ()
     if allocation.node not in names:
@@ -69,27 +62,17 @@ def to_tell(
     return [name for name in names if name != allocation.node] if taken else ()
 
 
-def allocated(pod: Manifest) -> Allocation | None:
-    """Returns the allocation in a Pod's annotations."""
-    return Allocation.parse(pod["metadata"].get("annotations") or {})
-
-
-def _taken(pod: Manifest, allocation: Allocation, capacity: FreeCapacity) -> str | None:
-    return capacity.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
-
-
-def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the reply for an unmanaged Pod. No eviction of a Pod makes Slurm give a Node back: hence
-    unresolvable."""
+def _with_room(pod: Manifest, names: Sequence[str], capacity: FreeCapacity) -> dict[str, Any]:
+    """Returns the reply for an unmanaged Pod. After an error kube-scheduler asks again within 10 s. A
+    closed Node is unresolvable: no eviction of a Pod makes Slurm give the Node back."""
+    closed = capacity.closed(pod, names)
     if not closed:
-        return {"NodeNames": node_names, "FailedNodes": {}}
-    return {
-        "NodeNames": [name for name in node_names if name not in closed],
-        "FailedAndUnresolvableNodes": closed,
-    }
-
-
-Offered = Callable[[Manifest, Allocation | None, Sequence[str]], None]
+        return {"NodeNames": names, "FailedNodes": {}}
+    unknown = capacity.not_known_yet(pod) if len(closed) == len(names) else None
+    if unknown is not None:
+        return {"Error": unknown}
+    is_open = [name for name in names if name not in closed]
+    return {"NodeNames": is_open, "FailedAndUnresolvableNodes": closed}
 
 
 def router(translation: TranslationConfig, capacity: FreeCapacity, offered: Offered) -> APIRouter:
@@ -101,14 +84,17 @@ def router(translation: TranslationConfig, capacity: FreeCapacity, offered: Offe
     @routes.post("/filter")
     async def filter_nodes(request: Request) -> Response:
         args = FilterArgs.model_validate_json(await request.body())
-        if args.NodeNames is None:
+        pod, names = args.Pod, args.NodeNames
+        if names is None:
             return reply({"Error": NO_NAMES})
-        if args.NodeNames and translation.manages(args.Pod):
-            granted = allocated(args.Pod)
-            taken = granted is not None and _taken(args.Pod, granted, capacity) is not None
-            others = to_tell(granted, args.NodeNames, retried=is_retried(args.Pod), taken=taken)
-            if others:
-                offered(args.Pod, granted, others)
-        return reply(verdict(args.Pod, args.NodeNames, translation, capacity))
+        if not translation.manages(pod):
+            return reply(_with_room(pod, names, capacity))
+        metadata = pod["metadata"]
+        allocation = Allocation.parse(metadata.get("annotations") or {})
+        taken = allocation and capacity.closed_to_ours(metadata.get("uid") or "", allocation)
+        others = _to_offer(allocation, names, retried=is_retried(pod), taken=taken is not None)
+        if others:
+            offered(pod, allocation, others)
+        return reply(_granted(allocation, taken, names))
 
     return routes

@@ -1,11 +1,11 @@
 """/hooks/v1: the calls of Slurm's scripts (deploy/slurm).
 
 POST jobs/{job_id}: something happened to a job. GET nodes/{name}/clear: the first process of a job may
-start on a node, or Pods of ended jobs are still there. (421: the node belongs to another cluster.)
+start on a node, or Pods of ended jobs are still there.
 
-A push is only a hint with the id of a job: the extender then asks Slurm for the state of the job. A
-lost, late, doubled or forged push does no harm, and the token only keeps strangers from making work. The
-answer never waits for Slurm: slurmctld holds the job while the script runs.
+A push is only a hint: the extender then asks Slurm for the state of the job. A lost, late, doubled or
+forged push does no harm; the token keeps strangers from making work. The answer never waits for Slurm:
+slurmctld holds the job while the script runs.
 """
 
 import time
@@ -32,21 +32,18 @@ _PLACEHOLDER = {"Slurm-Extender-Job": "placeholder"}
 
 
 class GateAnswer(StrEnum):
-    """The answer to a node's gate, in a word."""
+    """The kind of answer to a node's gate, in metrics."""
 
     CLEAR = "clear"
     PLACEHOLDER = "placeholder"
-    PODS = "pods"
-    """Pods are still there: the gate asks again, and fails the job in the end."""
+    PODS = "pods"  # Pods are still there: the gate asks again, and fails the job in the end
     NOT_OURS = "not-ours"
-    NOT_LEADING = "not-leading"
-    """Another replica knows the answer: half of all answers, with two replicas."""
-    FAILED = "failed"
-    """Slurm or kube-apiserver did not answer."""
+    NOT_LEADING = "not-leading"  # half of all answers, with two replicas: the other replica knows
+    FAILED = "failed"  # Slurm or kube-apiserver did not answer
 
 
 class Bearer:
-    """Compares the token of a request. Wrong tokens are logged, but strangers cannot fill the log."""
+    """Compares the token of a request. Logs wrong tokens; strangers cannot fill the log."""
 
     def __init__(self, tokens: TokenSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens = tokens
@@ -110,7 +107,9 @@ async def _answer(
     gate: Gate, node: str, seconds: float, job_id: int | None
 ) -> tuple[GateAnswer, Response]:
     try:
-        return await _lets_in(gate, node, seconds, job_id)
+        if job_id is not None and await gate.is_placeholder(node, job_id):
+            return GateAnswer.PLACEHOLDER, Response(status_code=204, headers=_PLACEHOLDER)
+        there = await gate.wait(node, seconds)
     except NotOurs:
         return GateAnswer.NOT_OURS, reply({"Error": "no Node of this cluster stands for it"}, 421)
     except NotLeading:
@@ -118,14 +117,6 @@ async def _answer(
         return GateAnswer.NOT_LEADING, reply({"Error": error}, 503)
     except (SlurmError, KubernetesError) as error:
         return GateAnswer.FAILED, reply({"Error": str(error)}, 503)
-
-
-async def _lets_in(
-    gate: Gate, node: str, seconds: float, job_id: int | None
-) -> tuple[GateAnswer, Response]:
-    if job_id is not None and await gate.is_placeholder(node, job_id):
-        return GateAnswer.PLACEHOLDER, Response(status_code=204, headers=_PLACEHOLDER)
-    there = await gate.wait(node, seconds)
     if there:
         return GateAnswer.PODS, reply({"Pods": there}, 409)
     return GateAnswer.CLEAR, Response(status_code=204)

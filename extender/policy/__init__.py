@@ -1,4 +1,1 @@
-"""The policy file: YAML, checked, and read again when it changes.
-
-`extender.policy.rules` decides what a policy means.
-"""
+"""The policy file: YAML, checked, and read again after a change. `rules` decides about Pods."""

@@ -1,4 +1,4 @@
-"""The current policy: a preset, or the content of a file that is read again whenever it changes."""
+"""The current policy: a preset, or the content of a file, read again after each change."""
 
 from pathlib import Path
 from typing import Literal
@@ -15,11 +15,10 @@ Preset = Literal["restricted", "open"]
 
 
 class CurrentPolicy(CurrentFile[Policy]):
-    """Keeps the current policy. `changed` is set, and replaced by another event, when the policy
-    changes."""
+    """The current policy. After a change, `changed` is set, and replaced by another event."""
 
     def __init__(self, file: Path | None, preset: Preset = "restricted") -> None:
-        """The preset is in force where there is no file. Raises WrongFile where the file is wrong."""
+        """The preset is in force without a file. Raises WrongFile for a wrong file."""
         super().__init__("policy", file, read, OPEN if preset == "open" else RESTRICTED)
 
     @property

@@ -1,16 +1,12 @@
-"""The format of a policy file.
+"""The format of a policy file. `python -m extender.policy schema` prints the schema of the models."""
 
-The models here are the schema; `python -m extender.policy schema` prints it.
-"""
-
-from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
-from extender.pod_request.annotations import LARGEST, LONGEST_MINUTES
+from extender.pod_request.annotations import LARGEST, LONGEST_MINUTES, minutes
 from extender.policy.rules import Choice, Policy, Rule
 from service import yaml_file
 from slurm_client.ownership import OWNERS, may_own
@@ -37,7 +33,6 @@ _Pattern = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\s,]+$")]
 _NamePattern = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]+$")]
 """Patterns of namespaces and ServiceAccounts, whose names are in lower case."""
 _Name = Annotated[str, StringConstraints(pattern=r"^[^\s*?]+$")]
-
 _Seconds = Annotated[int, Field(ge=1, le=60 * LONGEST_MINUTES)]
 
 
@@ -116,11 +111,8 @@ def schema() -> dict[str, Any]:
 
 
 def read(path: Path) -> Policy:
-    """Returns the policy in a file. Raises WrongFile with everything that is wrong."""
-    return _policy(yaml_file.read(path, PolicyModel, "preset: restricted"))
-
-
-def _policy(model: PolicyModel) -> Policy:
+    """Returns the policy in a file. Raises WrongFile with every problem."""
+    model = yaml_file.read(path, PolicyModel, "preset: restricted")
     rules = tuple(_rule(rule, number) for number, rule in enumerate(model.rules, 1))
     pod_users = frozenset(None if isinstance(user, str) else user for user in model.pod_users)
     return Policy(rules, model.preset == "open", pod_users)
@@ -149,4 +141,4 @@ def _rule(model: RuleModel, number: int) -> Rule:
 
 
 def _minutes(seconds: int | None) -> int | None:
-    return None if seconds is None else ceil(seconds / 60)
+    return None if seconds is None else minutes(seconds)

@@ -1,8 +1,7 @@
-"""The decision which Pod may ask Slurm for what, by its namespace and ServiceAccount.
+"""The decision which Pod may ask Slurm for what, by namespace and ServiceAccount.
 
-The rules are read in order and the first that matches counts, as in a firewall. A Pod that asks for a
-value that its rule does not allow is invalid, with a message, and the value is taken out of its job as
-well: no job of a judged Pod ever has it. `extender.policy.file` reads the rules.
+The first matching rule counts, as in a firewall. A Pod that asks for a forbidden value is invalid, with
+a message, and the job of a judged Pod never has the value. `extender.policy.file` reads the rules.
 """
 
 from collections.abc import Iterator
@@ -22,20 +21,20 @@ _SHOWN = 80
 _LISTED = ("account", "partition", "qos", "reservation")
 _JUDGED = ("user_id", "group_id", "priority", *_LISTED)
 _OTHERWISE = {"user_id": "nobody", "group_id": "the user's number"} | dict.fromkeys(_LISTED, "Slurm's")
-"""The value of a job's field where neither the Pod nor a rule gives one."""
+"""The value of a job's field without a value from the Pod or a rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The values that one field of a job may have: the default where the Pod says nothing (None:
-    Slurm's), and patterns of values that the Pod may ask for."""
+    """The possible values of one field of a job: the default (None: Slurm's), and patterns of values
+    that the Pod may ask for."""
 
     default: int | str | None = None
     allowed: tuple[str, ...] = ()
 
     def permits(self, asked: int | str) -> bool:
-        """Tells whether a Pod may ask for a value, or for each item of a list ("a,b"). Items of the
-        default, which may be a list too, are always allowed."""
+        """Returns True if a Pod may ask for a value, or for each item of a list ("a,b"). Items of the
+        default are always allowed."""
         own = _parts(self.default)
         return all(
             part in own or any(fnmatchcase(part, one) for one in self.allowed) for part in _parts(asked)
@@ -57,22 +56,18 @@ class Rule:
     name: str
     namespaces: tuple[str, ...]
     service_accounts: tuple[str, ...] = ("*",)
-    token: bool = False
-    """Whether jobs belong to the token's own user where the Pod names none."""
+    token: bool = False  # jobs belong to the token's user if the Pod names no user
     user: Choice = Choice()
     group: Choice = Choice()
-    """A job has its user's number as its group where neither the Pod nor the default says otherwise;
-    without a default the Pod may name it too."""
-    fields: dict[str, Choice] = field(default_factory=dict)
-    """By the names of a JobSpec: account, partition, qos, reservation."""
+    """Without a default, the group is the user's number, and the Pod may name that number."""
+    fields: dict[str, Choice] = field(default_factory=dict)  # account, partition, qos, reservation
     max_priority: int | None = None
     timeout_minutes: int | None = None
-    """The time limit where the Pod names none; None: `max_timeout_minutes`, else the partition's."""
-    max_timeout_minutes: int | None = None
-    """The longest time limit that a Pod may ask for; None: any."""
+    """The default time limit; None: `max_timeout_minutes`, else the partition's."""
+    max_timeout_minutes: int | None = None  # None: any time limit
 
     def matches(self, namespace: str, service_account: str) -> bool:
-        """Tells whether the rule applies to such Pods."""
+        """Returns True if the rule applies to such Pods."""
         here = any(fnmatchcase(namespace, one) for one in self.namespaces)
         return here and any(fnmatchcase(service_account, one) for one in self.service_accounts)
 
@@ -92,20 +87,17 @@ class Policy:
         return "open" if self.open else "restricted"
 
     def rule_for(self, namespace: str, service_account: str) -> Rule | None:
-        """Returns the rule that applies to such Pods, None where there is none."""
+        """Returns the rule for such Pods, if there is one."""
         return next((r for r in self.rules if r.matches(namespace, service_account)), None)
 
 
-OPEN = Policy(open=True)
-"""The open preset: any annotation is allowed, and jobs belong to the token's own user unless the Pod
-names another."""
-RESTRICTED = Policy()
-"""The restricted preset: nothing is allowed without a rule."""
+OPEN = Policy(open=True)  # any annotation is allowed; jobs belong to the token's user by default
+RESTRICTED = Policy()  # nothing is allowed without a rule
 
 
 def judged(pod: Pod, policy: Policy, translation: TranslationConfig) -> Pod:
-    """Returns the Pod with its job after the policy: defaults are filled in, values that are not
-    allowed are taken out, and each of them is a problem of the request."""
+    """Returns the Pod with the job after the policy: with defaults, and without forbidden values, each
+    of which is a problem of the request."""
     request = _apart(_permitted(pod, policy, translation), policy, translation)
     return pod if request is pod.request else pod._replace(request=request)
 
@@ -128,8 +120,7 @@ def _permitted(pod: Pod, policy: Policy, translation: TranslationConfig) -> Requ
 
 def _apart(request: Request, policy: Policy, translation: TranslationConfig) -> Request:
     """Keeps the GPUs of a Pod and of native jobs apart, as the settings say."""
-    job = request.job
-    prefix = translation.annotation_prefix
+    job, prefix = request.job, translation.annotation_prefix
     uncounted = uncounted_gpus(request.uncounted_gpus, translation.gres, prefix)
     found = shared_gpus(job, translation.shared_gpus, policy.pod_users, prefix, uncounted)
     if found is None:
@@ -156,14 +147,11 @@ class _Verdict:
 
     def __init__(self, rule: Rule, request: Request, prefix: str) -> None:
         job = request.job
-        self._rule = rule
-        self._prefix = prefix
-        self._request = request
+        self._rule, self._request, self._prefix = rule, request, prefix
         self.problems: list[str] = []
         self.changes: dict[str, Any] = self._owner(job)
         for name in _LISTED:
-            choice = rule.fields.get(name, Choice())
-            self.changes[name] = self._chosen(name, getattr(job, name), choice)
+            self.changes[name] = self._chosen(name, getattr(job, name), rule.fields.get(name, Choice()))
         self.changes["priority"] = self._priority(job.priority)
         self.changes["time_limit_minutes"] = self._time_limit(job.time_limit_minutes)
 
@@ -223,7 +211,7 @@ class _Verdict:
 
 
 def described(rule: Rule) -> Iterator[str]:
-    """Yields a line for each annotation with what a rule gives and allows."""
+    """Yields a line for each annotation with the default and the allowed values."""
     choices = {"user_id": rule.user, "group_id": rule.group, **rule.fields}
     for name, otherwise in _OTHERWISE.items():
         choice = choices.get(name, Choice())

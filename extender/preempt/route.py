@@ -1,9 +1,9 @@
 """/preempt: the victims whose eviction helps, among the victims that kube-scheduler proposes.
 
-There are none for a managed Pod: only Slurm preempts for it. kube-scheduler calls no /filter before it
-proposes; it would evict one Pod after the other for a Pod that Slurm has not let in. Any other Pod gets
-the proposed victims on the Nodes that it may use then (`FreeCapacity.open_without`), and no other
-victims: kube-scheduler finds the fewest and least important ones. Wire format:
+A managed Pod has no victims: only Slurm preempts for managed Pods. kube-scheduler proposes without
+/filter, and would evict one Pod after the other for a Pod that Slurm has not admitted. Any other Pod
+gets the proposed victims on the Nodes that are open afterwards (`FreeCapacity.open_without`), and no
+other victims: kube-scheduler finds the fewest and least important. Wire format:
 k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and ExtenderPreemptionResult.
 """
 
@@ -19,13 +19,12 @@ from extender.unmanaged.free_capacity import FreeCapacity
 
 
 def _all_victims(given: dict[str, Any]) -> dict[str, Any]:
-    for victims in given.values():
-        try:
-            named = all(isinstance(uid, str) for uid in _uids(victims))
-        except (KeyError, TypeError):
-            named = False
-        if not named:
-            raise ValueError("victims have Pods, each with its UID")
+    try:
+        named = all(isinstance(uid, str) for victims in given.values() for uid in _uids(victims))
+    except (KeyError, TypeError):
+        named = False
+    if not named:
+        raise ValueError("victims have Pods, each with its UID")
     return given
 
 
@@ -34,12 +33,11 @@ def _uids(victims: dict[str, Any]) -> list[str]:
 
 
 class PreemptionArgs(BaseModel):
-    """ExtenderPreemptionArgs; the victims are null unless the extender is nodeCacheCapable, without
-    which /filter closes every Node."""
+    """ExtenderPreemptionArgs. The victims are null unless the extender is nodeCacheCapable: then /filter
+    closes every Node. Validation ends at the first wrong victim."""
 
     Pod: PodManifest
     NodeNameToMetaVictims: Annotated[dict[str, Any], AfterValidator(_all_victims)] | None = None
-    """MetaVictims, by Node; validation ends at the first wrong item."""
 
 
 def router(translation: TranslationConfig, capacity: FreeCapacity) -> APIRouter:
@@ -49,9 +47,7 @@ def router(translation: TranslationConfig, capacity: FreeCapacity) -> APIRouter:
     @routes.post("/preempt")
     async def preempt(request: Request) -> Response:
         args = PreemptionArgs.model_validate_json(await request.body())
-        proposed = args.NodeNameToMetaVictims or {}
-        if translation.manages(args.Pod):
-            return reply({"NodeNameToMetaVictims": {}})
+        proposed = {} if translation.manages(args.Pod) else args.NodeNameToMetaVictims or {}
         victims = {node: _uids(each) for node, each in proposed.items()}
         nodes = await capacity.open_without(args.Pod, victims)
         return reply({"NodeNameToMetaVictims": {node: proposed[node] for node in nodes}})

@@ -1,8 +1,6 @@
-"""The leader's loop for adopted Pods: each round reads the states of their jobs, all in one call to
-Slurm, and carries out the effects that `adoption` decides.
-
-A round begins soon after an adopted Pod came or went, and every second or so. The effects of a round
-have outcomes before the next round begins.
+"""The leader's loop for adopted Pods. Each round reads the states of all jobs in one call, and carries
+out the effects of `adoption` to the end. A round begins soon after an adopted Pod came or went, and
+every second or so.
 """
 
 import asyncio
@@ -25,7 +23,7 @@ from slurm_client.protocol import Slurm
 PART = "adoption"
 
 _INTERVAL_S = 1.0
-_SHARE = 10  # a round that takes long is followed by ten times as long a pause
+_SHARE = 10  # the pause after a long round is ten times as long
 _TOGETHER_S = 0.1  # adopted Pods that come within this time share a round
 _WORKERS = 8
 

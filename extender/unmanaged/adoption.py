@@ -1,9 +1,8 @@
-"""The adoption of Pods that another scheduler bound to Slurm's nodes: jobs stand for them there.
+"""The adoption of Pods that another scheduler bound to Slurm's nodes.
 
-An adopted Pod's job is pinned to the node where its Pod runs, so that Slurm does not give that room
-away. It never ends the Pod, which belongs to another scheduler: only the Pod's end ends the job. Each
-round compares the adopted Pods with the states of their jobs. Nothing needs to outlive the leader: the
-ids of the jobs can be computed, at attempt 0, since the extender has not tried to place the Pod.
+A job on the Pod's node keeps Slurm from giving the room away. The job never ends the Pod; the Pod's end
+ends the job. Each round compares the adopted Pods with the states of the jobs. No state outlives the
+leader: the ids of the jobs are computed, at attempt 0.
 """
 
 from collections import Counter, defaultdict
@@ -48,14 +47,10 @@ _GONE = "Pod is gone"
 
 
 class Stage(StrEnum):
-    WAITING = "waiting"
-    """Slurm is asked for the job, or holds it pending: there is no room for what runs there already."""
+    WAITING = "waiting"  # the job is requested, or pending for lack of room beside the running Pod
     RUNNING = "running"
-    """Slurm counts the Pod."""
-    CANCELLED = "cancelled"
-    """A person has cancelled the job: this leader does not request it again."""
-    REJECTED_BY_SLURM = "rejected_by_slurm"
-    """Slurm says that there can be no such job. The request is repeated now and then."""
+    CANCELLED = "cancelled"  # by a person: this leader does not request the job again
+    REJECTED_BY_SLURM = "rejected_by_slurm"  # the request is repeated now and then
 
 
 _KEPT = frozenset({Stage.CANCELLED, Stage.REJECTED_BY_SLURM})
@@ -63,7 +58,7 @@ _KEPT = frozenset({Stage.CANCELLED, Stage.REJECTED_BY_SLURM})
 
 @dataclass(frozen=True, slots=True)
 class AdoptedPod:
-    """A Pod that another scheduler bound to a Node, and its requests, as Slurm counts them."""
+    """A Pod that another scheduler bound to a Node, with the requests in Slurm's units."""
 
     uid: str
     namespace: str
@@ -72,15 +67,13 @@ class AdoptedPod:
     cpus: int
     memory_mb: int
     gres: tuple[tuple[str, int], ...] = ()
-    noted: int | None = None
-    """The job that the Pod's annotation names."""
-    comment: str = COMMENT
-    """The comment of its job."""
+    noted: int | None = None  # the job in the Pod's annotation
+    comment: str = COMMENT  # of the job
 
 
 def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod | None:
-    """Returns a Pod as one to adopt, None where it gets no job: it is managed, not bound, over, exempt
-    (Slurm sets resources apart for such Pods), or requests nothing that Slurm counts."""
+    """Returns a Pod to adopt. None for a managed Pod, a Pod that is not bound or is over, an exempt Pod
+    (Slurm sets resources apart), and a Pod without requests that Slurm counts."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     node, phase = spec.get("nodeName"), (manifest.get("status") or {}).get("phase")
     if not translation.adopts or not node or phase in _OVER:
@@ -96,7 +89,7 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
     if not (cpus or memory_mb or gres):
         return None
     namespace, name = metadata.get("namespace") or "default", metadata["name"]
-    # Slurm has no job without a CPU, and takes no memory for all of it.
+    # A job of Slurm has at least one CPU, and 0 memory means all memory.
     return AdoptedPod(
         uid=metadata["uid"],
         namespace=namespace,
@@ -112,37 +105,30 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """One adopted Pod, and the stage of its job. Times are the ledger's clock, in seconds."""
+    """One adopted Pod, and the stage of the job. Times are the ledger's clock, in seconds."""
 
     adopted_pod: AdoptedPod
     key: PlaceholderKey
     job_id: int
     stage: Stage = Stage.WAITING
-    owned: bool = False
-    """It is certain that the job under this id has the Pod's key: the extender has made or read it."""
-    failures: int = 0
-    """How many times in a row Slurm rejected it."""
-    not_before: float = 0.0
-    """When calls to Slurm about it are allowed again."""
-    quiet_until: float = 0.0
-    """When the Pod may be written to again, after that failed."""
-    job_name: str = ""
-    """The job's name, if it was read."""
-    cpus: int = 0
-    """The CPUs that its job was requested with; 0 where it is not known. The Pod may request others."""
+    owned: bool = False  # the job under this id surely has the Pod's key: submitted or read
+    failures: int = 0  # rejections by Slurm in a row
+    not_before: float = 0.0  # time of the next call to Slurm
+    quiet_until: float = 0.0  # time of the next write to the Pod, after a failure
+    job_name: str = ""  # if read
+    cpus: int = 0  # of the job, if known; the Pod may request others
 
     @property
     def called(self) -> str:
-        """Returns the name of its job, as far as it is known."""
+        """Returns the last known name of the job."""
         return self.job_name or job_name(self.adopted_pod.namespace, self.adopted_pod.name)
 
     def read(self, job: Job) -> Self | None:
-        """Returns the record after the job under its id was read; None where the job is another
-        Pod's."""
-        adopted_pod = self.adopted_pod
+        """Returns the record after a read of the job; None for the job of another Pod."""
+        pod = self.adopted_pod
         claim = JobClaim(
             cluster=self.key.cluster,
-            workload=Workload(adopted_pod.uid, adopted_pod.namespace, adopted_pod.name),
+            workload=Workload(pod.uid, pod.namespace, pod.name),
             ids=(self.job_id,),
             attempt=ADOPTED_ATTEMPT,
         )
@@ -151,19 +137,19 @@ class Adopted:
         return replace(self, owned=True, job_name=job.name, cpus=job.cpus_per_node or 0)
 
     def next_try(self, ids: JobIdRange, **changes: Any) -> Self:
-        """Returns the record with the next id that the Pod may have a job under."""
+        """Returns the record with the next id for a job of the Pod."""
         key = replace(self.key, attempt_try=self.key.attempt_try + 1)
         fresh = replace(self, key=key, job_id=key.job_id(ids), owned=False, job_name="", cpus=0)
         return replace(fresh, **changes)
 
     def at(self, stage: Stage) -> Self:
-        """Returns the record in a stage; itself where it is in that one."""
+        """Returns the record in a stage: the same object without a change."""
         return self if self.stage is stage else replace(self, stage=stage)
 
 
 class Adoptions:
-    """All adopted Pods of a leader. `found` are the live jobs of adopted Pods that Slurm had when it
-    began to lead; `observer` hears of every record that came into another stage."""
+    """All adopted Pods of a leader. `found` are the live jobs of adopted Pods at the start; `observer`
+    hears of every record in another stage."""
 
     def __init__(
         self,
@@ -171,37 +157,33 @@ class Adoptions:
         found: Iterable[tuple[PlaceholderKey, Job]] = (),
         observer: Callable[[Adopted], None] = lambda _: None,
     ) -> None:
-        self._config = config
-        self._observer = observer
+        self._config, self._observer = config, observer
         self._adopted: dict[str, Adopted] = {}
-        self._ending: dict[int, Adopted] = {}
-        """By job: jobs whose Pods are gone, and second jobs of a Pod."""
-        self._on: defaultdict[str, set[str]] = defaultdict(set)
-        """The uids of the adopted Pods, by Node."""
+        self._ending: dict[int, Adopted] = {}  # by job id: Pods that are gone, and second jobs
+        self._on: defaultdict[str, set[str]] = defaultdict(set)  # Node -> uids of adopted Pods
         self._found: defaultdict[str, list[tuple[PlaceholderKey, Job]]] = defaultdict(list)
         for key, job in sorted(found, key=lambda one: not one[1].state.running):
             self._found[key.uid].append((key, job))
 
     @property
     def job_ids(self) -> frozenset[int]:
-        """Returns the ids of the jobs whose states matter."""
+        """Returns the ids of the jobs for `round`."""
         adopted = (record.job_id for record in self._adopted.values())
         return frozenset((*adopted, *self._ending))
 
     @property
     def tally(self) -> Mapping[Stage, int]:
-        """Returns how many adopted Pods there are in each stage."""
+        """Returns the number of adopted Pods in each stage."""
         return Counter(record.stage for record in self._adopted.values())
 
     def cpus_on(self, node: str, per_core: int) -> int:
-        """Returns how many CPUs the jobs of adopted Pods have on a Node: Slurm gives a job whole cores,
-        of so many CPUs."""
+        """Returns the CPUs of adopted Pods' jobs on a Node: Slurm gives a job whole cores."""
         records = (self._adopted[uid] for uid in self._on.get(node, ()))
         run = (each.cpus for each in records if each.stage is Stage.RUNNING)
         return sum(-(-cpus // per_core) * per_core for cpus in run)
 
     def see(self, adopted_pods: Mapping[str, AdoptedPod], view: ClusterView) -> None:
-        """Takes the current adopted Pods. Pods on Nodes that Slurm does not have need no job."""
+        """Takes the current adopted Pods. A Pod on a Node without a Slurm node needs no job."""
         for uid in self._adopted.keys() - adopted_pods.keys():
             record = self._adopted.pop(uid)
             self._on[record.adopted_pod.node].discard(uid)
@@ -216,10 +198,9 @@ class Adoptions:
                 self._on[adopted_pod.node].add(uid)
 
     def round(self, states: Mapping[int, JobState], at: Context) -> tuple[Effect, ...]:
-        """Takes the states of the `job_ids` from a healthy Slurm (it does not know a job that is
-        missing), and returns effects: all are to be carried out, and answered by `apply`, before the
-        next round. Effects that give resources back come first. An absence needs no confirmation: Slurm
-        does not take a job twice."""
+        """Takes the states of the `job_ids`, and returns effects, cancellations first. The caller
+        carries out each effect, and calls `apply`, before the next round. A missing job needs no
+        confirmation: Slurm does not take a job twice."""
         effects = [*self._endings(states, at.now)]
         for record in tuple(self._adopted.values()):
             state = states.get(record.job_id)
@@ -229,7 +210,7 @@ class Adoptions:
         return tuple(effects)
 
     def whose(self, effect: Effect) -> AdoptedPod:
-        """Returns the adopted Pod that an effect of a round is about."""
+        """Returns the adopted Pod of an effect."""
         assert isinstance(effect, Submit | ReadJob | CancelJob | RecordAdoption)
         ending = None if effect.job_id is None else self._ending.get(effect.job_id)
         return (ending or self._adopted[effect.uid]).adopted_pod
@@ -249,7 +230,7 @@ class Adoptions:
             self._store(self._after(self._adopted[effect.uid], effect, result, now))
 
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
-        """Returns a new record, with the job that the Pod has, or else with the first try."""
+        """Returns a new record with the found job of the Pod, else with the first try."""
         ids, found = self._config.ids, self._found.pop(adopted_pod.uid, [])
         for second, _ in found[1:]:
             job_id = second.job_id(ids)
@@ -270,8 +251,7 @@ class Adoptions:
     # Jobs that are not needed any more
 
     def _endings(self, states: Mapping[int, JobState], now: float) -> Iterator[Effect]:
-        """Yields the effects that end jobs. The audit finds a job that appears after this has been
-        given up."""
+        """Yields the effects that end jobs. The audit finds a job that appears later."""
         for job_id, record in tuple(self._ending.items()):
             state = states.get(job_id)
             if state is None or state.ended:
@@ -289,8 +269,7 @@ class Adoptions:
             later = now + (0.0 if other else self._config.recancel)
             self._ending[job_id] = replace(record, owned=not other, not_before=later)
         elif isinstance(result, Job):
-            read = record.read(result)
-            if read is None:
+            if (read := record.read(result)) is None:
                 del self._ending[job_id]
             else:
                 self._ending[job_id] = read
@@ -298,10 +277,10 @@ class Adoptions:
     # Jobs of adopted Pods
 
     def _moved(self, record: Adopted, state: JobState | None, now: float) -> Adopted:
-        """Returns the record after Slurm told this state of its job."""
+        """Returns the record after a reported state of the job."""
         if state is None:
             return record if record.stage in _KEPT else record.at(Stage.WAITING)
-        if state.base == UNKNOWN_STATE:  # it could not be read, or understood
+        if state.base == UNKNOWN_STATE:
             return record
         if not state.ended:
             known = record.at(Stage.RUNNING if state.running else Stage.WAITING)
@@ -347,8 +326,8 @@ class Adoptions:
 
 
 def _place(adopted_pod: AdoptedPod, view: ClusterView) -> tuple[str, Partition] | None:
-    """Returns the node that an adopted Pod is on and the partition for its job: the default one, if it
-    has the node, else the first that does."""
+    """Returns the node of an adopted Pod, and the partition for the job: the default one, if
+    possible."""
     node = view.nodes.get(adopted_pod.node)
     if node is None or view.node_of(node.slurm_name) is not node:
         return None
@@ -358,8 +337,8 @@ def _place(adopted_pod: AdoptedPod, view: ClusterView) -> tuple[str, Partition] 
 
 
 def _asked(record: Adopted, view: ClusterView) -> JobSpec | None:
-    """Returns the job to request. It has the highest priority, since the Pod has its room already. If
-    native jobs have that room the job waits, and Slurm keeps the node for it meanwhile."""
+    """Returns the job to request, with the highest priority, since the Pod has the room already. If
+    native jobs have the room, the job waits, and Slurm keeps the node for the job."""
     adopted_pod, place = record.adopted_pod, _place(record.adopted_pod, view)
     if place is None:
         return None

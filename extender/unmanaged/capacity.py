@@ -1,9 +1,8 @@
 """The capacity of each Node that Slurm's jobs leave to unmanaged Pods, which Slurm does not know.
 
-kube-scheduler counts all Pods but no native jobs, Slurm counts all jobs but no unmanaged Pods. Free for
-one more unmanaged Pod is a node's capacity, less what Slurm has allocated (native jobs and placeholders
-alike), less what the unmanaged Pods bound there request. Resources that Slurm does not count, and Nodes
-that are not Slurm's, are left to kube-scheduler.
+Free for one more unmanaged Pod is a node's capacity, less the allocations of Slurm, less the requests of
+unmanaged Pods there. Resources that Slurm does not count, and Nodes that are not Slurm's, are left to
+kube-scheduler.
 """
 
 from collections import Counter
@@ -27,8 +26,7 @@ from wellknown.names import ADOPTED
 from wellknown.resources import MEBIBYTE, effective_requests, whole
 
 _NEVER_FITS = 2**63
-_SYSTEM_CRITICAL = 2_000_000_000
-"""The priority of system-cluster-critical; no user's own class may reach it."""
+_SYSTEM_CRITICAL = 2_000_000_000  # priority of system-cluster-critical, above all users' own classes
 
 _counts = lru_cache(4096)(gres.counts)  # thousands of nodes have a handful of texts
 
@@ -43,11 +41,11 @@ class Amounts:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Returns a key that is the same for equal amounts."""
+        """Returns equal keys for equal amounts."""
         return (self.cpu, self.memory, *self.gres.items())
 
     def less(self, others: Collection["Amounts"]) -> "Amounts":
-        """Returns what is left without others' amounts; below zero where they have too much."""
+        """Returns these amounts without the others; negative if the others have more."""
         if not others:
             return self
         cpu, memory, devices = self.cpu, self.memory, Counter(self.gres)
@@ -58,19 +56,15 @@ class Amounts:
         return Amounts(cpu, memory, devices)
 
     def within(self, free: Self) -> bool:
-        """Tells whether these amounts fit. As in kube-scheduler, a resource that is not requested fits
+        """Returns True if these amounts fit. As in kube-scheduler, a resource that is not requested fits
         everywhere."""
-        return (
-            (self.cpu <= free.cpu or not self.cpu)
-            and (self.memory <= free.memory or not self.memory)
-            and (
-                not self.gres
-                or all(count <= free.gres.get(name, 0) for name, count in self.gres.items())
-            )
-        )
+        fits = (self.cpu <= free.cpu or not self.cpu) and (self.memory <= free.memory or not self.memory)
+        if not fits or not self.gres:
+            return fits
+        return all(count <= free.gres.get(name, 0) for name, count in self.gres.items())
 
     def covers(self, asked: Self) -> bool:
-        """Tells whether none of the requested resources is given away twice already."""
+        """Returns True if none of the requested resources is used twice already."""
         return (
             (self.cpu >= 0 or not asked.cpu)
             and (self.memory >= 0 or not asked.memory)
@@ -78,7 +72,7 @@ class Amounts:
         )
 
     def exceeds(self, other: Self) -> bool:
-        """Tells whether there is more of any resource than in the other amounts."""
+        """Returns True if these amounts have more of any resource."""
         return (
             self.cpu > other.cpu
             or self.memory > other.memory
@@ -88,7 +82,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class UnschedulablePod:
-    """An unmanaged Pod that waits, since no Node has room for it."""
+    """An unmanaged Pod that waits for room."""
 
     uid: str
     namespace: str
@@ -99,8 +93,8 @@ class UnschedulablePod:
 
 
 def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
-    """Returns what a Pod takes of a Node, of the resources that Slurm counts too: in Slurm's units
-    where the Pod will have a job. Never raises."""
+    """Returns the resources of a Pod that Slurm counts, too; in Slurm's units if the Pod will have a
+    job. Never raises."""
     try:
         amounts = effective_requests(manifest["spec"])
     except ValueError:  # too large a number: kube-apiserver lets no other through
@@ -114,8 +108,8 @@ def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
 
 
 def asks_uncounted_gpus(manifest: Manifest, translation: TranslationConfig) -> bool:
-    """Tells whether a Pod asks for GPUs that Slurm does not count, and may give to its jobs as well. The
-    setting `shared_gpus` may allow that. Never raises."""
+    """Returns True if a Pod asks for GPUs that Slurm does not count, and may give to jobs as well,
+    unless the setting `shared_gpus` allows such Pods. Never raises."""
     if translation.shared_gpus == "allow":
         return False
     try:
@@ -125,32 +119,30 @@ def asks_uncounted_gpus(manifest: Manifest, translation: TranslationConfig) -> b
 
 
 def exempt(manifest: Manifest) -> bool:
-    """Tells whether a Pod must run without Slurm's consent: a DaemonSet's, or critical to the system.
-    It counts against other Pods all the same."""
+    """Returns True for a Pod that must run without Slurm's consent: of a DaemonSet, or critical to the
+    system. Such a Pod counts against other Pods all the same."""
     if any(map(_is_daemon_set, manifest["metadata"].get("ownerReferences") or ())):
         return True
     return (manifest["spec"].get("priority") or 0) >= _SYSTEM_CRITICAL
 
 
 def _is_daemon_set(owner: Manifest) -> bool:
-    """Tells whether an owner is a DaemonSet's controller; the garbage collector removes Pods of one
-    that does not exist."""
+    """Returns True for a DaemonSet as the controller. The garbage collector removes Pods of missing
+    ones."""
     of_apps = (owner.get("apiVersion") or "").partition("/")[0] == "apps"
     return bool(of_apps and owner.get("kind") == "DaemonSet" and owner.get("controller"))
 
 
 def open_to_pods(node: SlurmNode, translation: TranslationConfig) -> Amounts:
-    """Returns what unmanaged Pods may use of a node beside its jobs.
-
-    Nothing while a job is ending there: Slurm gives its resources up on paper before its processes
-    are gone, and places no job there until they are.
-    """
+    """Returns what unmanaged Pods may use of a node beside the jobs. Nothing while a job is ending
+    there: Slurm frees the resources before the end of the processes, and places no job there until
+    then."""
     return Amounts() if "COMPLETING" in node.states else left_by_jobs(node, translation)
 
 
 def left_by_jobs(node: SlurmNode, translation: TranslationConfig) -> Amounts:
-    """Returns what Slurm has not allocated of a node; resources that it sets apart for the system count
-    as left (CoreSpecCount, MemSpecLimit: DaemonSets use them)."""
+    """Returns what Slurm has not allocated of a node, with the resources that Slurm sets apart for the
+    system (CoreSpecCount, MemSpecLimit): DaemonSets use these."""
     cpus, memory_mb = node.cpus - node.cpus_allocated, node.memory_mb - node.memory_allocated_mb
     devices = _counts(node.gres).copy()
     devices.subtract(_counts(node.gres_used))
@@ -158,8 +150,7 @@ def left_by_jobs(node: SlurmNode, translation: TranslationConfig) -> Amounts:
 
 
 def placeholder_of(manifest: Manifest, translation: TranslationConfig) -> int | None:
-    """Returns the job that counts for a bound Pod in Slurm, by the Pod's annotation, None where there
-    is none."""
+    """Returns the job that counts for a bound Pod in Slurm, by the Pod's annotation, if any."""
     if not translation.manages(manifest):
         return adopted_as(manifest) if translation.adopts else None
     allocation = Allocation.parse(manifest["metadata"].get("annotations") or {})
@@ -167,13 +158,12 @@ def placeholder_of(manifest: Manifest, translation: TranslationConfig) -> int | 
 
 
 def adopted_as(manifest: Manifest) -> int | None:
-    """Returns the job that runs for an adopted Pod, by the Pod's annotation."""
+    """Returns the job of an adopted Pod, by the Pod's annotation."""
     return whole_number((manifest["metadata"].get("annotations") or {}).get(ADOPTED, ""))
 
 
 def bound_for_s(manifest: Manifest, now: datetime) -> float:
-    """Returns for how many seconds a Pod has been bound, by kube-apiserver's clock; infinity where the
-    Pod does not say."""
+    """Returns the seconds since the Binding, by kube-apiserver's clock; infinity if not known."""
     for condition in (manifest.get("status") or {}).get("conditions") or ():
         since = condition.get("lastTransitionTime")
         if condition["type"] == "PodScheduled" and condition["status"] == "True" and since:
@@ -184,11 +174,8 @@ def bound_for_s(manifest: Manifest, now: datetime) -> float:
 def uncounted(
     bound: Iterable[Manifest], states: Mapping[int, JobState], translation: TranslationConfig
 ) -> Iterable[Amounts]:
-    """Returns the requests of bound Pods that Slurm does not count: Pods without a job that still has
-    the resources.
-
-    A Pod may outlast its placeholder by its grace.
-    """
+    """Returns the requests of bound Pods that Slurm does not count: Pods without a job that has the
+    resources. A Pod may outlast the placeholder by the grace."""
     for manifest in bound:
         state = states.get(placeholder_of(manifest, translation) or 0)
         if state is None or not state.holds_nodes:
@@ -196,7 +183,7 @@ def uncounted(
 
 
 class Occupancy:
-    """The free capacity of each Node that stands for a Slurm node, and the Pods that wait for it."""
+    """The free capacity of each Node that stands for a Slurm node, and the Pods that wait for room."""
 
     def __init__(self, remembered: int = 256) -> None:
         self._remembered = remembered
@@ -210,7 +197,7 @@ class Occupancy:
         self._unschedulable: dict[str, UnschedulablePod] = {}
 
     def slurm_seen(self, left: Mapping[str, Amounts], *, after_outage: bool = False) -> None:
-        """Takes what Slurm's jobs leave, by Node. After an outage all of it counts as freed."""
+        """Takes what Slurm's jobs leave, by Node. After an outage everything counts as freed."""
         before, self._left = {} if after_outage else self._free, dict(left)
         self._free = {node: self._free_on(node) for node in left}
         self._grown.update(
@@ -218,15 +205,14 @@ class Occupancy:
         )
 
     def node_seen(self, node: str, left: Amounts) -> None:
-        """Takes what Slurm's jobs leave of one Node; it tells nothing about other Nodes."""
+        """Takes what Slurm's jobs leave of one Node."""
         self._left[node] = left
         self._count_again(node)
 
     def pod_seen(
         self, uid: str, node: str, asked: Amounts, *, exempt: bool = False, leaving: bool = False
     ) -> None:
-        """Takes an unmanaged Pod that is bound to a Node, or its change. `leaving`: it was deleted, and
-        still has its grace."""
+        """Takes an unmanaged Pod that is bound to a Node. `leaving`: a deleted Pod during the grace."""
         if exempt:
             self._exempt.add(uid)
         if leaving:
@@ -236,7 +222,7 @@ class Occupancy:
         self._count_again(node)
 
     def pod_gone(self, uid: str) -> None:
-        """Notes that a Pod does not exist any more."""
+        """Notes the end of a Pod."""
         self._exempt.discard(uid)
         self._leaving.discard(uid)
         node = self._node_of.pop(uid, None)
@@ -248,7 +234,7 @@ class Occupancy:
         self._count_again(node)
 
     def has_adopted_pods(self, node: str) -> bool:
-        """Tells whether unmanaged Pods that are not exempt are on a Node."""
+        """Returns True if unmanaged Pods that are not exempt are on a Node."""
         return any(uid not in self._exempt for uid in self._pods.get(node, ()))
 
     def closed(self, asked: Amounts, names: Sequence[str]) -> list[str]:
@@ -257,35 +243,35 @@ class Occupancy:
         return [name for name in names if name in free and not asked.within(free[name])]
 
     def fits_without(self, asked: Amounts, node: str, gone: Collection[str]) -> bool:
-        """Tells whether a Node has so much once these Pods (uids) are gone. Slurm's allocations stay:
-        only resources of Pods that Slurm does not count become free."""
+        """Returns True if a Node has so much without these Pods (uids). Slurm's allocations stay: only
+        resources of Pods that Slurm does not count become free."""
         if node not in self._left:
             return True
         stay = [amounts for uid, amounts in self._pods.get(node, {}).items() if uid not in gone]
         return asked.within(self._left[node].less(stay))
 
     def fits_without_leaving(self, asked: Amounts, node: str) -> bool:
-        """Tells whether a Node has so much once the Pods that are leaving it are gone."""
+        """Returns True if a Node has so much without the leaving Pods."""
         return self.fits_without(asked, node, self._leaving)
 
     def remember(self, pod: UnschedulablePod) -> None:
-        """Remembers a Pod that waits for room. A few are enough: the binding of one wakes them all."""
+        """Remembers a waiting Pod. A few are enough: the Binding of one wakes all."""
         self._unschedulable.pop(pod.uid, None)
         if len(self._unschedulable) < self._remembered:
             self._unschedulable[pod.uid] = pod
 
     def forget(self, uid: str) -> None:
-        """Notes that a Pod does not wait any more."""
+        """Notes that a Pod no longer waits."""
         self._unschedulable.pop(uid, None)
 
     def forget_before(self, then: float) -> bool:
-        """Forgets the Pods that have not asked since; tells whether any Pod still waits."""
+        """Forgets the Pods that have not asked since `then`. Returns True while a Pod waits."""
         self._unschedulable = {uid: pod for uid, pod in self._unschedulable.items() if pod.at >= then}
         return bool(self._unschedulable)
 
     def take_those_with_room(self) -> list[UnschedulablePod]:
-        """Returns the Pods for which a Node has room that it may not have had when they asked last, the
-        most important first, and all that request nothing. The caller tells them, and they ask again."""
+        """Returns the Pods that may fit on a Node with more room than at their last question, and all
+        Pods that request nothing; the most important Pod first."""
         freed = [Amounts(), *(self._free[node] for node in self._grown if node in self._free)]
         self._grown.clear()
         alike = {pod.asked.key: pod.asked for pod in self._unschedulable.values()}

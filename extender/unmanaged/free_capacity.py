@@ -1,10 +1,9 @@
-"""The capacity for unmanaged Pods as it is now: Slurm's nodes are read for it, and the Pods bound to
-them are watched.
+"""The current capacity for unmanaged Pods, on every replica: reads Slurm's nodes, and watches the Pods
+on the Nodes.
 
-It runs on every replica. Slurm's nodes (not its jobs: their number does not matter) are read at the
-start, and then every second or so while such Pods ask or wait. /filter answers from memory; /bind reads
-its one node. An unschedulable Pod is touched when room appears, since the end of a native job is no
-event in Kubernetes.
+The extender reads Slurm's nodes (not jobs: their number does not matter) at the start, and every second
+or so while unmanaged Pods ask or wait. /filter answers from memory; /bind reads one node. The extender
+touches a waiting Pod when room appears, since the end of a native job is no event in Kubernetes.
 """
 
 import asyncio
@@ -59,8 +58,7 @@ _INTERVAL_S = 1.0
 _IDLE_S = 60.0
 _ASKS_AGAIN_S = 360.0  # kube-scheduler looks at every Pod that waits at least every five minutes
 _FAILURES = 3
-_FAILURE_S = 1.0
-"""Seconds without an answer that count as one failure."""
+_FAILURE_S = 1.0  # without an answer: counts as one failure
 _PATIENCE_S = 2.0  # kube-scheduler schedules no Pod while /preempt waits
 _MOST_TAKEN = 1000
 
@@ -69,7 +67,7 @@ Answer = TypeVar("Answer")
 
 
 class FreeCapacity:
-    """The free capacity for unmanaged Pods. `enabled` is False where they are ignored."""
+    """The free capacity for unmanaged Pods. `enabled` is False if the extender ignores such Pods."""
 
     def __init__(
         self,
@@ -90,41 +88,31 @@ class FreeCapacity:
         self._watch = ResourceWatch(
             kubernetes, "pods", others, lambda trouble: health.says("watch of unmanaged Pods", trouble)
         )
-        self._kubernetes = kubernetes
-        self._slurm = slurm
-        self._slurm_nodes = slurm_nodes
-        self._translation = translation
-        self._health = health
-        self._view = view
-        self._enabled = enabled
-        self._occupancy = Occupancy()
+        self._kubernetes, self._slurm, self._slurm_nodes = kubernetes, slurm, slurm_nodes
+        self._translation, self._health, self._view = translation, health, view
+        self._enabled, self._occupancy = enabled, Occupancy()
         self._asked = asyncio.Event()
-        self._asked.set()  # one reading at the start, so that the first Pod need not wait for it
+        self._asked.set()  # reads once at the start, so that the first Pod need not wait
         self._asked_at = -inf
         self._failures = _FAILURES  # in a row; nothing is known before the first success
         self._answered_at = datetime.min.replace(tzinfo=UTC)
         self._silent_since: datetime | None = None
         """The time of the first question that Slurm has not answered. None after each answer."""
-        self.stale = False
-        """No Pod has asked for so long that Slurm's nodes are not read any more."""
+        self.stale = False  # no Pod has asked for so long that Slurm's nodes are not read
         self._last = Reading((), -inf, 0.0)
-        self._node_seen_at = -inf
-        """A reading from before this tells less than /bind has seen of a node."""
+        self._node_seen_at = -inf  # the last reading of a node by /bind
         self._pods_known = False
-        self._unmanaged: set[str] = set()
-        """The uids of the unmanaged Pods on Nodes, adopted Pods included."""
-        self._slurms_nodes: Collection[str] = ()
-        """The Nodes of Slurm's nodes, as last read."""
+        self._unmanaged: set[str] = set()  # uids of unmanaged Pods on Nodes, with adopted Pods
+        self._slurms_nodes: Collection[str] = ()  # the Nodes of Slurm's nodes, as last read
         self._taken: dict[str, int] = {}
         self.adopted_pods: dict[str, AdoptedPod] = {}
-        """The Pods on Nodes that will have a job, by uid; empty where Pods are not adopted."""
-        self.adopted_pods_changed = asyncio.Event()
-        """Set at every change of `adopted_pods`."""
+        """By uid: Pods on Nodes with a job, now or soon; empty if the extender adopts no Pods."""
+        self.adopted_pods_changed = asyncio.Event()  # set at every change of `adopted_pods`
 
     # What the verbs ask
 
     def concerns(self, manifest: Manifest) -> bool:
-        """Tells whether a Pod is unmanaged and may only use what Slurm leaves."""
+        """Returns True if an unmanaged Pod may only use what Slurm leaves."""
         return self._enabled and not exempt(manifest)
 
     def closed(self, manifest: Manifest, names: Sequence[str]) -> dict[str, str]:
@@ -139,7 +127,7 @@ class FreeCapacity:
             closed = dict.fromkeys(self._occupancy.closed(asked, names), FULL)
             self._open_to_nominated(manifest, asked, closed)
         else:
-            asked = Amounts()  # it is woken when more is known, whether it fits then or not
+            asked = Amounts()  # wakes the Pod when more is known, even if the Pod does not fit
             closed = dict.fromkeys(self._slurms(names), self.unknown(manifest))
         self._note(manifest, asked, unschedulable=len(closed) == len(names))
         return closed
@@ -154,16 +142,16 @@ class FreeCapacity:
     async def open_without(
         self, manifest: Manifest, victims: Mapping[str, Collection[str]]
     ) -> list[str]:
-        """Returns the Nodes that an unmanaged Pod may use once other Pods are gone. `victims`: their
-        uids, by Node. Nodes that are not Slurm's are left to kube-scheduler. On Slurm's Nodes
+        """Returns the Nodes that an unmanaged Pod may use without the victims (Node -> uids). Nodes that
+        are not Slurm's are left to kube-scheduler. On Slurm's Nodes
 
-        - no managed Pod may be among them: Slurm gives what its job leaves to the next job of its
-          queue, so that one Pod after the other would be evicted in vain. An unknown Pod counts as
-          managed; so do all Pods where unmanaged Pods are ignored;
-        - a Pod that may only use what Slurm leaves must fit then. Only victims that Slurm does not
-          count give room: what an adopted Pod's job leaves goes to Slurm's queue, too.
+        - no managed Pod may be a victim: Slurm gives the resources to the next job of the queue, so that
+          one Pod after the other would be evicted in vain. An unknown Pod counts as managed, and every
+          Pod if the extender ignores unmanaged Pods;
+        - a Pod that `concerns` must fit then. The resources of an adopted Pod's job go to Slurm's queue,
+          too.
 
-        Where Slurm's nodes were not read recently they are read now."""
+        Reads Slurm's nodes if not read recently."""
         slurms = self._slurms_or_newer(victims)
         may = [node for node in slurms if self._unmanaged.issuperset(victims[node])]
         if may and self.concerns(manifest):
@@ -177,8 +165,8 @@ class FreeCapacity:
         return [node for node in victims if node not in forbidden]
 
     async def read_node(self, name: str) -> SlurmNode | None:
-        """Reads the Slurm node that a Node stands for, as it is at a moment after the call; None where
-        Slurm has none. /filter knows it from then on. Raises SlurmError."""
+        """Reads the Slurm node that a Node stands for, also for /filter; None without such a node.
+        Raises SlurmError."""
         own = self._view().nodes.get(name)
         if own is None and self._view().nodes:
             return None
@@ -190,8 +178,7 @@ class FreeCapacity:
         return node
 
     async def answered(self, question: Awaitable[Answer]) -> Answer:
-        """Returns Slurm's answer to a question, and notes since when Slurm does not answer. Raises
-        SlurmError."""
+        """Returns Slurm's answer, and notes the begin of an outage of Slurm. Raises SlurmError."""
         began, asked_at = asyncio.get_running_loop().time(), datetime.now(UTC)
         try:
             answer = await question
@@ -206,9 +193,8 @@ class FreeCapacity:
         return answer
 
     def unknown(self, manifest: Manifest) -> str:
-        """Returns why the free capacity is not known, for the condition of a Pod. While Slurm does not
-        answer, the text stays the same: the time that the Pod's condition already names is repeated,
-        since another replica may have written that."""
+        """Returns why the free capacity is not known, for the condition of a Pod. The text stays the
+        same in an outage of Slurm, with the time in the Pod's condition, perhaps of another replica."""
         if self._silent_since is None:
             return UNKNOWN
         conditions = (manifest.get("status") or {}).get("conditions") or ()
@@ -217,32 +203,30 @@ class FreeCapacity:
         return _SILENT.format(since)
 
     def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:
-        """Returns why a managed Pod cannot use its allocation, where /bind found that out."""
+        """Returns why a managed Pod cannot use the allocation, if /bind has noticed that."""
         return TAKEN if self._taken.get(uid) == allocation.job_id else None
 
     def allocation_taken(self, uid: str, job_id: int) -> None:
-        """Notes that other Pods already use what a job allocated, so that /filter says so."""
+        """Notes for /filter that other Pods use the allocation of a job."""
         if len(self._taken) >= _MOST_TAKEN:
             self._taken.pop(next(iter(self._taken)))
         self._taken[uid] = job_id
 
     def may_have_adopted_pods(self, node: str) -> bool:
-        """Tells whether unmanaged Pods may be on a Node, by the watch."""
+        """Returns True if unmanaged Pods may be on a Node, by the watch."""
         return self._enabled and (not self._pods_known or self._occupancy.has_adopted_pods(node))
 
     def is_slurms(self, node: str) -> bool:
-        """Tells whether Slurm has a Node, by the last reading of its nodes or, for a newer Node, by its
-        partitions; True where neither was read."""
+        """Returns True if Slurm has a Node, as `_slurms_or_newer`."""
         return bool(self._slurms_or_newer([node]))
 
     def was_read(self, node: str) -> bool:
-        """Tells whether Slurm had a Node when its nodes were last read."""
+        """Returns True if Slurm had a Node at the last reading."""
         return node in self._slurms_nodes
 
     @property
     def known(self) -> bool:
-        """Tells whether Slurm's nodes and the Pods on them are known, and Slurm has answered
-        recently."""
+        """True if Slurm's nodes and the Pods on these are known, and Slurm has answered recently."""
         return self._pods_known and self._failures < _FAILURES
 
     # Behind them
@@ -254,10 +238,8 @@ class FreeCapacity:
         self.pods_listed(await self._list_until_answered())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_pods())
-            follow_slurm = periodically(
-                self._read_and_wake, self._pause, outlives=SlurmError, retry=_INTERVAL_S
-            )
-            tasks.create_task(follow_slurm)
+            act, retry = self._read_and_wake, _INTERVAL_S
+            tasks.create_task(periodically(act, self._pause, outlives=SlurmError, retry=retry))
 
     async def _follow_pods(self) -> None:
         async for change in self._watch.changes():
@@ -275,13 +257,13 @@ class FreeCapacity:
                 await asyncio.sleep(_INTERVAL_S)
 
     def pods_listed(self, manifests: Iterable[Manifest]) -> None:
-        """From now on all Pods are known that are on Nodes: these, and those of which news comes."""
+        """Takes all Pods on Nodes: later Pods come one by one."""
         for manifest in manifests:
             self.pod_seen(manifest)
         self._pods_known = True
 
     def pod_seen(self, manifest: Manifest) -> None:
-        """Notes a Pod. An annotated Pod that another scheduler bound before it had a job counts as
+        """Notes a Pod. An annotated Pod that another scheduler bound before the job counts as
         unmanaged."""
         metadata, node = manifest["metadata"], manifest["spec"]["nodeName"]
         uid = metadata["uid"]
@@ -293,7 +275,7 @@ class FreeCapacity:
             asked, leaving = requested(manifest, self._translation), "deletionTimestamp" in metadata
             self._occupancy.pod_seen(uid, node, asked, exempt=exempt(manifest), leaving=leaving)
         else:
-            self._occupancy.pod_gone(uid)  # Slurm counts it
+            self._occupancy.pod_gone(uid)  # Slurm counts the Pod
         if self._translation.adopts:
             self._note_adopted(uid, adoptable(manifest, self._translation))
 
@@ -326,7 +308,7 @@ class FreeCapacity:
         await asyncio.sleep(self._last.pause(_INTERVAL_S))
 
     async def read(self, interval: float = 0.0) -> Reading:
-        """Takes in all of Slurm's nodes, as `SlurmNodes.read` gives them. Raises SlurmError."""
+        """Takes all of Slurm's nodes from `SlurmNodes.read`. Raises SlurmError."""
         try:
             reading = await self.answered(self._slurm_nodes.read(interval, self._node_seen_at))
         except SlurmError as error:
@@ -341,23 +323,23 @@ class FreeCapacity:
         return reading
 
     async def _renew(self) -> None:
-        """Reads Slurm's nodes where the loop does not; gives up soon where Slurm does not answer."""
+        """Reads Slurm's nodes while the loop does not. Gives up soon if Slurm does not answer."""
         if self.stale and self.known:
             with suppress(SlurmError, TimeoutError):
                 async with asyncio.timeout(_PATIENCE_S):
                     await self.read()
 
     def _open_to_nominated(self, manifest: Manifest, asked: Amounts, closed: dict[str, str]) -> None:
-        """Opens the Node for which kube-scheduler has evicted Pods, if what they leave is enough:
-        kube-scheduler counts them until they are gone, and /bind checks again. If the Node stayed
-        closed a moment longer than they exist, kube-scheduler would evict other Pods on another Node."""
+        """Opens the Node for which kube-scheduler has evicted Pods, if the room of these Pods is enough:
+        kube-scheduler counts the Pods until the end, and /bind checks again. If the Node stayed closed a
+        moment longer, kube-scheduler would evict other Pods on another Node."""
         node = (manifest.get("status") or {}).get("nominatedNodeName")
         if node in closed and self._occupancy.fits_without_leaving(asked, node):
             del closed[node]
 
     async def _wake(self) -> None:
-        """Touches the unschedulable Pods of the namespaces in scope that may fit by now; they ask again
-        at once."""
+        """Touches the waiting Pods of namespaces in scope that may fit now: kube-scheduler asks
+        again."""
         if not self.known:
             return
         for pod in self._occupancy.take_those_with_room():
@@ -367,12 +349,12 @@ class FreeCapacity:
             patch: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": stamp}}
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
-            except KubernetesError as error:  # gone, mostly; kube-scheduler looks again in five minutes
+            except KubernetesError as error:  # mostly a missing Pod; else kube-scheduler looks later
                 tell = self._health.news(common_trouble(error), log.info)
                 tell("a Pod that waits was not touched", **about(pod), error=str(error))
 
     def _note_question(self) -> None:
-        """Has Slurm's nodes read from now on, until no Pod asks any more."""
+        """Begins to read Slurm's nodes, until no Pod asks any more."""
         self._asked_at = asyncio.get_running_loop().time()
         self._asked.set()
 
@@ -387,15 +369,15 @@ class FreeCapacity:
         self._occupancy.remember(UnschedulablePod(uid, namespace, name, priority, asked, self._asked_at))
 
     def _slurms(self, names: Sequence[str]) -> Sequence[str]:
-        """Returns the Nodes that Slurm has, by the last reading of its nodes; by its partitions if
-        there was none, and all Nodes if neither was read."""
+        """Returns Slurm's Nodes, by the last reading of nodes, else by the partitions, else all
+        Nodes."""
         if self._slurms_nodes:
             return [name for name in names if name in self._slurms_nodes]
         return self._in_partitions(names)
 
     def _slurms_or_newer(self, names: Collection[str]) -> Sequence[str]:
-        """Returns the Nodes that Slurm has, by the last reading of its nodes or, for newer Nodes, by
-        its partitions; and all Nodes if neither was read."""
+        """Returns Slurm's Nodes, by the last reading of nodes, and newer Nodes by the partitions; all
+        Nodes without both."""
         newer = set(self._in_partitions([name for name in names if not self.was_read(name)]))
         return [name for name in names if self.was_read(name) or name in newer]
 
@@ -411,7 +393,7 @@ class FreeCapacity:
 def _left(
     nodes: Sequence[SlurmNode], view: ClusterView, translation: TranslationConfig
 ) -> dict[str, Amounts]:
-    """Returns what Slurm's nodes leave to unmanaged Pods, by the Nodes that name them."""
+    """Returns what Slurm's nodes leave to unmanaged Pods, by the Nodes that name these."""
     return {
         name: open_to_pods(node, translation)
         for node in nodes

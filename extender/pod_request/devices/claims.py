@@ -17,8 +17,6 @@ from typing import NamedTuple, Self, TypeVar
 from extender.pod_request.limits import MOST_CLAIMS
 from kubernetes_client.protocol import Manifest
 
-Object = TypeVar("Object")
-
 VOLUME_CLAIM = "PersistentVolumeClaim"
 RESOURCE_CLAIM = "ResourceClaim"
 
@@ -105,6 +103,9 @@ class Volume:
         return cls(Key(VOLUME_CLAIM, *names), _terms(required))
 
 
+Claim = TypeVar("Claim", VolumeClaim, ResourceClaim)
+
+
 def waits_for_consumer(manifest: Manifest) -> bool:
     """Returns True if the claims of a StorageClass are bound only after the choice of a Pod's Node."""
     return manifest.get("volumeBindingMode") == "WaitForFirstConsumer"
@@ -146,8 +147,7 @@ class Claims:
         return Verdict(None, tuple(nodes), provisioned_on)
 
     def _of_volumes(self, uid: str, need: Need) -> Verdict:
-        known, claim = _find(self.volume_claims, need)
-        words = _wrong(need, uid, claim) if known else None
+        claim, words = _look_up(self.volume_claims, need, uid)
         if words is not None or claim is None:
             return Verdict(words)
         if claim.lost:
@@ -181,8 +181,7 @@ class Claims:
     def _of_resources(self, uid: str, need: Need) -> Verdict:
         if not need.key.name:
             return Verdict(_until(need, "has not been created", "exists"))
-        known, claim = _find(self.resource_claims, need)
-        words = _wrong(need, uid, claim) if known else None
+        claim, words = _look_up(self.resource_claims, need, uid)
         nodes = () if claim is None or claim.nodes is None else (claim.nodes,)
         return Verdict(words, nodes)
 
@@ -223,20 +222,18 @@ def _resource_needs(manifest: Manifest) -> Iterator[Need]:
             yield Need(Key(RESOURCE_CLAIM, namespace, name), entry["name"], own)
 
 
-def _find(among: Mapping[Key, Object] | None, need: Need) -> tuple[bool, Object | None]:
-    """Returns True if claims of that kind are known, and this claim."""
-    return among is not None, None if among is None else among.get(need.key)
-
-
-def _wrong(need: Need, uid: str, claim: VolumeClaim | ResourceClaim | None) -> str | None:
-    """Returns the problem of a claim of any kind, if there is one."""
+def _look_up(
+    claims: Mapping[Key, Claim] | None, need: Need, uid: str
+) -> tuple[Claim | None, str | None]:
+    """Returns the claim, if known, and the problem of a claim of any kind, if there is one."""
+    claim = None if claims is None else claims.get(need.key)
     if claim is None:
-        return _until(need, "not found", "exists")
+        return None, None if claims is None else _until(need, "not found", "exists")
     if claim.deleting:
-        return _until(need, "is being deleted", "is replaced")
+        return claim, _until(need, "is being deleted", "is replaced")
     if need.own and claim.owner != uid:
-        return _until(need, "was not created for this Pod", "is replaced")
-    return None
+        return claim, _until(need, "was not created for this Pod", "is replaced")
+    return claim, None
 
 
 def _made_on(node: str) -> Verdict:
