@@ -44,6 +44,13 @@ def known(fact: Value | Unread) -> Value:
     return fact
 
 
+def reported(value: Value | None, parameter: str) -> Value:
+    """Returns a parameter of slurm.conf. Raises NotKnown if slurmrestd does not report it."""
+    if value is None:
+        raise NotKnown(f"slurmrestd reports no {parameter} before API v0.0.45")
+    return value
+
+
 class Answer(StrEnum):
     """Whether something answers at the address of a webhook."""
 
@@ -119,7 +126,6 @@ class Token:
     """The claims in the token for slurmrestd."""
 
     user: str | None
-    """The Slurm user of the token."""
     expires: float | None
     """UNIX seconds."""
 
@@ -131,7 +137,6 @@ class SlurmFacts:
     capabilities: Capabilities | Unread
     token: Token | Unread
     accepted: bool | Unread
-    """True if slurmctld accepts the token."""
     privileged: bool | Unread
     """True if the token may choose ids of jobs and act for other users."""
     configuration: Configuration | Unread

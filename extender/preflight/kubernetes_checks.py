@@ -41,7 +41,6 @@ def _text(number: tuple[int, int]) -> str:
 
 
 def release(facts: Facts) -> Finding:
-    """kube-apiserver answers, and its release."""
     told = facts.kubernetes.release
     if isinstance(told, Unread):
         return failed(told.why, "Give --kubeconfig and --context, or run preflight in a Pod.")
@@ -54,14 +53,12 @@ def release(facts: Facts) -> Finding:
 
 
 def admission_policies(facts: Facts) -> Finding:
-    """ValidatingAdmissionPolicy is served as v1."""
     if _POLICIES in known(facts.kubernetes.admission_kinds):
         return passed("admissionregistration.k8s.io/v1 has ValidatingAdmissionPolicy")
     return failed("admissionregistration.k8s.io/v1 has no ValidatingAdmissionPolicy")
 
 
 def node_in_token(facts: Facts) -> Finding:
-    """A Pod's token names its Node, by which the node agent's policy tells agents apart."""
     number = _number(known(facts.kubernetes.release))
     if number >= _NODE_IN_TOKEN_SINCE:
         return passed(f"always so since Kubernetes {_text(_NODE_IN_TOKEN_SINCE)}")
@@ -78,7 +75,6 @@ def _is_pods(account: Manifest) -> bool:
 
 
 def rights(facts: Facts) -> Finding:
-    """The account may do what the extender does."""
     denied, account = known(facts.kubernetes.denied), known(facts.kubernetes.account)
     name = account.get("username")
     if not denied:
@@ -88,7 +84,6 @@ def rights(facts: Facts) -> Finding:
 
 
 def install_rights(facts: Facts) -> Finding:
-    """The account may install the chart."""
     account = known(facts.kubernetes.account)
     if _is_pods(account):
         raise NotKnown("a Pod's account installs nothing")
@@ -105,7 +100,6 @@ def _is_installed(facts: Facts) -> bool:
 
 
 def webhooks(facts: Facts) -> Finding:
-    """The webhook that gates Pods is there, and kube-apiserver can trust it."""
     _require_install(facts)
     found = [
         webhook
@@ -120,7 +114,6 @@ def webhooks(facts: Facts) -> Finding:
 
 
 def webhook_answers(facts: Facts) -> Finding:
-    """The extender of this installation, and no other, answers at the address of each webhook."""
     found = known(facts.kubernetes.webhooks)
     if not found:
         return passed("kube-apiserver has no webhook of slurm-extender")
@@ -155,7 +148,6 @@ def _lost(lost: Sequence[Webhook], found: Mapping[Webhook, Called]) -> Finding:
 
 
 def policies(facts: Facts) -> Finding:
-    """The admission policies are there."""
     _require_install(facts)
     names = known(facts.kubernetes.policies)
     missing = [
@@ -174,7 +166,6 @@ def policies(facts: Facts) -> Finding:
 
 
 def one_release(facts: Facts) -> Finding:
-    """The cluster has at most one release of the chart, in the namespace of the settings."""
     found, namespace = known(facts.kubernetes.releases), facts.settings.namespace
     if len(found) > 1:
         named = some([str(each) for each in found])
@@ -194,13 +185,11 @@ def _require_install(facts: Facts) -> None:
 
 
 def scheduler(facts: Facts) -> Finding:
-    """kube-scheduler asks the extender as it has to."""
     found = problems(known(facts.scheduler), facts.settings.scheduler_name)
     return failed("; ".join(found)) if found else passed("kube-scheduler asks slurm-extender")
 
 
 def preemption(facts: Facts) -> Finding:
-    """kube-scheduler evicts nobody for a Pod that Slurm has not let in."""
     name = facts.settings.scheduler_name
     configuration = known(facts.scheduler)
     unsafe = unsafe_preemption(configuration, name)
@@ -213,7 +202,6 @@ def preemption(facts: Facts) -> Finding:
 
 
 def nri(facts: Facts) -> Finding:
-    """The container runtimes have NRI, by which the node agent gives containers their devices."""
     runtimes = {
         node["metadata"]["name"]: ((node.get("status") or {}).get("nodeInfo") or {}).get(
             "containerRuntimeVersion", ""

@@ -36,7 +36,6 @@ def _pairs(facts: Facts) -> list[_Pair]:
 
 
 def names(facts: Facts) -> Finding:
-    """Nodes and Slurm's nodes stand for each other."""
     view, slurm = _view(facts), {each.name for each in known(facts.slurm.nodes)}
     contested = trouble(view.names, facts.settings.node_name_label)
     if contested is not None:
@@ -56,7 +55,6 @@ def names(facts: Facts) -> Finding:
 
 
 def devices(facts: Facts) -> Finding:
-    """Slurm and the kubelets count the same devices."""
     translation = facts.settings.translation
     asked, wrong, unlike = translation.gres, list[str](), list[str]()
     for manifest, node, slurm in _pairs(facts):
@@ -93,7 +91,6 @@ def _differences(
 
 
 def cpus(facts: Facts) -> Finding:
-    """Slurm's CPUs are those of the Nodes, and kube-scheduler has as many to give."""
     unit, pairs = facts.settings.cpu_unit, _pairs(facts)
     found = disagreements(_view(facts), [slurm for _, _, slurm in pairs], unit)
     if found:
@@ -115,7 +112,6 @@ def _short_of_cpus(node: Node, slurm: SlurmNode, unit: Decimal) -> str | None:
 
 
 def memory(facts: Facts) -> Finding:
-    """kube-scheduler has as much memory to give as Slurm gives."""
     short = list[str]()
     for _, node, slurm in _pairs(facts):
         allocatable = int(parse_quantity(node.allocatable.get("memory", "0")) / MEBIBYTE)
@@ -129,7 +125,6 @@ def memory(facts: Facts) -> Finding:
 
 
 def node_agents(facts: Facts) -> Finding:
-    """The node agents find nothing wrong with their Nodes' devices."""
     told = [
         (manifest["metadata"]["name"], condition)
         for manifest in known(facts.kubernetes.nodes)

@@ -30,17 +30,14 @@ class Finding(NamedTuple):
 
 
 def passed(words: str) -> Finding:
-    """Returns a finding that all is well."""
     return Finding(Verdict.PASS, words)
 
 
 def warned(words: str, fix: str = "") -> Finding:
-    """Returns a finding that a person should know."""
     return Finding(Verdict.WARN, words, fix)
 
 
 def failed(words: str, fix: str = "") -> Finding:
-    """Returns a finding that has to be fixed."""
     return Finding(Verdict.FAIL, words, fix)
 
 

@@ -7,7 +7,6 @@ from extender.preflight.result import Check, Finding, failed, passed, some, warn
 
 
 def variables(facts: Facts) -> Finding:
-    """Each variable of the environment with the settings' prefix is a setting."""
     meant = {name: setting for name, setting in facts.variables.items() if setting is not None}
     if meant:
         told = [f"{name} is no setting; {setting} is probably meant" for name, setting in meant.items()]

@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Final
 
 from extender.pod_request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, GraceRule
-from extender.preflight.facts import API, TOKEN, Facts, NotKnown, Unread, known
+from extender.preflight.facts import API, TOKEN, Facts, NotKnown, Unread, known, reported
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
 from slurm_client.negotiation import KNOWN
 from wellknown.job_key import encroaching
@@ -18,7 +18,6 @@ _BATCH: Final = "it has no EXTERNAL_JOB, so a placeholder that waits is a batch 
 
 
 def api(facts: Facts) -> Finding:
-    """slurmrestd answers in an API version that is known."""
     told, accepted = facts.slurm.capabilities, facts.slurm.accepted
     if isinstance(facts.slurm.token, Unread):
         raise NotKnown("there is no token to ask with", TOKEN)
@@ -37,7 +36,6 @@ def api(facts: Facts) -> Finding:
 
 
 def token(facts: Facts) -> Finding:
-    """slurmctld takes the token, and it is not about to end."""
     own = facts.slurm.token
     if isinstance(own, Unread):
         return failed(own.why)
@@ -59,7 +57,6 @@ def _moment(seconds: float) -> str:
 
 
 def token_rights(facts: Facts) -> Finding:
-    """The token may choose ids of jobs and act for other users."""
     user = known(facts.slurm.token).user
     if known(facts.slurm.privileged):
         return passed(f"{user} may choose the ids of jobs and act for other users")
@@ -67,7 +64,6 @@ def token_rights(facts: Facts) -> Finding:
 
 
 def job_ids(facts: Facts) -> Finding:
-    """Slurm's own count of job ids stays out of the placeholders' range."""
     told, settings = known(facts.slurm.configuration), facts.settings
     ids = settings.placeholder_ids
     highest = settings.max_job_id if told.max_job_id is None else told.max_job_id
@@ -87,7 +83,6 @@ def job_ids(facts: Facts) -> Finding:
 
 
 def kill_wait(facts: Facts) -> Finding:
-    """KillWait leaves Pods a grace."""
     told, settings = known(facts.slurm.configuration).kill_wait_s, facts.settings
     if told is None and "kill_wait_s" not in settings.model_fields_set:
         raise NotKnown("slurmrestd reports no KillWait before API v0.0.45")
@@ -105,7 +100,6 @@ def kill_wait(facts: Facts) -> Finding:
 
 
 def preempt_type(facts: Facts) -> Finding:
-    """PreemptType is known, and settings agree with it."""
     told, own = known(facts.slurm.configuration).preempt_type, facts.settings.preempt_type
     if told is None and own is None:
         return warned("slurmrestd reports no PreemptType: there is no fast path")
@@ -117,11 +111,9 @@ def preempt_type(facts: Facts) -> Finding:
 
 
 def scheduler_parameters(facts: Facts) -> Finding:
-    """SchedulerParameters let placeholders start at once, and gated jobs wait."""
     told = known(facts.slurm.configuration)
-    if told.scheduler_parameters is None:
-        raise NotKnown("slurmrestd reports no SchedulerParameters before API v0.0.45")
-    given = {each.partition("=")[0] for each in told.scheduler_parameters}
+    parameters = reported(told.scheduler_parameters, "SchedulerParameters")
+    given = {each.partition("=")[0] for each in parameters}
     if _runs(told.prologs, _GATE) and "nohold_on_prolog_fail" not in given:
         return failed(
             "SchedulerParameters has no nohold_on_prolog_fail: a job whose Prolog fails is held",
@@ -133,16 +125,13 @@ def scheduler_parameters(facts: Facts) -> Finding:
 
 
 def timeouts(facts: Facts) -> Finding:
-    """slurmrestd is waited for longer than it waits for slurmctld."""
-    told, own = known(facts.slurm.configuration).message_timeout_s, facts.settings.slurm_timeout_s
-    if told is None:
-        raise NotKnown("slurmrestd reports no MessageTimeout before API v0.0.45")
+    told = reported(known(facts.slurm.configuration).message_timeout_s, "MessageTimeout")
+    own = facts.settings.slurm_timeout_s
     words = f"MessageTimeout is {told} s, SLURM_EXTENDER_SLURM_TIMEOUT_S {own:g}"
     return passed(words) if own > told else warned(words)
 
 
 def partitions(facts: Facts) -> Finding:
-    """The partitions that settings and policy name are there, and up."""
     there = {each.name: each for each in known(facts.slurm.partitions)}
     wrong = [
         f"{where} names {name}" for name, where in facts.asked_partitions.items() if name not in there
@@ -163,7 +152,6 @@ def partitions(facts: Facts) -> Finding:
 
 
 def cgroups(facts: Facts) -> Finding:
-    """Native jobs are kept to their own cores, memory and devices by cgroups."""
     told = known(facts.slurm.configuration)
     if told.task_plugins is None:
         raise NotKnown("slurmrestd reports no TaskPlugin before API v0.0.45, and cgroup.conf never")
@@ -176,25 +164,20 @@ def cgroups(facts: Facts) -> Finding:
 
 
 def hooks(facts: Facts) -> Finding:
-    """slurmctld pushes to the extender, where that is wanted."""
     told = known(facts.slurm.configuration)
     if facts.settings.hooks_token_file is None:
         raise NotKnown("SLURM_EXTENDER_HOOKS_TOKEN_FILE is not set: the extender takes no pushes")
-    if told.slurmctld_epilogs is None:
-        raise NotKnown("slurmrestd reports no EpilogSlurmctld before API v0.0.45")
-    if _runs(told.slurmctld_epilogs, _HOOK):
+    epilogs = reported(told.slurmctld_epilogs, "EpilogSlurmctld")
+    if _runs(epilogs, _HOOK):
         return passed(f"EpilogSlurmctld has {_HOOK}")
-    if told.slurmctld_epilogs:
-        return warned(f"EpilogSlurmctld is {some(told.slurmctld_epilogs)}: does it call {_HOOK}?")
+    if epilogs:
+        return warned(f"EpilogSlurmctld is {some(epilogs)}: does it call {_HOOK}?")
     return warned("slurm.conf has no EpilogSlurmctld: a job's end is seen at the next poll")
 
 
 def prolog(facts: Facts) -> Finding:
-    """The nodes' Prolog waits for Pods that are leaving."""
     conf = known(facts.slurm.configuration)
-    told = conf.prologs
-    if told is None:
-        raise NotKnown("slurmrestd reports no Prolog before API v0.0.45")
+    told = reported(conf.prologs, "Prolog")
     if _runs(told, _GATE) and "Alloc" not in (conf.prolog_flags or ()):
         return warned(f"PrologFlags has no Alloc: {_GATE} runs at the first step of a job, if at all")
     if _runs(told, _GATE):

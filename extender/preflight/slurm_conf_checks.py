@@ -1,14 +1,12 @@
 """Checks of slurm.conf: together with `slurm_checks`, all of the checklist in docs/install.md."""
 
-from typing import Final, TypeVar
+from typing import Final
 
 from extender.node_view.uncounted_memory import FIX, uncounted_memory
 from extender.node_view.view import ClusterView
 from extender.pod_request.constraints.node_constraints import Node
-from extender.preflight.facts import Facts, NotKnown, Unread, known
+from extender.preflight.facts import Facts, NotKnown, Unread, known, reported
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
-
-Value = TypeVar("Value")
 
 _MIN_JOB_AGE_S: Final = 300
 _MAX_JOB_COUNT: Final = 10_000
@@ -16,13 +14,6 @@ _MANY_JOBS: Final = 1000
 """Number of waiting jobs. With more waiting jobs, the backfill scheduler needs `_BACKFILL`."""
 _BACKFILL: Final = ("bf_continue", "bf_yield_interval", "bf_yield_sleep")
 _SHARES_NODES: Final = "select/cons_tres"
-
-
-def _reported(value: Value | None, parameter: str) -> Value:
-    """Returns a parameter of slurm.conf. Raises NotKnown if slurmrestd does not report it."""
-    if value is None:
-        raise NotKnown(f"slurmrestd reports no {parameter} before API v0.0.45")
-    return value
 
 
 def _view(facts: Facts) -> ClusterView:
@@ -35,7 +26,6 @@ def _view(facts: Facts) -> ClusterView:
 
 
 def select_type(facts: Facts) -> Finding:
-    """Slurm gives parts of nodes to jobs, and a node's memory to a single job."""
     conf, own = known(facts.slurm.configuration), facts.settings.select_type_parameters
     told = conf.select_type_parameters
     words = uncounted_memory(own if told is None else told, _view(facts), conf.select_type)
@@ -54,8 +44,7 @@ def select_type(facts: Facts) -> Finding:
 
 
 def min_job_age(facts: Facts) -> Finding:
-    """slurmctld remembers ended jobs for longer than an outage of the extender."""
-    seconds = _reported(known(facts.slurm.configuration).min_job_age_s, "MinJobAge")
+    seconds = reported(known(facts.slurm.configuration).min_job_age_s, "MinJobAge")
     words = f"MinJobAge is {seconds} s"
     if 0 < seconds < _MIN_JOB_AGE_S:  # 0: slurmctld forgets no job
         return warned(f"{words}: slurmctld may forget jobs that end while no extender is up")
@@ -63,7 +52,6 @@ def min_job_age(facts: Facts) -> Finding:
 
 
 def max_job_count(facts: Facts) -> Finding:
-    """Slurm's queue has room for placeholders beside native jobs."""
     told, settings = known(facts.slurm.configuration).max_job_count, facts.settings
     if told is None and "max_job_count" not in settings.model_fields_set:
         raise NotKnown("slurmrestd reports no MaxJobCount before API v0.0.45")
@@ -74,7 +62,6 @@ def max_job_count(facts: Facts) -> Finding:
 
 
 def default_time(facts: Facts) -> Finding:
-    """Each partition limits the time of jobs without a time limit."""
     partitions = known(facts.slurm.partitions)
     endless = sorted(
         each.name
@@ -87,8 +74,7 @@ def default_time(facts: Facts) -> Finding:
 
 
 def backfill(facts: Facts) -> Finding:
-    """The backfill scheduler comes to the end of a long queue."""
-    told = _reported(known(facts.slurm.configuration).scheduler_parameters, "SchedulerParameters")
+    told = reported(known(facts.slurm.configuration).scheduler_parameters, "SchedulerParameters")
     given = {each.partition("=")[0] for each in told}
     missing = [each for each in _BACKFILL if each not in given]
     waiting = known(facts.slurm.waiting_jobs)
@@ -98,21 +84,19 @@ def backfill(facts: Facts) -> Finding:
 
 
 def accounting_store_flags(facts: Facts) -> Finding:
-    """sacct shows how a Pod ended."""
     conf = known(facts.slurm.configuration)
-    if not _reported(conf.accounting_storage_type, "AccountingStorageType"):
+    if not reported(conf.accounting_storage_type, "AccountingStorageType"):
         return passed("Slurm has no accounting")
-    if "job_comment" in _reported(conf.accounting_store_flags, "AccountingStoreFlags"):
+    if "job_comment" in reported(conf.accounting_store_flags, "AccountingStoreFlags"):
         return passed("AccountingStoreFlags has job_comment")
     return warned("AccountingStoreFlags has no job_comment: sacct does not show how a Pod ended")
 
 
 def pools(facts: Facts) -> Finding:
-    """slurmds in Pods get their configuration, their nodes and their service back."""
     if facts.settings.pools_file is None:
         return passed("SLURM_EXTENDER_POOLS_FILE is not set: there are no pools")
     conf = known(facts.slurm.configuration)
-    parameters = _reported(conf.slurmctld_parameters, "SlurmctldParameters")
+    parameters = reported(conf.slurmctld_parameters, "SlurmctldParameters")
     wrong = [] if "enable_configless" in parameters else ["SlurmctldParameters has no enable_configless"]
     nodes = len(known(facts.slurm.nodes))
     if (conf.max_node_count or 0) <= nodes:
