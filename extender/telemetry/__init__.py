@@ -33,11 +33,9 @@ class Telemetry:
         self.registry.register(Troubles(health, catalogue.DEGRADED))
 
     def policy_read(self, good: bool) -> None:
-        """Notes whether the policy file is good."""
         self._policy.set(good)
 
     def pools_read(self, good: bool) -> None:
-        """Notes whether the file of pools is good."""
         self._pools.set(good)
 
     def _good(self, metric: Metric) -> Gauge:

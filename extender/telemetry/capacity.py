@@ -52,7 +52,6 @@ class Capacity:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], view: ClusterView) -> "Capacity":
-        """Returns that of all of Slurm's nodes."""
         nodes = tuple(nodes)
         states: Counter[NodeState] = Counter()
         cpus: Counter[Share] = Counter()

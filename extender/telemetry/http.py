@@ -44,7 +44,6 @@ class HttpTelemetry:
         child(self._gate, answer).inc()
 
     def instrument_verbs(self, application: FastAPI) -> None:
-        """Measures the requests to the verbs of an application."""
 
         def answered(info: Info) -> None:
             status = int(info.modified_status)
@@ -58,6 +57,5 @@ class HttpTelemetry:
         ).add(answered).instrument(application)
 
     def instrument(self, application: FastAPI) -> None:
-        """Measures the requests to an application."""
         instrumentator = Instrumentator(should_instrument_requests_inprogress=False)
         instrumentator.add(self._requests).instrument(application)

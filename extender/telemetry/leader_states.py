@@ -57,7 +57,6 @@ class LeaderStates(Collector):
         self._sources = sources
 
     def bound(self, record: Placeholder) -> None:
-        """Counts a Pod that was bound now."""
         self._bound.update(partitions_of(record.request.job.partition, self._sources.view()))
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:

@@ -75,7 +75,6 @@ class KindOfNode(NamedTuple):
 
     @classmethod
     def of(cls, node: Node) -> Self:
-        """Returns that of one of Slurm's nodes."""
         return cls(
             node.cpus - node.cpus_reserved,
             node.memory_mb - node.memory_reserved_mb,
