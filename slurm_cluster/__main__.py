@@ -7,7 +7,6 @@ from slurm_cluster.command_line import app
 
 
 def main() -> None:
-    """The program's entry."""
     configure_logging(os.environ.get("SLURM_CLUSTER_LOG_LEVEL", "INFO"))
     app(prog_name="slurm-cluster")
 

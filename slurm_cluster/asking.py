@@ -1,14 +1,17 @@
-"""kube-apiserver, asked by a command that does one thing and ends."""
+"""A session with kube-apiserver for a command that does one thing and ends, and new Secrets."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from kubernetes_client.errors import Conflict
 from kubernetes_client.protocol import Kubernetes
 from kubernetes_client.rest import KubernetesRest
 
 _Answer = TypeVar("_Answer")
+Data = Mapping[str, bytes]
 
 
 def ask(act: Callable[[Kubernetes], Awaitable[_Answer]], kubeconfig: Path | None) -> _Answer:
@@ -23,3 +26,28 @@ async def _ask(act: Callable[[Kubernetes], Awaitable[_Answer]], kubeconfig: Path
         return await act(kubernetes)
     finally:
         await kubernetes.aclose()
+
+
+async def ensure_secret(
+    kubernetes: Kubernetes, namespace: str, name: str, make: Callable[[], Data]
+) -> str:
+    """Makes a missing Secret. Returns what was done. Raises KubernetesError."""
+    if await kubernetes.read_secret(namespace, name) is not None:
+        return f"Secret {name} is there already"
+    try:
+        await kubernetes.write_secret(opaque_secret({"namespace": namespace, "name": name}, make()))
+    except Conflict:  # somebody else made it at the same moment
+        return f"Secret {name} is there already"
+    return f"Secret {name} is made"
+
+
+def opaque_secret(metadata: Mapping[str, Any], data: Data) -> dict[str, Any]:
+    """Returns the manifest of a Secret."""
+    encoded = {name: b64encode(value).decode() for name, value in data.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": metadata,
+        "data": encoded,
+    }

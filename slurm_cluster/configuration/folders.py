@@ -24,7 +24,6 @@ class File:
 
     @property
     def mode(self) -> int:
-        """Its permissions."""
         return 0o600 if self.secret else 0o755 if self.executable else 0o644
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from slurm_client.hostlist import compress
 from slurm_cluster.configuration import needs
@@ -12,15 +12,11 @@ from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, known
 
 SLURM_CONF: Final = "slurm.conf"
 Attributes = Mapping[str, str]
+_Value = TypeVar("_Value")
 _SHOWN: Final = 20
 _SIZE: Final = (
-    "boards",
-    "corespersocket",
-    "cpus",
-    "procs",
-    "sockets",
-    "socketsperboard",
-    "threadspercore",
+    *("boards", "corespersocket", "cpus", "procs"),
+    *("sockets", "socketsperboard", "threadspercore"),
 )
 """slurmctld aborts a node's jobs at such a change ("change in socket/core configuration of ...")."""
 
@@ -66,7 +62,6 @@ class Plan:
 
     @property
     def need(self) -> Need:
-        """What all of it needs."""
         return max((change.row.need for change in self.changes), default=Need.NOTHING)
 
     @property
@@ -121,11 +116,19 @@ def _listed(names: tuple[str, ...]) -> str:
 def _settings(running: SlurmConf, wanted: SlurmConf) -> Iterator[Change]:
     before, after = running.settings(), wanted.settings()
     spelt = {key.lower(): key for conf in (running, wanted) for key in _keys(conf)}
-    for key in sorted(before.keys() | after.keys()):
-        old, new = before.get(key, ()), after.get(key, ())
+    for key, old, new in _changed(before, after):
+        words = f"{','.join(old or ()) or 'not set'} -> {','.join(new or ()) or 'not set'}"
+        yield Change(spelt[key], needs.of_setting(key), words)
+
+
+def _changed(
+    running: Mapping[str, _Value], wanted: Mapping[str, _Value]
+) -> Iterator[tuple[str, _Value | None, _Value | None]]:
+    """Yields the names of what differs, sorted, with both values; None if there is none."""
+    for name in sorted(running.keys() | wanted.keys()):
+        old, new = running.get(name), wanted.get(name)
         if old != new:
-            words = f"{','.join(old) or 'not set'} -> {','.join(new) or 'not set'}"
-            yield Change(spelt[key], needs.of_setting(key), words)
+            yield name, old, new
 
 
 def _keys(conf: SlurmConf) -> Iterator[str]:
@@ -135,12 +138,10 @@ def _keys(conf: SlurmConf) -> Iterator[str]:
 def _nodes(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:
     """Nodes of which the same changes are one change."""
     alike: dict[tuple[str, bool, bool], list[str]] = {}
-    for name in sorted(running.keys() | wanted.keys()):
-        old, new = running.get(name), wanted.get(name)
-        if old != new:
-            loses = old is not None and (new is None or _size(old) != _size(new))
-            moves = old is not None and new is not None and old.get("port") != new.get("port")
-            alike.setdefault((_difference(old, new), loses, moves), []).append(name)
+    for name, old, new in _changed(running, wanted):
+        loses = old is not None and (new is None or _size(old) != _size(new))
+        moves = old is not None and new is not None and old.get("port") != new.get("port")
+        alike.setdefault((_difference(old, new), loses, moves), []).append(name)
     for (words, loses, moves), names in alike.items():
         row = needs.of_setting("slurmdport") if moves else needs.PLAIN
         yield Change(f"node {compress(names)}", row, words, nodes=frozenset(names if loses else ()))
@@ -151,27 +152,22 @@ def _size(attributes: Attributes) -> list[str | None]:
 
 
 def _partitions(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:
-    for name in sorted(running.keys() | wanted.keys()):
-        old, new = running.get(name), wanted.get(name)
-        if old != new:
-            lost = name if new is None else ""
-            yield Change(f"partition {name}", needs.PLAIN, _difference(old, new), partition=lost)
+    for name, old, new in _changed(running, wanted):
+        lost = name if new is None else ""
+        yield Change(f"partition {name}", needs.PLAIN, _difference(old, new), partition=lost)
 
 
 def _others(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:
-    for name in sorted(running.keys() | wanted.keys()):
-        if running.get(name) != wanted.get(name):
-            yield Change(name, needs.PLAIN, _difference(running.get(name), wanted.get(name)))
+    for name, old, new in _changed(running, wanted):
+        yield Change(name, needs.PLAIN, _difference(old, new))
 
 
 def _files(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[Change]:
-    for name in sorted((running.keys() | wanted.keys()) - {SLURM_CONF}):
-        old, new = running.get(name), wanted.get(name)
-        if old != new:
+    for name, old, new in _changed(running, wanted):
+        if name != SLURM_CONF:
             words = "is new" if old is None else "is removed" if new is None else "has other content"
             replaced = name in {SLURM_KEY, SLURM_JWKS} and _replaces_keys(running, wanted)
-            row = needs.OTHER_KEYS if replaced else needs.PLAIN
-            yield Change(name, row, words)
+            yield Change(name, needs.OTHER_KEYS if replaced else needs.PLAIN, words)
 
 
 def _replaces_keys(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> bool:

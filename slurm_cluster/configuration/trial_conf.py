@@ -17,33 +17,14 @@ LOOPBACK: Final = "127.0.0.1"
 _NOTHING: Final = "/bin/true"
 _DROPPED: Final = frozenset(
     {
-        "accountingstoragebackuphost",
-        "accountingstorageexternalhost",
-        "accountingstoragehost",
-        "accountingstoragepass",
-        "accountingstorageport",
-        "authinfo",
-        "backupaddr",
-        "backupcontroller",
-        "communicationparameters",
-        "controladdr",
-        "controlmachine",
-        "mailprog",
-        "resumefailprogram",
-        "resumeprogram",
-        "slurmctldaddr",
-        "slurmctlddebug",
-        "slurmctldhost",
-        "slurmctldlogfile",
-        "slurmctldparameters",
-        "slurmctldpidfile",
-        "slurmctldport",
-        "slurmctldprimaryoffprog",
-        "slurmctldprimaryonprog",
-        "slurmctldsyslogdebug",
-        "slurmschedlogfile",
-        "statesavelocation",
-        "suspendprogram",
+        *("accountingstoragebackuphost", "accountingstorageexternalhost", "accountingstoragehost"),
+        *("accountingstoragepass", "accountingstorageport"),
+        *("authinfo", "backupaddr", "backupcontroller", "communicationparameters", "controladdr"),
+        *("controlmachine", "mailprog", "resumefailprogram", "resumeprogram", "slurmschedlogfile"),
+        *("statesavelocation", "suspendprogram"),
+        *("slurmctldaddr", "slurmctlddebug", "slurmctldhost", "slurmctldlogfile"),
+        *("slurmctldparameters", "slurmctldpidfile", "slurmctldport", "slurmctldprimaryoffprog"),
+        *("slurmctldprimaryonprog", "slurmctldsyslogdebug"),
     }
 )
 _PROGRAMS: Final = ("resumefailprogram", "resumeprogram", "suspendprogram")
@@ -87,7 +68,6 @@ class Place:
 
     @property
     def etc(self) -> Path:
-        """The folder of the configuration."""
         return self.folder / "etc"
 
     @property

@@ -1,15 +1,15 @@
 """The Secrets of keys: made if missing, and changed only by a rotation, in the version that was read."""
 
 import secrets
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from base64 import b64decode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from kubernetes_client.errors import Conflict
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_cluster import jwks
+from slurm_cluster.asking import Data, ensure_secret, opaque_secret
 from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key, Stage
 
 JWT_KEY: Final = "jwt_hs256.key"
@@ -25,7 +25,6 @@ _OLD_TOKENS: Final = (
     "restart slurmdbd: until then it takes every token of the old key, and none of the new one."
     " slurmctld refuses every token of the old key once it has read the new one: make new tokens"
 )
-Data = Mapping[str, bytes]
 
 
 class NotNow(Exception):
@@ -53,11 +52,12 @@ async def ensure(kubernetes: Kubernetes, names: Names) -> list[str]:
         key = new_slurm_key(datetime.now(UTC))
         return {SLURM_KEY: key.value, SLURM_JWKS: jwks.render([key])}
 
+    def of_jwt() -> Data:
+        return {JWT_KEY: secrets.token_bytes(_BYTES)}
+
     return [
-        await _ensure(kubernetes, names.namespace, names.slurm_key, of_slurm),
-        await _ensure(
-            kubernetes, names.namespace, names.jwt_key, lambda: {JWT_KEY: secrets.token_bytes(_BYTES)}
-        ),
+        await ensure_secret(kubernetes, names.namespace, names.slurm_key, of_slurm),
+        await ensure_secret(kubernetes, names.namespace, names.jwt_key, of_jwt),
     ]
 
 
@@ -83,16 +83,6 @@ async def rotate_jwt_key(kubernetes: Kubernetes, names: Names, now: datetime) ->
     data = {JWT_KEY: secrets.token_bytes(_BYTES)}
     await kubernetes.write_secret(_changed(secret, data, {_STAGED: f"{now.isoformat()} replaced"}))
     return [f"Secret {names.jwt_key}: another key", _OLD_TOKENS]
-
-
-async def _ensure(kubernetes: Kubernetes, namespace: str, name: str, make: Callable[[], Data]) -> str:
-    if await kubernetes.read_secret(namespace, name) is not None:
-        return f"Secret {name} is there already"
-    try:
-        await kubernetes.write_secret(_secret({"namespace": namespace, "name": name}, make()))
-    except Conflict:  # somebody else made it at the same moment
-        return f"Secret {name} is there already"
-    return f"Secret {name} is made"
 
 
 async def _read(kubernetes: Kubernetes, namespace: str, name: str) -> Manifest:
@@ -124,22 +114,11 @@ def _told(key: Key) -> str:
     return f"{key.id} (signs)" if key.signs else key.id
 
 
-def _secret(metadata: Mapping[str, Any], data: Data) -> dict[str, Any]:
-    encoded = {name: b64encode(value).decode() for name, value in data.items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": metadata,
-        "data": encoded,
-    }
-
-
 def _changed(secret: Manifest, data: Data, annotations: Mapping[str, str]) -> dict[str, Any]:
     """Returns the Secret with other data, in the version that was read."""
     metadata = dict(secret["metadata"])
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
-    changed = dict(secret) | _secret(metadata, data)
+    changed = dict(secret) | opaque_secret(metadata, data)
     return changed | {
         "type": secret.get("type", "Opaque"),
         "data": {**secret["data"], **changed["data"]},

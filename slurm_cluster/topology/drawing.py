@@ -28,7 +28,7 @@ _ONE_LETTER: Final = 7.2
 
 
 class Look(Enum):
-    """How a node's state looks: its letter, its colour, and its word."""
+    """How a node's state looks: the letter and the colour of its cell, and its word in the legend."""
 
     IDLE = ("", "#ffffff", "idle")
     MIXED = ("m", "#b7d7f2", "mixed: a part is allocated")
@@ -39,20 +39,8 @@ class Look(Enum):
     UNKNOWN = ("?", "#f2ecd8", "Slurm does not know this node")
     PLAIN = ("", "#e6eef5", "no state was asked for")
 
-    @property
-    def letter(self) -> str:
-        """The letter in the cell."""
-        return self.value[0]
-
-    @property
-    def colour(self) -> str:
-        """The cell's fill."""
-        return self.value[1]
-
-    @property
-    def word(self) -> str:
-        """The word in the legend."""
-        return self.value[2]
+    def __init__(self, letter: str, colour: str, word: str) -> None:
+        self.letter, self.colour, self.word = letter, colour, word
 
 
 def look_of(state: str) -> Look:

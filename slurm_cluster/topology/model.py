@@ -44,7 +44,6 @@ class Topology:
 
     @property
     def by_name(self) -> Mapping[str, Unit]:
-        """Returns the units by their names."""
         return {unit.name: unit for unit in self.units}
 
     @property

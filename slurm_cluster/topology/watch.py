@@ -68,7 +68,6 @@ class Follower:
         self.health = Health()
         """Ready once the ConfigMap is as the Nodes are."""
         self.writes = 0
-        """How often the ConfigMap was written."""
         self._kubernetes = kubernetes
         self._rules = rules
         self._reader = reader
@@ -82,7 +81,6 @@ class Follower:
         self._told: tuple[str, ...] = ()
 
     async def run(self) -> None:
-        """Runs for ever."""
         async with asyncio.TaskGroup() as tasks:
             if self._known is not None:
                 tasks.create_task(self._ask_for_ever(self._known))
