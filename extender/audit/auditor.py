@@ -67,7 +67,6 @@ class PeriodicAudit:
         """The confirmed findings of the last round, in order."""
 
     async def run(self, dispatcher: Dispatcher) -> None:
-        """Runs rounds for ever."""
         first = iter(_FIRST_S)
         await periodically(
             partial(self.go_round, dispatcher),

@@ -55,7 +55,6 @@ class _PluginSet(_Part):
     disabled: Sequence[_Plugin] | None = None
 
     def enables(self, plugin: str) -> bool:
-        """Tells whether a plugin is named as enabled."""
         return any(each.name == plugin for each in self.enabled or ())
 
     def disables(self, plugin: str) -> bool:

@@ -29,7 +29,6 @@ from service.watched_file import Stamp, stamp
 from wellknown.log_fields import about
 
 PART: Final = "preemption"
-"""The part of health for it."""
 _WATCH: Final = "watch of Events"
 _LOOKS: Final = "Events of evictions"
 _LOOK_S: Final = 5.0
@@ -79,7 +78,6 @@ class PreemptionCheck:
         self._seen_at = 0.0
 
     async def run(self) -> None:
-        """Looks for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(periodically(self.look, _LOOK_S))
             tasks.create_task(self._follow())

@@ -38,7 +38,6 @@ from extender.unmanaged.adoption import Adoptions, adoptable
 from slurm_client.model import Node as SlurmNode
 
 IN_VAIN = "Pods that cannot be bound"
-"""The parts of health for them."""
 _START = "start"
 _SIGNATURES = "AdminComment"
 _SHARED_IDS = "job ids of other clusters"

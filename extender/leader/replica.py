@@ -109,7 +109,6 @@ class Replica:
             tasks.create_task(self.job_ids.run())
 
     def view(self) -> ClusterView:
-        """Returns both systems' nodes, as known now."""
         return self.cluster.view
 
     def translation(self) -> TranslationConfig:

@@ -56,7 +56,6 @@ _FAILS_S = 5.0  # a gate drains first and then fails, and Slurm drains again wha
 _PATIENCE_S = 300.0  # of nodes resumed for lost jobs: the longest pause, and how long proves them calm
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
 PARTS = (_ACTING, _TOO_MANY)
-"""The part of health for this."""
 
 log = structlog.get_logger()
 
@@ -114,7 +113,6 @@ class NodeController:
         """The Nodes that were closed because of their kubelets, as they were at the last turn."""
 
     async def run(self) -> None:
-        """Runs for ever."""
         await periodically(self.turn, self._until_a_node_changes)
 
     async def _until_a_node_changes(self) -> None:
@@ -197,7 +195,6 @@ class NodeController:
         return ObservedNode(node, node_status, slurm, lingering, rejects=next(closed, ""))
 
     async def _with_gate(self, observed: ObservedNode) -> ObservedNode:
-        """Returns a node with its gate's state."""
         if observed.drained_by_us:
             self._drain_seen[observed.slurm.name] = _unix_now()
         if observed.drained_by_its_gate:

@@ -125,7 +125,6 @@ class DrainContext:
         *,
         steady: bool = True,
     ) -> Self:
-        """Returns the context for a cluster of these nodes."""
         drains, total = drain_settings.drain, len(nodes)
         unready = sum(drains and not each.node_status.ready for each in nodes)
         wrong = sum(drains and any(_conditions(each, drain_settings)) for each in nodes)
@@ -154,7 +153,6 @@ class Tally:
 
     @classmethod
     def of(cls, nodes: Sequence[ObservedNode], at: DrainContext) -> Self:
-        """Returns the tally for a cluster of these nodes."""
         drained, oldest = Counter[DrainCause](), dict[DrainCause, float]()
         for each in nodes:
             cause = cause_of(drain_reason(each, at.drain_settings)) if each.drained_by_us else None

@@ -45,7 +45,6 @@ class NodeStatus:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Returns the status of a Node from its manifest."""
         listed = (manifest.get("status") or {}).get("conditions") or ()
         told = {each["type"]: each for each in listed}
         ready = "Ready" not in told or told["Ready"].get("status") == "True"

@@ -147,7 +147,6 @@ class ClusterView:
 
     @property
     def names(self) -> NodeNames:
-        """Returns the mapping from Nodes to Slurm nodes."""
         return self._indexed.names
 
     def partition_name(self, asked: str | None) -> str:

@@ -81,7 +81,6 @@ class ClusterViewUpdater:
         return self.view
 
     def read(self, manifest: Manifest) -> tuple[Node, NodeStatus]:
-        """Returns a Node and its status from its manifest."""
         return Node.parse(manifest, self._label), NodeStatus.parse(manifest)
 
     @contextmanager

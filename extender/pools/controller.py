@@ -50,7 +50,6 @@ _KEPT_REVISIONS = 10
 """Of a pool, besides those in use: to go back to, as with a DaemonSet (revisionHistoryLimit)."""
 _ACTING, _STOPPED, _WATCH = "pools", "roll-outs", "watch of slurmd Pods"
 PARTS = (_ACTING, _STOPPED, _WATCH, GONE)
-"""The parts of health for this."""
 
 log = structlog.get_logger()
 
@@ -105,7 +104,6 @@ class PoolController:
         """By the pool's name."""
 
     async def run(self) -> None:
-        """Runs for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             await self._listed.wait()

@@ -20,7 +20,6 @@ from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 
 PART = "pending demand"
-"""The part of health for it."""
 _INTERVAL_S = 15.0
 _SHARE = 5  # where a round takes long, the pause after it is so many times as long
 _LONGEST_PAUSE_S = 120.0
@@ -64,7 +63,6 @@ class DemandReader:
         """By the pool's name; empty while it is not known."""
 
     async def run(self) -> None:
-        """Runs for ever."""
         await periodically(self.turn, lambda: asyncio.sleep(self._pause_s))
 
     async def turn(self) -> None:

@@ -15,7 +15,6 @@ from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 
 PART = "Nodes of pools that are gone"
-"""The part of health for them."""
 
 log = structlog.get_logger()
 

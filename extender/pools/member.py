@@ -18,14 +18,8 @@ from wellknown.slurmd_pod import CONTAINER, MARK, Assignment
 
 _FAILS: Final = frozenset(
     {
-        "CrashLoopBackOff",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "ErrImageNeverPull",
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "RunContainerError",
+        *("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
+        *("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"),
     }
 )
 """The kubelet's reasons of containers that waiting does not help (pkg/kubelet/container, images)."""
