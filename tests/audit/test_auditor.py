@@ -1,7 +1,5 @@
 """The leader's rounds: what is read for them, what counts, and what is mended."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Both systems compared: what differs, what is in motion, and who mends it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Who leads: replicas around one Lease, on clocks of their own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

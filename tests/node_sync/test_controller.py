@@ -1,7 +1,5 @@
 """Tests of the controller of drains, with Slurm and kube-apiserver in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """An administrator is told where Slurm and Kubernetes count CPUs differently, once for each change."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Tests of reports about different counts of CPUs in Slurm and Kubernetes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of decisions about drains, and about the Node's condition and taint."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of the Prolog gate, by the ledger, by Slurm's jobs and by bound Pods."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

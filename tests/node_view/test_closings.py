@@ -1,7 +1,5 @@
 """Why no Node is open to a Pod, as its author is told."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """All who ask for jobs' states at once share a question that begins after they asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from typing import cast

@@ -1,7 +1,5 @@
 """The index of Nodes answers what a look at each of them would, in every version."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

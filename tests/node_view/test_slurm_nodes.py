@@ -1,7 +1,5 @@
 """Readers of Slurm's nodes share what is read, and none gets what is older than it may be."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

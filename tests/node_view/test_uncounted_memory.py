@@ -1,7 +1,5 @@
 """Messages about SelectTypeParameters without memory, of the cluster and of partitions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Both systems' nodes side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The read model of both systems' nodes, as it follows them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The controller of pools does nothing about a node that has changed since it was read."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which jobs wait for a pool to have more nodes, and what they ask for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the leader asks Slurm to know the demand, and when it tells none."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace

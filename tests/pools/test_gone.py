@@ -1,7 +1,5 @@
 """Nodes of pools that are gone from Kubernetes: given up, and forgotten, when their slurmd is silent."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Nodes of which nothing can become now, and those that stay in a pool though they do not match it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What pools leave alone: nodes of others, drains of persons, and reservations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A slurmd Pod and its node, as kubelets and Slurm tell of them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reservations of Slurm's: no node is forgotten that one would lose, and nothing else waits for one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

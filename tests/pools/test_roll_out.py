@@ -1,7 +1,5 @@
 """What is decided about pools: joins, roll-outs, drains, and no native job that is hurt by any of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from time import process_time
 

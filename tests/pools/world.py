@@ -4,8 +4,6 @@ An observer looks at each step: no native job is on a node whose slurmd ends, an
 of service than may be.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """One real cluster of each release of Slurm, with an extender, for the commands."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

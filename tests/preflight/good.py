@@ -1,7 +1,5 @@
 """Facts of an installation with which nothing is wrong, and the same with something changed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

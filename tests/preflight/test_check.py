@@ -1,7 +1,5 @@
 """`slurm-extender check` on real clusters: it passes, or fails with the line that says what is wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

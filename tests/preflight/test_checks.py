@@ -1,7 +1,5 @@
 """Each check finds what it is for, and nothing in an installation with which nothing is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,8 +46,20 @@ BEFORE_45 = Configuration(boot_time=1)
 WITHOUT_MEMORY = replace(
     partition("bare", ["n1"], max_time_minutes=60), select_type_parameters=("CR_CPU",)
 )
+NAMES_N1 = {"slurm-extender.io.node-restriction.kubernetes.io/node": "n1"}
+OLD = slurm(configuration=BEFORE_45)
 OTHER_RELEASE = Release("b", "x", "x-bookkeeping")
 ACCOUNTING = {"accounting_storage_type": "accounting_storage/slurmdbd"}
+
+
+def old(**changes: Any) -> Facts:
+    """Returns the facts with an old slurmrestd, and other settings."""
+    return settings(OLD, **changes)
+
+
+def machine(name: str = "n1", **changes: Any) -> Facts:
+    """Returns the facts of a cluster with one Node, which has changed."""
+    return kubernetes(nodes=(kubernetes_node(name, **changes),))
 
 
 def pools(**slurm_conf: Any) -> Facts:
@@ -167,9 +177,9 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         PASS,
         "is off in the profile",
     ),
-    ("nri", kubernetes(nodes=(kubernetes_node(runtime="containerd://1.7.27"),)), WARN, "NRI off"),
-    ("nri", kubernetes(nodes=(kubernetes_node(runtime="cri-o://1.34.1"),)), PASS, "NRI on"),
-    ("nri", kubernetes(nodes=(kubernetes_node(runtime=""),)), SKIPPED, "do not tell"),
+    ("nri", machine(runtime="containerd://1.7.27"), WARN, "NRI off"),
+    ("nri", machine(runtime="cri-o://1.34.1"), PASS, "NRI on"),
+    ("nri", machine(runtime=""), SKIPPED, "do not tell"),
     ("slurm-api", slurm(capabilities=UNREAD), FAIL, "not told"),
     ("slurm-api", slurm(capabilities=UNREAD, accepted=False), SKIPPED, "not told"),
     ("slurm-api", slurm(capabilities=UNREAD, token=UNREAD), SKIPPED, "no token"),
@@ -185,17 +195,17 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
     ("token-rights", slurm(privileged=UNREAD), SKIPPED, "not told"),
     ("job-ids", conf(max_job_id=67_043_328), WARN, "one day"),
     ("job-ids", conf(next_job_id=33_554_432, max_job_id=67_043_328), FAIL, "has come into"),
-    ("job-ids", slurm(configuration=BEFORE_45), SKIPPED, "MAX_JOB_ID is not set"),
+    ("job-ids", OLD, SKIPPED, "MAX_JOB_ID is not set"),
     ("job-ids", slurm(configuration=BEFORE_45, newest_job_id=33_000_000), FAIL, "comes near"),
-    ("job-ids", settings(slurm(configuration=BEFORE_45), max_job_id=33_554_432), PASS, "up to 33554432"),
+    ("job-ids", old(max_job_id=33_554_432), PASS, "up to 33554432"),
     ("kill-wait", conf(kill_wait_s=36), PASS, "may be 30 s"),
     ("kill-wait", conf(kill_wait_s=35), WARN, "may be 29 s, and Kubernetes' default"),
     ("kill-wait", conf(kill_wait_s=6), FAIL, "may be 0 s"),
     ("kill-wait", settings(conf(kill_wait_s=30), default_grace="refuse"), FAIL, "are refused"),
-    ("kill-wait", slurm(configuration=BEFORE_45), SKIPPED, "reports no KillWait"),
-    ("kill-wait", settings(slurm(configuration=BEFORE_45), kill_wait_s=10), WARN, "KILL_WAIT_S is 10"),
-    ("preempt-type", slurm(configuration=BEFORE_45), WARN, "no fast path"),
-    ("preempt-type", settings(slurm(configuration=BEFORE_45), preempt_type="preempt/qos"), PASS, "qos"),
+    ("kill-wait", OLD, SKIPPED, "reports no KillWait"),
+    ("kill-wait", old(kill_wait_s=10), WARN, "KILL_WAIT_S is 10"),
+    ("preempt-type", OLD, WARN, "no fast path"),
+    ("preempt-type", old(preempt_type="preempt/qos"), PASS, "qos"),
     ("preempt-type", settings(preempt_type="preempt/qos"), WARN, "says preempt/qos"),
     ("preempt-type", settings(preempt_type="preempt/none"), PASS, "preempt/none"),
     (
@@ -206,9 +216,9 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
     ),
     ("scheduler-parameters", conf(scheduler_parameters=()), FAIL, "nohold_on_prolog_fail"),
     ("scheduler-parameters", conf(scheduler_parameters=(), prologs=()), PASS, "nothing"),
-    ("scheduler-parameters", slurm(configuration=BEFORE_45), SKIPPED, "reports no"),
+    ("scheduler-parameters", OLD, SKIPPED, "reports no"),
     ("timeouts", conf(message_timeout_s=15), WARN, "MessageTimeout is 15"),
-    ("timeouts", slurm(configuration=BEFORE_45), SKIPPED, "reports no"),
+    ("timeouts", OLD, SKIPPED, "reports no"),
     (
         "partitions",
         replace(GOOD, asked_partitions={"gpu": "the policy's rule a"}),
@@ -229,14 +239,14 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         WARN,
         "ProctrackType is proctrack/linuxproc",
     ),
-    ("cgroups", slurm(configuration=BEFORE_45), SKIPPED, "cgroup.conf never"),
+    ("cgroups", OLD, SKIPPED, "cgroup.conf never"),
     ("hooks", settings(hooks_token_file=None), SKIPPED, "takes no pushes"),
     ("hooks", conf(slurmctld_epilogs=()), WARN, "no EpilogSlurmctld"),
     ("hooks", conf(slurmctld_epilogs=("/opt/mine",)), WARN, "is /opt/mine: does it call"),
-    ("hooks", slurm(configuration=BEFORE_45), SKIPPED, "reports no"),
+    ("hooks", OLD, SKIPPED, "reports no"),
     ("prolog", conf(prologs=()), WARN, "no Prolog"),
     ("prolog", conf(prologs=("/opt/mine",)), WARN, "is /opt/mine: does it call"),
-    ("prolog", slurm(configuration=BEFORE_45), SKIPPED, "reports no"),
+    ("prolog", OLD, SKIPPED, "reports no"),
     ("prolog", conf(prolog_flags=("NoHold",)), WARN, "has no Alloc"),
     ("select-type-parameters", conf(select_type_parameters=("CR_CORE",)), FAIL, "is CR_CORE, without"),
     ("select-type-parameters", slurm(partitions=(WITHOUT_MEMORY,)), FAIL, "of partition bare is CR_CPU"),
@@ -259,31 +269,26 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         PASS,
         "is CR_CORE_MEMORY",
     ),
-    ("select-type-parameters", slurm(configuration=BEFORE_45), SKIPPED, "PARAMETERS is not set"),
+    ("select-type-parameters", OLD, SKIPPED, "PARAMETERS is not set"),
     (
         "select-type-parameters",
-        settings(slurm(configuration=BEFORE_45), select_type_parameters="CR_Core"),
+        old(select_type_parameters="CR_Core"),
         FAIL,
         "is CR_Core, without memory",
     ),
     (
         "select-type-parameters",
-        settings(slurm(configuration=BEFORE_45), select_type_parameters="CR_Core_Memory,CR_PACK_NODES"),
+        old(select_type_parameters="CR_Core_Memory,CR_PACK_NODES"),
         PASS,
         "is CR_Core_Memory,CR_PACK_NODES",
     ),
     ("select-type-parameters", settings(select_type_parameters="CR_Core"), PASS, "CR_CORE_MEMORY"),
     ("min-job-age", conf(min_job_age_s=299), WARN, "is 299 s"),
     ("min-job-age", conf(min_job_age_s=0), PASS, "is 0 s"),
-    ("min-job-age", slurm(configuration=BEFORE_45), SKIPPED, "reports no"),
+    ("min-job-age", OLD, SKIPPED, "reports no"),
     ("max-job-count", conf(max_job_count=9_999), WARN, "at most 4999 placeholders"),
-    ("max-job-count", slurm(configuration=BEFORE_45), SKIPPED, "reports no"),
-    (
-        "max-job-count",
-        settings(slurm(configuration=BEFORE_45), max_job_count=5000),
-        WARN,
-        "MAX_JOB_COUNT is 5000",
-    ),
+    ("max-job-count", OLD, SKIPPED, "reports no"),
+    ("max-job-count", old(max_job_count=5000), WARN, "MAX_JOB_COUNT is 5000"),
     ("default-time", slurm(partitions=(partition("main", ["n1"]),)), WARN, "partitions main"),
     ("default-time", slurm(partitions=(partition("main", ["n1"], up=False),)), PASS, "each partition"),
     (
@@ -299,7 +304,7 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         "has no bf_continue, bf_yield_interval, bf_yield_sleep",
     ),
     ("backfill", slurm(waiting_jobs=999), PASS, "999 jobs wait"),
-    ("backfill", slurm(configuration=BEFORE_45), SKIPPED, "reports no"),
+    ("backfill", OLD, SKIPPED, "reports no"),
     ("accounting-store-flags", conf(**ACCOUNTING), WARN, "no job_comment"),
     (
         "accounting-store-flags",
@@ -307,7 +312,7 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         PASS,
         "has job_comment",
     ),
-    ("accounting-store-flags", slurm(configuration=BEFORE_45), SKIPPED, "reports no"),
+    ("accounting-store-flags", OLD, SKIPPED, "reports no"),
     ("pools", pools(), FAIL, "no enable_configless and MaxNodeCount is 0, and Slurm has 1 nodes"),
     ("pools", pools(slurmctld_parameters=("enable_configless",), max_node_count=2), WARN, "ReturnTo"),
     (
@@ -316,8 +321,8 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
         PASS,
         "MaxNodeCount is 2",
     ),
-    ("pools", settings(slurm(configuration=BEFORE_45), pools_file=Path("pools")), SKIPPED, "reports no"),
-    ("node-names", kubernetes(nodes=(kubernetes_node("other"),)), FAIL, "no Node has the name"),
+    ("pools", old(pools_file=Path("pools")), SKIPPED, "reports no"),
+    ("node-names", machine("other"), FAIL, "no Node has the name"),
     (
         "node-names",
         kubernetes(nodes=(kubernetes_node(), kubernetes_node("other"))),
@@ -332,41 +337,27 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
     ),
     (
         "node-names",
-        kubernetes(
-            nodes=tuple(
-                kubernetes_node(
-                    name, labels={"slurm-extender.io.node-restriction.kubernetes.io/node": "n1"}
-                )
-                for name in ("a", "b")
-            )
-        ),
+        kubernetes(nodes=tuple(kubernetes_node(name, labels=NAMES_N1) for name in ("a", "b"))),
         FAIL,
         "Nodes a, b name Slurm's node n1",
     ),
     (
         "node-names",
-        kubernetes(
-            nodes=(
-                kubernetes_node(),
-                kubernetes_node(
-                    "b", labels={"slurm-extender.io.node-restriction.kubernetes.io/node": "n1"}
-                ),
-            )
-        ),
+        kubernetes(nodes=(kubernetes_node(), kubernetes_node("b", labels=NAMES_N1))),
         WARN,
         "n1 alone stands for it",
     ),
     ("node-names", slurm(nodes=UNREAD), SKIPPED, "not told"),
     (
         "gres",
-        kubernetes(nodes=(kubernetes_node(capacity=MACHINE | {"nvidia.com/gpu": "7"}),)),
+        machine(capacity=MACHINE | {"nvidia.com/gpu": "7"}),
         FAIL,
         "Node n1 has 7 nvidia.com/gpu, and Slurm's node n1 8 gpu",
     ),
     ("gres", slurm(nodes=(node("n1"),)), WARN, "Node n1 has 8 nvidia.com/gpu, and Slurm's node n1 0"),
     (
         "gres",
-        kubernetes(nodes=(kubernetes_node(allocatable=MACHINE | {"nvidia.com/gpu.shared": "16"}),)),
+        machine(allocatable=MACHINE | {"nvidia.com/gpu.shared": "16"}),
         WARN,
         "Node n1 has nvidia.com/gpu.shared, which is mapped to no GRES",
     ),
@@ -374,21 +365,21 @@ CASES: list[tuple[str, Facts, Verdict, str]] = [
     ("cpus", slurm(nodes=(node("n1", cpus=32),)), FAIL, "Kubernetes counts 16"),
     (
         "cpus",
-        kubernetes(nodes=(kubernetes_node(allocatable=MACHINE | {"cpu": "15500m"}),)),
+        machine(allocatable=MACHINE | {"cpu": "15500m"}),
         WARN,
         "gives 16 CPUs of node n1, and 15500m are allocatable",
     ),
     ("cpus", slurm(nodes=(replace(node("n1"), cores=8),)), PASS, "whole cores of 2 CPUs"),
     (
         "memory",
-        kubernetes(nodes=(kubernetes_node(allocatable=MACHINE | {"memory": "63000Mi"}),)),
+        machine(allocatable=MACHINE | {"memory": "63000Mi"}),
         WARN,
         "gives 64000 MiB of node n1, and 63000 are allocatable",
     ),
-    ("node-agents", kubernetes(nodes=(kubernetes_node(),)), SKIPPED, "no Node has the condition"),
+    ("node-agents", machine(), SKIPPED, "no Node has the condition"),
     (
         "node-agents",
-        kubernetes(nodes=(kubernetes_node(conditions=(condition("True", "GPU 3 has fallen off"),)),)),
+        machine(conditions=(condition("True", "GPU 3 has fallen off"),)),
         FAIL,
         "Node n1: GPU 3 has fallen off",
     ),

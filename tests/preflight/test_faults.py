@@ -1,7 +1,5 @@
 """preflight passes on a healthy cluster of both systems, and names each fault that one is given."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

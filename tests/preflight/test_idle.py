@@ -1,7 +1,5 @@
 """An idle cluster: the extender reports no problem, and does not list objects again."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """What is read of both systems, and what becomes of it where one of them does not answer."""
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The rights that preflight asks for are those that the extender's roles give."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """preflight's calls to webhooks, through a kube-apiserver in memory and by URL."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from base64 import b64encode

@@ -1,8 +1,6 @@
 """The kubelet of slurmctld's container: starts slurmctld after each end, and ends a slurmctld that no
 longer answers the liveness probe of the chart."""
 
-from __future__ import annotations
-
 import re
 import socket
 import time

@@ -1,8 +1,6 @@
 """A second slurmctld of a local cluster, as on a host of its own: with a name, an address, an /etc/slurm
 and a /run that are its own, and the first one's state."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The file of accounts, compared with what slurmdbd has: fast, without Slurm."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

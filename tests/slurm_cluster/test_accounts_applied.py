@@ -1,7 +1,5 @@
 """slurm-cluster accounts with a real slurmdbd and its MariaDB, of each release."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

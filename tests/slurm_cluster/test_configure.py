@@ -1,8 +1,6 @@
 """slurm-cluster configure beside a real slurmctld that runs jobs: what is right arrives, what is wrong
 does not, and no job is lost by either."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Configurations in folders: whole or not at all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from slurm_cluster.configuration.folders import File, Kept, digest, read, read_keys, remove, write

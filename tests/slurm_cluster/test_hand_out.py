@@ -1,7 +1,5 @@
 """Secrets of other namespaces get a token and files, and keep what else they have."""
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any

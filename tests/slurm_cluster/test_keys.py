@@ -1,7 +1,5 @@
 """The keys' Secrets: made once, rotated in three steps, never overwritten."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The tests' kubelet ends slurmctld as the kubelet with the chart's probes."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from pathlib import Path

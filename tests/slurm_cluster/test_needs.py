@@ -1,7 +1,5 @@
 """The table of needs, held to slurm.conf(5) of each release where its manual is installed."""
 
-from __future__ import annotations
-
 import gzip
 import re
 

@@ -1,7 +1,5 @@
 """What is told of a configuration: the Event on the Pod, once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What a change needs, which jobs it would end, and how that is told."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

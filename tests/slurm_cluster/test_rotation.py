@@ -1,8 +1,6 @@
 """auth/slurm's key is rotated under a Slurm that runs jobs: none is lost, and every command works
 between the steps, also while slurmctld and slurmd have read different files."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """slurm.conf as text: what its lines say, whatever their case, and includes in their place."""
 
-from __future__ import annotations
-
 import pytest
 
 from slurm_cluster.configuration.slurm_conf import SlurmConf, parse, render

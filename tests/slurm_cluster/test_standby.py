@@ -1,8 +1,6 @@
 """Two real slurmctlds with one state: the one that stands by has the configuration that the other one
 took, and takes over with it, so that no job is lost whichever of both is killed."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 from collections.abc import Callable, Iterator

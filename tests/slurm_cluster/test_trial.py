@@ -3,8 +3,6 @@
 How slurmctld takes each (`ends` or goes on) is measured here too, as docs/slurm-configuration.md has it.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

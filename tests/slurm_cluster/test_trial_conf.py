@@ -1,7 +1,5 @@
 """The throw-away slurmctld's slurm.conf: nothing in it leads to what runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

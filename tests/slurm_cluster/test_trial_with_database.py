@@ -1,8 +1,6 @@
 """A trial beside a Slurm with slurmdbd: QOS and accounts that slurm.conf names are tried, and slurmdbd
 is not told of the trial."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The extender's metrics: what each tells, and that the table has all of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import replace

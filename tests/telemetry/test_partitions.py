@@ -1,7 +1,5 @@
 """Which Pods Slurm could start now, by partition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Nodes with labels, and what is made of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

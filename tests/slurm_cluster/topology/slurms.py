@@ -1,7 +1,5 @@
 """A real Slurm of each release, which is given topologies."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What becomes of labels: a tree or blocks, the same for the same Nodes, and what is wrong is told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The picture: well-formed, the same each time, with every node once and its state."""
 
-from __future__ import annotations
-
 from collections import Counter
 from xml.etree import ElementTree as ET
 

@@ -1,7 +1,5 @@
 """The two files' text, and what is read of a text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 """A real slurmctld of each release takes what is made of labels, shows the same, and places jobs by it.
 What it refuses, it refuses here too: that is why the files leave it out."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a person may say of the tiers, and what Slurm would not take."""
 
-from __future__ import annotations
-
 import pytest
 
 from slurm_cluster.topology.model import Kind, in_order, problem_of_name, problem_of_sizes

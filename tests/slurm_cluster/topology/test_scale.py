@@ -1,7 +1,5 @@
 """5,000 Nodes: what a heartbeat costs, and how often the file is written while all of them come."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The ConfigMap follows the labels: not each Node or heartbeat, and never over the text of a person."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

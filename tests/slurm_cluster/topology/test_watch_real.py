@@ -1,8 +1,6 @@
 """`slurm-cluster topology watch` as a program, on a real kube-apiserver: the ConfigMap that a real
 slurmctld takes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
