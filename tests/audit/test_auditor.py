@@ -213,9 +213,7 @@ async def test_a_pod_whose_job_slurm_has_not_taken_yet_is_not_without_job() -> N
     ]  # it is from another day
 
 
-async def test_the_records_are_gone_through_beside_the_event_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_records_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """50,000 take 60 ms, in which /filter would wait."""
     threads = list[threading.Thread]()
 
@@ -269,7 +267,7 @@ async def test_while_either_system_does_not_answer_nothing_is_done(system: str) 
 
 
 @pytest.mark.parametrize(("known", "level"), [(False, "warning"), (True, "debug")])
-async def test_rounds_go_on_after_one_that_failed_which_is_news_unless_the_outage_is_known(
+async def test_rounds_go_on_after_a_failure(
     monkeypatch: pytest.MonkeyPatch, known: bool, level: str
 ) -> None:
     monkeypatch.setattr(auditor, "_FIRST_S", (0.0, 0.0))

@@ -155,9 +155,7 @@ async def test_a_leader_that_missed_anothers_term_begins_anew(kubernetes: OneLea
 
 
 @pytest.mark.parametrize("silent", [False, True])
-async def test_an_outage_deposes_nobody_but_holds_back_what_the_leader_does(
-    kubernetes: OneLease, silent: bool
-) -> None:
+async def test_outage_holds_the_leaders_effects_back(kubernetes: OneLease, silent: bool) -> None:
     async with running(Replica(kubernetes, "a")) as first:
         await soon(first.leads)
         if silent:

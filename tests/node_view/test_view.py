@@ -136,9 +136,7 @@ def test_a_job_has_the_grace_time_of_its_partition(partition: str | None, has: b
 @pytest.mark.parametrize(
     ("qos", "has"), [("patient", True), ("low,patient", True), ("low", False), (None, True)]
 )
-def test_a_job_has_the_grace_time_of_its_qos_or_may_have_that_of_its_users_default(
-    qos: str | None, has: bool
-) -> None:
+def test_job_has_the_grace_time_of_its_qos_or_its_users(qos: str | None, has: bool) -> None:
     job = JobSpec("j", 1, 1, qos=qos)
     assert grace(job, qos=("patient",)) is has
     assert not grace(job)

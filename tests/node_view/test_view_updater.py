@@ -101,7 +101,7 @@ async def test_nodes_and_partitions_are_read_with_their_names_for_each_other() -
         (None, True),
     ],
 )
-async def test_among_partitions_of_one_tier_what_slurm_says_of_preemption_counts(
+async def test_slurms_preempt_type_counts_within_one_tier(
     preempt_type: str | None, may_preempt: bool
 ) -> None:
     """A server that does not say may preempt by QOS, which no tier tells of."""
@@ -132,18 +132,14 @@ async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
 
 
 @pytest.mark.parametrize(("told", "counts"), [(None, 4000), (800, 800)])
-async def test_max_job_count_is_what_slurm_tells_else_what_the_settings_say(
-    told: int | None, counts: int
-) -> None:
+async def test_max_job_count_is_slurms_else_the_settings(told: int | None, counts: int) -> None:
     slurm = ToldSlurm(max_job_count=told)
     view = await updater(having(), slurm, SlurmDefaults(max_job_count=4000)).load()
     assert view.max_job_count == counts
 
 
 @pytest.mark.parametrize(("told", "counts"), [(None, 45), (60, 60), (0, 0)])
-async def test_kill_wait_is_what_slurm_tells_else_what_the_settings_say(
-    told: int | None, counts: int
-) -> None:
+async def test_kill_wait_is_slurms_else_the_settings(told: int | None, counts: int) -> None:
     updating = updater(having(), ToldSlurm(kill_wait_s=told), SlurmDefaults(kill_wait_s=45))
     assert updating.kill_wait_s == 45  # Slurm was not asked yet
     await updating.load()
@@ -181,9 +177,7 @@ async def test_uncounted_memory_is_no_problem_if_jobs_get_whole_nodes() -> None:
     assert MEMORY not in health.troubles()
 
 
-async def test_the_problem_of_uncounted_memory_ends_with_its_cause(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_problem_of_uncounted_memory_ends_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.node_view.view_updater._CONFIGURATION_S", 0.001)
     health, slurm = Health(), ToldSlurm(select_type_parameters=("CR_CORE",))
     updating = updater(having(), slurm, health=health)
@@ -259,7 +253,7 @@ async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
         ([goes("n2")], ""),
     ],
 )
-async def test_nodes_that_name_the_same_slurm_node_are_trouble_until_they_do_not(
+async def test_contested_slurm_node_is_a_problem_until_it_ends(
     happens: list[Happens], told: str
 ) -> None:
     labelled = [node_manifest(name, labels={NODE_NAME_LABEL: "gpu"}) for name in ("n1", "n2")]

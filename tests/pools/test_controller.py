@@ -104,9 +104,7 @@ async def test_a_node_that_was_assigned_otherwise_meanwhile_is_left(bench: Bench
 
 
 @pytest.mark.parametrize("value", ["Host", "pod", ""])
-async def test_a_label_that_says_nothing_is_told_of_and_changes_nothing(
-    bench: Bench, value: str
-) -> None:
+async def test_unknown_label_is_reported_and_changes_nothing(bench: Bench, value: str) -> None:
     bench.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: value}}})
     assert await bench.turn(nothing) == POOL.assignment
     words = f'Node n1: the label slurm-extender.io/slurmd may be "host" alone, and is "{value}"'
@@ -196,9 +194,7 @@ async def test_a_node_that_was_made_anew_and_matches_comes_back(bench: Bench) ->
 
 
 @pytest.mark.parametrize(("label", "down"), [("host", True), (None, False)])
-async def test_a_node_that_was_made_anew_is_left_to_the_slurmd_that_is_there(
-    bench: Bench, label: str | None, down: bool
-) -> None:
+async def test_recreated_node_is_left_to_its_slurmd(bench: Bench, label: str | None, down: bool) -> None:
     """A slurmd of the host answers, or is said to come."""
     bench.is_made_anew(**({SLURMD_LABEL: label} if label else {}))
     if down:

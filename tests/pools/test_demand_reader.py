@@ -192,7 +192,7 @@ async def test_where_more_jobs_have_no_answer_no_demand_is_told(bench: Bench) ->
     assert await bench.known() is None
 
 
-async def test_an_array_without_an_answer_rests_as_one_that_was_read(
+async def test_array_without_an_answer_is_left_for_a_while(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.submit([1, 2])

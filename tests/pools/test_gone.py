@@ -51,9 +51,7 @@ def node(
         (node(*LEFT, reason="loud disk"), 61, [Gone("n1", WORDS)]),
     ],
 )
-def test_a_node_is_given_up_after_a_minute_and_forgotten_after_ten(
-    of: SlurmNode, age: float, orders: list[Gone]
-) -> None:
+def test_silent_node_is_set_down_then_deleted(of: SlurmNode, age: float, orders: list[Gone]) -> None:
     assert decide([of], {"n1": 100.0}, 100.0 + age, {}) == orders
 
 
@@ -68,9 +66,7 @@ def test_a_node_that_is_reserved_is_not_forgotten() -> None:
     assert decide([gone], since, 1000.0, {"n1": (of_all,)}) == [Gone("n1")]
 
 
-async def test_a_node_that_was_reserved_this_moment_is_not_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_node_reserved_this_moment_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     slurm.register(node())
     slurm.fail_node("n1")
@@ -133,9 +129,7 @@ async def test_a_node_is_given_up_and_deleted_in_slurm(monkeypatch: pytest.Monke
     assert await slurm.nodes() == ()
 
 
-async def test_what_has_changed_since_it_was_decided_is_not_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_changed_node_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     slurm.register(node())
     slurm.fail_node("n1")
@@ -168,9 +162,7 @@ async def test_many_that_are_gone_at_once_are_told_of() -> None:
     assert "7 of 7 nodes of pools" in health.troubles()[PART]
 
 
-async def test_a_pool_that_an_autoscaler_has_shrunk_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_pool_shrunk_by_an_autoscaler_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     names = [f"n{number}" for number in range(16)]
     for name in names:

@@ -23,9 +23,7 @@ def test_a_persons_drain_is_never_taken_back_and_its_idle_node_is_replaced() -> 
 
 
 @pytest.mark.parametrize("state", ["DRAIN", "DOWN"])
-def test_what_slurm_is_told_does_not_change_while_a_person_has_the_node_out_of_service(
-    state: str,
-) -> None:
+def test_configuration_stays_while_a_person_keeps_the_node_out(state: str) -> None:
     """Slurm would forget that with the node, and the new one take jobs."""
     world = World(1)
     world.settle()
@@ -43,9 +41,7 @@ def test_what_slurm_is_told_does_not_change_while_a_person_has_the_node_out_of_s
 
 
 @pytest.mark.parametrize(("reason", "kept"), [(PERSON, PERSON), ("", "set DOWN in Slurm")])
-def test_a_node_that_a_person_has_set_down_is_not_in_service_after_it_was_cordoned(
-    reason: str, kept: str
-) -> None:
+def test_node_set_down_by_hand_stays_out_after_a_cordon(reason: str, kept: str) -> None:
     world = World(2)
     world.settle()
     machine = world.machines["n0000"]

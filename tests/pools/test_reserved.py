@@ -74,9 +74,7 @@ def test_which_node_a_reservation_is_to_have_and_has_not_yet(of: Reservation, wh
         ),
     ],
 )
-def test_which_nodes_slurm_does_not_forget_without_a_loss(
-    of: Member, reserved: bool, later: bool
-) -> None:
+def test_reservations_keep_slurm_from_forgetting_nodes(of: Member, reserved: bool, later: bool) -> None:
     assert (of.reserved, of.reserved_later) == (reserved, later)
 
 

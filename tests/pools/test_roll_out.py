@@ -333,9 +333,7 @@ def test_a_drain_that_a_crash_left_is_taken_back_by_the_next_leader() -> None:
     assert machine.states == set()
 
 
-def test_a_cordoned_node_stays_out_of_service_until_slurmd_is_back_though_a_person_undrained_it() -> (
-    None
-):
+def test_cordoned_node_undrained_by_hand_stays_out_until_slurmd_is_back() -> None:
     world = World(1)
     world.settle()
     machine = world.machines["n0000"]
@@ -356,7 +354,7 @@ def test_a_cordoned_node_stays_out_of_service_until_slurmd_is_back_though_a_pers
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.sampled_from([1, 2, "30%"]))
-def test_no_job_is_lost_and_all_come_to_the_newest_template(
+def test_all_get_the_newest_template_and_no_job_is_lost(
     seed: int, stop_after: int, most: int | str
 ) -> None:
     """Jobs come and go, Nodes are cordoned, machines are off, templates change, some crash; at last all

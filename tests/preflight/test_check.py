@@ -91,9 +91,7 @@ def test_it_passes_where_all_is_well(cluster: Cluster, options: tuple[str, ...])
     assert "is RUNNING on node-" in steps["running"]["found"]
 
 
-def test_a_token_of_any_user_and_an_account_with_few_rights_will_do(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_any_users_token_and_an_account_with_few_rights_do(cluster: Cluster, tmp_path: Path) -> None:
     token, kubeconfig = tmp_path / "token", tmp_path / "kubeconfig"
     token.write_text(cluster.mint_token("alice"))
     verbs = "--verb=create,get,delete"

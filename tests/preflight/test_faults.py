@@ -178,7 +178,7 @@ def test_wrong_settings_and_files_are_no_finding(preflight: Preflight, tmp_path:
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
-def test_the_extenders_own_file_of_kube_scheduler_may_be_elsewhere(
+def test_file_of_kube_scheduler_may_be_elsewhere(
     preflight: Preflight, tmp_path: Path, cluster: Cluster
 ) -> None:
     status, found = preflight(SCHEDULER_CONFIG_FILE=str(tmp_path / "none"))
@@ -252,9 +252,7 @@ def test_no_policy_that_guards_the_annotations(preflight: Preflight, cluster: Cl
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
-def test_release_in_another_namespace_is_named_as_a_warning(
-    preflight: Preflight, cluster: Cluster
-) -> None:
+def test_release_in_another_namespace_is_a_warning(preflight: Preflight, cluster: Cluster) -> None:
     with deleted(cluster, "mutatingwebhookconfiguration", "slurm-extender"):
         status, found = preflight(NAMESPACE="another")
     assert (status, failing(found)) == (0, set())

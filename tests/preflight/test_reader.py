@@ -97,7 +97,7 @@ async def test_a_right_that_is_denied_is_told(world: World) -> None:
 
 
 @pytest.mark.parametrize(("user", "privileged"), [("root", True), ("slurm", True), ("alice", False)])
-async def test_only_roots_and_slurm_users_tokens_have_rights(
+async def test_tokens_of_root_and_slurm_user_have_rights(
     world: World, user: str, privileged: bool
 ) -> None:
     token(world.settings.slurm_token_file, sun=user)
@@ -160,9 +160,7 @@ async def test_a_file_without_a_jwt_is_named(world: World, text: str, told: str)
     assert "slurm-api" not in failing
 
 
-async def test_variables_that_are_no_setting_are_read(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_variables_without_setting_are_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_EXTENDER_SLURMRESTD_ULR", "http://slurmrestd:6820")
     variables = (await world.read()).variables
     assert variables["SLURM_EXTENDER_SLURMRESTD_ULR"] == "SLURM_EXTENDER_SLURMRESTD_URL"

@@ -88,9 +88,7 @@ async def test_all_addresses_are_called_in_parallel(kubernetes: InMemoryKubernet
         assert len(await called([webhook(name) for name in names], kubernetes)) == len(names)
 
 
-async def test_a_service_without_pods_or_with_another_program_is_told(
-    kubernetes: InMemoryKubernetes,
-) -> None:
+async def test_service_without_pods_or_of_others_is_reported(kubernetes: InMemoryKubernetes) -> None:
     told = (await called([webhook()], kubernetes))[webhook()]
     assert told.answer is Answer.NO
     assert 'no endpoints available for service "slurm-extender"' in told.words
@@ -109,7 +107,7 @@ async def test_a_service_without_pods_or_with_another_program_is_told(
         (Rejected(403, "services/proxy is forbidden"), Answer.UNKNOWN),
     ],
 )
-async def test_an_error_says_what_answers(
+async def test_error_shows_the_answer(
     error: KubernetesError, answer: Answer, kubernetes: InMemoryKubernetes
 ) -> None:
     kubernetes.outage(error, "call_service")

@@ -60,7 +60,7 @@ def test_all_is_made_in_an_order_in_which_each_finds_what_it_names(wants: State)
     ]
 
 
-def test_a_plan_prints_its_changes_for_people_and_programs(
+def test_plan_prints_changes_as_text_and_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sacctmgr, "clusters", lambda: ["one"])

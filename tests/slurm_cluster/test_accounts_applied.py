@@ -107,9 +107,7 @@ def show(cluster: Cluster, *arguments: str) -> str:
     return cluster.run_slurm("sacctmgr", "-nP", "show", *arguments).stdout
 
 
-def test_what_the_plan_shows_is_what_apply_does_and_then_there_is_nothing_to_do(
-    slurm: Cluster, accounts: Accounts
-) -> None:
+def test_apply_does_what_the_plan_shows_and_once(slurm: Cluster, accounts: Accounts) -> None:
     assert accounts.plan(FILE) is Status.DIFFERS
     planned = list(accounts.said)
     assert "+ qos high" in planned
@@ -122,7 +120,7 @@ def test_what_the_plan_shows_is_what_apply_does_and_then_there_is_nothing_to_do(
     assert accounts.plan(FILE) is Status.DONE
 
 
-def test_the_charts_job_applies_what_is_new_and_ends_at_once_with_a_wrong_list(
+def test_job_of_the_chart_applies_a_list_or_rejects_it(
     slurm: Cluster, accounts: Accounts, tmp_path: Path
 ) -> None:
     """Its containers as the kubelet runs them: one that fails is the last one."""
@@ -181,9 +179,7 @@ def test_slurm_has_what_the_file_says(slurm: Cluster, accounts: Accounts) -> Non
     )
 
 
-def test_coordinators_are_those_of_the_file_and_of_the_accounts_above(
-    slurm: Cluster, accounts: Accounts
-) -> None:
+def test_coordinators_are_of_the_file_and_accounts_above(slurm: Cluster, accounts: Accounts) -> None:
     def of(account: str) -> str:
         return show(
             slurm, "account", f"name={account}", "withcoordinators", "format=coordinators"
@@ -301,9 +297,7 @@ def test_a_wrong_list_is_refused_before_anything_changes(
 
 
 @pytest.mark.parametrize("component", ["slurmdbd", "mariadbd"])
-def test_a_database_that_is_away_is_waited_for_with_words(
-    slurm: Cluster, accounts: Accounts, component: str
-) -> None:
+def test_plan_waits_for_a_missing_database(slurm: Cluster, accounts: Accounts, component: str) -> None:
     slurm.stop(component)  # this MariaDB does not flush: killed, it would lose what it said that it has
     assert accounts.apply(FILE, 0.0) is Status.AWAY
     assert accounts.said[-1].startswith("slurmdbd does not answer: ")

@@ -190,9 +190,7 @@ class OwningController(Controller):
         return super().reconfigure()
 
 
-def test_a_rotation_of_the_keys_arrives_step_by_step_and_jobs_run_on(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_rotation_of_keys_arrives_in_steps_and_jobs_run_on(bench: Bench, tmp_path: Path) -> None:
     job = bench.submit()
     keys: jwks.Keys = (Key("first", (bench.places.running / SLURM_KEY).read_bytes(), signs=True),)
     secret = tmp_path / "secret"
@@ -245,7 +243,7 @@ def test_what_would_lose_all_jobs_is_left_to_a_person(bench: Bench) -> None:
 
 
 @pytest.mark.one_release("The configurer alone decides when to place the files again")
-def test_a_slurmctld_that_ends_at_its_reconfiguration_gets_back_what_it_had(
+def test_slurmctld_that_ends_at_a_reconfiguration_gets_its_files_back(
     bench: Bench, tmp_path: Path
 ) -> None:
     """The second line: a trial that found nothing wrong, and files that slurmctld cannot start with."""
@@ -315,9 +313,7 @@ def fetch(port: int, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.one_release("slurmctld's answers are those of the tests above")
-def test_the_sidecar_tells_what_it_does_and_ends_with_its_pod(
-    port: int, bench: Bench, tmp_path: Path
-) -> None:
+def test_sidecar_reports_and_ends_with_its_pod(port: int, bench: Bench, tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         sidecar = subprocess.Popen(command(bench, f"--port={port}"), cwd=CHECKOUT, stderr=log)
     try:

@@ -47,7 +47,7 @@ async def contents(kubernetes: InMemoryKubernetes, namespace: str, name: str) ->
     return {key: b64decode(text) for key, text in secret["data"].items()}
 
 
-async def test_a_token_is_written_and_what_else_is_there_stays(
+async def test_token_is_written_beside_other_keys(
     kubernetes: InMemoryKubernetes, slurm: list[tuple[str, ...]]
 ) -> None:
     said = await hand_out(kubernetes, Wanted(token=TOKEN, lifespan_s=3600))
@@ -57,9 +57,7 @@ async def test_a_token_is_written_and_what_else_is_there_stays(
     assert slurm == [("scontrol", "token", "username=slurm", "lifespan=3600")]
 
 
-async def test_files_are_copied_and_go_when_they_are_gone(
-    kubernetes: InMemoryKubernetes, tmp_path: Path
-) -> None:
+async def test_files_are_copied_and_removed(kubernetes: InMemoryKubernetes, tmp_path: Path) -> None:
     key, jwks = tmp_path / "slurm.key", tmp_path / "slurm.jwks"
     key.write_bytes(b"\0key")
     copies = [

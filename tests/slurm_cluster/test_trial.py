@@ -147,9 +147,7 @@ def test_a_right_configuration_is_right(programs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", list(WRONG))
-def test_a_wrong_configuration_is_refused_in_slurmctlds_words(
-    programs: Path, tmp_path: Path, name: str
-) -> None:
+def test_wrong_configuration_is_refused_by_slurmctld(programs: Path, tmp_path: Path, name: str) -> None:
     before, after, others, words = WRONG[name]
     assert before in BASE
     found = problems(tmp_path, BASE.replace(before, after, 1) if before else BASE, others)
@@ -174,16 +172,12 @@ def test_a_wrong_configuration_is_refused_in_slurmctlds_words(
         ("NodeName=n[1-4]", "NodeName=n[1-4] NodeAddr=10.255.0.[1-4] NodeHostname=h[1-4] Port=6818"),
     ],
 )
-def test_right_ones_of_many_kinds_are_right(
-    programs: Path, tmp_path: Path, before: str, after: str
-) -> None:
+def test_right_configurations_pass(programs: Path, tmp_path: Path, before: str, after: str) -> None:
     assert before in BASE
     assert problems(tmp_path, BASE.replace(before, after, 1)) == []
 
 
-def test_what_the_chart_makes_is_right_before_slurmctld_has_any_state(
-    programs: Path, tmp_path: Path
-) -> None:
+def test_configuration_of_the_chart_passes_without_any_state(programs: Path, tmp_path: Path) -> None:
     """With accounting, whose slurmdbd the trial of a first start leaves out."""
     made = {name: text.encode() for name, text in files(rendered({})).items()}
     conf = made.pop("slurm.conf").decode()
@@ -215,9 +209,7 @@ def test_a_topology_may_name_nodes_that_join_by_themselves(programs: Path, tmp_p
     assert problems(tmp_path, conf, files) == []
 
 
-def test_nothing_is_left_of_a_trial(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trial_leaves_nothing(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", os.fspath(tmp_path))
     assert problems(tmp_path, BASE) == []
     assert not list(tmp_path.glob("slurm-trial-*"))

@@ -141,9 +141,7 @@ def test_slurm_ends_at_wrong_block_sizes(slurm: RealSlurm) -> None:
         (f"SwitchName={'x' * 65} Nodes=node-[1-8]\n", Kind.TREE, "must be shorter"),
     ],
 )
-def test_24_11_ends_at_what_topology_conf_leaves_out(
-    slurm: RealSlurm, conf: str, kind: Kind, says: str
-) -> None:
+def test_24_11_ends_at_what_is_left_out(slurm: RealSlurm, conf: str, kind: Kind, says: str) -> None:
     if slurm.has_yaml:
         pytest.skip("this release takes it, or reads topology.yaml")
     assert says in slurm.refusal_of(conf, kind)
@@ -222,9 +220,7 @@ def test_a_node_that_names_a_switch_of_no_file_is_invalid_and_then_drained(tmp_p
 
 
 @pytest.mark.parametrize("release", list(DEBIAN_SUITES))
-def test_a_listed_node_that_joins_is_in_its_block_after_a_reconfigure(
-    tmp_path: Path, release: str
-) -> None:
+def test_listed_node_joins_its_block_after_a_reconfigure(tmp_path: Path, release: str) -> None:
     """Of both releases. A node that joins is in no block, though the file has it: which is why the file
     takes the nodes that Slurm has, and changes when one joins."""
     spec = ClusterSpec(

@@ -36,7 +36,7 @@ def test_names_that_slurm_refuses(name: str) -> None:
         (Kind.BLOCK, ("a",), (4, 6)),
     ],
 )
-def test_rules_by_which_no_topology_can_be_made(
+def test_impossible_rules_are_rejected(
     kind: Kind, tiers: tuple[str, ...], sizes: tuple[int, ...]
 ) -> None:
     with pytest.raises(WrongRules):
