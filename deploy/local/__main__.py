@@ -19,13 +19,7 @@ from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import Stopwatch
 from deploy.local.prometheus import prometheus
 from deploy.local.slurm.config import clients
-from deploy.local.spec import (
-    DEBIAN_SUITES,
-    DEFAULT_RELEASE,
-    KUBERNETES_RELEASES,
-    ClusterSpec,
-    SpecError,
-)
+from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, KUBERNETES_RELEASES, ClusterSpec, SpecError
 from service.command_line import Output, OutputOption
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)

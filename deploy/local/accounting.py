@@ -125,11 +125,7 @@ _OF_QOS: Final = {
     "max_tres_per_job": "MaxTRESPerJob",
     "max_wall_minutes": "MaxWall",
 }
-_OF_ASSOCIATION: Final = {
-    **_OF_QOS,
-    "max_jobs": "MaxJobs",
-    "max_submit_jobs": "MaxSubmitJobs",
-}
+_OF_ASSOCIATION: Final = {**_OF_QOS, "max_jobs": "MaxJobs", "max_submit_jobs": "MaxSubmitJobs"}
 # How sacctmgr clears a setting: by -1, but each TRES by its name.
 _NO_TRES: Final = "cpu=-1,mem=-1,gres/gpu=-1"
 _CLEARED: Final = {"GrpTRES": _NO_TRES, "MaxTRESPerJob": _NO_TRES, "Preempt": "", "GraceTime": "0"}

@@ -25,11 +25,7 @@ from deploy.local.kubernetes.components import (
 from deploy.local.kubernetes.config import EXTENDER_LISTENERS, write_kubernetes_files
 from deploy.local.layout import Layout, Record
 from deploy.local.links import link_components, link_port_names
-from deploy.local.slurm.components import (
-    accounting_components,
-    dynamic_components,
-    slurm_components,
-)
+from deploy.local.slurm.components import accounting_components, dynamic_components, slurm_components
 from deploy.local.slurm.config import share_slurm, write_clients, write_slurm_files
 from deploy.local.spec import ClusterSpec
 

@@ -79,12 +79,7 @@ class Cluster:
 
     @classmethod
     def up(
-        cls,
-        spec: ClusterSpec,
-        directory: Path | str,
-        *,
-        tied: bool = True,
-        report: Report = silent,
+        cls, spec: ClusterSpec, directory: Path | str, *, tied: bool = True, report: Report = silent
     ) -> Self:
         """A fresh, serving cluster in `directory`; nothing is kept of an earlier one there.
 

@@ -108,8 +108,7 @@ OBJECTIVES: Final = (
 
 GROUPS: Final = (
     Group(
-        "slurm-extender-slo-records",
-        tuple(rule for each in OBJECTIVES for rule in each.recordings()),
+        "slurm-extender-slo-records", tuple(rule for each in OBJECTIVES for rule in each.recordings())
     ),
     Group("slurm-extender-slo", tuple(rule for each in OBJECTIVES for rule in each.alerts())),
 )

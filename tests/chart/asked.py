@@ -44,10 +44,7 @@ EXTENDERS: Calls = {
     "create_lease": [(NAMESPACE, {})],
     "replace_lease": [(NAMESPACE, "slurm-extender", {})],
     "read_secret": [(NAMESPACE, f"{RELEASE}-webhooks")],
-    "write_secret": [
-        (WEBHOOKS,),
-        ({"metadata": {**WEBHOOKS["metadata"], "resourceVersion": "1"}},),
-    ],
+    "write_secret": [(WEBHOOKS,), ({"metadata": {**WEBHOOKS["metadata"], "resourceVersion": "1"}},)],
     "trust": [(RELEASE, b"authority")],
 }
 """The extender's calls of each method about one object."""

@@ -15,13 +15,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-CAPABILITIES = {
-    "CHOWN": 0,
-    "SETGID": 6,
-    "SETUID": 7,
-    "SYS_CHROOT": 18,
-    "AUDIT_WRITE": 29,
-}
+CAPABILITIES = {"CHOWN": 0, "SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18, "AUDIT_WRITE": 29}
 """Their numbers (linux/capability.h); those that a Pod of this chart may name."""
 _DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 _PR_CAPBSET_DROP = 24

@@ -80,9 +80,7 @@ def test_a_user_who_leaves_the_directory_is_refused_at_the_next_login(
     assert login.client.by_password("grace", "grace's", "true").returncode == REFUSED
     # What is known of a user is asked again when it is a few seconds old.
     eventually(
-        lambda: login.client.by_key("grace", key, "true").returncode == REFUSED,
-        "grace is rejected",
-        30,
+        lambda: login.client.by_key("grace", key, "true").returncode == REFUSED, "grace is rejected", 30
     )
 
 
@@ -95,9 +93,7 @@ def test_an_account_that_has_expired_is_refused_with_its_key_too(
     assert login.client.by_key("heidi", key, "true").returncode == 0, login.pod.log("login")
     directory.change(heidi, "shadowExpire", "1")  # the second day of 1970
     eventually(
-        lambda: login.client.by_key("heidi", key, "true").returncode == REFUSED,
-        "heidi is rejected",
-        30,
+        lambda: login.client.by_key("heidi", key, "true").returncode == REFUSED, "heidi is rejected", 30
     )
 
 

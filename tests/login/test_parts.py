@@ -109,9 +109,7 @@ def test_a_session_goes_on_when_another_container_is_killed_and_starts_again(
             lambda: answer(session, "squeue -h -o %i && echo answers") == "answers", "squeue answers", 30
         )
     eventually(
-        lambda: login.client.by_key("carol", carols_key, "true").returncode == 0,
-        "carol is let in",
-        30,
+        lambda: login.client.by_key("carol", carols_key, "true").returncode == 0, "carol is let in", 30
     )
 
 

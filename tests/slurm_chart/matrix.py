@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from deploy.local.chart import Values
 
-BACKUP: Values = {
-    "slurmctld": {"replicas": 2, "persistence": {"accessModes": ["ReadWriteMany"]}},
-}
+BACKUP: Values = {"slurmctld": {"replicas": 2, "persistence": {"accessModes": ["ReadWriteMany"]}}}
 OWN_DATABASE: Values = {
     "accounting": {
         "database": {
@@ -198,10 +196,7 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {"config": {"slurm": {"AuthType": "auth/munge"}}},
         "config.slurm.AuthType: the chart makes it of other values",
     ),
-    "a parameter twice": (
-        {"config": {"slurm": {"killwait": 30}}},
-        "KillWait",
-    ),
+    "a parameter twice": ({"config": {"slurm": {"killwait": 30}}}, "KillWait"),
     "a parameter that is none": (
         {"config": {"slurm": {"Kill Wait": 30}}},
         "'Kill Wait' does not match pattern",

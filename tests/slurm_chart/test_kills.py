@@ -26,13 +26,7 @@ from tests.eventually import eventually, eventually_not
 from tests.meanwhile import meanwhile
 from tests.slurm_chart.controller import Controller, Sidecar
 from tests.slurm_chart.figures import record
-from tests.slurm_chart.native_jobs import (
-    FORGETS_S,
-    NativeJobs,
-    Submitted,
-    forgotten,
-    met_by,
-)
+from tests.slurm_chart.native_jobs import FORGETS_S, NativeJobs, Submitted, forgotten, met_by
 from wellknown.names import JOB_ID
 
 NODES, CPUS = 4, 16

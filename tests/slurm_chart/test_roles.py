@@ -22,10 +22,7 @@ CALLS: dict[str, Calls] = {
     },
     "slurm-hand-out": {
         "read_secret": [("slurm-extender", "slurm-token"), ("slurm-nodes", "slurmd")],
-        "write_secret": [
-            (secret("slurm-extender", "slurm-token"),),
-            (secret("slurm-nodes", "slurmd"),),
-        ],
+        "write_secret": [(secret("slurm-extender", "slurm-token"),), (secret("slurm-nodes", "slurmd"),)],
     },
 }
 """What the program of each account calls, on one object each time."""

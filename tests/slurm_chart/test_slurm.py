@@ -29,10 +29,7 @@ OF_SLURM = {
     *("slurm-api", "token", "token-rights", "job-ids", "kill-wait", "preempt-type"),
     *("scheduler-parameters", "timeouts", "partitions", "cgroups", "hooks", "prolog"),
 }
-SEEN = {
-    "26.05": OF_SLURM - {"cgroups", "hooks"},
-    "24.11": {"token", "token-rights"},
-}
+SEEN = {"26.05": OF_SLURM - {"cgroups", "hooks"}, "24.11": {"token", "token-rights"}}
 """What slurmrestd tells enough of: of cgroup.conf never, and of slurm.conf since 26.05. 24.11 has no
 external jobs either, nor does it tell of a default partition."""
 

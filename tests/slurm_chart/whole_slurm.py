@@ -333,10 +333,7 @@ def _directory_objects(directory: Directory) -> Iterator[dict[str, Any]]:
         "ports": [port | {"port": directory.ports["ldaps"]}],
     }
     authority = directory.authority.cert_pem.bytes().decode()
-    secrets = {
-        "ldap-reader": {"password": READER_PASSWORD},
-        "ldap-ca": {"ca.crt": authority},
-    }
+    secrets = {"ldap-reader": {"password": READER_PASSWORD}, "ldap-ca": {"ca.crt": authority}}
     for secret, data in secrets.items():
         yield {
             "apiVersion": "v1",

@@ -15,13 +15,7 @@ from deploy.local.spec import GUEST, GUEST_CPUS, ClusterSpec
 
 HOST: Final = "10.0.2.2"
 ADDRESS: Final = "10.0.2.15"
-SAME_PORTS: Final = (
-    "slurmd-guest",
-    "kubelet",
-    "node-agent-metrics",
-    "node-agent-health",
-    "gateway",
-)
+SAME_PORTS: Final = ("slurmd-guest", "kubelet", "node-agent-metrics", "node-agent-health", "gateway")
 """What listens in the guest on the port of that name, which is the same here and there."""
 PORTS: Final = (GUEST, *SAME_PORTS)
 

@@ -50,10 +50,7 @@ _SLURM_CONF: Final = (
     "TaskPlugin=task/cgroup,task/affinity",
 )
 # slurmd, also where it only prints, has a cgroup of its own, as its unit of Debian's gives it.
-_WITH_SCOPE: Final = {
-    "cgroupfs": "",
-    "systemd": "systemd-run --quiet --scope --collect -p Delegate=yes",
-}
+_WITH_SCOPE: Final = {"cgroupfs": "", "systemd": "systemd-run --quiet --scope --collect -p Delegate=yes"}
 _SLURMD: Final = f"""mkdir -p /var/lib/slurm/spool/{GUEST}
 $0 slurmd -G -N {GUEST} > {_GRES_LIST}.new 2>&1 || {{ cat {_GRES_LIST}.new; exit 1; }}
 mv {_GRES_LIST}.new {_GRES_LIST}

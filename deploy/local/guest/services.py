@@ -75,10 +75,7 @@ def services_objects(ports: dict[str, int]) -> Iterator[dict[str, Any]]:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "kube-dns", "namespace": "kube-system"},
-        "spec": {
-            "clusterIP": DNS_SERVICE,
-            "ports": dns,
-        },
+        "spec": {"clusterIP": DNS_SERVICE, "ports": dns},
     }
     yield _slice("kube-dns", "kube-system", ADDRESS, dns)
     api = [{"name": "https", "port": ports["kube-apiserver"], "protocol": "TCP"}]
@@ -98,11 +95,7 @@ def _slice(service: str, namespace: str, address: str, ports: list[dict[str, Any
 
 
 def _component(
-    name: str,
-    argv: tuple[str, ...],
-    asked: tuple[int, str],
-    ports: dict[str, int],
-    layout: Layout,
+    name: str, argv: tuple[str, ...], asked: tuple[int, str], ports: dict[str, int], layout: Layout
 ) -> Component:
     connection = Connection(ports[GUEST])
     port, path = asked
@@ -112,8 +105,5 @@ def _component(
         return connection.run(ask, check=False).status == 0
 
     return Component(
-        name=name,
-        argv=guest_program(ports, layout, name, argv),
-        is_ready=is_ready,
-        ready_within_s=120.0,
+        name=name, argv=guest_program(ports, layout, name, argv), is_ready=is_ready, ready_within_s=120.0
     )

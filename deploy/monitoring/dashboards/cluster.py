@@ -25,9 +25,7 @@ CLUSTER: Final = Dashboard(
                 now("Pods bound", 'sum(slurm_extender_placeholders{state="Bound"})'),
                 now("Pods that wait", "sum(slurm_extender_waiting_pods)"),
                 now(
-                    "Differences",
-                    'sum(slurm_extender_audit_findings{kind!="OtherCluster"})',
-                    red_from=1,
+                    "Differences", 'sum(slurm_extender_audit_findings{kind!="OtherCluster"})', red_from=1
                 ),
                 now("Evictions held back", "sum(slurm_extender_evictions_throttled)", red_from=1),
                 now(
@@ -70,8 +68,7 @@ CLUSTER: Final = Dashboard(
                     "Evictions by kube-scheduler for nothing",
                     (
                         Query(
-                            "max(increase(slurm_extender_unasked_preemptions_total[10m]))",
-                            "in 10 min",
+                            "max(increase(slurm_extender_unasked_preemptions_total[10m]))", "in 10 min"
                         ),
                     ),
                 ),
@@ -114,9 +111,7 @@ CLUSTER: Final = Dashboard(
                     "short",
                 ),
                 Panel(
-                    "Memory of the extender",
-                    (_of_replicas("process_resident_memory_bytes"),),
-                    "bytes",
+                    "Memory of the extender", (_of_replicas("process_resident_memory_bytes"),), "bytes"
                 ),
             ),
         ),
@@ -141,10 +136,7 @@ CLUSTER: Final = Dashboard(
                         Query("max(slurm_nodes_down)", "down"),
                     ),
                 ),
-                Panel(
-                    "Backfill's queue",
-                    (Query("max(slurm_bf_queue_len)", "jobs"),),
-                ),
+                Panel("Backfill's queue", (Query("max(slurm_bf_queue_len)", "jobs"),)),
             ),
         ),
     ),

@@ -16,17 +16,11 @@ NODE: Final = Dashboard(
                 Panel("Ready", (Query("node_agent_ready", "{{node}} {{instance}}"),)),
                 Panel(
                     "Last look",
-                    (
-                        Query(
-                            "time() - node_agent_last_look_timestamp_seconds",
-                            "{{node}} {{instance}}",
-                        ),
-                    ),
+                    (Query("time() - node_agent_last_look_timestamp_seconds", "{{node}} {{instance}}"),),
                     "s",
                 ),
                 Panel(
-                    "In trouble",
-                    (Query("node_agent_component_degraded > 0", "{{node}} {{component}}"),),
+                    "In trouble", (Query("node_agent_component_degraded > 0", "{{node}} {{component}}"),)
                 ),
                 Panel(
                     "Pods with less than their jobs",
@@ -34,12 +28,7 @@ NODE: Final = Dashboard(
                 ),
                 Panel(
                     "Limits that others had changed",
-                    (
-                        Query(
-                            f"rate(node_agent_limits_repaired_total[{RATE}])",
-                            "{{node}} {{instance}}",
-                        ),
-                    ),
+                    (Query(f"rate(node_agent_limits_repaired_total[{RATE}])", "{{node}} {{instance}}"),),
                     "ops",
                 ),
                 Panel(
@@ -47,8 +36,7 @@ NODE: Final = Dashboard(
                     (
                         Query("sum by (gres, type) (node_agent_devices)", "{{gres}} {{type}}"),
                         Query(
-                            "sum by (gres, type) (node_agent_devices_failed)",
-                            "{{gres}} {{type}} failed",
+                            "sum by (gres, type) (node_agent_devices_failed)", "{{gres}} {{type}} failed"
                         ),
                         Query("sum(node_agent_gres_mismatches)", "counted differently"),
                     ),

@@ -46,9 +46,7 @@ QUEUE: Final = Dashboard(
                 Panel("Bound", (per_second("slurm_extender_bound_pods_total", "partition"),), "ops"),
                 Panel("From first seen to bound", quantiles("slurm_extender_placement_seconds"), "s"),
                 Panel(
-                    "The same without waits",
-                    quantiles("slurm_extender_placement_handling_seconds"),
-                    "s",
+                    "The same without waits", quantiles("slurm_extender_placement_handling_seconds"), "s"
                 ),
                 Panel("Placeholders", (summed("slurm_extender_placeholders", "state"),), stacked=True),
             ),
