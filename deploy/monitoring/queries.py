@@ -1,8 +1,8 @@
-"""Queries and panels that dashboards have many of."""
+"""Parts of dashboards: rows, panels, and queries that dashboards have many of."""
 
 from typing import Final
 
-from deploy.monitoring.panel import Panel, Query
+from deploy.monitoring.panel import Dashboard, Panel, Query, Row
 
 RATE: Final = "$__rate_interval"
 """Grafana's own choice of a range for rates."""
@@ -30,6 +30,23 @@ def per_second(metric: str, *labels: str) -> Query:
 def summed(metric: str, label: str) -> Query:
     """Returns the sum of a gauge over all targets, for each value of a label."""
     return Query(f"sum by ({label}) ({metric})", _legend(label))
+
+
+def dashboard(name: str, title: str, words: str, *rows: Row) -> Dashboard:
+    """Returns a page of rows."""
+    return Dashboard(name, title, words, rows)
+
+
+def row(title: str, *panels: Panel) -> Row:
+    """Returns panels under one heading."""
+    return Row(title, panels)
+
+
+def panel(
+    title: str, *queries: Query, unit: str = "short", words: str = "", stacked: bool = False
+) -> Panel:
+    """Returns a panel with lines over time."""
+    return Panel(title, queries, unit, words, stacked)
 
 
 def now(title: str, expr: str, *, unit: str = "short", red_from: float | None = None) -> Panel:

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from deploy.monitoring.panel import Dashboard, Panel, Query, Row
-from deploy.monitoring.queries import RATE, now, per_second, quantiles, summed
+from deploy.monitoring.panel import Query
+from deploy.monitoring.queries import RATE, dashboard, now, panel, per_second, quantiles, row, summed
 
 
 def _of_replicas(expr: str) -> Query:
@@ -12,132 +12,96 @@ def _of_replicas(expr: str) -> Query:
     return Query(f"sum by (instance) ({expr} and {replicas})", "{{instance}}")
 
 
-CLUSTER: Final = Dashboard(
+CLUSTER: Final = dashboard(
     "cluster",
     "Cluster",
     "Is all well? What is in trouble, and what do both systems do?",
-    (
-        Row(
-            "Now",
-            (
-                now("Leaders", "sum(slurm_extender_leading)"),
-                now("Components in trouble", "sum(slurm_extender_component_degraded)", red_from=1),
-                now("Pods bound", 'sum(slurm_extender_placeholders{state="Bound"})'),
-                now("Pods that wait", "sum(slurm_extender_waiting_pods)"),
-                now(
-                    "Differences", 'sum(slurm_extender_audit_findings{kind!="OtherCluster"})', red_from=1
-                ),
-                now("Evictions held back", "sum(slurm_extender_evictions_throttled)", red_from=1),
-                now(
-                    "Token ends in",
-                    "min(slurm_extender_token_expiration_timestamp_seconds - time())",
-                    unit="s",
-                ),
-                now(
-                    "Certificate ends in",
-                    "min(slurm_extender_certificate_expiration_timestamp_seconds - time())",
-                    unit="s",
-                ),
-                now("Versions", "count(count by (version) (slurm_extender_build_info))", red_from=2),
-            ),
+    row(
+        "Now",
+        now("Leaders", "sum(slurm_extender_leading)"),
+        now("Components in trouble", "sum(slurm_extender_component_degraded)", red_from=1),
+        now("Pods bound", 'sum(slurm_extender_placeholders{state="Bound"})'),
+        now("Pods that wait", "sum(slurm_extender_waiting_pods)"),
+        now("Differences", 'sum(slurm_extender_audit_findings{kind!="OtherCluster"})', red_from=1),
+        now("Evictions held back", "sum(slurm_extender_evictions_throttled)", red_from=1),
+        now(
+            "Token ends in", "min(slurm_extender_token_expiration_timestamp_seconds - time())", unit="s"
         ),
-        Row(
-            "Health",
-            (
-                Panel(
-                    "Components in trouble",
-                    (
-                        Query(
-                            "max by (component) (slurm_extender_component_degraded) > 0", "{{component}}"
-                        ),
-                    ),
-                ),
-                Panel(
-                    "Pods without a job, jobs lost",
-                    (
-                        Query("sum(slurm_extender_pods_without_job)", "without a job"),
-                        Query(f"sum(increase(slurm_extender_jobs_lost_total[{RATE}]))", "lost"),
-                    ),
-                ),
-                Panel("Differences", (summed("slurm_extender_audit_findings", "kind"),)),
-                Panel(
-                    "Changes of the leader",
-                    (Query("max(increase(slurm_extender_lease_transitions_total[30m]))", "in 30 min"),),
-                ),
-                Panel(
-                    "Evictions by kube-scheduler for nothing",
-                    (
-                        Query(
-                            "max(increase(slurm_extender_unasked_preemptions_total[10m]))", "in 10 min"
-                        ),
-                    ),
-                ),
-                Panel("Evictions", (per_second("slurm_extender_evictions_total", "reason"),), "ops"),
-                Panel(
-                    "Rejected by listeners",
-                    (per_second("slurm_extender_listener_rejections_total", "listener", "why"),),
-                    "ops",
-                ),
-            ),
+        now(
+            "Certificate ends in",
+            "min(slurm_extender_certificate_expiration_timestamp_seconds - time())",
+            unit="s",
         ),
-        Row(
-            "Calls",
-            (
-                Panel(
-                    "Calls of slurmrestd",
-                    (per_second("slurm_extender_slurmrestd_calls_total", "call"),),
-                    "ops",
-                ),
-                Panel(
-                    "Bytes of slurmrestd",
-                    (per_second("slurm_extender_slurmrestd_bytes_total", "call"),),
-                    "Bps",
-                ),
-                Panel(
-                    "Effects that failed",
-                    (
-                        Query(
-                            "sum by (effect) (rate(slurm_extender_effect_seconds_count"
-                            f'{{outcome!="done"}}[{RATE}]))',
-                            "{{effect}}",
-                        ),
-                    ),
-                    "ops",
-                ),
-                Panel("Effects", quantiles("slurm_extender_effect_seconds", "effect"), "s"),
-                Panel(
-                    "CPU of the extender",
-                    (_of_replicas(f"rate(process_cpu_seconds_total[{RATE}])"),),
-                    "short",
-                ),
-                Panel(
-                    "Memory of the extender", (_of_replicas("process_resident_memory_bytes"),), "bytes"
-                ),
-            ),
+        now("Versions", "count(count by (version) (slurm_extender_build_info))", red_from=2),
+    ),
+    row(
+        "Health",
+        panel(
+            "Components in trouble",
+            Query("max by (component) (slurm_extender_component_degraded) > 0", "{{component}}"),
         ),
-        Row(
-            "Slurm's own",
-            (
-                Panel(
-                    "Jobs",
-                    (
-                        Query("max(slurm_jobs_running)", "running"),
-                        Query("max(slurm_jobs_pending)", "pending"),
-                        Query("max(slurm_jobs_completing)", "completing"),
-                    ),
-                ),
-                Panel(
-                    "Nodes",
-                    (
-                        Query("max(slurm_nodes_idle)", "idle"),
-                        Query("max(slurm_nodes_mixed)", "mixed"),
-                        Query("max(slurm_nodes_alloc)", "allocated"),
-                        Query("max(slurm_nodes_drain)", "drain"),
-                        Query("max(slurm_nodes_down)", "down"),
-                    ),
-                ),
-                Panel("Backfill's queue", (Query("max(slurm_bf_queue_len)", "jobs"),)),
-            ),
+        panel(
+            "Pods without a job, jobs lost",
+            Query("sum(slurm_extender_pods_without_job)", "without a job"),
+            Query(f"sum(increase(slurm_extender_jobs_lost_total[{RATE}]))", "lost"),
         ),
+        panel("Differences", summed("slurm_extender_audit_findings", "kind")),
+        panel(
+            "Changes of the leader",
+            Query("max(increase(slurm_extender_lease_transitions_total[30m]))", "in 30 min"),
+        ),
+        panel(
+            "Evictions by kube-scheduler for nothing",
+            Query("max(increase(slurm_extender_unasked_preemptions_total[10m]))", "in 10 min"),
+        ),
+        panel("Evictions", per_second("slurm_extender_evictions_total", "reason"), unit="ops"),
+        panel(
+            "Rejected by listeners",
+            per_second("slurm_extender_listener_rejections_total", "listener", "why"),
+            unit="ops",
+        ),
+    ),
+    row(
+        "Calls",
+        panel(
+            "Calls of slurmrestd",
+            per_second("slurm_extender_slurmrestd_calls_total", "call"),
+            unit="ops",
+        ),
+        panel(
+            "Bytes of slurmrestd",
+            per_second("slurm_extender_slurmrestd_bytes_total", "call"),
+            unit="Bps",
+        ),
+        panel(
+            "Effects that failed",
+            Query(
+                "sum by (effect) (rate(slurm_extender_effect_seconds_count"
+                f'{{outcome!="done"}}[{RATE}]))',
+                "{{effect}}",
+            ),
+            unit="ops",
+        ),
+        panel("Effects", *quantiles("slurm_extender_effect_seconds", "effect"), unit="s"),
+        panel("CPU of the extender", _of_replicas(f"rate(process_cpu_seconds_total[{RATE}])")),
+        panel("Memory of the extender", _of_replicas("process_resident_memory_bytes"), unit="bytes"),
+    ),
+    row(
+        "Slurm's own",
+        panel(
+            "Jobs",
+            Query("max(slurm_jobs_running)", "running"),
+            Query("max(slurm_jobs_pending)", "pending"),
+            Query("max(slurm_jobs_completing)", "completing"),
+        ),
+        panel(
+            "Nodes",
+            Query("max(slurm_nodes_idle)", "idle"),
+            Query("max(slurm_nodes_mixed)", "mixed"),
+            Query("max(slurm_nodes_alloc)", "allocated"),
+            Query("max(slurm_nodes_drain)", "drain"),
+            Query("max(slurm_nodes_down)", "down"),
+        ),
+        panel("Backfill's queue", Query("max(slurm_bf_queue_len)", "jobs")),
     ),
 )
