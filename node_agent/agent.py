@@ -43,7 +43,7 @@ _TOGETHER_S = 0.02
 """Time to collect news for one look."""
 _WATCH = "watch of Pods"
 _DEVICES = "slurmd's list of devices"
-_UNTOLD = "slurmd has not told its devices yet"
+_NO_DEVICES_YET = "slurmd has not told its devices yet"
 _CPUS = "map of cores"
 _RUNTIME = "container runtime"
 _OTHERS = "cores of Pods of no job"
@@ -197,7 +197,7 @@ class Agent:
             return "kube-apiserver has it no more, or has not told the node agent of it yet"
         decision = self._look()
         if decision is None:
-            troubles = {} if self.keeper.machine else {_DEVICES: _UNTOLD}
+            troubles = {} if self.keeper.machine else {_DEVICES: _NO_DEVICES_YET}
             troubles |= self.health.troubles()
             told = "; ".join(f"{part}: {words}" for part, words in troubles.items())
             return f"the node agent does not know yet who has what ({told or 'it starts'})"

@@ -16,12 +16,12 @@ from slurm_cluster.accounts import apply as accounts_command
 from slurm_cluster.configuration.configurer import Places
 from slurm_cluster.configuration.notices import PodName
 from slurm_cluster.configure import Options, print_plan, serve
-from slurm_cluster.hand_out import command as hand_out_command
-from slurm_cluster.hand_out.places import Copy, Place
-from slurm_cluster.hand_out.writer import Wanted
 from slurm_cluster.keys import command as keys_command
 from slurm_cluster.keys.secrets import Names
 from slurm_cluster.programs import ProgramFailed
+from slurm_cluster.published_secrets import command as hand_out_command
+from slurm_cluster.published_secrets.places import Copy, Place
+from slurm_cluster.published_secrets.writer import Wanted
 from slurm_cluster.topology.commands import app as topology
 
 app = program("slurm-cluster", "The configuration, the accounts and the keys of a Slurm in Kubernetes.")

@@ -22,7 +22,7 @@ from extender.node_view.pods_on_node import vacated_in
 from extender.node_view.slurm_nodes import NodeEquipment, SlurmNodes
 from extender.node_view.user_rights import RightsOfUsers
 from extender.placement.ledger import Ledger
-from extender.placement.transitions.asked import needs_equipment, needs_rights
+from extender.placement.transitions.asked import needs_hardware, needs_rights
 from extender.placement.transitions.waiting import granted
 from extender.pod_request.pod import attempt_of
 from extender.record.events import (
@@ -55,10 +55,10 @@ from wellknown.names import ADOPTED, ATTEMPT, GRANTED, JOB_ID, Reason
 
 log = structlog.get_logger()
 
-_CHRONICLERS = 2
-_UNTOLD = 10_000  # Events that wait to be made: some 20 MB
+_EVENT_WRITERS = 2
+_MAX_QUEUED_EVENTS = 10_000  # Events that wait to be made: some 20 MB
 _WORDS_S = 1.0
-_SPEECHLESS_S = 30.0
+_COMMENT_BACKOFF_S = 30.0
 _SLOW_BOOKS_S = 0.1
 _READ_ANEW = 20
 _Told = tuple[float, dict[str, Any], int | None]  # when to make the Event, Event, cancelled job
@@ -101,7 +101,7 @@ class Dispatcher:
         self._submissions, self._writes = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
         self._endings, self._evictions = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
         self._words = asyncio.Queue[Effect]()  # a whole window of waiting Pods is asked about at once
-        self._events: asyncio.Queue[_Told] = asyncio.Queue(_UNTOLD)
+        self._events: asyncio.Queue[_Told] = asyncio.Queue(_MAX_QUEUED_EVENTS)
         self._drops_events = False  # and has logged the loss; until no Event waits
         self._speechless_until = self._books_closed_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
@@ -149,7 +149,7 @@ class Dispatcher:
                         tasks.create_task(self._work(lane))
                 for _ in range(max(1, self._workers // 2)):  # others find connections
                     tasks.create_task(self._work(self._words))
-                for _ in range(_CHRONICLERS):
+                for _ in range(_EVENT_WRITERS):
                     tasks.create_task(self._record())
         finally:
             if self._alarm is not None:
@@ -173,7 +173,7 @@ class Dispatcher:
             self._observer.failed(effect, perf_counter() - start, result, about_it)
         else:
             self._observer.done(effect, perf_counter() - start)
-        if needs_equipment(effect, result):
+        if needs_hardware(effect, result):
             return Outcome(effect, result, await self._equipment.by_partition())
         if isinstance(effect, Submit) and needs_rights(effect, result):
             return Outcome(effect, result, rights=await self._rights.of(effect.job.user_id))
@@ -256,7 +256,7 @@ class Dispatcher:
             async with asyncio.timeout(_WORDS_S):
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
         except TimeoutError:
-            self._speechless_until = self.now() + _SPEECHLESS_S
+            self._speechless_until = self.now() + _COMMENT_BACKOFF_S
         except SlurmError:
             pass
 
@@ -389,7 +389,7 @@ class Dispatcher:
             return None
         finally:
             if self.now() - began > _SLOW_BOOKS_S:
-                self._books_closed_until = self.now() + _SPEECHLESS_S
+                self._books_closed_until = self.now() + _COMMENT_BACKOFF_S
 
 
 def _wall_clock() -> datetime:

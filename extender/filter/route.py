@@ -50,7 +50,7 @@ def _granted(allocation: Allocation | None, taken: str | None, names: Sequence[s
     return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(names, reason)}
 
 
-def _to_offer(
+def to_offer(
     allocation: Allocation | None, names: Sequence[str], *, retried: bool, taken: bool
 ) -> Sequence[str]:
     """Returns the Nodes that kube-scheduler offers to a managed Pod, if placement has to know the Nodes.
@@ -91,8 +91,9 @@ def router(translation: TranslationConfig, capacity: FreeCapacity, offered: Offe
             return reply(_with_room(pod, names, capacity))
         metadata = pod["metadata"]
         allocation = Allocation.parse(metadata.get("annotations") or {})
-        taken = allocation and capacity.closed_to_ours(metadata.get("uid") or "", allocation)
-        others = _to_offer(allocation, names, retried=is_retried(pod), taken=taken is not None)
+        closed_to_ours = capacity.closed_to_ours
+        taken = None if allocation is None else closed_to_ours(metadata.get("uid") or "", allocation)
+        others = to_offer(allocation, names, retried=is_retried(pod), taken=taken is not None)
         if others:
             offered(pod, allocation, others)
         return reply(_granted(allocation, taken, names))

@@ -19,7 +19,7 @@ from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import drain_reason
 from extender.node_sync.prolog_gate import Gate
 from extender.placement.ledger import Ledger
-from extender.placement.transitions.kept_back import InVain
+from extender.placement.transitions.kept_back import UnbindablePods
 from extender.pools.controller import PARTS as POOLS
 from extender.pools.controller import Leadership as PoolLeadership
 from extender.pools.controller import PoolController
@@ -167,7 +167,7 @@ class Leader:
         self._replica.telemetry.placement.audited(found)
         self._replica.health.says(_SHARED_IDS, shared_ids(found, self._replica.settings.placeholder_ids))
 
-    def _in_vain(self, pods: InVain) -> None:
+    def _in_vain(self, pods: UnbindablePods) -> None:
         self._replica.health.says(IN_VAIN, pods.words)
 
     def _throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:

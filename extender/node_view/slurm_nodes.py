@@ -6,14 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 
-from extender.node_view.equipment import Equipment, equipment
+from extender.node_view.node_hardware import NodeHardware, hardware
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node
 from slurm_client.protocol import Slurm
 
 _SHARE = 10  # where a reading takes a second, the pauses of each reader are so many times as long
 _LONGEST_PAUSE_S = 15.0  # it may have been slow because Slurm was, and not because it is large
-_EQUIPMENT_S = 60.0
+_HARDWARE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +63,20 @@ class SlurmNodes:
 
 
 class NodeEquipment:
-    """The equipment of Slurm's nodes for messages, computed at most once a minute."""
+    """The hardware of Slurm's nodes for messages, computed at most once a minute."""
 
     def __init__(self, slurm_nodes: SlurmNodes) -> None:
         self._slurm_nodes = slurm_nodes
         self._reading = asyncio.Lock()
         self._until = -inf
-        self._known: Mapping[str, Equipment] = {}
+        self._known: Mapping[str, NodeHardware] = {}
 
-    async def by_partition(self) -> Mapping[str, Equipment]:
-        """Returns the equipment of nodes by partition; the last known one if Slurm does not answer."""
+    async def by_partition(self) -> Mapping[str, NodeHardware]:
+        """Returns the hardware of nodes by partition; the last known one if Slurm does not answer."""
         clock = asyncio.get_running_loop().time
         async with self._reading:
             if clock() >= self._until:
                 with suppress(SlurmError):
-                    self._known = equipment((await self._slurm_nodes.read(_EQUIPMENT_S)).nodes)
-                self._until = clock() + _EQUIPMENT_S
+                    self._known = hardware((await self._slurm_nodes.read(_HARDWARE_S)).nodes)
+                self._until = clock() + _HARDWARE_S
         return self._known

@@ -16,7 +16,7 @@ from extender.placement.nodes.rejecting_nodes import RejectingNodes
 from extender.placement.pods_apart import PodsApart
 from extender.placement.signatures import Signatures
 from extender.placement.transitions.attempts import follow, is_replaced
-from extender.placement.transitions.kept_back import InVain, awake, kept_back
+from extender.placement.transitions.kept_back import UnbindablePods, awake, kept_back
 from extender.placement.wakes import ToTell, Wakes
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
@@ -47,13 +47,13 @@ class Settled(LedgerReader):
         observer: Observer | None = None,
         throttled: eviction_limiter.Heard = lambda *_: None,
         unsigned: signatures.Heard = lambda _: None,
-        in_vain: Callable[[InVain], object] = lambda _: None,
+        in_vain: Callable[[UnbindablePods], object] = lambda _: None,
     ) -> None:
         super().__init__()
         self.rules = rules
         self._eviction_limiter = EvictionLimiter(rules.evictions_per_minute, throttled)
         self._signatures = Signatures(unsigned)
-        self._in_vain = InVain(in_vain)
+        self._in_vain = UnbindablePods(in_vain)
         self._observer = observer
         self._view = ClusterView()
         self._avoiding: set[str] = set()

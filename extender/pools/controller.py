@@ -21,11 +21,11 @@ from extender.node_view.slurm_nodes import SlurmNodes
 from extender.node_view.view import ClusterView
 from extender.node_view.view_updater import ClusterViewUpdater
 from extender.pod_request.constraints.node_constraints import Node
-from extender.pools.gone import marked
-from extender.pools.gone_nodes import PART as GONE
-from extender.pools.gone_nodes import GoneNodes
 from extender.pools.member import Member, SlurmdPod
+from extender.pools.node_remover import PART as GONE
+from extender.pools.node_remover import NodeRemover
 from extender.pools.pool import Pool
+from extender.pools.removal import marked
 from extender.pools.reserved import Reservations, by_node, lacking
 from extender.pools.roll_out import Action, Assign, Decision, Delete, Drain, PoolState, decide
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected
@@ -87,7 +87,7 @@ class PoolController:
         self._cluster = cluster
         self._health = health
         self._leads = leadership
-        self._gone = GoneNodes(slurm, cluster, health, leadership.allowed)
+        self._gone = NodeRemover(slurm, cluster, health, leadership.allowed)
         inside, says = f"metadata.namespace={leadership.namespace}", partial(health.says, _WATCH)
         self._watch = ResourceWatch(kubernetes, "pods", inside, says)
         self._pods: dict[str, tuple[str, SlurmdPod]] = {}

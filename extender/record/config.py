@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from extender.node_view.equipment import Equipment
+from extender.node_view.node_hardware import NodeHardware
 from extender.node_view.view import ClusterView
 from extender.pod_request.constraints.node_constraints import NodeConstraints
 from extender.pod_request.constraints.pod_constraints import ClosedNodes, PodConstraints
@@ -109,8 +109,8 @@ class Context:
     now: float
     rules: PlacementConfig
     view: ClusterView
-    equipment: Mapping[str, Equipment] = field(default_factory=dict)
-    """Equipment of Slurm's nodes by partition, if a message needs the equipment."""
+    hardware: Mapping[str, NodeHardware] = field(default_factory=dict)
+    """Hardware of Slurm's nodes by partition, if a message needs the hardware."""
     rights: UserRights | None = None
     """Rights of the job's user, if a message needs the rights."""
     rejecting: Callable[[str, Request], frozenset[str]] = lambda *_: frozenset()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from extender.node_view.equipment import Equipment
+from extender.node_view.node_hardware import NodeHardware
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
@@ -215,8 +215,8 @@ class Outcome:
 
     effect: Effect
     result: Any
-    equipment: Mapping[str, Equipment] = field(default_factory=dict)
-    """Equipment of Slurm's nodes by partition, if a report needs the equipment."""
+    hardware: Mapping[str, NodeHardware] = field(default_factory=dict)
+    """Hardware of Slurm's nodes by partition, if a report needs the hardware."""
     rights: UserRights | None = None
     """Rights of the job's user, if Slurm rejects the account, the QOS or the reservation."""
 

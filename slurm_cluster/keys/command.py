@@ -10,10 +10,10 @@ from pathlib import Path
 
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.protocol import Kubernetes
-from slurm_cluster.asking import ask
 from slurm_cluster.jwks import WrongKeys
 from slurm_cluster.keys import secrets
 from slurm_cluster.keys.secrets import Names, NotNow
+from slurm_cluster.kubernetes_session import ask
 
 Act = Callable[[Kubernetes], Awaitable[list[str]]]
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_cluster import jwks
-from slurm_cluster.asking import Data, ensure_secret, opaque_secret
 from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key, Stage
+from slurm_cluster.kubernetes_session import Data, ensure_secret, opaque_secret
 
 JWT_KEY: Final = "jwt_hs256.key"
 _BYTES: Final = 64

@@ -21,7 +21,7 @@ from service import probes
 from service.http.connections import Limits
 from service.http.listener import Server
 from service.logging import configure_logging
-from slurm_cluster.asking import ask
+from slurm_cluster.kubernetes_session import ask
 from slurm_cluster.topology import drawing, files, running
 from slurm_cluster.topology.build import Trouble, build
 from slurm_cluster.topology.files import CONF, YAML, WrongTopology

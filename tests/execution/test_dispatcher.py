@@ -589,11 +589,11 @@ async def test_what_nodes_have_is_read_where_a_job_is_too_large_and_once_for_man
     works.slurm.error = InvalidRequest("no node has that", number=2014)
     for _ in range(3):
         outcome = await works.dispatcher.outcome_of(Submit("u1", 7, SPEC, immediate=False))
-        assert outcome.equipment["main"].cpus == 8
+        assert outcome.hardware["main"].cpus == 8
     assert works.slurm.calls == [("nodes", 0)]
     works.slurm.error = InvalidRequest("no such account", number=2045)
     outcome = await works.dispatcher.outcome_of(Submit("u1", 7, SPEC, immediate=False))
-    assert outcome.equipment == {}
+    assert outcome.hardware == {}
     assert works.slurm.calls == [("nodes", 0), ("rights", None)]
 
 
@@ -620,8 +620,8 @@ async def test_what_nodes_have_is_read_where_a_job_waits_that_is_too_large() -> 
     for reason, known in {"Resources": {}, "PartitionConfig": {"main": 8}}.items():
         works.slurm.reason = reason
         for_words = await works.dispatcher.outcome_of(ReadJob("u1", 7, for_words=True))
-        assert {name: has.cpus for name, has in for_words.equipment.items()} == known
-        assert (await works.dispatcher.outcome_of(ReadJob("u1", 7))).equipment == {}
+        assert {name: has.cpus for name, has in for_words.hardware.items()} == known
+        assert (await works.dispatcher.outcome_of(ReadJob("u1", 7))).hardware == {}
 
 
 async def test_effects_wait_while_this_replica_may_not_act() -> None:
@@ -811,7 +811,7 @@ async def test_an_event_that_fails_in_an_unforeseen_way_stops_nobody(
     async def fails(*_: object) -> None:
         raise ValueError("not JSON")
 
-    *those_that_fail, last = evictions(2 * dispatcher._CHRONICLERS + 1)
+    *those_that_fail, last = evictions(2 * dispatcher._EVENT_WRITERS + 1)
     async with Works() as works:
         monkeypatch.setattr(works.kubernetes, "create_event", fails)
         for eviction in those_that_fail:
@@ -824,8 +824,8 @@ async def test_an_event_that_fails_in_an_unforeseen_way_stops_nobody(
 async def test_events_that_nobody_takes_are_dropped_with_one_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher, "_UNTOLD", 3)
-    made = dispatcher._CHRONICLERS + 3
+    monkeypatch.setattr(dispatcher, "_MAX_QUEUED_EVENTS", 3)
+    made = dispatcher._EVENT_WRITERS + 3
     *too_many, last = evictions(made + 3)
     with capture_logs() as logs:
         async with Works() as works:

@@ -19,9 +19,9 @@ from deploy.local.chart import Manifest, Rendered, Values
 from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
 from kubernetes_client.rest import KubernetesRest
-from slurm_cluster.hand_out import writer
-from slurm_cluster.hand_out.places import Copy, Place
-from slurm_cluster.hand_out.writer import Wanted, hand_out
+from slurm_cluster.published_secrets import writer
+from slurm_cluster.published_secrets.places import Copy, Place
+from slurm_cluster.published_secrets.writer import Wanted, hand_out
 from tests.chart_matrix import merged
 from tests.gitops.changes import Object, changed, handed_out, made_by_programs, plural
 from tests.gitops.examples import CHARTS, NAMESPACE, application, rendered, values

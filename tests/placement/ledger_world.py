@@ -14,7 +14,7 @@ from typing import Any
 
 from extender.audit.compare import may_have_no_job
 from extender.bind.binder import NotBound, verified
-from extender.filter.route import to_tell
+from extender.filter.route import to_offer
 from extender.jobs.claim import claim_of, key_of, own_key
 from extender.jobs.verdict import judge
 from extender.node_view.view import ClusterView
@@ -607,7 +607,7 @@ class World:
         taken = granted is not None and granted.node in self.taken
         job_id = 0 if granted is None else granted.job_id
         found = [name for name in self.nodes if not self.closed_by_pods(pod, name)]
-        names = to_tell(granted, found, retried=pod.scheduling.attempt > 1, taken=taken)
+        names = to_offer(granted, found, retried=pod.scheduling.attempt > 1, taken=taken)
         noted = (
             pod.scheduling.feasible_nodes is not None and pod.scheduling.feasible_nodes.job_id == job_id
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.node_view.equipment import equipment
+from extender.node_view.node_hardware import hardware
 from extender.placement.transitions.asked import refused
 from extender.pod_request.job_request import Request
 from extender.policy.rules import Choice, Policy, Rule, judged
@@ -34,7 +34,7 @@ NODES = (
     Node("n2", frozenset(), 16, 524_288, features=("a100", "ib"), partitions=("main",)),
     Node("n3", frozenset(), 99, 999_000, partitions=("spare",)),
 )
-AT = Context(0.0, PlacementConfig(), view(partitions=PARTITIONS), equipment(NODES))
+AT = Context(0.0, PlacementConfig(), view(partitions=PARTITIONS), hardware(NODES))
 
 
 def told(number: int | None, request: Request | None = None, at: Context = AT, **asked: Any) -> str:
@@ -109,7 +109,7 @@ def test_of_very_many_features_the_first_are_named() -> None:
     many = Node(
         "n1", frozenset(), 1, 1, features=tuple(f"f{n}" for n in range(30)), partitions=("main",)
     )
-    words = told(2029, at=replace(AT, equipment=equipment([many])), constraints="h200")
+    words = told(2029, at=replace(AT, hardware=hardware([many])), constraints="h200")
     assert words.endswith("the features f0, f1, f10, f11, f12, f13, f14, f15, f16, f17 and 20 more")
 
 
@@ -160,7 +160,7 @@ def test_a_pod_that_is_too_large_is_told_what_nodes_have(asked: dict[str, Any], 
 
 def test_a_refusal_is_too_large_only_if_the_nodes_say_so() -> None:
     assert large(cpus=1)[0] == "Invalid"
-    assert large(replace(AT, equipment={}), cpus=64)[0] == "Invalid"
+    assert large(replace(AT, hardware={}), cpus=64)[0] == "Invalid"
     assert large(number=2000, cpus=64)[0] == "Invalid"
 
 
@@ -191,7 +191,7 @@ def test_a_pods_author_is_told_the_value_that_slurm_refuses(
     (submit,) = world.effects
     assert isinstance(submit, Submit)
     world.effects.clear()
-    world.tell(Outcome(submit, Failure(Remedy.CHANGE, "no", number=number), AT.equipment))
+    world.tell(Outcome(submit, Failure(Remedy.CHANGE, "no", number=number), AT.hardware))
     (record,) = (each for each in world.ledger.placeholders if each.uid == uid)
     assert record.cause is not None
     assert record.cause.message == words

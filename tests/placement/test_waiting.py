@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from extender.explain.pending_reasons import PENDING_REASONS
-from extender.node_view.equipment import Equipment
+from extender.node_view.node_hardware import NodeHardware
 from extender.placement.transitions.waiting import granted, in_words, why_it_waits
 from extender.pod_request.pod import Pod
 from extender.record.condition_reason import ConditionReason
@@ -25,7 +25,7 @@ PENDING = JobState("PENDING")
 JOB = Job(54271915, PENDING, partition="main", reason="Resources", submit_time=_13_11)
 LARGE = pod(cpu="8", memory="8Gi", gpus=2)
 VIEW = view(partitions=[Partition("main", (), max_time_minutes=24 * 60)])
-AT = Context(0.0, PlacementConfig(), VIEW, {"main": Equipment(4, 4096, {"gpu": 8})})
+AT = Context(0.0, PlacementConfig(), VIEW, {"main": NodeHardware(4, 4096, {"gpu": 8})})
 
 WAITS = (
     "Slurm job 54271915 has waited in partition main since 24 Nov 13:11 UTC: all fitting nodes are in"
@@ -138,7 +138,7 @@ def test_a_job_that_a_node_could_run_is_told_the_reason_alone() -> None:
 def test_amounts_that_differ_never_read_the_same() -> None:
     request = LARGE.request
     asks = LARGE._replace(request=replace(request, job=replace(request.job, memory_mb=16_001)))
-    at = replace(AT, equipment={"main": Equipment(8, 16_000, {"gpu": 8})})
+    at = replace(AT, hardware={"main": NodeHardware(8, 16_000, {"gpu": 8})})
     words = why_it_waits(replace(JOB, reason="PartitionConfig"), asks.request, at).words
     assert "has more than 16000 MiB; the Pod asks for 16001 MiB. Slurm job" in words
 

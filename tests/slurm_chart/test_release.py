@@ -13,9 +13,9 @@ from deploy.charts.slurm_pages import CHART
 from deploy.local.chart import Manifest, Values
 from deploy.local.cluster import Cluster
 from kubernetes_client.rest import KubernetesRest
-from slurm_cluster.hand_out import writer
-from slurm_cluster.hand_out.places import Copy, Place
-from slurm_cluster.hand_out.writer import Wanted, hand_out
+from slurm_cluster.published_secrets import writer
+from slurm_cluster.published_secrets.places import Copy, Place
+from slurm_cluster.published_secrets.writer import Wanted, hand_out
 from tests.eventually import eventually_not
 from tests.slurm_chart.rendering import NAMESPACE, run_helm
 

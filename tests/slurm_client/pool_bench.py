@@ -40,8 +40,14 @@ _POWER_SAVING = (
 
 
 def spec(release: str) -> ClusterSpec:
-    nodes = {"nodes": 1, "dynamic_nodes": len(DYNAMIC)}
-    return ClusterSpec(release=release, slurm_conf=_POWER_SAVING, **nodes, **SIZES, **ALONE)
+    return ClusterSpec(
+        release=release,
+        slurm_conf=_POWER_SAVING,
+        nodes=1,
+        dynamic_nodes=len(DYNAMIC),
+        **SIZES,
+        **ALONE,
+    )
 
 
 class PoolBench(Bench):

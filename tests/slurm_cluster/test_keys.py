@@ -15,6 +15,7 @@ from slurm_cluster import jwks
 from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, Key, Stage, WrongKeys
 from slurm_cluster.keys import secrets
 from slurm_cluster.keys.secrets import JWT_KEY, Names, NotNow
+from slurm_cluster.kubernetes_session import opaque_secret
 
 NAMES = Names("default", "slurm-key", "slurm-jwt-key")
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
@@ -78,7 +79,7 @@ async def test_a_rotation_has_three_steps_and_a_pause_between_them(kubernetes: K
 
 async def test_a_secret_of_one_key_alone_is_rotated_too(kubernetes: Kubernetes) -> None:
     await kubernetes.write_secret(
-        secrets._secret({"namespace": "default", "name": NAMES.slurm_key}, {SLURM_KEY: b"x" * 64})
+        opaque_secret({"namespace": "default", "name": NAMES.slurm_key}, {SLURM_KEY: b"x" * 64})
     )
     await secrets.rotate_slurm_key(kubernetes, NAMES, NOW, PAUSE)
     keys = jwks.parse((await data(kubernetes, NAMES.slurm_key))[SLURM_JWKS])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from extender.node_view.equipment import listed, together, too_large
+from extender.node_view.node_hardware import listed, together, too_large
 from extender.placement.transitions import rights
 from extender.placement.transitions.waiting import TOO_LARGE as WAITS_TOO_LARGE
 from extender.pod_request.annotations import FIELD_NAMES
@@ -36,8 +36,8 @@ _TOO_LARGE = frozenset({2005, 2006, 2014, 2044, 2069, 2072, 2119, 2134})
 """Slurm's error numbers that may mean that the job is larger than every node."""
 
 
-def needs_equipment(effect: Effect, result: Any) -> bool:
-    """Returns True if a message about the result has to name the equipment of Slurm's nodes."""
+def needs_hardware(effect: Effect, result: Any) -> bool:
+    """Returns True if a message about the result has to name the hardware of Slurm's nodes."""
     match effect, result:
         case Submit(), Failure(number=number):
             return number in _TOO_LARGE | _FEATURES
@@ -56,7 +56,7 @@ def refused(failure: Failure, request: Request, at: Context) -> WhyInvalid:
     """Returns why Slurm refuses a job: the cause first, and the numbers last."""
     partition = at.view.partition_name(request.job.partition)
     if failure.number in _TOO_LARGE:
-        large = too_large(request.job, partition, at.equipment, at.view.partitions)
+        large = too_large(request.job, partition, at.hardware, at.view.partitions)
         if large:
             return WhyInvalid(large, reason=Reason.TOO_LARGE, codes=failure.codes)
     cause, user = f"Slurm refuses the job: {failure.message}", request.job.user_id
@@ -113,7 +113,7 @@ def _there_is(failure: Failure, request: Request, at: Context) -> str:
 
 
 def _features(partition: str, at: Context) -> str:
-    has = together(partition, at.equipment)
+    has = together(partition, at.hardware)
     if has is None:
         return ""
     features = f"the features {listed(sorted(has.features))}" if has.features else "no features"

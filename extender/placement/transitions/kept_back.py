@@ -32,11 +32,11 @@ REASONS = frozenset(
 """Of the causes that `kept_back` gives."""
 
 
-class InVain:
+class UnbindablePods:
     """The Pods for which no job is asked since kube-scheduler refuses every Node; `heard` is told of
     every change."""
 
-    def __init__(self, heard: "Callable[[InVain], object]" = lambda _: None) -> None:
+    def __init__(self, heard: "Callable[[UnbindablePods], object]" = lambda _: None) -> None:
         self._heard = heard
         self._names: dict[str, str] = {}
 

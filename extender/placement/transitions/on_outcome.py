@@ -60,8 +60,8 @@ _WRITTEN_IN: Mapping[type, State] = {
 def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeholder:
     """Returns the record after one of its effects was carried out, or failed."""
     effect, result = outcome.effect, outcome.result
-    if outcome.equipment or outcome.rights:
-        at = replace(at, equipment=outcome.equipment, rights=outcome.rights)
+    if outcome.hardware or outcome.rights:
+        at = replace(at, hardware=outcome.hardware, rights=outcome.rights)
     if isinstance(effect, ReportWaiting):
         return _after_show(record, effect, result, at)
     if isinstance(effect, ReadJob) and effect.for_words:

@@ -4,7 +4,7 @@ reservations of the user, and never those of another user."""
 from collections.abc import Iterable
 from typing import Final
 
-from extender.node_view.equipment import listed
+from extender.node_view.node_hardware import listed
 from slurm_client.model import JobSpec
 from slurm_client.rights import Association, UserRights
 from wellknown.quoting import quoted

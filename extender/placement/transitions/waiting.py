@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from extender.explain.pending_reasons import explained
 from extender.explain.wording import cut
-from extender.node_view.equipment import amounts, too_large
+from extender.node_view.node_hardware import amounts, too_large
 from extender.pod_request.job_request import Request
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
@@ -35,7 +35,7 @@ def why_it_waits(job: Job, request: Request, at: Context) -> ConditionReason:
     where = f"in partition {cut(job.partition, _LONGEST_NAME)}{since}"
     stands = "waits" if job.submit_time is None else "has waited"
     large = job.reason in TOO_LARGE and too_large(
-        request.job, job.partition, at.equipment, at.view.partitions
+        request.job, job.partition, at.hardware, at.view.partitions
     )
     if large:
         return ConditionReason(

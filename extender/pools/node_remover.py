@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import structlog
 
 from extender.node_view.view_updater import ClusterViewUpdater
-from extender.pools.gone import Gone, believed, decide, marked, silent
+from extender.pools.removal import Removal, believed, decide, marked, silent
 from extender.pools.reserved import Reservations, by_node
 from service.health import Health
 from slurm_client.errors import SlurmError
@@ -19,7 +19,7 @@ PART = "Nodes of pools that are gone"
 log = structlog.get_logger()
 
 
-class GoneNodes:
+class NodeRemover:
     """Remembers since when each is gone and silent; a leader that has just begun begins anew."""
 
     def __init__(
@@ -52,7 +52,7 @@ class GoneNodes:
         words = f"{doubted} of {len(own)} nodes of pools have no Node any more: none of them is given up"
         self._health.says(PART, words if doubted else trouble, alarm=bool(doubted))
 
-    async def _act(self, order: Gone) -> None:
+    async def _act(self, order: Removal) -> None:
         await self._allowed()
         node = await self._slurm.node(order.node)
         reservations = by_node(await self._slurm.reservations(), time.time())

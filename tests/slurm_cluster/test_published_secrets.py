@@ -8,10 +8,10 @@ import pytest
 
 from kubernetes_client.errors import Conflict
 from kubernetes_client.in_memory import InMemoryKubernetes
-from slurm_cluster.hand_out import password, writer
-from slurm_cluster.hand_out.places import Copy, Place
-from slurm_cluster.hand_out.writer import Missing, Wanted, hand_out, mint
 from slurm_cluster.programs import ProgramFailed
+from slurm_cluster.published_secrets import password, writer
+from slurm_cluster.published_secrets.places import Copy, Place
+from slurm_cluster.published_secrets.writer import Missing, Wanted, hand_out, mint
 
 TOKEN = Place("slurm-extender", "slurm-token", "token")
 

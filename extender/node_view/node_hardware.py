@@ -1,4 +1,4 @@
-"""The equipment of Slurm's nodes and the requests of jobs in the same words, for messages."""
+"""The hardware of Slurm's nodes and the requests of jobs in the same words, for messages."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ _MEMORY: Final = "memory"
 _MOST_NAMED: Final = 10
 
 
-class Equipment(NamedTuple):
+class NodeHardware(NamedTuple):
     """All features of a partition's nodes, and of each resource the most that one of the nodes has."""
 
     cpus: int = 0
@@ -27,9 +27,9 @@ class Equipment(NamedTuple):
         """Returns the most that one node has of a resource."""
         return {_CPUS: self.cpus, _MEMORY: self.memory_mb}.get(name, self.gres.get(name, 0))
 
-    def beside(self, other: Self) -> "Equipment":
-        """Returns the equipment of these nodes and others together."""
-        return Equipment(
+    def beside(self, other: Self) -> "NodeHardware":
+        """Returns the hardware of these nodes and others together."""
+        return NodeHardware(
             max(self.cpus, other.cpus),
             max(self.memory_mb, other.memory_mb),
             Counter(self.gres) | Counter(other.gres),  # the larger of each
@@ -37,22 +37,22 @@ class Equipment(NamedTuple):
         )
 
 
-def equipment(nodes: Iterable[Node]) -> dict[str, Equipment]:
-    """Returns the equipment of nodes, by partition."""
-    found: dict[str, Equipment] = {}
+def hardware(nodes: Iterable[Node]) -> dict[str, NodeHardware]:
+    """Returns the hardware of nodes, by partition."""
+    found: dict[str, NodeHardware] = {}
     for node in nodes:
-        has = Equipment(node.cpus, node.memory_mb, gres.counts(node.gres), frozenset(node.features))
+        has = NodeHardware(node.cpus, node.memory_mb, gres.counts(node.gres), frozenset(node.features))
         for partition in node.partitions:
             found[partition] = found[partition].beside(has) if partition in found else has
     return found
 
 
-def together(partitions: str, known: Mapping[str, Equipment]) -> Equipment | None:
-    """Returns the equipment of a partition, or of a list ("a,b"); None if not known for each."""
+def together(partitions: str, known: Mapping[str, NodeHardware]) -> NodeHardware | None:
+    """Returns the hardware of a partition, or of a list ("a,b"); None if not known for each."""
     names = partitions.split(",")
     if not known.keys() >= set(names):
         return None
-    return reduce(Equipment.beside, (known[name] for name in names))
+    return reduce(NodeHardware.beside, (known[name] for name in names))
 
 
 def amounts(job: JobSpec) -> str:
@@ -63,7 +63,7 @@ def amounts(job: JobSpec) -> str:
 
 
 def too_large(
-    job: JobSpec, partition: str, known: Mapping[str, Equipment], partitions: Mapping[str, Partition]
+    job: JobSpec, partition: str, known: Mapping[str, NodeHardware], partitions: Mapping[str, Partition]
 ) -> str:
     """Returns in which resources a job is too large for every node of a partition, or of a list of
     partitions, and which other partitions fit; empty if that is not known, or if the job fits."""
@@ -105,7 +105,7 @@ def _wanted(job: JobSpec) -> tuple[tuple[str, int], ...]:
     return ((_CPUS, job.cpus), (_MEMORY, job.memory_mb), *job.gres)
 
 
-def _less(job: JobSpec, has: Equipment) -> list[str]:
+def _less(job: JobSpec, has: NodeHardware) -> list[str]:
     """Returns the resources of which no node has as much as a job asks for."""
     return [name for name, count in _wanted(job) if count > has.of(name)]
 

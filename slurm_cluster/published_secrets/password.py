@@ -4,8 +4,8 @@ import secrets
 from typing import Final
 
 from kubernetes_client.protocol import Kubernetes
-from slurm_cluster.asking import ensure_secret
-from slurm_cluster.hand_out.places import Place
+from slurm_cluster.kubernetes_session import ensure_secret
+from slurm_cluster.published_secrets.places import Place
 
 _BYTES: Final = 32
 

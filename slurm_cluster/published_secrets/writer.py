@@ -10,8 +10,8 @@ from typing import Final
 
 from kubernetes_client.errors import Conflict
 from kubernetes_client.protocol import Kubernetes, Manifest
-from slurm_cluster.hand_out.places import Copy, Place
 from slurm_cluster.programs import ProgramFailed, run
+from slurm_cluster.published_secrets.places import Copy, Place
 
 _TOKEN: Final = re.compile(r"^SLURM_JWT=(?P<token>\S+)$", re.MULTILINE)
 _USER: Final = "slurm"

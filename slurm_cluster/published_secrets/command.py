@@ -8,11 +8,11 @@ from pathlib import Path
 
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.protocol import Kubernetes
-from slurm_cluster.asking import ask
-from slurm_cluster.hand_out import password, writer
-from slurm_cluster.hand_out.places import Place
-from slurm_cluster.hand_out.writer import Missing, Wanted
+from slurm_cluster.kubernetes_session import ask
 from slurm_cluster.programs import ProgramFailed
+from slurm_cluster.published_secrets import password, writer
+from slurm_cluster.published_secrets.places import Place
+from slurm_cluster.published_secrets.writer import Missing, Wanted
 
 Act = Callable[[Kubernetes], Awaitable[list[str]]]
 

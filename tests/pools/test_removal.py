@@ -7,8 +7,8 @@ import pytest
 
 from extender.node_sync.drains import too_many
 from extender.node_view.view import ClusterView
-from extender.pools.gone import Gone, believed, decide, marked
-from extender.pools.gone_nodes import PART, GoneNodes
+from extender.pools.node_remover import PART, NodeRemover
+from extender.pools.removal import Removal, believed, decide, marked
 from service.health import Health
 from slurm_client.in_memory import InMemorySlurm, partition
 from slurm_client.model import Node as SlurmNode
@@ -19,7 +19,7 @@ WORDS = "slurm-extender pool gpu: its Node is gone from Kubernetes"
 CORDONED = "slurm-extender pool gpu: the Node is cordoned, and slurmd has left it"
 LEFT = ("IDLE", "DRAIN", "NOT_RESPONDING")
 """The states of a node that slurmd has left in order."""
-DELETED = Gone("n1")
+DELETED = Removal("n1")
 
 
 def node(
@@ -36,22 +36,22 @@ def node(
     [
         (node("IDLE"), 1e6, []),  # its slurmd lives
         (node("IDLE", "NOT_RESPONDING"), 59, []),
-        (node("IDLE", "NOT_RESPONDING"), 61, [Gone("n1", WORDS)]),
-        (node("DOWN", "NOT_RESPONDING", reason="Not responding"), 61, [Gone("n1", WORDS)]),
+        (node("IDLE", "NOT_RESPONDING"), 61, [Removal("n1", WORDS)]),
+        (node("DOWN", "NOT_RESPONDING", reason="Not responding"), 61, [Removal("n1", WORDS)]),
         (node("DOWN", reason=WORDS), 61, []),
-        (node("DOWN", reason=WORDS), 601, [Gone("n1")]),
+        (node("DOWN", reason=WORDS), 601, [Removal("n1")]),
         (node("DOWN", reason=WORDS, cpus_allocated=1), 601, []),
         (node("DOWN", "COMPLETING", reason=WORDS), 601, []),
         (node(*LEFT, reason=CORDONED), 59, []),
-        (node(*LEFT, reason=CORDONED), 61, [Gone("n1")]),
+        (node(*LEFT, reason=CORDONED), 61, [Removal("n1")]),
         (node(*LEFT, reason="slurm-extender pool gpu: the Node leaves the pool"), 61, [DELETED]),
         (node("DOWN", "DRAIN", reason=f"{CORDONED} : Not responding"), 61, [DELETED]),
         (node("IDLE", "DRAIN", reason=CORDONED), 1e6, []),  # its slurmd lives
-        (node(*LEFT, reason=CORDONED, cpus_allocated=1), 61, [Gone("n1", WORDS)]),
-        (node(*LEFT, reason="loud disk"), 61, [Gone("n1", WORDS)]),
+        (node(*LEFT, reason=CORDONED, cpus_allocated=1), 61, [Removal("n1", WORDS)]),
+        (node(*LEFT, reason="loud disk"), 61, [Removal("n1", WORDS)]),
     ],
 )
-def test_silent_node_is_set_down_then_deleted(of: SlurmNode, age: float, orders: list[Gone]) -> None:
+def test_silent_node_is_set_down_then_deleted(of: SlurmNode, age: float, orders: list[Removal]) -> None:
     assert decide([of], {"n1": 100.0}, 100.0 + age, {}) == orders
 
 
@@ -63,7 +63,7 @@ def test_a_node_that_is_reserved_is_not_forgotten() -> None:
     left = node(*LEFT, reason=CORDONED)
     assert decide([left], since, 1000.0, {"n1": (named,)}) == []
     of_all = replace(named, flags=frozenset({"ALL_NODES"}))
-    assert decide([gone], since, 1000.0, {"n1": (of_all,)}) == [Gone("n1")]
+    assert decide([gone], since, 1000.0, {"n1": (of_all,)}) == [Removal("n1")]
 
 
 async def test_node_reserved_this_moment_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,12 +71,12 @@ async def test_node_reserved_this_moment_is_not_forgotten(monkeypatch: pytest.Mo
     slurm.register(node())
     slurm.fail_node("n1")
     await slurm.down_node("n1", WORDS)
-    monkeypatch.setattr("extender.pools.gone._DELETE_S", 0.0)
+    monkeypatch.setattr("extender.pools.removal._DELETE_S", 0.0)
 
     async def meanwhile() -> None:
         slurm.reserve("course", ["n1"], [], begins_in_s=3600)
 
-    await GoneNodes(slurm, Cluster("n2"), health, meanwhile).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    await NodeRemover(slurm, Cluster("n2"), health, meanwhile).look(await slurm.nodes(), {})  # type: ignore[arg-type]
     assert await slurm.nodes()
     assert await slurm.reservations()
 
@@ -119,12 +119,12 @@ async def test_a_node_is_given_up_and_deleted_in_slurm(monkeypatch: pytest.Monke
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     slurm.register(node())
     slurm.fail_node("n1")
-    gone = GoneNodes(slurm, Cluster("n2"), health, allowed)  # type: ignore[arg-type]
-    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
+    gone = NodeRemover(slurm, Cluster("n2"), health, allowed)  # type: ignore[arg-type]
+    monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
     await gone.look(await slurm.nodes(), {})
     (found,) = await slurm.nodes()
     assert found.reason == WORDS
-    monkeypatch.setattr("extender.pools.gone._DELETE_S", 0.0)
+    monkeypatch.setattr("extender.pools.removal._DELETE_S", 0.0)
     await gone.look(await slurm.nodes(), {})
     assert await slurm.nodes() == ()
 
@@ -133,13 +133,13 @@ async def test_changed_node_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     slurm.register(node())
     slurm.fail_node("n1")
-    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
+    monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
     read = await slurm.nodes()
 
     async def meanwhile() -> None:
         slurm.register(node())  # its slurmd is back
 
-    await GoneNodes(slurm, Cluster("n2"), health, meanwhile).look(read, {})  # type: ignore[arg-type]
+    await NodeRemover(slurm, Cluster("n2"), health, meanwhile).look(read, {})  # type: ignore[arg-type]
     (found,) = await slurm.nodes()
     assert "DOWN" not in found.states
 
@@ -148,8 +148,8 @@ async def test_a_node_that_has_a_node_again_is_left_alone(monkeypatch: pytest.Mo
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     slurm.register(node())
     slurm.fail_node("n1")
-    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
-    await GoneNodes(slurm, Cluster("n1"), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
+    await NodeRemover(slurm, Cluster("n1"), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
     (found,) = await slurm.nodes()
     assert found.reason == "Not responding"
 
@@ -158,7 +158,7 @@ async def test_many_that_are_gone_at_once_are_told_of() -> None:
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     for number in range(7):
         slurm.register(SlurmNode(f"n{number}", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
-    await GoneNodes(slurm, Cluster(), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    await NodeRemover(slurm, Cluster(), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
     assert "7 of 7 nodes of pools" in health.troubles()[PART]
 
 
@@ -169,8 +169,8 @@ async def test_pool_shrunk_by_an_autoscaler_leaves_nothing(monkeypatch: pytest.M
         slurm.register(replace(node(), name=name))
         slurm.fail_node(name)
         await slurm.drain_node(name, CORDONED)
-    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.0)
-    await GoneNodes(slurm, Cluster(), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
+    await NodeRemover(slurm, Cluster(), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
     assert await slurm.nodes() == ()
     assert not health.troubles()
 
@@ -179,8 +179,8 @@ async def test_the_minute_begins_when_slurmd_is_silent(monkeypatch: pytest.Monke
     """Its Node may have been gone for hours, and its jobs run."""
     slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
     slurm.register(node())
-    gone = GoneNodes(slurm, Cluster("n2"), health, allowed)  # type: ignore[arg-type]
-    monkeypatch.setattr("extender.pools.gone._DOWN_S", 0.05)
+    gone = NodeRemover(slurm, Cluster("n2"), health, allowed)  # type: ignore[arg-type]
+    monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.05)
     await gone.look(await slurm.nodes(), {})
     await asyncio.sleep(0.06)
     slurm.fail_node("n1")

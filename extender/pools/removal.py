@@ -17,7 +17,7 @@ _DELETE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class Removal:
     """An order: set a node DOWN for a reason, or delete the node (no reason)."""
 
     node: str
@@ -43,7 +43,7 @@ def silent(node: SlurmNode) -> bool:
 
 def decide(
     gone: Iterable[SlurmNode], since: Mapping[str, float], now: float, reservations: Reservations
-) -> list[Gone]:
+) -> list[Removal]:
     """Returns orders about nodes without Nodes. `since`: the time since which each is so, and silent."""
     orders = []
     for node in filter(silent, gone):
@@ -52,9 +52,9 @@ def decide(
         reserved = "RESERVED" in node.states or any_would_lose(reservations.get(node.name, ()))
         given_up = "DOWN" in node.states and holder_of(node) is Holder.POOL
         if age >= (_DOWN_S if left else _DELETE_S) and not (_has_jobs(node) or reserved):
-            orders.append(Gone(node.name))
+            orders.append(Removal(node.name))
         elif age >= _DOWN_S and not (left or given_up):
-            orders.append(Gone(node.name, _reason(node)))
+            orders.append(Removal(node.name, _reason(node)))
     return orders
 
 
