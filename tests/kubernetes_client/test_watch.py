@@ -25,8 +25,6 @@ from tests.builders import TRANSLATION, Manifest, node_manifest, pod_manifest
 from tests.service.turns import turns_of_others
 
 Step = bytes | Exception | None
-Told = tuple[str, str, bool]
-"""What a reader of changes is told: uid, resourceVersion ("" where only the uid is known), gone."""
 
 DOWN = Unavailable(0, "kube-apiserver does not answer")
 EXPIRED = Expired(410, "too old resource version: 5 (9)")
@@ -123,16 +121,21 @@ def error(code: int) -> bytes:
     return orjson.dumps({"type": "ERROR", "object": status}) + b"\n"
 
 
-async def told(api: FakeApi, watch: ResourceWatch | None = None) -> list[Told]:
-    """Everything that a reader is told until the script is used up."""
-    watch = watch or ResourceWatch(cast(Kubernetes, api), "pods")
-    seen: list[Told] = []
+def _watch(api: FakeApi, kind: str = "pods", **options: Any) -> ResourceWatch:
+    return ResourceWatch(cast(Kubernetes, api), kind, **options)
+
+
+async def told(api: FakeApi, watch: ResourceWatch | None = None) -> list[str]:
+    """All changes until the script is used up: "a6" is version 6 of a, "-a7" or "-a" that a is gone."""
+    watch = watch or _watch(api)
+    seen: list[str] = []
 
     async def read() -> None:
         await watch.list()
         async for change in watch.changes():
             metadata = change.manifest["metadata"]
-            seen.append((metadata["uid"], metadata.get("resourceVersion", ""), change.gone))
+            version = metadata.get("resourceVersion", "")
+            seen.append(f"{'-' if change.gone else ''}{metadata['uid']}{version}")
 
     await _until_idle(read(), api)
     return seen
@@ -159,7 +162,7 @@ STREAM = b"".join(
         event("DELETED", "a", 10),
     ]
 )
-IN_STREAM = [("a", "6", False), ("a", "8", False), ("b", "9", False), ("a", "10", True)]
+IN_STREAM = ["a6", "a8", "b9", "-a10"]
 
 
 # One watch
@@ -177,41 +180,45 @@ async def test_an_empty_piece_is_nothing() -> None:
 
 async def test_the_listed_objects_are_returned_and_not_told_again() -> None:
     api = FakeApi([([item("a", 3)], "5")])
-    watch = ResourceWatch(cast(Kubernetes, api), "pods")
+    watch = _watch(api)
     assert await watch.list() == (item("a", 3),)
 
 
 async def test_a_list_that_fails_is_an_error_of_the_caller() -> None:
-    watch = ResourceWatch(cast(Kubernetes, FakeApi([DOWN])), "pods")
+    watch = _watch(FakeApi([DOWN]))
     with pytest.raises(Unavailable):
         await watch.list()
 
 
 async def test_kind_and_selector_go_with_every_request() -> None:
     api = FakeApi([EMPTY, EMPTY], [error(410)])
-    await told(api, ResourceWatch(cast(Kubernetes, api), "nodes", "spec.x=y"))
+    await told(api, _watch(api, "nodes", field_selector="spec.x=y"))
     assert api.selectors == {("nodes", "spec.x=y")}
 
 
 # Broken off, and resumed
 
 
-async def test_a_watch_begins_where_the_list_ended() -> None:
-    api = FakeApi([EMPTY])
-    await told(api)
-    assert api.since == ["5"]
+A6, A7 = event("ADDED", "a", 6), event("MODIFIED", "a", 7)
+Resumed = tuple[list[list[Step]], list[str], list[str]]
+"""The watches, the changes, and the versions of the watches."""
+RESUMED: dict[str, Resumed] = {
+    "where the list ended": ([], [], ["5"]),
+    "after the last event": ([[A6], [A7]], ["a6", "a7"], ["5", "6", "7"]),
+    "after a bookmark": ([[A6, event("BOOKMARK", version=40)]], ["a6"], ["5", "40"]),
+    "after an error event": ([[A6 + error(500)], [A7]], ["a6", "a7"], ["5", "6", "7"]),
+    "before half an event": ([[A6, A7[:30]], [A7]], ["a6", "a7"], ["5", "6", "7"]),
+    "after no JSON": ([[b"upstream connect error\n"], [A6]], ["a6"], ["5", "5", "6"]),
+}
 
 
-async def test_a_watch_that_ends_is_resumed_after_the_last_event() -> None:
-    api = FakeApi([EMPTY], [event("ADDED", "a", 6)], [event("MODIFIED", "a", 7)])
-    assert await told(api) == [("a", "6", False), ("a", "7", False)]
-    assert api.since == ["5", "6", "7"]
-
-
-async def test_a_bookmark_moves_the_place_to_resume_at_and_is_told_nobody() -> None:
-    api = FakeApi([EMPTY], [event("ADDED", "a", 6), event("BOOKMARK", version=40)])
-    assert await told(api) == [("a", "6", False)]
-    assert api.since == ["5", "40"]
+@pytest.mark.parametrize(("watches", "seen", "since"), RESUMED.values(), ids=RESUMED)
+async def test_watch_is_resumed_at_its_version(
+    watches: list[list[Step]], seen: list[str], since: list[str]
+) -> None:
+    api = FakeApi([EMPTY], *watches)
+    assert await told(api) == seen
+    assert api.since == since
 
 
 @pytest.mark.parametrize(
@@ -220,70 +227,42 @@ async def test_a_bookmark_moves_the_place_to_resume_at_and_is_told_nobody() -> N
 )
 async def test_after_any_error_the_watch_goes_on_from_the_last_version(failure: Exception) -> None:
     """At the opening, after an event, and again and again; nothing is listed anew."""
-    api = FakeApi(
-        [EMPTY],
-        [failure],
-        [event("ADDED", "a", 6), failure],
-        [failure],
-        [failure],
-        [event("MODIFIED", "a", 7)],
-    )
-    assert await told(api) == [("a", "6", False), ("a", "7", False)]
+    api = FakeApi([EMPTY], [failure], [A6, failure], [failure], [failure], [A7])
+    assert await told(api) == ["a6", "a7"]
     assert api.since == ["5", "5", "6", "6", "6", "7"]
 
 
-async def test_an_error_event_other_than_410_is_resumed_too() -> None:
-    api = FakeApi([EMPTY], [event("ADDED", "a", 6) + error(500)], [event("ADDED", "b", 7)])
-    assert await told(api) == [("a", "6", False), ("b", "7", False)]
-    assert api.since == ["5", "6", "7"]
-
-
-async def test_half_an_event_is_no_event() -> None:
-    whole = event("MODIFIED", "a", 7)
-    api = FakeApi([EMPTY], [event("ADDED", "a", 6), whole[:30]], [whole])
-    assert await told(api) == [("a", "6", False), ("a", "7", False)]
-    assert api.since == ["5", "6", "7"]
-
-
-async def test_what_is_no_json_is_trouble_and_not_the_end() -> None:
-    api = FakeApi([EMPTY], [b"upstream connect error\n"], [event("ADDED", "a", 6)])
-    assert await told(api) == [("a", "6", False)]
-
-
-async def test_a_connection_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
-    api = FakeApi([EMPTY], [event("BOOKMARK", version=6), None], [event("ADDED", "a", 7), None])
-    assert await told(api) == [("a", "7", False)]
-    assert api.since == ["5", "6", "7"]
 
 
-async def test_a_silent_watch_is_opened_again_from_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No bookmark comes of Events, however healthy kube-apiserver is."""
-    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
-    api = FakeApi([([item("a", 3)], "5")], [None], [None], [event("ADDED", "b", 6), None])
-    assert await told(api) == [("b", "6", False)]
-    assert api.since == ["5", "5", "5", "6"]
+SILENT: dict[str, Resumed] = {
+    "a dead connection": ([[event("BOOKMARK", version=6), None], [A7, None]], ["a7"], ["5", "6", "7"]),
+    "no bookmarks": ([[None], [None], [A6, None]], ["a6"], ["5", "5", "5", "6"]),
+}
 
 
-async def test_objects_are_listed_again_after_kube_apiserver_was_restored(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("watches", "seen", "since"), SILENT.values(), ids=SILENT)
+@pytest.mark.usefixtures("_soon_silent")
+async def test_silent_watch_is_opened_again_from_its_version(
+    watches: list[list[Step]], seen: list[str], since: list[str]
+) -> None:
+    api = FakeApi([([item("z", 3)], "5")], *watches)
+    assert await told(api) == seen
+    assert api.since == since
+
+
+@pytest.mark.parametrize(("own", "latest"), [("30", "9"), ("5", "v9"), ("v5", "9")])
+@pytest.mark.usefixtures("_soon_silent")
+async def test_objects_are_listed_again_if_a_version_is_smaller_or_no_number(
+    own: str, latest: str
 ) -> None:
     """A restored kube-apiserver has not come to our version, and reports no change until then."""
-    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
-    api = FakeApi([([item("a", 20)], "30"), ([item("b", 3)], "9")], [None], [event("ADDED", "c", 10)])
-    api.latest = "9"
-    assert await told(api) == [("b", "3", False), ("a", "", True), ("c", "10", False)]
-    assert api.since == ["30", "9", "10"]
-
-
-@pytest.mark.parametrize(("own", "latest"), [("5", "v9"), ("v5", "9")])
-async def test_objects_are_listed_again_if_a_version_is_no_number(
-    monkeypatch: pytest.MonkeyPatch, own: str, latest: str
-) -> None:
-    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
     api = FakeApi([([item("a", 3)], own), ([item("b", 4)], "9")], [None], [event("ADDED", "c", 10)])
     api.latest = latest
-    assert await told(api) == [("b", "4", False), ("a", "", True), ("c", "10", False)]
+    assert await told(api) == ["b4", "-a", "c10"]
+    assert api.since == [own, "9", "10"]
 
 
 @pytest.fixture
@@ -323,14 +302,14 @@ async def test_lists_become_rarer_while_every_watch_expires_at_once(pauses: list
 @pytest.mark.parametrize("answer", [[], [EXPIRED]], ids=["opened", "expired"])
 async def test_a_watch_that_is_given_or_has_expired_can_be_had(answer: Sequence[Step]) -> None:
     api = FakeApi([EMPTY], answer)
-    watch = ResourceWatch(cast(Kubernetes, api), "pods")
+    watch = _watch(api)
     await watch.list()
     await watch.try_watch()
     assert api.since == ["5"]
 
 
 async def test_a_watch_that_is_refused_cannot_be_had() -> None:
-    watch = ResourceWatch(cast(Kubernetes, FakeApi([EMPTY], [DOWN])), "pods")
+    watch = _watch(FakeApi([EMPTY], [DOWN]))
     with pytest.raises(Unavailable):
         await watch.try_watch()
 
@@ -346,7 +325,7 @@ async def test_after_410_every_object_is_told_and_watched_from_the_new_list(
 ) -> None:
     again: tuple[list[Manifest], str] = ([item("a", 20), item("b", 21)], "30")
     api = FakeApi([([item("a", 3)], "5"), again], expiry, [event("ADDED", "c", 31)])
-    assert await told(api) == [("a", "20", False), ("b", "21", False), ("c", "31", False)]
+    assert await told(api) == ["a20", "b21", "c31"]
     assert api.since == ["5", "30", "31"]
 
 
@@ -355,8 +334,8 @@ async def test_who_went_during_the_gap_is_told_gone() -> None:
     events = [event("ADDED", "b", 6), event("ADDED", "c", 7), event("DELETED", "c", 8), error(410)]
     api = FakeApi([([item("a", 3)], "5"), ([], "30")], events)
     before, gone = (seen := await told(api))[:3], seen[3:]
-    assert before == [("b", "6", False), ("c", "7", False), ("c", "8", True)]
-    assert sorted(gone) == [("a", "", True), ("b", "", True)]
+    assert before == ["b6", "c7", "-c8"]
+    assert sorted(gone) == ["-a", "-b"]
 
 
 async def test_who_is_gone_is_told_before_who_took_its_name() -> None:
@@ -364,19 +343,19 @@ async def test_who_is_gone_is_told_before_who_took_its_name() -> None:
     anew = item("new", 20)
     anew["metadata"]["name"] = item("old", 3)["metadata"]["name"]
     api = FakeApi([([item("old", 3)], "5"), ([item("z", 9), anew], "30")], [error(410)])
-    assert await told(api) == [("z", "9", False), ("old", "", True), ("new", "20", False)]
+    assert await told(api) == ["z9", "-old", "new20"]
 
 
 async def test_a_name_in_another_namespace_is_another_name() -> None:
     pods = [pod_manifest(uid=uid, namespace=uid, name="same") for uid in ("here", "there")]
     api = FakeApi([([pods[0]], "5"), (pods[::-1], "30")], [error(410)])
-    assert [(uid, gone) for uid, _, gone in await told(api)] == [("there", False), ("here", False)]
+    assert [each.rstrip("0123456789") for each in await told(api)] == ["there", "here"]
 
 
 async def test_a_second_list_is_told_page_by_page() -> None:
     """50,000 manifests at once would be a gigabyte."""
     api = FakeApi([EMPTY, ([item(uid, 20) for uid in "abc"], "30")], [error(410)])
-    watch, given = ResourceWatch(cast(Kubernetes, api), "pods"), []
+    watch, given = _watch(api), []
     await watch.list()
     before, changes = api.pages_given, watch.changes()
     for _ in "abc":
@@ -389,50 +368,38 @@ async def test_a_second_list_is_told_page_by_page() -> None:
 async def test_a_list_that_breaks_off_is_begun_anew_and_who_went_meanwhile_is_told_gone() -> None:
     half, whole = ([item("a", 20), BROKEN_OFF], "30"), ([item("b", 33)], "40")
     api = FakeApi([EMPTY, half, whole], [error(410)])
-    assert await told(api) == [("a", "20", False), ("b", "33", False), ("a", "", True)]
+    assert await told(api) == ["a20", "b33", "-a"]
     assert api.since == ["5", "40"]
 
 
-async def test_others_get_their_turns_within_a_long_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
-    items = [item(str(number), 20) for number in range(1000)]
-    api = FakeApi([(items, "5"), (items, "30")], [error(410)])
-    api.page = len(items)
-    watch = ResourceWatch(cast(Kubernetes, api), "pods")
-    changes = watch.changes()
-
-    async def read_again() -> None:
-        for _ in items:
-            await anext(changes)
-
-    given = await turns_of_others(watch.list()), await turns_of_others(read_again())
-    await cast(Any, changes).aclose()
-    assert min(given) >= len(items) - 1
+PIECE = b"".join(event("ADDED", str(number), 20) for number in range(1000))
 
 
-async def test_others_get_their_turns_within_a_long_piece_of_a_watch(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("step", "least"), [(error(410), 999), (PIECE, 990)], ids=["list", "piece"])
+async def test_others_get_their_turns_within_a_thousand_objects(
+    step: bytes, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
-    piece = b"".join(event("ADDED", str(number), 20) for number in range(1000))
-    watch = ResourceWatch(cast(Kubernetes, FakeApi([EMPTY], [piece])), "pods")
-    await watch.list()
+    items = [item(str(number), 20) for number in range(1000)]
+    api = FakeApi([(items, "5"), (items, "30")], [step])
+    api.page = len(items)
+    watch = _watch(api)
     changes = watch.changes()
 
     async def read() -> None:
-        for _ in range(1000):
+        for _ in items:
             await anext(changes)
 
-    given = await turns_of_others(read())
+    assert await turns_of_others(watch.list()) >= 999
+    assert await turns_of_others(read()) >= least
     await cast(Any, changes).aclose()
-    assert given >= 990
 
 
 async def test_an_object_that_is_gone_is_told_by_its_names() -> None:
     pod, node = pod_manifest(uid="u1", namespace="ml", name="train"), node_manifest("n1")
     for manifest, names in ((pod, {"uid", "namespace", "name"}), (node, {"uid", "name"})):
         api = FakeApi([([manifest], "5"), ([], "30")], [error(410)])
-        watch = ResourceWatch(cast(Kubernetes, api), "pods")
+        watch = _watch(api)
         await watch.list()
         gone = await anext(changes := watch.changes())
         await cast(Any, changes).aclose()
@@ -443,17 +410,14 @@ async def test_an_object_that_is_gone_is_told_by_its_names() -> None:
 
 async def test_a_second_list_that_fails_is_repeated() -> None:
     api = FakeApi([EMPTY, DOWN, DOWN, ([item("a", 20)], "30")], [error(410)])
-    assert await told(api) == [("a", "20", False)]
+    assert await told(api) == ["a20"]
 
 
 async def test_a_watch_may_expire_again_and_again() -> None:
     lists: list[tuple[list[Manifest], str]] = [([item("a", 20)], str(30 + i)) for i in range(3)]
     api = FakeApi([EMPTY, *lists], *([error(410)],) * 3)
-    assert await told(api) == [("a", "20", False)] * 3
+    assert await told(api) == ["a20"] * 3
     assert api.since == ["5", "30", "31", "32"]
-
-
-# Trouble
 
 
 # Trouble
@@ -462,7 +426,7 @@ async def test_a_watch_may_expire_again_and_again() -> None:
 async def test_trouble_is_told_when_it_comes_and_when_it_is_over() -> None:
     said: list[KubernetesError | None] = []
     api = FakeApi([EMPTY], [DOWN], [event("ADDED", "a", 6), TimeoutError()])
-    await told(api, ResourceWatch(cast(Kubernetes, api), "pods", on_trouble=said.append))
+    await told(api, _watch(api, on_trouble=said.append))
     down, opened, broken, opened_again = said
     assert (down, opened, opened_again) == (DOWN, None, None)
     assert isinstance(broken, Unavailable)
@@ -472,28 +436,26 @@ async def test_trouble_is_told_when_it_comes_and_when_it_is_over() -> None:
 async def test_a_list_that_fails_after_410_is_trouble_too() -> None:
     said: list[KubernetesError | None] = []
     api = FakeApi([EMPTY, DOWN, EMPTY], [error(410)])
-    await told(api, ResourceWatch(cast(Kubernetes, api), "pods", on_trouble=said.append))
+    await told(api, _watch(api, on_trouble=said.append))
     assert said == [None, DOWN, None]
 
 
-@pytest.mark.parametrize("heard", [[], [event("ADDED", "a", 6)]], ids=["at all", "after an event"])
-async def test_a_silent_watch_is_no_problem(
-    monkeypatch: pytest.MonkeyPatch, heard: Sequence[Step]
-) -> None:
+@pytest.mark.parametrize("heard", [[], [A6]], ids=["at all", "after an event"])
+@pytest.mark.usefixtures("_soon_silent")
+async def test_a_silent_watch_is_no_problem(heard: Sequence[Step]) -> None:
     said: list[KubernetesError | None] = []
-    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
     api = FakeApi([EMPTY], [*heard, None], [None], [None])
-    await told(api, ResourceWatch(cast(Kubernetes, api), "events", on_trouble=said.append))
+    await told(api, _watch(api, "events", on_trouble=said.append))
     assert said == [None] * 4
 
 
-async def test_a_silent_server_and_a_restored_one_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
+@pytest.mark.usefixtures("_soon_silent")
+async def test_a_silent_server_and_a_restored_one_are_problems() -> None:
     for latest, words in (("4", "went back from version 5 to 4"), (DOWN, str(DOWN))):
         said: list[KubernetesError | None] = []
         api = FakeApi([EMPTY, EMPTY], [None], [event("ADDED", "a", 6)])
         api.latest = latest
-        await told(api, ResourceWatch(cast(Kubernetes, api), "pods", on_trouble=said.append))
+        await told(api, _watch(api, on_trouble=said.append))
         before, problem, after = said[:3]
         assert isinstance(problem, Unavailable)
         assert (before, after) == (None, None)
