@@ -42,59 +42,53 @@ async def client_of(served: Peer, **options: Any) -> AsyncIterator[SlurmRest]:
     await slurm.aclose()
 
 
-async def test_a_connection_that_closed_before_the_reply_is_tried_again_at_once() -> None:
-    async with peer(lost(), CREATED) as served, client_of(served) as slurm:
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'17\r\n{"meta": {}, "job_id": \r\n2\r\n7}\r\n0\r\n\r\n'
+)
+CREATIONS = {
+    "closed before the reply": [lost(), CREATED],
+    "half a reply": [Act(reply(200, {"job_id": 7})[:-3], closes=True), CREATED],
+    "no HTTP": [Act(b"SSH-2.0-x\r\n", closes=True), CREATED],
+    "chunks": [Act(CHUNKED)],
+}
+
+
+@pytest.mark.parametrize("script", CREATIONS.values(), ids=CREATIONS)
+async def test_lost_reply_is_requested_again_at_once(script: list[Act]) -> None:
+    async with peer(script) as served, client_of(served) as slurm:
         assert await slurm.submit(spec(), 7) == 7
-        assert len(served.seen) == 2
+        assert len(served.seen) == len(script)
 
 
-async def test_a_reply_lost_twice_leaves_the_outcome_unknown() -> None:
-    async with peer(lost(), lost()) as served, client_of(served) as slurm:
-        with pytest.raises(OutcomeUnknown, match=r"POST /slurm/v0\.0\.45/job/submit"):
-            await slurm.submit(spec(), 7)
+def refused(number: int, *, times: int = 1, closes: bool = True) -> Act:
+    return Act(reply(422, slurm_error(number), times=times), closes=closes)
 
 
-async def test_a_retried_creation_that_had_been_carried_out_says_that_the_id_is_taken() -> None:
-    taken = Act(reply(422, slurm_error(2011)), closes=True)
-    async with peer(lost(), taken) as served, client_of(served) as slurm:
-        with pytest.raises(JobIdTaken):
-            await slurm.submit(spec(), 7)
-
-
-@pytest.mark.parametrize("number", [2007, 2050, 2000])
-async def test_what_a_retried_creation_is_refused_for_says_nothing_of_the_first(number: int) -> None:
+@pytest.mark.parametrize(
+    ("second", "error", "words"),
+    [
+        (lost(), OutcomeUnknown, r"POST /slurm/v0\.0\.45/job/submit"),
+        (refused(2011), JobIdTaken, ""),
+        *((refused(number), OutcomeUnknown, "lost") for number in (2007, 2050, 2000)),
+    ],
+)
+async def test_second_reply_to_a_creation_is_conclusive_for_a_taken_id_only(
+    second: Act, error: type[SlurmError], words: str
+) -> None:
     """Slurm looks at limits, and at what is asked for, before it looks for a duplicate."""
-    refused = Act(reply(422, slurm_error(number)), closes=True)
-    async with peer(lost(), refused) as served, client_of(served) as slurm:
-        with pytest.raises(OutcomeUnknown, match="lost"):
+    async with peer(lost(), second) as served, client_of(served) as slurm:
+        with pytest.raises(error, match=words):
             await slurm.submit(spec(), 7)
 
 
 async def test_an_allocation_over_a_limit_has_used_up_its_id_and_a_submission_has_not() -> None:
     """Of one on what runs Slurm leaves a FAILED job, under the number of one on submissions."""
-    limited = Act(reply(422, slurm_error(2050)), closes=True)
-    async with peer(limited, limited) as served, client_of(served) as slurm:
+    async with peer(refused(2050), refused(2050)) as served, client_of(served) as slurm:
         with pytest.raises(NoRoomNow):
             await slurm.allocate(spec(), 7)
         with pytest.raises(RetryLater):
             await slurm.submit(spec(), 8)
-
-
-async def test_half_a_reply_is_a_lost_one() -> None:
-    half = Act(reply(200, {"job_id": 7})[:-3], closes=True)
-    async with peer(half, CREATED) as served, client_of(served) as slurm:
-        assert await slurm.submit(spec(), 7) == 7
-
-
-CHUNKED = (
-    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b'17\r\n{"meta": {}, "job_id": \r\n2\r\n7}\r\n0\r\n\r\n'
-)
-
-
-async def test_a_reply_in_chunks_is_read_whole() -> None:
-    async with peer(Act(CHUNKED)) as served, client_of(served) as slurm:
-        assert await slurm.submit(spec(), 7) == 7
 
 
 def test_the_extenders_own_event_loop_keeps_its_connections() -> None:
@@ -105,11 +99,6 @@ def test_the_extenders_own_event_loop_keeps_its_connections() -> None:
             assert served.connections == 1
 
     uvloop.run(use())
-
-
-async def test_what_is_no_http_is_a_lost_reply() -> None:
-    async with peer(Act(b"SSH-2.0-x\r\n", closes=True), CREATED) as served, client_of(served) as slurm:
-        assert await slurm.submit(spec(), 7) == 7
 
 
 async def test_a_connection_that_the_server_means_to_close_is_not_used_again() -> None:
@@ -131,8 +120,8 @@ async def test_nothing_that_a_token_holds_becomes_another_header() -> None:
 async def test_all_whose_token_was_refused_take_the_new_one_at_once(tmp_path: Path) -> None:
     file, gate = tmp_path / "token", asyncio.Event()
     file.write_text("old")
-    refused = Act(reply(401, b"Authentication failure"), after=gate, closes=True)
-    async with peer([refused] * 2, [NO_JOBS] * 2) as served:
+    rejected = Act(reply(401, b"Authentication failure"), after=gate, closes=True)
+    async with peer([rejected] * 2, [NO_JOBS] * 2) as served:
         slurm = SlurmRest(served.url, file)
         calls = [asyncio.create_task(slurm.states([7])) for _ in range(2)]
         await served.until_open(2)
@@ -143,27 +132,19 @@ async def test_all_whose_token_was_refused_take_the_new_one_at_once(tmp_path: Pa
         assert served.tokens == ["old", "old", "new", "new"]
 
 
-async def test_an_error_sent_twice_is_read_once_and_the_next_call_works() -> None:
-    twice = Act(reply(422, slurm_error(2000), times=2), closes=True)
-    async with peer(twice, NO_JOBS, twice, NO_JOBS) as served, client_of(served) as slurm:
+@pytest.mark.parametrize("closes", [True, False])
+async def test_error_sent_twice_is_read_once_and_the_next_call_works(closes: bool) -> None:
+    twice = refused(2000, times=2, closes=closes)
+    async with peer(twice, NO_JOBS, twice, NO_JOBS, NO_JOBS) as served, client_of(served) as slurm:
         for _ in range(2):
             with pytest.raises(InvalidRequest):
                 await slurm.submit(spec(), 7)
             assert await slurm.states([1]) == {}
 
 
-async def test_an_error_sent_twice_that_stays_open_does_not_answer_the_next_call() -> None:
-    twice = Act(reply(422, slurm_error(2000), times=2))
-    async with peer(twice, NO_JOBS, NO_JOBS) as served, client_of(served) as slurm:
-        with pytest.raises(InvalidRequest):
-            await slurm.submit(spec(), 7)
-        assert await slurm.states([1]) == {}
-
-
 async def test_no_reply_in_time_leaves_the_outcome_unknown() -> None:
-    never = asyncio.Event()
-    served_by = peer(Act(after=never, closes=True))
-    async with served_by as served, client_of(served, timeout_s=0.1) as slurm:
+    never = Act(after=asyncio.Event(), closes=True)
+    async with peer(never) as served, client_of(served, timeout_s=0.1) as slurm:
         with pytest.raises(OutcomeUnknown, match=r"no reply within 0\.1 s"):
             await slurm.submit(spec(), 7)
 
@@ -214,13 +195,8 @@ async def test_a_200_that_is_not_slurmrestds_says_nothing(call: str) -> None:
             await getattr(slurm, call)(*arguments.get(call, ()))
 
 
-LISTS = {
-    "states": "jobs",
-    "all_states": "jobs",
-    "job": "jobs",
-    "nodes": "nodes",
-    "partitions": "partitions",
-}
+JOBS = ("states", "all_states", "job")
+LISTS = {"nodes": "nodes", "partitions": "partitions"} | dict.fromkeys(JOBS, "jobs")
 
 
 @pytest.mark.parametrize("call", LISTS)
@@ -245,17 +221,14 @@ ODD_JOB = b'{"meta":{},"jobs":[{"job_id":7,"job_state":["RUNNING"],"name":"\xff"
 ODD_NAME = b'{"meta":{},"status":[{"error":{"code":2172,"message":"Job name \xff != filter name x"}}]}'
 
 
-async def test_a_job_whose_owner_wrote_bytes_that_are_no_utf8_is_read() -> None:
-    async with peer(Act(reply(200, ODD_JOB))) as served, client_of(served) as slurm:
+async def test_bytes_of_a_jobs_owner_that_are_no_utf8_are_read() -> None:
+    script = [Act(reply(200, ODD_JOB)), Act(reply(200, ODD_NAME))]
+    async with peer(script) as served, client_of(served) as slurm:
         job = await slurm.job(7)
-    assert job is not None
-    assert (job.id, job.state.running, job.name, job.comment) == (7, True, "\ufffd", "a\ufffd")
-
-
-async def test_a_cancel_that_meets_a_name_that_is_no_utf8_says_so() -> None:
-    async with peer(Act(reply(200, ODD_NAME))) as served, client_of(served) as slurm:
         with pytest.raises(OtherJob, match="\ufffd != filter name x"):
             await slurm.cancel(7, "x")
+    assert job is not None
+    assert (job.id, job.state.running, job.name, job.comment) == (7, True, "\ufffd", "a\ufffd")
 
 
 @pytest.mark.parametrize(
@@ -325,11 +298,12 @@ async def test_many_ids_are_asked_for_in_parts_and_once_each() -> None:
 
 
 NODE = Act(reply(200, {"nodes": [{"name": "n1", "alloc_cpus": 3}]}))
+UNCOUNTED = Act(reply(200, {"nodes": [{"name": "n1", "alloc_cpus": 0, "state": ["ALLOCATED"]}]}))
+UNCHANGED = Act(reply(304, b""))
 
 
 async def test_before_nodes_are_read_one_by_one_what_is_allocated_is_counted_once_for_all() -> None:
-    unchanged = Act(reply(304, b""))
-    async with peer(unchanged, NODE, NODE, NODE) as served, client_of(served) as slurm:
+    async with peer(UNCHANGED, NODE, NODE, NODE) as served, client_of(served) as slurm:
         await slurm.connect()
         found = await asyncio.gather(*(slurm.node(f"n{number}") for number in (1, 2, 3)))
     assert [node and node.cpus_allocated for node in found] == [3, 3, 3]
@@ -338,22 +312,14 @@ async def test_before_nodes_are_read_one_by_one_what_is_allocated_is_counted_onc
     assert sorted(read) == [f"GET /slurm/v0.0.45/node/n{number}" for number in (1, 2, 3)]
 
 
-UNCOUNTED = Act(reply(200, {"nodes": [{"name": "n1", "alloc_cpus": 0, "state": ["ALLOCATED"]}]}))
-
-
-async def test_a_slurmctld_that_began_meanwhile_and_has_counted_nothing_yet_is_asked_again() -> None:
-    unchanged = Act(reply(304, b""))
-    async with peer(unchanged, UNCOUNTED, unchanged, NODE) as served, client_of(served) as slurm:
+async def test_uncounted_node_is_read_again_and_never_returned_as_free() -> None:
+    counts, counts_not = [UNCHANGED, UNCOUNTED, UNCHANGED, NODE], [UNCHANGED, UNCOUNTED] * 2
+    async with peer(counts, counts_not) as served, client_of(served) as slurm:
         node = await slurm.node("n1")
-    assert node is not None
-    assert node.cpus_allocated == 3
-
-
-async def test_a_node_that_is_not_counted_even_then_is_not_told_as_free() -> None:
-    unchanged = Act(reply(304, b""))
-    async with peer(unchanged, UNCOUNTED, unchanged, UNCOUNTED) as served, client_of(served) as slurm:
         with pytest.raises(RetryLater, match="has not counted yet what jobs have of node n1"):
             await slurm.node("n1")
+    assert node is not None
+    assert node.cpus_allocated == 3
 
 
 async def test_a_server_that_tells_all_nodes_all_the_same_does_no_harm() -> None:
@@ -362,10 +328,10 @@ async def test_a_server_that_tells_all_nodes_all_the_same_does_no_harm() -> None
 
 
 async def test_a_node_whose_allocations_are_not_counted_is_not_told() -> None:
-    async with peer(Act(reply(500, slurm_error(1005)), closes=True)) as served:
-        async with client_of(served) as slurm:
-            with pytest.raises(SlurmError):
-                await slurm.node("n1")
+    down = Act(reply(500, slurm_error(1005)), closes=True)
+    async with peer(down) as served, client_of(served) as slurm:
+        with pytest.raises(SlurmError):
+            await slurm.node("n1")
         assert len(served.seen) == 1
 
 
