@@ -2,7 +2,9 @@
 
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import trustme
@@ -16,19 +18,21 @@ from kubernetes_client.rest import KubernetesRest
 from tests.kubernetes_client.bench import Bench, conditions
 from tests.kubernetes_client.test_contract import condition, name_of, version
 
+
+def manifest(
+    group: str, kind: str, name: str, metadata: Manifest | None = None, /, **of: Any
+) -> Manifest:
+    named = {"name": name, "namespace": "default"} | (metadata or {})
+    return {"apiVersion": group, "kind": kind, "metadata": named, **of}
+
+
 # -- Events
 
 
 def event(name: str, message: str) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": "default"},
-        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "p"},
-        "type": "Normal",
-        "reason": "Granted",
-        "message": message,
-    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "p"}
+    told = {"type": "Normal", "reason": "Granted", "message": message}
+    return manifest("v1", "Event", name, involvedObject=pod, **told)
 
 
 async def test_an_event_of_a_name_that_exists_already_stays_as_it_is(bench: Bench) -> None:
@@ -174,12 +178,8 @@ async def test_a_cluster_has_one_uid(bench: Bench) -> None:
 
 async def test_a_pod_is_made_once_and_not_where_it_is_no_pod(bench: Bench) -> None:
     kubernetes, name = bench.kubernetes, bench.name()
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulerName": bench.scheduler, "containers": [{"name": "c", "image": "none"}]},
-    }
+    spec = {"schedulerName": bench.scheduler, "containers": [{"name": "c", "image": "none"}]}
+    pod = manifest("v1", "Pod", name, spec=spec)
     made = await kubernetes.create_pod("default", pod)
     assert made["metadata"]["uid"] == bench.read("pods", name)["metadata"]["uid"]
     with pytest.raises(Conflict):
@@ -188,13 +188,8 @@ async def test_a_pod_is_made_once_and_not_where_it_is_no_pod(bench: Bench) -> No
 
 
 def revision(name: str, data: Manifest) -> Manifest:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {"name": name, "namespace": "default", "labels": {"a": "b"}},
-        "revision": 1,
-        "data": data,
-    }
+    labels = {"labels": {"a": "b"}}
+    return manifest("apps/v1", "ControllerRevision", name, labels, revision=1, data=data)
 
 
 async def test_a_revision_is_made_once_listed_and_deleted(bench: Bench) -> None:
@@ -216,12 +211,8 @@ async def test_a_revision_is_made_once_listed_and_deleted(bench: Bench) -> None:
 
 
 def lease(name: str, holder: str, **metadata: str) -> Manifest:
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, "namespace": "default"} | metadata,
-        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
-    }
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15}
+    return manifest("coordination.k8s.io/v1", "Lease", name, metadata, spec=spec)
 
 
 async def test_a_lease_is_created_once_and_replaced_in_its_version(bench: Bench) -> None:
@@ -247,65 +238,41 @@ async def test_a_lease_is_created_once_and_replaced_in_its_version(bench: Bench)
     bench.remove("leases", name)
 
 
-# -- Secrets
+# -- Secrets and ConfigMaps
 
 
 def secret(name: str, value: str, **metadata: str) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": {"name": name, "namespace": "default"} | metadata,
-        "data": {"x": b64encode(value.encode()).decode()},
-    }
-
-
-async def test_a_secret_is_created_once_and_replaced_in_its_version(bench: Bench) -> None:
-    kubernetes, name = bench.kubernetes, bench.name()
-    assert await kubernetes.read_secret("default", name) is None
-    await kubernetes.write_secret(secret(name, "1"))
-    with pytest.raises(Conflict):
-        await kubernetes.write_secret(secret(name, "2"))
-    first = await kubernetes.read_secret("default", name)
-    assert first is not None
-    assert (first["data"], first["type"]) == (secret(name, "1")["data"], "Opaque")
-    await kubernetes.write_secret(secret(name, "2", resourceVersion=version(first)))
-    with pytest.raises(Conflict):
-        await kubernetes.write_secret(secret(name, "3", resourceVersion=version(first)))
-    second = await kubernetes.read_secret("default", name)
-    assert second is not None
-    assert second["data"] == secret(name, "2")["data"]
-    bench.remove("secrets", name)
-    assert await kubernetes.read_secret("default", name) is None
-    with pytest.raises(NotFound):
-        await kubernetes.write_secret(secret(name, "4", resourceVersion=version(second)))
-
-
-# -- ConfigMaps
+    data = {"x": b64encode(value.encode()).decode()}
+    return manifest("v1", "Secret", name, metadata, type="Opaque", data=data)
 
 
 def config_map(name: str, value: str, **metadata: str) -> Manifest:
-    return {"metadata": {"name": name, "namespace": "default"} | metadata, "data": {"x": value}}
+    return manifest("v1", "ConfigMap", name, metadata, data={"x": value})
 
 
-async def test_a_config_map_is_created_once_and_replaced_in_its_version(bench: Bench) -> None:
-    kubernetes, name = bench.kubernetes, bench.name()
-    assert await kubernetes.read_config_map("default", name) is None
-    await kubernetes.write_config_map(config_map(name, "1"))
+@pytest.mark.parametrize("make", [secret, config_map])
+async def test_object_is_created_once_and_replaced_in_its_version(
+    bench: Bench, make: Callable[..., Manifest]
+) -> None:
+    read = getattr(bench.kubernetes, f"read_{make.__name__}")
+    write = getattr(bench.kubernetes, f"write_{make.__name__}")
+    name = bench.name()
+    assert await read("default", name) is None
+    await write(make(name, "1"))
     with pytest.raises(Conflict):
-        await kubernetes.write_config_map(config_map(name, "2"))
-    first = await kubernetes.read_config_map("default", name)
-    assert first is not None
-    assert first["data"] == {"x": "1"}
-    await kubernetes.write_config_map(config_map(name, "2", resourceVersion=version(first)))
+        await write(make(name, "2"))
+    first = await read("default", name)
+    assert make(name, "1").get("type") == first.get("type")
+    assert make(name, "1")["data"] == first["data"]
+    await write(make(name, "2", resourceVersion=version(first)))
     with pytest.raises(Conflict):
-        await kubernetes.write_config_map(config_map(name, "3", resourceVersion=version(first)))
-    second = await kubernetes.read_config_map("default", name)
-    assert second is not None
-    assert second["data"] == {"x": "2"}
-    bench.remove("configmaps", name)
+        await write(make(name, "3", resourceVersion=version(first)))
+    second = await read("default", name)
+    assert second["data"] == make(name, "2")["data"]
+    bench.remove("secrets" if make is secret else "configmaps", name)
+    assert await read("default", name) is None
     with pytest.raises(NotFound):
-        await kubernetes.write_config_map(config_map(name, "4", resourceVersion=version(second)))
+        await write(make(name, "4", resourceVersion=version(second)))
 
 
 # -- webhooks
@@ -324,15 +291,8 @@ def webhook(name: str) -> Manifest:
 async def test_webhooks_trust_an_authority_and_the_one_before(bench: Bench) -> None:
     name, kind = bench.name(), "mutatingwebhookconfigurations"
     hooks = [webhook(f"{each}.example.io") for each in ("a", "b")]
-    bench.create(
-        kind,
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": name},
-            "webhooks": hooks,
-        },
-    )
+    of = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    bench.create(kind, of | {"metadata": {"name": name}, "webhooks": hooks})
     first, second, third = [trustme.CA().cert_pem.bytes() for _ in range(3)]
     for authority, trusted in (
         (first, first),

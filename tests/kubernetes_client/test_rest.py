@@ -57,9 +57,13 @@ class ApiServer:
         return await self.answer(request)
 
     @property
-    def asked(self) -> tuple[str, str]:
+    def got(self) -> web.Request:
         assert self.request is not None
-        return self.request.method, self.request.path
+        return self.request
+
+    @property
+    def asked(self) -> tuple[str, str]:
+        return self.got.method, self.got.path
 
 
 def _says(body: Any, status: int = 200) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -89,14 +93,20 @@ def server(_listening: ApiServer) -> ApiServer:
 UNCHANGED: Manifest = {"uid": "u1", "resourceVersion": "7"}
 CALLS: dict[str, Callable[[KubernetesRest], Awaitable[object]]] = {
     "read_pod": lambda api: api.read_pod("default", "p"),
-    "patch_pod": lambda api: api.patch_pod("default", "p", {}),
-    "patch_pod_status": lambda api: api.patch_pod_status("default", "p", {}),
+    "patch_pod": lambda api: api.patch_pod("default", "p", PATCH),
+    "patch_pod_status": lambda api: api.patch_pod_status("default", "p", PATCH),
     "delete_pod": lambda api: api.delete_pod("default", "p", UNCHANGED, 24),
     "bind_pod": lambda api: api.bind_pod("default", "p", "n1", {"uid": "u1", "resourceVersion": "7"}),
     "create_event": lambda api: api.create_event("default", EVENT),
     "read_node": lambda api: api.read_node("n1"),
-    "patch_node_status": lambda api: api.patch_node_status("n1", {}),
+    "patch_node": lambda api: api.patch_node("n1", PATCH),
+    "patch_node_status": lambda api: api.patch_node_status("n1", PATCH),
+    "read_lease": lambda api: api.read_lease("kube-system", "x"),
     "list": lambda api: api.list("pods", None),
+}
+PATCH: Manifest = {
+    "spec": {"schedulingGates": [{"name": "x", "$patch": "delete"}]},
+    "status": {"nominatedNodeName": None, "conditions": [{"type": "x", "status": "True"}]},
 }
 EVENT: Manifest = {
     "metadata": {"name": "p.1", "namespace": "default"},
@@ -109,37 +119,31 @@ EVENT: Manifest = {
 # What is asked
 
 
-async def test_a_pod_is_read_as_it_is(server: ApiServer) -> None:
-    server.answer = _says(pod_manifest())
-    assert await server.api.read_pod("default", "p") == pod_manifest()
-    assert server.asked == ("GET", POD)
+@pytest.mark.parametrize(
+    ("call", "made", "path"),
+    [("read_pod", pod_manifest(), POD), ("read_node", node_manifest("n1"), "/api/v1/nodes/n1")],
+)
+async def test_object_is_read_as_it_is(server: ApiServer, call: str, made: Manifest, path: str) -> None:
+    server.answer = _says(made)
+    assert await CALLS[call](server.api) == made
+    assert server.asked == ("GET", path)
 
 
-async def test_a_pods_patch_leaves_the_gates_of_others(server: ApiServer) -> None:
-    patch = {"spec": {"schedulingGates": [{"name": "x", "$patch": "delete"}]}}
-    await server.api.patch_pod("default", "p", patch)
-    assert server.request is not None
-    assert server.request.content_type == "application/strategic-merge-patch+json"
-    assert (server.asked, server.sent) == (("PATCH", POD), patch)
-
-
-async def test_a_status_patch_keeps_the_conditions_of_others(server: ApiServer) -> None:
-    patch = {"status": {"nominatedNodeName": None, "conditions": [{"type": "x", "status": "True"}]}}
-    await server.api.patch_pod_status("default", "p", patch)
-    assert server.request is not None
-    assert server.request.content_type == "application/strategic-merge-patch+json"
-    assert (server.asked, server.sent) == (("PATCH", POD + "/status"), patch)
-
-
-async def test_a_node_is_read_and_patched_like_a_pod(server: ApiServer) -> None:
-    server.answer = _says(node_manifest("n1"))
-    assert await server.api.read_node("n1") == node_manifest("n1")
-    assert server.asked == ("GET", "/api/v1/nodes/n1")
-    for path, patch in (("", server.api.patch_node), ("/status", server.api.patch_node_status)):
-        await patch("n1", {"spec": {}})
-        assert server.request is not None
-        assert server.request.content_type == "application/strategic-merge-patch+json"
-        assert (server.asked, server.sent) == (("PATCH", f"/api/v1/nodes/n1{path}"), {"spec": {}})
+@pytest.mark.parametrize(
+    ("call", "path"),
+    [
+        ("patch_pod", POD),
+        ("patch_pod_status", POD + "/status"),
+        ("patch_node", "/api/v1/nodes/n1"),
+        ("patch_node_status", "/api/v1/nodes/n1/status"),
+    ],
+)
+async def test_patch_keeps_the_gates_and_conditions_of_others(
+    server: ApiServer, call: str, path: str
+) -> None:
+    await CALLS[call](server.api)
+    assert server.got.content_type == "application/strategic-merge-patch+json"
+    assert (server.asked, server.sent) == (("PATCH", path), PATCH)
 
 
 async def test_a_deletion_is_of_this_very_pod_and_says_with_which_grace(server: ApiServer) -> None:
@@ -167,8 +171,7 @@ async def test_an_event_arrives_as_it_was_written(server: ApiServer) -> None:
 async def test_a_kind_is_listed_with_its_selector(server: ApiServer, kind: str, path: str) -> None:
     await server.api.list(kind, "spec.schedulerName=x")
     assert server.asked == ("GET", path)
-    assert server.request is not None
-    assert dict(server.request.query) == {"fieldSelector": "spec.schedulerName=x"}
+    assert dict(server.got.query) == {"fieldSelector": "spec.schedulerName=x"}
 
 
 async def test_a_long_list_is_asked_for_page_by_page(server: ApiServer) -> None:
@@ -206,23 +209,20 @@ async def test_a_name_from_outside_cannot_become_another_request(server: ApiServ
     """kube-scheduler's calls name Pods, and whoever reaches the listener may send some."""
     name = "p HTTP/1.1\r\nHost: x\r\n\r\nDELETE /api/v1/namespaces/default/pods/q"
     await server.api.read_pod("kube-system/services/s", name)
-    assert server.request is not None
-    parts = server.request.rel_url.raw_parts
+    parts = server.got.rel_url.raw_parts
     assert [unquote(part) for part in parts[4:]] == ["kube-system/services/s", "pods", name]
 
 
 @pytest.mark.parametrize("name", [".", ".."])
 async def test_a_name_of_dots_stays_one_part_of_a_path(server: ApiServer, name: str) -> None:
     await server.api.read_pod("default", name)
-    assert server.request is not None
-    assert server.request.raw_path.endswith("/pods/" + name.replace(".", "%2E"))
+    assert server.got.raw_path.endswith("/pods/" + name.replace(".", "%2E"))
 
 
 async def test_requests_say_who_makes_them(server: ApiServer) -> None:
     for ask in (server.api.read_pod("default", "p"), server.api.list("pods", None)):
         await ask
-        assert server.request is not None
-        assert server.request.headers["User-Agent"] == "slurm-extender"
+        assert server.got.headers["User-Agent"] == "slurm-extender"
 
 
 async def test_a_connection_outlives_a_refusal(server: ApiServer) -> None:
@@ -232,18 +232,16 @@ async def test_a_connection_outlives_a_refusal(server: ApiServer) -> None:
         server.fails(status, "{}")
         with suppress(Conflict):
             await server.api.read_pod("default", "p")
-        assert server.request is not None
-        assert server.request.transport is not None
-        peers.append(server.request.transport.get_extra_info("peername"))
+        assert server.got.transport is not None
+        peers.append(server.got.transport.get_extra_info("peername"))
     assert peers[0] == peers[1]
 
 
 async def test_a_connection_that_the_server_had_closed_is_no_failure(server: ApiServer) -> None:
     server.answer = _says(pod_manifest())
     await server.api.read_pod("default", "p")
-    assert server.request is not None
-    assert server.request.transport is not None
-    server.request.transport.abort()
+    assert server.got.transport is not None
+    server.got.transport.abort()
     assert await server.api.read_pod("default", "p") == pod_manifest()
 
 
@@ -311,14 +309,15 @@ async def test_a_patch_for_the_predecessor_of_a_pod_is_a_conflict(server: ApiSer
         await server.api.patch_pod_status("default", "p", {})
 
 
-async def test_a_pod_that_does_not_exist_is_none(server: ApiServer) -> None:
-    server.fails(404)
-    assert await server.api.read_pod("default", "p") is None
-
-
-async def test_to_delete_a_pod_that_is_gone_is_success(server: ApiServer) -> None:
-    server.fails(404)
-    await server.api.delete_pod("default", "p", UNCHANGED, 24)
+@pytest.mark.parametrize(
+    ("status", "call"),
+    [(404, "read_pod"), (404, "delete_pod"), (404, "read_lease"), (409, "create_event")],
+)
+async def test_missing_object_and_repeated_event_are_no_errors(
+    server: ApiServer, status: int, call: str
+) -> None:
+    server.fails(status)
+    assert await CALLS[call](server.api) is None
 
 
 async def test_a_pod_that_has_changed_is_not_deleted(server: ApiServer) -> None:
@@ -330,35 +329,38 @@ async def test_a_pod_that_has_changed_is_not_deleted(server: ApiServer) -> None:
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
-async def test_a_lease_that_does_not_exist_is_none(server: ApiServer) -> None:
-    server.fails(404)
-    assert await server.api.read_lease("kube-system", "x") is None
-    assert server.asked == ("GET", LEASE + "/x")
-
-
-async def test_a_lease_is_made_and_replaced(server: ApiServer) -> None:
+async def test_a_lease_is_read_made_and_replaced(server: ApiServer) -> None:
     lease: Manifest = {"metadata": {"name": "x"}, "spec": {"holderIdentity": "a"}}
+    await server.api.read_lease("kube-system", "x")
+    assert server.asked == ("GET", LEASE + "/x")
     await server.api.create_lease("kube-system", lease)
     assert (server.asked, server.sent) == (("POST", LEASE), lease)
     await server.api.replace_lease("kube-system", "x", lease)
     assert (server.asked, server.sent) == (("PUT", LEASE + "/x"), lease)
 
 
-async def test_to_create_an_event_twice_is_success(server: ApiServer) -> None:
-    server.fails(409)
-    await server.api.create_event("default", EVENT)
+def _cut(*pieces: bytes) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Answers with the beginning of a stream, and then drops the connection."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    return answer
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_an_answer_that_is_cut_off_is_unavailable(server: ApiServer, call: str) -> None:
-    server.answer = _cut(b'{"kind"')
-    with pytest.raises(Unavailable):
-        await CALLS[call](server.api)
-
-
-@pytest.mark.parametrize("call", CALLS)
-async def test_an_answer_that_is_no_json_is_unavailable(server: ApiServer, call: str) -> None:
-    server.fails(200, "<html>hello</html>")
+@pytest.mark.parametrize("cut_off", [True, False])
+async def test_answer_that_is_cut_off_or_no_json_is_unavailable(
+    server: ApiServer, call: str, cut_off: bool
+) -> None:
+    server.answer = _cut(b'{"kind"') if cut_off else _says("<html>hello</html>")
     with pytest.raises(Unavailable):
         await CALLS[call](server.api)
 
@@ -391,22 +393,6 @@ async def test_a_server_that_never_answers_is_unavailable(
 # Watches
 
 
-def _cut(*pieces: bytes) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Answers with the beginning of a stream, and then drops the connection."""
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        response.enable_chunked_encoding()
-        await response.prepare(request)
-        for piece in pieces:
-            await response.write(piece)
-        assert request.transport is not None
-        request.transport.abort()
-        return response
-
-    return answer
-
-
 async def _watched(server: ApiServer) -> bytes:
     async with server.api.watch("pods", "spec.schedulerName=x", "7", 290) as pieces:
         return b"".join([piece async for piece in pieces])
@@ -420,8 +406,7 @@ async def test_a_watch_gives_the_stream_as_it_came(server: ApiServer) -> None:
 async def test_a_watch_asks_for_bookmarks_from_a_version_on(server: ApiServer) -> None:
     await _watched(server)
     assert server.asked == ("GET", "/api/v1/pods")
-    assert server.request is not None
-    query = {name: value.lower() for name, value in server.request.query.items()}
+    query = {name: value.lower() for name, value in server.got.query.items()}
     assert query == {
         "fieldSelector": "spec.schedulername=x",
         "resourceVersion": "7",
