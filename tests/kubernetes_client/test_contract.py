@@ -143,29 +143,22 @@ async def test_what_a_pods_spec_says_otherwise_is_not_changed(bench: Bench, spec
 
 # -- preconditions
 
-Write = Callable[[Kubernetes, str, dict[str, Any]], Awaitable[object]]
+CONDITION = {"conditions": [condition("example.io/A")]}
+WRITES: dict[str, Callable[[Kubernetes, str, dict[str, Any]], Awaitable[object]]] = {
+    "patch": lambda api, name, held_to: api.patch_pod(
+        "default", name, {"metadata": held_to | {"annotations": {OURS: "1"}}}
+    ),
+    "patch status": lambda api, name, held_to: api.patch_pod_status(
+        "default", name, {"metadata": held_to, "status": CONDITION}
+    ),
+    "delete": lambda api, name, held_to: api.delete_pod("default", name, held_to, 30),
+    "bind": lambda api, name, held_to: api.bind_pod("default", name, "nowhere", held_to),
+}
 
 
-def _patch(kubernetes: Kubernetes, name: str, held_to: dict[str, Any]) -> Awaitable[object]:
-    annotated = held_to | {"annotations": {OURS: "1"}}
-    return kubernetes.patch_pod("default", name, {"metadata": annotated})
-
-
-def _patch_status(kubernetes: Kubernetes, name: str, held_to: dict[str, Any]) -> Awaitable[object]:
-    patch = {"metadata": held_to, "status": {"conditions": [condition("example.io/A")]}}
-    return kubernetes.patch_pod_status("default", name, patch)
-
-
-def _delete(kubernetes: Kubernetes, name: str, held_to: dict[str, Any]) -> Awaitable[object]:
-    return kubernetes.delete_pod("default", name, held_to, 30)
-
-
-def _bind(kubernetes: Kubernetes, name: str, held_to: dict[str, Any]) -> Awaitable[object]:
-    return kubernetes.bind_pod("default", name, "nowhere", held_to)
-
-
-@pytest.mark.parametrize("write", [_patch, _patch_status, _delete, _bind])
-async def test_a_write_is_held_to_the_version_and_uid_that_it_names(bench: Bench, write: Write) -> None:
+@pytest.mark.parametrize("call", WRITES)
+async def test_a_write_is_held_to_the_version_and_uid_that_it_names(bench: Bench, call: str) -> None:
+    write = WRITES[call]
     old = bench.pod()
     name, uid = name_of(old), old["metadata"]["uid"]
     now = bench.edit("pods", name, {"metadata": {"labels": {"x": "y"}}})

@@ -19,10 +19,8 @@ from tests.kubernetes_client.bench import Bench, conditions
 from tests.kubernetes_client.test_contract import condition, name_of, version
 
 
-def manifest(
-    group: str, kind: str, name: str, metadata: Manifest | None = None, /, **of: Any
-) -> Manifest:
-    named = {"name": name, "namespace": "default"} | (metadata or {})
+def manifest(group: str, kind: str, name: str, about: Manifest | None = None, /, **of: Any) -> Manifest:
+    named = {"name": name, "namespace": "default"} | (about or {})
     return {"apiVersion": group, "kind": kind, "metadata": named, **of}
 
 

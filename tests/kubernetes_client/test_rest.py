@@ -265,17 +265,9 @@ async def test_a_token_that_cannot_be_read_is_trouble_for_a_while(
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, Rejected),
-        (401, Rejected),
-        (403, Rejected),
-        (404, NotFound),
-        (409, Conflict),
-        (410, Expired),
-        (422, Rejected),
-        (429, Unavailable),
-        (500, Unavailable),
-        (503, Unavailable),
-        (504, Unavailable),
+        *((status, Rejected) for status in (400, 401, 403, 422)),
+        *((404, NotFound), (409, Conflict), (410, Expired)),
+        *((status, Unavailable) for status in (429, 500, 503, 504)),
     ],
 )
 async def test_a_refusal_is_sorted_by_its_status(

@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager as ContextManager
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from deploy.local import accounting as real
 from deploy.local.cluster import Cluster
 from deploy.local.users import JOB_USERS
 from slurm_client.in_memory import Accounting, Association, InMemorySlurm, Limits, Qos, node, partition
-from slurm_client.model import Job, JobSpec, JobState
+from slurm_client.model import Job, JobSpec, JobState, Node
 from slurm_client.protocol import Slurm
 from tests.directory_away import directory_away
 from tests.eventually import until
@@ -129,6 +129,18 @@ class Bench:
         job = await self.slurm.job(job_id)
         assert job is not None
         return job
+
+    async def see(self, name: str) -> Node:
+        """A node as among all nodes."""
+        (found,) = [one for one in await self.slurm.nodes() if one.name == name]
+        return found
+
+    async def until_seen(self, name: str, holds: Callable[[Node], object], within_s: float = 15) -> Node:
+        async def so() -> bool:
+            return bool(holds(await self.see(name)))
+
+        await until(so, within_s=within_s)
+        return await self.see(name)
 
     async def state(self, job_id: int) -> JobState:
         return (await self.slurm.states([job_id]))[job_id]

@@ -91,17 +91,8 @@ class PoolBench(Bench):
         await until(there, within_s=15)
         return await self.see(name)
 
-    async def see(self, name: str) -> Node:
-        """As among all nodes."""
-        (found,) = [one for one in await self.slurm.nodes() if one.name == name]
-        return found
-
     async def until_power(self, name: str, power: Power | None) -> Node:
-        async def reached() -> bool:
-            return (await self.see(name)).power is power
-
-        await until(reached, within_s=15)
-        return await self.see(name)
+        return await self.until_seen(name, lambda node: node.power is power)
 
     async def clear(self) -> None:
         for job_id, state in (await self.slurm.all_states()).items():

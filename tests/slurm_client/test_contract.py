@@ -13,7 +13,6 @@ from slurm_client import gres
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
 from slurm_client.model import MOST_MINUTES, JobChanges, Sharing
 from slurm_client.server import Configuration
-from tests.eventually import until
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, Bench, spec
 from wellknown import number_list
 
@@ -69,9 +68,8 @@ async def test_ids_are_taken_above_those_that_slurm_gives_by_itself(bench: Bench
 
 
 async def test_nodes_tell_what_they_have(bench: Bench) -> None:
-    nodes = {node.name: node for node in await bench.slurm.nodes()}
-    assert set(nodes) == set(NODES)
-    one = nodes["node-1"]
+    assert {node.name for node in await bench.slurm.nodes()} == set(NODES)
+    one = await bench.see("node-1")
     assert (one.cpus, one.memory_mb) == (CPUS, MEMORY_MB)
     assert one.gres == f"gpu:h100:{GPUS}"
     assert set(one.features) == {"h100", "ib"}
@@ -81,14 +79,11 @@ async def test_nodes_tell_what_they_have(bench: Bench) -> None:
 
 
 async def test_a_drained_node_is_not_schedulable_and_a_resumed_one_is(bench: Bench) -> None:
-    async def schedulable() -> bool:
-        return {node.name: node.schedulable for node in await bench.slurm.nodes()}["node-1"]
-
     await bench.drain("node-1")
-    assert not await schedulable()
+    assert not (await bench.see("node-1")).schedulable
     await bench.resume("node-1")
     # Its slurmd has to answer first: NOT_RESPONDING for up to two seconds.
-    await until(schedulable, within_s=15)
+    await bench.until_seen("node-1", lambda node: node.schedulable)
 
 
 async def test_partitions_tell_their_nodes_and_limits(bench: Bench) -> None:
@@ -151,7 +146,7 @@ async def test_a_job_without_gres_has_none(bench: Bench) -> None:
 @pytest.mark.parametrize("cpus", [1, 3, 8])
 async def test_cpus_become_exactly_that_many(bench: Bench, cpus: int) -> None:
     job = await bench.allocate(cpus=cpus, memory_mb=200)
-    allocated = {node.name: node for node in await bench.slurm.nodes()}[job.nodes[0]]
+    allocated = await bench.see(job.nodes[0])
     assert allocated.cpus_allocated == cpus
     assert allocated.memory_allocated_mb == 200
     assert job.cpus_per_node == cpus
@@ -159,14 +154,11 @@ async def test_cpus_become_exactly_that_many(bench: Bench, cpus: int) -> None:
 
 async def test_nodes_tell_what_jobs_have_from_the_moment_they_have_it(bench: Bench) -> None:
     """Whoever puts something beside jobs relies on it; node/{name} tells of CPUs and memory too late."""
-
-    async def used() -> tuple[int, int, int]:
-        one = {node.name: node for node in await bench.slurm.nodes()}["node-1"]
-        return one.cpus_allocated, one.memory_allocated_mb, gres.counts(one.gres_used)["gpu"]
-
     for number in range(1, 4):
         await bench.allocate(gres=(("gpu", 1),), cpus=2, required_nodes=("node-1",))
-        assert await used() == (2 * number, 100 * number, number)
+        one = await bench.see("node-1")
+        assert (one.cpus_allocated, one.memory_allocated_mb) == (2 * number, 100 * number)
+        assert gres.counts(one.gres_used)["gpu"] == number
 
 
 async def test_a_refused_allocation_queues_nothing_and_burns_its_id(bench: Bench) -> None:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
@@ -68,11 +68,7 @@ async def until_after(second: int) -> None:
 
 
 async def until_started_after(pool: PoolBench, second: int) -> Node:
-    async def registered() -> bool:
-        return ((await pool.see(NODE)).slurmd_started or 0) > second
-
-    await until(registered, within_s=15)
-    return await pool.see(NODE)
+    return await pool.until_seen(NODE, lambda node: (node.slurmd_started or 0) > second)
 
 
 async def test_a_slurmd_that_registers_makes_a_dynamic_node(pool: PoolBench) -> None:
@@ -119,12 +115,7 @@ async def test_a_node_that_has_jobs_is_not_deleted(pool: PoolBench) -> None:
     assert refused.value.number == 2016
     assert (await pool.state(job.id)).running
     await pool.slurm.cancel(job.id)
-
-    async def free() -> bool:
-        node = await pool.see(NODE)
-        return not node.cpus_allocated and "COMPLETING" not in node.states
-
-    await until(free, within_s=15)
+    await pool.until_seen(NODE, lambda node: not node.cpus_allocated and "COMPLETING" not in node.states)
     await pool.slurm.delete_node(NODE)
     assert await pool.slurm.node(NODE) is None
 
@@ -132,11 +123,7 @@ async def test_a_node_that_has_jobs_is_not_deleted(pool: PoolBench) -> None:
 async def test_a_reserved_node_is_not_deleted(pool: PoolBench) -> None:
     await pool.joined(NODE)
     with pool.reserved("maintenance", [NODE], ["root"]):
-
-        async def reserved() -> bool:
-            return "RESERVED" in (await pool.see(NODE)).states
-
-        await until(reserved, within_s=15)
+        await pool.until_seen(NODE, lambda node: "RESERVED" in node.states)
         with pytest.raises(InvalidRequest):
             await pool.slurm.delete_node(NODE)
     assert await pool.slurm.node(NODE) is not None
@@ -203,23 +190,18 @@ async def test_a_reservation_that_is_to_begin_is_without_a_node_that_comes_anew(
 async def test_a_reservation_of_all_nodes_has_a_node_that_comes_anew(pool: PoolBench) -> None:
     await pool.joined(NODE)
     with pool.reserved("maintenance", ["ALL"], ["root"], in_hours=1):
-        await pool.slurm.delete_node(NODE)
 
-        async def without() -> bool:
+        async def has(node: bool = True) -> bool:
             found = await pool.reservation("maintenance")
-            return found is not None and NODE not in found.nodes
+            return found is not None and (NODE in found.nodes) is node
 
-        await until(without, within_s=15)
+        await pool.slurm.delete_node(NODE)
+        await until(partial(has, False), within_s=15)
         await pool.stop_slurmd(NODE)
         before = await pool.joined(NODE)
-        assert await without()
+        assert await has(False)
         await pool.slurm.validate_reservations(NODE)
-
-        async def has_it() -> bool:
-            found = await pool.reservation("maintenance")
-            return found is not None and NODE in found.nodes
-
-        await until(has_it, within_s=15)
+        await until(has, within_s=15)
         assert await pool.see(NODE) == before
     with pytest.raises(InvalidRequest):
         await pool.slurm.validate_reservations("nowhere")
@@ -276,22 +258,12 @@ async def test_a_node_whose_slurmd_is_gone_is_down_until_it_starts_again(pool: P
     await pool.joined(NODE, "old")
     job = await pool.allocate(partition=PARTITION)
     await pool.lose_slurmd(NODE)
-
-    async def down() -> bool:
-        return "DOWN" in (await pool.see(NODE)).states
-
-    await until(down, within_s=40)
-    node = await pool.see(NODE)
+    node = await pool.until_seen(NODE, lambda node: "DOWN" in node.states, within_s=40)
     assert not node.responding
     assert node.reason == "Not responding"
     assert (await pool.state(job.id)).base == "NODE_FAIL"
     await pool.start_slurmd(NODE, "old")
-
-    async def up() -> bool:
-        return (await pool.see(NODE)).schedulable
-
-    await until(up, within_s=15)
-    assert (await pool.see(NODE)).reason == ""
+    assert (await pool.until_seen(NODE, lambda node: node.schedulable)).reason == ""
 
 
 async def test_a_node_that_is_not_there_is_not_set_down(pool: PoolBench) -> None:

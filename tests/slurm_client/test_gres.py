@@ -63,14 +63,8 @@ def test_a_jobs_devices_have_their_numbers_by_name(
 @pytest.mark.parametrize(
     "text",
     [
-        "gpu",
-        "gpu:2",
-        "gpu:1(IDX:a)",
-        "gpu:1(IDX:0",
-        "shard:2(1/4,)",
-        "shard:2((null))",
-        ",",
-        "x(IDX:3-1)",
+        *("gpu", "gpu:2", "gpu:1(IDX:a)", "gpu:1(IDX:0"),
+        *("shard:2(1/4,)", "shard:2((null))", ",", "x(IDX:3-1)"),
     ],
 )
 def test_what_does_not_say_which_devices_is_an_error(text: str) -> None:

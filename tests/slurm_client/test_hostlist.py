@@ -45,13 +45,8 @@ def test_what_is_no_hostlist_is_told(expression: str, told: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        "n[1-3]",
-        "a,b,c",
-        "a[1],b,c[7]",
-        "a[1,2]b[1-2]",
-        "n[1-999999999999]",
-        "n[1-99]" * 9,
-        "n[1-9]" + "x" * 250,
+        *("n[1-3]", "a,b,c", "a[1],b,c[7]", "a[1,2]b[1-2]"),
+        *("n[1-999999999999]", "n[1-99]" * 9, "n[1-9]" + "x" * 250),
     ],
 )
 def test_more_names_than_are_taken_are_refused_before_they_are_made(expression: str) -> None:
