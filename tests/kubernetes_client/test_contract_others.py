@@ -65,8 +65,11 @@ async def test_events_are_selected_by_their_reason_and_by_the_program_that_tells
 # -- the server, and the account that asks
 
 
-async def test_the_server_tells_its_release_and_its_kinds(bench: Bench) -> None:
+async def test_the_server_tells_its_release_its_uid_and_its_kinds(bench: Bench) -> None:
     kubernetes = bench.kubernetes
+    uid = await kubernetes.cluster_uid()
+    assert uid
+    assert await kubernetes.cluster_uid() == uid
     assert re.fullmatch(r"v1\.\d+\.\d+\S*", await kubernetes.version())
     assert "pods" in await kubernetes.kinds("v1")
     admission = await kubernetes.kinds("admissionregistration.k8s.io/v1")
@@ -163,12 +166,6 @@ async def test_a_patch_of_a_node_is_held_to_the_version_that_it_names(bench: Ben
             await kubernetes.patch_node(name, {"metadata": held_to, "spec": {"unschedulable": True}})
             break
     assert (await kubernetes.read_node(name))["spec"]["unschedulable"] is True
-
-
-async def test_a_cluster_has_one_uid(bench: Bench) -> None:
-    uid = await bench.kubernetes.cluster_uid()
-    assert uid
-    assert await bench.kubernetes.cluster_uid() == uid
 
 
 # -- Pods that are made, and ControllerRevisions
@@ -303,12 +300,9 @@ async def test_webhooks_trust_an_authority_and_the_one_before(bench: Bench) -> N
         assert [each["name"] for each in found] == [each["name"] for each in hooks]
         assert [b64decode(each["clientConfig"]["caBundle"]) for each in found] == [trusted] * 2
     before = bench.read(kind, name)
-    await bench.kubernetes.trust(name, third)
+    for configuration in (name, bench.name()):  # the second one does not exist
+        await bench.kubernetes.trust(configuration, third)
     assert bench.read(kind, name) == before
-
-
-async def test_webhook_configurations_that_do_not_exist_are_not_missed(bench: Bench) -> None:
-    await bench.kubernetes.trust(bench.name(), trustme.CA().cert_pem.bytes())
 
 
 # -- Services

@@ -390,16 +390,11 @@ async def _watched(server: ApiServer) -> bytes:
         return b"".join([piece async for piece in pieces])
 
 
-async def test_a_watch_gives_the_stream_as_it_came(server: ApiServer) -> None:
+async def test_a_watch_asks_for_bookmarks_and_gives_the_stream_as_it_came(server: ApiServer) -> None:
     server.answer = _says('{"type":"ADDED"}\n{"type":"DELETED"}\n')
     assert await _watched(server) == b'{"type":"ADDED"}\n{"type":"DELETED"}\n'
-
-
-async def test_a_watch_asks_for_bookmarks_from_a_version_on(server: ApiServer) -> None:
-    await _watched(server)
     assert server.asked == ("GET", "/api/v1/pods")
-    query = {name: value.lower() for name, value in server.got.query.items()}
-    assert query == {
+    assert {name: value.lower() for name, value in server.got.query.items()} == {
         "fieldSelector": "spec.schedulername=x",
         "resourceVersion": "7",
         "watch": "true",

@@ -54,12 +54,13 @@ async def test_pieces_come_one_by_one_and_after_each_a_rest_as_long_as_it_took()
         assert next_began - ended > ended - began - 0.001
 
 
-async def test_a_piece_that_follows_nothing_does_not_wait() -> None:
-    async def work() -> int:
-        return 7
+async def _seven() -> int:
+    return 7
 
+
+async def test_a_piece_that_follows_nothing_does_not_wait() -> None:
     async with asyncio.timeout(1):
-        assert await OneByOne().does(work) == 7
+        assert await OneByOne().does(_seven) == 7
 
 
 async def test_a_defect_in_one_piece_does_not_stop_the_next() -> None:
@@ -68,9 +69,6 @@ async def test_a_defect_in_one_piece_does_not_stop_the_next() -> None:
     async def defect() -> None:
         raise RuntimeError
 
-    async def work() -> int:
-        return 7
-
-    told = await asyncio.gather(one_by_one.does(defect), one_by_one.does(work), return_exceptions=True)
+    told = await asyncio.gather(one_by_one.does(defect), one_by_one.does(_seven), return_exceptions=True)
     assert isinstance(told[0], RuntimeError)
     assert told[1] == 7

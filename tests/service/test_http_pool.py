@@ -167,16 +167,15 @@ async def test_a_body_left_unread_takes_its_connection_with_it() -> None:
         assert served.connections == 2
 
 
-async def test_a_body_that_does_not_end_in_time_is_given_up() -> None:
-    async with peer(Act(CHUNKED), FINE) as served, client_of(served, 0.2) as client:
-        with pytest.raises(httpx.ReadTimeout):
-            await ask(client)
-        assert await ask(client) == "fine"
-
-
-async def test_a_body_that_breaks_off_is_lost() -> None:
-    async with peer(Act(CHUNKED, closes=True), FINE) as served, client_of(served) as client:
-        with pytest.raises(LOST):
+@pytest.mark.parametrize(
+    ("closes", "timeout_s", "error"), [(False, 0.2, (httpx.ReadTimeout,)), (True, 5.0, LOST)]
+)
+async def test_body_without_an_end_is_an_error_of_one_call(
+    closes: bool, timeout_s: float, error: tuple[type[Exception], ...]
+) -> None:
+    script = [Act(CHUNKED, closes=closes), FINE]
+    async with peer(script) as served, client_of(served, timeout_s) as client:
+        with pytest.raises(error):
             await ask(client)
         assert await ask(client) == "fine"
 

@@ -8,19 +8,23 @@ says who may do what.
 import itertools
 import os
 import re
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager as ContextManager
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from deploy.local import accounting as real
 from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
 from deploy.local.users import JOB_USERS
 from slurm_client.in_memory import Accounting, Association, InMemorySlurm, Limits, Qos, node, partition
 from slurm_client.model import Job, JobSpec, JobState, Node
 from slurm_client.protocol import Slurm
+from slurm_client.rest.client import SlurmRest
 from tests.directory_away import directory_away
 from tests.eventually import until
 
@@ -281,6 +285,19 @@ def _plugin(job: JobSpec) -> int:
     """As JOB_SUBMIT_LUA."""
     said = re.match(r"plugin says (-?\d+)", job.comment or "")
     return int(said[1]) if said else 0
+
+
+@asynccontextmanager
+async def slurm_of(spec: ClusterSpec) -> AsyncIterator[SlurmRest]:
+    """A real Slurm for one test."""
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
+        await slurm.connect()
+        yield slurm
+        await slurm.aclose()
 
 
 def declare(cluster: Cluster, accounting: Accounting) -> None:

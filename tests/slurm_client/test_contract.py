@@ -19,15 +19,12 @@ from wellknown import number_list
 # -- the server
 
 
-async def test_connecting_twice_gives_the_same_capabilities(bench: Bench) -> None:
+async def test_connecting_twice_gives_the_same_capabilities_and_a_ping(bench: Bench) -> None:
     first = await bench.slurm.connect()
     assert await bench.slurm.connect() is first
     assert bench.slurm.capabilities is first
     assert first.release
     assert first.cluster
-
-
-async def test_a_healthy_slurm_answers_a_ping(bench: Bench) -> None:
     await bench.slurm.ping()
 
 
@@ -97,6 +94,8 @@ async def test_partitions_tell_their_nodes_and_limits(bench: Bench) -> None:
     assert not partitions["closed"].up
     assert partitions["main"].default_time_minutes is None
     assert partitions["closed"].default_time_minutes == 3
+    allowed = {partition.name: partition.max_nodes for partition in partitions.values()}
+    assert allowed == {"main": None, "short": 2, "closed": None}
     told = bench.slurm.capabilities.configuration
     assert partitions["main"].select_type_parameters == ()
     assert partitions["closed"].select_type_parameters == (("CR_CORE",) if told else ())
@@ -112,6 +111,7 @@ async def test_an_allocation_runs_at_once_with_gres_indices(bench: Bench) -> Non
     assert job.gres == ("gpu:h100:2(IDX:0-1)",)
     assert job.cpus_allocated == 2
     assert job.external == bench.slurm.capabilities.external_jobs
+    assert (await bench.allocate()).gres == ()
 
 
 async def test_two_allocations_on_a_node_have_different_gpus(bench: Bench) -> None:
@@ -137,10 +137,6 @@ async def test_a_job_of_two_nodes_has_its_gpus_on_each(bench: Bench) -> None:
     assert [len(number_list.expand(on_node)) for on_node in job.cores] == [3, 3]
     assert job.node_count == 2
     assert [node.cpus_allocated for node in await bench.slurm.nodes()] == [3, 3]
-
-
-async def test_a_job_without_gres_has_none(bench: Bench) -> None:
-    assert (await bench.allocate()).gres == ()
 
 
 @pytest.mark.parametrize("cpus", [1, 3, 8])
@@ -180,12 +176,9 @@ async def test_an_allocation_does_not_overtake_a_waiting_job_of_its_priority(ben
     assert (await bench.allocate(cpus=1)).state.running
 
 
-async def test_an_allocation_may_overtake_a_held_job(bench: Bench) -> None:
+async def test_an_allocation_may_overtake_a_held_job_and_is_refused_if_held(bench: Bench) -> None:
     await bench.submit(priority=0)
     assert (await bench.allocate()).state.running
-
-
-async def test_a_held_allocation_is_refused(bench: Bench) -> None:
     with pytest.raises(NoRoomNow):
         await bench.allocate(priority=0)
 
@@ -289,12 +282,9 @@ async def test_nodes_may_be_given_as_hostlist_expressions(bench: Bench) -> None:
     assert (await bench.read(forbidden_because)).excluded_nodes == ("node-2",)
 
 
-async def test_the_group_is_the_users_number_unless_said(bench: Bench) -> None:
+async def test_the_defaults_are_the_users_group_and_the_default_partition(bench: Bench) -> None:
     job = await bench.read(await bench.submit(user_id=2001))
     assert (job.user_id, job.group_id) == (2001, 2001)
-
-
-async def test_without_a_partition_a_job_goes_to_the_default_one(bench: Bench) -> None:
     assert (await bench.read(await bench.submit())).partition == "main"
 
 

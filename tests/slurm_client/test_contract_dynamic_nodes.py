@@ -220,6 +220,8 @@ async def test_the_name_of_several_nodes_is_no_name_of_a_node(pool: PoolBench) -
             await pool.slurm.delete_node(name)
         with pytest.raises(InvalidRequest):
             await pool.slurm.down_node(name, REASON)
+    with pytest.raises(InvalidRequest):
+        await pool.slurm.down_node("nowhere", REASON)
     assert (await pool.see(NODE)).schedulable
 
 
@@ -264,11 +266,6 @@ async def test_a_node_whose_slurmd_is_gone_is_down_until_it_starts_again(pool: P
     assert (await pool.state(job.id)).base == "NODE_FAIL"
     await pool.start_slurmd(NODE, "old")
     assert (await pool.until_seen(NODE, lambda node: node.schedulable)).reason == ""
-
-
-async def test_a_node_that_is_not_there_is_not_set_down(pool: PoolBench) -> None:
-    with pytest.raises(InvalidRequest):
-        await pool.slurm.down_node("nowhere", REASON)
 
 
 async def test_power_saving_is_told_of_a_node_that_it_suspends_and_resumes(pool: PoolBench) -> None:

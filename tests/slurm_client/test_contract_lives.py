@@ -12,16 +12,13 @@ from tests.slurm_client.bench import GPUS, Bench
 # -- reading
 
 
-async def test_unknown_ids_are_absent_from_states(bench: Bench) -> None:
-    job = await bench.allocate()
-    states = await bench.slurm.states([job.id, next(bench.ids)])
+async def test_unknown_jobs_are_none_and_absent_from_states(bench: Bench) -> None:
+    job, unknown = await bench.allocate(), next(bench.ids)
+    states = await bench.slurm.states([job.id, unknown])
     assert set(states) == {job.id}
     assert states[job.id].running
-
-
-async def test_states_of_no_ids_are_none(bench: Bench) -> None:
-    await bench.allocate()
     assert await bench.slurm.states([]) == {}
+    assert await bench.slurm.job(unknown) is None
 
 
 async def test_states_of_many_ids_come_together(bench: Bench) -> None:
@@ -36,10 +33,6 @@ async def test_all_states_have_ended_jobs_too(bench: Bench) -> None:
     job = await bench.allocate()
     await bench.slurm.cancel(job.id)
     assert (await bench.slurm.all_states())[job.id].ended
-
-
-async def test_an_unknown_job_is_none(bench: Bench) -> None:
-    assert await bench.slurm.job(next(bench.ids)) is None
 
 
 async def test_what_a_job_was_given_is_told_without_the_rest_of_it(bench: Bench) -> None:

@@ -33,13 +33,6 @@ async def test_a_job_that_waits_tells_its_partition_its_reason_and_its_size(benc
     assert job.more_tasks is None
 
 
-async def test_a_job_that_is_held_says_so(bench: Bench) -> None:
-    job_id = await bench.submit(priority=0)
-    job = await bench.read(job_id)
-    assert job.held
-    assert job.reason.startswith("JobHeld")
-
-
 async def test_slurmctld_holds_a_job_whose_feature_no_node_has_any_more(bench: Bench) -> None:
     """slurmctld does not release the job when the feature is back."""
     await bench.fill()
@@ -54,12 +47,6 @@ async def test_slurmctld_holds_a_job_whose_feature_no_node_has_any_more(bench: B
     await bench.until_waiting_for(job_id, "BadConstraints")
 
 
-async def test_a_job_that_names_its_nodes_tells_them(bench: Bench) -> None:
-    await bench.fill()
-    job_id = await bench.submit(gres=(("gpu", 1),), required_nodes=(NODES[0],))
-    assert (await bench.read(job_id)).required_nodes == (NODES[0],)
-
-
 async def test_a_job_that_is_larger_than_its_partition_waits(bench: Bench) -> None:
     """As every job in one without nodes does. 24.11.5 refuses it (Slurm's ticket 22065, in 24.11.6)."""
     for nodes, cpus in ((len(NODES), CPUS + 1), (len(NODES) + 1, 1)):
@@ -67,11 +54,6 @@ async def test_a_job_that_is_larger_than_its_partition_waits(bench: Bench) -> No
             job_id = await bench.submit(nodes=nodes, cpus=cpus)
             assert (await bench.read(job_id)).reason in {"PartitionConfig", "PartitionNodeLimit"}
             assert job_id in (await bench.slurm.all_states()).waiting
-
-
-async def test_a_partition_tells_how_many_nodes_it_allows_to_a_job(bench: Bench) -> None:
-    told = {partition.name: partition.max_nodes for partition in await bench.slurm.partitions()}
-    assert told == {"main": None, "short": 2, "closed": None}
 
 
 @pytest.fixture

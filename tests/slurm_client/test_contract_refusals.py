@@ -19,16 +19,11 @@ from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, Bench, spec
 # -- job ids of ours
 
 
-async def test_a_duplicate_id_is_refused_while_the_job_runs(bench: Bench) -> None:
-    job = await bench.allocate()
-    with pytest.raises(JobIdTaken):
-        await bench.slurm.allocate(spec(), job.id)
-    with pytest.raises(JobIdTaken):
-        await bench.slurm.submit(spec(), job.id)
-
-
-async def test_a_duplicate_id_is_refused_also_after_the_job_ended(bench: Bench) -> None:
+async def test_a_duplicate_id_is_refused_while_the_job_runs_and_after_its_end(bench: Bench) -> None:
     job = await bench.allocate(admin_comment="first")
+    for create in (bench.slurm.allocate, bench.slurm.submit):
+        with pytest.raises(JobIdTaken):
+            await create(spec(), job.id)
     await bench.slurm.cancel(job.id)
     with pytest.raises(JobIdTaken):
         await bench.slurm.submit(spec(admin_comment="second"), job.id)

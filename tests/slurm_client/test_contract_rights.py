@@ -1,4 +1,4 @@
-"""The contract about the rights of a user: Slurm's reports, and the jobs of an unknown user."""
+"""The contract about rights: of a user, of the jobs of an unknown user, and of a token over job ids."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from deploy.local.cluster import Cluster
+from slurm_client.rest.client import SlurmRest
 from slurm_client.rights import Association
+from slurm_client.tokens import StaticToken
 from tests.slurm_client.bench import ACCOUNTING, ALICE, BOB, NOBODY, Bench
 from tests.slurm_client.conftest import REAL, bench_of
 
@@ -61,3 +63,21 @@ async def test_slurmctld_holds_the_batch_job_of_an_unknown_user(office: Bench) -
     job: Any = await office.read(job_id)
     assert (job.held, job.restart_count) == (True, 1)
     assert "slurm_cred_create failure" in job.system_comment
+
+
+async def test_the_token_of_root_may_choose_ids(bench: Bench) -> None:
+    before = await bench.slurm.all_states()
+    assert await bench.slurm.may_choose_ids()
+    assert set(await bench.slurm.all_states()) <= set(before)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("user", "may"), [("root", True), ("slurm", True), ("alice", False)])
+async def test_a_token_of_another_user_may_not(cluster: Cluster, user: str, may: bool) -> None:
+    slurm = SlurmRest(cluster.slurmrestd_url, StaticToken(cluster.mint_token(user)))
+    before = await slurm.all_states()
+    assert await slurm.may_choose_ids() is may
+    assert set(await slurm.all_states()) <= set(before)
+    told = await slurm.configuration()
+    assert told.slurm_user == ("slurm" if slurm.capabilities.configuration else None)
+    await slurm.aclose()

@@ -3,25 +3,21 @@
 The table in docs/resources.md, measured: by each Slurm, by nodes with a slurmd and by EXTERNAL ones.
 """
 
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from slurm_client.errors import SlurmError
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
 from slurm_client.protocol import Slurm
-from slurm_client.rest.client import SlurmRest
 from tests.eventually import until
-from tests.slurm_client.bench import Bench
+from tests.slurm_client.bench import Bench, slurm_of
 from wellknown import number_list
 
 BY_CPU = ("SelectTypeParameters=CR_CPU_Memory",)
@@ -133,11 +129,5 @@ async def shaped(shape: Shape, release: str | None) -> AsyncIterator[Bench]:
         return
     size: dict[str, Any] = {"nodes": 1, "cpus_per_node": 8, "gpus_per_node": 0, **shape.declares}
     spec = ClusterSpec(release=release, kubernetes=False, extender=False, kill_wait=5, **size)
-    with (
-        tempfile.TemporaryDirectory(prefix="cpus-") as directory,
-        Cluster.up(spec, Path(directory)) as cluster,
-    ):
-        slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
-        await slurm.connect()
+    async with slurm_of(spec) as slurm:
         yield Bench(slurm)
-        await slurm.aclose()

@@ -1,20 +1,17 @@
 """Slurm with SelectTypeParameters=CR_Core, real and in memory: the configuration and grants of jobs."""
 
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_client.in_memory import DEFAULTS, InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
 from slurm_client.protocol import Slurm
-from slurm_client.rest.client import SlurmRest
 from slurm_client.server import counts_memory
+from tests.slurm_client.bench import slurm_of
 
 NODE_MB = 16_000
 ALL_MEMORY = JobSpec("all of it", cpus=1, memory_mb=NODE_MB)
@@ -36,14 +33,8 @@ async def without_memory(release: str) -> AsyncIterator[Slurm]:
         extender=False,
         slurm_conf=("SelectTypeParameters=CR_Core",),
     )
-    with (
-        tempfile.TemporaryDirectory(prefix="memory-") as directory,
-        Cluster.up(spec, Path(directory)) as cluster,
-    ):
-        slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
-        await slurm.connect()
+    async with slurm_of(spec) as slurm:
         yield slurm
-        await slurm.aclose()
 
 
 @pytest.mark.parametrize(

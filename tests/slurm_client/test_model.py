@@ -7,36 +7,26 @@ from hypothesis import strategies as st
 from slurm_client.in_memory import node
 from slurm_client.model import UNKNOWN_STATE, JobState
 
-
-@pytest.mark.parametrize("flag", ["CONFIGURING", "COMPLETING", "STOPPED", "POWER_UP_NODE"])
-def test_running_with_a_flag_that_takes_it_back_is_not_running(flag: str) -> None:
-    assert not JobState.parse(["RUNNING", flag]).running
-
-
-@pytest.mark.parametrize("names", [["RUNNING"], ["RUNNING", "RESIZING"], ["RUNNING", "SIGNALING"]])
-def test_running_is_running(names: list[str]) -> None:
-    assert JobState.parse(names).running
+STATES = {
+    "running": ("RUNNING", "RUNNING,RESIZING", "RUNNING,SIGNALING"),
+    "": ("RUNNING,CONFIGURING", "RUNNING,POWER_UP_NODE"),
+    "completing": ("RUNNING,COMPLETING",),
+    "pending completing": ("PENDING,COMPLETING,REQUEUED",),
+    "suspended": ("SUSPENDED", "RUNNING,STOPPED"),
+    "ended": (
+        *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT"),
+        *("NODE_FAIL", "PREEMPTED", "DEADLINE"),
+    ),
+}
+PROPERTIES = ("running", "pending", "suspended", "ended", "completing")
 
 
 @pytest.mark.parametrize(
-    "base", ["COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE"]
+    ("names", "holds"), [(names, holds) for holds, texts in STATES.items() for names in texts]
 )
-def test_a_terminal_base_state_has_ended(base: str) -> None:
-    state = JobState.parse([base])
-    assert state.ended
-    assert not any((state.running, state.pending, state.suspended))
-
-
-def test_a_requeued_job_that_completes_is_pending_again() -> None:
-    state = JobState.parse(["PENDING", "COMPLETING", "REQUEUED"])
-    assert state.pending
-    assert state.completing
-    assert not state.ended
-
-
-@pytest.mark.parametrize("names", [["SUSPENDED"], ["RUNNING", "STOPPED"]])
-def test_suspended_and_stopped_jobs_are_suspended(names: list[str]) -> None:
-    assert JobState.parse(names).suspended
+def test_state_has_the_properties_of_its_base_and_flags(names: str, holds: str) -> None:
+    state = JobState.parse(names.split(","))
+    assert " ".join(each for each in PROPERTIES if getattr(state, each)) == holds
 
 
 def test_a_state_reads_as_squeue_shows_it() -> None:

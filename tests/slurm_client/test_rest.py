@@ -83,22 +83,15 @@ async def test_tasks_of_arrays_are_taken_for_no_other_jobs(
 # -- tokens
 
 
-async def test_a_garbage_token_needs_an_operator_and_says_so(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("problem", ["is not a JWT", "expired 3 minutes ago"])
+async def test_wrong_token_needs_an_operator_and_is_described(
+    cluster: Cluster, tmp_path: Path, problem: str
+) -> None:
     file = tmp_path / "token"
-    file.write_text("garbage\n")
+    file.write_text("garbage\n" if "JWT" in problem else cluster.mint_token("root", -200))
     slurm = SlurmRest(cluster.slurmrestd_url, file)
-    for call in (slurm.ping(), slurm.states([1]), slurm.submit(spec(), 29_000_001)):
-        with pytest.raises(NeedsOperator, match=f"the token in {file} is not a JWT"):
-            await call
-    await slurm.aclose()
-
-
-async def test_an_expired_token_says_since_when(cluster: Cluster, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text(cluster.mint_token("root", -200))
-    slurm = SlurmRest(cluster.slurmrestd_url, file)
-    for call in (slurm.ping(), slurm.nodes()):
-        with pytest.raises(NeedsOperator, match=f"the token in {file} expired 3 minutes ago"):
+    for call in (slurm.ping(), slurm.states([1]), slurm.nodes(), slurm.submit(spec(), 29_000_001)):
+        with pytest.raises(NeedsOperator, match=f"the token in {file} {problem}"):
             await call
     await slurm.aclose()
 

@@ -35,13 +35,8 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "token"
 
 
-def test_a_token_is_stripped(file: Path) -> None:
-    file.write_text("  abc\n")
-    assert TokenFile(file).token() == "abc"
-
-
 def test_a_file_that_was_replaced_is_read_again(file: Path, tmp_path: Path) -> None:
-    file.write_text("first")
+    file.write_text("  first\n")
     source = TokenFile(file)
     assert source.token() == "first"
     fresh = tmp_path / "fresh"
@@ -68,7 +63,9 @@ def seldom(file: Path) -> tuple[TokenFile, Clock]:
     return TokenFile(file, look_every_s=1.0, ticks=clock), clock
 
 
-def test_a_file_may_be_looked_at_once_a_second(file: Path, seldom: tuple[TokenFile, Clock]) -> None:
+def test_a_file_is_looked_at_once_a_second_and_after_a_refusal(
+    file: Path, seldom: tuple[TokenFile, Clock]
+) -> None:
     file.write_text("first")
     source, clock = seldom
     assert source.token() == "first"
@@ -77,36 +74,23 @@ def test_a_file_may_be_looked_at_once_a_second(file: Path, seldom: tuple[TokenFi
     assert source.token() == "first"
     clock.now += 0.1
     assert source.token() == "the second"
-
-
-def test_a_refused_token_is_read_again_at_once(file: Path, seldom: tuple[TokenFile, Clock]) -> None:
-    file.write_text("first")
-    source, _ = seldom
-    source.token()
-    file.write_text("the second")
-    assert source.refresh("first")
-    assert source.token() == "the second"
+    file.write_text("third")
+    assert source.refresh("the second")
+    assert source.token() == "third"
 
 
 def test_a_file_without_a_token_is_looked_at_each_time(
     file: Path, seldom: tuple[TokenFile, Clock]
 ) -> None:
     source, _ = seldom
-    with pytest.raises(NeedsOperator, match="cannot be read"):
+    with pytest.raises(NeedsOperator, match=f"{file} cannot be read"):
         source.token()
-    file.write_text("")
-    with pytest.raises(NeedsOperator, match="is empty"):
-        source.token()
+    for empty in ("", "\n"):
+        file.write_text(empty)
+        with pytest.raises(NeedsOperator, match="is empty"):
+            source.token()
     file.write_text("first")
     assert source.token() == "first"
-
-
-def test_a_missing_or_empty_file_needs_an_operator(file: Path) -> None:
-    with pytest.raises(NeedsOperator, match=f"{file} cannot be read"):
-        TokenFile(file).token()
-    file.write_text("\n")
-    with pytest.raises(NeedsOperator, match="is empty"):
-        TokenFile(file).token()
 
 
 @pytest.mark.parametrize(
