@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from extender.explain.cause import Cause, Kind
 from extender.jobs.phase import Phase
 from extender.node_view.view import ClusterView
 from extender.pod_request.constraints.node_constraints import Node
@@ -84,6 +86,12 @@ def container(
         "resources": {kind: dict(amounts) for kind, amounts in resources.items() if amounts},
     }
     return built | {"restartPolicy": "Always"} if sidecar else built
+
+
+def cause_of(reason: str, said: str = "because", outlook: str = "") -> Cause:
+    """Returns a cause with any reason and any text."""
+    soon = Cause.of(Kind.POD_ENDED, end=outlook) if outlook else None
+    return replace(Cause.of(Kind.POD_ENDED, end=said), reason=reason, outlook=soon)
 
 
 def pod(*name: str, **given: Any) -> Pod:

@@ -18,6 +18,7 @@ import structlog
 
 from extender.execution import pod_patches
 from extender.execution.failures import failure_of
+from extender.explain.sentences import next_steps
 from extender.node_view.pods_on_node import vacated_in
 from extender.node_view.slurm_nodes import NodeEquipment, SlurmNodes
 from extender.node_view.user_rights import RightsOfUsers
@@ -286,15 +287,15 @@ class Dispatcher:
         patch = pod_patches.next_attempt(pod, effect.attempt)
         await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
         now, cause = _wall_clock(), effect.cause
-        told = None if cause is None else pod_patches.dated(cause, now, self.now())
-        status = pod_patches.no_nomination(pod, told, now)
+        times = "" if cause is None else next_steps(cause, now, self.now())
+        status = pod_patches.no_nomination(pod, cause, now, times)
         await self._kubernetes.patch_pod_status(pod.namespace, pod.name, status)
 
     async def _show_cause(self, effect: ReportWaiting) -> None:
         pod, now = effect.pod, _wall_clock()
         if not effect.event_alone:
-            cause = pod_patches.dated(effect.cause, now, self.now())
-            patch = pod_patches.waiting(pod, cause, effect.job_id, now)
+            times = next_steps(effect.cause, now, self.now())
+            patch = pod_patches.waiting(pod, effect.cause, effect.job_id, now, times)
             await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         action = "Evicting" if effect.cause.reason == Reason.EVICTION_THROTTLED else "Placing"
         self._tell(pod_patches.event(pod, effect.cause, now, action=action))

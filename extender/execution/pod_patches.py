@@ -5,12 +5,13 @@ tenth less than JSON merge patches.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
+from extender.explain.cause import Cause, Kind
+from extender.explain.sentences import text
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason
 from wellknown.allocation import Allocation
 from wellknown.conditions import condition, timestamp
 from wellknown.names import (
@@ -22,11 +23,9 @@ from wellknown.names import (
     GRANTED,
     JOB_ID,
     NODE,
-    Reason,
 )
 
 _COMPONENT = "slurm-extender"
-_TIME = "%H:%M:%S UTC"
 _LONGEST_NAME = 200  # of the 253 that an Event's name may have
 _ONCE_IN_S = 1800
 _OF_ONE_ATTEMPT = (JOB_ID, NODE, GRANTED, FEASIBLE_NODES)
@@ -37,8 +36,7 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
     constraints between Pods is not nominated: kube-scheduler counts nominated Pods as placed, so that
     unbound Pods would close Nodes to each other."""
     node = None if pod.kept_from_pods else allocation.node
-    message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
-    cause = ConditionReason(Reason.ALLOCATED, message)
+    cause = Cause.of(Kind.ALLOCATED, job=allocation.job_id, node=allocation.node)
     conditions = [_condition(CONDITION, cause, now, holds=True)]
     if pod.scheduling.looked_at:  # from now on kube-scheduler's message is about this Node
         conditions.append(_condition("PodScheduled", cause, now, holds=False))
@@ -71,34 +69,28 @@ def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
     return {"metadata": _as_seen(pod) | _notes(annotations)}
 
 
-def no_nomination(pod: Pod, cause: ConditionReason | None, now: datetime) -> dict[str, Any]:
-    """Returns the status patch that removes the nomination, with the cause, if known."""
+def no_nomination(pod: Pod, cause: Cause | None, now: datetime, times: str = "") -> dict[str, Any]:
+    """Returns the status patch that removes the nomination, with the cause, if known. `times` are the
+    cause's next steps."""
     status: dict[str, Any] = {"nominatedNodeName": None}
     if cause is not None:
-        status["conditions"] = [_condition(CONDITION, cause, now, holds=False)]
+        status["conditions"] = [_condition(CONDITION, cause, now, times, holds=False)]
     return {"metadata": {"uid": pod.uid}, "status": status}
 
 
-def waiting(pod: Pod, cause: ConditionReason, job_id: int | None, now: datetime) -> dict[str, Any]:
-    """Returns the status patch with the reason for waiting, and the job's id, if any."""
+def waiting(
+    pod: Pod, cause: Cause, job_id: int | None, now: datetime, times: str = ""
+) -> dict[str, Any]:
+    """Returns the status patch with the reason for waiting, and the job's id, if any. `times` are the
+    cause's next steps. Events do not have the times: each would be a new Event."""
     metadata = _as_seen(pod)
     if job_id is not None:
         metadata |= _notes({JOB_ID: str(job_id)})
-    conditions = [_condition(CONDITION, cause, now, holds=False)]
+    conditions = [_condition(CONDITION, cause, now, times, holds=False)]
     return {"metadata": metadata, "status": {"conditions": conditions}}
 
 
-def dated(cause: ConditionReason, now: datetime, clock: float) -> ConditionReason:
-    """Returns a cause whose message has the times of the next steps. `clock` is the ledger's now. Events
-    do not have the times: each would be a new Event."""
-    dues = ((due.words, now + timedelta(seconds=due.at - clock)) for due in cause.dues)
-    times = "".join(f"; {words} {when.astimezone(UTC):{_TIME}}" for words, when in dues)
-    return ConditionReason(cause.reason, cause.told(times), normal=cause.normal)
-
-
-def disruption(
-    pod: Pod, cause: ConditionReason, now: datetime, *, in_any_version: bool = False
-) -> dict[str, Any]:
+def disruption(pod: Pod, cause: Cause, now: datetime, *, in_any_version: bool = False) -> dict[str, Any]:
     """Returns the status patch with the reason for the coming deletion of a Pod (KEP-3329)."""
     metadata = {"uid": pod.uid} if in_any_version else _as_seen(pod)
     conditions = [
@@ -108,23 +100,23 @@ def disruption(
     return {"metadata": metadata, "status": {"conditions": conditions}}
 
 
-def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> dict[str, Any]:
+def event(pod: Pod, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
     """Returns an Event about a Pod. The same words about the same Pod have the same name within half an
     hour, so that a repetition after a crash makes no second Event."""
     named = {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return _event(named, cause, now, action)
 
 
-def node_event(node: str, cause: ConditionReason, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Node, in the namespace `default`. The uid is the name, as of kubelets."""
+def node_event(node: str, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
+    """Returns an Event about a Node, likewise. Events of Nodes are in the namespace `default`, and name
+    the Node as its uid, as kubelets do."""
     return _event({"kind": "Node", "name": node, "uid": node}, cause, now, action)
 
 
-def _event(
-    named: Mapping[str, str], cause: ConditionReason, now: datetime, action: str
-) -> dict[str, Any]:
+def _event(named: Mapping[str, str], cause: Cause, now: datetime, action: str) -> dict[str, Any]:
     half_hour = int(now.timestamp()) // _ONCE_IN_S
-    said = f"{named['uid']}{cause.reason}{cause.words}{half_hour}"
+    message = text(cause)
+    said = f"{named['uid']}{cause.reason}{message}{half_hour}"
     digest = blake2b(said.encode(), digest_size=8).hexdigest()
     stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
     name = f"{named['name'][:_LONGEST_NAME].rstrip('.-')}.{digest}"
@@ -133,9 +125,9 @@ def _event(
         "kind": "Event",
         "metadata": {"name": name, "namespace": named.get("namespace", "default")},
         "involvedObject": {"apiVersion": "v1", **named},
-        "type": "Normal" if cause.normal else "Warning",
+        "type": "Normal" if cause.kind.normal else "Warning",
         "reason": cause.reason,
-        "message": cause.words,
+        "message": message,
         "action": action,
         "source": {"component": _COMPONENT},
         "reportingComponent": _COMPONENT,
@@ -162,5 +154,7 @@ def _as_seen(pod: Pod) -> dict[str, Any]:
     return {"uid": pod.uid, "resourceVersion": pod.resource_version}
 
 
-def _condition(kind: str, cause: ConditionReason, now: datetime, *, holds: bool) -> dict[str, str]:
-    return condition(kind, cause.reason, cause.words, now, holds=holds)
+def _condition(
+    kind: str, cause: Cause, now: datetime, times: str = "", *, holds: bool
+) -> dict[str, str]:
+    return condition(kind, cause.reason, text(cause, times), now, holds=holds)

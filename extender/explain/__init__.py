@@ -1,1 +1,1 @@
-"""Parts of the text of causes for users."""
+"""Causes as data, and the text of each cause for users."""

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import structlog
 
 from extender.execution.pod_patches import node_event
+from extender.explain.cause import Cause, Kind
 from extender.jobs.phase import Phase
 from extender.node_sync.drain_decision import (
     DrainContext,
@@ -34,7 +35,6 @@ from extender.node_view.slurm_nodes import SlurmNodes
 from extender.node_view.view_updater import ClusterViewUpdater
 from extender.placement.ledger import Ledger
 from extender.placement.nodes.rejecting_nodes import Closure
-from extender.record.condition_reason import ConditionReason
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.cooperative import yielding
@@ -44,7 +44,7 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.conditions import condition, timestamp
-from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE, RejectionReason
+from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE
 
 _INTERVAL_S = 2.0
 _AT_A_TIME = 8
@@ -144,7 +144,7 @@ class NodeController:
 
     async def _tell_of(self, closure: Closure) -> None:
         """Makes an Event about a Node. The Event is for people: nothing fails without it."""
-        cause = ConditionReason(RejectionReason.KUBELET_REJECTS_PODS, closure.words)
+        cause = Cause.of(Kind.KUBELET_REJECTS_PODS, said=closure.words)
         event = node_event(closure.node, cause, datetime.now(UTC), action="Placing")
         try:
             await self._kubernetes.create_event(event["metadata"]["namespace"], event)

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
+from extender.explain.cause import Cause, Kind
+from extender.explain.sentences import text
 from extender.placement.index import Records
 from extender.placement.nodes.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.transitions.attempts import not_now
 from extender.placement.transitions.table import next_effect, writes
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.events import (
     CancelJob,
@@ -27,7 +28,7 @@ from wellknown.names import Reason
 
 _WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
 _TOLD = _WAITING | {State.INVALID}
-_MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
+_MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
 _ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED})
 
 
@@ -120,7 +121,7 @@ def _may_report(record: Placeholder) -> bool:
 def _next_report(record: Placeholder, member: Member) -> ReportWaiting | None:
     cause = _what_holds_up(record, member)
     if cause is not None and record.throttled:
-        cause = ConditionReason(Reason.EVICTION_THROTTLED, f"{cause.message}; {_MANY_AT_ONCE}")
+        cause = Cause(cause.kind, _MANY_AT_ONCE.reason, cause.facts, aside=_MANY_AT_ONCE)
     elif record.state not in _TOLD and not (cause and cause.reason in _ALWAYS_TOLD):
         return None
     if cause is None or not _is_news(cause, member.shown):
@@ -129,14 +130,12 @@ def _next_report(record: Placeholder, member: Member) -> ReportWaiting | None:
     return _report(record, member, cause, event_alone=not waits)
 
 
-def _report(
-    record: Placeholder, member: Member, cause: ConditionReason, *, event_alone: bool
-) -> ReportWaiting:
+def _report(record: Placeholder, member: Member, cause: Cause, *, event_alone: bool) -> ReportWaiting:
     job_id = record.job.id if record.state is State.QUEUED else None
     return ReportWaiting(record.uid, member.pod, cause, job_id, event_alone=event_alone)
 
 
-def _what_holds_up(record: Placeholder, member: Member) -> ConditionReason | None:
+def _what_holds_up(record: Placeholder, member: Member) -> Cause | None:
     """Returns the cause of a record, for a waiting Pod with the Nodes that rejected the Pod.
     kube-scheduler's message about a Node may come after the report of the rejection."""
     cause, shown = record.cause, member.shown
@@ -148,10 +147,10 @@ def _what_holds_up(record: Placeholder, member: Member) -> ConditionReason | Non
     return cause if cause.reason == Reason.NOT_BINDABLE else beside(record, cause)
 
 
-def _is_news(cause: ConditionReason, shown: ConditionReason | None) -> bool:
+def _is_news(cause: Cause, shown: Cause | None) -> bool:
     """Returns True if the cause is news for the user. A first plan of Slurm for the job is news; a
     changed plan is not worth a write."""
-    return shown is None or cause != shown or (bool(cause.outlook) and not shown.outlook)
+    return shown is None or cause != shown or (cause.outlook is not None and shown.outlook is None)
 
 
 def reports_again(record: Placeholder) -> Iterator[ReportWaiting]:
@@ -163,4 +162,4 @@ def reports_again(record: Placeholder) -> Iterator[ReportWaiting]:
         cause, shown = _what_holds_up(record, member), member.shown
         told = cause is not None and cause == shown and not member.reporting and not member.unlisted
         if told and cause is not None and shown is not None:
-            yield _report(record, member, cause, event_alone=cause.words == shown.words)
+            yield _report(record, member, cause, event_alone=text(cause) == text(shown))

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from extender.explain.cause import Cause
 from extender.node_view.view import ClusterView
 from extender.placement.nodes.eligible_nodes import is_beside, is_blocked, no_node, with_spread_ignored
 from extender.placement.nodes.placed_pods import PlacedPods
 from extender.placement.transitions.attempts import set_apart
 from extender.pod_request.constraints.node_constraints import NodeConstraints
 from extender.pod_request.constraints.pod_constraints import ClosedNodes, PodConstraints
-from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -56,7 +56,7 @@ class PodsApart:
         """Returns the Pods to review after a change of Nodes."""
         return self._turns.heeding
 
-    def why(self, record: Placeholder, at: Context) -> ConditionReason | None:
+    def why(self, record: Placeholder, at: Context) -> Cause | None:
         """Returns the reason for which other Pods keep a Pod out of line; None if no Pod does."""
         if is_blocked(record, at):
             return no_node(record, at)

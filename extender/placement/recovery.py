@@ -7,6 +7,7 @@ are the whole truth.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from extender.explain.cause import Cause, Kind
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.phase import Phase
 from extender.jobs.slots import nodes_by, slots
@@ -28,7 +29,6 @@ from extender.placement.transitions.on_pod import (
 )
 from extender.placement.transitions.table import after_poll, after_read
 from extender.pod_request.pod import Pod, Scheduling
-from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
 from extender.record.ends import end_of
 from extender.record.member import Member, with_slots
@@ -37,10 +37,9 @@ from extender.record.states import State
 from slurm_client.model import Job, JobState
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
-from wellknown.names import Reason
 
 _SPREAD = 1000
-_DOOMED = ConditionReason(Reason.SLURM_JOB_ENDED, "its job in Slurm had ended, and is forgotten by now")
+_DOOMED = Cause.of(Kind.JOB_FORGOTTEN)
 
 
 def possible_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
@@ -147,7 +146,7 @@ def recovered(
 
 def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Placeholder:
     """Returns the record of a job without any Pod left."""
-    ended = next((ConditionReason(Reason.POD_ENDED, pod.life.end) for pod in pods if pod.life.end), None)
+    ended = next((Cause.of(Kind.POD_ENDED, end=pod.life.end) for pod in pods if pod.life.end), None)
     orphan = Placeholder.of_orphan(pods[0].workload, job.id, at.now)
     orphan = orphan._replace(request=pods[0].request, cause=ended).with_asked(attempt=attempt)
     return still_held(orphan.with_job(verdict=TAKEN), job, at)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+from extender.explain.cause import Cause
 from extender.node_view.node_hardware import NodeHardware
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason
 from slurm_client.model import Job, JobSpec, JobState
 from slurm_client.rights import UserRights
 from wellknown.allocation import Allocation
@@ -102,7 +102,7 @@ class WriteAttempt:
     uid: str
     pod: Pod
     attempt: int
-    cause: ConditionReason | None = field(default=None, compare=False)
+    cause: Cause | None = field(default=None, compare=False)
     """Why the last attempt is over, for the condition."""
 
 
@@ -113,7 +113,7 @@ class ReportWaiting:
 
     uid: str
     pod: Pod
-    cause: ConditionReason
+    cause: Cause
     job_id: int | None
     event_alone: bool = False
 
@@ -125,7 +125,7 @@ class EvictPod:
 
     uid: str
     pod: Pod
-    cause: ConditionReason
+    cause: Cause
     in_any_version: bool = False
     """True if any version of the Pod with the same uid is deleted."""
     in_this_attempt: bool = False

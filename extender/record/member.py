@@ -7,8 +7,8 @@ from math import inf
 from operator import is_not
 from typing import NamedTuple, Self
 
+from extender.explain.cause import Cause
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason
 from extender.record.states import State
 from wellknown.allocation import Allocation
 
@@ -48,7 +48,7 @@ class Member(NamedTuple):
     """True if the last list of all Pods lacked the Pod, and no deletion was seen."""
     said: str = ""
     """Last message of kube-scheduler about rejected Nodes."""
-    shown: ConditionReason | None = None
+    shown: Cause | None = None
     """Cause in the Pod's condition."""
     quiet_until: float = 0.0
     """Time before which the extender reports nothing more on the Pod: a report failed, or the cause

@@ -18,17 +18,18 @@ from enum import Enum, auto
 from math import inf
 from typing import Any, NamedTuple, Self
 
+from extender.explain.cause import Cause
 from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import NOBODY_ASKED, Asked, TrackedJob
 from extender.pod_request.constraints.node_constraints import ANYWHERE
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
 from extender.pod_request.workload import Workload
-from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import PlacementConfig
 from extender.record.events import Failure
 from extender.record.member import Member
 from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State, phase_in
+from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import JobSpec
 from wellknown.job_key import PlaceholderKey
 
@@ -125,7 +126,7 @@ class Placeholder(NamedTuple):
     """Time of the last change of the state."""
     first_seen: float = 0.0
     """Time at which the first Pod was first seen."""
-    cause: ConditionReason | None = None
+    cause: Cause | None = None
     """Why the Pod is rejected, evicted or replaced, or why a bound Pod runs without a job; in other
     states, why the Pod waits."""
     lingering: tuple[tuple[str, float], ...] = ()
@@ -213,7 +214,7 @@ class Placeholder(NamedTuple):
         nodes = tuple(each for each in nodes if each[1] > now)
         return self.with_rejections(nodes=nodes, offered=offered if offered[1] > now else NO_OFFER)
 
-    def move(self, state: State, now: float, *, cause: ConditionReason | None = None) -> Self:
+    def move(self, state: State, now: float, *, cause: Cause | None = None) -> Self:
         """Returns the record in another state, without the data of the old state.
 
         Raises IllegalMove if the table has no such move.
@@ -236,7 +237,7 @@ class Placeholder(NamedTuple):
             members=tuple([each.before_writes() for each in members]),
         )
 
-    def replaced(self, now: float, cause: ConditionReason | None) -> Self:
+    def replaced(self, now: float, cause: Cause | None) -> Self:
         """Returns the record after the allocation is given back. A bound Pod cannot be bound again: then
         all Pods are evicted."""
         bound = self.state is State.ALLOCATED and any(pod.life.node for pod in self.pods)
@@ -369,7 +370,7 @@ class Placeholder(NamedTuple):
         return self.has_lost_job or self.job.mistrust.misses > 0
 
     @property
-    def evicted_for(self) -> ConditionReason | None:
+    def evicted_for(self) -> Cause | None:
         """Returns why the Pods are to be evicted; None if Pods are missing: then only the job is
         ended."""
         return None if self.unlisted else self.cause

@@ -11,6 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from extender.audit.compare import Finding, FindingKind
+from extender.explain.sentences import sentence
 from extender.record.events import Effect, EvictPod, Failure
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -76,7 +77,7 @@ class PlacementTelemetry:
             before=before.state if before else None,
             **about(after.workload, after.job.id),
             node=",".join(each.slot.node for each in after.members if each.slot) or None,
-            why=after.cause.message if after.cause else None,
+            why=sentence(after.cause) if after.cause else None,
         )
 
     def _measure(self, before: Placeholder | None, after: Placeholder) -> None:
@@ -94,7 +95,7 @@ class PlacementTelemetry:
             log.warning(
                 "eviction throttled",
                 **about(record.workload, record.job.id),
-                why=record.evicted_for.message if record.evicted_for else "a job without its Pod",
+                why=sentence(record.evicted_for) if record.evicted_for else "a job without its Pod",
             )
 
     def audited(self, findings: Iterable[Finding]) -> None:

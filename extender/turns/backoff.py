@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from extender.record.condition_reason import Due
+from extender.explain.cause import Due, Step
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, State
@@ -23,7 +23,6 @@ from extender.turns.ranking import Ranking
 
 _SPREAD = 0.25
 """Largest share of a pause that chance adds: requests with one refusal are not repeated at once."""
-_ASKED_AGAIN = "Slurm is asked again when the Pod is annotated, or at"
 _TAKEN = frozenset({State.QUEUED, State.ALLOCATED})
 
 
@@ -107,7 +106,7 @@ class Retries:
             if record.rejections.asks_from > -inf:  # the Pod was changed before, perhaps again and again
                 record = record.with_rejections(asks_from=at.now + at.rules.retry_touched)
         due = self.due(record.uid)
-        dues = () if due is None else (Due(_ASKED_AGAIN, due),)
+        dues = () if due is None else (Due(Step.SLURM_ASKED_AGAIN, due),)
         return record._replace(cause=record.cause and replace(record.cause, dues=dues))
 
     def leave(self, uid: str) -> None:

@@ -9,24 +9,19 @@ Pods of different templates do not wait for each other: if two grants conflict, 
 later grant back.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from extender.explain.cause import Cause, Fact, Kind
 from extender.pod_request.constraints.pod_constraints import PodConstraints
-from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.turns.equivalence import Owner, Turn, demand_of, turn_of
 from extender.turns.ranking import Ranking
-from wellknown.names import Reason
 
 _TURN_S = 5.0
 """Time in Slurm's queue after which a Pod's turn ends. Slurm starts jobs on idle nodes earlier."""
-_ONE_AT_A_TIME = (
-    "waits in line: Pods of this template must be placed apart, so the extender asks Slurm for one Pod"
-    f" at a time, and waits up to {_TURN_S:.0f} s for each queued job"
-)
 _NO_ROOM = frozenset({"Resources", "Priority"})
 """Slurm's reasons for jobs that wait for nodes, and not for a person or a limit."""
 
@@ -57,15 +52,15 @@ class _Template:
     """The Pods of a template that wait for their turns, that have the turn, or have had the turn."""
 
     waiting: Ranking[str, Turn] = field(default_factory=Ranking)
-    submitting: dict[str, str] = field(default_factory=dict)
-    """Names of Pods in submission, and of their jobs."""
-    queued: dict[str, str] = field(default_factory=dict)
+    submitting: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
+    """Pods in submission, each with its name and its job."""
+    queued: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
     """The same of Pods with a job in Slurm's queue, while their turns last."""
     without_room: set[str] = field(default_factory=set)
     """Pods with a job in Slurm's queue, after their turns, for which Slurm has no room."""
 
     @property
-    def asking(self) -> dict[str, str]:
+    def asking(self) -> dict[str, Mapping[str, Fact]]:
         """Returns the Pods that have the turn."""
         return self.submitting if self.without_room else self.submitting | self.queued
 
@@ -82,9 +77,9 @@ class _Template:
         if waits:
             self.waiting.put(uid, turn_of(record.lead))
         elif asks and record.state is State.SUBMITTING:
-            self.submitting[uid] = _named(record)
+            self.submitting[uid] = _asked_for(record)
         elif asks and now < turn_ends(record):
-            self.queued[uid] = _named(record)
+            self.queued[uid] = _asked_for(record)
         elif asks and cause is not None and cause.reason in _NO_ROOM:
             self.without_room.add(uid)
 
@@ -101,10 +96,8 @@ class _Template:
         return not (self.waiting or self.submitting or self.queued or self.without_room)
 
 
-def _named(record: Placeholder) -> str:
-    job = record.job
-    asked = "" if job.id is None else f" (Slurm job {job.id})"
-    return f"for Pod {record.workload.full_name}{asked}"
+def _asked_for(record: Placeholder) -> Mapping[str, Fact]:
+    return {"pod": record.workload.full_name, "job": record.job.id}
 
 
 class ExclusiveTurns:
@@ -156,17 +149,12 @@ class ExclusiveTurns:
         template = self._templates.get(self._of.get(uid))
         return template is not None and uid in template.waiting and template.head != uid
 
-    def why(self, uid: str) -> ConditionReason | None:
+    def why(self, uid: str) -> Cause | None:
         """Returns the reason for which a Pod waits for other Pods of the template."""
         if not self.waits(uid):
             return None
-        first = next(iter(self._templates[self._of[uid]].asking.values()), None)
-        words = (
-            _ONE_AT_A_TIME
-            if first is None
-            else f"{_ONE_AT_A_TIME}; at the time of this message, {first}"
-        )
-        return ConditionReason(Reason.WAITING_FOR_SUBMIT_SLOT, words, normal=True)
+        asking = self._templates[self._of[uid]].asking.values()
+        return Cause.of(Kind.ONE_AT_A_TIME, turn_s=_TURN_S, **next(iter(asking), {}))
 
     def block(self, record: Placeholder) -> None:
         """Records that other Pods close all Nodes to a Pod. `affected` then also returns the Pod."""

@@ -26,27 +26,17 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import inf
 
+from extender.explain.cause import Cause, Kind
 from extender.explain.pending_reasons import waits_for_its_owner
-from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.turns.backoff import Backoff
 from extender.turns.equivalence import Owner, Turn, kind_of, turn_of
 from extender.turns.places import Key, Places
 from extender.turns.ranking import Ranking
-from wellknown.names import Reason
 
-_OWN = "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
-IN_LINE = ConditionReason(
-    Reason.WAITING_FOR_SUBMIT_SLOT,
-    f"waits in line: as many {_OWN} wait in Slurm's queue as may at a time",
-    normal=True,
-)
-NO_PLACE = ConditionReason(
-    Reason.WAITING_FOR_SUBMIT_SLOT,
-    f"waits in line: Slurm's queue fills up, and its MaxJobCount leaves no more places for {_OWN}",
-    normal=True,
-)
+IN_LINE = Cause.of(Kind.IN_LINE)
+NO_PLACE = Cause.of(Kind.NO_PLACE)
 _AT_ONCE = 200
 """Number of steps before other events get their turn."""
 _LONGEST = 15
@@ -144,7 +134,7 @@ class _Class:
     waiting: Ranking[str, Turn] = field(default_factory=Ranking)
     members: int = 0
     """Number of Pods that wait, and of Pods on the way to Slurm."""
-    cause: ConditionReason | None = None
+    cause: Cause | None = None
     """Why Slurm refused the last Pod; None while Slurm takes the Pods."""
     careful: bool = False
     """Slurm has refused a Pod. Each Pod that goes begins a pause; each Pod that Slurm takes lets two
@@ -221,7 +211,7 @@ class Windows:
         overtakes = window is not None and window.stands[_Stand.COMPETES]
         return not overtakes and now >= self._fast_from.get(partition, 0.0)
 
-    def why(self, uid: str) -> ConditionReason:
+    def why(self, uid: str) -> Cause:
         """Returns why a waiting Pod has no turn."""
         known = self._class_of.get(uid)
         if known is None:

@@ -40,7 +40,7 @@ def test_no_code_gives_a_reason_that_is_not_listed() -> None:
         node.value
         for tree in TREES
         for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and _called(call) in ("ConditionReason", "NodeCondition", "cause")
+        if isinstance(call, ast.Call) and _called(call) in ("Cause", "NodeCondition", "shown")
         for node in call.args
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]

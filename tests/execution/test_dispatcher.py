@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 from extender.execution import dispatcher
 from extender.execution.dispatcher import Dispatcher
 from extender.execution.failures import failure_of
+from extender.explain.cause import Due, Step
 from extender.jobs.tracked_job import TrackedJob
 from extender.placement.ledger import Ledger
 from extender.pod_request.pod import Pod, parse_pod
-from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -66,7 +66,7 @@ from slurm_client.model import (
 from slurm_client.protocol import Slurm
 from slurm_client.rights import UserRights
 from slurm_client.server import Configuration
-from tests.builders import TRANSLATION, Manifest, placeholder_job, placeholder_of, pod_manifest
+from tests.builders import TRANSLATION, Manifest, cause_of, placeholder_job, placeholder_of, pod_manifest
 from tests.service.turns import turns_of_others
 from wellknown.allocation import Allocation
 from wellknown.names import ATTEMPT, CONDITION
@@ -77,7 +77,8 @@ MANIFESTS = [
 ]
 PODS = [parse_pod(manifest, TRANSLATION) for manifest in MANIFESTS]
 POD = PODS[0]
-CAUSE = ConditionReason("SlurmJobCancelled", "it was cancelled")
+CAUSE = cause_of("SlurmJobCancelled", "it was cancelled")
+SAID = "it was cancelled"
 SPEC = JobSpec("p@default", 1, 1)
 EVICTION = EvictPod("u1", POD, CAUSE)
 
@@ -522,9 +523,8 @@ async def test_another_attempt_takes_the_nomination_back() -> None:
 
 async def test_the_same_write_says_why_the_attempt_before_is_over() -> None:
     works = Works()
-    cause = ConditionReason(
-        "NodeRejected", "kube-scheduler refused n1", (Due("n1 is excluded until", 0.0),)
-    )
+    refused = cause_of("NodeRejected", "kube-scheduler refused n1")
+    cause = replace(refused, dues=(Due(Step.NODE_ALLOWED, 0.0, "n1"),))
     await works.do(WriteAttempt("u1", POD, 2, cause))
     assert works.kubernetes.calls == ["patch_pod", "patch_pod_status"]
     condition = works.condition
@@ -556,17 +556,17 @@ async def test_a_cause_is_a_condition_and_an_event() -> None:
     async with Works() as works:
         await works.tell(ReportWaiting("u1", POD, CAUSE, 7))
         assert works.kubernetes.calls == ["patch_pod_status", "create_event"]
-        assert works.condition["message"] == CAUSE.message
-        assert works.events("message") == [CAUSE.message]
+        assert works.condition["message"] == SAID
+        assert works.events("message") == [SAID]
 
 
 async def test_when_something_comes_next_is_told_by_the_condition_and_not_by_the_event() -> None:
     async with Works() as works:
-        due = Due("it is asked again at", works.dispatcher.now() + 60)
+        due = Due(Step.ANOTHER_JOB, works.dispatcher.now() + 60)
         await works.tell(ReportWaiting("u1", POD, replace(CAUSE, dues=(due,)), None))
-        dated = rf"{CAUSE.message}; it is asked again at \d\d:\d\d:\d\d UTC"
+        dated = rf"{SAID}; another is asked for at \d\d:\d\d:\d\d UTC"
         assert re.fullmatch(dated, works.condition["message"])
-        assert works.events("message") == [CAUSE.message]
+        assert works.events("message") == [SAID]
 
 
 async def test_a_pod_that_runs_is_told_by_an_event_alone() -> None:
@@ -580,7 +580,7 @@ async def test_a_pod_that_runs_is_told_by_an_event_alone() -> None:
 )
 async def test_an_event_says_what_was_being_done(reason: str, action: str) -> None:
     async with Works() as works:
-        await works.tell(ReportWaiting("u1", POD, ConditionReason(reason, "because"), 7))
+        await works.tell(ReportWaiting("u1", POD, cause_of(reason), 7))
         assert works.events("action") == [action]
 
 
@@ -651,7 +651,7 @@ async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
         with suppress(Conflict):
             await works.do(EvictPod("u1", parse_pod(leaving, TRANSLATION), CAUSE))
         assert works.kubernetes.calls == ["patch_pod_status", "delete_pod"]
-        assert works.condition["message"] == CAUSE.message
+        assert works.condition["message"] == SAID
         grace = works.pod["metadata"]["deletionGracePeriodSeconds"]
         assert grace == (86_400 if written_to else 9)
 
@@ -719,9 +719,7 @@ async def test_what_has_become_of_a_pod_since_it_was_seen_is_not_deleted(given: 
 CANCELLED = replace(EVICTION, cancelled=7)
 
 
-@pytest.mark.parametrize(
-    ("who", "words"), [("alice", f"{CAUSE.message}, by alice"), (None, CAUSE.message)]
-)
+@pytest.mark.parametrize(("who", "words"), [("alice", f"{SAID}, by alice"), (None, SAID)])
 async def test_the_event_of_an_eviction_says_who_cancelled_the_job_where_the_books_do(
     who: str | None, words: str
 ) -> None:
@@ -737,19 +735,17 @@ async def test_nobody_is_looked_for_where_a_job_was_not_cancelled() -> None:
     async with Works() as works:
         await works.tell(EVICTION)
         assert works.slurm.calls == []
-        assert works.events("message") == [CAUSE.message]
+        assert works.events("message") == [SAID]
 
 
 async def test_books_that_fail_keep_no_event_from_being_made() -> None:
     async with Works() as works:
         works.slurm.error = RetryLater("slurmdbd is not reached", number=7000)
         await works.tell(CANCELLED)
-        assert works.events("message") == [CAUSE.message]
+        assert works.events("message") == [SAID]
 
 
-@pytest.mark.parametrize(
-    ("deaf", "words"), [(True, CAUSE.message), (False, f"{CAUSE.message}, by alice")]
-)
+@pytest.mark.parametrize(("deaf", "words"), [(True, SAID), (False, f"{SAID}, by alice")])
 async def test_books_that_are_slow_to_answer_are_left_alone_for_a_while(
     monkeypatch: pytest.MonkeyPatch, deaf: bool, words: str
 ) -> None:
@@ -760,7 +756,7 @@ async def test_books_that_are_slow_to_answer_are_left_alone_for_a_while(
         for eviction in evictions(2):
             await works.tell(replace(eviction, cancelled=7))
         assert works.slurm.calls == [("canceller", 7)]
-        assert works.events("message") == [words, CAUSE.message]
+        assert works.events("message") == [words, SAID]
 
 
 async def test_events_come_after_all_evictions_that_wait() -> None:

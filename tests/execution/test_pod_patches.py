@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from extender.execution import pod_patches
+from extender.explain.cause import Cause, Due, Kind, Step
+from extender.explain.sentences import next_steps, sentence, text
 from extender.pod_request.pod import Pod, parse_pod
-from extender.record.condition_reason import ConditionReason, Due
-from tests.builders import TRANSLATION, Manifest, pod, pod_manifest
+from tests.builders import TRANSLATION, Manifest, cause_of, pod, pod_manifest
 from wellknown.allocation import Allocation
 from wellknown.names import (
     ADOPTED,
@@ -24,8 +25,9 @@ from wellknown.names import (
 )
 
 NOW = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
-CAUSE = ConditionReason("SlurmJobCancelled", "Slurm job 7 was cancelled in Slurm (CANCELLED)")
-LONG = ConditionReason("Resources", "x" * 5000)
+CAUSE = Cause.of(Kind.JOB_CANCELLED, job=7, state="CANCELLED")
+OUTLOOK = f" It starts soon. Slurm says: {'y' * 300}."
+LONG = cause_of("Resources", "x" * 5000)
 ALLOCATION = Allocation(40_000_000, "n1", "gpu:2(IDX:0-1)")
 POD = pod(uid="u1", version="7")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -151,33 +153,27 @@ def test_a_condition_is_as_kube_apiserver_takes_it() -> None:
 
 
 def test_a_cause_says_by_the_clock_on_the_wall_when_what_comes_next_will_happen() -> None:
-    due = Due("it is asked again at", 1_090.0)
-    told = pod_patches.dated(replace(CAUSE, dues=(due,)), NOW, 1_000.0)
-    assert told == ConditionReason(CAUSE.reason, f"{CAUSE.message}; it is asked again at 08:01:30 UTC")
-    assert pod_patches.dated(CAUSE, NOW, 1_000.0) == CAUSE
-    sentences = ConditionReason("Resources", "It waits.", (due,), outlook=" It starts soon.")
-    told = pod_patches.dated(sentences, NOW, 1_000.0)
-    assert told.words == "It waits; it is asked again at 08:01:30 UTC. It starts soon."
-    long = pod_patches.dated(replace(LONG, dues=(due,)), NOW, 1_000.0)
-    (condition,) = pod_patches.waiting(POD, long, None, NOW)["status"]["conditions"]
-    assert condition["message"].endswith("; it is asked again at 08:01:30 UTC")
+    due = Due(Step.ANOTHER_JOB, 1_090.0)
+    dated = replace(CAUSE, dues=(due,))
+    times = next_steps(dated, NOW, 1_000.0)
+    assert text(dated, times) == f"{sentence(CAUSE)}; another is asked for at 08:01:30 UTC"
+    assert next_steps(CAUSE, NOW, 1_000.0) == ""
+    sentences = cause_of("Resources", "It waits.", outlook=" It starts soon.")
+    assert text(sentences, times) == "It waits; another is asked for at 08:01:30 UTC. It starts soon."
+    (condition,) = pod_patches.waiting(POD, LONG, None, NOW, times)["status"]["conditions"]
+    assert condition["message"].endswith("; another is asked for at 08:01:30 UTC")
 
 
 def test_of_a_message_that_is_too_long_what_matters_least_is_cut() -> None:
-    due = Due("n1 is excluded until", 1_090.0)
-    waits = ConditionReason(
-        "Resources",
-        f"It waits, and asks for {'much ' * 60}.",
-        (due,),
-        f"kube-scheduler refused n1: {'x' * 400}",
-        f" It starts soon. Slurm says: {'y' * 300}.",
-    )
-    told = pod_patches.dated(waits, NOW, 1_000.0).words
+    waits = cause_of("Resources", f"It waits, and asks for {'much ' * 60}.", outlook=OUTLOOK)
+    refused = cause_of("", f"kube-scheduler refused n1: {'x' * 400}")
+    waits = replace(waits, aside=refused, dues=(Due(Step.NODE_ALLOWED, 1_090.0, "n1"),))
+    told = text(waits, next_steps(waits, NOW, 1_000.0))
     asks, _, rest = told.partition(". ")
-    assert asks == waits.message.removesuffix(".")
+    assert asks == sentence(waits).removesuffix(".")
     assert rest.startswith("kube-scheduler refused n1: xxx")
     times = "x...; n1 is excluded until 08:01:30 UTC."
-    assert rest.endswith(times + waits.outlook)
+    assert rest.endswith(times + OUTLOOK)
     assert len(told) == 1024
 
 
@@ -190,15 +186,17 @@ def test_an_event_says_what_happened_to_which_pod() -> None:
 
 
 def test_an_event_of_what_is_as_it_should_be_is_no_warning() -> None:
-    told = ConditionReason("Resources", "it waits.", outlook=" It starts soon.", normal=True)
+    soon = cause_of("", " It starts soon.")
+    told = replace(Cause.of(Kind.PODS_MISSING, missing=2), outlook=soon)
     event = pod_patches.event(POD, told, NOW, action="Placing")
-    assert (event["type"], event["message"]) == ("Normal", "it waits. It starts soon.")
+    words = "waits for 2 more Pods of its group It starts soon."
+    assert (event["type"], event["message"]) == ("Normal", words)
     (condition,) = pod_patches.waiting(POD, told, 7, NOW)["status"]["conditions"]
-    assert condition["message"] == "it waits. It starts soon."
+    assert condition["message"] == words
 
 
 def test_the_same_words_about_the_same_pod_are_one_event_in_half_an_hour() -> None:
-    def name(of: Pod, cause: ConditionReason, now: datetime = NOW) -> str:
+    def name(of: Pod, cause: Cause, now: datetime = NOW) -> str:
         return str(pod_patches.event(of, cause, now, action="x")["metadata"]["name"])
 
     assert name(POD, CAUSE) == name(POD, CAUSE, NOW + timedelta(minutes=29))
@@ -216,8 +214,8 @@ def test_an_event_about_a_pod_of_the_longest_name_is_taken() -> None:
         assert len(event["message"]) <= 1024
 
 
-def astuple(cause: ConditionReason) -> tuple[str, str]:
-    return cause.reason, cause.message
+def astuple(cause: Cause) -> tuple[str, str]:
+    return cause.reason, sentence(cause)
 
 
 def test_the_annotations_that_are_written_are_the_ones_that_are_read() -> None:

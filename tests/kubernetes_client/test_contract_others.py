@@ -20,7 +20,7 @@ from tests.kubernetes_client.test_contract import condition, name_of, version
 
 
 def manifest(group: str, kind: str, name: str, about: Manifest | None = None, /, **of: Any) -> Manifest:
-    named = {"name": name, "namespace": "default"} | (about or {})
+    named = {"name": name, "namespace": "default", **(about or {})}
     return {"apiVersion": group, "kind": kind, "metadata": named, **of}
 
 

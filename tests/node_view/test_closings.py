@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.node_view.closings import in_words
 from extender.node_view.view import ClusterView, Wish
 from extender.pod_request.constraints.node_constraints import NodeConstraints
@@ -81,7 +82,7 @@ def test_the_author_of_a_pod_is_told_and_not_anew_at_each_change_of_a_node() -> 
     world.create_pod()
     done = world.settle()
     words = "no Node of partition main is open to this Pod: 0/2 Nodes: 2 are cordoned"
-    assert [each.cause.message for each in done if isinstance(each, ReportWaiting)] == [words]
+    assert [sentence(each.cause) for each in done if isinstance(each, ReportWaiting)] == [words]
     done = []
     for number in range(30):
         other = replace(VIEW.nodes["n1"], unschedulable=True, labels={"a": f"{number}"})

@@ -7,7 +7,9 @@ import re
 import pytest
 
 from deploy.local.layout import CHECKOUT
-from extender.placement.transitions import next_effect, on_pod
+from extender.explain.cause import Kind
+from extender.explain.sentences import SENTENCES
+from extender.placement.transitions import next_effect
 from extender.record.ends import ENDS, OTHER_END
 from tests.end_to_end.test_books import WITHOUT_REFUSALS
 from tests.end_to_end.test_endings import JOB_ENDS, POD_ENDS, WAITS_FOR, JobEnds, PodEnds
@@ -16,7 +18,7 @@ PAGE = (CHECKOUT / "docs" / "endings.md").read_text()
 
 
 def test_every_reason_that_evicts_a_pod_is_on_the_page_and_no_other() -> None:
-    evicting = {cause.reason for cause in ENDS.values()}
+    evicting = {kind.reason for kind in ENDS.values()}
     told = set(re.findall(r"`(Slurm[A-Z]\w+)`", PAGE)) - {"SlurmUser"}
     started_again = {"SlurmNodeChanged", "SlurmDevicesChanged"}
     assert told == evicting | started_again | {OTHER_END.reason}
@@ -34,7 +36,7 @@ def test_the_page_has_the_words_that_an_evicted_pod_gets(how: JobEnds) -> None:
 
 
 def test_the_page_has_what_else_is_said() -> None:
-    for words in (on_pod._ELSEWHERE, next_effect._NO_WORDS, *WAITS_FOR):
+    for words in (SENTENCES[Kind.POD_BOUND_ELSEWHERE], next_effect._NO_WORDS, *WAITS_FOR):
         assert f"`{words}`" in PAGE
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.explain.sentences import sentence, text
 from extender.node_view.node_hardware import hardware
 from extender.placement.transitions.asked import refused
 from extender.pod_request.job_request import Request
@@ -40,7 +41,7 @@ AT = Context(0.0, PlacementConfig(), view(partitions=PARTITIONS), hardware(NODES
 def told(number: int | None, request: Request | None = None, at: Context = AT, **asked: Any) -> str:
     request = request or replace(REQUEST, job=replace(REQUEST.job, **asked))
     why = refused(Failure(Remedy.CHANGE, "no", number=number), request, at)
-    return why.words.removeprefix("Slurm refuses the job: no")
+    return sentence(why.cause).removeprefix("Slurm refuses the job: no")
 
 
 @pytest.mark.parametrize(
@@ -117,8 +118,8 @@ def large(at: Context = AT, number: int = 2014, **asked: Any) -> tuple[str, str]
     """The reason and the words of a refusal."""
     request = replace(REQUEST, job=replace(REQUEST.job, **asked))
     failure = Failure(Remedy.CHANGE, "no", codes="Slurm error 2014, HTTP 422", number=number)
-    cause = refused(failure, request, at).cause("TooLarge")
-    return refused(failure, request, at).reason, cause.words
+    why = refused(failure, request, at)
+    return why.cause.reason, text(why.shown("TooLarge"))
 
 
 @pytest.mark.parametrize(
@@ -194,4 +195,4 @@ def test_a_pods_author_is_told_the_value_that_slurm_refuses(
     world.tell(Outcome(submit, Failure(Remedy.CHANGE, "no", number=number), AT.hardware))
     (record,) = (each for each in world.ledger.placeholders if each.uid == uid)
     assert record.cause is not None
-    assert record.cause.message == words
+    assert sentence(record.cause) == words

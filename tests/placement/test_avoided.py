@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
+from extender.explain.cause import Cause, Due, Step
+from extender.explain.sentences import next_steps, sentence, text
 from extender.node_view.view import ClusterView
 from extender.placement.nodes.eligible_nodes import in_its_words
 from extender.pod_request.constraints.node_constraints import Node, Taint, gains
 from extender.pod_request.feasible_nodes import FeasibleNodes
-from extender.record.condition_reason import ConditionReason, Due
 from extender.record.events import ClusterObserved, Submit, WriteAttempt
 from extender.record.states import State
 from tests.builders import changed, node_manifest
@@ -20,6 +23,7 @@ from wellknown.names import ELSEWHERE
 
 LACKS = "0/2 nodes are available: 1 Insufficient rdma/ib, 1 " + ELSEWHERE + "."
 OTHER = {"n1": "n2", "n2": "n1"}
+NOW = datetime(2026, 11, 29, tzinfo=UTC)
 
 
 class Cluster(World):
@@ -49,7 +53,7 @@ class Cluster(World):
         self.answer()
         self.settle()
 
-    def shown(self, uid: str) -> ConditionReason:
+    def shown(self, uid: str) -> Cause:
         (shown,) = (each.members[0].shown for each in self.ledger.placeholders if each.uid == uid)
         assert shown is not None
         return shown
@@ -77,11 +81,9 @@ def test_a_pod_whose_node_is_refused_is_told_with_the_write_that_ends_the_attemp
     cluster.say(uid, LACKS, FeasibleNodes(cluster.pods[uid].scheduling.job_id or 0, (OTHER[node],)))
     (over,) = (each for each in cluster.settle() if isinstance(each, WriteAttempt))
     words = f"kube-scheduler refused {node}, which Slurm chose: 0/2 nodes are available: 1 Insufficient"
-    assert over.cause == ConditionReason(
-        "NodeRejected",
-        f"{words} rdma/ib",
-        (Due(f"{node} is excluded until", cluster.now + cluster.rules.avoid),),
-    )
+    assert over.cause is not None
+    assert (over.cause.reason, sentence(over.cause)) == ("NodeRejected", f"{words} rdma/ib")
+    assert over.cause.dues == (Due(Step.NODE_ALLOWED, cluster.now + cluster.rules.avoid, node),)
     assert cluster.shown(uid) == over.cause
 
 
@@ -96,10 +98,10 @@ def test_words_that_come_after_the_refusal_are_told_too() -> None:
         )
     )
     cluster.settle()
-    assert cluster.shown(uid).message == f"kube-scheduler refused {node}, which Slurm chose"
+    assert sentence(cluster.shown(uid)) == f"kube-scheduler refused {node}, which Slurm chose"
     cluster.say(uid, LACKS)
     cluster.live_on(0)
-    assert "1 Insufficient rdma/ib" in cluster.shown(uid).message
+    assert "1 Insufficient rdma/ib" in sentence(cluster.shown(uid))
 
 
 def test_a_pod_that_waits_in_slurm_for_other_nodes_is_told_of_both() -> None:
@@ -113,11 +115,11 @@ def test_a_pod_that_waits_in_slurm_for_other_nodes_is_told_of_both() -> None:
     cluster.live_on(2)
     shown = cluster.shown(uid)
     assert shown.reason == "Resources"
-    assert "all fitting nodes are in use (Resources)" in shown.message
+    assert "all fitting nodes are in use (Resources)" in sentence(shown)
     words = f". kube-scheduler refused {node}: 0/2 nodes are available: 1 Insufficient rdma/ib."
-    assert shown.words.removesuffix(shown.outlook).endswith(words)
+    assert text(replace(shown, outlook=None)).endswith(words)
     (due,) = shown.dues
-    assert due.words == f"{node} is excluded until"
+    assert f"; {node} is excluded until" in next_steps(shown, NOW, 0.0)
     assert due.at == pytest.approx(refused_at + cluster.rules.avoid, abs=1)
 
 
@@ -128,13 +130,11 @@ def test_a_pod_that_every_node_refuses_is_told_until_when_no_job_is_asked_for() 
     cluster.live_on(1)
     shown = cluster.shown(uid)
     assert shown.reason == "NotBindable"
-    assert (
-        "1 Insufficient rdma/ib; no job is asked for until kube-scheduler finds a Node" in shown.message
+    assert "1 Insufficient rdma/ib; no job is asked for until kube-scheduler finds a Node" in sentence(
+        shown
     )
-    assert [due.words for due in shown.dues] == [
-        "not before",
-        f"{node} is excluded until",
-    ]
+    steps = next_steps(shown, NOW, 0.0)
+    assert re.fullmatch(rf"; not before \S+ UTC; {node} is excluded until \S+ UTC", steps)
     cluster.live_on(cluster.rules.avoid + 1)
     assert cluster.shown(uid).dues == ()
 

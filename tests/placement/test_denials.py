@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.record.events import Effect, Failure, ReadJob, Remedy, ReportWaiting, Submit
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -46,7 +47,7 @@ def test_a_pod_whose_job_is_refused_again_and_again_is_refused_in_slurms_words()
     assert submissions(done) == 6
     told = [effect.cause for effect in done if isinstance(effect, ReportWaiting)][-1]
     assert told.reason == "Invalid"
-    assert told.message == "Slurm refuses the job: Unspecified error"
+    assert sentence(told) == "Slurm refuses the job: Unspecified error"
 
 
 def test_it_is_told_within_some_seconds() -> None:
@@ -85,7 +86,7 @@ def test_what_was_refused_is_asked_once_more_each_time_and_its_author_is_told_no
     live_on(world, MINUTE)
     done = live_on(world, 2 * MINUTE)
     assert submissions(done) == 1
-    told = {effect.cause.message for effect in done if isinstance(effect, ReportWaiting)}
+    told = {sentence(effect.cause) for effect in done if isinstance(effect, ReportWaiting)}
     assert told == {"Slurm refuses the job: Unspecified error"}
     assert record(world, uid).state is State.INVALID
 
@@ -152,7 +153,7 @@ def test_the_author_of_a_pod_that_runs_is_told_that_its_lost_job_is_refused() ->
         done += world.settle()
     told = [effect.cause for effect in done if isinstance(effect, ReportWaiting)]
     assert told[-1].reason == "RejectedBySlurm"
-    assert "Unspecified error" in told[-1].message
+    assert "Unspecified error" in sentence(told[-1])
     assert uid in world.pods
     assert record(world, uid).state is State.BOUND
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.record.ends import end_of
 from extender.record.events import EvictPod
 from extender.record.states import State
@@ -147,4 +148,4 @@ def test_who_cancelled_a_job_is_asked_for_where_somebody_has(end: str) -> None:
 @pytest.mark.parametrize("flags", ["", ",COMPLETING"])
 def test_how_a_job_ended_is_told_alike_while_its_node_is_cleaned(flags: str) -> None:
     cause = end_of(7, JobState.parse("CANCELLED" + flags))
-    assert cause.message == "Slurm job 7 was cancelled in Slurm (CANCELLED)"
+    assert sentence(cause) == "Slurm job 7 was cancelled in Slurm (CANCELLED)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.placement.ledger import Ledger
 from extender.placement.transitions.moves import granted
 from extender.pod_request.job_request import Request
@@ -90,7 +91,7 @@ def test_no_job_is_asked_for_before_the_last_pod_is_there() -> None:
     record = world.ledger.record_of(first)
     assert record is not None
     assert record.cause is not None
-    assert record.cause.message == "waits for 1 more Pods of its group"
+    assert sentence(record.cause) == "waits for 1 more Pods of its group"
     world.write(late)
     done = world.settle()
     (submit,) = (effect for effect in done if isinstance(effect, Submit))
@@ -288,7 +289,7 @@ def test_a_grant_with_too_few_slots_is_given_back(nodes: tuple[str, ...], words:
     replaced = granted(record, 7, Grant(nodes), Context(0.0, world.rules, world.view))
     assert replaced.cause is not None
     assert (replaced.state, replaced.cause.reason) == (State.REPLACING, Reason.NODE_UNKNOWN)
-    assert replaced.cause.message == f"Slurm chose {words}"
+    assert sentence(replaced.cause) == f"Slurm chose {words}"
 
 
 # Its controller makes a Pod for each that goes
@@ -309,7 +310,7 @@ def test_a_pod_that_comes_before_the_one_that_it_replaces_goes_is_told_and_waits
     late = world.replace_member(GROUP)
     done = world.settle()
     (told,) = (each for each in done if isinstance(each, ReportWaiting) and each.pod.uid == late)
-    assert told.cause.message == "its group has its 3 Pods already"
+    assert sentence(told.cause) == "its group has its 3 Pods already"
     world.remove_pod("u1")
     calm_down(world, 10)
     ends_well(world)
@@ -353,7 +354,7 @@ def test_a_pod_that_comes_while_its_group_runs_waits_for_its_end() -> None:
     late = world.replace_member(GROUP)
     done = world.settle()
     (told,) = (each for each in done if isinstance(each, ReportWaiting) and each.pod.uid == late)
-    assert told.cause.message == "its group began without it: it waits until that is over"
+    assert sentence(told.cause) == "its group began without it: it waits until that is over"
     assert state_of(world) is State.BOUND
     assert not [each for each in done if isinstance(each, EvictPod)]
 

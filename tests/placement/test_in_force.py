@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.explain.sentences import sentence
 from extender.pod_request.pod import Pod
 from extender.record.events import EvictPod, ReadJob, RecordJobId, Submit
 from extender.record.states import State
@@ -74,7 +75,7 @@ def test_a_pod_whose_job_has_other_devices_now_is_evicted_and_told_which(how: st
     (evicted,) = [each for each in done if isinstance(each, EvictPod)]
     assert evicted.cause.reason == Reason.SLURM_DEVICES_CHANGED
     words = f"Slurm job {job_id} has gpu 1 now, and the Pod runs on gpu 0"
-    assert evicted.cause.message == words
+    assert sentence(evicted.cause) == words
     settle(world)
     assert not world.live_jobs(uid)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.placement.ledger import Ledger
 from extender.placement.transitions.kept_back import may_be_given
 from extender.pod_request.constraints.node_constraints import Node
@@ -47,7 +48,7 @@ def state_of(world: World, uid: str) -> State:
 def told(world: World, uid: str) -> str:
     """What the Pod's condition says."""
     (shown,) = [p.members[0].shown for p in world.ledger.placeholders if p.uid == uid]
-    return shown.message if shown else ""
+    return sentence(shown) if shown else ""
 
 
 def live_on(world: World, seconds: int, uid: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.record.events import CancelJob, ClusterObserved, EvictPod, GraceStarted
 from extender.record.states import State
 from slurm_client.model import JobState
@@ -32,7 +33,7 @@ def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_the_reason(base: s
     world.disturb(job_id, base)
     evictions = [e for e in poll(world) if isinstance(e, EvictPod)]
     assert [e.uid for e in evictions] == [uid]
-    assert base in evictions[0].cause.message
+    assert base in sentence(evictions[0].cause)
     assert uid not in world.pods
     poll(world)
     assert not world.live_jobs(uid)
@@ -48,7 +49,7 @@ def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_
     (eviction,) = world.effects
     assert isinstance(eviction, EvictPod)
     assert eviction.cause.reason == "SlurmJobPreempted"
-    assert f"Slurm job {job_id}" in eviction.cause.message
+    assert f"Slurm job {job_id}" in sentence(eviction.cause)
     assert CancelJob in kinds(settle(world))
     assert not world.live_jobs(uid)
 
@@ -290,7 +291,7 @@ def test_a_pod_whose_jobs_do_not_start_rests_after_a_few() -> None:
     assert cancelled_within(world, rest) == 3
     (record,) = (each for each in world.ledger.placeholders if each.uid == uid)
     assert record.cause is not None
-    assert (record.state, "before it began" in record.cause.message) == (State.INVALID, True)
+    assert (record.state, "before it began" in sentence(record.cause)) == (State.INVALID, True)
     assert cancelled_within(world, rest) == 1
     world.write(world.pods[uid]._replace(request=replace(REQUEST, job=replace(REQUEST.job, cpus=2))))
     assert cancelled_within(world, rest) == 3

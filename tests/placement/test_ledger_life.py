@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.pod_request.constraints.node_constraints import Node
 from extender.record.config import PlacementConfig
 from extender.record.events import (
@@ -200,7 +201,7 @@ def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go() -> None:
     world.acting.news = world.news[-1:]
     (told,) = settle(world)
     assert isinstance(told, ReportWaiting)
-    assert "kueue.x-k8s.io/admission" in told.cause.message
+    assert "kueue.x-k8s.io/admission" in sentence(told.cause)
     world.write(changed(world.pods[uid], gates=(GATE,)))
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.placement.ledger import Ledger
 from extender.record.events import ClusterObserved, ExcludeNodes, OrphanFound, Submit
 from extender.record.placeholder import Placeholder
@@ -252,7 +253,7 @@ def test_the_author_of_a_pod_whose_lost_job_slurm_does_not_take_again_is_told_on
         world.ask()
         world.answer()
     (told,) = refused_by_slurm(world, Submit, 20)
-    assert "Invalid account" in told.cause.message
+    assert "Invalid account" in sentence(told.cause)
     assert told.event_alone
     assert state_of(world, uid) is State.BOUND
     settle(world)
@@ -270,7 +271,7 @@ def test_the_author_of_a_pod_whose_job_slurm_lets_nobody_change_is_told_once() -
     world.pass_time(1.0)
     assert refused_by_slurm(world, ExcludeNodes, 3) == []  # it may have crossed with something
     (told,) = refused_by_slurm(world, ExcludeNodes, 20)
-    assert "Invalid account" in told.cause.message
+    assert "Invalid account" in sentence(told.cause)
     assert (told.event_alone, told.job_id) == (False, job_id_of(world, uid))
 
 

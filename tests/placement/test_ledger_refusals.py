@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from extender.explain.sentences import sentence
 from extender.jobs.tracked_job import TrackedJob
 from extender.placement.transitions.table import after_pod
 from extender.pod_request.constraints.node_constraints import Node
@@ -44,7 +45,7 @@ def test_a_pod_that_slurm_can_never_run_is_refused_and_told() -> None:
     world.finish(effect, Failure(Remedy.CHANGE, "Invalid partition name"))
     (told,) = settle(world)
     assert isinstance(told, ReportWaiting)
-    assert "Invalid partition name" in told.cause.message
+    assert "Invalid partition name" in sentence(told.cause)
     assert state_of(world, uid) is State.INVALID
 
 

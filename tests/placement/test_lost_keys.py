@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.record.condition_reason import ConditionReason
+from extender.explain.cause import Cause, Step
+from extender.explain.sentences import sentence
 from extender.record.events import CancelJob, ReadJob, ReportWaiting, Submit
 from extender.record.states import State
 from slurm_client.model import Job, JobState
@@ -23,10 +24,10 @@ from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well
 
 
 def refusal_of(world: World, uid: str) -> str:
-    return why_refused(world, uid).message
+    return sentence(why_refused(world, uid))
 
 
-def why_refused(world: World, uid: str) -> ConditionReason:
+def why_refused(world: World, uid: str) -> Cause:
     told = [e for e in settle(world) + poll(world) if isinstance(e, ReportWaiting) and e.uid == uid]
     assert state_of(world, uid) is State.INVALID
     return told[-1].cause
@@ -72,9 +73,9 @@ def test_the_author_is_told_that_a_plugin_overwrites_the_key() -> None:
 def test_the_author_is_told_at_what_time_slurm_is_asked_again_for_what_a_plugin_spoilt() -> None:
     world = World(overwrites_keys=True)
     told = why_refused(world, world.create_pod())
-    assert told.message.endswith("overwrites it. It is cancelled")
+    assert sentence(told).endswith("overwrites it. It is cancelled")
     (due,) = told.dues
-    assert due.words == "another is asked for at"
+    assert due.step is Step.ANOTHER_JOB
     assert due.at == pytest.approx(world.now + world.rules.mend, abs=1)
 
 
@@ -349,7 +350,7 @@ def test_a_job_that_was_shrunk_and_started_is_never_granted_and_the_author_told(
     world.schedule()
     assert world.jobs[job_id].state.running
     done = poll(world)
-    told = [e.cause.message for e in done if isinstance(e, ReportWaiting) and e.uid == uid]
+    told = [sentence(e.cause) for e in done if isinstance(e, ReportWaiting) and e.uid == uid]
     assert any("1 CPUs instead of 4" in words for words in told), told
     assert world.jobs[job_id].state.base == "CANCELLED"
     assert [e.job.cpus for e in poll(world) if isinstance(e, Submit)] == [4]
@@ -401,8 +402,8 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     assert state_of(world, uid) is State.INVALID
     told = next(p.cause for p in world.ledger.placeholders if p.uid == uid)
     assert told is not None
-    assert "job_submit plugin" in told.message
-    assert "instead of" in told.message
+    assert "job_submit plugin" in sentence(told)
+    assert "instead of" in sentence(told)
     world.rewrites = {}
     live_on(world, int(world.rules.mend) + 5)
     assert state_of(world, uid) is State.BOUND

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.placement.recovery import recovered
 from extender.pod_request.job_request import Request
 from extender.record.events import CancelJob, ClusterObserved, ReportWaiting, Submit, WriteAllocation
@@ -45,7 +46,7 @@ def refusal(world: World, uid: str) -> str:
     """What the author of a refused Pod is told."""
     told = [e for e in settle(world) + poll(world) if isinstance(e, ReportWaiting) and e.uid == uid]
     assert state_of(world, uid) is State.INVALID
-    return told[-1].cause.message
+    return sentence(told[-1].cause)
 
 
 def look(world: World) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.explain.sentences import sentence
 from extender.record.config import PlacementConfig
 from extender.record.events import Effect, Failure, Remedy, Submit
 from extender.record.states import State
@@ -17,7 +18,7 @@ from tests.placement.ledger_world import World, of_user
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from extender.record.condition_reason import ConditionReason
+    from extender.explain.cause import Cause
 
 ALICE, BOB = 2001, 2002
 RULES = PlacementConfig(retry=(20.0, 120.0), mend=60.0)
@@ -53,7 +54,7 @@ class Site(World):
         assert record is not None
         return record.state
 
-    def told(self, uid: str) -> ConditionReason:
+    def told(self, uid: str) -> Cause:
         record = self.ledger.record_of(uid)
         assert record is not None
         shown = record.members[0].shown
@@ -134,7 +135,7 @@ def test_an_unknown_user_is_asked_for_again_with_backoff() -> None:
     world.live_on(20)
     assert {world.state_of(uid) for uid in uids} == {State.INVALID}
     told = [world.told(uid) for uid in uids]
-    assert {each.message for each in told} == {UNKNOWN}
+    assert {sentence(each) for each in told} == {UNKNOWN}
     (due,) = {each.dues[0].at for each in told}
     assert due <= 20 + 1.25 * RULES.retry[0]
     done = world.live_on(5 * RULES.retry[0])
@@ -162,7 +163,7 @@ def test_a_job_that_slurmctld_holds_for_its_constraints_is_replaced() -> None:
     uid = world.create_pod(request=of_user(ALICE))
     world.live_on(20)
     assert world.state_of(uid) is State.INVALID
-    assert "(BadConstraints)" in world.told(uid).message
+    assert "(BadConstraints)" in sentence(world.told(uid))
     assert not world.live_jobs(uid)
     mend(world)
     world.live_on(2 * RULES.retry[0])

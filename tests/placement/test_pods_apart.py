@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.execution.pod_patches import nomination
+from extender.explain.sentences import sentence
 from extender.node_view.view import ClusterView
 from extender.placement.nodes.placed_pods import PlacedPods
 from extender.pod_request.constraints.node_constraints import ANYWHERE
@@ -148,7 +149,7 @@ def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
     world.pass_time(2.0)
     told = [each.cause for each in live(world, 1) if isinstance(each, ReportWaiting)]
     assert {each.reason for each in told} == {Reason.NO_ELIGIBLE_NODE}
-    assert "2 have Pods that it must be apart from" in told[0].message
+    assert "2 have Pods that it must be apart from" in sentence(told[0])
     assert len(world.running()) == 2, "a job holds a Node that its Pod cannot use"
     world.remove_pod(next(uid for uid, each in world.pods.items() if each.life.node))
     live(world, 3)
@@ -194,7 +195,7 @@ def test_a_held_job_does_not_hold_up_its_template() -> None:
     world.settle()
     world.pass_time(2.0)
     told = [each.cause for each in world.settle() if isinstance(each, ReportWaiting)]
-    assert [each for each in told if f"Pod default/p1 (Slurm job {held})" in each.message]
+    assert [each for each in told if f"Pod default/p1 (Slurm job {held})" in sentence(each)]
     for _ in range(6):
         world.pass_time(1.0)
         live(world, 1)

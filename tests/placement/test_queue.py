@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.pod_request.constraints.node_constraints import Node
 from extender.record.config import PlacementConfig
 from extender.record.events import (
@@ -84,7 +85,7 @@ def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() 
     uid = world.create_pod()
     (word,) = [e for e in settle(world) if isinstance(e, ReportWaiting)]
     assert word.cause.reason == "SlurmBusy"
-    assert "MaxJobCount" in word.cause.message
+    assert "MaxJobCount" in sentence(word.cause)
     later = world.create_pod()
     settle(world)
     world.pass_time(world.rules.settle + 0.1)
@@ -387,7 +388,7 @@ def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
         for e in settle(world)
         if isinstance(e, ReportWaiting) and e.cause.reason == "WaitingForSubmitSlot"
     )
-    assert "of its Slurm user (of its namespace, where it has no user), account" in word.cause.message
+    assert "of its Slurm user (of its namespace, where it has no user), account" in sentence(word.cause)
 
 
 def test_half_of_slurms_max_job_count_waits_at_most_and_who_waits_for_that_is_told() -> None:

@@ -8,6 +8,7 @@ from itertools import combinations, product
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.placement.recovery import possible_ids, recovered, to_read
 from extender.pod_request.pod import Pod
 from extender.record.placeholder import Placeholder
@@ -116,7 +117,7 @@ def test_a_job_that_ended_ends_its_pod(state: str) -> None:
     record = record_of(GATED, job)
     assert (record.state, record.job.over) == (State.EVICTING, True)
     assert record.cause is not None
-    assert str(job.id) in record.cause.message
+    assert str(job.id) in sentence(record.cause)
 
 
 def test_a_job_that_its_slurmd_did_not_start_is_replaced() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from extender.execution.failures import failure_of
+from extender.explain.sentences import sentence, text
 from extender.placement.transitions.asked import refused
 from extender.placement.transitions.attempts import trouble
 from extender.placement.transitions.rights import NUMBERS, lacking
@@ -58,10 +59,10 @@ def test_a_message_is_for_people_and_ends_with_the_numbers(
     request = replace(REQUEST, job=replace(REQUEST.job, **asked))
     at = replace(AT, rights=rights)
     why = refused(failure, request, at)
-    cause = why.cause(why.reason) if failure.remedy is Remedy.CHANGE else trouble(failure)
-    assert not PYTHON.search(cause.words)
-    assert cause.told("; Slurm is asked again at 12:00 UTC").endswith(f" ({failure.codes})")
-    assert "Slurm error" not in cause.message
+    cause = why.shown() if failure.remedy is Remedy.CHANGE else trouble(failure)
+    assert not PYTHON.search(text(cause))
+    assert text(cause, "; Slurm is asked again at 12:00 UTC").endswith(f" ({failure.codes})")
+    assert "Slurm error" not in sentence(cause)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from math import inf
 
 import pytest
 
+from extender.explain.cause import Cause
+from extender.explain.sentences import sentence
 from extender.node_view.view import ClusterView
 from extender.placement.nodes.rejecting_nodes import Closure, RejectingNodes
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Life, Pod
-from extender.record.condition_reason import ConditionReason
 from slurm_client.model import Partition
 from tests.placement.ledger_world import NO_DEVICE, REQUEST, World, of_user, view_of
 
@@ -275,7 +276,7 @@ class Site(World):
         self.answer()
         self.settle()
 
-    def shown(self, uid: str) -> ConditionReason | None:
+    def shown(self, uid: str) -> Cause | None:
         (shown,) = (each.members[0].shown for each in self.ledger.placeholders if each.uid == uid)
         return shown
 
@@ -306,7 +307,7 @@ def test_a_pod_that_no_kubelet_admits_waits_and_is_told_why(site: Site) -> None:
     shown = site.shown(uid)
     assert shown is not None
     assert shown.reason == "NoEligibleNode"
-    assert "0/3 Nodes: 3 have a kubelet that rejects Pods" in shown.message
+    assert "0/3 Nodes: 3 have a kubelet that rejects Pods" in sentence(shown)
     assert site.live_jobs(uid) == []
     others = site.bind_at_once(request=OTHER)  # the Pod may be wrong, so others may go there
     assert site.pods[others].life.node

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from extender.placement.transitions import on_pod
-from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.states import State
-from tests.builders import changed
+from tests.builders import cause_of, changed
 from tests.placement.test_groups import GROUP, group_of_three
 from wellknown.names import Reason
 
@@ -17,7 +16,7 @@ def test_group_bound_in_part_while_replaced_goes_whole() -> None:
         world = group_of_three()
         record = world.ledger.record_of(GROUP)
         assert record is not None
-        cause = None if given is None else ConditionReason(given, "something else is requested")
+        cause = None if given is None else cause_of(given)
         record = record.replaced(0.0, cause)
         first = record.members[0]
         assert first.slot is not None

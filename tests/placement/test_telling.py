@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from extender.explain.sentences import text
 from extender.record.config import PlacementConfig
 from extender.record.events import ReportWaiting
 from extender.record.states import State
@@ -32,7 +33,7 @@ def one_that_waits() -> tuple[World, str, int]:
     uid = world.create_pod()
     (word,) = told(world, 20.0)
     assert (word.uid, word.event_alone) == (uid, False)
-    assert word.cause.normal
+    assert word.cause.kind.normal
     assert word.job_id is not None
     return world, uid, word.job_id
 
@@ -49,7 +50,7 @@ def test_another_start_that_slurm_expects_is_told_with_the_next_repetition() -> 
     world, _, job_id = one_that_waits()
     world.change_job(job_id, start_time=SOON)
     (first,) = told(world, 20.0)
-    assert "Slurm expects it to start" in first.cause.words
+    assert "Slurm expects it to start" in text(first.cause)
     assert not first.event_alone, "that there is a plan is news"
     for minute in range(1, 20):
         world.change_job(job_id, start_time=SOON + 60 * minute)
@@ -59,7 +60,7 @@ def test_another_start_that_slurm_expects_is_told_with_the_next_repetition() -> 
     world.change_job(job_id, start_time=SOON + 3600)
     (again,) = told(world, HALF_AN_HOUR - 20 * 60.0)
     assert not again.event_alone, "the condition has the new time too"
-    assert again.cause.words != first.cause.words
+    assert text(again.cause) != text(first.cause)
 
 
 def test_another_reason_is_told_at_once_and_again_half_an_hour_after_that() -> None:

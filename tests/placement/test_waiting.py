@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from extender.explain.cause import Cause
 from extender.explain.pending_reasons import PENDING_REASONS
+from extender.explain.quantities import duration
+from extender.explain.sentences import text
 from extender.node_view.node_hardware import NodeHardware
-from extender.placement.transitions.waiting import granted, in_words, why_it_waits
+from extender.placement.transitions.waiting import granted, why_it_waits
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
 from slurm_client.model import Job, JobState, Partition
 from tests.builders import PREFIX, pod, view
@@ -43,14 +45,14 @@ EXAMPLES = (WAITS, BY_ITS_AUTHOR, TOO_LONG, TOO_LARGE)
 """What docs/waiting.md shows."""
 
 
-def told(of: Pod = LARGE, **job: Any) -> ConditionReason:
+def told(of: Pod = LARGE, **job: Any) -> Cause:
     return why_it_waits(replace(JOB, **job), of.request, AT)
 
 
 def test_a_pod_that_waits_is_told_why_since_when_for_what_and_until_when() -> None:
     cause = told(start_time=_15_40)
-    assert cause.words == WAITS
-    assert (cause.reason, cause.normal) == ("Resources", True)
+    assert text(cause) == WAITS
+    assert (cause.reason, cause.kind.normal) == ("Resources", True)
 
 
 def test_when_it_starts_is_no_news_and_all_else_is() -> None:
@@ -61,30 +63,30 @@ def test_when_it_starts_is_no_news_and_all_else_is() -> None:
 
 
 def test_a_start_on_another_day_has_its_day() -> None:
-    assert told(start_time=_15_40 + DAY).words.endswith("it to start about 25 Nov 15:40 UTC.")
+    assert text(told(start_time=_15_40 + DAY)).endswith("it to start about 25 Nov 15:40 UTC.")
 
 
 def test_a_start_that_is_a_year_away_is_planned_behind_jobs_without_a_time_limit() -> None:
-    words = told(start_time=_15_40 + 365 * DAY).words
+    words = text(told(start_time=_15_40 + 365 * DAY))
     assert words.endswith(
         "2 GPUs. Slurm cannot plan when it starts: jobs before it have no time limit, or one of months."
     )
 
 
 def test_a_start_that_slurm_does_not_tell_is_not_told() -> None:
-    assert told().words.endswith("it asks for 8 CPUs, 8 GiB, 2 GPUs.")
-    assert told(start_time=_15_40, held=True).words == told().words
+    assert text(told()).endswith("it asks for 8 CPUs, 8 GiB, 2 GPUs.")
+    assert text(told(start_time=_15_40, held=True)) == text(told())
 
 
 def test_times_that_are_none_do_no_harm() -> None:
-    assert "main: all fitting" in told(submit_time=None, start_time=_15_40 + 365 * DAY).words
-    assert told(submit_time=2**62, start_time=2**62).words
+    assert "main: all fitting" in text(told(submit_time=None, start_time=_15_40 + 365 * DAY))
+    assert text(told(submit_time=2**62, start_time=2**62))
 
 
 def test_what_slurm_says_at_length_is_told_on_one_line_and_is_no_news() -> None:
     words = "Job is at or exceeds QOS high's\n group wall limit of 60 with 61"
     cause = told(reason="QOSGrpWallLimit", state_description=words)
-    assert cause.words.endswith(
+    assert text(cause).endswith(
         " Slurm says: Job is at or exceeds QOS high's group wall limit of 60 with 61."
     )
     assert cause == told(reason="QOSGrpWallLimit", state_description=words.replace("61", "62"))
@@ -96,27 +98,27 @@ def held_by(priority: str | None) -> Pod:
 
 
 def test_a_job_that_its_author_holds_is_told_to_be_held_by_its_author() -> None:
-    assert f": {BY_ITS_AUTHOR} (JobHeldUser);" in told(held_by("0"), reason="JobHeldUser").words
+    assert f": {BY_ITS_AUTHOR} (JobHeldUser);" in text(told(held_by("0"), reason="JobHeldUser"))
 
 
 @pytest.mark.parametrize(
     ("priority", "reason"), [(None, "JobHeldUser"), ("7", "JobHeldUser"), ("0", "JobHeldAdmin")]
 )
 def test_a_job_that_somebody_else_holds_is_not(priority: str | None, reason: str) -> None:
-    words = told(held_by(priority), reason=reason).words
+    words = text(told(held_by(priority), reason=reason))
     assert "its author" not in words
     assert "releases it" in words
 
 
 def test_a_time_limit_that_is_too_long_is_told_with_what_is_allowed() -> None:
-    assert TOO_LONG in told(reason="PartitionTimeLimit", time_limit_minutes=2 * 24 * 60).words
+    assert TOO_LONG in text(told(reason="PartitionTimeLimit", time_limit_minutes=2 * 24 * 60))
 
 
 @pytest.mark.parametrize(
     "job", [{"time_limit_minutes": None}, {"time_limit_minutes": 9000, "partition": "main,unknown"}]
 )
 def test_a_time_limit_that_is_not_known_is_not_told(job: dict[str, Any]) -> None:
-    words = told(reason="PartitionTimeLimit", **job).words
+    words = text(told(reason="PartitionTimeLimit", **job))
     assert "its time limit is longer than its partition allows (PartitionTimeLimit)" in words
 
 
@@ -124,42 +126,44 @@ def test_a_time_limit_that_is_not_known_is_not_told(job: dict[str, Any]) -> None
 def test_a_job_that_no_node_can_ever_run_is_told_the_most_that_one_has(reason: str) -> None:
     cause = told(reason=reason)
     assert cause.reason == "TooLarge"
-    assert cause.words.startswith(f"{TOO_LARGE}. Slurm job ")
-    assert cause.words.endswith(f" ({reason}).")
+    assert text(cause).startswith(f"{TOO_LARGE}. Slurm job ")
+    assert text(cause).endswith(f" ({reason}).")
 
 
 def test_a_job_that_a_node_could_run_is_told_the_reason_alone() -> None:
     plain = "the configuration of its partition does not let it start (PartitionConfig)"
-    assert plain in told(pod(cpu="1", memory="1Gi"), reason="PartitionConfig").words
-    assert plain in told(reason="PartitionConfig", partition="main,unknown").words
-    assert TOO_LARGE not in told(reason="Resources").words
+    assert plain in text(told(pod(cpu="1", memory="1Gi"), reason="PartitionConfig"))
+    assert plain in text(told(reason="PartitionConfig", partition="main,unknown"))
+    assert TOO_LARGE not in text(told(reason="Resources"))
 
 
 def test_amounts_that_differ_never_read_the_same() -> None:
     request = LARGE.request
     asks = LARGE._replace(request=replace(request, job=replace(request.job, memory_mb=16_001)))
     at = replace(AT, hardware={"main": NodeHardware(8, 16_000, {"gpu": 8})})
-    words = why_it_waits(replace(JOB, reason="PartitionConfig"), asks.request, at).words
+    words = text(why_it_waits(replace(JOB, reason="PartitionConfig"), asks.request, at))
     assert "has more than 16000 MiB; the Pod asks for 16001 MiB. Slurm job" in words
 
 
 def test_what_a_pod_asks_for_is_told_in_plain_units() -> None:
     whole = pod(cpu="1", memory="512Mi", gpus=1, annotations={PREFIX + "exclusive": "none"})
-    assert "it asks for a whole node with 1 CPU, 512 MiB, 1 GPU." in told(whole).words
+    assert "it asks for a whole node with 1 CPU, 512 MiB, 1 GPU." in text(told(whole))
     some = LARGE.request.job
     devices = (("gpu:h100", 2), ("shard", 3))
     odd = LARGE._replace(request=replace(LARGE.request, job=replace(some, memory_mb=8704, gres=devices)))
-    assert "it asks for 8 CPUs, 8.5 GiB, 2 GPUs (h100), 3 of the GRES shard." in told(odd).words
+    assert "it asks for 8 CPUs, 8.5 GiB, 2 GPUs (h100), 3 of the GRES shard." in text(told(odd))
 
 
 @pytest.mark.parametrize("reason", [row.name for row in PENDING_REASONS])
 def test_no_message_is_longer_than_kubernetes_takes(reason: str) -> None:
-    words = told(
-        reason=reason,
-        partition=",".join(f"partition{number}" for number in range(90)),
-        state_description="x" * 5000,
-        start_time=_15_40 + 365 * DAY,
-    ).words
+    words = text(
+        told(
+            reason=reason,
+            partition=",".join(f"partition{number}" for number in range(90)),
+            state_description="x" * 5000,
+            start_time=_15_40 + 365 * DAY,
+        )
+    )
     assert f"({reason})" in words
     assert "Slurm cannot plan" in words
     assert len(words) < 1024
@@ -180,15 +184,15 @@ def test_no_message_is_longer_than_kubernetes_takes(reason: str) -> None:
     ],
 )
 def test_how_long_something_lasts_is_told_in_two_units_at_most(seconds: float, words: str) -> None:
-    assert in_words(seconds) == words
+    assert duration(seconds) == words
 
 
 def test_a_pod_that_waited_is_told_what_it_got_and_what_of_the_wait_was_ours() -> None:
     allocation = Allocation(54271915, "node-3")
-    assert granted(allocation, 250.4, 0.03).words == GRANTED
-    assert granted(allocation, None, 0.03).words == "Slurm job 54271915 runs on Node node-3"
+    assert text(granted(allocation, 250.4, 0.03)) == GRANTED
+    assert text(granted(allocation, None, 0.03)) == "Slurm job 54271915 runs on Node node-3"
 
 
 def test_a_clock_that_was_set_makes_no_wait_shorter_than_our_part_of_it() -> None:
-    words = granted(Allocation(7, "n1"), -3600.0, 0.5).words
+    words = text(granted(Allocation(7, "n1"), -3600.0, 0.5))
     assert words == "Slurm job 7 runs on Node n1; the Pod waited 500 ms, 500 ms of it for slurm-extender"

@@ -16,7 +16,6 @@ from extender.node_view.slurm_nodes import Reading
 from extender.pages import renewed
 from extender.placement.nodes.rejecting_nodes import Closure
 from extender.pod_request.constraints.node_constraints import Taint
-from extender.record.condition_reason import ConditionReason
 from extender.record.events import EvictPod
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -28,7 +27,7 @@ from extender.telemetry.leader_states import Sources
 from extender.telemetry.waiting import WaitsFor, waits_for
 from node_agent import metrics as node_agent
 from slurm_client.model import Node
-from tests.builders import kube_node, placeholder_of, pod, view
+from tests.builders import cause_of, kube_node, placeholder_of, pod, view
 from tests.verbs.callers import Listeners
 from wellknown.names import Reason
 
@@ -104,7 +103,7 @@ def test_slurms_words_tell_an_owners_limit_from_a_lack_of_resources(row: Any) ->
 
 
 def waiting(name: str, created: str, state: State, reason: str = "") -> Placeholder:
-    cause = ConditionReason(reason, "") if reason else None
+    cause = cause_of(reason) if reason else None
     return placeholder_of(pod(name=name)._replace(created=created), state, cause=cause)
 
 
@@ -193,7 +192,7 @@ def test_an_eviction_is_measured_from_its_cause_to_the_deletion_and_once() -> No
 def test_a_deletion_that_was_carried_out_is_counted() -> None:
     telemetry = Telemetry()
     record = observe(telemetry, (State.BOUND, 0.0), (State.EVICTING, 1.0))
-    telemetry.placement.done(EvictPod(record.uid, pod(), ConditionReason("x", "y")), 0.01)
+    telemetry.placement.done(EvictPod(record.uid, pod(), cause_of("x")), 0.01)
     assert value(telemetry, "slurm_extender_eviction_seconds_count") == 1
 
 

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from extender.node_view.slurm_nodes import Reading
-from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.telemetry import Telemetry
 from extender.telemetry.capacity import CapacityNow
 from extender.telemetry.leader_states import Sources
 from slurm_client.model import Node, Partition
-from tests.builders import kube_node, placeholder_of, pod, view
+from tests.builders import cause_of, kube_node, placeholder_of, pod, view
 
 MAIN = Partition("main", ("n1", "n2"), default=True)
 OTHER = Partition("other", ("n3",))
@@ -26,7 +25,7 @@ def node(name: str, partition: str = "main", *states: str, **given: Any) -> Node
 
 def queued(reason: str = "Resources", *, excluded: tuple[str, ...] = (), **asked: Any) -> Placeholder:
     """A Pod in Slurm's queue, whose job asks for this beside a CPU and a GiB."""
-    cause = ConditionReason(reason, "") if reason else None
+    cause = cause_of(reason) if reason else None
     record = placeholder_of(pod(), State.QUEUED, cause=cause).with_asked(excluded=excluded)
     return record._replace(request=replace(record.request, job=replace(record.request.job, **asked)))
 

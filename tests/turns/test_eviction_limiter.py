@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.explain.sentences import sentence
 from extender.placement.ledger import Ledger
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -37,7 +37,16 @@ from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.turns.eviction_limiter import EvictionLimiter
 from slurm_client.model import Job
-from tests.builders import RULES, changed, kube_node, placeholder_job, placeholder_of, pod, view
+from tests.builders import (
+    RULES,
+    cause_of,
+    changed,
+    kube_node,
+    placeholder_job,
+    placeholder_of,
+    pod,
+    view,
+)
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
@@ -151,7 +160,7 @@ def test_a_pod_that_is_held_back_is_told_so_once() -> None:
     (word,) = story.tell(Tick())
     assert isinstance(word, ReportWaiting)
     assert word.cause.reason == "EvictionThrottled"
-    assert "was cancelled in Slurm" in word.cause.message
+    assert "was cancelled in Slurm" in sentence(word.cause)
     assert story.tell(Outcome(word, None)) == []
     assert story.tell(PodObserved(bound(0)._replace(resource_version="101"))) == []
 
@@ -178,7 +187,7 @@ def test_a_deletion_that_has_to_be_repeated_counts_once() -> None:
     story = Story(limit=2)
     assert story.lose_jobs_of(0) == names(0, 1)
     refused = Failure(Remedy.FRESHER, "the Pod has changed", system="Kubernetes")
-    story.tell(Outcome(EvictPod("u0", bound(0), ConditionReason("SlurmJobCancelled", "")), refused))
+    story.tell(Outcome(EvictPod("u0", bound(0), cause_of("SlurmJobCancelled")), refused))
     assert story.pass_time(1.0) == names(0, 1)
     assert story.lose_jobs_of(1, 2) == names(1, 2)
 
@@ -383,9 +392,7 @@ class Queue:
 
     def ask(self, namespace: str, reason: str) -> None:
         number = next(self._numbers)
-        evicting = placeholder_of(
-            bound(number, namespace), State.EVICTING, cause=ConditionReason(reason, "")
-        )
+        evicting = placeholder_of(bound(number, namespace), State.EVICTING, cause=cause_of(reason))
         self.waiting[evicting.uid] = evicting
         self._try(evicting)
 

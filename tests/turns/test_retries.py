@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from extender.explain.cause import Step
+from extender.explain.sentences import sentence
 from extender.node_view.view import ClusterView
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod_end import own_comment, pod_in_words
@@ -57,9 +59,9 @@ class Site(World):
         """When the Pod's author was told that it is asked for again."""
         shown = self.record(uid).members[0].shown
         assert shown is not None
-        assert (shown.reason, shown.message) == ("Invalid", "Slurm refuses the job: Invalid account")
+        assert (shown.reason, sentence(shown)) == ("Invalid", "Slurm refuses the job: Invalid account")
         (due,) = shown.dues
-        assert due.words == "Slurm is asked again when the Pod is annotated, or at"
+        assert due.step is Step.SLURM_ASKED_AGAIN
         return due.at
 
 
@@ -212,7 +214,7 @@ def test_a_pod_that_may_not_ask_any_more_is_not_asked_for() -> None:
     assert asked(site.live_on(10 * MINUTE)) == []
     shown = site.record(uid).members[0].shown
     assert shown is not None
-    assert (shown.message, shown.dues) == ("forbidden", ())
+    assert (sentence(shown), shown.dues) == ("forbidden", ())
 
 
 def test_authors_of_very_many_are_told_one_after_the_other_when_they_are_asked_for() -> None:

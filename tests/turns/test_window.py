@@ -13,14 +13,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from extender.explain.cause import Cause
 from extender.jobs.tracked_job import Asked, TrackedJob
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason
 from extender.record.placeholder import Placeholder, Retry, Waits
 from extender.record.states import State
 from extender.turns.equivalence import Owner, kind_of, turn_of
 from extender.turns.window import IN_LINE, NO_PLACE, Windows
-from tests.builders import changed, placeholder_of, pod
+from tests.builders import cause_of, changed, placeholder_of, pod
 from tests.clock import CpuClock
 from wellknown.names import DEFAULT_PREFIX as PREFIX
 
@@ -37,11 +37,7 @@ class Line:
         """`why` is Slurm's pending reason; the fields are the Pod's, with its account and its CPUs."""
         if fields or uid not in self.pods:
             self.pods[uid] = self._pod(uid, **fields)
-        self._follow(
-            placeholder_of(
-                self.pods[uid], state, cause=ConditionReason(why, "by Slurm") if why else None
-            )
-        )
+        self._follow(placeholder_of(self.pods[uid], state, cause=cause_of(why) if why else None))
 
     def ask(self, uid: str) -> None:
         """It is asked for on the fast path."""
@@ -51,7 +47,7 @@ class Line:
 
     def refuse(self, uid: str) -> None:
         """Slurm refuses a submission for now."""
-        busy = ConditionReason("SlurmBusy", "MaxJobCount")
+        busy = cause_of("SlurmBusy")
         self._follow(
             placeholder_of(
                 self.pods[uid], State.SUBMITTING, cause=busy, retry=Retry(waits=Waits.FOR_TURN)
@@ -188,7 +184,7 @@ def test_who_is_refused_for_now_gives_its_place_to_those_of_another_size() -> No
     line.refuse("a1")
     line.refuse("a2")
     assert submitting(line) == ["b"]
-    assert line.window.why("a3") == ConditionReason("SlurmBusy", "MaxJobCount")
+    assert line.window.why("a3") == cause_of("SlurmBusy")
     assert line.window.why("b") is IN_LINE
 
 
@@ -662,7 +658,7 @@ class Refills(RuleBasedStateMachine):
         state: State,
         *,
         waits: Waits = Waits.FOR_TIME,
-        cause: ConditionReason | None = None,
+        cause: Cause | None = None,
     ) -> None:
         put = self.states[uid]._replace(state=state, cause=cause)
         self.states[uid] = put.with_retry(waits=waits)
@@ -726,7 +722,7 @@ class Refills(RuleBasedStateMachine):
                     uid,
                     State.SUBMITTING,
                     waits=Waits.FOR_TURN,
-                    cause=ConditionReason("SlurmBusy", "full"),
+                    cause=cause_of("SlurmBusy"),
                 )
             else:
                 self.put(uid, State.QUEUED if fate == "taken" else State.RELEASING)
@@ -735,7 +731,7 @@ class Refills(RuleBasedStateMachine):
     def is_told_why(self, data: st.DataObject, reason: str) -> None:
         if queued := self.those(State.QUEUED):
             uid = data.draw(st.sampled_from(queued))
-            self.put(uid, State.QUEUED, cause=ConditionReason(reason, "told by Slurm"))
+            self.put(uid, State.QUEUED, cause=cause_of(reason))
 
     @rule(data=st.data())
     def starts(self, data: st.DataObject) -> None:

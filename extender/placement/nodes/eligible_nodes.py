@@ -3,15 +3,15 @@
 import re
 from dataclasses import replace
 
+from extender.explain.cause import Cause, Due, Kind, Step
 from extender.node_view.view import ClusterView, Exclusion, Wish
 from extender.pod_request.constraints.node_constraints import gains
 from extender.pod_request.constraints.pod_constraints import ClosedNodes
 from extender.pod_request.feasible_nodes import FeasibleNodes
-from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from wellknown.names import ELSEWHERE, Reason
+from wellknown.names import ELSEWHERE
 
 _NAMED = 3
 _OURS = re.compile(rf"\d+ {ELSEWHERE}, |, \d+ {ELSEWHERE}")
@@ -115,11 +115,10 @@ def regained(name: str, before: ClusterView, view: ClusterView) -> bool:
     return old is not None and new is not None and old is not new and gains(old, new)
 
 
-def no_node(record: Placeholder, at: Context) -> ConditionReason:
+def no_node(record: Placeholder, at: Context) -> Cause:
     """Returns why no job is asked for a Pod to which no Node is open."""
     wish = _wish(record, at)
-    words = f"no Node of partition {wish.partition} is open to this Pod: {at.view.why_none(wish)}"
-    return ConditionReason(Reason.NO_ELIGIBLE_NODE, words)
+    return Cause.of(Kind.NO_OPEN_NODE, partition=wish.partition, closed=at.view.why_none(wish))
 
 
 def in_its_words(rejection: str) -> str:
@@ -128,27 +127,27 @@ def in_its_words(rejection: str) -> str:
     return _OURS.sub("", rejection).rstrip(". ")
 
 
-def why_rejected(record: Placeholder) -> ConditionReason:
+def why_rejected(record: Placeholder) -> Cause:
     """Returns why an attempt is over: kube-scheduler refused the Node that Slurm had chosen."""
     name, _ = record.rejections.nodes[-1]
-    words = f"kube-scheduler refused {name}, which Slurm chose{_said(record)}"
-    return ConditionReason(Reason.NODE_REJECTED, words, exclusions(record))
+    cause = Cause.of(Kind.NODE_REFUSED, node=name, said=_said(record))
+    return replace(cause, dues=exclusions(record))
 
 
-def beside(record: Placeholder, cause: ConditionReason) -> ConditionReason:
+def beside(record: Placeholder, cause: Cause) -> Cause:
     """Returns a cause with the Nodes that are excluded meanwhile, which may be why there is no other."""
-    if not record.rejections.nodes:
+    nodes = record.rejections.nodes
+    if not nodes:
         return cause
-    names = ", ".join(name for name, _ in record.rejections.nodes[-_NAMED:])
-    last = " (the last)" if len(record.rejections.nodes) > 1 and record.said else ""
-    refused = f"kube-scheduler refused {names}{last}{_said(record)}"
+    names, several = tuple([name for name, _ in nodes[-_NAMED:]]), len(nodes) > 1
+    refused = Cause.of(Kind.NODES_REFUSED, nodes=names, said=_said(record), several=several)
     return replace(cause, aside=refused, dues=cause.dues + exclusions(record))
 
 
 def exclusions(record: Placeholder) -> tuple[Due, ...]:
     """Returns until when Nodes are excluded; of many the last few."""
-    return tuple(Due(f"{name} is excluded until", at) for name, at in record.rejections.nodes[-_NAMED:])
+    return tuple(Due(Step.NODE_ALLOWED, at, name) for name, at in record.rejections.nodes[-_NAMED:])
 
 
 def _said(record: Placeholder) -> str:
-    return f": {in_its_words(record.said)}" if record.said else ""
+    return in_its_words(record.said)

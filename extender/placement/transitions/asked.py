@@ -1,18 +1,20 @@
 """What Slurm refuses, in words for a Pod's author: which value, who says so, and what there is."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from extender.node_view.node_hardware import listed, together, too_large
+from extender.explain.cause import Cause, Kind, codes
+from extender.explain.quantities import listed
+from extender.node_view.node_hardware import together, too_large
 from extender.placement.transitions import rights
 from extender.placement.transitions.waiting import TOO_LARGE as WAITS_TOO_LARGE
 from extender.pod_request.annotations import FIELD_NAMES
 from extender.pod_request.job_request import Request
-from extender.record.condition_reason import WhyInvalid
 from extender.record.config import Context
 from extender.record.events import Effect, Failure, ReadJob, Submit
+from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import Job
-from wellknown.names import Reason
 from wellknown.quoting import quoted
 
 _REFUSED: Mapping[int, tuple[str, ...]] = {
@@ -53,18 +55,22 @@ def needs_rights(effect: Effect, result: Any) -> bool:
 
 
 def refused(failure: Failure, request: Request, at: Context) -> WhyInvalid:
-    """Returns why Slurm refuses a job: the cause first, and the numbers last."""
+    """Returns why Slurm refuses a job."""
+    return WhyInvalid(replace(_refused(failure, request, at), outlook=codes(failure.codes)))
+
+
+def _refused(failure: Failure, request: Request, at: Context) -> Cause:
     partition = at.view.partition_name(request.job.partition)
     if failure.number in _TOO_LARGE:
         large = too_large(request.job, partition, at.hardware, at.view.partitions)
-        if large:
-            return WhyInvalid(large, reason=Reason.TOO_LARGE, codes=failure.codes)
+        if large is not None:
+            return large
     cause, user = f"Slurm refuses the job: {failure.message}", request.job.user_id
     if failure.number in rights.NUMBERS and at.rights is not None:
         if at.rights.unknown and user is not None:
-            return WhyInvalid(rights.unknown_user(user), codes=failure.codes)
+            return Cause.of(Kind.UNKNOWN_USER, user=user)
         cause = rights.lacking(failure.number, request.job, partition, at.rights) or cause
-    return WhyInvalid(f"{cause}{_rejected_values(failure, request, at)}", codes=failure.codes)
+    return Cause.of(Kind.REFUSED_BY_SLURM, said=f"{cause}{_rejected_values(failure, request, at)}")
 
 
 def _rejected_values(failure: Failure, request: Request, at: Context) -> str:

@@ -1,19 +1,21 @@
 """Start of an attempt, moves without news (due moves and deadlines), and end of an attempt."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import inf
 
+from extender.explain.cause import Cause, Kind, codes
 from extender.jobs.verdict import NOT_READ
 from extender.placement.nodes.eligible_nodes import has_no_node, offered_instead
 from extender.placement.transitions.kept_back import REASONS, as_found, kept_back, rested
 from extender.placement.transitions.lingering import over
 from extender.placement.transitions.on_pod import invalid, now_bound
-from extender.record.condition_reason import ConditionReason, WhyInvalid, in_brackets
 from extender.record.config import Context
 from extender.record.events import Failure, Remedy
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder, Waits
 from extender.record.states import State
+from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import JobSpec
 from wellknown.names import Reason
 
@@ -57,7 +59,9 @@ def is_replaced(record: Placeholder) -> bool:
 def _why_invalid(record: Placeholder) -> WhyInvalid | None:
     """Returns why the Pod cannot be placed without a change."""
     problems = record.request.problems
-    return WhyInvalid("; ".join(problems)) if problems else record.rejections.forbidden_because
+    if not problems:
+        return record.rejections.forbidden_because
+    return WhyInvalid(Cause.of(Kind.INVALID_REQUEST, problems=problems))
 
 
 def _in_line(record: Placeholder, at: Context) -> Placeholder:
@@ -104,9 +108,8 @@ def set_apart(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after a grant on a Node closed by other Pods: at the same time, another Pod was
     granted the Node, or a Node of its topology domain. The extender asks Slurm again at once, without
     these Nodes."""
-    words = f"Slurm chose {', '.join(_nodes(record.members))}, which other Pods close to this Pod"
-    replaced = record.replaced(at.now, ConditionReason(Reason.NODE_REJECTED, words))
-    return _because_of_pods(replaced)
+    cause = Cause.of(Kind.CLOSED_BY_PODS, nodes=_nodes(record.members))
+    return _because_of_pods(record.replaced(at.now, cause))
 
 
 def _because_of_pods(record: Placeholder) -> Placeholder:
@@ -118,12 +121,11 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
     Nodes that kube-scheduler rejected or did not offer."""
     rejecting = [each for each in record.members if each.rejects(record.job.id)]
     if not rejecting:
-        words = f"could not be bound to {', '.join(_nodes(record.members))} before the deadline"
-        return rested(record.replaced(at.now, ConditionReason(Reason.NOT_BOUND, words)), at)
+        cause = Cause.of(Kind.NOT_BOUND, nodes=_nodes(record.members))
+        return rested(record.replaced(at.now, cause), at)
     nodes, until = _nodes(rejecting), at.now + at.rules.avoid
-    words = f"kube-scheduler does not let it onto {', '.join(nodes)}, which Slurm chose"
     avoid = (*record.rejections.nodes, *((node, until) for node in nodes))
-    replaced = record.replaced(at.now, ConditionReason(Reason.NODE_REJECTED, words))
+    replaced = record.replaced(at.now, Cause.of(Kind.NODES_REJECTED, nodes=nodes))
     replaced = replaced.with_rejections(nodes=avoid)
     if any(each.pod.kept_from_pods for each in rejecting):
         replaced = _because_of_pods(replaced)
@@ -136,8 +138,8 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
     return rested(replaced, at) if has_no_node(offered, at) else offered
 
 
-def _nodes(members: Iterable[Member]) -> list[str]:
-    return [each.slot.node for each in members if each.slot]
+def _nodes(members: Iterable[Member]) -> tuple[str, ...]:
+    return tuple([each.slot.node for each in members if each.slot])
 
 
 def asked_all_the_same(record: Placeholder, attempt_try: int, job_id: int, now: float) -> Placeholder:
@@ -178,15 +180,15 @@ def _pause(record: Placeholder, at: Context) -> float:
     return at.now + at.rules.delay(Remedy.LATER, failed) if failed >= 0 else 0.0
 
 
-def not_now(record: Placeholder, cause: ConditionReason) -> Placeholder:
+def not_now(record: Placeholder, cause: Cause) -> Placeholder:
     """Returns the record of a submission back in line."""
     return record._replace(cause=cause).with_retry(waits=Waits.FOR_TURN)
 
 
-def trouble(failure: Failure) -> ConditionReason:
-    """Returns the cause of a failure, in words for users."""
+def trouble(failure: Failure) -> Cause:
+    """Returns the cause of a failure."""
     what = "NeedsOperator" if failure.remedy is Remedy.OPERATOR else "Unavailable"
     known = {Remedy.LATER: Reason.SLURM_BUSY, Remedy.NO_ROOM: Reason.PARTITION_CLOSED}
     reason = known.get(failure.remedy) or Reason(f"{failure.system}{what}")
-    words = f"{failure.message}; the Pod waits and the request is repeated"
-    return ConditionReason(reason, words, outlook=in_brackets(failure.codes))
+    cause = Cause.of(Kind.REQUEST_REPEATED, said=failure.message)
+    return replace(cause, reason=reason, outlook=codes(failure.codes))

@@ -14,13 +14,14 @@ rest.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import islice
 
+from extender.explain.cause import Cause, Due, Kind, Step
 from extender.node_view.view import ClusterView, Wish
 from extender.placement.nodes.eligible_nodes import exclusions, in_its_words, offered_instead
 from extender.pod_request.constraints.pod_constraints import names_other_pods
 from extender.pod_request.job_request import Request
-from extender.record.condition_reason import ConditionReason, Due
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from wellknown.names import Reason
@@ -40,7 +41,7 @@ class UnbindablePods:
         self._heard = heard
         self._names: dict[str, str] = {}
 
-    def note(self, record: Placeholder, why: ConditionReason | None) -> None:
+    def note(self, record: Placeholder, why: Cause | None) -> None:
         """Takes note of why a Pod is kept back; None: it is not, or it is gone."""
         uid, belongs = record.uid, why is not None and why.reason == Reason.NOT_BINDABLE
         if belongs is (uid in self._names):
@@ -63,23 +64,22 @@ class UnbindablePods:
         )
 
 
-def kept_back(record: Placeholder, now: float) -> ConditionReason | None:
+def kept_back(record: Placeholder, now: float) -> Cause | None:
     """Returns why a Pod is not to be in line yet; None where it may be."""
     if record.lacking:
-        words = f"waits for {record.lacking} more Pods of its group"
-        return ConditionReason(Reason.PODS_MISSING, words, normal=True)
-    gates = ", ".join(dict.fromkeys(gate for pod in record.pods for gate in pod.other_gates))
+        return Cause.of(Kind.PODS_MISSING, missing=record.lacking)
+    gates = tuple(dict.fromkeys(gate for pod in record.pods for gate in pod.other_gates))
     if gates:
-        return ConditionReason(Reason.SCHEDULING_GATED, f"held back by other scheduling gates: {gates}")
+        return Cause.of(Kind.GATED, gates=gates)
     obstacle = next(
         (pod.scheduling.obstacle for pod in record.pods if pod.scheduling.obstacle is not None), None
     )
     if obstacle is not None:
-        return ConditionReason(Reason.CLAIM_NOT_READY, obstacle)
+        return Cause.of(Kind.CLAIM_NOT_READY, obstacle=obstacle)
     until = record.rejections.rests_until
-    rests = (Due("not before", until),) if now < until else ()
+    rests = (Due(Step.NOT_BEFORE, until),) if now < until else ()
     if rests or (record.rejections.asks_first and not _may_ask(record)):
-        return ConditionReason(Reason.NOT_BINDABLE, _words(record), rests + exclusions(record))
+        return replace(_not_bindable(record), dues=rests + exclusions(record))
     return None
 
 
@@ -143,14 +143,10 @@ def _may_ask(record: Placeholder) -> bool:
     )
 
 
-def _words(record: Placeholder) -> str:
-    times = "" if record.rejections.in_a_row <= 1 else f", {record.rejections.in_a_row} times in a row"
+def _not_bindable(record: Placeholder) -> Cause:
+    in_a_row = record.rejections.in_a_row
     if record.gated:
-        written = f"what Slurm allocated could not be written onto it in time{times}"
-        return f"{written}; another job is asked for later"
+        return Cause.of(Kind.NOT_WRITABLE, in_a_row=in_a_row)
     rejections = (pod.scheduling.node_rejection for pod in record.pods if pod.scheduling.node_rejection)
-    said = in_its_words(next(rejections, record.said)) or "it has not said why"
-    return (
-        f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
-        " for until kube-scheduler finds a Node"
-    )
+    said = in_its_words(next(rejections, record.said))
+    return Cause.of(Kind.NOT_BINDABLE, in_a_row=in_a_row, said=said)

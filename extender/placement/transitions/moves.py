@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
+from extender.explain.cause import Cause, Kind
 from extender.jobs.phase import Phase
 from extender.jobs.slots import NodeOf, nodes_by, slots
-from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
-from extender.record.ends import LOST, PLACE_AGAIN, end_of
+from extender.record.ends import PLACE_AGAIN, end_of
 from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import Grant, JobState
 from wellknown.allocation import Allocation
-from wellknown.names import Reason
 
 
 def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
@@ -20,30 +19,29 @@ def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Plac
     of_job = tuple(slots(grant, job_id, record.workload.size, nodes_by(at.view)))
     unusable = _unusable(grant, of_job, record.workload.size, nodes_by(at.view))
     if unusable is not None:
-        return record.replaced(at.now, ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {unusable}"))
+        return record.replaced(at.now, unusable)
     members = with_slots(record.members, of_job)
     verified = record._replace(members=members).with_phase(Phase.RUNNING, at.now)
     return verified.with_job(unread=False).with_retry(not_before=0.0, failures=0)
 
 
-def _unusable(grant: Grant, of_job: Sequence[Allocation], members: int, node_of: NodeOf) -> str | None:
-    """Returns a message about a grant without a slot for each member; None for a usable grant."""
+def _unusable(grant: Grant, of_job: Sequence[Allocation], members: int, node_of: NodeOf) -> Cause | None:
+    """Returns what is wrong with a grant without a slot for each member; None for a usable grant."""
     nodes = [node_of(name) for name in grant.nodes]
-    chosen = ", ".join(grant.nodes) or "no node"
     if None in nodes:
-        unknown = (name for name, node in zip(grant.nodes, nodes, strict=True) if node is None)
-        return f"{', '.join(unknown)}, for which no Node stands"
+        unknown = [name for name, node in zip(grant.nodes, nodes, strict=True) if node is None]
+        return Cause.of(Kind.NODES_UNKNOWN, nodes=tuple(unknown))
     if len(set(nodes)) < len(nodes):
-        return f"{chosen}, and one Node stands for several of these nodes"
+        return Cause.of(Kind.NODES_SHARED, nodes=grant.nodes)
     if len(of_job) < members:
-        return f"{chosen}, and the cores and devices there cannot be divided among {members} Pods"
+        return Cause.of(Kind.GRANT_INDIVISIBLE, nodes=grant.nodes, pods=members)
     return None
 
 
 def ask_again(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record of running Pods (invariant I5) whose job Slurm does not know."""
-    words = f"Slurm job {record.job.id} {LOST.message}: another is asked for where the Pod runs"
-    reported = record._replace(cause=ConditionReason(LOST.reason, words)).with_retry(not_before=0.0)
+    cause = Cause.of(Kind.JOB_LOST_AND_REPEATED, job=record.job.id)
+    reported = record._replace(cause=cause).with_retry(not_before=0.0)
     return reported.with_phase(Phase.ASKED, at.now).with_job(unread=False)
 
 
@@ -77,6 +75,6 @@ def look_again(record: Placeholder, at: Context) -> Placeholder:
     return record.with_retry(not_before=at.now + min(pause, at.rules.settle))
 
 
-def held_up(record: Placeholder, cause: ConditionReason, at: Context) -> Placeholder:
+def held_up(record: Placeholder, cause: Cause, at: Context) -> Placeholder:
     """Returns the record with the cause of its waiting, and with the job to be read later."""
     return record._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)

@@ -7,6 +7,7 @@ other moment.
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from extender.explain.sentences import sentence
 from extender.jobs.grants import changed_slot
 from extender.jobs.phase import Phase
 from extender.placement.nodes.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
@@ -175,7 +176,7 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
 def _last_words(record: Placeholder, *, again: bool) -> str:
     """Returns the comment of a cancelled job. `again` is True if the Pod is to have another job."""
     comment, cause = record.request.job.comment, record.cause
-    why = cause.message if cause else _NO_WORDS
+    why = sentence(cause) if cause else _NO_WORDS
     if again:  # only the comment shows a later leader that the extender ended the job
         return replaced_in_words(why, comment)
     ends = (pod.life.end for pod in record.pods if pod.life.end)

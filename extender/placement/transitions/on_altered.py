@@ -3,15 +3,15 @@
 Each function returns the next version of the record.
 """
 
+from extender.explain.cause import Cause, Kind
 from extender.jobs.claim import identity_of
 from extender.jobs.tracked_job import Owner
 from extender.jobs.verdict import Part, Verdict
 from extender.placement.transitions.moves import granted
-from extender.placement.transitions.rights import unknown_user
-from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
 from extender.record.placeholder import Placeholder
 from extender.record.states import UNBOUND, State
+from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import Job
 from slurm_client.ownership import NOBODY
 from wellknown.names import Reason
@@ -60,17 +60,17 @@ def outdated(record: Placeholder, job: Job) -> str | None:
 
 def replaced_job(record: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
     """Returns the record of a job that is replaced by the next attempt's job."""
-    return _given_back(record, job, _changed(job, lacks), at)
+    return _given_back(record, job, Cause.of(Kind.JOB_ALTERED, job=job.id, lacks=lacks), at)
 
 
 def refused(record: Placeholder, job: Job, why: WhyInvalid, reason: str, at: Context) -> Placeholder:
     """Returns the record of a job that is ended; the extender asks again later, since the cause may
     pass. `reason` is the condition's reason until the job has ended."""
     record = record.with_rejections(forbidden_because=why._replace(asks_again=True))
-    return _given_back(record, job, why.cause(reason), at)
+    return _given_back(record, job, why.shown(reason), at)
 
 
-def _given_back(record: Placeholder, job: Job, cause: ConditionReason, at: Context) -> Placeholder:
+def _given_back(record: Placeholder, job: Job, cause: Cause, at: Context) -> Placeholder:
     """A Pod may be bound by a running job before the job is ended: the record then needs the grant."""
     if job.state.running:
         held = record if record.state is State.ALLOCATED else record.move(State.ALLOCATED, at.now)
@@ -80,35 +80,27 @@ def _given_back(record: Placeholder, job: Job, cause: ConditionReason, at: Conte
     return record.replaced(at.now, cause)
 
 
-def _changed(job: Job, lacks: str) -> ConditionReason:
-    words = f"Slurm job {job.id} is not what the Pod asks for: {lacks}; it is replaced"
-    return ConditionReason(Reason.SLURM_JOB_CHANGED, words)
-
-
 def _altered_at_once(record: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
     """The owner may alter one job. A plugin alters two in a row: each further job would be altered, too,
     and might preempt other jobs."""
     record = record.with_mistrust(altered=record.job.mistrust.altered + 1)
     if record.job.mistrust.altered < 2:
         return replaced_job(record, job, lacks, at)
-    what = f"is not what it was asked to be: {lacks}. A job_submit plugin, or its owner, has changed it"
-    return _forbidden(record, job, Reason.SLURM_JOB_CHANGED, what, at)
+    cause = Cause.of(Kind.ALTERED_AT_ONCE, job=job.id, lacks=lacks)
+    return _forbidden(record, job, cause, Reason.SLURM_JOB_CHANGED, at)
 
 
 def _without_key(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Later nobody could tell whose such a job is."""
-    what = (
-        "does not have the AdminComment that it was asked for with: a job_submit plugin, or an"
-        " administrator, overwrites it"
-    )
-    return _forbidden(record, job, Reason.SLURM_JOB_UNSIGNED, what, at)
+    cause = Cause.of(Kind.WITHOUT_KEY, job=job.id)
+    return _forbidden(record, job, cause, Reason.SLURM_JOB_UNSIGNED, at)
 
 
-def _forbidden(record: Placeholder, job: Job, reason: str, what: str, at: Context) -> Placeholder:
+def _forbidden(record: Placeholder, job: Job, cause: Cause, reason: str, at: Context) -> Placeholder:
     """The job is ended, and its Pod rejected for a while: an administrator must fix Slurm's
     configuration."""
-    why = WhyInvalid(f"Slurm job {job.id} {what}. It is cancelled", at.now + at.rules.mend)
-    return _given_back(record.with_rejections(forbidden_because=why), job, why.cause(reason), at)
+    why = WhyInvalid(cause, at.now + at.rules.mend)
+    return _given_back(record.with_rejections(forbidden_because=why), job, why.shown(reason), at)
 
 
 def _has_owner(job: Job, owner: Owner) -> bool:
@@ -123,12 +115,8 @@ def _disowned(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Each further request may make another job of the wrong user."""
     user, group = record.job.asked.owner
     if job.user_id == NOBODY and user is not None:
-        return refused(record, job, WhyInvalid(unknown_user(user)), Reason.WRONG_OWNER, at)
-    asked = _owner_in_words(user, group)
-    words = f"Slurm gave job {job.id} to {_owner_in_words(job.user_id, job.group_id)} instead of {asked}"
-    return refused(record, job, WhyInvalid(f"{words}: the job is cancelled"), Reason.WRONG_OWNER, at)
-
-
-def _owner_in_words(user: int | None, group: int | None) -> str:
-    named = (("user", user), ("group", group))
-    return " and ".join(f"{what} {number}" for what, number in named if number is not None)
+        why = WhyInvalid(Cause.of(Kind.UNKNOWN_USER, user=user))
+        return refused(record, job, why, Reason.WRONG_OWNER, at)
+    given = {"user": job.user_id, "group": job.group_id}
+    cause = Cause.of(Kind.OTHER_OWNER, job=job.id, **given, asked_user=user, asked_group=group)
+    return refused(record, job, WhyInvalid(cause), Reason.WRONG_OWNER, at)

@@ -8,6 +8,7 @@ gets no Job. The extender evicts no running Pod because a job is absent (invaria
 from collections.abc import Sequence
 from typing import Final
 
+from extender.explain.cause import Cause, Kind
 from extender.jobs.claim import JobClaim, Keys
 from extender.jobs.phase import Phase
 from extender.jobs.poll import FAILED_BEFORE_START
@@ -18,16 +19,14 @@ from extender.node_view.view import ClusterView, excluding
 from extender.placement.transitions.lingering import still_held
 from extender.placement.transitions.moves import ask_again, ended, granted, held_up, look_again, over
 from extender.placement.transitions.on_altered import outdated, refused, replaced_job
-from extender.placement.transitions.rights import unknown_user
-from extender.placement.transitions.waiting import why_it_waits
+from extender.placement.transitions.waiting import in_vain, why_it_waits
 from extender.pod_request.pod import Pod
 from extender.pod_request.pod_end import is_replaced
-from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
-from extender.record.ends import LOST
 from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
+from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import Job, JobState
 from wellknown.names import Reason
 
@@ -82,7 +81,7 @@ def asked_ended(record: Placeholder, state: JobState, job: Job | None, at: Conte
     if job is not None and failed_before_start(job):
         return another_id(record, at)
     if job is not None and is_replaced(job.comment):
-        cause = ConditionReason(Reason.CHANGED, f"Slurm job {job.id} was cancelled to be replaced")
+        cause = Cause.of(Kind.JOB_REPLACED, job=job.id)
         return record.with_phase(Phase.ENDED, at.now).replaced(at.now, cause)
     return ended(record, state, at)
 
@@ -108,12 +107,11 @@ def queued_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if not job.state.pending:
         return look_again(record, at)
     if job.held and _NO_CREDENTIAL in job.system_comment:
-        return refused(record, job, WhyInvalid(unknown_user(job.user_id)), Reason.WRONG_OWNER, at)
+        why = WhyInvalid(Cause.of(Kind.UNKNOWN_USER, user=job.user_id))
+        return refused(record, job, why, Reason.WRONG_OWNER, at)
     if job.held and job.reason == _NOT_POSSIBLE and record.request.job.priority != 0:
-        cause = why_it_waits(job, record.request, at)
-        reason = Reason.TOO_LARGE if cause.reason == Reason.TOO_LARGE else Reason.INVALID
-        why = WhyInvalid(cause.message.removesuffix("."), reason=reason)
-        return refused(record, job, why, reason, at)
+        cause = in_vain(job, record.request, at)
+        return refused(record, job, WhyInvalid(cause), cause.reason, at)
     if job.reason in ("", "None"):  # the scheduler has not looked at the job (again) yet
         return record.with_retry(not_before=at.now + at.rules.settle)
     return held_up(record, why_it_waits(job, record.request, at), at)
@@ -152,7 +150,7 @@ def allocated_ended(record: Placeholder, state: JobState, job: Job | None, at: C
 def allocated_lost(record: Placeholder, at: Context) -> Placeholder:
     """ALLOCATED: Slurm does not know the job, or another's job has the id. A Binding may be under
     way."""
-    cause = ConditionReason(LOST.reason, f"Slurm job {record.job.id} {LOST.message}")
+    cause = Cause.of(Kind.JOB_LOST, job=record.job.id)
     return record.unclaimed().with_phase(Phase.LOST, at.now).replaced(at.now, cause)
 
 
@@ -161,12 +159,11 @@ def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
     unnamed = next((name for name in job.nodes if not at.view.naming(name)), None)
     if unnamed is not None:
         # A Node has lost its label, or is not there: nobody has ended the job.
-        words = f"Slurm job {job.id} runs on {unnamed}, which no Node names"
-        return held_up(record, ConditionReason(Reason.SLURM_NODE_UNNAMED, words), at)
+        return held_up(record, Cause.of(Kind.NODE_UNNAMED, job=job.id, node=unnamed), at)
     if all(any(at.view.names_it(pod.life.node, name) for name in job.nodes) for pod in record.pods):
         return runs_where_its_pods_are(record, job, at)
-    words = f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
-    return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_NODE_CHANGED, words))
+    cause = Cause.of(Kind.JOB_STARTED_ELSEWHERE, job=job.id, nodes=job.nodes)
+    return record.move(State.EVICTING, at.now, cause=cause)
 
 
 def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
@@ -177,8 +174,7 @@ def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     since = record.job.since if record.job.phase is Phase.SUSPECT else at.now
     forgotten = job.state.pending and job.restart_count == 0
     if waits_for_its_pods_nodes(job, record.pods, at.view):
-        words = f"Slurm job {job.id} waits for the Node where its Pod runs"
-        return held_up(record, ConditionReason(LOST.reason, words), at)
+        return held_up(record, Cause.of(Kind.JOB_WAITS_FOR_POD, job=job.id), at)
     if forgotten and at.now - since < at.rules.doubt:
         return look_again(record, at)
     gone = job.state.pending or job.state.suspended
@@ -212,8 +208,7 @@ def grace_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
         return record
     if job.preempt_time is None or not job.state.running:
         return record
-    words = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
-    return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_JOB_PREEMPTED, words))
+    return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.JOB_IN_GRACE_TIME, job=job.id))
 
 
 # REPLACING, EVICTING, RELEASING, DONE
@@ -273,8 +268,7 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     cannot be changed."""
     taken = judge(job, claim_of_record(record, at.rules, at.view)).words(Part.DEVICES)
     if taken is not None:
-        cause = ConditionReason(Reason.SLURM_DEVICES_CHANGED, taken)
-        return record.move(State.EVICTING, at.now, cause=cause)
+        return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.DEVICES_TAKEN, taken=taken))
     has = slots(job.grant, job.id, record.workload.size, nodes_by(at.view, record.pods))
     members = with_slots(record.members, has, bound=True)
     verified = record._replace(members=members, cause=None).with_phase(Phase.RUNNING, at.now)
@@ -320,13 +314,13 @@ def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns the record after its job did not start. The extender asks again: slurmd has drained the
     node. The Pod may be the cause (a Prolog that does not know the user), and each further job would
     drain another node: after several jobs the extender waits."""
-    nodes = job.nodes or [each.slot.node for each in record.members if each.slot]
-    words = f"Slurm job {job.id} was cancelled on {', '.join(nodes) or 'its nodes'} before it began"
-    why, number = WhyInvalid(words), record.job.mistrust.not_started + 1
+    nodes = job.nodes or tuple([each.slot.node for each in record.members if each.slot])
+    why = WhyInvalid(Cause.of(Kind.NOT_STARTED, job=job.id, nodes=nodes))
+    number = record.job.mistrust.not_started + 1
     if number >= _NOT_STARTED:
-        why = WhyInvalid(words, at.now + at.rules.mend)
+        why = why._replace(until=at.now + at.rules.mend)
         record = record.with_rejections(forbidden_because=why)
     moved = record.with_phase(Phase.ENDED, at.now).replaced(
-        at.now, why.cause(Reason.SLURM_JOB_NOT_STARTED)
+        at.now, why.shown(Reason.SLURM_JOB_NOT_STARTED)
     )
     return moved.with_mistrust(not_started=number)

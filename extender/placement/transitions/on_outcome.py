@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from extender.explain.cause import Cause, Kind, codes
 from extender.jobs.grants import covers
 from extender.jobs.phase import Phase
 from extender.jobs.verdict import NOT_READ, TAKEN, asked_owner
@@ -13,7 +14,6 @@ from extender.placement.transitions.moves import granted
 from extender.placement.transitions.on_pod import invalid
 from extender.placement.transitions.table import after_read
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason, in_brackets
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -283,9 +283,8 @@ def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
     refuses = failure.remedy in (Remedy.CHANGE, Remedy.UNEXPLAINED)
     if not refuses or record.retry.failures < REPEATEDLY or not goes_on:
         return record
-    words = f"Slurm refuses what it is asked for job {record.job.id}: {failure.message}"
-    cause = ConditionReason(Reason.REJECTED_BY_SLURM, words, outlook=in_brackets(failure.codes))
-    return record._replace(cause=cause)
+    cause = Cause.of(Kind.UPDATE_REFUSED, job=record.job.id, said=failure.message)
+    return record._replace(cause=replace(cause, outlook=codes(failure.codes)))
 
 
 def _left_open(record: Placeholder, failure: Failure) -> Placeholder:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from extender.explain.cause import Cause, Kind
 from extender.jobs.claim import own_key
 from extender.jobs.phase import Phase
 from extender.placement.transitions.kept_back import asking_first
@@ -10,20 +11,17 @@ from extender.placement.transitions.lingering import lingering
 from extender.placement.transitions.moves import ask_again
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
+from extender.record.why_invalid import WhyInvalid
 from wellknown.allocation import Allocation
-from wellknown.names import Reason
 
 _OFFER_S = 0.2  # time for other replicas to report kube-scheduler's offer
 _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
-_ELSEWHERE = "Pod was bound without this job"
 _NUMBERED = frozenset({State.BOUND, State.EVICTING})
 """A bound Pod gets no other attempt: a later number on a bound Pod is forged."""
-MISSED = "Pod is not among all Pods any more"
 
 
 # The allocation on a Pod: the Pod is placed by the allocation, or may yet be, with any author
@@ -67,7 +65,7 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
 
 def bound_elsewhere(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Returns the record without a Pod bound by another scheduler: the Pod stays, the job goes."""
-    return after_end(record, pod.uid, at.now, _ELSEWHERE)
+    return after_end(record, pod.uid, at.now, Kind.POD_BOUND_ELSEWHERE)
 
 
 def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
@@ -84,9 +82,7 @@ def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
 
 
 def _in_part(record: Placeholder, at: Context) -> Placeholder:
-    words = "its group cannot be bound whole any more"
-    part = ConditionReason(Reason.POD_OF_GROUP_GONE, words)
-    return record.move(State.EVICTING, at.now, cause=record.cause or part)
+    return record.move(State.EVICTING, at.now, cause=record.cause or Cause.of(Kind.GROUP_BROKEN))
 
 
 def now_bound(record: Placeholder, at: Context) -> Placeholder:
@@ -123,8 +119,7 @@ def asked_changed(record: Placeholder, before: Request, at: Context) -> Placehol
     """SUBMITTING, QUEUED: asks for another job, or excludes other Nodes."""
     asked, request = changed(record, before, at), record.request
     if request.job != before.job or request.problems:
-        cause = ConditionReason(Reason.CHANGED, "the Pod asks for something else than its job")
-        return asked.move(State.REPLACING, at.now, cause=cause)
+        return asked.move(State.REPLACING, at.now, cause=Cause.of(Kind.REQUEST_CHANGED))
     return asked.with_retry(not_before=0.0) if asked.state is State.QUEUED else asked
 
 
@@ -193,17 +188,17 @@ def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Po
     return {each.uid: each for each in waits if not each.over}
 
 
-def kept_out(record: Placeholder) -> ConditionReason:
+def kept_out(record: Placeholder) -> Cause:
     """Returns why a group does not take another Pod now."""
-    full = f"its group has its {record.workload.size} Pods already"
-    begun = "its group began without it: it waits until that is over"
-    return ConditionReason(Reason.NOT_IN_GROUP, begun if record.lacking else full)
+    if record.lacking:
+        return Cause.of(Kind.GROUP_BEGUN)
+    return Cause.of(Kind.GROUP_FULL, size=record.workload.size)
 
 
 def may_begin_again(record: Placeholder, now: float) -> bool:
     """Returns True if new Pods may take the place of a finished group. Pods missing from a list of all
     Pods may come back for a while."""
-    missed = record.cause is not None and record.cause.message == MISSED
+    missed = record.cause is not None and record.cause.kind is Kind.POD_MISSED
     return record.state is State.DONE and (now >= record.retry.not_before or not missed)
 
 
@@ -321,9 +316,9 @@ def numbered(record: Placeholder, attempt: int) -> Placeholder:
 # A Pod of the placeholder is gone
 
 
-def after_end(record: Placeholder, uid: str, now: float, words: str = "Pod deleted") -> Placeholder:
-    """Returns the record after a Pod is gone, will never run again, or does not need the job. `words` is
-    the cause if the Pod itself has none. The job is over with the last Pod; an unbound group does not
+def after_end(record: Placeholder, uid: str, now: float, kind: Kind = Kind.POD_DELETED) -> Placeholder:
+    """Returns the record after a Pod is gone, will never run again, or does not need the job. `kind` is
+    the kind of the cause. The job is over with the last Pod; an unbound group does not
     start without a Pod."""
     member = record.member(uid)
     if record.state in OVER or member is None:
@@ -331,7 +326,7 @@ def after_end(record: Placeholder, uid: str, now: float, words: str = "Pod delet
     if len(record.members) == 1:
         record = record.with_members(unlisted=False)
         to = State.DONE if record.state in WITHOUT_JOB else State.RELEASING
-        return record.move(to, now, cause=ConditionReason(Reason.POD_ENDED, words))
+        return record.move(to, now, cause=Cause.of(kind))
     left = _without(record, member)
     return left.move(State.SEEN, now) if left.state is State.INVALID else not_whole(left, now)
 
@@ -340,8 +335,7 @@ def not_whole(record: Placeholder, now: float) -> Placeholder:
     """Returns the record of a group after a Pod is gone: an unbound group starts again."""
     if record.state not in UNBOUND or not record.lacking:
         return record
-    words = "a Pod of its group is gone: the group waits for another"
-    return record.replaced(now, ConditionReason(Reason.POD_OF_GROUP_GONE, words))
+    return record.replaced(now, Cause.of(Kind.GROUP_LACKS_POD))
 
 
 def after_deletion(record: Placeholder, uid: str, last: Pod | None, now: float) -> Placeholder:
@@ -363,13 +357,13 @@ def after_missed(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record without the missing Pods, after the limiter's decision."""
     for member in record.members:
         if member.unlisted:
-            record = after_end(record, member.pod.uid, at.now, MISSED)
+            record = after_end(record, member.pod.uid, at.now, Kind.POD_MISSED)
     return record
 
 
 def is_back(record: Placeholder, pod: Pod) -> bool:
     """Returns True if a missing Pod is back. The Pod starts again, with its annotations and job."""
-    back = record.cause is not None and record.cause.message == MISSED
+    back = record.cause is not None and record.cause.kind is Kind.POD_MISSED
     if pod.group is not None:  # the other Pods may have another cause
         back = record.is_by_its_job(pod)
     return back and record.state in OVER and not (pod.life.finished or pod.leaving)
@@ -377,4 +371,4 @@ def is_back(record: Placeholder, pod: Pod) -> bool:
 
 def invalid(record: Placeholder, why: WhyInvalid, now: float) -> Placeholder:
     """Returns the record of a Pod with an invalid request."""
-    return record.move(State.INVALID, now, cause=why.cause(why.reason))
+    return record.move(State.INVALID, now, cause=why.shown())

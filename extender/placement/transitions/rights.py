@@ -4,7 +4,7 @@ reservations of the user, and never those of another user."""
 from collections.abc import Iterable
 from typing import Final
 
-from extender.node_view.node_hardware import listed
+from extender.explain.quantities import listed
 from slurm_client.model import JobSpec
 from slurm_client.rights import Association, UserRights
 from wellknown.quoting import quoted
@@ -15,11 +15,6 @@ _NO_RESERVATION: Final = 2053
 _RESERVATION: Final = frozenset({2052, _NO_RESERVATION})
 NUMBERS: Final = _ACCOUNT | _RESERVATION | {_QOS}
 """Slurm's error numbers of these refusals (`slurm_client.errors.CAUSES`)."""
-
-
-def unknown_user(user: int) -> str:
-    """Returns the message about a user ID without a name on slurmctld's host."""
-    return f"slurmctld does not know user {user} (is sssd running on its host?)"
 
 
 def lacking(number: int, job: JobSpec, partition: str, rights: UserRights) -> str:

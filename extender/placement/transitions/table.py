@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
+from extender.explain.cause import Cause, Kind
 from extender.jobs.poll import News, polled
 from extender.jobs.verdict import judge
 from extender.placement.transitions import next_effect as does
@@ -16,14 +17,12 @@ from extender.placement.transitions.moves import in_doubt, look_again
 from extender.placement.transitions.on_altered import altered, recognised
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
-from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context
 from extender.record.events import Effect, OnPod
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, WITHOUT_JOB, State
 from slurm_client.model import Job, JobState
-from wellknown.names import Reason
 
 
 def _no_effect(*_: object) -> None:
@@ -245,7 +244,7 @@ def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: C
     """`before` is the Pod's last version, `request` the request until now."""
     now, by = at.now, at.now + at.rules.unbound_deadline
     if pod.scheduling.obstacle is not None and record.state in ASKED:
-        cause = ConditionReason(Reason.CLAIM_NOT_READY, pod.scheduling.obstacle)
+        cause = Cause.of(Kind.CLAIM_NOT_READY, obstacle=pod.scheduling.obstacle)
         return record.move(State.REPLACING, now, cause=cause)
     if (
         record.retry.unbound_by < inf

@@ -1,0 +1,160 @@
+"""Causes as data: why a Pod waits, is rejected, replaced or evicted. `sentences` makes the text."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self, TypeAlias
+
+from wellknown.names import Reason, RejectionReason
+
+
+class Kind(StrEnum):
+    """What a cause, or a part of a cause, is about. Each kind has one sentence."""
+
+    reason: str
+    """Reason in the condition, unless the maker knows another. Empty for a part of another cause."""
+    normal: bool
+    """True if nothing is wrong: the Event is no warning."""
+
+    def __new__(cls, value: str, reason: str = "", normal: bool = False) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.reason, member.normal = value, reason, normal
+        return member
+
+    # The Pod waits for its turn
+    IN_LINE = "InLine", Reason.WAITING_FOR_SUBMIT_SLOT, True
+    NO_PLACE = "NoPlace", Reason.WAITING_FOR_SUBMIT_SLOT, True
+    ONE_AT_A_TIME = "OneAtATime", Reason.WAITING_FOR_SUBMIT_SLOT, True
+    PODS_MISSING = "PodsMissing", Reason.PODS_MISSING, True
+    GROUP_FULL = "GroupFull", Reason.NOT_IN_GROUP
+    GROUP_BEGUN = "GroupBegun", Reason.NOT_IN_GROUP
+    GATED = "Gated", Reason.SCHEDULING_GATED
+    CLAIM_NOT_READY = "ClaimNotReady", Reason.CLAIM_NOT_READY
+    NOT_BINDABLE = "NotBindable", Reason.NOT_BINDABLE
+    NOT_WRITABLE = "NotWritable", Reason.NOT_BINDABLE
+    NO_OPEN_NODE = "NoOpenNode", Reason.NO_ELIGIBLE_NODE
+    REQUEST_REPEATED = "RequestRepeated"
+
+    # The job waits in Slurm
+    WAITS = "Waits", "", True
+    WAITS_TOO_LARGE = "WaitsTooLarge", Reason.TOO_LARGE
+    PENDING_REASON = "PendingReason"
+    HELD_BY_AUTHOR = "HeldByAuthor"
+    TIME_LIMIT_TOO_LONG = "TimeLimitTooLong"
+    REQUESTED_AMOUNTS = "RequestedAmounts"
+    PLAN = "Plan"
+
+    # The Pod is rejected
+    INVALID_REQUEST = "InvalidRequest", Reason.INVALID
+    REFUSED_BY_SLURM = "RefusedBySlurm", Reason.INVALID
+    TOO_LARGE = "TooLarge", Reason.TOO_LARGE
+    TOO_FEW_NODES = "TooFewNodes", Reason.TOO_LARGE
+    HELD = "Held", Reason.INVALID
+    HELD_TOO_LARGE = "HeldTooLarge", Reason.TOO_LARGE
+    UNKNOWN_USER = "UnknownUser", Reason.INVALID
+    OTHER_OWNER = "OtherOwner", Reason.INVALID
+    ALTERED_AT_ONCE = "AlteredAtOnce", Reason.INVALID
+    WITHOUT_KEY = "WithoutKey", Reason.INVALID
+    NOT_STARTED = "NotStarted", Reason.INVALID
+    ERROR_CODES = "ErrorCodes"
+
+    # The Pod got nodes
+    ALLOCATED = "Allocated", Reason.ALLOCATED
+    GRANTED = "Granted", Reason.GRANTED, True
+
+    # The allocation is given back, or the job is replaced
+    CLOSED_BY_PODS = "ClosedByPods", Reason.NODE_REJECTED
+    NODES_REJECTED = "NodesRejected", Reason.NODE_REJECTED
+    NODE_REFUSED = "NodeRefused", Reason.NODE_REJECTED
+    NODES_REFUSED = "NodesRefused"
+    NOT_BOUND = "NotBound", Reason.NOT_BOUND
+    NODES_UNKNOWN = "NodesUnknown", Reason.NODE_UNKNOWN
+    NODES_SHARED = "NodesShared", Reason.NODE_UNKNOWN
+    GRANT_INDIVISIBLE = "GrantIndivisible", Reason.NODE_UNKNOWN
+    REQUEST_CHANGED = "RequestChanged", Reason.CHANGED
+    JOB_REPLACED = "JobReplaced", Reason.CHANGED
+    JOB_ALTERED = "JobAltered", Reason.SLURM_JOB_CHANGED
+    GROUP_LACKS_POD = "GroupLacksPod", Reason.POD_OF_GROUP_GONE
+
+    # The Pod runs on, and its job needs attention
+    JOB_LOST_AND_REPEATED = "JobLostAndRepeated", Reason.SLURM_JOB_LOST
+    JOB_WAITS_FOR_POD = "JobWaitsForPod", Reason.SLURM_JOB_LOST
+    NODE_UNNAMED = "NodeUnnamed", Reason.SLURM_NODE_UNNAMED
+    UPDATE_REFUSED = "UpdateRefused", Reason.REJECTED_BY_SLURM
+
+    # The job is over, or the Pod is evicted
+    JOB_CANCELLED = "JobCancelled", Reason.SLURM_JOB_CANCELLED
+    JOB_PREEMPTED = "JobPreempted", Reason.SLURM_JOB_PREEMPTED
+    JOB_IN_GRACE_TIME = "JobInGraceTime", Reason.SLURM_JOB_PREEMPTED
+    JOB_TIMEOUT = "JobTimeout", Reason.SLURM_JOB_TIMEOUT
+    JOB_DEADLINE = "JobDeadline", Reason.SLURM_JOB_DEADLINE
+    NODE_FAILED = "NodeFailed", Reason.SLURM_NODE_FAILED
+    NODE_FAILED_AT_BOOT = "NodeFailedAtBoot", Reason.SLURM_NODE_FAILED
+    JOB_COMPLETED = "JobCompleted", Reason.SLURM_JOB_COMPLETED
+    JOB_SUSPENDED = "JobSuspended", Reason.SLURM_JOB_SUSPENDED
+    JOB_REQUEUED = "JobRequeued", Reason.SLURM_JOB_REQUEUED
+    JOB_ENDED = "JobEnded", Reason.SLURM_JOB_ENDED
+    JOB_FORGOTTEN = "JobForgotten", Reason.SLURM_JOB_ENDED
+    JOB_LOST = "JobLost", Reason.SLURM_JOB_LOST
+    JOB_STARTED_ELSEWHERE = "JobStartedElsewhere", Reason.SLURM_NODE_CHANGED
+    DEVICES_TAKEN = "DevicesTaken", Reason.SLURM_DEVICES_CHANGED
+    GROUP_BROKEN = "GroupBroken", Reason.POD_OF_GROUP_GONE
+    MANY_EVICTIONS = "ManyEvictions", Reason.EVICTION_THROTTLED
+
+    # The Pod is over
+    POD_ENDED = "PodEnded", Reason.POD_ENDED
+    POD_DELETED = "PodDeleted", Reason.POD_ENDED
+    POD_BOUND_ELSEWHERE = "PodBoundElsewhere", Reason.POD_ENDED
+    POD_MISSED = "PodMissed", Reason.POD_ENDED
+
+    # A Node is closed
+    KUBELET_REJECTS_PODS = "KubeletRejectsPods", RejectionReason.KUBELET_REJECTS_PODS
+
+
+class Step(StrEnum):
+    """What happens next."""
+
+    NOT_BEFORE = "NotBefore"
+    NODE_ALLOWED = "NodeAllowed"
+    ANOTHER_JOB = "AnotherJob"
+    SLURM_ASKED_AGAIN = "SlurmAskedAgain"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A next step, and the time of the step (the ledger's clock)."""
+
+    step: Step
+    at: float
+    node: str = ""
+    """Name of the step's Node, if the step has a Node."""
+
+
+Fact: TypeAlias = "str | int | float | tuple[Fact, ...] | Cause | None"
+"""A value of a cause: a number, a name, the words of another system, several of these, or a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Cause of an end or of an obstacle, or a part of a cause."""
+
+    kind: Kind
+    reason: str
+    """CamelCase reason of the condition: the kind's, or Slurm's own reason for a waiting job."""
+    facts: tuple[tuple[str, Fact], ...] = ()
+    """Names and values of the quantities that the sentence needs."""
+    dues: tuple[Due, ...] = ()
+    """Next steps, as far as known."""
+    aside: "Cause | None" = None
+    """Additional fact."""
+    outlook: "Cause | None" = field(default=None, compare=False)
+    """Last part, for example a time. A change of the outlook alone is no news."""
+
+    @classmethod
+    def of(cls, kind: Kind, /, **facts: Fact) -> Self:
+        """Returns the cause of a kind with these facts and the kind's reason."""
+        return cls(kind, kind.reason, tuple(facts.items()))
+
+
+def codes(of: str) -> Cause | None:
+    """Returns the numbers of an error as an outlook; None without numbers."""
+    return Cause.of(Kind.ERROR_CODES, codes=of) if of else None

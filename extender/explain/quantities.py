@@ -1,0 +1,74 @@
+"""Words for quantities: durations, times, amounts of resources, and lists of names."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+CPUS: Final = "CPUs"
+MEMORY: Final = "memory"
+DAY_S: Final = 86_400
+_MOST_NAMED: Final = 10
+_LAST: Final = 0xFFFF_FFFF
+"""Last time that Slurm's times can name."""
+_UNITS: Final = (("day", DAY_S), ("h", 3600), ("min", 60), ("s", 1))
+Amount = tuple[str, int]
+"""A resource (`CPUS`, `MEMORY` in MiB, or a GRES), and how much of the resource."""
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration in its two largest units: "4 min 10 s", "30 ms"."""
+    if seconds < 1:
+        return f"{int(1000 * seconds + 1e-6)} ms"
+    left, parts = int(seconds), list[str]()
+    for unit, size in _UNITS:
+        number, left = divmod(left, size)
+        if number and len(parts) < 2:
+            parts.append(f"{number} {unit}s" if unit == "day" and number > 1 else f"{number} {unit}")
+        elif parts:  # a unit below a missing unit says nothing
+            break
+    return " ".join(parts)
+
+
+def clock(unix_seconds: int) -> str:
+    """Returns a time as "24 Nov 13:11"."""
+    return datetime.fromtimestamp(min(unix_seconds, _LAST), UTC).strftime("%-d %b %H:%M")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Returns the first of these names, and how many more there are."""
+    all_of_them = [*names]
+    more = len(all_of_them) - _MOST_NAMED
+    return ", ".join(all_of_them[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(number: int, what: str) -> str:
+    """Returns a number with its noun: "1 CPU", "8 CPUs"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def amounts(of: Iterable[Amount]) -> str:
+    """Returns amounts of resources: "8 CPUs, 8 GiB, 2 GPUs (h100)"."""
+    return ", ".join(_amount(name, number) for name, number in of)
+
+
+def amounts_again(of: Sequence[Amount]) -> str:
+    """Returns amounts after a text that has named the resources: a single count stands alone."""
+    return str(of[0][1]) if len(of) == 1 and of[0][0] != MEMORY else amounts(of)
+
+
+def _amount(name: str, number: int) -> str:
+    if name == CPUS:
+        return counted(number, "CPU")
+    return _memory(number) if name == MEMORY else _devices(name, number)
+
+
+def _memory(mebibytes: int) -> str:
+    """Returns an amount in GiB if that is exact: two different amounts must not read the same."""
+    exact = mebibytes >= 1024 and 10 * mebibytes % 1024 == 0
+    return f"{mebibytes / 1024:g} GiB" if exact else f"{mebibytes} MiB"
+
+
+def _devices(name: str, number: int) -> str:
+    kind, _, model = name.partition(":")
+    what = counted(number, "GPU") if kind == "gpu" else f"{number} of the GRES {kind}"
+    return f"{what} ({model})" if model else what

@@ -1,0 +1,312 @@
+"""The text of a cause: one sentence for each kind. No other module makes sentences of causes.
+
+Times are in UTC, because a reader may be anywhere.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from extender.explain.cause import Cause, Fact, Kind, Step
+from extender.explain.pending_reasons import explained
+from extender.explain.quantities import (
+    DAY_S,
+    Amount,
+    amounts,
+    amounts_again,
+    clock,
+    counted,
+    duration,
+    listed,
+)
+from extender.explain.wording import cut, fitted
+
+_FAR_S: Final = 90 * DAY_S
+"""Slurm's backfill scheduler takes a job without a time limit to last 365 days. A start after more than
+this time is planned behind such a job."""
+_LONGEST_NAME: Final = 100
+_LONGEST_REMARK: Final = 300
+_OWN: Final = (
+    "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
+)
+
+
+def sentence(cause: Cause) -> str:
+    """Returns the sentence of a cause, with a full stop only if more sentences may follow."""
+    template, facts = SENTENCES[cause.kind], dict(cause.facts)
+    if callable(template):
+        return template(**facts)
+    return template.format(**{name: _fact(value) for name, value in facts.items()})
+
+
+def text(cause: Cause, times: str = "") -> str:
+    """Returns the whole text, cut to the length of a condition or an Event: first the aside is cut,
+    then the outlook, and the sentence last. `times` are the next steps (`next_steps`)."""
+    said = sentence(cause)
+    stop = "." if said.endswith(".") else ""
+    aside = f"{stop or ';'} {sentence(cause.aside)}" if cause.aside else ""
+    outlook = sentence(cause.outlook) if cause.outlook else ""
+    return fitted((said.removesuffix("."), aside, times + stop, outlook), least=(1, 3, 0))
+
+
+def next_steps(cause: Cause, now: datetime, at: float) -> str:
+    """Returns the next steps with their times, each after a semicolon. `at` is the ledger's clock at
+    the time `now`."""
+    dues = ((due, now + timedelta(seconds=due.at - at)) for due in cause.dues)
+    return "".join(
+        f"; {_STEPS[due.step].format(node=due.node)} {when.astimezone(UTC):%H:%M:%S} UTC"
+        for due, when in dues
+    )
+
+
+def _fact(value: Fact) -> str:
+    if isinstance(value, Cause):
+        return sentence(value)
+    if isinstance(value, tuple):
+        return ("; " if any(isinstance(each, Cause) for each in value) else ", ").join(map(_fact, value))
+    return str(value)
+
+
+# The job waits in Slurm
+
+
+def _waits(job: int, partition: str, since: int | None, word: str, why: Cause, asks: Cause) -> str:
+    return f"{_held(job, partition, since, word, why, asks)}."
+
+
+def _waits_too_large(job: int, partition: str, since: int | None, word: str, large: Cause) -> str:
+    return f"{_held_too_large(job, partition, since, word, large)}."
+
+
+def _held(job: int, partition: str, since: int | None, word: str, why: Cause, asks: Cause) -> str:
+    stands = _stands(job, partition, since)
+    return f"{stands}: {sentence(why)} ({word}); it asks for {sentence(asks)}"
+
+
+def _held_too_large(job: int, partition: str, since: int | None, word: str, large: Cause) -> str:
+    return f"{sentence(large)}. {_stands(job, partition, since)} ({word})"
+
+
+def _stands(job: int, partition: str, since: int | None) -> str:
+    where = f"in partition {cut(partition, _LONGEST_NAME)}"
+    if since is None:
+        return f"Slurm job {job} waits {where}"
+    return f"Slurm job {job} has waited {where} since {clock(since)} UTC"
+
+
+def _time_limit_too_long(limit_s: int, most_s: int) -> str:
+    limit, most = duration(limit_s), duration(most_s)
+    return f"its time limit of {limit} is longer than the {most} that its partition allows"
+
+
+def _requested_amounts(of: tuple[Amount, ...], whole_node: bool) -> str:
+    return ("a whole node with " if whole_node else "") + amounts(of)
+
+
+def _plan(start: int | None, since: int | None, remark: str) -> str:
+    """Returns when Slurm expects the job to start, and Slurm's own longer words, if there are any."""
+    return "".join(f" {each}" for each in (*_start(start, since), *_remark(remark)))
+
+
+def _start(start: int | None, since: int | None) -> Iterator[str]:
+    if start is None:
+        return
+    if since is not None and start - since > _FAR_S:
+        yield "Slurm cannot plan when it starts: jobs before it have no time limit, or one of months."
+    else:
+        same_day = since is not None and start // DAY_S == since // DAY_S
+        yield f"Slurm expects it to start about {clock(start)[-5 if same_day else 0 :]} UTC."
+
+
+def _remark(remark: str) -> Iterator[str]:
+    if remark:
+        yield f"Slurm says: {cut(remark, _LONGEST_REMARK).rstrip('.')}."
+
+
+# The job is larger than every node
+
+
+def _too_large(
+    partition: str,
+    most: tuple[Amount, ...],
+    asks: tuple[Amount, ...],
+    others: tuple[tuple[str, tuple[Amount, ...]], ...],
+) -> str:
+    where = f"no node of partition {partition} has more than {amounts(most)}"
+    enough = (f"{name} ({amounts_again(has)})" for name, has in others)
+    return _with_others(f"{where}; the Pod asks for {amounts_again(asks)}", enough)
+
+
+def _too_few_nodes(partition: str, nodes: int, asks: int, others: tuple[tuple[str, int], ...]) -> str:
+    where = f"partition {partition} has {counted(nodes, 'node')}"
+    return _with_others(f"{where}; the Pod asks for {asks}", (f"{name} ({has})" for name, has in others))
+
+
+def _with_others(said: str, partitions: Iterable[str]) -> str:
+    others = listed(partitions)
+    return f"{said}. Other partitions: {others}" if others else said
+
+
+# Others
+
+
+def _invalid_request(problems: tuple[str, ...]) -> str:
+    return "; ".join(problems)
+
+
+def _one_at_a_time(turn_s: float, pod: str = "", job: int | None = None) -> str:
+    rule = (
+        "waits in line: Pods of this template must be placed apart, so the extender asks Slurm for one"
+        f" Pod at a time, and waits up to {turn_s:.0f} s for each queued job"
+    )
+    asked = "" if job is None else f" (Slurm job {job})"
+    return f"{rule}; at the time of this message, for Pod {pod}{asked}" if pod else rule
+
+
+def _not_bindable(in_a_row: int, said: str) -> str:
+    return (
+        f"kube-scheduler did not bind it to the Node that Slurm chose{_times(in_a_row)}:"
+        f" {said or 'it has not said why'}; no job is asked for until kube-scheduler finds a Node"
+    )
+
+
+def _not_writable(in_a_row: int) -> str:
+    written = f"what Slurm allocated could not be written onto it in time{_times(in_a_row)}"
+    return f"{written}; another job is asked for later"
+
+
+def _times(in_a_row: int) -> str:
+    return "" if in_a_row <= 1 else f", {in_a_row} times in a row"
+
+
+def _node_refused(node: str, said: str) -> str:
+    return f"kube-scheduler refused {node}, which Slurm chose{_after_colon(said)}"
+
+
+def _nodes_refused(nodes: tuple[str, ...], said: str, several: bool) -> str:
+    last = " (the last)" if several and said else ""
+    return f"kube-scheduler refused {', '.join(nodes)}{last}{_after_colon(said)}"
+
+
+def _after_colon(said: str) -> str:
+    return f": {said}" if said else ""
+
+
+def _other_owner(
+    job: int, user: int | None, group: int | None, asked_user: int | None, asked_group: int | None
+) -> str:
+    asked = _owner(asked_user, asked_group)
+    return f"Slurm gave job {job} to {_owner(user, group)} instead of {asked}: the job is cancelled"
+
+
+def _owner(user: int | None, group: int | None) -> str:
+    named = (("user", user), ("group", group))
+    return " and ".join(f"{what} {number}" for what, number in named if number is not None)
+
+
+def _granted(job: int, node: str, waited_s: float | None, ours_s: float) -> str:
+    said = f"Slurm job {job} runs on Node {node}"
+    if waited_s is None:
+        return said
+    whole = duration(max(waited_s, ours_s))
+    return f"{said}; the Pod waited {whole}, {duration(ours_s)} of it for slurm-extender"
+
+
+SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
+    Kind.IN_LINE: f"waits in line: as many {_OWN} wait in Slurm's queue as may at a time",
+    Kind.NO_PLACE: (
+        f"waits in line: Slurm's queue fills up, and its MaxJobCount leaves no more places for {_OWN}"
+    ),
+    Kind.ONE_AT_A_TIME: _one_at_a_time,
+    Kind.PODS_MISSING: "waits for {missing} more Pods of its group",
+    Kind.GROUP_FULL: "its group has its {size} Pods already",
+    Kind.GROUP_BEGUN: "its group began without it: it waits until that is over",
+    Kind.GATED: "held back by other scheduling gates: {gates}",
+    Kind.CLAIM_NOT_READY: "{obstacle}",
+    Kind.NOT_BINDABLE: _not_bindable,
+    Kind.NOT_WRITABLE: _not_writable,
+    Kind.NO_OPEN_NODE: "no Node of partition {partition} is open to this Pod: {closed}",
+    Kind.REQUEST_REPEATED: "{said}; the Pod waits and the request is repeated",
+    Kind.WAITS: _waits,
+    Kind.WAITS_TOO_LARGE: _waits_too_large,
+    Kind.PENDING_REASON: lambda word: explained(word).sentence,
+    Kind.HELD_BY_AUTHOR: (
+        'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
+    ),
+    Kind.TIME_LIMIT_TOO_LONG: _time_limit_too_long,
+    Kind.REQUESTED_AMOUNTS: _requested_amounts,
+    Kind.PLAN: _plan,
+    Kind.INVALID_REQUEST: _invalid_request,
+    Kind.REFUSED_BY_SLURM: "{said}",
+    Kind.TOO_LARGE: _too_large,
+    Kind.TOO_FEW_NODES: _too_few_nodes,
+    Kind.HELD: _held,
+    Kind.HELD_TOO_LARGE: _held_too_large,
+    Kind.UNKNOWN_USER: "slurmctld does not know user {user} (is sssd running on its host?)",
+    Kind.OTHER_OWNER: _other_owner,
+    Kind.ALTERED_AT_ONCE: (
+        "Slurm job {job} is not what it was asked to be: {lacks}. A job_submit plugin, or its owner, has"
+        " changed it. It is cancelled"
+    ),
+    Kind.WITHOUT_KEY: (
+        "Slurm job {job} does not have the AdminComment that it was asked for with: a job_submit plugin,"
+        " or an administrator, overwrites it. It is cancelled"
+    ),
+    Kind.NOT_STARTED: lambda job, nodes: (
+        f"Slurm job {job} was cancelled on {', '.join(nodes) or 'its nodes'} before it began"
+    ),
+    Kind.ERROR_CODES: " ({codes})",
+    Kind.ALLOCATED: "Slurm job {job} runs on Node {node}",
+    Kind.GRANTED: _granted,
+    Kind.CLOSED_BY_PODS: "Slurm chose {nodes}, which other Pods close to this Pod",
+    Kind.NODES_REJECTED: "kube-scheduler does not let it onto {nodes}, which Slurm chose",
+    Kind.NODE_REFUSED: _node_refused,
+    Kind.NODES_REFUSED: _nodes_refused,
+    Kind.NOT_BOUND: "could not be bound to {nodes} before the deadline",
+    Kind.NODES_UNKNOWN: "Slurm chose {nodes}, for which no Node stands",
+    Kind.NODES_SHARED: "Slurm chose {nodes}, and one Node stands for several of these nodes",
+    Kind.GRANT_INDIVISIBLE: lambda nodes, pods: (
+        f"Slurm chose {', '.join(nodes) or 'no node'}, and the cores and devices there cannot be divided"
+        f" among {pods} Pods"
+    ),
+    Kind.REQUEST_CHANGED: "the Pod asks for something else than its job",
+    Kind.JOB_REPLACED: "Slurm job {job} was cancelled to be replaced",
+    Kind.JOB_ALTERED: "Slurm job {job} is not what the Pod asks for: {lacks}; it is replaced",
+    Kind.GROUP_LACKS_POD: "a Pod of its group is gone: the group waits for another",
+    Kind.JOB_LOST_AND_REPEATED: (
+        "Slurm job {job} is not known to Slurm any more: another is asked for where the Pod runs"
+    ),
+    Kind.JOB_WAITS_FOR_POD: "Slurm job {job} waits for the Node where its Pod runs",
+    Kind.NODE_UNNAMED: "Slurm job {job} runs on {node}, which no Node names",
+    Kind.UPDATE_REFUSED: "Slurm refuses what it is asked for job {job}: {said}",
+    Kind.JOB_CANCELLED: "Slurm job {job} was cancelled in Slurm ({state})",
+    Kind.JOB_PREEMPTED: "Slurm job {job} was preempted by Slurm ({state})",
+    Kind.JOB_IN_GRACE_TIME: "Slurm job {job} is being preempted: its GraceTime to leave has begun",
+    Kind.JOB_TIMEOUT: "Slurm job {job} reached its time limit in Slurm ({state})",
+    Kind.JOB_DEADLINE: "Slurm job {job} reached its deadline in Slurm ({state})",
+    Kind.NODE_FAILED: "Slurm job {job} lost its node in Slurm ({state})",
+    Kind.NODE_FAILED_AT_BOOT: "Slurm job {job} lost its node in Slurm while it booted ({state})",
+    Kind.JOB_COMPLETED: "Slurm job {job} was completed in Slurm ({state})",
+    Kind.JOB_SUSPENDED: "Slurm job {job} was suspended in Slurm ({state})",
+    Kind.JOB_REQUEUED: "Slurm job {job} was requeued in Slurm ({state})",
+    Kind.JOB_ENDED: "Slurm job {job} ended in Slurm ({state})",
+    Kind.JOB_FORGOTTEN: "its job in Slurm had ended, and is forgotten by now",
+    Kind.JOB_LOST: "Slurm job {job} is not known to Slurm any more",
+    Kind.JOB_STARTED_ELSEWHERE: "Slurm job {job} was started again on {nodes}",
+    Kind.DEVICES_TAKEN: "{taken}",
+    Kind.GROUP_BROKEN: "its group cannot be bound whole any more",
+    Kind.MANY_EVICTIONS: (
+        "very many Pods are to be deleted at once: this one runs on until its turn comes"
+    ),
+    Kind.POD_ENDED: "{end}",
+    Kind.POD_DELETED: "Pod deleted",
+    Kind.POD_BOUND_ELSEWHERE: "Pod was bound without this job",
+    Kind.POD_MISSED: "Pod is not among all Pods any more",
+    Kind.KUBELET_REJECTS_PODS: "{said}",
+}
+_STEPS: Final[Mapping[Step, str]] = {
+    Step.NOT_BEFORE: "not before",
+    Step.NODE_ALLOWED: "{node} is excluded until",
+    Step.ANOTHER_JOB: "another is asked for at",
+    Step.SLURM_ASKED_AGAIN: "Slurm is asked again when the Pod is annotated, or at",
+}
