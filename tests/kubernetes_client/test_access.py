@@ -11,6 +11,7 @@ import trustme
 from kubernetes_client import access
 from kubernetes_client.access import find_access
 from kubernetes_client.errors import NoCredentials
+from tests.clock import Clock
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 _READS_ITS_ACCOUNT = """
@@ -23,14 +24,10 @@ print([name for name in sys.modules if name.partition(".")[0] == "kubernetes"])
 """
 
 
-class Seconds:
-    now = 1000.0
-
-
 @pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
-    clock = Seconds()
-    monkeypatch.setattr(access, "monotonic", lambda: clock.now)
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(access, "monotonic", clock)
     return clock
 
 
@@ -60,7 +57,7 @@ async def test_a_program_in_a_pod_calls_by_its_account(
     assert found.tls.check_hostname
 
 
-async def test_a_token_that_rotates_is_read_again(account: Path, seconds: Seconds) -> None:
+async def test_a_token_that_rotates_is_read_again(account: Path, seconds: Clock) -> None:
     found = await find_access(None)
     (account / "token").write_text("two\n")
     seconds.now += 59
@@ -70,7 +67,7 @@ async def test_a_token_that_rotates_is_read_again(account: Path, seconds: Second
 
 
 async def test_a_token_that_cannot_be_read_any_more_is_read_once_it_can_be(
-    account: Path, seconds: Seconds
+    account: Path, seconds: Clock
 ) -> None:
     found = await find_access(None)
     seconds.now += 60

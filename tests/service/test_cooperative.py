@@ -8,24 +8,15 @@ import pytest
 
 from service import cooperative
 from service.cooperative import OneByOne, yielding
+from tests.clock import Clock
 from tests.service.turns import turns_of_others
 
 ITEMS = 100
 
 
-class Clock:
-    """Moves on only where the work takes time."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0.0
-
-    def __call__(self) -> float:
-        return self.now_ms / 1000
-
-
 async def _all(each_ms: float, clock: Clock, seen: list[int]) -> None:
     async for item in yielding(range(ITEMS)):
-        clock.now_ms += each_ms
+        clock.now += each_ms / 1000
         seen.append(item)
 
 
@@ -33,7 +24,7 @@ async def _all(each_ms: float, clock: Clock, seen: list[int]) -> None:
 async def test_others_get_a_turn_every_two_milliseconds(
     each_ms: float, given: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, seen = Clock(), list[int]()
+    clock, seen = Clock(0.0), list[int]()
     monkeypatch.setattr(cooperative, "perf_counter", clock)
     assert abs(await turns_of_others(_all(each_ms, clock, seen)) - given) <= 2
     assert seen == [*range(ITEMS)]

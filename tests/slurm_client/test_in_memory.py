@@ -12,21 +12,10 @@ from slurm_client.errors import JobIdTaken, NoRoomNow, OutcomeUnknown, Unreachab
 from slurm_client.in_memory import DEFAULTS, InMemorySlurm, features, node, partition
 from slurm_client.in_memory.gres import Pools
 from slurm_client.model import JobChanges
-from tests.clock import CpuClock
+from tests.clock import Clock, CpuClock
 from tests.slurm_client.bench import spec
 
 GPU = (("gpu", 4),)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture
@@ -51,11 +40,11 @@ async def base(slurm: InMemorySlurm, job_id: int) -> str:
 async def test_a_submitted_job_starts_at_the_next_tick_and_not_before(
     slurm: InMemorySlurm, clock: Clock
 ) -> None:
-    clock.pass_(0.1)
+    clock.now += 0.1
     await slurm.submit(spec(), 1)
-    clock.pass_(0.1)
+    clock.now += 0.1
     assert await base(slurm, 1) == "PENDING"
-    clock.pass_(0.1)
+    clock.now += 0.1
     assert await base(slurm, 1) == "RUNNING"
 
 
@@ -65,7 +54,7 @@ async def test_a_time_limit_ends_a_job_and_the_next_one_starts(
     for job_id in (1, 2):
         await slurm.allocate(spec(gres=GPU, time_limit_minutes=1), job_id)
     await slurm.submit(spec(gres=GPU), 3)
-    clock.pass_(100)
+    clock.now += 100
     assert [await base(slurm, job_id) for job_id in (1, 2, 3)] == ["TIMEOUT", "TIMEOUT", "RUNNING"]
     first = await slurm.job(1)
     third = await slurm.job(3)
@@ -77,10 +66,10 @@ async def test_a_time_limit_ends_a_job_and_the_next_one_starts(
 async def test_an_ended_job_is_forgotten_after_min_job_age(slurm: InMemorySlurm, clock: Clock) -> None:
     await slurm.allocate(spec(), 1)
     await slurm.cancel(1)
-    clock.pass_(59)
+    clock.now += 59
     with pytest.raises(JobIdTaken):
         await slurm.submit(spec(), 1)
-    clock.pass_(1)
+    clock.now += 1
     assert await slurm.states([1]) == {}
     assert await slurm.submit(spec(), 1) == 1
 
@@ -95,7 +84,7 @@ async def test_a_higher_tier_goes_first_and_blocks_immediate_allocations_below(
     with pytest.raises(NoRoomNow):
         await slurm.allocate(spec(priority=1000), 5)
     await slurm.cancel(1)
-    clock.pass_(1)
+    clock.now += 1
     assert [await base(slurm, job_id) for job_id in (3, 4)] == ["PENDING", "RUNNING"]
 
 
@@ -105,7 +94,7 @@ async def test_a_job_with_required_nodes_does_not_block_the_others(
     await slurm.allocate(spec(gres=GPU, required_nodes=("n1",)), 1)
     await slurm.submit(spec(gres=GPU, required_nodes=("n1",)), 2)
     await slurm.submit(spec(gres=GPU), 3)
-    clock.pass_(1)
+    clock.now += 1
     assert [await base(slurm, job_id) for job_id in (2, 3)] == ["PENDING", "RUNNING"]
 
 
@@ -194,11 +183,11 @@ async def test_a_killed_slurmctld_forgets_submissions_cancels_and_drains(
     slurm: InMemorySlurm, clock: Clock
 ) -> None:
     await slurm.allocate(spec(gres=GPU, required_nodes=("n1",)), 1)
-    clock.pass_(10)
+    clock.now += 10
     await slurm.cancel(1)
     await slurm.submit(spec(gres=GPU, required_nodes=("n1",)), 2)
     slurm.drain("n2")
-    clock.pass_(1)
+    clock.now += 1
     assert await base(slurm, 2) == "RUNNING"
     slurm.forget_since(clock.now - 2)
     assert await slurm.states([1, 2]) == {1: (await slurm.states([1]))[1]}
@@ -212,7 +201,7 @@ async def test_a_killed_slurmctld_forgets_which_nodes_were_made_and_deleted(
     slurm: InMemorySlurm, clock: Clock
 ) -> None:
     slurm.register(node("old"), ["main"])
-    clock.pass_(10)
+    clock.now += 10
     await slurm.delete_node("old")
     slurm.register(node("new"), ["main"])
     slurm.forget_since(clock.now - 2)
@@ -290,7 +279,7 @@ async def _step(slurm: InMemorySlurm, clock: Clock, action: str, job_id: int, co
         case "forget":
             slurm.forget_since(clock.now - count)
         case _:
-            clock.pass_(count * 0.3)
+            clock.now += count * 0.3
 
 
 def _indices(gres: str) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from slurm_client.errors import NeedsOperator
 from slurm_client.tokens import StaticToken, TokenFile, expiry, user
+from tests.clock import Clock
 
 NOW = 1_800_000_000.0
 
@@ -15,19 +16,6 @@ NOW = 1_800_000_000.0
 def jwt(**claims: object) -> str:
     payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
     return f"e30.{payload}.c2ln"
-
-
-def at_now() -> float:
-    return NOW
-
-
-class Clock:
-    """Stands still unless it is moved."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -99,13 +87,13 @@ def test_a_file_without_a_token_is_looked_at_each_time(
 )
 def test_an_expired_token_says_since_when(file: Path, ago: float, words: str) -> None:
     file.write_text(jwt(exp=NOW - ago, sun="root"))
-    source = TokenFile(file, at_now)
+    source = TokenFile(file, Clock(NOW))
     source.token()
     assert source.describe() == f"the token in {file} expired {words} ago"
 
 
 def test_a_token_that_is_not_expired_says_whose_it_is() -> None:
-    text = StaticToken(jwt(exp=NOW + 5, sun="slurm"), at_now).describe()
+    text = StaticToken(jwt(exp=NOW + 5, sun="slurm"), Clock(NOW)).describe()
     assert "user slurm" in text
     assert "Slurm's key" in text
 
