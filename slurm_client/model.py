@@ -76,7 +76,7 @@ class JobState:
 
     @property
     def holds_nodes(self) -> bool:
-        """True if no other job can have the job's resources, as it can while the job completes."""
+        """True if no other job can have the resources. While a job completes, another job may."""
         return self.base == "RUNNING" and not self.completing
 
     @property
