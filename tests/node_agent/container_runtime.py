@@ -51,8 +51,7 @@ class ContainerRuntime:
     async def start(
         cls, release: str, socket: Path, *required: str, pods: int = 0
     ) -> AsyncIterator[ContainerRuntime]:
-        """One that knows of so many Pods already, with a container each. Without the `required`
-        plugins it makes no container, which NRI 0.8 cannot be told. It waits 2 s for an answer."""
+        """Starts a runtime that has Pods, and makes no container without `required` plugins."""
         argv = [str(socket), str(pods), *required]
         process = await asyncio.create_subprocess_exec(
             built(release), *argv, stdin=PIPE, stdout=PIPE, limit=_LONGEST

@@ -1,5 +1,4 @@
-"""The kubelet's part of the plugins of devices (pkg/kubelet/cm/devicemanager), by another gRPC than the
-plugin's."""
+"""The kubelet's side of device plugins (pkg/kubelet/cm/devicemanager), by grpcio."""
 
 from __future__ import annotations
 
@@ -118,8 +117,7 @@ async def allocate(plugin: aio.Channel, *containers: list[str]) -> Any:
 
 
 async def refusal(plugin: aio.Channel, *containers: list[str]) -> tuple[grpc.StatusCode, str]:
-    """Why containers are given nothing that are to have these devices. The error itself would keep the
-    connection open for as long as it is there."""
+    """Returns why devices are refused. The error itself would keep the connection open."""
     try:
         await allocate(plugin, *containers)
     except aio.AioRpcError as error:

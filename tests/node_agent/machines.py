@@ -37,8 +37,7 @@ def look(device: Device) -> tuple[frozenset[Number], str]:
 
 
 def build_nvml(library: Path) -> None:
-    """Compiles nvml.c. A program that loads the library needs this machine's C library, or a newer
-    one."""
+    """Compiles nvml.c. The users of the library need this machine's C library, or a newer one."""
     assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
     # gnu11: as C23 it would ask for the strtol of a newer C library.
     options = ("-std=gnu11", "-shared", "-fPIC", "-O1", "-static-libgcc")

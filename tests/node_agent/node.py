@@ -114,10 +114,14 @@ class Node:
         self.tree.make(cgroup)
         return cgroup
 
+    def begin(self, uid: str, gres: str) -> str:
+        """Binds and starts a Pod. Returns its cgroup."""
+        self.bind(uid, gres)
+        return self.start(uid)
+
     async def run_pod(self, uid: str, gres: str, devices: str) -> str:
         """Binds and starts a Pod, and waits until the Pod opens its devices. Returns its cgroup."""
-        self.bind(uid, gres)
-        cgroup = self.start(uid)
+        cgroup = self.begin(uid, gres)
         await until(lambda: self.has(cgroup) == devices)
         return cgroup
 

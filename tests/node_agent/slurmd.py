@@ -37,8 +37,7 @@ def slurmd_prints(
     gres: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Returns what it prints, of whatever kind. `conf` is more of slurm.conf, which has node n1 from
-    there; `folder` is its /run."""
+    """Returns slurmd's output. `conf` is more of slurm.conf, with node n1; `folder` is its /run."""
     (folder / "slurm.conf").write_text(f"{conf}\n{_CONF}")
     (folder / "gres.conf").write_text(gres)
     (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")

@@ -43,8 +43,7 @@ _DEVICES = "slurmd's list of devices"
 @with_each_driver
 async def test_pod_opens_its_devices_if_pod_or_cgroup_comes_first(node: Node) -> None:
     async with node.agent():
-        node.bind(A, "gpu:h100:2(IDX:0,2)")
-        one = node.start(A)
+        one = node.begin(A, "gpu:h100:2(IDX:0,2)")
         other = node.start(B, guaranteed=False)
         await until(lambda: node.has(one) == "xz")
         assert node.has(other) == ""
@@ -70,8 +69,7 @@ async def test_device_changes_hands_after_last_process_of_removed_pod(node: Node
 
 async def test_a_pod_that_has_ended_has_none(node: Node) -> None:
     async with node.agent():
-        node.bind(A, "gpu:1(IDX:0)")
-        cgroup = node.start(A)
+        cgroup = node.begin(A, "gpu:1(IDX:0)")
         await until(lambda: node.has(cgroup))
         await node.kubernetes.patch_pod_status("ml", A, {"status": {"phase": "Failed"}})
         await until(lambda: not node.has(cgroup))
@@ -81,8 +79,7 @@ async def test_a_pod_that_has_ended_has_none(node: Node) -> None:
 async def test_access_stays_the_same_while_no_agent_runs(node: Node) -> None:
     async with node.agent():
         one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
-    node.bind(B, "gpu:1(IDX:1)")
-    other = node.start(B)
+    other = node.begin(B, "gpu:1(IDX:1)")
     assert (node.has(one), node.has(other)) == ("x", "")
     async with node.agent():
         await until(lambda: node.has(other) == "y")
@@ -103,8 +100,7 @@ async def test_starting_agent_removes_no_access_during_an_outage(node: Node) -> 
 
 
 async def test_first_agent_guards_devices_during_an_outage(node: Node) -> None:
-    node.bind(A, "gpu:1(IDX:0)")
-    cgroup = node.start(A)
+    cgroup = node.begin(A, "gpu:1(IDX:0)")
     assert node.has(cgroup) == "xyz"
     node.kubernetes.outage(Unavailable(0, "no answer"))
     async with node.agent(ready=False):
@@ -146,16 +142,14 @@ async def test_guard_stays_and_node_reports_an_unreadable_list(node: Node) -> No
 async def test_a_list_that_changes_counts_from_then_on(node: Node) -> None:
     node.print_devices("xy")
     async with node.agent() as agent:
-        node.bind(A, "gpu:1(IDX:0)")
-        one = node.start(A)
+        one = node.begin(A, "gpu:1(IDX:0)")
         assert "z" in node.has(one)  # Slurm does not count it
         await until(lambda: node.has(one) == "xz")
         node.print_devices("zy")
         node.bind(A, "gpu:1(IDX:0)", news="1")
         await until(lambda: node.has(one) == "z")
         node.gres.write_text("")  # slurmd counts none: what was guarded stays so
-        node.bind(B, "gpu:1(IDX:0)")
-        other = node.start(B)
+        other = node.begin(B, "gpu:1(IDX:0)")
         await until(lambda: f"ml/{B}" in agent.problems)
         assert node.has(other) == ""
 
@@ -239,8 +233,7 @@ async def test_removed_file_of_the_guard_is_pinned_again(what: str, node: Node) 
         one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
         with node.process(one):
             await node.delete(A)
-            node.bind(B, "gpu:2(IDX:0,1)")
-            other = node.start(B)
+            other = node.begin(B, "gpu:2(IDX:0,1)")
             await until(lambda: f"ml/{B}" in agent.problems)
             node.remove_files_of_guard(what)
             node.bind("u3", "")  # something happens
@@ -341,8 +334,7 @@ async def test_it_is_not_ready_before_slurmds_list_was_read_once(node: Node) -> 
     printed = node.gres.read_text()
     node.gres.unlink()
     async with node.agent(ready=False) as agent:
-        node.bind(A, "gpu:1(IDX:0)")
-        node.start(A)
+        node.begin(A, "gpu:1(IDX:0)")
         await until(lambda: _DEVICES in agent.health.troubles())
         await asyncio.sleep(0.3)
         assert not agent.health.ready

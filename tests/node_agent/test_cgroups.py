@@ -42,12 +42,7 @@ def test_a_pod_is_found_by_its_uid(tmp_path: Path, cgroup: str) -> None:
 
 
 def test_other_cgroups_are_no_pods(tmp_path: Path) -> None:
-    for name in (
-        "kubepods/podinfo",
-        "kubepods/burstable/x",
-        f"kubepods/pod{UID}x",
-        "system.slice/pod-1",
-    ):
+    for name in ("kubepods/podinfo", "kubepods/burstable/x", f"kubepods/pod{UID}x", "system.slice/pod1"):
         make(tmp_path, name)
     assert list(PodCgroups(tmp_path).pods()) == []
 

@@ -17,10 +17,26 @@ def manifest(gres: str = "", *, phase: str = "Pending", node: str = "n1", **anno
     return {"metadata": metadata, "status": {"phase": phase}}
 
 
-def test_a_pod_has_what_its_job_has() -> None:
-    found = claim_of(manifest("gpu:h100:2(IDX:0,3),fpga:u250:1(IDX:0)"), "n1")
-    expected = Claim("u1", "ml/p", {"gpu": (0, 3), "fpga": (0,)}, cores=(0, 1), memory_mb=512)
-    assert found == expected._replace(of_job=True)
+JOB = Claim("u1", "ml/p", cores=(0, 1), memory_mb=512, of_job=True)
+ENDED = Claim("u1", "ml/p", of_job=True, leaves=True)
+OF_NO_JOB = {"metadata": {"uid": "u1", "namespace": "ml", "name": "p"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "claim"),
+    [
+        (
+            manifest("gpu:h100:2(IDX:0,3),fpga:u250:1(IDX:0)"),
+            JOB._replace(devices={"gpu": (0, 3), "fpga": (0,)}),
+        ),
+        (manifest(), JOB),
+        (manifest("gpu:1(IDX:0)", phase="Succeeded"), ENDED),
+        (manifest("gpu:1(IDX:0)", phase="Failed"), ENDED),
+        (OF_NO_JOB, Claim("u1", "ml/p")),
+    ],
+)
+def test_a_pod_has_what_its_job_has_until_the_pod_ends(pod: Any, claim: Claim) -> None:
+    assert claim_of(pod, "n1") == claim
 
 
 @pytest.mark.parametrize(
@@ -54,26 +70,11 @@ def test_a_pod_that_requests_no_memory_and_one_of_no_job_have_no_limit() -> None
     assert claim_of(pod, "n1").requested_mb == 0
 
 
-def test_a_job_without_devices_has_none() -> None:
-    assert claim_of(manifest(), "n1") == Claim("u1", "ml/p", cores=(0, 1), memory_mb=512, of_job=True)
-
-
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_has_ended_has_none(phase: str) -> None:
-    ended = Claim("u1", "ml/p", of_job=True, leaves=True)
-    assert claim_of(manifest("gpu:1(IDX:0)", phase=phase), "n1") == ended
-
-
 def test_a_pod_that_is_to_be_gone_keeps_what_it_has() -> None:
     pod = manifest("gpu:1(IDX:0)")
     pod["metadata"]["deletionTimestamp"] = "2026-11-26T08:00:00Z"
     found = claim_of(pod, "n1")
     assert (found.devices, found.leaves) == ({"gpu": (0,)}, True)
-
-
-def test_a_pod_of_no_job_has_none_and_nothing_is_wrong_with_it() -> None:
-    pod = {"metadata": {"uid": "u1", "namespace": "ml", "name": "p"}}
-    assert claim_of(pod, "n1") == Claim("u1", "ml/p")
 
 
 def without_granted() -> Any:

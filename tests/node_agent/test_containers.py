@@ -224,8 +224,7 @@ async def test_hanging_driver_delays_no_container(node: Node, monkeypatch: pytes
     monkeypatch.setattr(names, "ask_drivers", hang)
     monkeypatch.setattr(device_health, "_PATIENCE_S", 0.2)
     async with running(node, "0.12", "slurm-extender") as (runtime, agent):
-        node.bind(A, "gpu:1(IDX:0)")
-        cgroup = node.start(A)
+        cgroup = node.begin(A, "gpu:1(IDX:0)")
         assert await known(runtime, POD) == ""
         adjust, error = await runtime.creates(POD)
         assert (error, node.has(cgroup)) == ("", "x")

@@ -63,9 +63,19 @@ def test_a_pod_that_is_to_be_gone_is_not_awaited_however_long_it_stays() -> None
     assert decided([claim("a", 0)._replace(leaves=True)], [], set()).awaited == set()
 
 
-def test_unknown_and_removed_cgroups_have_no_access() -> None:
-    assert decided([], [A], set()).entries == set()
-    assert decided([claim("a", 0)], [B], entries(1, 0)).entries == set()
+@pytest.mark.parametrize(
+    ("claims", "cgroups", "known", "expected"),
+    [
+        ([], [A], set(), set()),  # an unknown Pod
+        ([claim("a", 0)], [B], entries(1, 0), set()),  # a cgroup that is gone
+        ([claim("b", 0), claim("a", 0)], [B, A], set(), entries(1, 0)),  # the older Pod is first
+        ([claim("a", 0), claim("b", 0, 1)], [A, B], entries(1, 0), entries(1, 0)),  # all or nothing
+    ],
+)
+def test_free_devices_go_to_the_oldest_known_pod(
+    claims: list[Claim], cgroups: list[PodCgroup], known: set[Entry], expected: set[Entry]
+) -> None:
+    assert decided(claims, cgroups, known).entries == expected
 
 
 @pytest.mark.parametrize(
@@ -86,14 +96,6 @@ def test_holder_of_a_device_keeps_the_device() -> None:
     found = decided([claim("a", 0), claim("b", 0)], [A, B], entries(2, 0))
     assert found.entries == entries(2, 0)
     assert found.problems == {"a": "Pod ml/b has a device of its job"}
-
-
-def test_older_pod_gets_a_free_device() -> None:
-    assert decided([claim("b", 0), claim("a", 0)], [B, A], set()).entries == entries(1, 0)
-
-
-def test_waiting_pod_gets_no_other_device() -> None:
-    assert decided([claim("a", 0), claim("b", 0, 1)], [A, B], entries(1, 0)).entries == entries(1, 0)
 
 
 def test_instances_share_the_file_of_their_gpu() -> None:

@@ -35,8 +35,7 @@ async def test_the_kubelet_hears_of_the_units_and_of_what_becomes_of_them(tmp_pa
 
 
 async def heard(kubelet: Kubelet, units: dict[str, bool]) -> list[dict[str, str]]:
-    """Returns two reports of the plugin, with a change between them. The connection lives as long as the
-    call, so the call is not left in the test's frame."""
+    """Returns two reports, before and after a change. No frame of the test keeps the call alive."""
     reports = []
     async with kubelet.asks() as plugin:
         call = list_and_watch(plugin)
@@ -90,8 +89,7 @@ async def test_a_plugin_that_ends_leaves_no_kubelet_listening(tmp_path: Path) ->
 
 @pytest.mark.parametrize("turns", range(1, 9))
 async def test_plugin_leaves_no_socket_open_whenever_it_ends(tmp_path: Path, turns: int) -> None:
-    """Its socket would be left open by a start that is cancelled half-way: the test fails by the
-    ResourceWarning."""
+    """A start that is cancelled half-way would leave a socket open: a ResourceWarning fails the test."""
     staying = device_plugin.stay(tmp_path, RESOURCE, dict, lambda _: None)
     task = asyncio.create_task(staying)
     for _ in range(turns):

@@ -46,11 +46,8 @@ def test_a_gpu_that_has_failed_has_its_line_all_the_same(monkeypatch: pytest.Mon
     broken = Device("gpu", "h100", ("/dev/full",), uuid="full", problem="it is to be replaced")
     told = run(monkeypatch, gpus[0], broken, gpus[1])
     assert told.exit_code == 0
-    assert [line.split()[-1] for line in told.stdout.splitlines()] == [
-        "File=/dev/null",
-        "File=/dev/full",
-        "File=/dev/zero",
-    ]
+    files = [line.split()[-1] for line in told.stdout.splitlines()]
+    assert files == ["File=/dev/null", "File=/dev/full", "File=/dev/zero"]
     assert told.stderr == "gpu full: it is to be replaced\n"
 
 

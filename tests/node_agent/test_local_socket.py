@@ -46,8 +46,7 @@ async def test_node_answers_the_gate_by_its_processes(node: Node, tmp_path: Path
         with node.process(other):  # of a Pod that was deleted by force while no agent ran
             assert await ask(socket) == "ask\n"
         assert await ask(socket) == "clear\n"
-        node.bind(A, "gpu:1(IDX:0)")
-        one = node.start(A)
+        one = node.begin(A, "gpu:1(IDX:0)")
         await until(lambda: node.has(one))
         assert await ask(socket) == "ask\n"
         with node.process(one):

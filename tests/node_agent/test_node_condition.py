@@ -30,15 +30,10 @@ def test_failed_devices_and_other_counts_are_told_in_words() -> None:
 
 
 def test_of_several_reasons_the_worst_counts_and_all_are_told() -> None:
-    troubles = {
-        Reason.DEVICE_FAILED: "a driver hangs",
-        Reason.LIST_UNREADABLE: "no list",
-        Reason.NOT_GUARDED: "",
-    }
-    words = "no list; a driver hangs; gpu 0: GPU is lost; counts"
-    assert Condition.of({"gpu 0": "GPU is lost"}, ["counts"], troubles) == Condition(
-        True, "ListUnreadable", words
-    )
+    drivers, words = "a driver hangs", "no list; a driver hangs; gpu 0: GPU is lost; counts"
+    troubles = {Reason.DEVICE_FAILED: drivers, Reason.LIST_UNREADABLE: "no list", Reason.NOT_GUARDED: ""}
+    found = Condition.of({"gpu 0": "GPU is lost"}, ["counts"], troubles)
+    assert found == Condition(True, "ListUnreadable", words)
     assert Condition.of({}, [], dict.fromkeys(Reason, "")) == FINE
 
 
@@ -60,7 +55,6 @@ def test_a_node_without_it_has_none() -> None:
 def test_only_what_the_kubelet_counts_otherwise_differs() -> None:
     counted = {"nvidia.com/gpu": 8, "example.com/fpga": 1, "amd.com/gpu": 2}
     capacity = {"cpu": "64", "nvidia.com/gpu": "7", "example.com/fpga": "1"}
-    assert differences(node(capacity=capacity), counted) == [
-        "the kubelet counts 7 nvidia.com/gpu, and Slurm 8"
-    ]
+    words = "the kubelet counts 7 nvidia.com/gpu, and Slurm 8"
+    assert differences(node(capacity=capacity), counted) == [words]
     assert differences(node(), counted) == []

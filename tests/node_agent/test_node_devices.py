@@ -20,25 +20,14 @@ UUID = "4c2f1d6e-5a0b-4d8e-9b1a-2c3d4e5f6a7b"
 
 def gpu(number: int, **told: Any) -> Device:
     """As its driver knows it."""
-    near = tuple(range(112)) if number < 4 else ()
-    device = Device(
-        "gpu",
-        "nvidia_h100_80gb_hbm3",
-        (f"/dev/nvidia{number}",),
-        uuid=f"GPU-{number}",
-        bus=f"0000:{0x19 + number:02x}:00.0",
-        numa_node=number // 4,
-        cpus=near,
-    )
-    return replace(device, **told)
+    device = Device("gpu", "nvidia_h100_80gb_hbm3", (f"/dev/nvidia{number}",), uuid=f"GPU-{number}")
+    near: dict[str, Any] = {"numa_node": number // 4, "cpus": tuple(range(112)) if number < 4 else ()}
+    return replace(device, bus=f"0000:{0x19 + number:02x}:00.0", **(near | told))
 
 
 def instance(number: int, of: int) -> Device:
-    files = (
-        f"/dev/nvidia{of}",
-        *(f"/dev/nvidia-caps/nvidia-cap{9000 + number * 2 + n}" for n in (0, 1)),
-    )
-    kind = "nvidia_h100_1g.10gb"
+    caps = (f"/dev/nvidia-caps/nvidia-cap{9000 + number * 2 + n}" for n in (0, 1))
+    kind, files = "nvidia_h100_1g.10gb", (f"/dev/nvidia{of}", *caps)
     return gpu(of, type=kind, files=files, uuid=f"MIG-{UUID}", cpus=tuple(range(56)), mig="1g.10gb")
 
 

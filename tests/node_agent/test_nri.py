@@ -207,8 +207,7 @@ async def test_where_the_plugin_is_required_nothing_is_made_without_it(tmp_path:
 @pytest.mark.real
 @pytest.mark.parametrize("end", ["hangs", "killed"])
 async def test_no_container_is_made_after_the_plugin_ends(end: str, tmp_path: Path) -> None:
-    """NRI 0.12.5 makes the container that the plugin was asked about, without devices; earlier releases
-    reject this container."""
+    """NRI 0.12.5 makes the first container, without devices. Earlier releases reject the container."""
     start = ContainerRuntime.start("0.12", tmp_path / "s", plugin.NAME)
     async with start as runtime:
         argv = [sys.executable, "-c", _HANGS, str(runtime.socket)]

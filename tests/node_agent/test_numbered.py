@@ -41,9 +41,7 @@ def gpu(*files: str) -> Device:
 
 def test_devices_are_found_by_slurms_numbers(tmp_path: Path) -> None:
     files = [made(tmp_path, f"d{minor}", 60, minor) for minor in (5, 3)]
-    machine = Machine(
-        [*(gpu(file) for file in files), Device("fpga", "", (made(tmp_path, "f", 61, 0),))]
-    )
+    machine = Machine([*map(gpu, files), Device("fpga", "", (made(tmp_path, "f", 61, 0),))])
     assert machine.guarded == {Number(60, 5), Number(60, 3), Number(61, 0)}
     (second, fpga) = machine.parts({"gpu": (1,), "fpga": (0,)})
     assert second.numbers == {Number(60, 3)}
@@ -57,22 +55,19 @@ def test_every_gpu_of_nvidia_is_guarded_if_slurm_counts_one() -> None:
     assert not {Number(195, minor) for minor in (254, 255)} & machine.guarded
 
 
+CONSOLES = ("card2", 2, "0000:02:00.0", "ast")
+AMDS = [
+    ("card0", 0, "0000:23:00.0", "amdgpu"),
+    ("renderD128", 128, "0000:23:00.0", "amdgpu"),
+    ("card1", 1, "0000:c1:00.0", "amdgpu"),  # Slurm does not count this GPU
+    ("renderD129", 129, "0000:c1:00.0", "amdgpu"),
+    ("renderD130", 130, "amdgpu_xcp.0", ""),  # a part of a GPU
+]
+
+
 @pytest.mark.parametrize(
     ("nodes", "guarded"),
-    [
-        (
-            [
-                ("card0", 0, "0000:23:00.0", "amdgpu"),
-                ("renderD128", 128, "0000:23:00.0", "amdgpu"),
-                ("card1", 1, "0000:c1:00.0", "amdgpu"),  # Slurm does not count this GPU
-                ("renderD129", 129, "0000:c1:00.0", "amdgpu"),
-                ("renderD130", 130, "amdgpu_xcp.0", ""),  # a part of a GPU
-                ("card2", 2, "0000:02:00.0", "ast"),  # the console's
-            ],
-            (0, 1, 128, 129, 130),
-        ),
-        ([("renderD128", 128, "x", ""), ("card2", 2, "0000:02:00.0", "ast")], (2, 128)),
-    ],
+    [([*AMDS, CONSOLES], (0, 1, 128, 129, 130)), ([("renderD128", 128, "x", ""), CONSOLES], (2, 128))],
     ids=["known driver", "unknown driver"],
 )
 def test_all_files_of_a_graphics_driver_are_guarded(
@@ -124,16 +119,13 @@ def test_parts_of_a_gpu_have_its_number_and_are_counted_one_by_one(tmp_path: Pat
         machine.parts({"shard": ()})
 
 
-def test_a_device_twice_is_an_error(tmp_path: Path) -> None:
+def test_a_device_twice_or_that_everybody_needs_is_an_error(tmp_path: Path) -> None:
     file = made(tmp_path, "d", 60, 0)
     with pytest.raises(ValueError, match="gpu has no file of its own"):
         Machine([gpu(file), Device("fpga", "", (file,))])
-
-
-@pytest.mark.parametrize("file", ["/dev/null", "/dev/tty"])
-def test_what_everybody_needs_is_no_device_of_a_job(file: str) -> None:
-    with pytest.raises(ValueError, match="everybody needs it"):
-        Machine([gpu(file)])
+    for shared in ("/dev/null", "/dev/tty"):
+        with pytest.raises(ValueError, match="everybody needs it"):
+            Machine([gpu(shared)])
 
 
 @pytest.mark.parametrize(

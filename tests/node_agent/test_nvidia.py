@@ -82,11 +82,8 @@ def test_instances_are_in_the_place_of_their_gpu(gpus: Gpus) -> None:
     gpus.mig_minors.write_text("\n".join(lines))
     found = gpus.read()
     assert [gpu["uuid"] for gpu in found] == ["MIG-a", "MIG-b", "GPU-1"]
-    assert [gpu["type"] for gpu in found] == [
-        "nvidia_a100_1g.5gb",
-        "nvidia_a100_2g.5gb",
-        "nvidia_a100-sxm4-40gb",
-    ]
+    types = ["nvidia_a100_1g.5gb", "nvidia_a100_2g.5gb", "nvidia_a100-sxm4-40gb"]
+    assert [gpu["type"] for gpu in found] == types
     cap = "/dev/nvidia-caps/nvidia-cap"
     assert found[0]["files"] == ["/dev/nvidia0", f"{cap}66", f"{cap}67"]
     assert found[1]["files"] == ["/dev/nvidia0", f"{cap}84", f"{cap}85"]

@@ -30,8 +30,7 @@ async def looked() -> None:
 
 
 async def take(kubelet: Kubelet, how: str) -> None:
-    """As the kubelet does it: 1.37 counts what the vendor's plugin tells it, and goes on listening to
-    both; 1.31 ends the newest connection when that of the vendor's plugin ends."""
+    """Kubelet 1.37 counts the vendor's devices, too. Kubelet 1.31 ends the newest connection."""
     if how == "it counts the other's devices":
         kubelet.counts("GPU-a", "GPU-b")
     else:

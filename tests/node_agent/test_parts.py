@@ -24,8 +24,7 @@ async def test_whole_gpu_waits_for_all_pods_with_parts(node: Node) -> None:
     async with node.agent() as agent:
         await until(lambda: node.has(one) == node.has(other) == "y")
         assert node.has(third) == ""
-        node.bind(D, "gpu:2(IDX:0-1)")
-        whole = node.start(D)
+        whole = node.begin(D, "gpu:2(IDX:0-1)")
         with node.process(other):
             with node.process(one):
                 await node.delete(A)

@@ -154,12 +154,9 @@ def test_what_slurmd_leaves_behind_is_reaped(root: Path) -> None:
 @pytest.mark.parametrize("hangs", ["script", "slurmd -G", "slurmd"])
 def test_a_container_that_is_ended_ends_whatever_it_does(root: Path, hangs: str) -> None:
     hang = f"touch {root}/up; exec sleep 60"
-    if hangs == "script":
-        program(root / "slurm-extender/scripts/10-a", hang)
-    elif hangs == "slurmd -G":
-        program(root / "bin/slurmd", hang)
-    else:
-        program(root / "bin/slurmd", f'[ "$1" != -D ] || {{ {hang}; }}')
+    if hangs == "slurmd":
+        hang = f'[ "$1" != -D ] || {{ {hang}; }}'
+    program(root / ("slurm-extender/scripts/10-a" if hangs == "script" else "bin/slurmd"), hang)
     with started(root, CONTAINER) as container:
         eventually((root / "up").exists, within_s=10)
         os.kill(first_process(container), signal.SIGTERM)

@@ -72,8 +72,7 @@ async def test_node_gives_no_device_before_slurmd_starts(node: Node) -> None:
     async with node.agent() as agent:
         await until_equal(node.condition, Condition.of({}, []))
         assert not agent.health.troubles()
-        node.bind(A, "gpu:1(IDX:1)")
-        pods = node.start(A)
+        pods = node.begin(A, "gpu:1(IDX:1)")
         node.print_devices("xyz")
         slurmds = start_slurmd(node)
         await until(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
@@ -147,8 +146,7 @@ async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(nod
         with node.process(slurmds):
             node.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": {SLURMD: None}}})
             node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
-            node.bind(A, "gpu:1(IDX:1)")
-            pods = node.start(A)
+            pods = node.begin(A, "gpu:1(IDX:1)")
             await until(lambda: f"ml/{A}" in agent.problems)
             assert node.has(pods) == ""
         await until(lambda: node.has(pods) == "y")
