@@ -21,14 +21,11 @@ from tests.chaos.plan import Odd
 
 GRACE_S = 20.0
 WAITS_S = 75.0
-"""Of a Pod whose job Slurm forgot and is asked for again, while a native job has got its cores: that one
-is refused by the gate after 45 s, and its node is back some 10 s later (docs/outages.md)."""
+"""Grace of a forgotten job whose cores a native job has: the gate refuses that job after 45 s."""
 RESTS_S = 150.0
-"""Of a Pod that kube-scheduler did not bind, in the disorder of a storm, up to three times in a row: it
-rests for 30 s, 1 and 2 minutes (docs/waiting.md)."""
+"""Grace of a Pod that kube-scheduler rejected up to three times: 30 s, 1 and 2 minutes of backoff."""
 SWEPT_S = 45.0
-"""Of a job whose Pod is gone: a new leader knows no tombstones, and one that a rollback of slurmctld's
-brings back then is ended in the leader's first rounds, some 30 s after it began to lead."""
+"""Grace of a job without a Pod: a new leader ends such a job some 30 s after the election."""
 
 DUPLICATES = "duplicates"
 LOST = "lost"
@@ -54,8 +51,7 @@ _TOLD: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """`about` is the uid of the Pod, or what else it is about. Equal while it lasts, whatever grace it
-    has by turns."""
+    """`about` is the uid of the Pod, or another name. Anomalies with another grace are equal."""
 
     kind: str
     about: str
@@ -71,8 +67,7 @@ def anomalies(
     node_cpus: Mapping[str, int],
     usable: Mapping[str, int] | None = None,
 ) -> list[Anomaly]:
-    """Everything that may not last, in both systems as they are now. `usable` are the CPUs of the nodes
-    that are in service; None: of all."""
+    """Returns what may not last now. `usable` has the CPUs of Nodes in service; None: of all Nodes."""
     live: dict[str, list[SeenJob]] = defaultdict(list)
     for job in jobs:
         if job.uid and job.live:
@@ -101,8 +96,7 @@ def _duplicates(live: Mapping[str, list[SeenJob]]) -> Iterator[Anomaly]:
 
 
 def _orphans(live: Mapping[str, list[SeenJob]], pods: Mapping[str, SeenPod]) -> Iterator[Anomaly]:
-    """I3: a Pod that is gone ends its placeholder, and one that is told to go before it is bound. One
-    that is bound has what it has until it is gone, for as long as that takes: its job says so."""
+    """I3: a Pod that is gone, or ends before it is bound, ends its job. A bound Pod keeps its job."""
     for uid, jobs in live.items():
         for job in jobs:
             if uid not in pods:
@@ -141,8 +135,7 @@ def _of_adopted_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
 def _stuck(
     pods: Mapping[str, SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
 ) -> Iterator[Anomaly]:
-    """Pods may wait for room. Where each job that waits would fit, the first has no reason to. Of the
-    partitions that share the nodes with a slurmd: what is free there is of no use to the others."""
+    """Finds Pods that wait although each waiting job would fit on the Nodes that partitions share."""
     free = dict(node_cpus)
     for job in jobs:
         if job.running and job.node in free:

@@ -37,8 +37,7 @@ class Api(Protocol):
 
 
 class Canary:
-    """Until the leading kube-scheduler has judged a Pod that fits nowhere, `placing` is disturbed, but
-    not for ever. The extender never hears of that Pod: no Node is left to ask it about."""
+    """Disturbs `placing` until kube-scheduler judges a Pod that fits on no Node, but not for ever."""
 
     def __init__(
         self,
@@ -47,9 +46,7 @@ class Canary:
         log: Callable[[str], None],
         gives_up_after_s: float = GIVES_UP_AFTER_S,
     ) -> None:
-        self._api = api
-        self._placing = placing
-        self._log = log
+        self._api, self._placing, self._log = api, placing, log
         self._gives_up_after_s = gives_up_after_s
         self._asked, self._over = Event(), Event()
         self._names = (f"canary-{number}" for number in itertools.count(1))

@@ -33,7 +33,7 @@ from tests.chaos.anomalies import (
     anomalies,
     of_nodes,
 )
-from tests.chaos.history import SeenJob, SeenNode, SeenPod
+from tests.chaos.history import ENDED_BY_SLURM, SeenJob, SeenNode, SeenPod
 from tests.chaos.overlap import Stay
 from tests.chaos.plan import Outage
 from tests.chaos.signals import Kind, Signal
@@ -48,15 +48,9 @@ DOUBT_S = 20.0
 NEWS_S = 60.0
 """How long after a node was set DOWN its Pods may be evicted for it, if the job's end was not seen."""
 FORGETS_S = 75.0
-"""How long before a process began slurmctld may have been killed and have forgotten its job's start: the
-longest outage, and what the gate holds a job for."""
+"""The longest outage of slurmctld: a start of a job may be forgotten for so long."""
 WATCHED_S = 10.0
-"""For how long all must have been well before a Pod is deleted by force: nobody can know of what is
-deleted so while nobody leads, or watches."""
-# What Slurm does to a job by itself, after which its Pod is rightly evicted.
-_SLURMS_DOING = frozenset(
-    {"TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
-)
+"""All must have been well for so long before a deletion by force: else no leader can see it."""
 
 
 @dataclass(slots=True)
@@ -78,12 +72,10 @@ class Causes:
     downed: list[tuple[float, str]] = field(default_factory=list)
     """Nodes, and when a person set them DOWN."""
     mischief: list[tuple[float, str, str]] = field(default_factory=list)
-    """When something was done to a placeholder, its Pod's uid, and what. Nothing may come of it for a
-    Pod that runs: it is no cause."""
+    """When a placeholder was changed, the uid of its Pod, and what: no cause to evict a running Pod."""
 
     def gave_cause(self, pod: SeenPod, bound_at: float, at: float) -> bool:
-        """Whether a person did something by a moment for which a Pod may be deleted then. An adopted Pod
-        is deleted for nothing that is done to its job."""
+        """Returns whether a person gave cause to delete a Pod. An adopted Pod needs one of its own."""
         if self.deleted.get(pod.name, inf) <= at:
             return True
         if pod.managed and self.cancelled.get(pod.name, inf) <= at:
@@ -255,19 +247,14 @@ class Checker:
 
     def placed_before(self, moment: float) -> set[str]:
         """The uids of the Pods that were on their nodes by then, and are not over."""
-        return {
-            uid
-            for uid, pod in self.pods.items()
-            if self._bound_at.get(uid, inf) < moment and not pod.over
-        }
+        there = (uid for uid, pod in self.pods.items() if not pod.over)
+        return {uid for uid in there if self._bound_at.get(uid, inf) < moment}
 
     @property
     def longest_s(self) -> Mapping[str, float]:
         """How long anomalies of each kind lasted at most, in quiet periods or not."""
-        return {
-            kind: max(took, self._nodes_lasting.longest_s[kind])
-            for kind, took in self._lasting.longest_s.items()
-        }
+        lasted = self._nodes_lasting.longest_s
+        return {kind: max(took, lasted[kind]) for kind, took in self._lasting.longest_s.items()}
 
     def held_s(self, blind: Sequence[tuple[float, float]]) -> Mapping[str, list[float]]:
         """For how long jobs of each Pod that cannot be bound held their nodes, all in all, by why it
@@ -302,8 +289,7 @@ class Checker:
         return any(lost <= at <= lost + within for lost in self._causes.state_lost)
 
     def disowned(self, process: Stay, at: float) -> bool:
-        """Whether slurmctld, asked while a native job's process was there, by a moment did not have the
-        job on that node: it was killed and had forgotten the start, which nobody can know of."""
+        """Returns whether slurmctld was killed and had forgotten the start of a native job's process."""
         stretches = [s for job in self._named[process.who] for s in self._stretches[job]]
         here = [s for s in stretches if s.job.node == process.node and s.job.there]
         soon = min(process.last, at + LAG_S)
@@ -389,7 +375,7 @@ class Checker:
         job = stretch.job
         moved = job.running and bool(pod.node) and job.node != pod.node
         requeued = job.state == "PENDING" and bool(pod.node) and stretch.last - stretch.first > DOUBT_S
-        ended = job.state in _SLURMS_DOING or job.id in self._ended_by_slurm
+        ended = job.state in ENDED_BY_SLURM or job.id in self._ended_by_slurm
         return ended or ((moved or requeued) and job.id == pod.job_id)
 
     def _violated(self, kind: str, about: str, words: str) -> None:

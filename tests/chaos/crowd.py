@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
@@ -21,32 +22,24 @@ AT_ONCE = 50
 _NAME = "crowd-"
 _THREADS = 8
 _STOPS_AFTER_S = "3"
-"""Were it none, the simulated kubelets would write amid the evictions, on the same cores, which those of
-a real cluster do not."""
+"""With no delay, simulated kubelets would write during the evictions, on the same cores."""
 _WITHIN_S = 45.0
 
 
+@dataclass(slots=True)
 class Crowd:
     """Pods in a partition of their own."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        observer: Observer,
-        workload: Workload,
-        causes: Causes,
-        log: Callable[[str], None],
-    ) -> None:
-        self._cluster = cluster
-        self._observer = observer
-        self._workload = workload
-        self._causes = causes
-        self._log = log
-        self._numbers = itertools.count(1)
-        self.sizes: list[int] = []
-        """How many were bound each time that it was thinned out."""
-        self.slowness: list[float] = []
-        """Slowness of the machine just before each time (`clock.slowness`)."""
+    cluster: Cluster
+    observer: Observer
+    workload: Workload
+    causes: Causes
+    log: Callable[[str], None]
+    sizes: list[int] = field(default_factory=list)
+    """Number of bound Pods each time before some leave."""
+    slowness: list[float] = field(default_factory=list)
+    """Slowness of the machine just before each time (`clock.slowness`)."""
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def gather(self) -> None:
         """Creates as many as are missing."""
@@ -55,7 +48,7 @@ class Crowd:
         names = [f"{_NAME}{next(self._numbers)}" for _ in missing]
         manifests = [pod(name, own_annotations=annotations, labels={LABEL: "true"}) for name in names]
         with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(self._workload.create, manifests))
+            list(pool.map(self.workload.create, manifests))
 
     def thin_out(self) -> None:
         """An admin cancels the jobs of AT_ONCE of them, when all are bound."""
@@ -64,18 +57,18 @@ class Crowd:
         self.sizes.append(len(bound))
         self.slowness.append(slowness())
         leaving = bound[:AT_ONCE]
-        jobs = {job.uid: job.id for job in self._observer.latest_jobs() if job.live}
-        self._causes.cancelled.update((each.name, time.monotonic()) for each in leaving)
+        jobs = {job.uid: job.id for job in self.observer.latest_jobs() if job.live}
+        self.causes.cancelled.update((each.name, time.monotonic()) for each in leaving)
         uids = {each.uid for each in leaving}
         try:
-            self._cluster.run_slurm("scancel", *(str(jobs[uid]) for uid in uids if uid in jobs))
+            self.cluster.run_slurm("scancel", *(str(jobs[uid]) for uid in uids if uid in jobs))
         except ClusterError as error:
-            self._log(str(error).splitlines()[0])
+            self.log(str(error).splitlines()[0])
         if not _eventually(lambda: uids.isdisjoint(each.uid for each in self._there())):
-            self._log("some of the crowd do not leave")
+            self.log("some of the crowd do not leave")
 
     def _there(self) -> list[SeenPod]:
-        pods = self._observer.pods()
+        pods = self.observer.pods()
         return [each for each in pods if each.name.startswith(_NAME) and not each.over]
 
     def _bound(self) -> list[SeenPod]:

@@ -30,8 +30,7 @@ class Measured:
 def measured(
     signals: Iterable[Signal], eviction: Callable[[int], Eviction | None], quiet: QuietPeriods
 ) -> Iterator[Measured]:
-    """Yields each Pod that was bound when Slurm first said that its job is to go. Times are those of
-    `quiet`."""
+    """Yields each bound Pod whose job Slurm ended, by the clock of `quiet`."""
     heard: set[int] = set()
     for signal in sorted(signals, key=lambda each: each.at):
         if signal.job_id in heard or (found := eviction(signal.job_id)) is None:

@@ -26,8 +26,7 @@ class Figures:
     overlap_after_state_loss_s: float
     """The same soon after Slurm lost all of its state; a run is not held to it."""
     overlap_of_forgotten_jobs_s: float
-    """The same with a native job that a killed slurmctld had forgotten to have started, so that nobody
-    could know of it; a run is not held to it."""
+    """The same with a native job whose start slurmctld forgot; a run is not held to it."""
     evict_ms_p99: float | None
     """From slurmctld's word to the Pod's deletion seen, while nothing fails; 50 at once included."""
     evict_ms_p50: float | None

@@ -19,20 +19,11 @@ NAMESPACE = job_name("default", "")
 """How the names of its Pods' jobs end."""
 
 _GPUS = re.compile(r"gres[/:]gpu(?:[:][a-z]\w*)?[:=](\d+)")
-_ENDED = frozenset(
-    {
-        "COMPLETED",
-        "CANCELLED",
-        "FAILED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "PREEMPTED",
-        "BOOT_FAIL",
-        "DEADLINE",
-        "OUT_OF_MEMORY",
-        "COMPLETING",
-    }
+ENDED_BY_SLURM = frozenset(
+    {"TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
 )
+"""States of a job that Slurm ended by itself."""
+_ENDED = ENDED_BY_SLURM | {"COMPLETED", "CANCELLED", "FAILED", "COMPLETING"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +185,7 @@ def _read_node(line: str, manifest: Mapping[str, Any]) -> SeenNode:
 
 
 def read_jobs(shown: str, uid_of: Callable[[str], str] = lambda _: "") -> list[SeenJob]:
-    """Reads what `scontrol -o show jobs` prints. A job that has lost its key is the Pod's whose name it
-    has: `uid_of` gives the uids of all Pods that there were, empty for other names."""
+    """Reads `scontrol -o show jobs`. For jobs without a key, `uid_of` has the uids of Pods by name."""
     return [_read_job(line, uid_of) for line in shown.splitlines() if line.startswith("JobId=")]
 
 

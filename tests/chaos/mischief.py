@@ -1,5 +1,4 @@
-"""What is done to placeholders by those who may: an administrator overwrites AdminComment, which proves
-whose a job is, and a job's owner changes it while it waits."""
+"""Changes of placeholders: an administrator overwrites AdminComment, an owner changes a waiting job."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ import re
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
@@ -24,38 +24,37 @@ _OWNER = "alice"
 _DENIAL = re.compile(rf"refuses (\S+{NAMESPACE})\b")
 
 
+@dataclass(frozen=True, slots=True)
 class Mischiefs:
     """Carries plans out, from any thread."""
 
-    def __init__(self, cluster: Cluster, observer: Observer, causes: Causes) -> None:
-        self._cluster = cluster
-        self._observer = observer
-        self._causes = causes
-        self.done: Counter[str] = Counter()
+    cluster: Cluster
+    observer: Observer
+    causes: Causes
+    done: Counter[str] = field(default_factory=Counter)
 
     def do(self, plan: MischiefPlan) -> None:
-        """Does it to one of the jobs to which it can be done, as soon as there is one; not at all where
-        there is none for a while."""
+        """Changes one of the jobs that can be changed, as soon as such a job exists."""
         deadline = time.monotonic() + _WAITS_S
         while not (found := self._within_reach(plan.how)):
             if time.monotonic() > deadline:
                 return
             time.sleep(_LOOKS_EVERY_S)
         job = found[int(plan.choice * len(found))]
-        self._causes.mischief.append((time.monotonic(), job.uid, plan.how))
+        self.causes.mischief.append((time.monotonic(), job.uid, plan.how))
         user = "root" if plan.how is Mischief.REWRITE else _OWNER
         with suppress(ClusterError):
             changes = _changes(plan.how, job)
-            self._cluster.run_slurm("scontrol", "update", f"JobId={job.id}", *changes, user=user)
+            self.cluster.run_slurm("scontrol", "update", f"JobId={job.id}", *changes, user=user)
             self.done[plan.how] += 1
 
     def _within_reach(self, how: Mischief) -> list[SeenJob]:
-        jobs = self._observer.latest_jobs()
+        jobs = self.observer.latest_jobs()
         if how is Mischief.REWRITE:
-            settled = self._observer.placed_before(time.monotonic() - SETTLED_S)
+            settled = self.observer.placed_before(time.monotonic() - SETTLED_S)
             mine = (job for job in jobs if job.running and job.uid in settled)
             return [job for job in mine if pod_of(job.name)]  # else nothing would tell
-        placed = self._observer.placed_before(time.monotonic())
+        placed = self.observer.placed_before(time.monotonic())
         hers = (job for job in jobs if job.uid and job.user == _OWNER and job.uid not in placed)
         wanted = [job for job in hers if job.state == "PENDING"]
         return [job for job in wanted if _changes(how, job)]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass, field
 from threading import Event, Lock
 
 from deploy.local.cluster import Cluster
@@ -21,36 +22,30 @@ _LOOK_S = 0.5
 _STORM_THREADS = 32
 
 
+@dataclass(slots=True)
 class Nemesis:
-    """What it does to a cluster, and what that did to it."""
+    """Attacks a cluster, and counts the attacks and their consequences."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        quiet: QuietPeriods,
-        canary: Canary,
-        causes: Causes,
-        log: Callable[[str], None],
-    ) -> None:
-        self._cluster = cluster
-        self._quiet = quiet
-        self._canary = canary
-        self._causes = causes
-        self._log = log
-        self._over = Event()
-        self._lock = Lock()
-        self._held_down: Counter[str] = Counter()
-        self._keepers = ThreadPoolExecutor()
-        self.counts: Counter[str] = Counter()
-        """Attacks by how."""
-        self.kills: Counter[str] = Counter()
-        """By component."""
-        self.ended_by_themselves: Counter[str] = Counter()
-        """Components that ended though nobody killed them."""
+    cluster: Cluster
+    quiet: QuietPeriods
+    canary: Canary
+    causes: Causes
+    log: Callable[[str], None]
+    counts: Counter[str] = field(default_factory=Counter)
+    """Attacks by how."""
+    kills: Counter[str] = field(default_factory=Counter)
+    """By component."""
+    ended_by_themselves: Counter[str] = field(default_factory=Counter)
+    """Components that ended though nobody killed them."""
+    _over: Event = field(default_factory=Event)
+    _lock: Lock = field(default_factory=Lock)
+    _held_down: Counter[str] = field(default_factory=Counter)
+    _keepers: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
+    _kept: list[Future[None]] = field(default_factory=list)
 
     def start(self) -> None:
         """From now on components that end are started again, as a kubelet or systemd would."""
-        components = list(victims(self._cluster.spec))
+        components = list(victims(self.cluster.spec))
         self._keepers = ThreadPoolExecutor(len(components))
         self._kept = [self._keepers.submit(self._keep, name) for name in components]
 
@@ -85,8 +80,8 @@ class Nemesis:
             self._held_down[name] -= 1
 
     def _attack(self, attack: Attack) -> None:
-        self._log(f"{attack.how} {attack.victim} for {attack.lasts:.1f} s")
-        with self._quiet.disturbed(f"{attack.how} {attack.victim}"):
+        self.log(f"{attack.how} {attack.victim} for {attack.lasts:.1f} s")
+        with self.quiet.disturbed(f"{attack.how} {attack.victim}"):
             match attack.how:
                 case _ if attack.link:
                     self._disturb(attack)
@@ -100,25 +95,25 @@ class Nemesis:
 
     def _disturb(self, attack: Attack) -> None:
         self.counts[attack.how] += 1
-        self._cluster.disturb(attack.target, attack.link, attack.how)
+        self.cluster.disturb(attack.target, attack.link, attack.how)
         time.sleep(attack.lasts)
-        self._cluster.disturb(attack.target, attack.link, HEALTHY)
+        self.cluster.disturb(attack.target, attack.link, HEALTHY)
 
     def _pause(self, attack: Attack) -> None:
         self.counts[PAUSE] += 1
         with suppress(ClusterError):  # it may have ended by itself
-            self._cluster.pause(attack.target)
+            self.cluster.pause(attack.target)
         time.sleep(attack.lasts)
         with suppress(ClusterError):
-            self._cluster.resume(attack.target)
+            self.cluster.resume(attack.target)
         self._back(attack.target)
 
     def _kill(self, name: str) -> None:
         if name == "slurmctld":
-            self._causes.slurmctld_killed.append(time.monotonic())
-        if not self._cluster.is_running(name):
+            self.causes.slurmctld_killed.append(time.monotonic())
+        if not self.cluster.is_running(name):
             return
-        self._cluster.kill(name)
+        self.cluster.kill(name)
         with self._lock:
             self.counts[KILL] += 1
             self.kills[name] += 1
@@ -126,24 +121,24 @@ class Nemesis:
     def _keep(self, name: str) -> None:
         """A disturbance lasts until the component serves again."""
         while not self._over.is_set():
-            code = self._cluster.wait_exit(name, _LOOK_S)
+            code = self.cluster.wait_exit(name, _LOOK_S)
             if code is None:
                 continue
-            with self._quiet.disturbed(f"{name} down"):
+            with self.quiet.disturbed(f"{name} down"):
                 self._bring_back(name)
 
     def _bring_back(self, name: str) -> None:
         if not self._held_down[name]:
             self.ended_by_themselves[name] += 1
-            self._log(f"{name} ended by itself")
+            self.log(f"{name} ended by itself")
         while self._held_down[name] and not self._over.is_set():
             time.sleep(0.05)
         try:
-            self._cluster.start(name)
+            self.cluster.start(name)
         except ClusterError as error:
-            self._log(str(error).splitlines()[0])
+            self.log(str(error).splitlines()[0])
         self._back(name)
 
     def _back(self, name: str) -> None:
         if name.startswith(NEEDED_AFTER):
-            self._canary.ask()
+            self.canary.ask()

@@ -36,12 +36,9 @@ class Observer:
     def __init__(
         self, cluster: Cluster, checker: Checker, quiet: QuietPeriods, placing: QuietPeriods
     ) -> None:
-        self._cluster = cluster
-        self._quiet, self._placing = quiet, placing
-        self._kubernetes = Kubernetes(cluster)
-        self._checker = checker
-        self._lock = Lock()
-        self._over = Event()
+        self._cluster, self._kubernetes = cluster, Kubernetes(cluster)
+        self._checker, self._quiet, self._placing = checker, quiet, placing
+        self._lock, self._over = Lock(), Event()
         parts = (self._watch_pods, self._watch_leaving, self._watch_jobs, self._watch_nodes)
         self._threads = [Thread(target=part) for part in parts]
         self._latest: list[SeenJob] = []
@@ -112,8 +109,7 @@ class Observer:
                 self._checker.nodes_seen(begin, time.monotonic(), self._since(), nodes)
 
     def _watch_leaving(self) -> None:
-        """A watch tells late that a Pod is gone: who is there is asked, and of those that are leaving
-        again and again."""
+        """Asks for all Pods, and often for Pods that end: a watch reports the end of a Pod late."""
         known, listed_at = set(self._cluster.spec.node_names), -inf
         while not self._over.wait(_LEAVING_INTERVAL_S):
             if (now := time.monotonic()) >= listed_at + _LISTS_INTERVAL_S:

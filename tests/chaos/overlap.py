@@ -1,5 +1,4 @@
-"""Whether native jobs and Pods were given the same cores: when one began where others surely were, and
-for how long."""
+"""Finds when native jobs and Pods had the same cores, and for how long."""
 
 from __future__ import annotations
 
@@ -28,10 +27,7 @@ class Overlap:
 
 
 def read_processes(lines: Iterable[str], cpus: Mapping[str, int]) -> list[Stay]:
-    """Reads what native jobs' processes said of themselves: name, run, node and time, again and again.
-
-    `cpus` are the jobs' by name. A job that Slurm requeues has a second run.
-    """
+    """Reads the lines of native jobs' processes: name, run, node and time. `cpus` are by name."""
     said: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for line in lines:
         name, run, node, at = line.split()
@@ -49,9 +45,7 @@ def overlaps(
     node_cpus: Mapping[str, int],
     disowned: Callable[[Stay, float], bool] = lambda *_: False,
 ) -> Iterator[Overlap]:
-    """Yields each start of a native job's process, or of a Pod, on a node whose CPUs others had in full,
-    Pods among them, and how long that lasted. `disowned` tells of a process whether Slurm knew nothing
-    of it by then: those do not count."""
+    """Yields each start on CPUs that others had, with Pods among them. `disowned` jobs do not count."""
     on: defaultdict[str, list[tuple[Stay, bool]]] = defaultdict(list)
     for native, lingering_pods in ((True, processes), (False, pods)):
         for each in lingering_pods:

@@ -44,8 +44,7 @@ PAUSE = "pause"
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`at` seconds after its storm began, for `lasts` seconds. `how` is KILL, PAUSE, or a fault of
-    deploy.local.processes.proxy, which hits the link of `target`, an extender, to `link`."""
+    """`at` and `lasts` are seconds. `how` is KILL, PAUSE, or a fault of the link to `link`."""
 
     at: float
     how: str
@@ -79,8 +78,7 @@ class PodPlan:
     fate: Fate
     after: float
     partition: str
-    """Empty for an adopted Pod: a Pod that is none of Slurm's, whom Kubernetes places in what is
-    left."""
+    """Empty for an adopted Pod, which Kubernetes places in the rest of the capacity."""
     grace_s: int
     """All of which it takes to end."""
     owner: str

@@ -10,8 +10,7 @@ from threading import Condition
 
 
 class QuietPeriods:
-    """Safe to use from any thread. Times are time.monotonic()'s. What disturbs the one that it is
-    `within` disturbs it too, and not the other way round."""
+    """Safe to use from any thread. A disturbance of the periods that these are `within` counts, too."""
 
     def __init__(self, within: QuietPeriods | None = None) -> None:
         self._within = within

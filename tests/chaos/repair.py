@@ -1,9 +1,5 @@
-"""What an admin does about Slurm's own damage, so that a run goes on having room.
-
-A slurmctld that forgets that a native job has ended shows it as running for minutes, and one that starts
-a job again whose first start it forgot drains the node, which refuses the second copy. Neither is the
-extender's doing, and both would fill the nodes before long: then nothing is bound, and nothing tried.
-"""
+"""Repairs Slurm's own damage, so that a run has room. After a kill slurmctld may show an ended native
+job as running, or start a job twice and drain its node. Both would fill the nodes."""
 
 from __future__ import annotations
 
@@ -28,9 +24,7 @@ class Repair:
     """Cancels native jobs that outlive their script, and resumes nodes that Slurm drained."""
 
     def __init__(self, cluster: Cluster, causes: Causes, jobs: Callable[[], list[SeenJob]]) -> None:
-        self._cluster = cluster
-        self._causes = causes
-        self._jobs = jobs
+        self._cluster, self._causes, self._jobs = cluster, causes, jobs
         self._over = Event()
         self._thread = Thread(target=self._run)
         self._running_since: dict[int, float] = {}

@@ -18,18 +18,15 @@ FAILOVER_LIMIT_S = 10.0
 LEAST_BOUND = 0.5
 """Of all Pods; many are deleted before they are bound."""
 EVICT_LIMIT_MS = 1000.0
-"""On the machine for which limits are written. 50 evictions at once take over a second of CPU: the limit
-grows with the slowness of the machine."""
+"""Multiplied by the slowness of the machine: 50 evictions at once take over a second of CPU."""
 MOST_DENIALS = 60
 """Of one Pod: six a leader, and some for each request that has no answer."""
 MOST_HELD_S = 120.0
-"""By such a Pod: the deadline of an allocation, twice where nobody saw why it failed, and what it takes
-to give it back while everything fails."""
+"""The deadline of an allocation twice, and the time to give the node back while everything fails."""
 USUAL_DENIALS = 16
 """Of half of those Pods: a request every 5 s for ever makes more of most Pods, whoever leads."""
 USUALLY_HELD_S = 80.0
-"""By half of those Pods: the deadline of an allocation, twice where nobody saw why it failed, or a new
-leader cannot know it: 49 to 76 s in five runs. One job after the other, without a rest, made 88 s."""
+"""The deadline of an allocation, at most twice: 49 to 76 s. One job after the other made 88 s."""
 _FEW = 3
 MISCHIEF_TAKES_S = 600.0
 """A run that lasts as long has every kind of it."""
@@ -38,8 +35,7 @@ LEAST_EVICTIONS = {Kind.CANCELLED: 50, Kind.PREEMPTED: 1, Kind.GRACE: 1}
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """build/chaos.json. The first thirteen are what a run is held to; of overlaps and evictions see
-    `figures.Figures`."""
+    """build/chaos.json. A run is held to the first thirteen. `figures.Figures` explains some."""
 
     kills: int
     pods: int
@@ -83,8 +79,7 @@ class Report:
     """Of nodes, by how a person took them out of service."""
     pods_bound: int
     unbindable_held_s: float
-    """For how long jobs of one Pod that can never be bound held a node at most, while kube-scheduler saw
-    Pods."""
+    """Most seconds that jobs of an unbindable Pod held a node while kube-scheduler saw Pods."""
     unbindable_held_s_p50: float | None
     """The same of half of those that kube-scheduler refuses every Node."""
     native_jobs: int

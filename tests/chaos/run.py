@@ -102,8 +102,7 @@ class Run:
         return figures(signals, processes, self.checker, self._quiet, tell)
 
     def _storms(self) -> None:
-        """Storm, rest, many evictions, failover, at times a loss of state, until the time is over; at
-        least once each."""
+        """Repeats a storm, a rest, evictions, a failover, and at times a loss of state."""
         lasts = min(plan.STORM_S, self._duration / 3)
         for number, attacks in enumerate(plan.storms(self._seed, self._cluster.spec, lasts)):
             self._nemesis.storm(attacks)

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from subprocess import SubprocessError
 
 from deploy.local.cluster import Cluster
@@ -22,41 +23,32 @@ _WITHIN_S = 60.0
 _OPEN, _CLOSED = " State=UP", " State=DOWN"
 
 
+@dataclass(frozen=True, slots=True)
 class StateLoss:
-    """slurmctld is killed and comes back without its state, with its partitions closed until the Pods
-    that run are in its books again."""
+    """Restarts slurmctld without its state. Partitions stay DOWN until running Pods have jobs again."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        nemesis: Nemesis,
-        observer: Observer,
-        quiet: QuietPeriods,
-        causes: Causes,
-        log: Callable[[str], None],
-    ) -> None:
-        self._cluster = cluster
-        self._nemesis = nemesis
-        self._observer = observer
-        self._quiet = quiet
-        self._causes = causes
-        self._log = log
-        folder = Layout(cluster.directory).slurm
-        self._conf, self._state = folder / "etc/slurm.conf", folder / "var/state"
+    cluster: Cluster
+    nemesis: Nemesis
+    observer: Observer
+    quiet: QuietPeriods
+    causes: Causes
+    log: Callable[[str], None]
 
     def inflict(self) -> None:
-        with self._quiet.disturbed("state loss"):
-            self._nemesis.hold_down("slurmctld")
-            before = self._conf.read_text()
-            self._conf.write_text(before.replace(_OPEN, _CLOSED))
-            self._causes.state_lost.append(time.monotonic())
-            for folder in self._state.iterdir():
+        slurm = Layout(self.cluster.directory).slurm
+        conf, state = slurm / "etc/slurm.conf", slurm / "var/state"
+        with self.quiet.disturbed("state loss"):
+            self.nemesis.hold_down("slurmctld")
+            before = conf.read_text()
+            conf.write_text(before.replace(_OPEN, _CLOSED))
+            self.causes.state_lost.append(time.monotonic())
+            for folder in state.iterdir():
                 shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
             begin = time.monotonic()
-            self._nemesis.let_up("slurmctld")
+            self.nemesis.let_up("slurmctld")
             missing = self._wait_for_jobs(begin)
-            self._log(f"state lost; {missing} Pods without a job after {time.monotonic() - begin:.1f} s")
-            self._conf.write_text(before)
+            self.log(f"state lost; {missing} Pods without a job after {time.monotonic() - begin:.1f} s")
+            conf.write_text(before)
             for line in before.splitlines():
                 if line.startswith("PartitionName=") and _OPEN in line:
                     self._open(line.split()[0])
@@ -64,9 +56,9 @@ class StateLoss:
     def _wait_for_jobs(self, begin: float) -> int:
         """Returns how many bound Pods are still without a job."""
         while True:
-            bound = {each.uid for each in self._observer.pods() if each.node and not each.over}
+            bound = {each.uid for each in self.observer.pods() if each.node and not each.over}
             with suppress(SubprocessError):
-                bound -= {job.uid for job in self._observer.jobs() if job.live}
+                bound -= {job.uid for job in self.observer.jobs() if job.live}
                 if not bound:
                     return 0
             if time.monotonic() - begin > _WITHIN_S:
@@ -76,7 +68,7 @@ class StateLoss:
     def _open(self, partition: str) -> None:
         for _ in range(10):
             try:
-                self._cluster.run_slurm("scontrol", "update", partition, "state=up")
+                self.cluster.run_slurm("scontrol", "update", partition, "state=up")
             except ClusterError:
                 time.sleep(1.0)
             else:

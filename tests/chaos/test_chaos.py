@@ -1,5 +1,4 @@
-"""A minute of chaos, always the same one; `make chaos` is the long form, and the one that times
-evictions: here other tests may have left the machine busy."""
+"""A minute of chaos with a fixed seed. `make chaos` runs longer, and times evictions."""
 
 from pathlib import Path
 
