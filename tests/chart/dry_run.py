@@ -17,8 +17,7 @@ _SEPARATOR: Final = re.compile(r"^---\n", re.MULTILINE)
 
 
 def rejections(cluster: Cluster, texts: Iterable[str]) -> tuple[int, list[str]]:
-    """Shows each object of the texts once: most objects are the same in many texts. Returns the number
-    of different objects, and kube-apiserver's messages about the rejected objects."""
+    """Shows each object once. Returns the number of objects, and kube-apiserver's rejections."""
     objects = dict.fromkeys(each for text in texts for each in _SEPARATOR.split(text) if each.strip())
     try:
         cluster.kubectl(*_DRY_RUN, stdin="---\n".join(objects))

@@ -12,8 +12,7 @@ from tests.chart_matrix import with_needed
 
 
 def rendered(values: Values) -> Rendered:
-    """Returns the objects for these values and the values without a default. Tests share the objects,
-    and do not change them. Raises ClusterError with Helm's words."""
+    """Returns objects that tests share and do not change. Raises ClusterError with Helm's words."""
     return _rendered(json.dumps(with_needed(values)))
 
 

@@ -150,11 +150,8 @@ def test_author_is_warned_of_an_annotation_on_a_job_template(installed: Cluster)
 
 
 def test_author_is_told_all_annotations_of_an_object_at_once(installed: Cluster) -> None:
-    (told,) = warnings(
-        installed,
-        [owner("a", template({PREFIX + "c": "1"}), {PREFIX + name: "1" for name in "abc"})],
-        "--dry-run=server",
-    )
+    made = owner("a", template({PREFIX + "c": "1"}), {PREFIX + name: "1" for name in "abc"})
+    (told,) = warnings(installed, [made], "--dry-run=server")
     advice = "these annotations do nothing, write them into the metadata of the Pod template: "
     assert set(told.split(advice)[1].split(", ")) == {PREFIX + "a", PREFIX + "b"}
 
@@ -181,11 +178,8 @@ def test_controllers_copies_and_unrelated_changes_cause_no_warning(installed: Cl
         return next((f"replicaset/{name}" for name in with_it), "")
 
     name = eventually(copy, "the ReplicaSet has the annotation")
-    for change in (
-        ("annotate", name, "x=y"),
-        ("label", "deployment/a", "x=y"),
-        ("scale", "deployment/a", "--replicas=0"),
-    ):
+    scale = ("scale", "deployment/a", "--replicas=0")
+    for change in (("annotate", name, "x=y"), ("label", "deployment/a", "x=y"), scale):
         assert POLICY not in installed.kubectl(*change, "-n", "team-a").stderr
     made["spec"]["minReadySeconds"] = 1
     assert warned(installed, [made], "--wait") == {"x"}
@@ -211,9 +205,8 @@ def test_author_is_warned_of_slurm_bridges_annotations_that_are_not_read(
     assert named(told, prefix) == bridges(prefix).keys()
     assert "if SLURM_EXTENDER_SLURM_BRIDGE_ANNOTATIONS is true" in told[0]
     on_template = owner("a", template(bridges(prefix) | others), kind="Job")
-    assert (
-        named(warnings(installed, [on_template], "--dry-run=server"), prefix) == bridges(prefix).keys()
-    )
+    told = warnings(installed, [on_template], "--dry-run=server")
+    assert named(told, prefix) == bridges(prefix).keys()
 
 
 @pytest.mark.parametrize("prefix", [BRIDGES, OLD_PREFIX])

@@ -31,10 +31,8 @@ def test_slurmrestd_is_reached_at_the_port_of_its_address(address: str, port: in
 
 
 def test_and_at_the_ports_of_the_pods_behind_a_service() -> None:
-    values: Values = {
-        "slurm": {"restUrl": "http://slurmrestd:80"},
-        "networkPolicy": {"slurm": {"ports": [6820]}},
-    }
+    policy = {"slurm": {"ports": [6820]}}
+    values: Values = {"slurm": {"restUrl": "http://slurmrestd:80"}, "networkPolicy": policy}
     assert ports_out(values) == {80, 6820}
 
 

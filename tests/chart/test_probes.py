@@ -65,14 +65,12 @@ def test_a_probe_by_name_names_a_port_of_its_own_container(case: str) -> None:
 
 def test_pods_go_to_nodes_of_linux_and_to_others_where_a_value_says_so() -> None:
     values = {"extender": {"nodeSelector": {"kubernetes.io/os": "other", "a": "b"}}}
-    for given, selector in (
-        ({}, {"kubernetes.io/os": "linux"}),
-        (values, values["extender"]["nodeSelector"]),
-    ):
+    linux, other = {"kubernetes.io/os": "linux"}, values["extender"]["nodeSelector"]
+    for given, selector in (({}, linux), (values, other)):
         chart = rendered({**UNINSTALL, **given})
         for kind, suffix in (("Deployment", ""), ("Job", "-uninstall"), ("Pod", "-check")):
             workload = chart.find(kind, f"{RELEASE}{suffix}")
             spec = workload["spec"] if kind == "Pod" else workload["spec"]["template"]["spec"]
             assert spec["nodeSelector"] == selector
         agents = chart.find("DaemonSet", f"{RELEASE}-node-agent")["spec"]["template"]["spec"]
-        assert agents["nodeSelector"] == {"kubernetes.io/os": "linux"}
+        assert agents["nodeSelector"] == linux

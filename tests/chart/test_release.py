@@ -73,11 +73,8 @@ def test_a_release_comes_changes_and_goes_without_a_trace(release_cluster: Clust
         run(release_cluster, "install", "another", str(CHART), values=values)
     before = generation(release_cluster, name)
     rules = [{"name": "all", "namespaces": ["*"], "default": {"user": 2001}}]
-    told = run(
-        release_cluster,
-        *("upgrade", "placer", str(CHART)),
-        values=merged(values, {"policy": {"preset": "restricted", "rules": rules}}),
-    )
+    restricted = merged(values, {"policy": {"preset": "restricted", "rules": rules}})
+    told = run(release_cluster, "upgrade", "placer", str(CHART), values=restricted)
     assert "No Pod may run yet" not in told
     assert generation(release_cluster, name) == before  # a changed policy makes no Pod anew
     faster = merged(values, {"extender": {"settings": {"pollIntervalS": 0.1}}})
@@ -136,11 +133,8 @@ def test_the_service_of_pushes_may_become_another(release_cluster: Cluster) -> N
         }
 
     with released(release_cluster, pushes("ClusterIP")):
-        for kind, name in (
-            ("NodePort", "hooks-external"),
-            ("LoadBalancer", "hooks-external"),
-            ("ClusterIP", "hooks"),
-        ):
+        names = {"NodePort": "hooks-external", "LoadBalancer": "hooks-external", "ClusterIP": "hooks"}
+        for kind, name in names.items():
             values = with_needed(pushes(kind))
             run(release_cluster, "upgrade", "placer", str(CHART), values=values)
             services = of_the_release(release_cluster, ["services"])

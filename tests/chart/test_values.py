@@ -71,10 +71,8 @@ def test_each_setting_is_a_value_or_made_of_one(settings: list[Setting], model: 
 
 def test_the_schema_has_each_setting_that_the_chart_does_not_make() -> None:
     definitions = schema()["definitions"]
-    for name, settings in (
-        ("extenderSettings", extender_settings()),
-        ("nodeAgentSettings", agent_settings()),
-    ):
+    named = {"extenderSettings": extender_settings(), "nodeAgentSettings": agent_settings()}
+    for name, settings in named.items():
         own = {each.key for each in settings if each.made_of is None}
         names = definitions[name]["properties"].keys()
         assert own | {each.name.upper() for each in settings if each.made_of is None} == set(names)

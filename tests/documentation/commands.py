@@ -13,39 +13,11 @@ SHELLS = frozenset({"bash", "console", "sh", "shell"})
 """Languages of blocks in which every line is a command, where none begins with `$`."""
 PROGRAMS = frozenset(
     {
-        ".venv/bin/python",
-        "aws",
-        "buildah",
-        "curl",
-        "docker",
-        "eksctl",
-        "gcloud",
-        "git",
-        "helm",
-        "kubectl",
-        "make",
-        "node-agent",
-        "openssl",
-        "pip",
-        "promtool",
-        "pytest",
-        "python",
-        "sacct",
-        "sacctmgr",
-        "salloc",
-        "sbatch",
-        "scancel",
-        "scontrol",
-        "sdiag",
-        "sinfo",
-        "slurm-extender",
-        "slurm-extender-audit",
-        "slurm-extender-gate",
-        "slurm-extender-hook",
-        "squeue",
-        "srun",
-        "ssh",
-        "systemctl",
+        *(".venv/bin/python", "aws", "buildah", "curl", "docker", "eksctl", "gcloud", "git", "helm"),
+        *("kubectl", "make", "node-agent", "openssl", "pip", "promtool", "pytest", "python"),
+        *("sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "sdiag", "sinfo", "squeue"),
+        *("slurm-extender", "slurm-extender-audit", "slurm-extender-gate", "slurm-extender-hook"),
+        *("srun", "ssh", "systemctl"),
     }
 )
 """The words with which a command begins in a block of another language."""
@@ -60,8 +32,7 @@ class Command:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yields the commands of a block: lines after `$ `; else all lines of a shell's block, or those that
-    begin with a program of the list."""
+    """Yields lines after `$ `; else the lines of a shell's block, or those with a known program."""
     text = block.text.replace("\\\n", "")
     if re.search(r"^\$ ", text, re.MULTILINE):
         _, *parts = re.split(r"^\$ ", text, flags=re.MULTILINE)

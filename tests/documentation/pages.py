@@ -1,5 +1,4 @@
-"""The pages for people, README, docs/ and those of examples: their links, anchors and blocks of code, as
-a parser of Markdown reads them."""
+"""Pages for people: their links, anchors and blocks of code, as a parser of Markdown reads them."""
 
 from __future__ import annotations
 
@@ -28,10 +27,8 @@ _MARK = re.compile(r"(run by|not run:|file:|run|values)(?: (.+?))?(, all of this
 
 @dataclass(frozen=True)
 class Mark:
-    """The comment before a block. Of commands it says how they are tried: `run` by a test of this
-    folder, on a cluster, `run by` the test `what`, or `not run` because of `what`. Of other text it says
-    that this is the `file` which commands of the page name so, or that these are `values` of the
-    chart."""
+    """A comment before a block. Commands are `run` by a test of this folder, `run by` the test `what`,
+    or `not run` because of `what`. Other text is the `file` of that name, or `values` of the chart."""
 
     kind: str
     what: str
@@ -71,8 +68,7 @@ def links(page: Path) -> Iterator[str]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Returns what a link into a page may name: its headings, as GitHub makes anchors of them, and
-    anchors of its own."""
+    """Returns the anchors of a page: its headings, as GitHub makes anchors, and the page's own."""
     seen: Counter[str] = Counter()
     found = set(_ANCHOR.findall(page.read_text()))
     tokens = _tokens(page)
@@ -86,8 +82,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Yields the blocks of code of a page. A mark counts for the block after it, or to the end of its
-    section."""
+    """Yields blocks of code. A mark counts for the next block, or to the end of its section."""
     mark: Mark | None = None
     section: tuple[int, Mark] | None = None
     level = 0

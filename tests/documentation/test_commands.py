@@ -89,8 +89,7 @@ def test_mark_names_a_test_that_names_the_page_or_its_commands(block: Block) -> 
 
 
 def _occurs(command: Command, test: str) -> bool:
-    """Returns whether a test has the program and the subcommands of a command. The module of a program
-    has underscores."""
+    """Returns whether a test has a command's program, or its module, and its subcommands."""
     program, *arguments = words(command.text)
     subcommands = takewhile(re.compile(r"[a-z][a-z-]*").fullmatch, arguments)
     names = (rf"\b{program.replace('-', '[-_]')}\b", *(rf"\b{each}\b" for each in subcommands))

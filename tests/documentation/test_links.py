@@ -18,16 +18,9 @@ CODE = sorted(
 )
 NAMED = re.compile(r"\b(?P<page>(?:docs/)[\w/-]+\.md)(?:#(?P<anchor>[\w-]+))?")
 FORMER = (
-    "more-pods-than-slurms-queue-should-hold",
-    "nodes-out-of-service",
-    "nodes-that-pods-are-leaving",
-    "pushes-from-slurm",
-    "replicas",
-    "several-kubernetes-clusters-on-one-slurm",
-    "unmanaged-pods-on-the-same-nodes",
-    "when-slurm-loses-its-state",
-    "where-to-look",
-    "which-node-is-which",
+    *("more-pods-than-slurms-queue-should-hold", "nodes-out-of-service", "nodes-that-pods-are-leaving"),
+    *("pushes-from-slurm", "replicas", "several-kubernetes-clusters-on-one-slurm", "where-to-look"),
+    *("unmanaged-pods-on-the-same-nodes", "when-slurm-loses-its-state", "which-node-is-which"),
 )
 """Sections that README had before they became pages: links of others may lead there."""
 

@@ -1,8 +1,5 @@
-"""Defaults, limits and budgets on pages equal the numbers of the code.
-
-A number beside the name of a setting (`SETTING` (5), or 5 s (`SETTING`)) is the setting's default, on
-every page. SENTENCES lists the other sentences with numbers of the code.
-"""
+"""Defaults, limits and budgets on pages equal the code's. A number beside a setting (`SETTING` (5), or 5
+s (`SETTING`)) is its default. SENTENCES lists other sentences."""
 
 from __future__ import annotations
 
@@ -75,9 +72,15 @@ class Sentence(NamedTuple):
 
 VALUES = yaml.safe_load((CHECKOUT / "deploy/charts/slurm-extender/values.yaml").read_text())
 LISTENER = Limits(connections=0, body=lambda: 0)
-RESOURCES = {name: VALUES[name]["resources"] for name in ("extender", "scheduler")}
+EXTENDERS, SCHEDULERS = (VALUES[name]["resources"] for name in ("extender", "scheduler"))
+MEMORY, SCHEDULER = EXTENDERS["limits"]["memory"], SCHEDULERS["requests"]
+CPUS = (EXTENDERS["requests"]["cpu"], SCHEDULER["cpu"])
+UNAVAILABLE = VALUES["nodeAgent"]["maxUnavailable"]
 LATEST, OLDEST = KUBERNETES_RELEASES
 QUICK, RESTART, SCALE = map(budgets, ("bench-quick", "bench-restart", "bench-scale"))
+RATIO, IDLE_MS = QUICK["ratio_to_noop"]["at_least"], QUICK["idle_bound_ms_p50"]["at_most"]
+READY_S = RESTART["ready_s"]["at_most"]
+LEASE = DEFAULTS["SLURM_EXTENDER_LEASE_DURATION_S"]
 EVICTIONS = int(DEFAULTS["SLURM_EXTENDER_EVICTIONS_PER_MINUTE"])
 JOB_ID_FIRST = DEFAULTS["SLURM_EXTENDER_JOB_ID_FIRST"]
 KILL_WAIT = int(DEFAULTS["SLURM_EXTENDER_KILL_WAIT_S"])
@@ -93,40 +96,20 @@ SENTENCES = [
     Sentence(
         "docs/upgrade.md",
         r"`nodeAgent.maxUnavailable` small \((\d+ %) of the Nodes by default\)",
-        (VALUES["nodeAgent"]["maxUnavailable"],),
+        (UNAVAILABLE,),
     ),
+    Sentence("docs/sizing.md", r"chart's limit of (\d+ Gi)B", (MEMORY,)),
     Sentence(
-        "docs/sizing.md", r"chart's limit of (\d+ Gi)B", (RESOURCES["extender"]["limits"]["memory"],)
+        "docs/sizing.md", r"chart's request of (\d+m), and no limit.*chart's request of (\d+m)", CPUS
     ),
-    Sentence(
-        "docs/sizing.md",
-        r"chart's request of (\d+m), and no limit.*chart's request of (\d+m)",
-        (RESOURCES["extender"]["requests"]["cpu"], RESOURCES["scheduler"]["requests"]["cpu"]),
-    ),
-    Sentence(
-        "docs/sizing.md", r"chart's request of (\d+Mi)", (RESOURCES["scheduler"]["requests"]["memory"],)
-    ),
+    Sentence("docs/sizing.md", r"chart's request of (\d+Mi)", (SCHEDULER["memory"],)),
     Sentence("docs/sizing.md", r"jobs are so short that ([\d,]+) start", (WINDOW,)),
     Sentence("docs/scale.md", r"\d+ MB \(budget: (\d+)\)", (SCALE["rss_mb"]["at_most"],)),
-    Sentence(
-        "docs/scale.md",
-        r"with (\d+) s it may lose the Lease",
-        (DEFAULTS["SLURM_EXTENDER_LEASE_DURATION_S"],),
-    ),
+    Sentence("docs/scale.md", r"with (\d+) s it may lose the Lease", (LEASE,)),
     Sentence("docs/scale.md", r"short that ([\d,]+) are started", (WINDOW,)),
-    Sentence(
-        "docs/development.md",
-        r"at least ([\d.]+), or the run fails",
-        (QUICK["ratio_to_noop"]["at_least"],),
-    ),
-    Sentence(
-        "docs/development.md",
-        r"under (\d+) ms, else a warning",
-        (QUICK["idle_bound_ms_p50"]["at_most"],),
-    ),
-    Sentence(
-        "docs/development.md", r"fails above (\d+) s until `/readyz`", (RESTART["ready_s"]["at_most"],)
-    ),
+    Sentence("docs/development.md", r"at least ([\d.]+), or the run fails", (RATIO,)),
+    Sentence("docs/development.md", r"under (\d+) ms, else a warning", (IDLE_MS,)),
+    Sentence("docs/development.md", r"fails above (\d+) s until `/readyz`", (READY_S,)),
     Sentence("docs/audit.md", r"A quarter of the limit, (\d+) of (\d+),", (EVICTIONS // 4, EVICTIONS)),
     Sentence("docs/annotations.md", r"KillWait \((\d+) by default\)", (KILL_WAIT,)),
     Sentence(
@@ -160,8 +143,7 @@ def test_sentence_has_the_numbers_of_the_code(sentence: Sentence) -> None:
 def test_memory_limit_of_the_chart_exceeds_the_measured_memory() -> None:
     """Also checks that values.yaml repeats no measured memory: docs/scale.md is the only place."""
     (measured,) = re.findall(r"at most \(RSS\) \| (\d+) MB", TEXTS["docs/scale.md"])
-    limit = RESOURCES["extender"]["limits"]["memory"]
-    assert int(measured) * 10**6 < int(limit.removesuffix("Gi")) * 2**30
+    assert int(measured) * 10**6 < int(MEMORY.removesuffix("Gi")) * 2**30
     assert not re.search(r"\d+ MB", (CHECKOUT / "deploy/charts/slurm-extender/values.yaml").read_text())
 
 

@@ -1,2 +1,1 @@
-"""The login Pod, of its images' own files: its containers run on this machine, with a real LDAP server
-and a real Slurm."""
+"""The login Pod: its containers on this machine, with a real LDAP server and a real Slurm."""

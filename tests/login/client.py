@@ -71,15 +71,8 @@ class Client:
 
     def copy(self, source: Path, user: str, key: KeyPair, target: str) -> Done:
         """Copies a file to the login Pod, by sftp."""
-        command = [
-            "sftp",
-            "-b",
-            "-",
-            *self._options(_by(key)),
-            "-P",
-            str(self._port),
-            f"{user}@127.0.0.1",
-        ]
+        options = ("-b", "-", *self._options(_by(key)), "-P", str(self._port))
+        command = ["sftp", *options, f"{user}@127.0.0.1"]
         return run(command, stdin=f"put {source} {target}\n")
 
     def _ssh(self, user: str, how: Mapping[str, str], *options: str) -> list[str]:

@@ -15,8 +15,7 @@ _OF_KUBELET = ("etc/hosts", "etc/resolv.conf")
 
 
 def files_of(name: str, release: str) -> Path:
-    """A folder with the files of an image, which is built first if the cache lacks it. `release` is
-    Slurm's. Nobody writes there."""
+    """Returns a folder with the files of an image for a release of Slurm. Tests do not write there."""
     wanted = image(name)
     with Builder(silent) as builder:
         built = builder.built(wanted, Choice(slurm=release) if wanted.of_slurm else Choice())

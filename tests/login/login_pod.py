@@ -56,9 +56,8 @@ class LoginPod:
         capabilities: Sequence[str] | None = None,
         containers: Sequence[str] = CONTAINERS,
     ) -> Iterator[Self]:
-        """Returns when sshd serves. `values` are the chart's, and more; `authority`
-        is whom sssd trusts, if not the directory's own; `capabilities` are the container login's, if not
-        the chart's."""
+        """Yields when sshd serves. `authority` and `capabilities`, if given, replace the directory's CA
+        and the capabilities of the container login."""
         folder.mkdir(parents=True)
         trusted = authority or world.authority
         lease = lease_ports(["ssh", "sackd"])
@@ -69,10 +68,7 @@ class LoginPod:
         given = Given(
             chart=chart,
             images={name: files_of(name, world.slurm.spec.release) for name in ("login", "sssd")},
-            secrets={
-                **secrets_of(World(world.directory, trusted, world.slurm)),
-                "login-host-keys": keys,
-            },
+            secrets=secrets_of(World(world.directory, trusted, world.slurm)) | {"login-host-keys": keys},
             claims={"homes": world.slurm.directory / "home"},
             hosts=[HOST],
         )
@@ -118,16 +114,16 @@ class LoginPod:
 def _values(world: World, port: int) -> dict[str, Any]:
     return {
         "login": {"port": port, "sshd": {"options": _SSHD}},
-        "directory": {
-            "preset": "openldap",
-            "uris": [world.directory.uri],
-            "baseDn": BASE,
-            "bindDn": READER,
-            "bindPasswordSecret": {"name": "ldap-reader"},
-            "caSecret": {"name": "ldap-ca"},
-        },
+        "directory": directory_of(world),
         "volumes": [{"name": "home", "mountPath": "/home", "existingClaim": "homes"}],
     }
+
+
+def directory_of(world: World) -> dict[str, Any]:
+    """Returns the chart's values of the directory."""
+    secrets = {"bindPasswordSecret": {"name": "ldap-reader"}, "caSecret": {"name": "ldap-ca"}}
+    server = {"preset": "openldap", "uris": [world.directory.uri], "baseDn": BASE, "bindDn": READER}
+    return server | secrets
 
 
 def secrets_of(world: World) -> dict[str, Mapping[str, bytes]]:

@@ -19,13 +19,8 @@ from tests.login.pod import Given, Pod, decoded, ended
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 APPLY = (
-    "apply",
-    "--server-side",
-    "--field-manager=helm",
-    "--dry-run=server",
-    "--validate=strict",
-    "-f",
-    "-",
+    *("apply", "--server-side", "--field-manager=helm", "--dry-run=server"),
+    *("--validate=strict", "-f", "-"),
 )
 SERVER = {"uris": ["ldaps://ldap.example.com"], "baseDn": "dc=example,dc=com"}
 SECRETS: dict[str, Any] = {

@@ -8,9 +8,9 @@ import pytest
 
 from tests.eventually import eventually
 from tests.login.chart import pod_of, rendered
-from tests.login.directory_server import BASE, HOST, READER
+from tests.login.directory_server import HOST
 from tests.login.images import files_of
-from tests.login.login_pod import World, secrets_of
+from tests.login.login_pod import World, directory_of, secrets_of
 from tests.login.pod import Given, Pod, ended
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
@@ -19,20 +19,11 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 def test_slurmctlds_pod_knows_users_of_the_directory_and_of_the_values(
     world: World, tmp_path: Path
 ) -> None:
-    chart = rendered(
-        {
-            "directory": {
-                "preset": "openldap",
-                "uris": [world.directory.uri],
-                "baseDn": BASE,
-                "bindDn": READER,
-                "bindPasswordSecret": {"name": "ldap-reader"},
-                "caSecret": {"name": "ldap-ca"},
-                "users": [{"name": "dave", "uid": 3001}],
-                "groups": [{"name": "staff", "gid": 3100, "members": ["dave"]}],
-            }
-        }
-    )
+    own = {
+        "users": [{"name": "dave", "uid": 3001}],
+        "groups": [{"name": "staff", "gid": 3100, "members": ["dave"]}],
+    }
+    chart = rendered({"directory": directory_of(world) | own})
     release = world.slurm.spec.release
     given = Given(
         chart=chart,

@@ -39,8 +39,7 @@ def text(values: Values, *options: str, release: str = "slurm") -> str:
 
 
 def rendered(values: Values, release: str = "slurm") -> Rendered:
-    """Returns the objects. Helm renders the same values once: tests share the objects, and do not change
-    them. Raises ClusterError."""
+    """Returns objects that tests share and do not change. Raises ClusterError."""
     return _rendered(json.dumps(values), release)
 
 
