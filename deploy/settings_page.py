@@ -1,8 +1,5 @@
-"""`python -m deploy.settings_page` writes the tables of docs/configure.md: the settings of both programs
-as their Settings have them, with the chart's value for each (deploy.charts.settings).
-
-The text around them is the page's own. `make docs` runs this; a test fails where it was not run.
-"""
+"""`python -m deploy.settings_page` (`make docs`) writes the tables of docs/configure.md: the settings of
+both programs, with the chart's value for each."""
 
 import json
 import re

@@ -29,8 +29,8 @@ from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.exception import StopUser
 
+from deploy.local.demo.findings import percentile
 from loadtest.harness.meters import VERB_SECONDS, Histogram
-from loadtest.report.figures import percentile
 from loadtest.scenarios.load import LoadKind, PreparedPod, PreparedPods
 
 _WARM_UP_S: Final = 1.0
@@ -141,8 +141,7 @@ class KubeScheduler(FastHttpUser):
     def _ask(
         self, verb: str, pod: PreparedPod, body: bytes, wrong: Callable[[PreparedPod, Any], str]
     ) -> Any:
-        """The answer; None where it is a wrong one. `wrong` says in what it is, "" where it is right.
-        locust takes bytes too, whatever its annotation says."""
+        """Returns the answer, or None if `wrong` names a fault. locust takes bytes, too."""
         url, data, name = f"/scheduler/{verb}", cast("str", body), _named(verb, pod)
         with self.client.post(url, data, headers=_HEADERS, name=name, catch_response=True) as response:
             told = response.status_code == 200

@@ -1,8 +1,5 @@
-"""`python -m deploy.charts.pages` writes what is made from the chart's values and the programs'
-settings: the definitions of values.schema.json, and docs/values.md.
-
-`make docs` runs this; a test fails where it was not run.
-"""
+"""`python -m deploy.charts.pages` (`make docs`) writes values.schema.json's definitions and
+docs/values.md from the chart's values and the programs' settings."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,12 +105,8 @@ def sections(text: str) -> Iterator[str]:
     """Yields the lines of a page of a values file: a table for each value at the top that has parts."""
     found = documented(text)
     parts = {path[0]: None for path in found if found_below(found, path)}
-    yield from (
-        "",
-        "## At the top",
-        "",
-        *_table(found, [path for path in found if path[0] not in parts]),
-    )
+    yield from ("", "## At the top", "")
+    yield from _table(found, [path for path in found if path[0] not in parts])
     for part in parts:
         yield from ("", f"## {part}", "")
         if words := found[part,][0]:
@@ -144,16 +137,14 @@ def words_of(found: Mapping[tuple[str, ...], tuple[str, object]], path: tuple[st
 
 
 def _settings() -> Iterator[str]:
-    yield from ("", "## Settings of the extender", "", "Below `extender.settings`, by either name.", "")
-    yield from _settings_table(extender_settings())
-    yield from (
-        "",
-        "## Settings of the node agent",
-        "",
-        "Below `nodeAgent.settings`, by either name.",
-        "",
+    programs = (
+        ("the extender", "extender", extender_settings()),
+        ("the node agent", "nodeAgent", agent_settings()),
     )
-    yield from _settings_table(agent_settings())
+    for program, values, known in programs:
+        yield from ("", f"## Settings of {program}", "")
+        yield from (f"Below `{values}.settings`, by either name.", "")
+        yield from _settings_table(known)
     yield ""
 
 

@@ -1,9 +1,5 @@
-"""`python -m deploy.charts.slurm_pages` writes what is made for the chart slurm: docs/slurm-values.md of
-its values.yaml, the accounts in its schema of the program that takes them, and in its folder `files` the
-scripts of deploy/slurm, which Helm reads nowhere else.
-
-`make docs` runs this; a test fails where it was not run.
-"""
+"""`python -m deploy.charts.slurm_pages` (`make docs`) writes, for the chart slurm, docs/slurm-values.md,
+the accounts in its schema, and its copies of the scripts of deploy/slurm."""
 
 import json
 from pathlib import Path

@@ -47,8 +47,7 @@ class Archive:
             subprocess.run(unpack, input=layer, check=True)
 
     def problems(self, addresses: Sequence[str] = ()) -> list[str]:
-        """Returns what no image is to have: programs that change the user, what a build has left, and
-        files with one of these addresses in them. A line for each."""
+        """Returns a line for each set-user-ID program, remains of a build, and file with an address."""
         wanted = [address.encode() for address in addresses]
         return [line for layer in self._opened() for line in _problems(layer, wanted)]
 

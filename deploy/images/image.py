@@ -12,13 +12,8 @@ REGISTRY: Final = "ghcr.io/slurm-extender"
 """What their names begin with, as the chart has them."""
 HERE: Final = Path(__file__).parent
 PACKAGES: Final = (
-    "extender",
-    "kubernetes_client",
-    "node_agent",
-    "service",
-    "slurm_client",
-    "slurm_cluster",
-    "wellknown",
+    *("extender", "kubernetes_client", "node_agent", "service"),
+    *("slurm_client", "slurm_cluster", "wellknown"),
 )
 """The folders of the project's wheel."""
 _WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")

@@ -1,5 +1,4 @@
-"""What a build has to know of this machine's network: it is handed in as secrets and arguments of the
-build, so that nothing of it is in an image, or in a file of this project."""
+"""This machine's network for builds, as secrets and arguments: no image has anything of it."""
 
 import os
 import re
@@ -20,8 +19,7 @@ _OF_PIP: Final = re.compile(
 
 
 def secrets(folder: Path) -> dict[str, Path]:
-    """Writes apt.conf, pip.conf and, where this machine has its own, ca.crt into a folder. Returns their
-    paths by their names, which are the secrets' ids in the Dockerfiles."""
+    """Writes apt.conf, pip.conf and, if the machine has one, ca.crt. Returns the paths by name."""
     told = {"apt.conf": apt_conf(_said("apt-config", "dump")), "pip.conf": pip_conf(_pip_config())}
     authorities = ca_file(os.environ)
     if authorities is not None:
@@ -38,14 +36,12 @@ def proxies(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def apt_conf(dumped: str) -> str:
-    """Returns what `apt-config dump` tells of proxies and the like, as apt.conf. A machine whose clock
-    runs ahead of its mirror may build, too."""
+    """Returns the proxies of `apt-config dump` as apt.conf. The clock may run ahead of the mirror."""
     return "\n".join(['Acquire::Check-Valid-Until "false";', *_OF_APT.findall(dumped), ""])
 
 
 def pip_conf(listed: str) -> str:
-    """Returns what `pip config list` tells of indexes, as pip.conf; of an option that is given twice the
-    last counts, as pip has it."""
+    """Returns the indexes of `pip config list` as pip.conf. The last value of an option counts."""
     options = {match[1]: match[2].strip("'\"") for match in _OF_PIP.finditer(listed)}
     return "\n".join(["[global]", *_lines(options.items()), ""])
 

@@ -56,8 +56,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One of the cluster's job users in these accounts. The first QOS is the default of its jobs, as is
-    the first account that the user was ever given."""
+    """A job user in these accounts. The first QOS and the first account are the defaults of its jobs."""
 
     name: str
     accounts: tuple[str, ...]
@@ -95,8 +94,7 @@ def declare(cluster: Cluster, *declared: Qos | Account | User) -> None:
 
 @contextmanager
 def reserved(cluster: Cluster, reservation: Reservation) -> Iterator[None]:
-    """The reservation is there until the block ends, or Slurm has deleted it. Jobs in it should have
-    ended by then."""
+    """Reserves nodes until the block ends. Jobs in the reservation should have ended by then."""
     whom = {"Users": reservation.users, "Accounts": reservation.accounts}
     cluster.run_slurm(
         "scontrol",

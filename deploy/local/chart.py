@@ -86,8 +86,7 @@ class Rendered:
         raise KeyError(f"{kind} {name}")
 
     def wanted(self, spec: ClusterSpec) -> Iterator[Manifest]:
-        """Yields the objects that kube-apiserver is given: those of what runs, and is asked. Nobody
-        reads the ConfigMaps here."""
+        """Yields the objects of the components that run here. No component reads the ConfigMaps."""
         return (each for each in self.manifests if _is_wanted(spec, each))
 
 
@@ -103,8 +102,7 @@ def template(helm: Path, values: Values, *options: str) -> str:
 
 
 def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
-    """Returns the chart's values. `ca_bundle` is the authority of the webhooks' certificate, where that
-    is known beforehand."""
+    """Returns the chart's values. `ca_bundle` is the CA of the webhooks' certificate, if it is known."""
     scope: Values = {"type": "namespace", "namespaces": list(spec.namespaces)} if spec.namespaces else {}
     settings = {
         _RENDERED[name]: text == "true" or text
@@ -132,8 +130,7 @@ def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
 
 
 def needs_helm(spec: ClusterSpec) -> bool:
-    """Tells whether Helm renders the chart for a cluster. Helm is not built for a cluster whose objects
-    are recorded."""
+    """Returns whether Helm renders the chart: not for a cluster whose objects are recorded."""
     recorded, asked = (values_of(each, _RECORDED_PORT, _RECORDED_CA) for each in (ClusterSpec(), spec))
     return spec.kubernetes and (asked != recorded or helm_place().exists())
 

@@ -81,12 +81,9 @@ class Cluster:
     def up(
         cls, spec: ClusterSpec, directory: Path | str, *, tied: bool = True, report: Report = silent
     ) -> Self:
-        """A fresh, serving cluster in `directory`; nothing is kept of an earlier one there.
-
-        The cluster ends with this process, however that ends; unless `tied`, only until it serves.
-        Raises MissingPrerequisitesError, AlreadyRunningError, GuestGoneError, or ClusterError with the
-        log of what failed.
-        """
+        """Returns a fresh, serving cluster, which ends with this process; unless `tied`, only until it
+        serves. Raises MissingPrerequisitesError, AlreadyRunningError, GuestGoneError, or ClusterError
+        with a log."""
         layout = Layout(Path(directory).resolve())
         layout.check()
         if Supervision(layout).is_alive():
@@ -156,10 +153,8 @@ class Cluster:
 
     @classmethod
     def try_slurm(cls, tree: Path, release: str, *, accounting: bool) -> None:
-        """Brings Slurm up from a tree, with slurmdbd if `accounting`, and asks each client its version.
-
-        Raises ClusterError with the log of what does not serve, or with what is of another release.
-        """
+        """Brings Slurm up from a tree, with slurmdbd if `accounting`. Raises ClusterError if a part does
+        not serve, or is of another release."""
         spec = ClusterSpec(
             nodes=1, kubernetes=False, extender=False, accounting=accounting, release=release
         )
@@ -222,11 +217,9 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         wait: bool = True,
     ) -> int:
-        """Starts a component that is not running and returns its process id.
-
-        `argv` replaces its command line; `env` is added to its environment. Unless `wait` is False
-        it serves when this returns; ClusterError tells the end of its log if it dies instead.
-        """
+        """Starts a component, and returns its process id. `argv` replaces its command line, `env` is
+        added to its environment. Unless `wait` is False the component serves, or ClusterError has the
+        end of its log."""
         component = self._component(name)
         pid = self._launch(component, argv or component.argv, env or {})
         if wait:
@@ -241,10 +234,8 @@ class Cluster:
         return self.start(component.name, argv=[*component.argv, *said, *options])
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM, *, within_s: float = 15.0) -> int:
-        """Signals a component, waits until it has ended and returns its return code.
-
-        kube-apiserver lets its clients finish and needs up to a minute: better kill that one.
-        """
+        """Signals a component, and returns its return code. kube-apiserver needs up to a minute: kill
+        it."""
         self._supervision.signal(name, number)
         code = self._supervision.wait(name, within_s)
         if code is None:

@@ -49,8 +49,7 @@ def accepts_at(path: Path) -> bool:
 def answers(
     url: str, headers: Mapping[str, str] | None = None, shown: tuple[Path, Path] | None = None
 ) -> bool:
-    """Whether a GET on loopback is answered with 200, whatever the certificate says. `shown` is our own
-    certificate, and its key."""
+    """Returns whether a GET is answered with 200. `shown` is our own certificate, and its key."""
     if not accepts_connections(urlsplit(url).port or 0):  # the usual answer, at a hundredth of the CPU
         return False
     trust = _any_certificate()

@@ -12,8 +12,7 @@ class AlreadyRunningError(ClusterError):
 
 
 class GuestGoneError(ClusterError):
-    """The virtual machine ended, or answers no more, before the cluster served: bring it up once more.
-    QEMU without KVM is not to be relied on for the first minutes of a kernel."""
+    """The virtual machine ended before the cluster served: start the cluster again."""
 
 
 class NotObserved(Exception):

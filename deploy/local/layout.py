@@ -13,12 +13,8 @@ CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _SOCKET_PATH_LIMIT: Final = 107  # bytes in sockaddr_un.sun_path, less its final NUL
 
 _TUPLES: Final = (
-    "extender_argv",
-    "extender_verbs",
-    "guest_images",
-    "hooks",
-    "kubernetes_nodes",
-    "slurm_conf",
+    *("extender_argv", "extender_verbs", "guest_images", "hooks"),
+    *("kubernetes_nodes", "slurm_conf"),
 )
 """The spec's fields that JSON makes lists of, and that are used as tuples."""
 

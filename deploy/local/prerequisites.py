@@ -19,11 +19,8 @@ from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec, SpecError
 
 
 def check_prerequisites(spec: ClusterSpec, *, helm: bool = False) -> None:
-    """Raises MissingPrerequisitesError with everything that is missing, if anything is. `helm`: the
-    cluster needs Helm.
-
-    What only a first build needs (Go, apt) is not asked for once its result is cached.
-    """
+    """Raises MissingPrerequisitesError with all that is missing. `helm`: the cluster needs Helm. Go and
+    apt are not needed once the results of the first build are cached."""
     missing = [
         *_platform_problems(),
         *_tool_problems(),

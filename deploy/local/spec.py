@@ -37,32 +37,26 @@ class SpecError(ValueError):
 class ClusterSpec:
     """A cluster's size and shape. Memory is in MB as Slurm counts it, times are in seconds.
 
-    `nodes` have a slurmd each and run native jobs; `external_nodes` have none (Slurm State=EXTERNAL,
-    which 24.11 lacks) and are for scale. Both have a Kubernetes Node of the same name and size. Pods'
-    default grace is 30 s, and Slurm must not give a node away while a Pod may still use it: hence
-    `kill_wait`. `release`, of Slurm, is one of DEBIAN_SUITES.
-
-    `kubernetes_release` is one of KUBERNETES_RELEASES; KUBERNETES_RELEASE in the environment gives it to
-    all clusters that say nothing else. Where it is "", a control plane of this machine's own is used if
-    it is a supported one, else the newest.
+    `nodes` have a slurmd each and run native jobs. `external_nodes` have none (State=EXTERNAL, which
+    24.11 lacks), and are for scale. Both have a Kubernetes Node of the same name and size.
+    `kill_wait` exceeds the default grace of Pods, 30 s: Slurm keeps a node while a Pod may use it.
+    `release`, of Slurm, is one of DEBIAN_SUITES. `kubernetes_release` is one of KUBERNETES_RELEASES, by
+    default KUBERNETES_RELEASE in the environment. If it is "", this machine's own control plane is used
+    if it is a supported one, else the newest.
 
     `cpus_per_node` are logical CPUs, `threads_per_core` of them to a core, and what Kubernetes counts.
-    Slurm counts the same, unless `slurm_cpus_per_node` says what its nodes declare instead: as many as
-    there are cores, or parts of CPUs.
+    `slurm_cpus_per_node` is what Slurm's nodes declare instead: the number of cores, or parts of CPUs.
 
-    `replicas` pairs of extender and kube-scheduler run side by side, each kube-scheduler with its own
-    extender, behind a stand-in for a Service that admission asks. With `links`, what the extenders say
-    to kube-apiserver and slurmrestd goes through a proxy that can be told to fail (`Cluster.disturb`).
-
-    With `accounting`, slurmdbd and MariaDB run as well, and Slurm enforces associations, limits and QOS:
-    until something is declared (see accounting.py) root alone may run jobs, under the account root.
+    `replicas` pairs of extender and kube-scheduler run side by side, behind a stand-in for a Service
+    that admission asks. With `links`, the extenders' calls go through a proxy that can fail
+    (`Cluster.disturb`). With `accounting`, slurmdbd and MariaDB run as well, and Slurm enforces
+    associations, limits and QOS: at first only root may run jobs, under the account root.
 
     With `guest`, one more node, of that name, is a virtual machine with a real kubelet, containerd,
     slurmd and node agent on cgroup v2 (deploy/local/guest). It has a size of its own.
 
-    Several Kubernetes clusters may share one Slurm: the first brings it up, and each other one names the
-    first one's directory as `slurm_of`. What is said of Slurm (`nodes`, `release` and the like) is the
-    same for all of them; `kubernetes_nodes` are different ones for each.
+    Several Kubernetes clusters may share the Slurm of the first one: others name the first one's
+    directory as `slurm_of`, say the same of Slurm, and have other `kubernetes_nodes`.
     """
 
     nodes: int = 4
@@ -76,8 +70,7 @@ class ClusterSpec:
     memory_mb: int = 16_000
     gpus_per_node: int = 4
     shared_gres: tuple[tuple[str, int], ...] = ()
-    """The GRES that are parts of a node's GPUs (`shard`, `mps`), and how many of each a node has. To
-    Kubernetes they are extended resources (`example.com/shard`)."""
+    """Parts of a node's GPUs (`shard`, `mps`), and the count of each: extended resources."""
     kubernetes: bool = True
     kubernetes_nodes: tuple[str, ...] = ()
     """Which of Slurm's nodes have a Node; none: all."""

@@ -1,5 +1,4 @@
-"""`python -m deploy.monitoring` writes the rules and dashboards that the chart ships, and the tables of
-the pages about them. A test fails where it was not run."""
+"""`python -m deploy.monitoring` writes rules, dashboards, and the tables of the pages about them."""
 
 import json
 from collections.abc import Iterator

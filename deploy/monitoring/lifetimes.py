@@ -1,8 +1,5 @@
-"""When the life of a token or a certificate is so near its end that somebody has to act.
-
-What was as near its end before, within a day, and was renewed does not count: that is how it is rotated.
-A share of its life alone would call people for what lives for an hour and is renewed every 57 minutes.
-"""
+"""Rest of the life of tokens and certificates, for alerts. A rest as short as one within the last day,
+before a renewal, does not count: some live for an hour, and are renewed every 57 minutes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -17,15 +14,13 @@ _BEFORE: Final = "[1d] offset 10m"
 
 @dataclass(frozen=True, slots=True)
 class NearItsEnd:
-    """So little is left of a life: of its whole length, and in seconds. Of what does not tell when it
-    was issued it is a day at most."""
+    """Rest of a life, as a share and in seconds; at most a day if the time of issue is unknown."""
 
     share: float
     seconds: int
 
     def of(self, what: str) -> str:
-        """Returns the expression of the seconds that are left, for each replica on which so little
-        is. `what`: "token"."""
+        """Returns the expression of the seconds left of "token", for each replica with so few."""
         ends, issued = _ends(what), f"slurm_extender_{what}_issued_timestamp_seconds"
         seconds = f"{ends} - time()"
         in_share = f"{seconds} < {self.share} * ({ends} - {issued})"
@@ -44,8 +39,7 @@ def left(what: str) -> Recording:
 
 
 def unless_renewed_so_late(near: str, what: str) -> str:
-    """Returns the expression without what was no less near its end before, within a day, and was
-    renewed then. `near` has the seconds left, by release."""
+    """Returns the expression without lives that were renewed as late within a day."""
     return f"({near}) unless min_over_time({_left(what)}{_BEFORE}) <= ({near})"
 
 

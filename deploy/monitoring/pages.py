@@ -38,8 +38,7 @@ PAGES: Final = ("docs/metrics.md",)
 
 
 def renewed(name: str, page: str) -> str:
-    """Returns the page of this name with its parts as the code has them. Raises ValueError where the
-    page has no place for one."""
+    """Returns the page with its parts as the code has them. Raises ValueError if a part has no place."""
     assert name in PAGES
     for source, make in _PARTS.items():
         page = replaced(page, source, make())

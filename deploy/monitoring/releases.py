@@ -31,14 +31,12 @@ def by(*labels: str) -> str:
 
 
 def on(*labels: str) -> str:
-    """Returns the labels by which series of the two sides of an operator belong together: the release,
-    and others."""
+    """Returns the labels that match series on two sides of an operator: the release, and others."""
     return f"on ({', '.join((*_LABELS, *labels))})"
 
 
 def of_releases(expr: str) -> str:
-    """Returns a rule's expression with the matchers that the chart replaces. What rules have recorded
-    was selected then."""
+    """Returns a rule's expression with the matchers that the chart replaces, but in recorded series."""
     return selected(expr, _matcher)
 
 
@@ -68,8 +66,7 @@ def variables() -> list[dict[str, Any]]:
 
 
 def _variable(label: str, chosen: tuple[str, ...]) -> dict[str, Any]:
-    """Returns one of them: its values are those where the variables before it are as chosen. `All` is
-    also for series that do not have the label."""
+    """Returns a variable with the values for the variables before it. `All` is also for no label."""
     matchers = ",".join(f'{each}=~"${each}"' for each in chosen)
     query = f"label_values({_KNOWN}{{{matchers}}}, {label})"
     return {

@@ -1,8 +1,5 @@
-"""Which replicas have to be in trouble for an alert.
-
-A person is called where the leader is, or every replica that answers: then a part of the work stands
-still. A standby in trouble alone (its Node is broken, say) is a warning: others do the work.
-"""
+"""Replicas that have to be in trouble for an alert: the leader, or all replicas. A standby in trouble
+alone is a warning."""
 
 from typing import Final
 
@@ -31,7 +28,6 @@ def of_leader_or_all(trouble: str, *labels: str) -> str:
 
 
 def of_standby_alone(trouble: str, *labels: str) -> str:
-    """Returns the expression that holds for each replica with a trouble that is not the leader's, nor
-    that of all."""
+    """Returns the expression of troubles of single replicas that are not the leader."""
     told = of_leader_or_all(trouble, *labels)
     return f"max {by('pod', 'instance', *labels)} ({trouble}) unless {on(*labels)} ({told})"

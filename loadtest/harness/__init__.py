@@ -1,2 +1,1 @@
-"""What every scenario is made of: clusters (`variants`), Pods (`pods`, `bursts`), what clusters spend
-(`meters`), what Slurm says (`slurm`), a command and its verdict (`command`, `budgets`)."""
+"""Parts of every scenario: clusters, Pods, meters, what Slurm says, a command and its verdict."""

@@ -82,8 +82,7 @@ class Bench:
                 yield cls(running, pods, meters, log, itertools.count(1))
 
     async def burst(self, size: int, *, per_s: float | None = None) -> Burst:
-        """Pods at once, or so many a second. CPU and the like are counted until what follows the last
-        binding is over too: in every variant the kubelets have had their word."""
+        """Places Pods at once, or so many a second. Counts CPU until the kubelets have reported."""
         before = await self.meters.before()
         pods = await self.pods.create(self._wanted(size), per_s)
         created = time.perf_counter()
@@ -133,8 +132,7 @@ class Bench:
 
 
 class SlurmAlone:
-    """The jobs of the Pods, by slurmrestd alone, until all of them run: on a cluster without Kubernetes,
-    with no jobs in it between the calls. `at_once` is by job/allocate. To be closed."""
+    """Jobs like those of Pods, by slurmrestd alone. `at_once` is by job/allocate. To be closed."""
 
     def __init__(self, cluster: Cluster, *, at_once: bool) -> None:
         self._cluster = cluster

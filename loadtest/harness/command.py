@@ -1,5 +1,4 @@
-"""The frame of every command that measures: it says how far it is, and ends with figures and verdicts.
-A broken run leaves no figures, but its logs."""
+"""The frame of every command that measures. A broken run leaves no figures, but its logs."""
 
 import json
 import shutil

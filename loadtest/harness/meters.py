@@ -1,8 +1,5 @@
-"""What a cluster's meters show: the CPU of its processes, what Slurm and kube-apiserver were asked.
-
-The extender and kube-apiserver count by themselves, on pages in Prometheus' text format. kube-apiserver
-tells some megabytes: the lines of the name that is asked for are parsed alone.
-"""
+"""Meters of a cluster: CPU of processes, and counts of the extender and kube-apiserver. kube-apiserver's
+page has megabytes: only lines of the wanted name are parsed."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -22,8 +19,7 @@ _READS: Final = frozenset({"CONNECT", "GET", "LIST", "WATCH"})
 _API_REQUESTS: Final = "apiserver_request_total"
 _REST: Final = tuple(f"slurm_extender_slurmrestd_{what}_total" for what in ("calls", "bytes"))
 VERB_SECONDS: Final = "slurm_extender_verb_seconds"
-"""The extender's histogram of its answers, by verb and HTTP status: from a request that is read to its
-answer. Callers see more: what it takes to be heard, on a machine that they share with it."""
+"""The extender's histogram of answers, by verb and HTTP status. Callers wait longer."""
 
 Counts = Mapping[str, float]
 

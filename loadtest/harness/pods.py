@@ -1,11 +1,7 @@
-"""Many Pods of one cluster: created over several connections at once, seen bound by one watch.
-
-Made to cost little beside what it measures: the watch asks for bound Pods only, so that what an
-extender writes before costs the watcher nothing.
-"""
+"""Many Pods of one cluster, created over several connections, and seen by one watch of bound Pods alone,
+which costs little."""
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -14,9 +10,9 @@ from typing import Any, Final
 
 import aiohttp
 import orjson
-import yaml
 
 from deploy.local.cluster import Cluster
+from deploy.local.demo.pods import administrator_session
 from loadtest.harness.command import Broken
 from loadtest.harness.concurrently import beside, for_each
 
@@ -143,8 +139,7 @@ def pod_manifest(
 async def watch(
     session: aiohttp.ClientSession, query: Mapping[str, str], see: Callable[[str, Manifest], None]
 ) -> None:
-    """Gives `see` the type and the object of each event of Pods, until kube-apiserver ends the watch;
-    without a version, it begins with all that are there. Raises Broken where it has expired."""
+    """Calls `see` with events of Pods until the watch ends. Raises Broken if the watch has expired."""
     asked = {"watch": "true", "timeoutSeconds": str(_LONGEST_S), **query}
     async with session.get(PODS, params=asked) as stream:
         async for line in stream.content:
@@ -169,15 +164,8 @@ async def ask(
 @asynccontextmanager
 async def api_session(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
     """HTTP to kube-apiserver as the administrator."""
-    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    certificate = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
     try:
-        async with aiohttp.ClientSession(
-            cluster.api_server_url,
-            headers={"Authorization": f"Bearer {kubeconfig['users'][0]['user']['token']}"},
-            connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=certificate)),
-            timeout=aiohttp.ClientTimeout(sock_connect=5),
-        ) as session:
+        async with administrator_session(cluster) as session:
             yield session
     finally:
         await asyncio.sleep(_CLOSING_S)  # TLS connections end a moment after their session

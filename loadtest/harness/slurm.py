@@ -22,8 +22,7 @@ _STARTED: Final = re.compile(
 
 
 def starts(log: str) -> Mapping[int, float]:
-    """From lines of slurmctld's log: job id -> `time.time()` of its start; slurmrestd has seconds only.
-    LogTimeFormat=iso8601_ms,format_stderr in slurm.conf."""
+    """Returns the time of each job's start in slurmctld's log (LogTimeFormat=iso8601_ms)."""
     return {int(job): datetime.fromisoformat(at).timestamp() for at, job in _STARTED.findall(log)}
 
 

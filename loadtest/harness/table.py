@@ -32,8 +32,7 @@ class Flow(StrEnum):
 
 
 class Owner(StrEnum):
-    """Whose the jobs are: a user's to whom the policy maps each Pod, as in a deployment; or those of the
-    user of the extender's token, by a policy that allows anything."""
+    """Owner of the jobs: a user of the policy, as in a deployment, or the extender's own user."""
 
     MAPPED = "mapped user"
     TOKEN = "token's user"  # noqa: S105 -- no token
@@ -134,8 +133,7 @@ def _way(each: Scenario) -> tuple[Placer, int, int | None, Flow, Way]:
 
 
 def singly(placer: str, path: str = Way.FAST) -> Scenario | None:
-    """Returns the scenario with Pods one at a time, on 1,000 Nodes: in a stage of its own if there is
-    one."""
+    """Returns the scenario with Pods one at a time, on 1,000 Nodes, in its own stage if it has one."""
     sought = (ONE_AT_A_TIME, placer, path)
     own = (each for each in SCENARIOS if (each.stage, each.placer, each.path) == sought)
     return next(own, one(placer, 1000, path=path))

@@ -40,8 +40,7 @@ ROOMY: Final = ClusterSpec(cpus_per_node=16, memory_mb=32_000, gpus_per_node=8)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What places Pods, and on how many Nodes; all else is as in the cluster that it is `like`. Slurm is
-    there in each, so that what it costs idle is too."""
+    """Placer of Pods, and number of Nodes. The rest of the cluster, with Slurm, is `like`."""
 
     placer: Placer
     nodes: int

@@ -1,13 +1,13 @@
 """What came of each scenario, how build/bench.json tells it, and its key figures."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
-from math import ceil
 from statistics import median
 from typing import Any, Final
 
+from deploy.local.demo.findings import percentile
 from loadtest.harness.bursts import Burst
 from loadtest.harness.meters import Counts, MeterReading
 from loadtest.harness.table import Scenario, one, singly
@@ -54,12 +54,6 @@ class Outcome:
             total.update(counts_of(burst.spent))
         pods = sum(len(burst.bound_ms) for burst in self.bursts)
         return {kind: rounded(count * times / pods) for kind, count in sorted(total.items()) if count}
-
-
-def percentile(values: Collection[float], percent: float) -> float | None:
-    """The smallest of the values that at least `percent` % of them do not exceed; None of none."""
-    rank = max(1, ceil(len(values) * percent / 100))
-    return sorted(values)[rank - 1] if values else None
 
 
 def of_enough(values: Sequence[float], percent: int) -> float | None:
@@ -120,8 +114,7 @@ def rounded(value: float | None) -> float | None:
 
 
 def key_figures(scenarios: Sequence[Json], scale: Json) -> dict[str, float | None]:
-    """By the names that they have in budgets.toml; None of what was not measured as the table has it.
-    `scale` is build/scale.json, empty where there is none."""
+    """Returns figures by the names in budgets.toml, or None. `scale` is build/scale.json, or empty."""
     ours, most = (found(scenarios, one(Placer.REAL, nodes)) for nodes in (1000, 5000))
     noop, idle = found(scenarios, one(Placer.NOOP, 1000)), found(scenarios, singly(Placer.REAL))
     few, many = (found(scenarios, one(Placer.REAL, 1000, native)) for native in (0, 10_000))

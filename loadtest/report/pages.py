@@ -58,16 +58,14 @@ def performance_page() -> None:
 
 
 def kept(folder: Path = _KEPT) -> Json:
-    """Returns the figures that `bench` left, and under "load" the figures that `load` left: empty before
-    the first `load`."""
+    """Returns the figures of `bench`, and under "load" the figures of `load`, if there are any."""
     load = folder / "load.json"
     found = json.loads(load.read_text()) if load.exists() else {}
     return {**json.loads((folder / "bench.json").read_text()), "load": found}
 
 
 def renewed(path: Path, told: Json, page: str = "") -> str:
-    """The page with each block as the figures make it; `page` is what it says now, if not what the file
-    does. Raises ValueError where it lacks a place."""
+    """Returns the page with blocks of these figures. Raises ValueError if a block has no place."""
     made = _TEMPLATES.get_template(f"{path.name}.j2").render(told)
     left = {marks["name"]: marks[0] for marks in _MARKS.finditer(made)}
     page = _MARKS.sub(lambda marks: left.pop(marks["name"]), page or path.read_text())
@@ -79,8 +77,7 @@ def renewed(path: Path, told: Json, page: str = "") -> str:
 def _measured(
     scenarios: Sequence[Json], columns: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[Json, list[str]]]:
-    """Each scenario in which something of it was measured, or that is broken, and its cells. `columns`
-    are headings, paths of figures and their decimals."""
+    """Yields scenarios with figures, or broken, and cells. `columns`: headings, paths and decimals."""
     for each in scenarios:
         cells = [_cell(at(each, path), decimals) for _, path, decimals in columns]
         if each["broken"] or any(cell != _NOT_MEASURED for cell in cells):
@@ -107,8 +104,7 @@ def plots(told: Json) -> dict[str, bytes]:
 
 
 def _bars(told: Json, title: str, unit: str, metric: str) -> bytes:
-    """A group of bars for each stage in which all ways are compared, a colour for each scenario. The
-    same figures are the same bytes: without scripts, the day or an identity made by chance."""
+    """Draws bars for each stage with all ways, without scripts and dates: same figures, same bytes."""
     chart = pygal.Bar(
         title=title,
         y_title=unit,

@@ -117,8 +117,7 @@ def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 
 def _ratio(figures: Mapping[str, Any], to: Mapping[str, Any]) -> float:
-    """Returns the ratio of the Pods per second of all bursts together. Bursts of one minute differ by
-    half, and only a sum evens this out."""
+    """Returns the ratio of the Pods per second of all bursts together: single bursts differ by half."""
     mine, theirs = (harmonic_mean(at(each, "burst.pods_per_s.each")) for each in (figures, to))
     ratio: float = mine / theirs
     return round(ratio, 3)

@@ -82,8 +82,7 @@ def bench_restart(
 
 
 async def restart(count: int, directory: Path, report: Report) -> Json:
-    """On a cluster of its own. `placed_s` is from the start of the process until a Pod that is created
-    once it is ready is bound; the other figures are those of `_started`. Raises Broken, ClusterError."""
+    """`placed_s` is from the start until a new Pod is bound. Raises Broken, ClusterError."""
     like = replace(_SIZE, slurm_conf=(f"MaxJobCount={2 * count + 1000}",))
     with Variant(Placer.REAL, -(-count // _SIZE.cpus_per_node) + 1, like).up(directory) as running:
         async with api_session(running.cluster) as session, Pods.of(session) as pods:
@@ -103,8 +102,7 @@ async def restart(count: int, directory: Path, report: Report) -> Json:
 
 
 async def _started(cluster: Cluster) -> Json:
-    """Starts the extender that was killed. `ready_s` is how long it takes until /readyz says that both
-    systems have been read. Raises ClusterError."""
+    """Starts the extender. `ready_s` is the time until /readyz is positive. Raises ClusterError."""
     began = time.monotonic()
     await asyncio.to_thread(cluster.start, "extender")
     return {"ready_s": round(time.monotonic() - began, 2), **_used(cluster)}
@@ -115,8 +113,7 @@ def _used(cluster: Cluster) -> Json:
 
 
 def _spec(nodes: int, ticks: Path) -> ClusterSpec:
-    """One node has a partition of its own, which the first Pods of the backlog fill. Slurm starts no job
-    at once on nodes that others, of whatever partition, wait for: the stream has the other nodes."""
+    """Gives the backlog a node and a partition of its own: waiting jobs block job/allocate elsewhere."""
     return replace(
         _SIZE,
         nodes=1,
@@ -188,8 +185,7 @@ class _Subject:
         return found, came
 
     async def list_again(self) -> float:
-        """A kube-apiserver that was restarted has lost what it would have told: every watch expires.
-        Returns how long after its return the first Pod is placed, some time later."""
+        """Restarts kube-apiserver: watches expire. Returns the seconds until the first Pod is placed."""
         log = self.cluster.logs / "extender.log"
         before = log.read_text(errors="replace").count(_LISTED_AGAIN)
         self.cluster.kill("kube-apiserver")
@@ -203,8 +199,7 @@ class _Subject:
 
 
 async def _flaps(meters: Meters) -> Mapping[str, Json]:
-    """What one Node costs that becomes not ready, or is cordoned, and comes back; less what the same
-    time costs without, before and after, and less our own writes on the Node."""
+    """Returns the cost of a Node that is not ready, or cordoned, less the cost of the same time idle."""
     before, found = await _spent(meters), {}
     not_ready = [{"status": {"conditions": [_READY | {"status": ready}]}} for ready in ("False", "True")]
     cordoned = [{"spec": {"unschedulable": value}} for value in (True, None)]
@@ -222,8 +217,7 @@ async def _flaps(meters: Meters) -> Mapping[str, Json]:
 async def _spent(
     meters: Meters, path: str = "", patches: Sequence[Json] = ({}, {})
 ) -> tuple[float, float, float]:
-    """The extender's CPU seconds, its calls of slurmrestd about nodes and all writes on Nodes, during as
-    many flaps, or during the same time without any."""
+    """Returns CPU seconds, calls of slurmrestd about nodes, and writes on Nodes, during flaps."""
     before, node = await meters.before(), f"/api/v1/nodes/external-1{path}"
     for _ in range(_FLAPS):
         for patch in patches:

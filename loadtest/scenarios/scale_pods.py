@@ -33,8 +33,7 @@ _GIVEN_BY_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "gener
 
 
 async def create_first(session: aiohttp.ClientSession) -> Manifest:
-    """The first Pod of the backlog, as /mutate made it. The others are made like it, in one partition
-    that is full, and differ in memory alone: asking about each would take three times as long."""
+    """Creates the first Pod of the backlog by /mutate. Other Pods are copies, and differ in memory."""
     first = pod_manifest("backlog-0", 1, labels={"app": "backlog"}, annotations={_PARTITION: _FULL})
     return _as_written(await ask(session, "POST", PODS, first))
 
@@ -87,8 +86,7 @@ class Stream:
             await asyncio.sleep(_AGAIN_S)
 
     async def lags_ms(self, begin: float, end: float, within_s: float) -> list[float]:
-        """From the create call to the gate lifted, of the Pods that were created in a span of time, once
-        all of them are lifted. Raises Broken where one is not in time."""
+        """Returns the times from create to the gate lifted. Raises Broken if a Pod is not in time."""
 
         def within() -> dict[str, float]:
             return {name: at for name, at in self._created.items() if begin <= at <= end}
@@ -119,8 +117,7 @@ Asked = tuple[float, float]
 
 @asynccontextmanager
 async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[Sequence[Asked]]:
-    """kube-scheduler's /filter with all Nodes, at a steady pace; most about Pods of ours that have their
-    Node. Gives what was asked so far. Raises Broken (in a group) where an answer is wrong."""
+    """Calls /filter with all Nodes at a steady pace. Raises Broken in a group if an answer is wrong."""
     names = cluster.spec.external_names
     url = f"http://127.0.0.1:{cluster.ports['extender-scheduler']}/scheduler/filter"
     bodies = [_filter_body(number, names) for number in range(_UNMANAGED_IN)]

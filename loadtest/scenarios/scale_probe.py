@@ -22,8 +22,7 @@ _PAGE_S: Final = 0.5
 
 
 def read_ticks(path: Path, begin: float, end: float) -> tuple[list[float], list[float]]:
-    """Of a span of time, by `time.monotonic`: the milliseconds that the task woke late, each time, and
-    what of these the loop's thread spent on a CPU. A last line that is not whole yet is left."""
+    """Returns the milliseconds of each late tick in a span of time, and the CPU time in them."""
     late, held = list[float](), list[float]()
     for line in path.read_text().splitlines():
         with suppress(json.JSONDecodeError):

@@ -1,7 +1,5 @@
-"""Carries scenarios out: a stage's clusters come up together, and one after the other has its turn.
-
-A scenario that breaks is over, and says why; the others go on.
-"""
+"""Carries scenarios out: a stage's clusters come up together, and work in turn. A scenario that breaks
+is over, and says why."""
 
 import asyncio
 import time

@@ -12,8 +12,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one call: milliseconds of slurmctld, and of slurmrestd; and microseconds more of slurmctld for
-    each node of the cluster, and of slurmrestd for each entry of a list."""
+    """Cost of a call: milliseconds of slurmctld and slurmrestd, and microseconds a node or an entry."""
 
     slurmctld_ms: float = 0.0
     slurmrestd_ms: float = 0.0

@@ -1,5 +1,4 @@
-"""slurmrestd's calls, answered by an `InMemorySlurm`, over HTTP as slurmrestd speaks it: connections are
-kept until there is an error to tell. 26.05.5 tells it twice, and then closes the connection."""
+"""slurmrestd's calls over HTTP, answered by an `InMemorySlurm`. Errors are sent twice, as by 26.05.5."""
 
 import asyncio
 import time
@@ -38,8 +37,7 @@ _UNSPECIFIED: Final = Answer(500, b"Unspecified error")
 _UNAUTHENTICATED: Final = Answer(401, b"Authentication failure")
 
 _Act = Callable[[str, Any], Awaitable[Document | Answer]]
-"""Answers a call about the job or node that its path names; the other argument is the body of the
-request or, where there is none, its query."""
+"""Answers a call about the name in its path, with the body of the request, or with its query."""
 
 
 @asynccontextmanager

@@ -11,24 +11,17 @@ from deploy.local.demo.pods import Sighting
 from deploy.local.demo.slurm import NodeUse, Queue
 
 IDLE_P50_BUDGET_MS: Final = 50
-"""On the fast path of an otherwise idle machine. Told, and not part of the exit status: a time alone
-says as much of the machine as of the program."""
+"""On the fast path of an idle machine. Shown, and no part of the exit status."""
 
 
 def percentile(values: Collection[float], percent: float) -> float | None:
-    """By nearest rank: the smallest of the values that at least `percent` % of them do not exceed.
-
-    It is always one of the values; None if there are none.
-    """
+    """Returns the smallest value that at least `percent` % of the values do not exceed; None of none."""
     rank = max(1, ceil(len(values) * percent / 100))
     return sorted(values)[rank - 1] if values else None
 
 
 def difference(pod: Sighting, queue: Queue) -> str | None:
-    """What squeue says otherwise of a bound Pod; None where both agree.
-
-    They agree if the Pod's job, and no other of its name, is RUNNING on the node of the Pod's Node.
-    """
+    """Returns what differs, if not only a bound Pod's job of this name is RUNNING on the Pod's Node."""
     job = queue.get(pod.job_id or 0)
     if job is None:
         return f"{pod.name} is bound to {pod.node}, but squeue does not list its job {pod.job_id}"
@@ -50,10 +43,8 @@ def reason_difference(pod: Sighting, queue: Queue) -> str | None:
 
 
 def overcommitment(node: NodeUse, pods: Sequence[Sighting], cpus: int = 0, gpus: int = 0) -> str | None:
-    """What is wrong on a node: more given away than it has, or its users hold more than was given.
-
-    Its users are the Pods that are bound to it, and native jobs with that many CPUs and GPUs of it.
-    """
+    """Returns what is wrong if Pods and native jobs use more of a node than was given, or than there
+    is."""
     cpus += sum(pod.cpus for pod in pods if pod.node == node.name)
     gpus += sum(pod.gpus for pod in pods if pod.node == node.name)
     if cpus <= node.cpus_used <= node.cpus and gpus <= node.gpus_used <= node.gpus:

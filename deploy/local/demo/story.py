@@ -117,10 +117,7 @@ async def queue_more_than_fits(stage: Stage) -> str:
 
 
 async def _reasons_agree(stage: Stage, pods: Sequence[Sighting]) -> list[Sighting]:
-    """The Pods that wait, once each other one is bound and theirs tell what squeue's %r tells.
-
-    If that does not come to be in time, each one that differs is a difference found.
-    """
+    """Returns the Pods that wait, with squeue's reasons. Notes each Pod with another reason in time."""
 
     def waiting() -> list[Sighting]:
         return [pod for pod in pods if pod.node is None]

@@ -73,8 +73,7 @@ class Connection:
             return False
 
     def run(self, command: str, *, within_s: float = 60.0, check: bool = True) -> Said:
-        """Runs a command of bash as root. Raises ClusterError where it cannot be run or ends too late,
-        and with `check` where it fails."""
+        """Runs a command. Raises ClusterError if it does not run, is late, or fails (`check`)."""
         try:
             said = self._run(["bash", "-c", command], b"", within_s)
         except (OSError, ValueError) as error:

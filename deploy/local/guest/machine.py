@@ -1,8 +1,5 @@
-"""How the guest is booted, and what of it the host reaches.
-
-The guest has a network of QEMU's own ("user"): it finds the host's loopback at HOST. The host reaches
-nothing of the guest but ports that are forwarded, all on 127.0.0.1.
-"""
+"""Boot of the guest. By QEMU's own network the guest finds the host's loopback at HOST, and the host
+reaches forwarded ports of the guest alone, on 127.0.0.1."""
 
 from typing import Final
 
@@ -20,26 +17,16 @@ SAME_PORTS: Final = ("slurmd-guest", "kubelet", "node-agent-metrics", "node-agen
 PORTS: Final = (GUEST, *SAME_PORTS)
 
 _KERNEL_SAYS: Final = (
-    "console=ttyS0",
-    "quiet",
-    "root=/dev/nvme0n1",
-    "rw",
-    "rootwait",
-    "rootfstype=ext4",
+    *("console=ttyS0", "quiet", "root=/dev/nvme0n1", "rw", "rootwait", "rootfstype=ext4"),
     "net.ifnames=0",  # udev, where it runs, leaves eth0 as it is called
-    # It ends rather than hangs, and -no-reboot makes that QEMU's end.
-    "panic=-1",
-    "oops=panic",
-    "mitigations=off",
-    "cgroup_no_v1=all",
-    "random.trust_cpu=1",
+    *("panic=-1", "oops=panic"),  # it ends rather than hangs, and -no-reboot makes that QEMU's end
+    *("mitigations=off", "cgroup_no_v1=all", "random.trust_cpu=1"),
 )
 _FIRST: Final = {"cgroupfs": f"{OURS}/init", "systemd": "/usr/lib/systemd/systemd"}
 """The guest's first process by its driver of cgroups."""
 _BOOTS_WITHIN_S: Final = 120.0
 _STARTS: Final = 4
-"""On a busy machine the kernel sometimes dies while it patches its own code: QEMU runs the CPUs in
-threads, and they see what is half done."""
+"""On a busy machine the kernel sometimes dies while it patches its own code."""
 
 
 def guest_component(

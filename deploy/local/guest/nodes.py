@@ -1,8 +1,5 @@
-"""What makes a node of both systems of the guest: its programs, and what they read.
-
-What a program reads is written on the host, in a folder that has the guest's own paths, and put into the
-guest each time that the program starts.
-"""
+"""The guest as a node of both systems: its programs, and their files, which are written on the host and
+put into the guest at each start of a program."""
 
 import json
 import shutil

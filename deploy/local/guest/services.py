@@ -1,7 +1,5 @@
-"""Services in a guest: their addresses by kube-proxy, their names by CoreDNS, as on any Node.
-
-kube-apiserver is on the host and publishes no endpoint of its own (`kubernetes`): it is declared here.
-"""
+"""Services in a guest: addresses by kube-proxy, names by CoreDNS. The endpoint of kube-apiserver, which
+is on the host, is declared here."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -29,18 +29,11 @@ from deploy.local.spec import ClusterSpec
 # node-lifecycle nothing judges heartbeats, so that nobody has to send any. Nobody binds claims to
 # volumes: tests do.
 _CONTROLLERS: Final = (
-    "cronjob-controller",
-    "daemonset-controller",
-    "deployment-controller",
-    "garbage-collector-controller",
-    "job-controller",
-    "namespace-controller",
-    "persistentvolume-binder-controller",
-    "persistentvolume-protection-controller",
-    "persistentvolumeclaim-protection-controller",
-    "pod-garbage-collector-controller",
-    "replicaset-controller",
-    "statefulset-controller",
+    *("cronjob-controller", "daemonset-controller", "deployment-controller"),
+    *("garbage-collector-controller", "job-controller", "namespace-controller"),
+    *("persistentvolume-binder-controller", "persistentvolume-protection-controller"),
+    *("persistentvolumeclaim-protection-controller", "pod-garbage-collector-controller"),
+    *("replicaset-controller", "statefulset-controller"),
 )
 # What Pods with a ServiceAccount need, and Services.
 _CONTROLLERS_FOR_PODS: Final = (

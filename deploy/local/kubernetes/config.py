@@ -109,8 +109,7 @@ def ca_bundle(layout: Layout) -> str:
 
 
 def _write_certificates(folder: Path) -> None:
-    """One authority and a pair for each server; of the ServiceAccounts' only the key is used. The
-    kubelet knows kube-apiserver by its common name."""
+    """Writes a CA, and a key pair for each server. kube-apiserver has a common name for the kubelet."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
     for name in ("kube-apiserver", "extender", "service-account"):

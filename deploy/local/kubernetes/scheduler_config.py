@@ -1,8 +1,5 @@
-"""The configurations of the kube-schedulers: the chart's, with what is local.
-
-Local are the ports of the extenders, kube-scheduler's kubeconfig and certificate, its leader election,
-and what a test wants to be otherwise.
-"""
+"""The configurations of the kube-schedulers: the chart's, with local ports, files, leader election, and
+what a test wants."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -44,11 +44,8 @@ def _mount(bind: Bind) -> None:
 
 
 def fork_init(procs: Sequence[Path]) -> int:
-    """Starts the init of a new PID namespace for all later children; returns its process id.
-
-    The namespace's own /proc is mounted on each of `procs`. From here on this process cannot start
-    threads: the kernel refuses them while its children go to another PID namespace.
-    """
+    """Starts the init of a new PID namespace, and returns its process id. Mounts the namespace's /proc
+    on `procs`. After this the kernel lets this process start no threads."""
     system_calls.unshare(system_calls.CLONE_NEWPID)
     ready, tell = os.pipe()
     if (pid := os.fork()) == 0:

@@ -1,8 +1,5 @@
-"""Loopback ports that a second cluster on the same machine cannot get as well.
-
-Ports come in blocks. Whoever uses a block holds its lock, an abstract UNIX socket: the kernel scopes
-its name to the network namespace, as it does the ports themselves, and frees it with the process.
-"""
+"""Loopback ports that a second cluster cannot get. The user of a block of ports holds its lock, an
+abstract UNIX socket, which the kernel frees with the process, and scopes to the network namespace."""
 
 import socket
 from collections.abc import Iterator, Sequence

@@ -17,10 +17,7 @@ def cache_folder() -> Path:
 
 
 def trees_folder() -> Path:
-    """Where Slurm's trees are kept: with the rest, or in SLURM_TREES, which CI gives anew to each run.
-
-    No checksum pins what is in a tree, so that one which was unpacked earlier proves nothing of today's.
-    """
+    """Returns the folder of Slurm's trees: SLURM_TREES if set, as CI does. No checksum pins a tree."""
     own = os.environ.get("SLURM_TREES")
     return Path(own) if own else cache_folder()
 
@@ -34,11 +31,8 @@ def recipe_hash(*parts: bytes) -> str:
 
 
 def build_once(place: Path, build: Callable[[Path], None], report: Report) -> Path:
-    """`place`, built by whoever comes first; it appears complete or not at all.
-
-    `build` is given a path beside `place` that does not exist, and leaves the result there. What it
-    leaves when it raises is removed.
-    """
+    """Returns `place`, built once. `build` gets a path beside `place`: its result appears complete, and
+    is removed after an error."""
     if place.exists():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)

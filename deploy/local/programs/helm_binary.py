@@ -1,7 +1,4 @@
-"""Helm, by which the chart is rendered: built here from its own sources, once.
-
-The release is pinned in programs/helm, so that all machines render the same.
-"""
+"""Helm, which renders the chart: built here once, of the release that programs/helm pins."""
 
 import os
 import re

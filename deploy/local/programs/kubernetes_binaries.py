@@ -1,9 +1,6 @@
-"""The Kubernetes binaries: those of this machine where they fit together, else built here, once.
-
-One Go program is all of them; each name is a link to it. Each release that is built here has its own in
-programs/kubernetes. etcd and kwok are the newest's in every cluster: linked with an older release
-they would drag its libraries along. The kubelet, which only a guest needs, is a program of its own.
-"""
+"""The Kubernetes binaries: this machine's own if they fit together, else built here, once. One Go
+program of each release is all of them, by links; etcd and kwok are the newest's in every cluster. The
+kubelet is a program of its own."""
 
 import os
 import re
@@ -37,11 +34,8 @@ _KUBELET: Final = "./kubelet"
 
 
 def kubernetes_binaries(release: str, report: Report) -> dict[str, str]:
-    """A path for each of BINARIES. The first call on a machine may build for several minutes.
-
-    `release` is the control plane's, one of KUBERNETES_RELEASES. Where it is "", this machine's own
-    control plane is used if it is a supported one, else the newest.
-    """
+    """Returns a path for each of BINARIES. The first call may build for minutes. `release` is one of
+    KUBERNETES_RELEASES; if "", this machine's own control plane, if supported, else the newest."""
     binaries, built = _chosen(release)
     if binaries:
         report(f"using this machine's own {', '.join(sorted(binaries))}")
@@ -89,12 +83,8 @@ def _source(name: str, release: str) -> str:
 
 
 def choose(found: Mapping[str, Version], release: str = "") -> set[str]:
-    """Which of the binaries found are used, so that the whole is one supported cluster.
-
-    The control plane must be of the release that is asked for. Where none is, it must agree in its minor
-    version, with itself or with what would be built for the rest of it. kubectl may be one minor away
-    from it.
-    """
+    """Returns the found binaries that make one supported cluster: the control plane of one release, the
+    wanted one or the release of the rest, and kubectl at most one minor away."""
     chosen = {name for name, versions in _SUPPORTED_ELSE.items() if found.get(name) in versions}
     plane = {name: found[name] for name in CONTROL_PLANE if name in found}
     built = _version(release or _NEWEST)

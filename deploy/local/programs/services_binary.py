@@ -1,5 +1,4 @@
-"""kube-proxy and CoreDNS, by which Services have addresses and names in a guest: one program, built here
-from their own sources, once. The releases are pinned in programs/services."""
+"""kube-proxy and CoreDNS for Services in a guest: one program, built once (programs/services)."""
 
 import os
 import re

@@ -1,9 +1,6 @@
-"""The alerts, but for those of the SLOs: what each watches, and what it says at once. A module for each
-group.
-
-Each is in docs/runbooks under its name, and tests/monitoring/cases has what makes it fire. No expression
-names a job or an instance: these depend on how Prometheus finds its targets.
-"""
+"""Alerts, except those of the SLOs, a module for each group. Each has a runbook, and a case in
+tests/monitoring/cases. No expression names a job or an instance, which depend on the installation of
+Prometheus."""
 
 from typing import Final
 

@@ -1,8 +1,5 @@
-"""Alerts about the extender's webhooks: by kube-apiserver's metrics, and by the extender's own.
-
-kube-apiserver's metrics are in no namespace of the release: a cluster has one. It alone can tell that it
-reaches no replica.
-"""
+"""Alerts about the extender's webhooks. Only kube-apiserver can tell that it reaches no replica; its
+metrics are in no namespace of the release."""
 
 from typing import Final
 

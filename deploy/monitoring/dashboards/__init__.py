@@ -1,8 +1,5 @@
-"""The dashboards, a module for each.
-
-Slurm's own metrics (slurm_*) are there where slurmctld's exporter is scraped (docs/metrics.md); without
-it their panels are empty.
-"""
+"""The dashboards, a module for each. Panels of Slurm's own metrics (slurm_*) are empty without
+slurmctld's exporter (docs/metrics.md)."""
 
 from typing import Final
 
