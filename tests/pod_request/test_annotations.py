@@ -1,7 +1,5 @@
 """What each annotation asks of Slurm, and what is said where its value is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +14,9 @@ from wellknown.names import DEFAULT_PREFIX
 
 NAMES = [row.name for row in ANNOTATIONS]
 SLURM_LARGEST = 0xFFFFFFFD  # uint32; 0xfffffffe and 0xffffffff are NO_VAL and INFINITE
+LISTS = ("partition", "qos", "reservation")
+THOUSAND = [f"n{number}" for number in range(1000, 2000)]
+SAID = "nächtlicher Lauf, ночной, 夜間, لیلی \N{RIGHT-TO-LEFT MARK}"
 
 
 def fields(name: str, value: str) -> Mapping[str, Any]:
@@ -52,35 +53,23 @@ def named(told: str) -> str:
         ("required-nodes", "a", {"required_nodes": ("a",)}),
         ("reservation", "maint", {"reservation": "maint"}),
         ("user-id", "1000", {"user_id": 1000}),
+        *(("exclusive", value, {"shared": Sharing.NONE}) for value in ("none", "true")),
+        *(("exclusive", value, {"shared": Sharing.ALLOWED}) for value in ("ok", "false")),
+        *(("exclusive", name, {"shared": Sharing[name.upper()]}) for name in ("user", "mcs", "topo")),
+        *(("timeout", value, {"time_limit_minutes": 1}) for value in ("1", "60")),
+        *(("timeout", value, {"time_limit_minutes": m}) for value, m in (("61", 2), ("3600", 60))),
+        ("timeout", "31536000", {"time_limit_minutes": 525_600}),
+        ("priority", str(SLURM_LARGEST), {"priority": SLURM_LARGEST}),
+        # A list of nodes stays compressed, with each node once: each Pod is kept in memory.
+        ("excluded-nodes", ",".join(THOUSAND), {"excluded_nodes": ("n[1000-1999]",)}),
+        ("required-nodes", "n2,n[1-3],n1", {"required_nodes": ("n[1-3]",)}),
+        *((name, "main\n", {name: "main"}) for name in ("account", *LISTS)),  # the end of a YAML block
+        *((name, " main, short,,main ,\n", {name: "main,short"}) for name in LISTS),
+        ("comment", SAID, {"comment": SAID}),
     ],
 )
 def test_a_value_becomes_the_jobs_field(name: str, value: str, asked: dict[str, Any]) -> None:
     assert fields(name, value) == asked
-
-
-@pytest.mark.parametrize(
-    ("value", "sharing"),
-    [
-        ("none", Sharing.NONE),
-        ("true", Sharing.NONE),
-        ("ok", Sharing.ALLOWED),
-        ("false", Sharing.ALLOWED),
-        ("user", Sharing.USER),
-        ("mcs", Sharing.MCS),
-        ("topo", Sharing.TOPO),
-    ],
-)
-def test_exclusive_is_read_in_both_forms(value: str, sharing: Sharing) -> None:
-    assert fields("exclusive", value) == {"shared": sharing}
-
-
-def test_without_annotations_nothing_is_asked() -> None:
-    assert read_annotations({}) == ParsedAnnotations({})
-
-
-@pytest.mark.parametrize(("seconds", "minutes"), [("1", 1), ("60", 1), ("61", 2), ("3600", 60)])
-def test_a_timeout_is_rounded_up_to_slurms_minutes(seconds: str, minutes: int) -> None:
-    assert fields("timeout", seconds) == {"time_limit_minutes": minutes}
 
 
 @given(st.integers(1, 31_536_000))
@@ -105,10 +94,10 @@ def test_the_group_is_the_users_own_unless_it_is_named() -> None:
         ("exclusive", "TRUE"),
         ("priority", "-1"),
         ("priority", "1.5"),
-        ("timeout", "0"),
-        ("timeout", "10m"),
-        ("user-id", "root"),
-        ("user-id", ""),
+        *(("timeout", value) for value in ("0", "10m")),
+        *(("user-id", value) for value in ("root", "")),
+        ("priority", str(SLURM_LARGEST + 1)),
+        *((name, " , ") for name in LISTS),
     ],
 )
 def test_a_wrong_value_is_told_with_its_annotation_and_what_is_allowed(name: str, value: str) -> None:
@@ -122,11 +111,6 @@ def test_a_wrong_value_is_told_with_its_annotation_and_what_is_allowed(name: str
 @pytest.mark.parametrize("digits", [11, 40, 5000])
 def test_a_number_beyond_slurms_own_is_refused_in_our_words(name: str, digits: int) -> None:
     assert "int_max_str_digits" not in problem(name, "9" * digits)
-
-
-def test_the_largest_number_that_slurm_takes_is_taken() -> None:
-    assert fields("priority", str(SLURM_LARGEST)) == {"priority": SLURM_LARGEST}
-    assert problem("priority", str(SLURM_LARGEST + 1))
 
 
 def test_a_very_long_wrong_value_is_not_repeated_in_full() -> None:
@@ -144,16 +128,6 @@ def test_a_very_long_wrong_value_is_not_repeated_in_full() -> None:
 def test_a_hostlist_stands_for_its_names(value: str, names: tuple[str, ...]) -> None:
     (expression,) = fields("excluded-nodes", value)["excluded_nodes"]
     assert {*hostlist.expand(expression)} == {*names}
-
-
-def test_a_list_of_nodes_stays_compressed() -> None:
-    """Each Pod of ours is kept in memory."""
-    names = ",".join(f"n{number}" for number in range(1000, 2000))
-    assert fields("excluded-nodes", names) == {"excluded_nodes": ("n[1000-1999]",)}
-
-
-def test_a_node_is_listed_once_however_often_it_is_named() -> None:
-    assert fields("required-nodes", "n2,n[1-3],n1") == {"required_nodes": ("n[1-3]",)}
 
 
 @pytest.mark.parametrize(
@@ -183,36 +157,12 @@ def test_a_list_of_too_many_brackets_is_refused_with_their_number() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "gpu[1",
-        "gpu1]",
-        "gpu[1[2]]",
-        "a b",
-        "a;b",
-        "gpu[x]",
-        "[",
-        "a\nb",
-        "n[1-999999999999]",
-        "n[3-1]",
-        "n[]",
-        "n[1-10001]",
-        "n" * 256,
-        "(null)",
-        "a[1-999]b[1-999]",
+        *("gpu[1", "gpu1]", "gpu[1[2]]", "a b", "a;b", "gpu[x]", "[", "a\nb", "n[1-999999999999]"),
+        *("n[3-1]", "n[]", "n[1-10001]", "n" * 256, "(null)", "a[1-999]b[1-999]"),
     ],
 )
 def test_what_is_no_hostlist_is_told(value: str) -> None:
     assert problem("excluded-nodes", value)
-
-
-@pytest.mark.parametrize("name", ["account", "partition", "qos", "reservation"])
-def test_a_name_loses_the_line_end_of_a_yaml_block(name: str) -> None:
-    assert fields(name, "main\n") == {name: "main"}
-
-
-@pytest.mark.parametrize("name", ["partition", "qos", "reservation"])
-def test_a_list_of_names_is_written_as_slurm_takes_it(name: str) -> None:
-    assert fields(name, " main, short,,main ,\n") == {name: "main,short"}
-    assert problem(name, " , ")
 
 
 TEXTS = ["account", "comment", "constraints", "partition", "prefer", "qos", "reservation"]
@@ -222,15 +172,8 @@ TEXTS = ["account", "comment", "constraints", "partition", "prefer", "qos", "res
 @pytest.mark.parametrize(
     "inside", ["\0", "\n", "\r", "\t", "\b", "\x1b[2K", "\x7f", "\x85", "\u2028", "\u202e"]
 )
-def test_what_slurm_would_cut_and_what_would_forge_lines_of_squeue_is_refused(
-    name: str, inside: str
-) -> None:
+def test_text_with_control_characters_is_rejected(name: str, inside: str) -> None:
     assert "without line ends or other control characters" in problem(name, f"/x{inside}y")
-
-
-def test_a_text_may_be_in_any_language() -> None:
-    said = "nächtlicher Lauf, ночной, 夜間, لیلی \N{RIGHT-TO-LEFT MARK}"
-    assert fields("comment", said) == {"comment": said}
 
 
 @pytest.mark.parametrize(
@@ -243,8 +186,7 @@ def test_a_text_is_as_long_as_slurm_takes_it_in_bytes(name: str, most: int) -> N
 
 
 def test_a_timeout_is_no_longer_than_slurm_plans_for() -> None:
-    """With a job of 78 years that waits, slurmctld of 24.11 answers nobody any more."""
-    assert fields("timeout", "31536000") == {"time_limit_minutes": 525_600}
+    """While a job of 78 years waits, slurmctld of 24.11 answers no calls."""
     assert "from 1 to 31536000, 365 days" in problem("timeout", "31536001")
 
 
@@ -266,33 +208,24 @@ def test_another_prefix_is_read_and_the_default_one_is_not() -> None:
 
 def test_what_others_annotate_is_left_alone() -> None:
     foreign = {"kubectl.kubernetes.io/x": "1", "partition": "x", "x" + DEFAULT_PREFIX + "qos": "x"}
-    assert read_annotations(foreign) == ParsedAnnotations({})
+    for others in (foreign, {}):
+        assert read_annotations(others) == ParsedAnnotations({})
 
 
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("Partition", "partition"),
-        ("partiton", "partition"),
-        ("partitions", "partition"),
-        ("USER_ID", "user-id"),
-        ("userid", "user-id"),
+        *((written, "partition") for written in ("Partition", "partiton", "partitions")),
+        *((written, "user-id") for written in ("USER_ID", "userid")),
         ("required_nodes", "required-nodes"),
         ("exclude-nodes", "excluded-nodes"),
         ("tiemout", "timeout"),
         ("constraint", "constraints"),
         ("qoss", "qos"),
-        ("workdir", None),
-        ("nodes", None),
-        ("lock", None),
-        ("unheard-of", None),
-        ("", None),
-        ("x" * 200_000, None),
+        *((written, None) for written in ("workdir", "nodes", "lock", "unheard-of", "", "x" * 200_000)),
     ],
 )
-def test_a_near_miss_of_a_name_is_a_problem_and_any_other_unknown_one_a_warning(
-    written: str, meant: str | None
-) -> None:
+def test_unknown_name_is_a_problem_if_near_a_known_name(written: str, meant: str | None) -> None:
     read = read_annotations({DEFAULT_PREFIX + written: "1"})
     assert read.fields == {}
     told = read.warnings if meant is None else read.problems

@@ -1,7 +1,5 @@
 """What a Pod's claims mean for it: the rules are kube-scheduler's own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -53,9 +51,6 @@ def verdict(
     read = {} if of is None else {needs[0].key: VolumeClaim.parse(of)}
     volumes = {"pv": Volume.parse(volume or {"spec": {}})}
     return Claims(read, volumes, CLASSES, {}).verdict("u1", needs)
-
-
-# What a Pod refers to
 
 
 def test_most_pods_refer_to_no_claim() -> None:

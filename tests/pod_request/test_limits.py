@@ -1,7 +1,5 @@
 """How much a Pod may ask, what is told of more, and how little of it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from sys import getsizeof
@@ -72,9 +70,6 @@ def weight(item: Pod | Placeholder) -> int:
     return size(item, set())
 
 
-# What is refused
-
-
 @pytest.mark.parametrize("excess", EXCESSES)
 def test_a_pod_beyond_a_limit_is_refused_with_what_how_much_and_the_limit(excess: str) -> None:
     told = problems(pod_manifest(**EXCESSES[excess]()))
@@ -91,33 +86,21 @@ def test_what_a_refused_pod_demands_is_not_kept() -> None:
         assert parse_pod(pod_manifest(**excess()), TRANSLATION).request.constraints == ANYWHERE
 
 
+EXISTS, NAMED = expression("a", "Exists"), expression("metadata.name", "In", "a")
+CONTAINER = container({"cpu": "1", "memory": "1Gi"})
+BYTES_AROUND = len(b'[{"a":""},null,[]]')
 LIMITS: Mapping[str, tuple[int, Callable[[int], Manifest]]] = {
-    "terms": (MOST_TERMS, lambda n: affinity(*[{"matchExpressions": [expression("a", "Exists")]}] * n)),
-    "expressions": (
-        MOST_EXPRESSIONS,
-        lambda n: affinity({"matchExpressions": [expression("a", "Exists")] * n}),
-    ),
-    "fields": (
-        MOST_EXPRESSIONS,
-        lambda n: affinity({"matchFields": [expression("metadata.name", "In", "a")] * n}),
-    ),
+    "terms": (MOST_TERMS, lambda n: affinity(*[{"matchExpressions": [EXISTS]}] * n)),
+    "expressions": (MOST_EXPRESSIONS, lambda n: affinity({"matchExpressions": [EXISTS] * n})),
+    "fields": (MOST_EXPRESSIONS, lambda n: affinity({"matchFields": [NAMED] * n})),
     "labels": (MOST_EXPRESSIONS, lambda n: {"nodeSelector": {f"label-{i}": "a" for i in range(n)}}),
     "labels and expressions": (
         MOST_EXPRESSIONS,
-        lambda n: (
-            affinity({"matchExpressions": [expression("a", "Exists")] * (n - 1)})
-            | {"nodeSelector": {"a": "b"}}
-        ),
+        lambda n: affinity({"matchExpressions": [EXISTS] * (n - 1)}) | {"nodeSelector": {"a": "b"}},
     ),
     "tolerations": (MOST_TOLERATIONS, lambda n: {"tolerations": [{"operator": "Exists"}] * n}),
-    "bytes": (
-        MOST_DEMAND_BYTES,
-        lambda n: {"nodeSelector": {"a": "x" * (n - len(b'[{"a":""},null,[]]'))}},
-    ),
-    "containers": (
-        MOST_CONTAINERS,
-        lambda n: {"containers": [container({"cpu": "1", "memory": "1Gi"})] * n},
-    ),
+    "bytes": (MOST_DEMAND_BYTES, lambda n: {"nodeSelector": {"a": "x" * (n - BYTES_AROUND)}}),
+    "containers": (MOST_CONTAINERS, lambda n: {"containers": [CONTAINER] * n}),
     "claims": (
         MOST_CLAIMS,
         lambda n: {
@@ -132,7 +115,7 @@ LIMITS: Mapping[str, tuple[int, Callable[[int], Manifest]]] = {
     "amounts": (
         MOST_AMOUNTS,
         lambda n: {
-            "containers": [container({"cpu": "1", "memory": "1Gi"})],
+            "containers": [CONTAINER],
             "overhead": {f"example.com/{i}": "1" for i in range(n - 2)},
         },
     ),
@@ -153,8 +136,6 @@ def test_a_pod_with_several_excesses_is_told_of_each() -> None:
     both = EXCESSES["tolerations"]() | EXCESSES["expressions"]()
     assert len(problems(pod_manifest(**both))) == 3  # they are too many bytes besides
 
-
-# What is not refused
 
 CLOUD = [
     f"gke-prod-pool-{n % 7}-{noise(n % 7, 8)}-{noise(n, 4)}.c.project.internal" for n in range(1000)
@@ -191,9 +172,6 @@ def test_a_pod_that_asks_for_too_much_memory_keeps_who_asks_and_what_for() -> No
     asked = dict(ANNOTATED["wide texts"]) | {"user-id": "2001"}
     request = parse_pod(annotated(asked), TRANSLATION).request
     assert (request.job.user_id, request.job.cpus, request.job.comment) == (2001, 1, None)
-
-
-# What is kept
 
 
 HEAVY_ANNOTATIONS = ("unknown names", "wrong values")
@@ -238,9 +216,8 @@ def test_the_record_of_a_retried_pod_takes_no_more_than_20_kb(offer: str) -> Non
 
 
 def test_an_ordinary_pod_takes_three() -> None:
-    assert (
-        weight(parse_pod(pod_manifest(annotations={PREFIX + "partition": "main"}), TRANSLATION)) < 3_000
-    )
+    ordinary = pod_manifest(annotations={PREFIX + "partition": "main"})
+    assert weight(parse_pod(ordinary, TRANSLATION)) < 3_000
 
 
 def test_our_gate_is_seen_behind_any_number_of_others() -> None:

@@ -1,7 +1,5 @@
 """A manifest as placement sees it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from decimal import Decimal
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 
 from extender.pod_request.grace_period import GraceRule
 from extender.pod_request.job_request import Request, read_request
-from extender.pod_request.pod import parse_pod
+from extender.pod_request.pod import Pod, parse_pod
 from extender.pod_request.translation import TranslationConfig
 from slurm_client.model import JobSpec, Sharing
 from tests.builders import PREFIX, TRANSLATION, container, pod, pod_manifest
@@ -25,21 +23,14 @@ FILTER_CALL = Path(__file__).parent.parent / "verbs" / "bodies" / "filter.json"
 HUGE = "1" * 5000
 
 
-# Snapshots
-
-
 def test_a_pod_that_waits_behind_our_gate() -> None:
     snapshot = pod(name="train", namespace="ml", uid="u1", version="7", priority=1000)
     assert (snapshot.uid, snapshot.namespace, snapshot.name) == ("u1", "ml", "train")
     assert (snapshot.resource_version, snapshot.created) == ("7", "2026-11-21T08:00:00Z")
     assert (snapshot.priority, snapshot.gated, snapshot.life.node) == (1000, True, None)
-    assert (snapshot.scheduling.attempt, snapshot.scheduling.job_id, snapshot.scheduling.allocation) == (
-        1,
-        None,
-        None,
-    )
-    assert not snapshot.life.deleting
-    assert not snapshot.life.finished
+    scheduling = snapshot.scheduling
+    assert (scheduling.attempt, scheduling.job_id, scheduling.allocation) == (1, None, None)
+    assert (snapshot.life.deleting, snapshot.life.finished) == (False, False)
 
 
 def test_a_pod_is_touched_by_whatever_is_annotated_but_by_the_extender_itself() -> None:
@@ -99,15 +90,16 @@ def test_our_own_annotations_are_read_back() -> None:
     assert snapshot.scheduling.allocation == Allocation(40_000_000, "n1", "gpu:h100:2(IDX:0-1)")
 
 
-@pytest.mark.parametrize("attempt", ["", "0", "-1", "x", "1.5", HUGE])
+@pytest.mark.parametrize("attempt", ["", "0", "-1", "x", "1.5", "9999999999", HUGE])
 def test_a_forged_attempt_counts_as_the_first(attempt: str) -> None:
+    """The attempts after a very large number would not fit into a job's key."""
     assert pod(annotations={ATTEMPT: attempt}).scheduling.attempt == 1
 
 
 @pytest.mark.parametrize("job_id", ["", "-1", "x", "1.5", "0x10", HUGE])
 def test_a_forged_job_id_is_none(job_id: str) -> None:
-    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).scheduling.job_id is None
-    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).scheduling.allocation is None
+    scheduling = pod(annotations={JOB_ID: job_id, NODE: "n1"}).scheduling
+    assert (scheduling.job_id, scheduling.allocation) == (None, None)
 
 
 @given(st.dictionaries(st.sampled_from([ATTEMPT, JOB_ID, NODE, GRANTED]), st.text()))
@@ -115,9 +107,6 @@ def test_any_text_in_our_own_annotations_is_read(annotations: dict[str, str]) ->
     snapshot = pod(annotations=annotations)
     assert snapshot.scheduling.attempt > 0
     assert snapshot.scheduling.allocation is None or snapshot.scheduling.allocation.node
-
-
-# What is asked of Slurm
 
 
 def test_requests_and_annotations_become_the_job() -> None:
@@ -142,74 +131,62 @@ NAMED = "Kubernetes Pod default/chat of cluster prod; scancel evicts it"
 @pytest.mark.parametrize(
     ("asked", "comment"), [({}, NAMED), ({PREFIX + "comment": "nightly"}, "nightly")]
 )
-def test_comment_of_job_names_the_pod_if_its_author_wrote_none(
-    asked: dict[str, str], comment: str
-) -> None:
+def test_comment_names_the_pod_unless_the_author_wrote_one(asked: dict[str, str], comment: str) -> None:
     manifest = pod_manifest("chat", annotations=asked)
     job = read_request(manifest, TranslationConfig(cluster_name="prod")).job
     assert job.comment == comment
 
 
-def test_an_extended_resource_that_is_not_mapped_is_kube_schedulers_alone() -> None:
-    asked = container({"cpu": "1", "memory": "1Gi", "rdma/ib": "1", "ephemeral-storage": "1Gi"})
-    assert pod(containers=[asked]).request.job.gres == ()
+def with_devices(gres: dict[str, str] | None = None, **amounts: str) -> Request:
+    """Of a Pod that requests these resources, too; `gres` is the mapping."""
+    manifest = pod_manifest(containers=[container({"cpu": "1", "memory": "1Gi"} | amounts)])
+    return read_request(manifest, TRANSLATION if gres is None else TranslationConfig(gres=gres))
 
 
-def test_a_mapping_may_name_a_type() -> None:
-    translation = TranslationConfig(gres={"example.com/a100": "gpu:a100", "example.com/fpga": "fpga"})
-    asked = container({"cpu": "1", "memory": "1Gi", "example.com/fpga": "1", "example.com/a100": "4"})
-    manifest = pod_manifest(containers=[asked])
-    assert read_request(manifest, translation).job.gres == (("fpga", 1), ("gpu:a100", 4))
-
-
-def test_two_resources_of_one_gres_add_up() -> None:
-    asked = container({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1", "amd.com/gpu": "2"})
-    assert pod(containers=[asked]).request.job.gres == (("gpu", 3),)
+TYPED = {"example.com/a100": "gpu:a100", "example.com/fpga": "fpga"}
 
 
 @pytest.mark.parametrize(
-    ("asked", "fits"),
+    ("mapped", "amounts", "gres"),
     [
-        ({"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}, False),
-        ({"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "1"}, True),
-        ({"nvidia.com/mig-2g.20gb": "1", "nvidia.com/mig-1g.10gb": "1"}, True),
-        ({"nvidia.com/gpu": "1", "example.com/fpga": "1"}, True),
+        (None, {"rdma/ib": "1", "ephemeral-storage": "1Gi"}, ()),  # kube-scheduler's alone
+        (None, {"nvidia.com/gpu": "0"}, ()),
+        (None, {"nvidia.com/gpu": "1", "amd.com/gpu": "2"}, (("gpu", 3),)),
+        (TYPED, {"example.com/fpga": "1", "example.com/a100": "4"}, (("fpga", 1), ("gpu:a100", 4))),
     ],
 )
-def test_a_gres_is_asked_for_with_a_type_or_without(asked: dict[str, str], fits: bool) -> None:
-    translation = TranslationConfig(
-        gres={
-            "nvidia.com/gpu": "gpu",
-            "nvidia.com/mig-1g.10gb": "gpu:1g.10gb",
-            "nvidia.com/mig-2g.20gb": "gpu:2g.20gb",
-            "example.com/fpga": "fpga:v2",
-        }
-    )
-    manifest = pod_manifest(containers=[container({"cpu": "1", "memory": "1Gi"} | asked)])
-    problems = read_request(manifest, translation).problems
-    assert ["the GRES gpu both with and without a type" in told for told in problems] == [True] * (
-        not fits
-    )
+def test_mapped_resources_become_gres(
+    mapped: dict[str, str] | None, amounts: dict[str, str], gres: tuple[tuple[str, int], ...]
+) -> None:
+    assert with_devices(mapped, **amounts).job.gres == gres
+
+
+MIG = {"nvidia.com/mig-1g.10gb": "gpu:1g.10gb", "nvidia.com/mig-2g.20gb": "gpu:2g.20gb"}
+SLICED = MIG | {"nvidia.com/gpu": "gpu", "example.com/fpga": "fpga:v2"}
+SHARED = {"nvidia.com/gpu": "gpu:h100", "example.com/shard": "shard", "example.com/mps": "mps"}
+BOTH_TYPED_AND_NOT, WHOLE_AND_PARTS = (
+    "the GRES gpu both with and without a type",
+    "whole (gpu) and in parts (shard)",
+)
 
 
 @pytest.mark.parametrize(
-    ("asked", "fits"),
+    ("mapped", "amounts", "words"),
     [
-        ({"nvidia.com/gpu": "1", "example.com/shard": "2"}, False),
-        ({"nvidia.com/gpu": "0", "example.com/shard": "2"}, True),
-        ({"example.com/mps": "50", "example.com/shard": "2"}, True),
+        (SLICED, {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}, BOTH_TYPED_AND_NOT),
+        (SLICED, {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "1"}, None),
+        (SLICED, {"nvidia.com/mig-2g.20gb": "1", "nvidia.com/mig-1g.10gb": "1"}, None),
+        (SLICED, {"nvidia.com/gpu": "1", "example.com/fpga": "1"}, None),
+        (SHARED, {"nvidia.com/gpu": "1", "example.com/shard": "2"}, WHOLE_AND_PARTS),
+        (SHARED, {"nvidia.com/gpu": "0", "example.com/shard": "2"}, None),
+        (SHARED, {"example.com/mps": "50", "example.com/shard": "2"}, None),
     ],
 )
-def test_gpus_are_asked_for_whole_or_in_parts(asked: dict[str, str], fits: bool) -> None:
-    gres = {"nvidia.com/gpu": "gpu:h100", "example.com/shard": "shard", "example.com/mps": "mps"}
-    manifest = pod_manifest(containers=[container({"cpu": "1", "memory": "1Gi"} | asked)])
-    problems = read_request(manifest, TranslationConfig(gres=gres)).problems
-    assert ["whole (gpu) and in parts (shard)" in told for told in problems] == [True] * (not fits)
-
-
-def test_zero_gpus_are_no_gres() -> None:
-    asked = container({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"})
-    assert pod(containers=[asked]).request.job.gres == ()
+def test_gres_that_slurm_does_not_grant_together_are_a_problem(
+    mapped: dict[str, str], amounts: dict[str, str], words: str | None
+) -> None:
+    problems = with_devices(mapped, **amounts).problems
+    assert [(words or "") in told for told in problems] == [True] * (words is not None)
 
 
 @pytest.mark.parametrize(
@@ -222,9 +199,7 @@ def test_zero_gpus_are_no_gres() -> None:
         ("-1", "1Gi", ["cpu"]),
     ],
 )
-def test_what_a_pod_must_request_is_told_by_name(
-    cpu: str | None, memory: str | None, missing: list[str]
-) -> None:
+def test_missing_request_is_named(cpu: str | None, memory: str | None, missing: list[str]) -> None:
     problems = pod(cpu=cpu, memory=memory).request.problems
     assert len(problems) == len(missing)
     for name, problem in zip(missing, problems, strict=True):
@@ -243,10 +218,10 @@ def asked_in(unit: str, cpu: str) -> Request:
     return read_request(pod_manifest(cpu=cpu), TranslationConfig(cpu_unit=Decimal(unit)))
 
 
-@pytest.mark.parametrize(
-    ("unit", "cpu", "cpus"),
-    [("1", "100m", 1), ("1", "1001m", 2), ("0.1", "250m", 3), ("0.1", "2", 20), ("2", "3", 2)],
-)
+IN_UNITS = [("1", "100m", 1), ("1", "1001m", 2), ("0.1", "250m", 3), ("0.1", "2", 20), ("2", "3", 2)]
+
+
+@pytest.mark.parametrize(("unit", "cpu", "cpus"), IN_UNITS)
 def test_slurm_is_asked_in_its_own_cpus(unit: str, cpu: str, cpus: int) -> None:
     assert asked_in(unit, cpu).job.cpus == cpus
 
@@ -308,12 +283,11 @@ CLAIMS = [{"name": "gpus", "resourceClaimTemplateName": "two-gpus"}]
 @pytest.mark.parametrize("exclusive", [None, "ok", "user"])
 def test_devices_that_slurm_does_not_count_are_refused(exclusive: str | None) -> None:
     annotations = {} if exclusive is None else {PREFIX + "exclusive": exclusive}
-    assert pod(annotations=annotations, resourceClaims=CLAIMS).request.problems == (
-        (
-            "spec.resourceClaims: Slurm does not count what is allocated to ResourceClaims: request a"
-            " resource that counts in Slurm (amd.com/gpu, nvidia.com/gpu), or set the annotation"
-            " sunk.coreweave.com/exclusive to none, for a node of its own (docs/annotations.md#devices)"
-        ),
+    (problem,) = pod(annotations=annotations, resourceClaims=CLAIMS).request.problems
+    assert problem == (
+        "spec.resourceClaims: Slurm does not count what is allocated to ResourceClaims: request a"
+        " resource that counts in Slurm (amd.com/gpu, nvidia.com/gpu), or set the annotation"
+        " sunk.coreweave.com/exclusive to none, for a node of its own (docs/annotations.md#devices)"
     )
 
 
@@ -326,43 +300,33 @@ def test_a_quantity_that_is_none_is_told() -> None:
     assert any('"lots" is not a quantity' in problem for problem in pod(cpu="lots").request.problems)
 
 
-def test_a_pod_that_ends_by_itself_asks_for_no_more_time_than_that() -> None:
-    assert pod(activeDeadlineSeconds=61).request.job.time_limit_minutes == 2
+LIMITS = [(61, None, 2), (120, "600", 10), (120, "6", 1), (31_536_000, None, 525_600)]
+NO_LIMIT = [(seconds, None, None) for seconds in (None, 0, -1, 10**400, 31_536_001)]
+
+
+@pytest.mark.parametrize(("deadline", "timeout", "minutes"), [*LIMITS, *NO_LIMIT])
+def test_time_limit_is_the_timeout_or_else_the_deadline(
+    deadline: int | None, timeout: str | None, minutes: int | None
+) -> None:
+    """A deadline is no limit if kube-apiserver rejects the deadline, or if Slurm plans for less."""
+    asked = {} if timeout is None else {PREFIX + "timeout": timeout}
+    job = pod(activeDeadlineSeconds=deadline, annotations=asked).request.job
+    assert job.time_limit_minutes == minutes
     assert pod().request.job.time_limit_minutes is None
-
-
-def test_a_timeout_counts_more_than_the_pods_own_deadline() -> None:
-    for seconds, limit in (("600", 10), ("6", 1)):
-        limited = pod(activeDeadlineSeconds=120, annotations={PREFIX + "timeout": seconds})
-        assert limited.request.job.time_limit_minutes == limit
-
-
-@pytest.mark.parametrize("seconds", [None, 0, -1, 10**400])
-def test_a_deadline_that_kube_apiserver_refuses_is_none(seconds: int | None) -> None:
-    assert pod(activeDeadlineSeconds=seconds).request.job.time_limit_minutes is None
-
-
-def test_a_deadline_longer_than_slurm_plans_for_leaves_the_job_without_a_limit() -> None:
-    assert pod(activeDeadlineSeconds=31_536_000).request.job.time_limit_minutes == 525_600
-    assert pod(activeDeadlineSeconds=31_536_001).request.job.time_limit_minutes is None
 
 
 @pytest.mark.parametrize(
     ("kill_wait", "own", "evicted"),
     [(30, 10, 10), (30, 24, 24), (30, None, 24), (30, 600, 24), (60, 30, 30), (30, 0, 1), (5, 3, 1)],
 )
-def test_a_pod_is_evicted_with_its_own_grace_and_no_longer_than_slurm_waits(
-    kill_wait: int, own: int | None, evicted: int
-) -> None:
+def test_eviction_grace_is_below_kill_wait(kill_wait: int, own: int | None, evicted: int) -> None:
     translation = TranslationConfig(grace=GraceRule(kill_wait))
     manifest = pod_manifest(node="n1", gates=(), terminationGracePeriodSeconds=own)
     assert parse_pod(manifest, translation).life.eviction_grace == evicted
 
 
 @pytest.mark.parametrize(("grace", "leaves"), [(None, True), (24, True), (25, False), (86_400, False)])
-def test_a_pod_leaves_that_is_deleted_with_no_longer_grace_than_its_eviction_has(
-    grace: int | None, leaves: bool
-) -> None:
+def test_deleted_pod_leaves_within_the_eviction_grace(grace: int | None, leaves: bool) -> None:
     manifest = pod_manifest(node="n1", gates=(), deleting=True)
     manifest["metadata"]["deletionGracePeriodSeconds"] = grace
     assert parse_pod(manifest, TranslationConfig()).leaving is leaves
@@ -410,24 +374,20 @@ def test_more_cpus_than_slurm_can_count_are_refused(unit: str, cpu: str, most: s
     assert asked_in(unit, most).problems == ()
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
 @pytest.mark.parametrize(
     "affinity",
     [
-        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
-        {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": None}
-            }
-        },
+        {"nodeAffinity": {REQUIRED: {}}},
+        {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": None}}},
         {"nodeAffinity": None},
         None,
     ],
 )
 def test_a_spec_that_is_not_validated_yet_does_not_break_the_reader(affinity: Any) -> None:
     assert pod(affinity=affinity).request.job.cpus == 1
-
-
-# Whose a Pod is
 
 
 def test_our_scheduler_or_one_of_our_annotations_asks_for_slurm() -> None:
@@ -454,12 +414,8 @@ def test_pod_of_another_scheduler_asks_if_taken_over(annotations: dict[str, str]
 def test_a_pod_of_another_scheduler_is_not_ours(annotations: dict[str, str] | None) -> None:
     foreign = pod_manifest(schedulerName="default-scheduler", annotations=annotations)
     assert not TRANSLATION.manages(foreign)
-
-
-def test_a_pod_whose_annotations_are_null_is_read() -> None:
-    manifest = pod_manifest(schedulerName="x")
-    manifest["metadata"]["annotations"] = None
-    assert not TRANSLATION.manages(manifest)
+    foreign["metadata"]["annotations"] = None
+    assert not TRANSLATION.manages(foreign)
 
 
 def test_requests_are_compared_by_value() -> None:
@@ -467,15 +423,6 @@ def test_requests_are_compared_by_value() -> None:
     assert pod(version="1").request == pod(version="2").request
     assert pod(cpu="1").request == pod(cpu=str(Decimal(1))).request
     assert pod(cpu="1").request != pod(cpu="2").request
-
-
-def test_an_attempt_that_nobody_reaches_is_forged() -> None:
-    """What follows it would not fit into a job's key, and nobody would know the job for ours."""
-    forged = parse_pod(pod_manifest(annotations={ATTEMPT: "9999999999"}), TranslationConfig())
-    assert forged.scheduling.attempt == 1
-
-
-# PriorityClasses
 
 
 def test_a_priority_class_stands_for_what_the_installation_says_unless_an_annotation_does() -> None:
@@ -493,7 +440,12 @@ def test_a_priority_class_stands_for_what_the_installation_says_unless_an_annota
     assert asked("low", {}) == asked(None, {}) == (None, None)
 
 
-# What kube-scheduler says
+def unschedulable(message: str) -> Pod:
+    """After a look of kube-scheduler with this result."""
+    manifest = pod_manifest()
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    manifest["status"]["conditions"] = [said]
+    return parse_pod(manifest, TRANSLATION)
 
 
 @pytest.mark.parametrize(
@@ -506,15 +458,9 @@ def test_a_priority_class_stands_for_what_the_installation_says_unless_an_annota
     ],
 )
 def test_a_refusal_by_kube_schedulers_own_rules_is_kept_in_its_words(message: str, refusal: str) -> None:
-    manifest = pod_manifest()
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    manifest["status"]["conditions"] = [said]
-    read = parse_pod(manifest, TRANSLATION)
-    assert (read.scheduling.node_rejection, read.unschedulable, read.scheduling.looked_at) == (
-        refusal,
-        bool(refusal),
-        True,
-    )
+    read = unschedulable(message)
+    assert (read.scheduling.node_rejection, read.unschedulable) == (refusal, bool(refusal))
+    assert read.scheduling.looked_at
 
 
 @pytest.mark.parametrize(
@@ -532,11 +478,8 @@ def test_a_refusal_by_kube_schedulers_own_rules_is_kept_in_its_words(message: st
     ],
 )
 def test_jobs_make_room_for_what_slurm_counts_and_for_nothing_else(reason: str, room: bool) -> None:
-    manifest = pod_manifest()
     message = f"0/4 nodes are available: {reason}. preemption: 0/4 nodes are available: 4 no victims."
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    manifest["status"]["conditions"] = [said]
-    assert parse_pod(manifest, TRANSLATION).scheduling.lacks_room is room
+    assert unschedulable(message).scheduling.lacks_room is room
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Constraints between Pods are read from manifests with the meaning that Kubernetes gives them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -63,9 +61,7 @@ def test_pods_without_constraints_share_one_object() -> None:
         (expressed("DoesNotExist"), {}, True),
     ],
 )
-def test_anti_affinity_excludes_selected_pods_both_ways(
-    selector: Any, labels: dict[str, str], excluded: bool
-) -> None:
+def test_anti_affinity_excludes_both_ways(selector: Any, labels: dict[str, str], excluded: bool) -> None:
     owner = parsed(labels={"other": "x"}, affinity=anti_affinity(labelSelector=selector))
     other = parsed(labels=labels)
     assert owner.excludes(other) is excluded
@@ -84,9 +80,7 @@ def test_anti_affinity_excludes_selected_pods_both_ways(
         ({"namespaceSelector": {"matchLabels": {"team": "x"}}}, "default", False),
     ],
 )
-def test_anti_affinity_applies_in_its_namespaces(
-    term: dict[str, Any], namespace: str, excluded: bool
-) -> None:
+def test_anti_affinity_has_namespaces(term: dict[str, Any], namespace: str, excluded: bool) -> None:
     owner = parsed(affinity=anti_affinity(labelSelector={}, **term))
     assert owner.excludes(parsed(namespace)) is excluded
 

@@ -1,7 +1,5 @@
 """How a Pod ended, in words for Slurm's admin."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -94,9 +92,7 @@ def test_comment_says_what_scancel_does_only_while_the_pod_lives() -> None:
 
 
 @given(st.text(max_size=MOST_BYTES), st.text(min_size=1, max_size=300))
-def test_a_comment_is_never_longer_than_slurm_takes_nor_its_authors_words_changed(
-    comment: str, words: str
-) -> None:
+def test_comment_fits_slurm_and_keeps_the_words_of_the_author(comment: str, words: str) -> None:
     comment = comment.encode()[:MOST_BYTES].decode(errors="ignore")
     written = with_words(comment, words)
     assert written.startswith(comment)

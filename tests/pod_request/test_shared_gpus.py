@@ -1,7 +1,5 @@
 """What becomes of a Pod whose GPUs a native job may use as well."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,10 +16,7 @@ from tests.builders import PREFIX, TRANSLATION, Manifest, container, pod_manifes
 
 PODS, ALICE = 3000, 2001
 MAPPED = {"nvidia.com/gpu": "gpu", "nvidia.com/mig-1g.10gb": "gpu:1g.10gb", "example.com/npu": "npu"}
-TEAM = Policy(
-    (Rule("team", ("*",), user=Choice(PODS, ("*",))),),
-    pod_users=frozenset({PODS}),
-)
+TEAM = Policy((Rule("team", ("*",), user=Choice(PODS, ("*",))),), pod_users=frozenset({PODS}))
 """Pods are the user's that only Pods have, unless they name another."""
 
 
@@ -71,21 +66,21 @@ def test_native_jobs_of_the_same_user_may_be_beside_a_pod(setting: SharedGpus) -
     )
 
 
-@pytest.mark.parametrize("exclusive", [None, "ok", "mcs", "topo"])
-def test_refused_are_both_fixes_named(exclusive: str | None) -> None:
-    told = refused(setting="refuse", **({} if exclusive is None else {"exclusive": exclusive}))
+NOT_APART: list[dict[str, Any]] = [{}, *({"exclusive": each} for each in ("ok", "mcs", "topo"))]
+
+
+@pytest.mark.parametrize("exclusive", NOT_APART)
+def test_refused_are_both_fixes_named(exclusive: dict[str, Any]) -> None:
+    told = refused(setting="refuse", **exclusive)
     assert (
         "exclusive to none, for a node of its own, or to user, with a user that only Pods have" in told
     )
     assert "podUsers" not in told  # the Pod's user is one
 
 
-@pytest.mark.parametrize("exclusive", [None, "ok", "mcs", "topo"])
-def test_isolated_a_pod_has_nodes_of_its_user_alone_and_its_author_is_told(
-    exclusive: str | None,
-) -> None:
-    given: dict[str, Any] = {} if exclusive is None else {"exclusive": exclusive}
-    request = asked(**given)
+@pytest.mark.parametrize("exclusive", NOT_APART)
+def test_isolated_pod_shares_nodes_with_its_user_alone(exclusive: dict[str, Any]) -> None:
+    request = asked(**exclusive)
     assert (request.job.shared, request.problems) == (Sharing.USER, ())
     (warning,) = request.warnings
     assert warning.startswith("exclusive is user for this Pod, so that no native job uses its GPUs (")
@@ -130,30 +125,17 @@ def test_a_pod_without_gpus_shares_its_node_with_anybody() -> None:
 
 
 NAMES = [
-    "nvidia.com/gpu.shared",
-    "nvidia.com/mig-2g.20gb",
-    "nvidia.com/a100",
-    "amd.com/cpx_nps4",
-    "gpu.intel.com/i915",
-    "habana.ai/gaudi",
-    "aws.amazon.com/neuroncore",
-    "volcano.sh/vgpu-number",
-    "huawei.com/Ascend910",
-    "birentech.com/gpu",
-    "kunlunxin.com/xpu",
-    "enflame.com/gcu",
-    "vastaitech.com/va",
-    "koordinator.sh/gpu-core",
-    "koordinator.sh/gpu",
+    *("nvidia.com/gpu.shared", "nvidia.com/mig-2g.20gb", "nvidia.com/a100", "amd.com/cpx_nps4"),
+    *("gpu.intel.com/i915", "habana.ai/gaudi", "aws.amazon.com/neuroncore"),
+    *("volcano.sh/vgpu-number", "huawei.com/Ascend910", "birentech.com/gpu", "kunlunxin.com/xpu"),
+    *("enflame.com/gcu", "vastaitech.com/va", "koordinator.sh/gpu-core", "koordinator.sh/gpu"),
     "deviceclass.resource.kubernetes.io/gpu.example.com",
 ]
 
 
 @pytest.mark.parametrize("setting", ["refuse", "isolate", "node-agent"])
 @pytest.mark.parametrize("resource", NAMES)
-def test_a_gpu_that_slurm_does_not_count_makes_its_pod_invalid(
-    setting: SharedGpus, resource: str
-) -> None:
+def test_gpu_that_slurm_does_not_count_is_invalid(setting: SharedGpus, resource: str) -> None:
     assert refused(setting=setting, resource=resource).startswith(f"the Pod requests {resource}: Slurm")
 
 

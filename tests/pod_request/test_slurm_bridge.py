@@ -1,7 +1,5 @@
 """Pods that were written for slurm-bridge are read as it reads them, where a setting says so."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -43,12 +41,9 @@ def test_what_means_the_same_is_read(row: Any) -> None:
     assert row.field in fields(**{row.name.replace("-", "_"): row.example})
 
 
-def test_a_time_limit_is_in_minutes() -> None:
-    assert fields(timelimit="5")["time_limit_minutes"] == 5
-
-
 @pytest.mark.parametrize("limit", ["0", "five", "5m", "1:00", "525601", "-1", ""])
-def test_a_wrong_time_limit_is_a_problem(limit: str) -> None:
+def test_a_time_limit_is_in_minutes(limit: str) -> None:
+    assert fields(timelimit="5")["time_limit_minutes"] == 5
     (problem,) = read_slurm_bridge({PREFIX + "timelimit": limit}).problems
     assert problem.startswith(f'annotation {PREFIX}timelimit: "{limit}" is not a whole number from 1 to')
 
@@ -85,12 +80,9 @@ def test_what_has_no_counterpart_is_told_and_does_nothing(name: str) -> None:
     assert warning.startswith(f"annotation {PREFIX}{name} does nothing: ")
 
 
-def test_a_misspelt_one_is_a_problem() -> None:
+def test_a_misspelt_name_and_the_name_of_a_user_are_problems() -> None:
     (problem,) = read_slurm_bridge({PREFIX + "time-limit": "5"}).problems
     assert f"is {PREFIX}timelimit meant?" in problem
-
-
-def test_a_user_is_a_number_here() -> None:
     (problem,) = requested({PREFIX + "user-id": "alice"}).problems
     assert problem.startswith(f'annotation {PREFIX}user-id: "alice" is not a whole number')
 
