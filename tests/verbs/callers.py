@@ -4,8 +4,6 @@ The applications are the ones that the composition root builds; behind them stan
 Slurm that the verbs use, and a kube-apiserver in memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence

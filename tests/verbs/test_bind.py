@@ -1,7 +1,5 @@
 """/bind: a Binding where Slurm really runs the Pod's job, and an error in words everywhere else."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,6 +50,10 @@ def gpus(gres: str) -> str:
     return Allocation(JOB.id, "n4", gres).annotations()[GRANTED]
 
 
+BOUND = [("n4", {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")})]
+"""The Binding of the Pod with its allocation."""
+
+
 def granted(**changed: Any) -> Manifest:
     """The Pod after its allocation was written."""
     annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
@@ -69,11 +71,7 @@ class Cluster:
         self.health = self.listeners.health
 
     def knows(
-        self,
-        manifest: Manifest,
-        *,
-        immediate: bool = False,
-        holding: Sequence[Placeholder] = (),
+        self, manifest: Manifest, *, immediate: bool = False, holding: Sequence[Placeholder] = ()
     ) -> None:
         """The extender leads, and has seen this version of the Pod, and those on its Node."""
         seen = parse_pod(manifest, TranslationConfig())
@@ -178,8 +176,7 @@ def test_each_of_two_pods_on_a_node_is_bound_with_its_own_slot() -> None:
 async def test_a_pod_is_bound_with_its_allocation_in_the_same_write() -> None:
     cluster = Cluster(granted())
     assert await cluster.bind() == ""
-    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
-    assert cluster.kubernetes.bindings == [("n4", annotations)]
+    assert cluster.kubernetes.bindings == BOUND
 
 
 async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> None:
@@ -189,28 +186,17 @@ async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> N
     assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "bind_pod"]
 
 
-async def test_a_pod_whose_version_is_known_is_not_read_again() -> None:
+@pytest.mark.parametrize(("immediate", "question"), [(False, "read job"), (True, "read states")])
+async def test_known_version_of_a_pod_is_not_read_again(immediate: bool, question: str) -> None:
     cluster = Cluster(granted())
-    cluster.knows(granted())
+    cluster.knows(granted(), immediate=immediate)
     assert await cluster.bind() == ""
-    assert cluster.kubernetes.calls == ["read job", "bind_pod"]
-    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
-    assert cluster.kubernetes.bindings == [("n4", annotations)]
-
-
-async def test_a_job_that_was_granted_at_once_is_only_asked_whether_it_runs() -> None:
-    cluster = Cluster(granted())
-    cluster.knows(granted(), immediate=True)
-    assert await cluster.bind() == ""
-    assert cluster.kubernetes.calls == ["read states", "bind_pod"]
-    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
-    assert cluster.kubernetes.bindings == [("n4", annotations)]
+    assert cluster.kubernetes.calls == [question, "bind_pod"]
+    assert cluster.kubernetes.bindings == BOUND
 
 
 @pytest.mark.parametrize("state", NOT_RUNNING)
-async def test_a_job_that_was_granted_at_once_and_does_not_run_any_more_binds_nothing(
-    state: str,
-) -> None:
+async def test_immediate_job_that_no_longer_runs_binds_nothing(state: str) -> None:
     cluster = Cluster(granted(), jobs=(placeholder_job(POD, state, node="gpu-04"),))
     cluster.knows(granted(), immediate=True)
     assert "is not running" in await cluster.bind()
@@ -223,9 +209,15 @@ async def test_a_job_that_was_granted_at_once_binds_nowhere_else() -> None:
     assert "does not run on n5" in await cluster.bind(Node="n5")
 
 
+def asked(*jobs: Job) -> tuple[FakeSlurm, RunningJobs]:
+    """Returns a Slurm with these jobs, and the questions of binds."""
+    slurm = FakeSlurm(*jobs)
+    return slurm, RunningJobs(cast(Slurm, slurm))
+
+
 async def test_a_job_whose_prolog_runs_still_is_waited_for() -> None:
-    slurm = FakeSlurm(placeholder_job(POD, "RUNNING,CONFIGURING", node="gpu-04"))
-    running = asyncio.ensure_future(RunningJobs(cast(Slurm, slurm)).runs(JOB.id))
+    slurm, running_jobs = asked(placeholder_job(POD, "RUNNING,CONFIGURING", node="gpu-04"))
+    running = asyncio.ensure_future(running_jobs.runs(JOB.id))
     await asyncio.sleep(0.02)
     assert not running.done()
     slurm.jobs[JOB.id] = JOB
@@ -233,8 +225,7 @@ async def test_a_job_whose_prolog_runs_still_is_waited_for() -> None:
 
 
 async def test_binds_that_come_together_share_a_question() -> None:
-    slurm = FakeSlurm(JOB)
-    running = RunningJobs(cast(Slurm, slurm))
+    slurm, running = asked(JOB)
     assert await asyncio.gather(*(running.runs(job_id) for job_id in (JOB.id, 7, JOB.id, 8))) == [
         True,
         False,
@@ -245,8 +236,7 @@ async def test_binds_that_come_together_share_a_question() -> None:
 
 
 async def test_who_is_on_the_node_is_asked_about_in_the_same_question() -> None:
-    slurm = FakeSlurm(JOB)
-    running = RunningJobs(cast(Slurm, slurm))
+    slurm, running = asked(JOB)
     runs, hold = await asyncio.gather(running.runs(JOB.id), running.hold_nodes([JOB.id, 7]))
     assert runs
     assert not hold
@@ -255,8 +245,7 @@ async def test_who_is_on_the_node_is_asked_about_in_the_same_question() -> None:
 
 async def test_what_is_asked_while_a_question_is_under_way_is_asked_anew() -> None:
     """An answer that was on its way may be older than the question."""
-    slurm = FakeSlurm(JOB)
-    running = RunningJobs(cast(Slurm, slurm))
+    slurm, running = asked(JOB)
     first = asyncio.ensure_future(running.runs(JOB.id))
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # the question is on its way
@@ -322,9 +311,8 @@ async def test_the_jobs_beside_a_pods_own_make_no_burst() -> None:
 
 
 async def test_a_question_that_fails_fails_for_all_who_asked_it() -> None:
-    slurm = FakeSlurm(JOB)
+    slurm, running = asked(JOB)
     slurm.error = Unreachable("down")
-    running = RunningJobs(cast(Slurm, slurm))
     answers = await asyncio.gather(*(running.runs(n) for n in (1, 2)), return_exceptions=True)
     assert all(isinstance(answer, Unreachable) for answer in answers)
     slurm.error = None
@@ -337,13 +325,6 @@ async def test_a_pod_that_is_not_as_it_was_known_is_read() -> None:
     assert await cluster.bind() == ""
     as_read = ["read_pod", "read job", "list pods", "bind_pod"]
     assert cluster.kubernetes.calls == ["read job", "bind_pod", *as_read]
-
-
-async def test_what_is_known_of_a_pod_does_not_replace_what_slurm_says() -> None:
-    cluster = Cluster(granted(), jobs=(placeholder_job(POD, "CANCELLED", node="gpu-04"),))
-    cluster.knows(granted())
-    assert "is not running" in await cluster.bind()
-    assert cluster.kubernetes.bindings == []
 
 
 async def test_a_pod_that_changes_after_it_was_read_is_not_bound() -> None:
@@ -382,36 +363,30 @@ async def test_a_pod_bound_elsewhere_is_an_error() -> None:
     assert "bound to n5 already" in await cluster.bind()
 
 
-@pytest.mark.parametrize("pods", [(), (granted(uid="its-successor"),)])
-async def test_a_pod_that_is_gone_is_an_error(pods: tuple[Manifest, ...]) -> None:
-    cluster = Cluster(*pods)
-    assert "does not exist any more" in await cluster.bind()
-    assert cluster.kubernetes.bindings == []
+OTHER = placeholder_job(pod(uid="another"), node="gpu-04")
+FORGED = granted(annotations={ATTEMPT: "1", JOB_ID: str(OTHER.id), NODE: "n4"})
+CANCELLED = placeholder_job(POD, "CANCELLED", node="gpu-04")
 
 
-async def test_a_pod_without_a_job_is_not_bound() -> None:
-    cluster = Cluster(granted(annotations={ATTEMPT: "1"}))
-    assert "has no Slurm job" in await cluster.bind()
-    assert cluster.kubernetes.bindings == []
-
-
-async def test_a_pod_whose_job_ended_is_not_bound() -> None:
-    cluster = Cluster(granted(), jobs=(placeholder_job(POD, "CANCELLED", node="gpu-04"),))
-    assert "is not running" in await cluster.bind()
-    assert cluster.kubernetes.bindings == []
-
-
-async def test_a_pod_is_not_bound_by_the_job_of_another() -> None:
-    other = placeholder_job(pod(uid="another"), node="gpu-04")
-    forged = granted(annotations={ATTEMPT: "1", JOB_ID: str(other.id), NODE: "n4"})
-    cluster = Cluster(forged, jobs=(other,))
-    assert "is not this Pod's placeholder" in await cluster.bind()
-    assert cluster.kubernetes.bindings == []
-
-
-async def test_a_pod_is_not_bound_where_its_job_does_not_run() -> None:
-    cluster = Cluster(granted())
-    assert "does not run on n5" in await cluster.bind(Node="n5")
+@pytest.mark.parametrize(
+    ("pods", "job", "known", "node", "words"),
+    [
+        ((), JOB, None, "n4", "does not exist any more"),
+        ((granted(uid="its-successor"),), JOB, None, "n4", "does not exist any more"),
+        ((granted(annotations={ATTEMPT: "1"}),), JOB, None, "n4", "has no Slurm job"),
+        ((granted(),), CANCELLED, None, "n4", "is not running"),
+        ((granted(),), CANCELLED, granted(), "n4", "is not running"),
+        ((FORGED,), OTHER, None, "n4", "is not this Pod's placeholder"),
+        ((granted(),), JOB, None, "n5", "does not run on n5"),
+    ],
+)
+async def test_pod_without_an_allocation_there_is_not_bound(
+    pods: tuple[Manifest, ...], job: Job, known: Manifest | None, node: str, words: str
+) -> None:
+    cluster = Cluster(*pods, jobs=(job,))
+    if known is not None:
+        cluster.knows(known)
+    assert words in await cluster.bind(Node=node)
     assert cluster.kubernetes.bindings == []
 
 
@@ -451,9 +426,7 @@ async def test_while_slurm_does_not_answer_nothing_is_bound(error: SlurmError) -
     assert cluster.kubernetes.bindings == []
 
 
-async def test_what_was_not_bound_is_logged_with_its_job_and_not_at_all_in_an_outage_that_was_told() -> (
-    None
-):
+async def test_failed_bind_is_logged_with_the_job_except_in_an_outage() -> None:
     cluster = Cluster(granted())
     cluster.slurm.error = Unreachable("slurmctld was not reached", number=1001)
     cluster.knows(granted())
@@ -509,11 +482,3 @@ async def test_containers_that_still_have_their_job_are_in_nobodys_way() -> None
         cluster = Cluster(granted(), jobs=(JOB, job))
         cluster.knows(granted(version=version), holding=[gone])
         assert await cluster.bind() == ""
-
-
-@pytest.mark.parametrize("missing", ["PodName", "PodNamespace", "PodUID", "Node"])
-async def test_a_malformed_call_is_told_which_field_is_wrong(missing: str) -> None:
-    for wrong in ({k: v for k, v in CALL.items() if k != missing}, CALL | {missing: None}):
-        response = await Listeners().post("bind", wrong)
-        assert response.status_code == 400
-        assert missing in response.json()["Error"]

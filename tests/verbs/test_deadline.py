@@ -1,7 +1,5 @@
 """kube-scheduler gets an answer before its timeout, and the answer names the silent system."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
@@ -93,9 +91,7 @@ async def test_bind_names_slurm_while_slurm_is_silent(*, known: bool) -> None:
 
 
 @pytest.mark.parametrize("call", ["read_pod", "list pods"])
-async def test_bind_names_kube_apiserver_while_it_is_silent(
-    call: str, patiently: Callable[[], None]
-) -> None:
+async def test_bind_names_a_silent_kube_apiserver(call: str, patiently: Callable[[], None]) -> None:
     cluster = Cluster(granted())
     cluster.kubernetes.hold(call)
     assert await cluster.bind() == NO_KUBERNETES
@@ -137,9 +133,7 @@ async def test_bind_does_not_blame_slurm_for_a_slow_kube_apiserver() -> None:
     assert cluster.listeners.occupancy.unknown(unmanaged()) == UNKNOWN
 
 
-async def test_bind_of_unmanaged_pod_says_since_when_slurm_is_silent(
-    patiently: Callable[[], None],
-) -> None:
+async def test_bind_of_unmanaged_pod_dates_silence_of_slurm(patiently: Callable[[], None]) -> None:
     cluster = await guests(unmanaged())
     cluster.slurm.silent = True
     told = [await cluster.bind(unmanaged(), "n1") for _ in range(2)]
@@ -150,9 +144,7 @@ async def test_bind_of_unmanaged_pod_says_since_when_slurm_is_silent(
     assert await cluster.bind(unmanaged(), "n1") == ""
 
 
-async def test_filter_says_the_same_as_bind_while_slurm_is_silent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_filter_and_bind_say_the_same_about_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.unmanaged.free_capacity._FAILURE_S", 0.01)
     cluster = await guests(unmanaged())
     cluster.slurm.silent = True

@@ -1,7 +1,5 @@
 """Pushes as slurm-extender-hook sends them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 
@@ -99,9 +97,7 @@ async def test_a_push_is_passed_on_and_has_an_empty_answer(pushed: Pushed) -> No
     "authorization",
     [None, "", "Bearer", "Bearer ", "Bearer wrong", "secret", "Basic secret", "Bearer é"],
 )
-async def test_who_has_not_the_token_is_told_what_is_wrong_and_heard_no_further(
-    pushed: Pushed, authorization: str | None
-) -> None:
+async def test_push_without_the_token_is_rejected(pushed: Pushed, authorization: str | None) -> None:
     answer = await pushed.push(authorization=authorization)
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"] == "Bearer"
@@ -117,9 +113,7 @@ async def test_a_new_token_counts_at_once(pushed: Pushed) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "\n"])
-async def test_without_a_token_nobody_is_let_in(
-    pushed: Pushed, token_file: Path, text: str | None
-) -> None:
+async def test_missing_token_admits_nobody(pushed: Pushed, token_file: Path, text: str | None) -> None:
     pushed.rotate(text)
     with capture_logs() as logs:
         answer = await pushed.push(authorization="Bearer ")
@@ -129,18 +123,17 @@ async def test_without_a_token_nobody_is_let_in(
     assert pushed.jobs == []
 
 
-@pytest.mark.parametrize("job", ["x", "0", "-1", "4294967296", "1.5"])
-async def test_what_is_no_job_id_is_told_so(token_file: Path, job: str) -> None:
+NO_ID = [(job, 400, "job_id") for job in ("x", "0", "-1", "4294967296", "1.5")]
+
+
+@pytest.mark.parametrize(("job", "status", "words"), [*NO_ID, (str(JOB), 202, "")])
+async def test_replica_without_a_ledger_drops_pushes_about_any_job_id(
+    token_file: Path, job: str, status: int, words: str
+) -> None:
     hooks = Listeners(hooks_token_file=token_file).hooks
     sent = await hooks.post(f"/hooks/v1/jobs/{job}", headers={"Authorization": "Bearer secret"})
-    assert sent.status_code == 400
-    assert "job_id" in sent.json()["Error"]
-
-
-async def test_a_replica_without_a_ledger_takes_pushes_and_drops_them(token_file: Path) -> None:
-    hooks = Listeners(hooks_token_file=token_file).hooks
-    sent = await hooks.post(f"/hooks/v1/jobs/{JOB}", headers={"Authorization": "Bearer secret"})
-    assert sent.status_code == 202
+    assert sent.status_code == status
+    assert words in sent.text
 
 
 def test_without_a_token_file_there_is_no_listener() -> None:
@@ -171,19 +164,12 @@ async def test_a_clear_node_is_told_so_in_a_status_without_words(pushed: Pushed)
     assert [node for node, _ in pushed.gate.asked] == ["node-1"]
 
 
-async def test_a_placeholder_of_this_cluster_is_told_that_it_is_one_and_waits_for_nobody(
-    pushed: Pushed,
-) -> None:
+async def test_placeholder_of_this_cluster_waits_for_no_pods(pushed: Pushed) -> None:
     pushed.gate.placeholders, pushed.gate.answer = {JOB}, ("default/a",)
     answer = await pushed.is_clear(f"node-1?wait=5&job={JOB}")
     assert (answer.status_code, answer.content) == (204, b"")
     assert answer.headers["Slurm-Extender-Job"] == "placeholder"
     assert (pushed.gate.asked_of, pushed.gate.asked) == ([("node-1", JOB)], [])
-
-
-async def test_any_other_job_waits_for_the_pods_that_are_there(pushed: Pushed) -> None:
-    pushed.gate.answer = ("default/a",)
-    assert (await pushed.is_clear(f"node-1?wait=5&job={JOB}")).status_code == 409
 
 
 async def test_answers_are_counted_in_a_word(pushed: Pushed) -> None:
@@ -196,28 +182,24 @@ async def test_answers_are_counted_in_a_word(pushed: Pushed) -> None:
     assert pushed.answers == ["clear", "pods", "not-ours", "not-leading", "failed", "placeholder"]
 
 
-async def test_that_a_node_is_not_this_clusters_is_an_answer_of_its_own(pushed: Pushed) -> None:
-    pushed.gate.answer = NotOurs()
-    answer = await pushed.is_clear()
-    assert answer.status_code == 421
-    assert "no Node of this cluster" in answer.json()["Error"]
-
-
-async def test_who_is_there_is_told(pushed: Pushed) -> None:
-    pushed.gate.answer = ("default/a", "ml/b")
-    answer = await pushed.is_clear()
-    assert answer.status_code == 409
-    assert answer.json() == {"Pods": ["default/a", "ml/b"]}
-
-
 @pytest.mark.parametrize(
-    "error",
-    [NotLeading(), Unreachable("slurmctld is down"), KubernetesError(500, "etcd is down")],
-    ids=["another leads", "Slurm", "Kubernetes"],
+    ("known", "job", "status", "words"),
+    [
+        (("default/a", "ml/b"), "", 409, '{"Pods":["default/a","ml/b"]}'),
+        (("default/a",), f"&job={JOB}", 409, "default/a"),
+        (NotOurs(), "", 421, "no Node of this cluster"),
+        (NotLeading(), "", 503, ""),
+        (Unreachable("slurmctld is down"), "", 503, ""),
+        (KubernetesError(500, "etcd is down"), "", 503, ""),
+    ],
 )
-async def test_who_cannot_know_says_so(pushed: Pushed, error: Exception) -> None:
-    pushed.gate.answer = error
-    assert (await pushed.is_clear()).status_code == 503
+async def test_gate_answers_with_a_status(
+    pushed: Pushed, known: tuple[str, ...] | Exception, job: str, status: int, words: str
+) -> None:
+    pushed.gate.answer = known
+    answer = await pushed.is_clear(f"node-1?wait=5{job}")
+    assert answer.status_code == status
+    assert words in answer.text
 
 
 @pytest.mark.parametrize("query", ["wait=-1", "wait=31", "wait=nan", "wait=x", "job=0", "job=x"])

@@ -1,8 +1,6 @@
 """/mutate and /validate by HTTP, about Pods whose author writes whatever can be written: they are
 answered soon, by a review that kube-apiserver takes, and in words that name what is wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -101,8 +99,6 @@ def problems(response: Manifest) -> list[str]:
     return [line.removeprefix("- ") for line in lines]
 
 
-# Values
-
 PIECES = st.sampled_from(
     [
         *"[]{}(),-&|*=%#'\"\\/\0\n\r\t\x0b\x1b\x7f\x85 \u00a0\u2028\u200b\ufeff\ufffe",
@@ -116,9 +112,7 @@ VALUES = st.text(max_size=50) | st.lists(PIECES, max_size=8).map("".join) | st.i
 
 @settings(max_examples=300)
 @given(st.sampled_from(NAMES), VALUES, st.sampled_from(VERBS))
-def test_any_value_is_kept_or_refused_with_the_name_of_its_annotation(
-    name: str, value: str, verb: str
-) -> None:
+def test_any_value_is_kept_or_rejected_by_annotation(name: str, value: str, verb: str) -> None:
     sent = annotated({name: value})
     response = answered(verb, sent)
     wrong = problems(response)
@@ -132,9 +126,7 @@ def test_any_value_is_kept_or_refused_with_the_name_of_its_annotation(
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES), st.sampled_from(VERBS))
-def test_every_wrong_annotation_is_named_beside_the_others(
-    annotations: dict[str, str], verb: str
-) -> None:
+def test_every_wrong_annotation_is_named(annotations: dict[str, str], verb: str) -> None:
     alone = {n for n, v in annotations.items() if problems(answered(verb, annotated({n: v})))}
     together = problems(answered(verb, annotated(annotations)))
     assert {told.split(": ")[0].removeprefix("annotation " + PREFIX) for told in together} == alone
@@ -157,8 +149,6 @@ def test_half_a_character_is_no_text(verb: str, half: str) -> None:
         assert status == 400
         assert answer["Error"]
 
-
-# Requests
 
 _DIGITS = st.text("0123456789", min_size=1, max_size=25)
 _NUMBERS = _DIGITS | st.builds("{}.{}".format, _DIGITS, _DIGITS) | _DIGITS.map(".".__add__)
@@ -196,8 +186,6 @@ def test_a_message_has_an_end_however_long_the_names_in_it_are() -> None:
         assert len(problems(answered(verb, call(pod_manifest(containers=[wrong]))))) == 51
 
 
-# Shapes
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
@@ -231,9 +219,7 @@ def ruled(tmp_path_factory: pytest.TempPathFactory) -> Listeners:
 
 @settings(max_examples=300)
 @given(st.sampled_from(READ), JSON, st.sampled_from(VERBS))
-def test_a_field_of_any_shape_is_answered_where_rules_read_it_too(
-    ruled: Listeners, field: str, value: Any, verb: str
-) -> None:
+def test_field_of_any_shape_is_answered(ruled: Listeners, field: str, value: Any, verb: str) -> None:
     part, name = field.split(".")
     pod = pod_manifest(annotations={PREFIX + "qos": "high"})
     pod[part][name] = value
@@ -249,8 +235,6 @@ def test_gates_keep_their_names_alone(verb: str) -> None:
     """Whatever else stands there is nothing that kube-apiserver has, and may be more than JSON holds."""
     answered(verb, call(pod_manifest(gates=(), schedulingGates=[{"name": "a", "b": 10**30}])))
 
-
-# Time
 
 BOMBS = {
     "blanks": " ",

@@ -1,7 +1,5 @@
 """Large reviews, many at once: the event loop is everybody's meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from time import process_time
 

@@ -1,15 +1,14 @@
 """Requests that no kube-scheduler and no kube-apiserver sends, as large as a listener takes them.
 
-They are refused in a few words, in the reply as in the log, and soon.
+They are refused in a few words, in the reply as in the log, and soon. The message names the wrong field.
 """
-
-from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count, islice
+from typing import Any
 
 import pytest
 import structlog
@@ -17,8 +16,9 @@ from structlog.testing import capture_logs
 
 from service.logging import configure_logging
 from service.rate_limited_log import RateLimitedLog
+from tests.builders import Manifest, pod_manifest, unmanaged
 from tests.clock import CpuClock
-from tests.verbs.callers import Listeners
+from tests.verbs.callers import Listeners, body
 
 LONGEST = 1500
 LARGE = 4 << 20
@@ -32,6 +32,67 @@ def many(item: bytes) -> bytes:
 def numbered(value: bytes) -> bytes:
     entries: Iterator[bytes] = (b'"%d":' % number + value for number in count())
     return b",".join(islice(entries, LARGE // (10 + len(value))))
+
+
+def reviews(**request: Any) -> Manifest:
+    return {"request": {"uid": "u"} | request}
+
+
+def of_seconds(name: str, value: Any) -> tuple[Manifest, str]:
+    return reviews(kind={"kind": "Pod"}, object=pod_manifest(**{name: value})), name
+
+
+NO_SECONDS = [
+    of_seconds(name, value)
+    for name in ("terminationGracePeriodSeconds", "activeDeadlineSeconds")
+    for value in ("60", 60.0, True, [], {}, 1e300)
+]
+FILTER, BIND, UIDS = body("filter"), body("bind"), ("a", {"UID": 5}, {"UID": None})
+VICTIMS = [[], {"n1": None}, {"n1": {}}, {"n1": {"Pods": None}}, {"n1": {"Pods": [{}]}}]
+FIELDS: dict[str, list[tuple[Any, str]]] = {
+    "mutate": [
+        *((b"", "body"), (b"{", "body"), ([], "body"), ({}, "request"), ({"request": None}, "request")),
+        *((reviews(), "request.object"), (reviews(object=None), "request.object")),
+        (reviews(object={}), "request.object"),
+        (reviews(object={"metadata": None, "spec": None}), "request.object"),
+        (reviews(object={"metadata": {}, "spec": {"containers": [7]}}), "containers"),
+        ({"request": {"object": {}}}, "uid"),
+        *NO_SECONDS,
+    ],
+    "validate": [
+        *((b"{", "body"), ({}, "request"), (reviews(), "request.kind")),
+        (reviews(kind={"kind": "Pod"}), "request.object"),
+        (reviews(kind={"kind": "Pod"}, object={}), "metadata"),
+        *NO_SECONDS,
+    ],
+    "filter": [
+        *((b"", "body"), (b"{", "body"), (b"null", "body"), ([], "body"), ({}, "Pod")),
+        *(({"Pod": pod, "NodeNames": []}, "Pod") for pod in (None, [], {}, {"metadata": {}})),
+        ({"Pod": {"metadata": None, "spec": None}, "NodeNames": []}, "Pod"),
+        *((FILTER | {"NodeNames": names}, "NodeNames") for names in ("n1", [1], {"n1": 1})),
+    ],
+    "prioritize": [
+        (sent, "malformed request")
+        for sent in (b"", b"[", [], {"NodeNames": "n1"}, {"NodeNames": [None]})
+    ],
+    "preempt": [
+        ({"Pod": unmanaged(), "NodeNameToMetaVictims": each}, "malformed request: NodeNameToMetaVictims")
+        for each in (*VICTIMS, *({"n1": {"Pods": [uid]}} for uid in UIDS))
+    ],
+    "bind": [
+        *((BIND | {name: None}, name) for name in BIND),
+        *(({key: value for key, value in BIND.items() if key != name}, name) for name in BIND),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "sent", "field"), [(verb, *case) for verb, cases in FIELDS.items() for case in cases]
+)
+async def test_malformed_call_names_the_wrong_field(verb: str, sent: Any, field: str) -> None:
+    response = await Listeners().post(verb, sent)
+    assert response.status_code == 400
+    assert field in response.json()["Error"]
 
 
 HOSTILE = {
@@ -79,9 +140,7 @@ MANY_VALUES = {
 
 @pytest.mark.parametrize("verb", ["mutate", "validate"])
 @pytest.mark.parametrize("values", MANY_VALUES.values(), ids=MANY_VALUES)
-def test_what_has_too_many_values_to_be_parsed_in_the_event_loop_is_refused(
-    verb: str, values: bytes
-) -> None:
+def test_body_with_too_many_values_is_rejected(verb: str, values: bytes) -> None:
     """Nobody reads this part of a Pod."""
     answer = asyncio.run(Listeners().post(verb, POD % (b'"managedFields": ' + values, b"")))
     assert answer.status_code == 400

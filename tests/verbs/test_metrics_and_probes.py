@@ -1,7 +1,5 @@
 """What Prometheus and the kubelet see of the listeners."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,25 +1,13 @@
 """What the policy makes of Pods at admission."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.builders import PREFIX, Manifest
-from tests.verbs.callers import Listeners, body
-
-
-def call(annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
-    """A review of a Pod's creation; without annotations it has those that were really sent."""
-    sent = body("mutate")
-    pod = sent["request"]["object"]
-    if annotations is not None:
-        pod["metadata"]["annotations"] = annotations
-    pod["spec"] |= spec
-    return sent
-
+from tests.verbs.callers import Listeners
+from tests.verbs.test_mutate import call
 
 RULES = """\
 rules:

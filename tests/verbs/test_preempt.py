@@ -1,7 +1,5 @@
 """/preempt: who may be evicted for whom, by kube-scheduler."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,9 +45,6 @@ async def preempt(cluster: Cluster, manifest: Manifest, **proposed: Manifest) ->
     return answer["NodeNameToMetaVictims"]
 
 
-# Pods of ours
-
-
 async def test_nobody_is_preempted_for_a_pod_of_ours_whoever_was_chosen() -> None:
     sent = body("preempt")
     assert sent["NodeNameToMetaVictims"], "the call names victims"
@@ -60,9 +55,6 @@ async def test_nobody_is_preempted_for_a_pod_of_ours_whoever_was_chosen() -> Non
 async def test_nobody_is_preempted_for_a_pod_of_ours_on_a_node_that_is_not_slurms_either() -> None:
     cluster = await scene(adopted_pod("low", "elsewhere"))
     assert await preempt(cluster, pod_manifest(priority=9), elsewhere=proposal("low")) == {}
-
-
-# Others
 
 
 async def test_another_pod_gets_on_nodes_that_are_not_slurms_what_was_proposed() -> None:
@@ -82,9 +74,7 @@ async def test_another_pod_gets_slurms_nodes_on_which_the_room_of_the_victims_is
 
 
 @pytest.mark.parametrize("full", [{"cpus": 8}, {"memory_mb": 15_900}, {"gpus": 4}])
-async def test_what_slurms_jobs_have_does_not_become_free_when_a_pod_is_evicted(
-    full: dict[str, int],
-) -> None:
+async def test_eviction_does_not_free_what_jobs_have(full: dict[str, int]) -> None:
     cluster = await scene(adopted_pod("low", gpus=1), nodes=(machine("n1", **full),))
     asks = unmanaged(gpus=1, memory="1Gi", priority=9)
     assert await preempt(cluster, asks, n1=proposal("low")) == {}
@@ -109,10 +99,16 @@ async def test_a_pod_of_which_nothing_is_known_is_not_preempted() -> None:
     assert await preempt(cluster, unmanaged(), n1=proposal("gone")) == {}
 
 
+async def only_elsewhere_is_open(cluster: Cluster) -> None:
+    """Of Slurm's Node n1 and another Node."""
+    proposed = {"n1": proposal("low"), "elsewhere": proposal("any")}
+    answer = await preempt(cluster, unmanaged(priority=9), **proposed)
+    assert answer == {"elsewhere": proposal("any")}
+
+
 async def test_nobody_is_preempted_where_a_job_is_ending() -> None:
     ending = machine("n1", states=frozenset({"IDLE", "COMPLETING"}))
-    cluster = await scene(adopted_pod("low"), nodes=(ending,))
-    assert await preempt(cluster, unmanaged(priority=9), n1=proposal("low")) == {}
+    await only_elsewhere_is_open(await scene(adopted_pod("low"), nodes=(ending,)))
 
 
 async def test_while_slurm_does_not_answer_nobody_is_preempted_on_its_nodes() -> None:
@@ -121,9 +117,7 @@ async def test_while_slurm_does_not_answer_nobody_is_preempted_on_its_nodes() ->
     for _ in range(3):
         with pytest.raises(Unreachable):
             await cluster.listeners.occupancy.read()
-    proposed = {"n1": proposal("low"), "elsewhere": proposal("any")}
-    answer = await preempt(cluster, unmanaged(priority=9), **proposed)
-    assert answer == {"elsewhere": proposal("any")}
+    await only_elsewhere_is_open(cluster)
 
 
 @pytest.mark.parametrize("by", ["priority", "owner"])
@@ -153,12 +147,7 @@ async def test_what_an_adopted_pods_job_leaves_is_slurms_to_give() -> None:
 
 
 async def test_where_unmanaged_pods_are_ignored_nobody_is_preempted_on_slurms_nodes() -> None:
-    cluster = await scene(nodes=(machine("n1"),), unmanaged_pods="ignore")
-    proposed = {"n1": proposal("a"), "elsewhere": proposal("b")}
-    assert await preempt(cluster, unmanaged(), **proposed) == {"elsewhere": proposal("b")}
-
-
-# What is known of Slurm's nodes
+    await only_elsewhere_is_open(await scene(nodes=(machine("n1"),), unmanaged_pods="ignore"))
 
 
 async def test_what_is_known_is_not_read_again() -> None:
@@ -179,36 +168,28 @@ async def test_where_nobody_has_asked_for_long_slurms_nodes_are_read_first(cpus:
 
 
 @pytest.mark.parametrize("trouble", ["fails", "is silent"])
-async def test_where_they_cannot_be_read_then_nobody_is_preempted_there(
+async def test_nobody_is_preempted_on_unread_nodes(
     trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(free_capacity, "_PATIENCE_S", 0.01)
     cluster = await scene(adopted_pod("low"))
     cluster.listeners.occupancy.stale = True
     cluster.slurm.error, cluster.slurm.silent = DOWN, trouble == "is silent"
-    proposed = {"n1": proposal("low"), "elsewhere": proposal("any")}
-    answer = await preempt(cluster, unmanaged(priority=9), **proposed)
-    assert answer == {"elsewhere": proposal("any")}
+    await only_elsewhere_is_open(cluster)
 
 
-# /filter, once the victims leave
-
-
-async def test_the_node_for_which_others_were_evicted_is_not_closed_because_they_are_there_still() -> (
-    None
-):
+async def test_nominated_node_is_open_while_the_victims_leave() -> None:
     """kube-scheduler counts them until they are gone. Meanwhile it would evict others elsewhere."""
     low, asks = adopted_pod("low"), unmanaged(cpu="8", priority=9)
     cluster = await scene(low)
     asks["status"] = {"nominatedNodeName": "n1"}
-    assert (await cluster.filter(asks, "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
+    assert await cluster.closed(asks) == FULL
     low["metadata"]["deletionTimestamp"] = "2026-11-24T00:00:00Z"
     cluster.listeners.occupancy.pod_seen(low)
-    assert (await cluster.filter(asks, "n1"))["NodeNames"] == ["n1"]
-    others = unmanaged(cpu="8")
-    assert (await cluster.filter(others, "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
+    assert await cluster.closed(asks) is None
+    assert await cluster.closed(unmanaged(cpu="8")) == FULL
     cluster.listeners.occupancy.pod_seen(adopted_pod("stays", cpu="1"))
-    assert (await cluster.filter(asks, "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
+    assert await cluster.closed(asks) == FULL
 
 
 async def test_the_victims_that_are_leaving_must_be_gone_before_a_pod_is_bound() -> None:
@@ -230,9 +211,6 @@ async def test_a_node_that_is_newer_than_the_last_reading_of_slurms_nodes_is_slu
         assert await preempt(cluster, unmanaged(priority=9), n2=proposal(victim)) == {}
 
 
-# What may be sent
-
-
 async def test_without_node_cache_capable_nobody_is_preempted() -> None:
     """/filter refuses every Node then, and says why."""
     sent = {
@@ -241,15 +219,3 @@ async def test_without_node_cache_capable_nobody_is_preempted() -> None:
         "NodeNameToMetaVictims": None,
     }
     assert await Listeners().ask("preempt", sent) == {"NodeNameToMetaVictims": {}}
-
-
-@pytest.mark.parametrize(
-    "victims",
-    [[], {"n1": None}, {"n1": {}}, {"n1": {"Pods": None}}, {"n1": {"Pods": [{}]}}]
-    + [{"n1": {"Pods": [uid]}} for uid in ("a", {"UID": 5}, {"UID": None})],
-)
-async def test_a_malformed_call_is_told_so_and_preempts_nobody(victims: object) -> None:
-    sent = {"Pod": unmanaged(), "NodeNameToMetaVictims": victims}
-    response = await Listeners().post("preempt", sent)
-    assert response.status_code == 400
-    assert "malformed request: NodeNameToMetaVictims" in response.json()["Error"]

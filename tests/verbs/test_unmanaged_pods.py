@@ -1,11 +1,9 @@
 """Pods that are not ours, as kube-scheduler sends them: they get what Slurm leaves, and no more."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -59,13 +57,20 @@ class Cluster:
     async def filter(self, manifest: Manifest, *names: str) -> Any:
         return await self.listeners.ask("filter", {"Pod": manifest, "NodeNames": names})
 
-    async def bind(self, manifest: Manifest, to: str) -> str:
+    async def closed(self, manifest: Manifest) -> str | None:
+        """Why /filter closes n1, the only Node; None if open."""
+        answer = await self.filter(manifest, "n1")
+        reason = answer.get("FailedAndUnresolvableNodes", {}).get("n1")
+        assert answer["NodeNames"] == ([] if reason else ["n1"])
+        return None if reason is None else str(reason)
+
+    async def bind(self, manifest: Manifest, to: str = "n1") -> str:
         metadata = manifest["metadata"]
         call = {"PodName": metadata["name"], "PodNamespace": "default", "PodUID": metadata["uid"]}
         answer = await self.listeners.ask("bind", call | {"Node": to})
         return str(answer["Error"])
 
-    async def known(self) -> Cluster:
+    async def known(self) -> Self:
         await self.listeners.occupancy.read()
         self.kubernetes.calls.clear()
         return self
@@ -99,15 +104,13 @@ async def test_until_something_is_known_of_slurm_its_nodes_are_closed_and_others
     assert cluster.slurm.calls == [], "nobody waits for Slurm"
 
 
-async def test_until_something_is_known_of_slurm_kube_scheduler_asks_again_for_a_pod_out_of_scope() -> (
-    None
-):
+async def test_filter_asks_again_for_a_pod_out_of_scope_until_slurm_is_known() -> None:
     """The extender does not wake such a Pod: it would wait for up to five minutes."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), scope="elsewhere")
     assert await cluster.filter(unmanaged(), "n1") == {"Error": UNKNOWN}
     assert (await cluster.filter(unmanaged(), "n1", "other"))["NodeNames"] == ["other"]
     await cluster.known()
-    assert (await cluster.filter(unmanaged(), "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
+    assert await cluster.closed(unmanaged()) == FULL
 
 
 async def test_while_slurm_does_not_answer_its_nodes_are_closed_and_others_open() -> None:
@@ -122,7 +125,7 @@ async def test_while_slurm_does_not_answer_its_nodes_are_closed_and_others_open(
     assert answer["FailedAndUnresolvableNodes"] == {}
     cluster.slurm.error = None
     await cluster.known()
-    assert (await cluster.filter(unmanaged(), "n1"))["NodeNames"] == ["n1"]
+    assert await cluster.closed(unmanaged()) is None
 
 
 async def test_a_daemon_sets_pod_is_filtered_by_nobody() -> None:
@@ -133,8 +136,8 @@ async def test_a_daemon_sets_pod_is_filtered_by_nobody() -> None:
 
 async def test_where_unmanaged_pods_are_ignored_they_may_go_anywhere() -> None:
     cluster = Cluster(unmanaged(), unmanaged_pods="ignore")
-    assert (await cluster.filter(unmanaged(), "n1"))["NodeNames"] == ["n1"]
-    assert await cluster.bind(unmanaged(), "n1") == ""
+    assert await cluster.closed(unmanaged()) is None
+    assert await cluster.bind(unmanaged()) == ""
     assert cluster.kubernetes.calls == ["read_pod", "bind_pod"]
 
 
@@ -169,20 +172,20 @@ async def test_a_pod_is_not_bound_where_a_job_started_meanwhile(full: dict[str, 
     asks = unmanaged(gpus=1)
     cluster = await Cluster(asks, nodes=(machine("n1"),)).known()
     cluster.slurm.all_nodes = (machine("n1", **full),)
-    assert await cluster.bind(asks, "n1") == FULL
+    assert await cluster.bind(asks) == FULL
     assert cluster.kubernetes.bindings == []
     assert (await cluster.filter(asks, "n1"))["NodeNames"] == [], "the next /filter knows"
 
 
 async def test_a_pod_is_not_bound_where_a_job_is_ending() -> None:
     ending = machine("n1", states=frozenset({"IDLE", "COMPLETING"}))
-    assert await (await Cluster(unmanaged(), nodes=(ending,)).known()).bind(unmanaged(), "n1") == FULL
+    assert await (await Cluster(unmanaged(), nodes=(ending,)).known()).bind(unmanaged()) == FULL
 
 
 async def test_of_two_pods_bound_at_once_only_one_gets_room_for_one() -> None:
     pods = [unmanaged(name, cpu="2") for name in "ab"]
     cluster = await Cluster(*pods, nodes=(machine("n1", cpus=5),)).known()
-    answers = await asyncio.gather(*(cluster.bind(one, "n1") for one in pods))
+    answers = await asyncio.gather(*(cluster.bind(one) for one in pods))
     assert sorted(answers) == ["", FULL]
     assert len(cluster.kubernetes.bindings) == 1
 
@@ -199,7 +202,7 @@ async def test_of_slurms_nodes_only_those_are_read_that_pods_are_bound_to() -> N
 
 async def test_before_anything_is_known_of_slurm_a_bind_says_nothing_of_other_nodes() -> None:
     cluster = Cluster(unmanaged(), nodes=(machine("n1"), machine("n2", cpus=8)))
-    assert await cluster.bind(unmanaged(), "n1") == ""
+    assert await cluster.bind(unmanaged()) == ""
     answer = await cluster.filter(unmanaged(), "n1", "n2")
     assert answer["FailedAndUnresolvableNodes"] == {"n1": UNKNOWN, "n2": UNKNOWN}
 
@@ -209,24 +212,24 @@ async def test_a_node_that_slurm_has_no_more_leaves_its_room_to_everybody_once_t
     nodes = (machine("n1", cpus=8), machine("n2"))
     cluster = await Cluster(unmanaged(), nodes=nodes).known()
     cluster.slurm.all_nodes = nodes[1:]
-    assert await cluster.bind(unmanaged(), "n1") == UNKNOWN
+    assert await cluster.bind(unmanaged()) == UNKNOWN
     assert cluster.kubernetes.bindings == []
     await cluster.known()
-    assert await cluster.bind(unmanaged(), "n1") == ""
+    assert await cluster.bind(unmanaged()) == ""
 
 
 async def test_a_pod_of_ours_that_outlasts_its_job_counts_until_it_is_gone() -> None:
     ours = pod_manifest("ours", cpu="4", node="n1", annotations={JOB_ID: "7", NODE: "n1"})
     cluster = await Cluster(unmanaged(cpu="5"), ours, nodes=(machine("n1"),)).known()
-    assert await cluster.bind(unmanaged(cpu="5"), "n1") == FULL
+    assert await cluster.bind(unmanaged(cpu="5")) == FULL
     cluster.kubernetes.remove("pods", "ours")
-    assert await cluster.bind(unmanaged(cpu="5"), "n1") == ""
+    assert await cluster.bind(unmanaged(cpu="5")) == ""
 
 
 async def test_while_slurm_does_not_answer_nothing_is_bound_to_its_nodes() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("n1"),)).known()
     cluster.slurm.error = DOWN
-    assert "Slurm has not answered since" in await cluster.bind(unmanaged(), "n1")
+    assert "Slurm has not answered since" in await cluster.bind(unmanaged())
     assert cluster.kubernetes.bindings == []
     assert await cluster.bind(unmanaged(), "elsewhere") == ""
 
@@ -235,7 +238,7 @@ async def test_a_daemon_sets_pod_is_bound_without_asking_slurm() -> None:
     daemon = unmanaged()
     daemon["metadata"]["ownerReferences"] = DAEMON_SET
     cluster = Cluster(daemon, nodes=(machine("n1", cpus=8),))
-    assert await cluster.bind(daemon, "n1") == ""
+    assert await cluster.bind(daemon) == ""
     assert cluster.kubernetes.calls == ["read_pod", "bind_pod"]
 
 
@@ -246,11 +249,7 @@ def ours(cluster: Cluster, attempt: int = 1) -> Manifest:
     """A Pod whose job runs on n1 with 2 CPUs, that is not bound yet."""
     job = placeholder_job(pod(name="ours"), node="n1", attempt=attempt)
     cluster.slurm.jobs[job.id] = job
-    annotations = {
-        JOB_ID: str(job.id),
-        NODE: "n1",
-        "slurm-extender.io/attempt": str(attempt),
-    }
+    annotations = {JOB_ID: str(job.id), NODE: "n1", "slurm-extender.io/attempt": str(attempt)}
     manifest = pod_manifest("ours", cpu="2", gates=(), annotations=annotations)
     cluster.kubernetes.put("pods", manifest)
     return manifest
@@ -260,44 +259,41 @@ async def test_what_slurm_granted_is_not_bound_where_unmanaged_pods_have_it() ->
     """A native job of 4, the placeholder's 2 and the unmanaged Pod's 3 CPUs: 9 of 8. kube-scheduler
     sees 5, Slurm sees 6."""
     cluster = await Cluster(unmanaged(cpu="3"), nodes=(machine("n1", cpus=4),)).known()
-    assert await cluster.bind(unmanaged(), "n1") == ""
+    assert await cluster.bind(unmanaged()) == ""
     cluster.slurm.all_nodes = (machine("n1", cpus=6),)
     granted = ours(cluster)
-    assert (await cluster.filter(granted, "n1"))["NodeNames"] == ["n1"]
-    assert await cluster.bind(granted, "n1") == TAKEN
-    answer = await cluster.filter(granted, "n1")
-    assert answer["FailedAndUnresolvableNodes"] == {"n1": TAKEN}, "so that it is placed elsewhere"
+    assert await cluster.closed(granted) is None
+    assert await cluster.bind(granted) == TAKEN
+    assert await cluster.closed(granted) == TAKEN, "so that it is placed elsewhere"
     assert cluster.listeners.feasible_nodes == [], "nowhere else"
     answer = await cluster.filter(granted, "n1", "n2", "n3")
     assert set(answer["FailedAndUnresolvableNodes"].values()) == {TAKEN}
     ((_, told),) = cluster.listeners.feasible_nodes
     assert told.names == ("n2", "n3")
     another = ours(cluster, attempt=2)
-    assert (await cluster.filter(another, "n1"))["NodeNames"] == ["n1"]
+    assert await cluster.closed(another) is None
 
 
 async def test_what_slurm_granted_is_bound_beside_unmanaged_pods_that_fit() -> None:
     cluster = await Cluster(unmanaged(cpu="2"), nodes=(machine("n1", cpus=4),)).known()
-    assert await cluster.bind(unmanaged(cpu="2"), "n1") == ""
+    assert await cluster.bind(unmanaged(cpu="2")) == ""
     cluster.slurm.all_nodes = (machine("n1", cpus=6),)
-    assert await cluster.bind(ours(cluster), "n1") == ""
+    assert await cluster.bind(ours(cluster)) == ""
 
 
-async def test_what_slurm_granted_is_not_bound_beside_unmanaged_pods_where_its_node_is_not_told() -> (
-    None
-):
+async def test_allocation_beside_unmanaged_pods_needs_a_known_node() -> None:
     cluster = await Cluster(unmanaged(cpu="2"), nodes=(machine("n1", cpus=4),)).known()
-    assert await cluster.bind(unmanaged(cpu="2"), "n1") == ""
+    assert await cluster.bind(unmanaged(cpu="2")) == ""
     granted, nodes = ours(cluster), cluster.slurm.all_nodes
     cluster.slurm.all_nodes = ()
-    assert await cluster.bind(granted, "n1") == UNKNOWN
+    assert await cluster.bind(granted) == UNKNOWN
     cluster.slurm.all_nodes = nodes
-    assert await cluster.bind(granted, "n1") == "", "it keeps its allocation"
+    assert await cluster.bind(granted) == "", "it keeps its allocation"
 
 
 async def test_where_no_unmanaged_pods_are_slurms_nodes_are_not_read() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=8),)).known()
-    assert await cluster.bind(ours(cluster), "n1") == ""
+    assert await cluster.bind(ours(cluster)) == ""
     assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "bind_pod"]
 
 
@@ -336,7 +332,7 @@ async def test_who_was_bound_a_moment_ago_is_waited_for_too() -> None:
     assert beside.lead.scheduling.allocation is not None
     unbound = Member(changed(beside.lead, node=None), beside.lead.scheduling.allocation)
     leads(cluster, manifest, beside._replace(state=State.ALLOCATED, members=(unbound,)))
-    assert await cluster.bind(manifest, "n1") == LEAVING
+    assert await cluster.bind(manifest) == LEAVING
 
 
 @pytest.mark.parametrize("leader", [True, False])
@@ -359,13 +355,13 @@ async def test_what_slurm_granted_is_bound_when_who_had_it_is_gone(
     manifest, beside = ours(cluster), leaving(cluster, state)
     if leader:
         leads(cluster, manifest, beside)
-    assert await cluster.bind(manifest, "n1") == answer
+    assert await cluster.bind(manifest) == answer
     node_was_read = "read node n1" in cluster.kubernetes.calls
     assert node_was_read == (state != "RUNNING")
     if answer:
         cluster.kubernetes.remove("pods", "leaving")
         cluster.listeners.leads({})
-        assert await cluster.bind(manifest, "n1") == ""
+        assert await cluster.bind(manifest) == ""
 
 
 @pytest.mark.parametrize("forgotten", ["the job", "its start"])
@@ -375,23 +371,22 @@ async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(
     if forgotten == "the job":
         del cluster.slurm.jobs[beside.job.id or 0]
     leads(cluster, manifest, beside)
-    assert await cluster.bind(manifest, "n1") == TAKEN
-    answer = await cluster.filter(manifest, "n1")
-    assert answer["FailedAndUnresolvableNodes"] == {"n1": TAKEN}
+    assert await cluster.bind(manifest) == TAKEN
+    assert await cluster.closed(manifest) == TAKEN
     leaves = {"metadata": {"deletionTimestamp": "2026-11-22T00:00:00Z"}}
     cluster.kubernetes.edit("pods", "leaving", leaves)
-    assert await cluster.bind(manifest, "n1") == LEAVING
+    assert await cluster.bind(manifest) == LEAVING
     slowly = {"deletionTimestamp": "2999-11-22T00:00:00Z", "deletionGracePeriodSeconds": 86_400}
     cluster.kubernetes.edit("pods", "leaving", {"metadata": slowly})
-    assert await cluster.bind(manifest, "n1") == TAKEN
+    assert await cluster.bind(manifest) == TAKEN
 
 
 async def test_a_pod_whose_job_is_known_to_be_over_counts_whatever_slurm_says_of_its_id() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
     leads(cluster, manifest, beside._replace(state=State.EVICTING).with_phase(Phase.ENDED, 0.0))
-    assert await cluster.bind(manifest, "n1") == LEAVING
-    assert (await cluster.filter(manifest, "n1"))["NodeNames"] == ["n1"]  # it is waited for
+    assert await cluster.bind(manifest) == LEAVING
+    assert await cluster.closed(manifest) is None  # it is waited for
 
 
 # Adopted Pods that have a job
@@ -412,14 +407,14 @@ async def test_a_guest_whose_job_runs_is_counted_once(state: str, allocated: int
     asks = unmanaged(cpu="3" if state == "RUNNING" else "4")
     cluster = Cluster(asks, nodes=(machine("n1", cpus=allocated),), unmanaged_pods="adopt")
     adopted(await cluster.known(), state)
-    assert await cluster.bind(asks, "n1") == answer
+    assert await cluster.bind(asks) == answer
 
 
 async def test_where_none_are_adopted_what_stands_on_a_pod_means_nothing() -> None:
     asks = unmanaged(cpu="4")
     cluster = Cluster(asks, nodes=(machine("n1"),))
     adopted(await cluster.known(), "RUNNING")
-    assert await cluster.bind(asks, "n1") == FULL
+    assert await cluster.bind(asks) == FULL
 
 
 @pytest.mark.parametrize(
@@ -437,15 +432,13 @@ async def test_what_slurm_granted_is_bound_beside_guests_that_it_counts(state: s
     adopted(await cluster.known(), state)
     cluster.listeners.occupancy.pod_seen(cluster.kubernetes.read("pods", "guest"))
     cluster.listeners.occupancy.pod_seen(unmanaged("another", cpu="1", node="n1"))
-    assert await cluster.bind(ours(cluster), "n1") == answer
+    assert await cluster.bind(ours(cluster)) == answer
 
 
 @pytest.mark.parametrize(
     ("bound_s", "adopting", "answer"), [(1, "adopt", LEAVING), (1, "fit", TAKEN), (9, "adopt", TAKEN)]
 )
-async def test_a_guest_that_came_a_moment_ago_may_be_counted_already(
-    bound_s: int, adopting: str, answer: str
-) -> None:
+async def test_new_adopted_pod_may_be_counted_already(bound_s: int, adopting: str, answer: str) -> None:
     """Its job may run before that stands on it, so that it counts twice. What Slurm granted is not given
     back for that."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods=adopting)
@@ -455,20 +448,20 @@ async def test_a_guest_that_came_a_moment_ago_may_be_counted_already(
     adopted_pod["status"] = {"conditions": [scheduled]}
     cluster.kubernetes.put("pods", adopted_pod)
     (await cluster.known()).listeners.occupancy.pod_seen(adopted_pod)
-    assert await cluster.bind(ours(cluster), "n1") == answer
+    assert await cluster.bind(ours(cluster)) == answer
 
 
 async def test_where_slurm_counts_all_guests_its_nodes_are_read_no_more() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("n1"),), unmanaged_pods="adopt").known()
-    assert await cluster.bind(unmanaged(), "n1") == ""
+    assert await cluster.bind(unmanaged()) == ""
     cluster.kubernetes.remove("pods", "u")
     adopted(cluster, "RUNNING")
     granted = ours(cluster)
-    assert await cluster.bind(granted, "n1") == ""
+    assert await cluster.bind(granted) == ""
     again = granted | {"metadata": granted["metadata"] | {"name": "again"}}
     cluster.kubernetes.put("pods", again)
     cluster.kubernetes.calls.clear()
-    assert await cluster.bind(again, "n1") == ""
+    assert await cluster.bind(again) == ""
     assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "read states", "bind_pod"]
 
 
@@ -480,7 +473,7 @@ async def test_filter_leaves_guests_that_slurm_counts_to_slurm() -> None:
     assert (await cluster.filter(asks, "n1"))["NodeNames"] == []
     adopted_pod["metadata"]["annotations"] = {ADOPTED: "77"}
     occupancy.pod_seen(adopted_pod)
-    assert (await cluster.filter(asks, "n1"))["NodeNames"] == ["n1"]
+    assert await cluster.closed(asks) is None
     assert not occupancy.may_have_adopted_pods("n1")
 
 
@@ -492,7 +485,7 @@ async def test_who_will_have_a_job_needs_room_for_what_slurm_counts() -> None:
         daemon = unmanaged(name, cpu="500m", node="n1")
         daemon["metadata"]["ownerReferences"] = DAEMON_SET
         occupancy.pod_seen(daemon)
-    assert (await cluster.filter(unmanaged(cpu="500m"), "n1"))["NodeNames"] == ["n1"]
+    assert await cluster.closed(unmanaged(cpu="500m")) is None
     occupancy.pod_seen(unmanaged("a", cpu="500m", node="n1"))
     assert (await cluster.filter(unmanaged(cpu="500m"), "n1"))["NodeNames"] == []
 
@@ -507,4 +500,4 @@ async def test_a_node_that_is_newer_than_the_last_reading_of_slurms_nodes_is_rea
 async def test_a_node_that_slurm_does_not_name_is_not_open_before_its_nodes_were_ever_read() -> None:
     pod = unmanaged(cpu="8")
     cluster = Cluster(pod, nodes=())
-    assert await cluster.bind(pod, "n1") == UNKNOWN
+    assert await cluster.bind(pod) == UNKNOWN
