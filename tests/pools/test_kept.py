@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from extender.pools.pool import Pool, Update
-from tests.pools.world import PERSON, POOL, World
+from tests.pools.world import PERSON, POOL, World, served
 
 
 def updating(most: int | str) -> Pool:
@@ -15,8 +15,7 @@ def updating(most: int | str) -> Pool:
 @pytest.mark.parametrize("drained", [False, True])
 @pytest.mark.parametrize("most", ["50%", 1])
 def test_no_roll_out_waits_for_machines_that_are_off(most: str | int, *, drained: bool) -> None:
-    world = World(12, updating(most))
-    world.settle()
+    world, _ = served(12, updating(most))
     off = [world.machines[name] for name in ("n0000", "n0001", "n0011")]
     for machine in off:
         machine.off = machine.silent = True
@@ -42,8 +41,7 @@ def test_a_new_pool_begins_with_machines_that_are_on() -> None:
 
 def test_nodes_that_are_kept_go_on() -> None:
     """The labels are lost in the middle of a roll-out."""
-    world = World(10, updating("30%"))
-    world.settle()
+    world, _ = served(10, updating("30%"))
     world.change(template=2)
     while sum("DRAIN" in each.states for each in world.machines.values()) < 3:
         world.step()
@@ -85,8 +83,7 @@ def test_where_too_many_do_not_match_any_more_none_leaves(nodes: int, leave: int
 
 
 def test_a_pool_that_is_not_in_the_file_any_more_keeps_its_nodes() -> None:
-    world = World(8)
-    world.settle()
+    world, _ = served(8)
     for machine in world.machines.values():
         machine.matches = False
     world.pool = replace(POOL, replicas=0, in_file=False)

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.pools.test_roll_out import wide
-from tests.pools.world import PERSON, POOL, World
+from tests.pools.world import PERSON, POOL, World, served
 from wellknown.names import ON_HOST
 
 
 def test_a_persons_drain_is_never_taken_back_and_its_idle_node_is_replaced() -> None:
-    world = World(3)
-    world.settle()
+    world, _ = served(3)
     machine = world.machines["n0001"]
     machine.states, machine.reason = {"DRAIN"}, PERSON
     world.change(template=2)
@@ -25,9 +24,7 @@ def test_a_persons_drain_is_never_taken_back_and_its_idle_node_is_replaced() -> 
 @pytest.mark.parametrize("state", ["DRAIN", "DOWN"])
 def test_configuration_stays_while_a_person_keeps_the_node_out(state: str) -> None:
     """Slurm would forget that with the node, and the new one take jobs."""
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.states, machine.reason = {state}, PERSON
     world.change(template=2, slurm={"weight": 3})
     world.settle()
@@ -42,9 +39,7 @@ def test_configuration_stays_while_a_person_keeps_the_node_out(state: str) -> No
 
 @pytest.mark.parametrize(("reason", "kept"), [(PERSON, PERSON), ("", "set DOWN in Slurm")])
 def test_node_set_down_by_hand_stays_out_after_a_cordon(reason: str, kept: str) -> None:
-    world = World(2)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served(2)
     machine.states, machine.reason, machine.cordoned = {"DOWN"}, reason, True
     world.settle()
     assert world.member(machine).pod is None
@@ -55,9 +50,7 @@ def test_node_set_down_by_hand_stays_out_after_a_cordon(reason: str, kept: str) 
 
 
 def test_no_node_without_slurmd_is_forgotten_that_a_person_has_drained() -> None:
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.cordoned = True
     world.settle()
     assert world.member(machine).pod is None
@@ -70,9 +63,7 @@ def test_no_node_without_slurmd_is_forgotten_that_a_person_has_drained() -> None
 
 
 def test_a_reservation_that_has_begun_is_waited_for_where_slurm_has_to_forget_the_node() -> None:
-    world = World(2)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served(2)
     machine.states = {"RESERVED"}
     world.change(template=2, slurm={"weight": 3})
     world.settle()
@@ -85,9 +76,7 @@ def test_a_reservation_that_has_begun_is_waited_for_where_slurm_has_to_forget_th
 
 
 def test_a_node_in_a_bad_condition_is_drained_all_the_time_that_it_is_replaced() -> None:
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.bad = True
     world.settle(2)
     world.change(template=2)
@@ -136,9 +125,7 @@ def test_a_host_that_slurm_powers_up_is_not_the_pools() -> None:
 
 
 def test_in_a_maintenance_slurm_forgets_the_node_when_that_is_over() -> None:
-    world = World(1, wide(in_maintenance=True))
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served(1, wide(in_maintenance=True))
     machine.states = {"MAINTENANCE", "RESERVED"}
     world.change(template=2, slurm={"weight": 3})
     world.settle(10)
@@ -186,9 +173,7 @@ def test_a_node_whose_slurmd_is_the_hosts_by_its_label_is_in_no_pool() -> None:
 
 def test_a_node_that_gets_the_label_leaves_its_pool_when_its_job_has_ended() -> None:
     """slurmd of the host starts at once when Slurm has forgotten the node, and keeps its own."""
-    world = World(2)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served(2)
     world.start_job(machine)
     machine.label = ON_HOST
     world.settle()
@@ -230,9 +215,7 @@ def test_a_node_of_slurm_conf_that_has_left_is_resumed_by_a_person() -> None:
 
 def test_a_node_that_is_powered_down_is_forgotten_when_it_leaves() -> None:
     """Power saving takes the instance type away by which a pool knows what its Pods have made."""
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.states, machine.mark = {"POWERED_DOWN"}, ""
     world.settle()
     machine.matches = False

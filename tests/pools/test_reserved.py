@@ -10,14 +10,7 @@ from extender.pools.reserved import by_node, lacking
 from slurm_client.model import Node
 from slurm_client.reservation import Reservation
 from tests.pools.test_roll_out import wide
-from tests.pools.world import POOL, Machine, World
-
-
-def served(machines: int, pool: Pool = POOL) -> tuple[World, Machine]:
-    """Nodes that serve, and one of them."""
-    world = World(machines, pool)
-    world.settle()
-    return world, world.machines["n0000"]
+from tests.pools.world import POOL, World, served
 
 
 def told_anew(world: World) -> None:
@@ -95,7 +88,7 @@ def test_a_node_that_is_to_be_reserved_serves_on_and_is_told_anew_afterwards() -
 
 
 def test_a_node_that_was_drained_for_it_and_is_reserved_then_takes_jobs_again() -> None:
-    world, machine = served(1)
+    world, machine = served()
     world.start_job(machine)
     machine.jobs = 8
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender pool gpu: roll-out of gpu-1"
@@ -106,7 +99,7 @@ def test_a_node_that_was_drained_for_it_and_is_reserved_then_takes_jobs_again() 
 
 
 def test_another_image_waits_for_no_reservation() -> None:
-    world, machine = served(1)
+    world, machine = served()
     world.reserve(machine, begins_in=5000, lasts=300)
     world.change(template=2)
     world.settle()
@@ -115,7 +108,7 @@ def test_another_image_waits_for_no_reservation() -> None:
 
 
 def test_a_reservation_of_all_nodes_is_no_reason_to_wait() -> None:
-    world, machine = served(1)
+    world, machine = served()
     world.reserve(machine, "ALL_NODES", begins_in=5000, lasts=300)
     told_anew(world)
     world.settle()
@@ -123,7 +116,7 @@ def test_a_reservation_of_all_nodes_is_no_reason_to_wait() -> None:
 
 
 def test_a_reservation_that_recurs_is_waited_for_until_a_person_ends_it() -> None:
-    world, machine = served(1)
+    world, machine = served()
     world.reserve(machine, "DAILY", begins_in=100, lasts=100)
     told_anew(world)
     world.settle(300)
@@ -174,7 +167,7 @@ def test_a_pool_that_is_no_more_lets_what_is_reserved_run_on() -> None:
 
 
 def test_a_node_that_is_reserved_while_it_leaves_comes_back() -> None:
-    world, machine = served(1)
+    world, machine = served()
     machine.jobs, machine.matches = 8, False
     world.settle(3)
     assert "DRAIN" in machine.states
@@ -193,7 +186,7 @@ def test_a_node_that_is_reserved_while_it_leaves_comes_back() -> None:
 
 
 def test_a_reserved_node_that_leaves_is_given_free_when_it_is_cordoned() -> None:
-    world, machine = served(1)
+    world, machine = served()
     world.reserve(machine, begins_in=50_000, lasts=300)
     machine.matches, machine.cordoned = False, True
     world.settle()
@@ -202,7 +195,7 @@ def test_a_reserved_node_that_leaves_is_given_free_when_it_is_cordoned() -> None
 
 
 def test_a_node_that_leaves_in_a_maintenance_is_without_slurmd_then_and_is_forgotten_later() -> None:
-    world, machine = served(1)
+    world, machine = served()
     world.reserve(machine, "MAINT", begins_in=0, lasts=500)
     world.step()
     machine.matches = False
@@ -238,7 +231,7 @@ def test_a_node_that_is_reserved_again_in_its_maintenance_comes_back_as_it_was()
 
 
 def test_a_pool_that_is_no_more_gives_a_reserved_node_free_that_it_was_about_to_drop() -> None:
-    world, machine = served(1)
+    world, machine = served()
     machine.jobs = 8
     world.pool = Pool("gpu", {}, 0, in_file=False)
     machine.matches = False
@@ -250,7 +243,7 @@ def test_a_pool_that_is_no_more_gives_a_reserved_node_free_that_it_was_about_to_
 
 
 def test_slurmd_does_not_end_in_vain_on_a_reserved_node_that_a_pool_has_given_up() -> None:
-    world, machine = served(1)
+    world, machine = served()
     world.reserve(machine, begins_in=5000, lasts=300)
     machine.states, machine.silent = {"DOWN"}, True
     machine.reason = "slurm-extender pool gpu: its Node is gone from Kubernetes"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from extender.node_sync.drains import TAKE_BACK
 from extender.pools.pool import Pool, Update
 from extender.pools.roll_out import Assign, Drain, decide
-from tests.pools.world import PERSON, POOL, World
+from tests.pools.world import PERSON, POOL, World, served
 
 
 def wide(**update: int | str | bool) -> Pool:
@@ -41,14 +41,12 @@ def test_a_template_that_crashes_comes_to_two_nodes_and_says_why() -> None:
 
 
 def test_a_pool_of_so_many_nodes_has_so_many() -> None:
-    world = World(10, replace(POOL, replicas=4))
-    world.settle()
+    world, _ = served(10, replace(POOL, replicas=4))
     assert world.serving == {"n0000", "n0001", "n0002", "n0003"}
 
 
 def test_a_pool_that_becomes_smaller_lets_idle_nodes_go_and_waits_for_jobs() -> None:
-    world = World(4)
-    world.settle()
+    world, _ = served(4)
     for name in ("n0000", "n0003"):
         world.start_job(world.machines[name])
     world.pool = replace(POOL, replicas=1)
@@ -63,8 +61,7 @@ def test_a_pool_that_becomes_smaller_lets_idle_nodes_go_and_waits_for_jobs() -> 
 
 
 def test_a_node_that_is_wanted_again_while_it_leaves_stays() -> None:
-    world = World(2)
-    world.settle()
+    world, _ = served(2)
     world.start_job(world.machines["n0001"])
     world.machines["n0001"].matches = False
     world.settle()
@@ -76,8 +73,7 @@ def test_a_node_that_is_wanted_again_while_it_leaves_stays() -> None:
 
 
 def test_a_changed_template_replaces_idle_nodes_first_and_one_at_a_time() -> None:
-    world = World(6)
-    world.settle()
+    world, _ = served(6)
     for name in ("n0000", "n0001"):
         world.start_job(world.machines[name])
     world.change(template=2)
@@ -96,8 +92,7 @@ def test_a_changed_template_replaces_idle_nodes_first_and_one_at_a_time() -> Non
 
 @pytest.mark.parametrize(("most", "at_once"), [(3, 3), ("50%", 10), ("1%", 1)])
 def test_no_more_nodes_are_out_of_service_than_may_be(most: int | str, at_once: int) -> None:
-    world = World(20, wide(max_unavailable=most))
-    world.settle()
+    world, _ = served(20, wide(max_unavailable=most))
     world.change(template=2)
     world.settle(150)
     assert len(world.serving) == 20
@@ -105,8 +100,7 @@ def test_no_more_nodes_are_out_of_service_than_may_be(most: int | str, at_once: 
 
 
 def test_a_roll_out_of_what_crashes_stops_and_the_old_template_takes_it_back() -> None:
-    world = World(20, wide(max_unavailable=10))
-    world.settle()
+    world, _ = served(20, wide(max_unavailable=10))
     world.change(template="bad")
     world.bad = {world.pool.assignment.revision}
     world.settle()
@@ -136,8 +130,7 @@ def test_a_new_node_gets_what_most_have_while_the_newest_template_crashes() -> N
 
 
 def test_a_cordoned_node_is_given_free_when_its_job_has_ended_and_comes_back() -> None:
-    world = World(2)
-    world.settle()
+    world, _ = served(2)
     machine = world.machines["n0001"]
     world.start_job(machine)
     machine.cordoned = True
@@ -159,9 +152,7 @@ def test_a_cordoned_node_is_given_free_when_its_job_has_ended_and_comes_back() -
 
 def test_a_drain_for_the_nodes_sake_is_made_the_pools_before_slurmd_ends() -> None:
     """It ends when its cause does: Slurm would start a job where there is no slurmd yet."""
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender: condition example.io/A: bad"
     world.change(template=2)
     world.decide()
@@ -171,9 +162,7 @@ def test_a_drain_for_the_nodes_sake_is_made_the_pools_before_slurmd_ends() -> No
 
 
 def test_a_pod_that_somebody_deletes_keeps_its_job_and_gets_no_more() -> None:
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     world.start_job(machine)
     machine.deleted = True
     world.settle()
@@ -187,9 +176,7 @@ def test_a_pod_that_somebody_deletes_keeps_its_job_and_gets_no_more() -> None:
 
 def test_a_template_changes_below_pods_and_what_slurm_is_told_when_they_are_gone() -> None:
     """slurmctld takes features and weight when a node is made, and forgets no node that has jobs."""
-    world = World(2)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served(2)
     machine.pods = 2
     world.change(template=2)
     world.settle()
@@ -206,9 +193,7 @@ def test_a_template_changes_below_pods_and_what_slurm_is_told_when_they_are_gone
 
 def test_a_node_that_a_pool_made_before_its_node_came_anew_is_made_again() -> None:
     """A Node that is deleted and created loses its annotations."""
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.assigned = machine.running = None
     world.settle()
     assert world.serving == {"n0000"}
@@ -216,8 +201,7 @@ def test_a_node_that_a_pool_made_before_its_node_came_anew_is_made_again() -> No
 
 @pytest.mark.parametrize("state", ["POWERED_DOWN", "POWERING_DOWN"])
 def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_up(state: str) -> None:
-    world = World(3)
-    world.settle()
+    world, _ = served(3)
     machine = world.machines["n0001"]
     machine.states = {state}
     world.settle()
@@ -234,9 +218,7 @@ def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_u
 
 def test_a_slurmd_that_ran_on_while_its_node_was_powered_down_is_made_to_boot() -> None:
     """The leader was away: slurmctld would take no registration, and give the job up."""
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.states, machine.jobs = {"POWERING_UP"}, 8
     machine.started = 0
     for _ in range(10):
@@ -248,17 +230,14 @@ def test_a_slurmd_that_ran_on_while_its_node_was_powered_down_is_made_to_boot() 
 
 def test_a_node_that_was_drained_when_it_was_powered_down_can_be_woken() -> None:
     """By whoever ended its Pod: Slurm wakes no drained node."""
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.states, machine.reason = {"POWERED_DOWN", "DRAIN"}, "slurm-extender pool gpu: deleted"
     world.settle()
     assert world.states_of(machine) == {"POWERED_DOWN"}
 
 
 def test_in_maintenance_only_reserved_nodes_are_replaced() -> None:
-    world = World(3, wide(in_maintenance=True))
-    world.settle()
+    world, _ = served(3, wide(in_maintenance=True))
     world.change(template=2)
     world.settle()
     assert world.serving == set()
@@ -268,9 +247,7 @@ def test_in_maintenance_only_reserved_nodes_are_replaced() -> None:
 
 
 def test_a_drain_ends_with_the_maintenance() -> None:
-    world = World(1, wide(in_maintenance=True))
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served(1, wide(in_maintenance=True))
     world.start_job(machine)
     machine.states = {"MAINTENANCE"}
     world.change(template=2)
@@ -282,9 +259,7 @@ def test_a_drain_ends_with_the_maintenance() -> None:
 
 
 def test_a_cordoned_node_that_is_down_is_given_free() -> None:
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.states, machine.reason, machine.cordoned = {"DOWN"}, "Not responding", True
     world.settle()
     assert machine.running is None
@@ -324,9 +299,7 @@ def test_five_thousand_nodes_are_decided_about_at_once() -> None:
 
 
 def test_a_drain_that_a_crash_left_is_taken_back_by_the_next_leader() -> None:
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender pool gpu: roll-out of gpu-123"
     world.decide()
     assert [type(each) for each in world.actions] == [Drain]
@@ -334,9 +307,7 @@ def test_a_drain_that_a_crash_left_is_taken_back_by_the_next_leader() -> None:
 
 
 def test_cordoned_node_undrained_by_hand_stays_out_until_slurmd_is_back() -> None:
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.states, machine.reason, machine.cordoned = {"DOWN"}, PERSON, True
     world.step()
     world.step()
@@ -383,9 +354,7 @@ def test_all_get_the_newest_template_and_no_job_is_lost(
 
 def test_a_node_whose_slurmd_crashes_again_and_again_stays_drained() -> None:
     """It registers each time, and would take jobs."""
-    world = World(1)
-    world.settle()
-    machine = world.machines["n0000"]
+    world, machine = served()
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender pool gpu: roll-out of gpu-123"
     member = world.member(machine)
     assert member.pod is not None

@@ -384,3 +384,10 @@ class World:
             and each.revision == newest.revision
             and (self.machines[name].told == newest.conf or self.machines[name].static)
         }
+
+
+def served(machines: int = 1, pool: Pool = POOL) -> tuple[World, Machine]:
+    """Returns a world whose Nodes serve, and its first machine."""
+    world = World(machines, pool)
+    world.settle()
+    return world, world.machines["n0000"]
