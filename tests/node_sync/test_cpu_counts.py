@@ -18,38 +18,32 @@ def told(kubernetes: str, slurm: int, unit: str = "1", **declared: Any) -> tuple
 
 
 @pytest.mark.parametrize(
-    ("kubernetes", "slurm", "unit"),
-    [("8", 8, "1"), ("8", 4, "2"), ("8", 80, "0.1"), ("8", 6, "1"), ("128", 8, "1"), ("8", 3, "2")],
+    "sentences",
+    [
+        *(told("8", 8), told("8", 4, "2"), told("8", 80, "0.1"), told("8", 6), told("128", 8)),
+        told("8", 3, "2"),
+        told("8", 4, cores=2, threads_per_core=2),  # half of the threads, perhaps
+        disagreements(view(kube_node("n1")), [node("n1"), node("n2")], Decimal(1)),
+    ],
 )
-def test_equal_or_fewer_cpus_are_no_problem(kubernetes: str, slurm: int, unit: str) -> None:
-    assert told(kubernetes, slurm, unit) == ()
+def test_equal_fewer_or_unknown_cpus_are_no_problem(sentences: tuple[str, ...]) -> None:
+    assert sentences == ()
 
 
-def test_a_node_that_counts_its_cores_is_told_with_the_unit_that_fits() -> None:
-    (sentence,) = told("8", 4, cores=4, threads_per_core=2)
-    assert sentence == (
-        "n1: Slurm's 4 CPUs of 1 stand for 4, and Kubernetes counts 8: "
-        "SLURM_EXTENDER_CPU_UNIT=2 would make them equal"
-    )
-
-
-def test_a_node_that_counts_its_threads_may_have_been_given_half_of_them() -> None:
-    assert told("8", 4, cores=2, threads_per_core=2) == ()
-
-
-def test_a_node_that_counts_parts_of_cpus_is_told_with_the_unit_that_fits() -> None:
-    (sentence,) = told("4", 40)
-    assert "SLURM_EXTENDER_CPU_UNIT=100m" in sentence
-
-
-def test_a_wrong_unit_is_told() -> None:
-    (sentence,) = told("8", 8, "0.1")
-    assert "8 CPUs of 100m stand for 800m" in sentence
-    assert "SLURM_EXTENDER_CPU_UNIT=1 " in sentence
-
-
-def test_no_unit_is_advised_that_would_not_fit() -> None:
-    assert told("8", 9) == ("n1: Slurm's 9 CPUs of 1 stand for 9, and Kubernetes counts 8",)
+@pytest.mark.parametrize(
+    ("sentences", "counts", "unit"),
+    [
+        (told("8", 4, cores=4, threads_per_core=2), "4 CPUs of 1 stand for 4, {} 8", "2"),
+        (told("4", 40), "40 CPUs of 1 stand for 40, {} 4", "100m"),
+        (told("8", 8, "0.1"), "8 CPUs of 100m stand for 800m, {} 8", "1"),
+        (told("8", 9), "9 CPUs of 1 stand for 9, {} 8", None),
+    ],
+)
+def test_wrong_cpus_are_told_with_the_unit_that_fits(
+    sentences: tuple[str, ...], counts: str, unit: str | None
+) -> None:
+    advice = f": SLURM_EXTENDER_CPU_UNIT={unit} would make them equal" if unit else ""
+    assert sentences == (f"n1: Slurm's {counts.format('and Kubernetes counts')}{advice}",)
 
 
 def test_nodes_that_are_alike_share_a_sentence() -> None:
@@ -57,10 +51,6 @@ def test_nodes_that_are_alike_share_a_sentence() -> None:
     nodes = [replace(kube_node(name), cpus=Decimal(4)) for name in names]
     (sentence,) = disagreements(view(*nodes), [node(name, cpus=8) for name in names], Decimal(1))
     assert sentence.startswith("n0 and 4 more: ")
-
-
-def test_a_node_without_a_node_and_one_that_does_not_tell_are_left_out() -> None:
-    assert disagreements(view(kube_node("n1")), [node("n1"), node("n2")], Decimal(1)) == ()
 
 
 def test_whole_cores_are_told_with_what_the_smallest_pod_takes() -> None:

@@ -92,18 +92,55 @@ def test_what_kubernetes_closes_is_drained_and_resumed_after(given: Any, reason:
     assert order(observed(drained), AT) == TAKE_BACK
 
 
-@pytest.mark.parametrize("given", [{}, {"taints": [taint("other")]}, {"there": (lingering("p"),)}])
-def test_what_kubernetes_leaves_open_is_not_drained(given: Any) -> None:
-    assert order(observed(**given), AT) is None
+OFF = replace(AT, drain_settings=DrainSettings(drain=False))
+UNSTEADY = replace(AT, steady=False)
+IGNORED = replace(AT, ignored={DrainCause.NOT_READY: DrainCause.NOT_READY})
+LONGER = slurm_node("IDLE", "DRAIN", reason=f"{CORDONED}, Low RealMemory")
+OUTLIVES = slurm_node("IDLE", "DRAIN", reason=OUTSTAYED.format("p"))
+DRAINED_UNREADY = slurm_node("IDLE", "DRAIN", reason=UNREADY)
+REFUSED = observed(
+    slurm_node("DRAIN", reason=PREFIX + "the gate refused job 7: Pods default/p"),
+    there=(lingering("p", overdue=True),),
+)
 
 
-def test_a_node_is_drained_while_jobs_run_there() -> None:
-    assert order(observed(slurm_node("ALLOCATED"), cordoned=True), AT) == CORDONED
-
-
-def test_a_node_where_a_job_is_to_be_started_again_is_drained_after_that() -> None:
-    assert order(replace(observed(cordoned=True), unsettled=True), AT) is None
-    assert order(replace(observed(DRAINED), unsettled=True), AT) == TAKE_BACK
+@pytest.mark.parametrize(
+    ("given", "at", "ordered"),
+    [
+        (observed(), AT, None),
+        (observed(taints=[taint("other")]), AT, None),
+        (observed(there=(lingering("p"),)), AT, None),
+        (observed(taints=TAINTED), AT, None),  # else a drain by hand would never end
+        # While jobs run on the node
+        (observed(slurm_node("ALLOCATED"), cordoned=True), AT, CORDONED),
+        # After a lost job has been started again
+        (replace(observed(cordoned=True), unsettled=True), AT, None),
+        (replace(observed(DRAINED), unsettled=True), AT, TAKE_BACK),
+        # Another cause takes the place of the first; Slurm's additions to a reason stay
+        (observed(DRAINED, ready=False), AT, UNREADY),
+        (observed(LONGER, cordoned=True), AT, None),
+        # Without the setting, drains are taken back, except for the gate's
+        (observed(cordoned=True), OFF, None),
+        (observed(DRAINED, cordoned=True), OFF, TAKE_BACK),
+        (replace(REFUSED, blocked=True), OFF, None),
+        (REFUSED, OFF, TAKE_BACK),
+        # The drain for an outstaying Pod outlives the leader
+        (observed(OUTLIVES, there=(lingering("p"),)), AT, None),
+        (observed(OUTLIVES, there=(lingering("q"),)), AT, TAKE_BACK),
+        # Another cause drains what was resumed by hand
+        (observed(ready=False, told=RESUMED), AT, UNREADY),
+        # A killed slurmctld may have forgotten a drain
+        (observed(cordoned=True, told=replace(FOR_KUBERNETES, since=NOW - 3)), AT, CORDONED),
+        (observed(cordoned=True, told=FOR_KUBERNETES), UNSTEADY, CORDONED),
+        (observed(cordoned=True, told=RESUMED), UNSTEADY, None),
+        # A cause on too many nodes keeps drains, and a cordon is a person's word
+        (observed(DRAINED_UNREADY, ready=False), IGNORED, None),
+        (observed(DRAINED_UNREADY), IGNORED, TAKE_BACK),
+        (observed(ready=False, cordoned=True), IGNORED, CORDONED),
+    ],
+)
+def test_order_drains_or_takes_back(given: ObservedNode, at: DrainContext, ordered: str | None) -> None:
+    assert order(given, at) == ordered
 
 
 def test_what_is_drained_for_us_is_not_resumed_while_a_job_is_ending_there() -> None:
@@ -114,35 +151,6 @@ def test_what_is_drained_for_us_is_not_resumed_while_a_job_is_ending_there() -> 
     assert told is not None
     assert told.message == "its drain in Slurm is taken back when no job is ending there"
     assert order(observed(slurm_node("MIXED", "COMPLETING"), cordoned=True), AT) == CORDONED
-
-
-def test_another_cause_takes_the_place_of_the_first() -> None:
-    assert order(observed(DRAINED, ready=False), AT) == UNREADY
-
-
-def test_what_slurm_adds_to_our_reason_is_left_to_be_read() -> None:
-    longer = slurm_node("IDLE", "DRAIN", reason=f"{CORDONED}, Low RealMemory")
-    assert order(observed(longer, cordoned=True), AT) is None
-
-
-def test_where_nodes_are_not_to_be_drained_those_that_were_are_resumed() -> None:
-    at = replace(AT, drain_settings=DrainSettings(drain=False))
-    assert order(observed(cordoned=True), at) is None
-    assert order(observed(DRAINED, cordoned=True), at) == TAKE_BACK
-
-
-def test_drain_of_the_gate_stays_while_the_gate_rejects_jobs() -> None:
-    at = replace(AT, drain_settings=DrainSettings(drain=False))
-    reason = PREFIX + "the gate refused job 7: Pods default/p"
-    refused = observed(slurm_node("DRAIN", reason=reason), there=(lingering("p", overdue=True),))
-    assert order(replace(refused, blocked=True), at) is None
-    assert order(refused, at) == TAKE_BACK
-
-
-def test_drain_for_an_outstaying_pod_outlives_the_leader() -> None:
-    drained = slurm_node("IDLE", "DRAIN", reason=OUTSTAYED.format("p"))
-    assert order(observed(drained, there=(lingering("p"),)), AT) is None
-    assert order(observed(drained, there=(lingering("q"),)), AT) == TAKE_BACK
 
 
 # Whom it leaves alone
@@ -168,22 +176,10 @@ def test_resume_by_hand_stays_while_the_cause_is_the_same() -> None:
     assert (order(later, AT), condition_of(later, AT)) == (None, RESUMED)
 
 
-def test_another_cause_drains_what_was_resumed_by_hand() -> None:
-    assert order(observed(ready=False, told=RESUMED), AT) == UNREADY
-
-
 def test_a_cordon_after_the_first_is_over_drains_again() -> None:
     over = condition_of(observed(told=RESUMED), AT)
     assert over == NodeCondition(False, "InService", "takes new jobs in Slurm")
     assert order(observed(cordoned=True, told=over), AT) == CORDONED
-
-
-def test_a_drain_that_a_killed_slurmctld_forgot_is_made_again() -> None:
-    young = replace(FOR_KUBERNETES, since=NOW - 3)
-    assert order(observed(cordoned=True, told=young), AT) == CORDONED
-    after_outage = replace(AT, steady=False)
-    assert order(observed(cordoned=True, told=FOR_KUBERNETES), after_outage) == CORDONED
-    assert order(observed(cordoned=True, told=RESUMED), after_outage) is None
 
 
 def test_a_resume_of_ours_that_was_cut_short_is_nobodys_word() -> None:
@@ -238,14 +234,6 @@ def test_when_very_many_have_a_condition_at_once_no_more_are_drained() -> None:
     assert Tally.of(nodes, at).suppressed == 6
     few = DrainContext.of([sick] * 5 + [observed()] * 10, NOW, SETTINGS)
     assert order(sick, few) == f"{PREFIX}condition Gpu: lost"
-
-
-def test_what_is_drained_already_stays_so_and_a_cordon_is_a_persons_word() -> None:
-    at = replace(AT, ignored={DrainCause.NOT_READY: DrainCause.NOT_READY})
-    drained = slurm_node("IDLE", "DRAIN", reason=UNREADY)
-    assert order(observed(drained, ready=False), at) is None
-    assert order(observed(drained), at) == TAKE_BACK
-    assert order(observed(ready=False, cordoned=True), at) == CORDONED
 
 
 def test_when_very_many_are_down_in_slurm_no_more_are_tainted() -> None:
@@ -330,11 +318,6 @@ def test_setting_taints_nodes_that_slurm_closed(slurm: SlurmNode, wanted: bool) 
     unwished = replace(AT, drain_settings=DrainSettings())
     assert not taints_wrong(observed(slurm), unwished)
     assert taints_wrong(observed(slurm, taints=TAINTED), unwished)
-
-
-def test_our_taint_drains_nothing() -> None:
-    """Else a drain by hand would never end."""
-    assert order(observed(taints=TAINTED), AT) is None
 
 
 def test_taints_of_others_stay_as_they_are() -> None:

@@ -19,35 +19,22 @@ ANY = NodeConstraints.parse({})
 ZONE_A = NodeConstraints.parse({"nodeSelector": {"zone": "a"}})
 
 
-def excluded(
-    cluster: ClusterView, constraints: NodeConstraints, partition: str, avoid: Iterable[str] = ()
-) -> tuple[str, ...]:
-    wish = Wish(constraints, partition, avoid=frozenset(avoid))
-    return hostlist.names(cluster.exclusion(wish).nodes)
-
-
 # Names
-
-
-def test_a_node_stands_for_the_slurm_node_of_its_name() -> None:
-    node = kube_node("n1")
-    assert view(node).node_of("n1") is node
 
 
 def test_a_label_makes_a_node_stand_for_another() -> None:
     node = kube_node("n1", labels={"slurm": "gpu-01"})
     assert view(node).node_of("gpu-01") is node
     assert view(node).node_of("n1") is None
+    unlabelled = kube_node("n1")
+    assert view(unlabelled).node_of("n1") is unlabelled
+    assert view(unlabelled).node_of("native-01") is None
 
 
 def test_two_nodes_may_stand_for_each_others_names() -> None:
     first, second = kube_node("n1", labels={"slurm": "n2"}), kube_node("n2", labels={"slurm": "n1"})
     crossed = view(first, second)
     assert (crossed.node_of("n1"), crossed.node_of("n2")) == (second, first)
-
-
-def test_no_node_stands_for_a_slurm_node_of_its_own() -> None:
-    assert view(kube_node("n1")).node_of("native-01") is None
 
 
 # Partitions
@@ -58,33 +45,35 @@ def test_a_job_without_a_partition_goes_to_the_default_one() -> None:
     assert two.partition_name(None) == "b"
     assert two.partition_name("a") == "a"
     assert two.partition_name("unheard-of") == "unheard-of"
-
-
-def test_without_a_default_partition_it_has_no_name() -> None:
     assert ClusterView().partition_name(None) == ""
 
 
 # Preemption
 
 
-def tiers(own: int, other: int, *, shared: bool = True, preemption: bool = True) -> bool:
-    """Whether a job of `mine` may preempt, beside a partition of another tier."""
+def tiers(own: int, other: int, *, shared: bool = True, preemption: bool = True) -> ClusterView:
+    """Returns a Slurm whose partition `mine` is beside a partition of another tier."""
     mine = Partition("mine", ("n1", "n2"), priority_tier=own)
     theirs = Partition("theirs", ("n2", "n3") if shared else ("n3",), priority_tier=other)
-    return view(partitions=[mine, theirs], preemption=preemption).may_preempt("mine")
+    return view(partitions=[mine, theirs], preemption=preemption)
 
 
-def test_a_lower_tier_on_a_shared_node_can_be_preempted() -> None:
-    assert tiers(2, 1)
-
-
-@pytest.mark.parametrize(("own", "other"), [(1, 1), (1, 2)])
-def test_an_equal_or_higher_tier_cannot(own: int, other: int) -> None:
-    assert not tiers(own, other)
-
-
-def test_a_lower_tier_elsewhere_cannot() -> None:
-    assert not tiers(2, 1, shared=False)
+@pytest.mark.parametrize(
+    ("known", "partition", "may"),
+    [
+        (tiers(2, 1), "mine", True),
+        (tiers(1, 1), "mine", False),
+        (tiers(1, 2), "mine", False),
+        (tiers(2, 1, shared=False), "mine", False),
+        (tiers(2, 1, preemption=False), "mine", False),
+        (view(preemption=False), "unheard-of", False),
+        (replace(tiers(1, 1), qos_preemption=True), "mine", True),
+        (tiers(1, 1), "unheard-of", True),
+        (ClusterView(), "main", True),
+    ],
+)
+def test_job_may_preempt_lower_tiers(known: ClusterView, partition: str, may: bool) -> None:
+    assert known.may_preempt(partition) is may
 
 
 @pytest.mark.alone
@@ -96,21 +85,6 @@ def test_whether_a_partition_may_preempt_is_worked_out_once() -> None:
     for _ in range(1_000):
         assert not known.may_preempt("p0")
     assert clock.read() < 0.05, "it took a millisecond each time"
-
-
-def test_nothing_is_preempted_where_slurm_never_does() -> None:
-    assert not tiers(2, 1, preemption=False)
-    assert not view(preemption=False).may_preempt("unheard-of")
-
-
-def test_where_the_qos_decides_any_job_may_preempt() -> None:
-    alike = replace(view(partitions=[Partition("main", ("n1",))]), qos_preemption=True)
-    assert alike.may_preempt("main")
-
-
-def test_what_is_not_known_may_preempt() -> None:
-    assert view(partitions=[Partition("main", ("n1",))]).may_preempt("unheard-of")
-    assert ClusterView().may_preempt("main")
 
 
 # GraceTime
@@ -150,49 +124,45 @@ def test_where_nothing_has_a_grace_time_nobody_has_one() -> None:
 # Excluded nodes
 
 
-def test_nodes_that_the_pod_may_not_use_are_excluded() -> None:
-    cluster = view(kube_node("n1", labels={"zone": "a"}), kube_node("n2", labels={"zone": "b"}))
-    assert excluded(cluster, ZONE_A, "main") == ("n2",)
-    assert excluded(cluster, ANY, "main") == ()
+def zones(*partitions: Partition, **zone: str) -> ClusterView:
+    nodes = (kube_node(name, labels={"zone": each}) for name, each in zone.items())
+    return view(*nodes, partitions=partitions) if partitions else view(*nodes)
 
 
-def test_nodes_that_refused_the_pod_are_excluded_by_their_own_names() -> None:
-    cluster = view(kube_node("n1", labels={"slurm": "s1"}), kube_node("n2", labels={"slurm": "s2"}))
-    assert excluded(cluster, ANY, "main", avoid={"n2"}) == ("s2",)
+NAMED = view(kube_node("n1", labels={"slurm": "s1"}), kube_node("n2", labels={"slurm": "s2"}))
+CLOSED = view(
+    kube_node("n1", unschedulable=True),
+    kube_node("n2", taints=[{"key": "x", "effect": "NoSchedule"}]),
+    kube_node("n3"),
+)
+ALONE, OTHER = Partition("main", ("n1",)), Partition("other", ("n2",))
+LISTS = Partition("a", ("n1", "native-01")), Partition("b", ("native-02",))
 
 
-def test_slurm_nodes_without_a_node_are_excluded() -> None:
-    main = Partition("main", ("native-01", "n1"))
-    assert excluded(view(kube_node("n1"), partitions=[main]), ANY, "main") == ("native-01",)
-
-
-def test_only_nodes_that_slurm_knows_in_the_partition_are_named() -> None:
-    """An unknown name in the list makes Slurm refuse the job."""
-    cluster = view(
-        kube_node("n1", labels={"zone": "b"}),
-        kube_node("unknown", labels={"zone": "b"}),
-        partitions=[Partition("main", ("n1",)), Partition("other", ("n2",))],
-    )
-    assert excluded(cluster, ZONE_A, "main", avoid={"unknown"}) == ("n1",)
-
-
-def test_nothing_is_excluded_of_a_partition_that_is_not_known() -> None:
-    assert excluded(view(kube_node("n1")), ZONE_A, "unheard-of") == ()
-
-
-def test_a_list_of_partitions_excludes_from_each() -> None:
-    """sbatch(1) --partition takes a list, and Slurm starts the job where it can soonest."""
-    cluster = view(
-        kube_node("n1", labels={"zone": "a"}),
-        partitions=[Partition("a", ("n1", "native-01")), Partition("b", ("native-02",))],
-    )
-    assert set(excluded(cluster, ZONE_A, "a,b")) == {"native-01", "native-02"}
-
-
-def test_a_cordoned_or_tainted_node_is_excluded() -> None:
-    taint = {"key": "x", "effect": "NoSchedule"}
-    cluster = view(kube_node("n1", unschedulable=True), kube_node("n2", taints=[taint]), kube_node("n3"))
-    assert excluded(cluster, ANY, "main") == ("n1", "n2")
+@pytest.mark.parametrize(
+    ("cluster", "constraints", "partition", "avoid", "names"),
+    [
+        (zones(n1="a", n2="b"), ZONE_A, "main", (), ("n2",)),
+        (zones(n1="a", n2="b"), ANY, "main", (), ()),
+        (NAMED, ANY, "main", {"n2"}, ("s2",)),
+        (zones(Partition("main", ("native-01", "n1")), n1="a"), ANY, "main", (), ("native-01",)),
+        # An unknown name in the list makes Slurm refuse the job.
+        (zones(ALONE, OTHER, n1="b", unknown="b"), ZONE_A, "main", {"unknown"}, ("n1",)),
+        (zones(n1="b"), ZONE_A, "unheard-of", (), ()),
+        # sbatch(1) --partition takes a list, and Slurm starts the job where it can soonest.
+        (zones(*LISTS, n1="a"), ZONE_A, "a,b", (), ("native-01", "native-02")),
+        (CLOSED, ANY, "main", (), ("n1", "n2")),
+    ],
+)
+def test_nodes_that_a_pod_cannot_use_are_excluded(
+    cluster: ClusterView,
+    constraints: NodeConstraints,
+    partition: str,
+    avoid: Iterable[str],
+    names: tuple[str, ...],
+) -> None:
+    wish = Wish(constraints, partition, avoid=frozenset(avoid))
+    assert hostlist.names(cluster.exclusion(wish).nodes) == names
 
 
 # Answers

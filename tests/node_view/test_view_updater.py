@@ -74,6 +74,15 @@ async def followed(
     return views
 
 
+async def read_again(updating: ClusterViewUpdater, slurm: ToldSlurm) -> None:
+    """Runs the updater until it has read slurm.conf and the partitions."""
+    slurm.reads.clear()
+    running = asyncio.ensure_future(updating.run())
+    await until(lambda: slurm.reads["partitions"], within_s=10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 def comes(node: Manifest) -> Happens:
     """Also a Node that is there and changes."""
     return lambda kubernetes: kubernetes.put("nodes", node)
@@ -109,12 +118,19 @@ async def test_slurms_preempt_type_counts_within_one_tier(
     assert view.may_preempt("main") is may_preempt
 
 
-async def test_what_slurmrestd_does_not_tell_is_what_the_settings_say() -> None:
+@pytest.mark.parametrize(
+    ("slurm", "default", "may_preempt"),
+    [
+        (ToldSlurm(None, tells_default=False), "long", False),
+        (ToldSlurm("preempt/qos"), "main", True),
+    ],
+)
+async def test_settings_count_if_slurmrestd_does_not_tell(
+    slurm: ToldSlurm, default: str, may_preempt: bool
+) -> None:
     untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
-    slurm = ToldSlurm(None, tells_default=False)
     view = await updater(having(), slurm, untold).load()
-    assert view.partition_name(None) == "long"
-    assert not view.may_preempt("long")
+    assert (view.partition_name(None), view.may_preempt(default)) == (default, may_preempt)
 
 
 async def test_of_a_qos_grace_time_only_the_settings_tell() -> None:
@@ -122,13 +138,6 @@ async def test_of_a_qos_grace_time_only_the_settings_tell() -> None:
     view = await updater(having(), ToldSlurm(None), untold).load()
     assert view.graceful_qos == {"patient"}
     assert view.gives_grace
-
-
-async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
-    untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
-    view = await updater(having(), ToldSlurm("preempt/qos"), untold).load()
-    assert view.partition_name(None) == "main"
-    assert view.may_preempt("main")
 
 
 @pytest.mark.parametrize(("told", "counts"), [(None, 4000), (800, 800)])
@@ -184,11 +193,7 @@ async def test_problem_of_uncounted_memory_ends_with_its_cause(monkeypatch: pyte
     await updating.load()
     assert MEMORY in health.troubles()
     slurm.edit_conf(select_type_parameters=("CR_CORE_MEMORY",))
-    slurm.reads.clear()
-    running = asyncio.ensure_future(updating.run())
-    await until(lambda: slurm.reads["partitions"], within_s=10)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await read_again(updating, slurm)
     assert MEMORY not in health.troubles()
 
 
@@ -198,11 +203,7 @@ async def test_what_is_changed_in_slurm_conf_is_followed(monkeypatch: pytest.Mon
     updating = updater(having(), slurm)
     assert not (await updating.load()).may_preempt("main")
     slurm.edit_conf(kill_wait_s=90, preempt_type="preempt/qos")
-    slurm.reads.clear()
-    running = asyncio.ensure_future(updating.run())
-    await until(lambda: slurm.reads["partitions"], within_s=10)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await read_again(updating, slurm)
     assert updating.kill_wait_s == 90
     assert updating.view.may_preempt("main")
 
@@ -212,7 +213,6 @@ async def test_after_an_outage_slurm_is_asked_again_soon(monkeypatch: pytest.Mon
     health, slurm = Health(), ToldSlurm()
     updating = updater(having(), slurm, health=health)
     await updating.load()
-    slurm.reads.clear()
 
     async def down() -> Configuration:
         monkeypatch.setattr(slurm, "configuration", configuration)
@@ -222,10 +222,7 @@ async def test_after_an_outage_slurm_is_asked_again_soon(monkeypatch: pytest.Mon
     configuration = slurm.configuration
     monkeypatch.setattr(slurm, "configuration", down)
     monkeypatch.setattr("extender.node_view.view_updater._RETRY_S", 0.001)
-    running = asyncio.ensure_future(updating.run())
-    await until(lambda: slurm.reads["partitions"], within_s=10)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await read_again(updating, slurm)
     assert health.parts() == {"Slurm": False}
 
 

@@ -35,19 +35,10 @@ def counts(size: int = 0, /, **changes: Any) -> bool:
 
 def test_what_jobs_ask_for_is_added_up() -> None:
     small = replace(JOB, cpus_allocated=1, node_count=1, gpus=0)
-    assert told(JOB, small) == Demand(jobs=2, nodes=3, cpus=9, gpus=16)
-
-
-def test_nothing_that_waits_is_told_too() -> None:
     assert told() == Demand()
-
-
-def test_a_pool_without_partitions_is_not_told_of() -> None:
-    assert demand([pool("cpu")], [(JOB, 1)], PARTITIONS, []) == {}
-
-
-def test_the_tasks_of_an_array_count_each() -> None:
-    assert demand([GPU], [(JOB, 10)], PARTITIONS, [])["gpu"] == Demand(10, 20, 80, 160)
+    assert told(JOB, small) == Demand(jobs=2, nodes=3, cpus=9, gpus=16)
+    assert demand([GPU], [(JOB, 10)], PARTITIONS, [])["gpu"] == Demand(10, 20, 80, 160)  # an array
+    assert demand([pool("cpu")], [(JOB, 1)], PARTITIONS, []) == {}  # a pool without partitions
 
 
 @pytest.mark.parametrize(("more", "jobs"), [(None, 10), (20, 10), (3, 3), (0, 0)])

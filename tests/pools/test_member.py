@@ -113,10 +113,6 @@ def test_what_the_agent_cannot_do_is_a_failure_of_the_pod() -> None:
     assert not Member("n1", "n1", problem="old").failing
 
 
-def test_no_placeholder_has_no_cpus() -> None:
-    assert placeholder_cpus((), "n1", slurm("IDLE")) == 0
-
-
 def test_a_long_name_of_a_node_makes_a_pods_name_that_is_no_others() -> None:
     assert pod_name("n1") == "slurmd-n1"
     long = [pod_name("n" * 250 + end) for end in ("a", "b")]
@@ -143,6 +139,7 @@ def test_a_placeholder_whose_job_has_ended_has_no_cpus() -> None:
     part = RecordMember(builders.pod(name="p"), Allocation(1, "n1", cores="0-3"))
     record = builders.placeholder_of(part.pod, members=(part,))
     node = slurm("ALLOCATED")
+    assert placeholder_cpus((), "n1", node) == 0
     assert placeholder_cpus([record], "n1", node) == 8
     over = record._replace(job=TrackedJob(id=1, phase=Phase.ENDED))
     assert placeholder_cpus([over], "n1", node) == 0

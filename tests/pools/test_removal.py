@@ -1,6 +1,7 @@
 """Nodes of pools that are gone from Kubernetes: given up, and forgotten, when their slurmd is silent."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -67,16 +68,14 @@ def test_a_node_that_is_reserved_is_not_forgotten() -> None:
 
 
 async def test_node_reserved_this_moment_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
-    slurm.register(node())
-    slurm.fail_node("n1")
+    slurm, health = failed()
     await slurm.down_node("n1", WORDS)
     monkeypatch.setattr("extender.pools.removal._DELETE_S", 0.0)
 
     async def meanwhile() -> None:
         slurm.reserve("course", ["n1"], [], begins_in_s=3600)
 
-    await NodeRemover(slurm, Cluster("n2"), health, meanwhile).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    await gone_nodes(slurm, health, "n2", allowed=meanwhile).look(await slurm.nodes(), {})
     assert await slurm.nodes()
     assert await slurm.reservations()
 
@@ -115,11 +114,30 @@ async def allowed() -> None:
     """This replica leads."""
 
 
-async def test_a_node_is_given_up_and_deleted_in_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+Allowed = Callable[[], Awaitable[None]]
+
+
+def gone_nodes(
+    slurm: InMemorySlurm, health: Health, *nodes: str, allowed: Allowed = allowed
+) -> NodeRemover:
+    return NodeRemover(slurm, Cluster(*nodes), health, allowed)  # type: ignore[arg-type]
+
+
+def empty() -> tuple[InMemorySlurm, Health]:
+    return InMemorySlurm([], [partition("main", [], default=True)]), Health()
+
+
+def failed() -> tuple[InMemorySlurm, Health]:
+    """Returns a Slurm whose only node does not answer."""
+    slurm, health = empty()
     slurm.register(node())
     slurm.fail_node("n1")
-    gone = NodeRemover(slurm, Cluster("n2"), health, allowed)  # type: ignore[arg-type]
+    return slurm, health
+
+
+async def test_a_node_is_given_up_and_deleted_in_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm, health = failed()
+    gone = gone_nodes(slurm, health, "n2")
     monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
     await gone.look(await slurm.nodes(), {})
     (found,) = await slurm.nodes()
@@ -130,56 +148,52 @@ async def test_a_node_is_given_up_and_deleted_in_slurm(monkeypatch: pytest.Monke
 
 
 async def test_changed_node_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
-    slurm.register(node())
-    slurm.fail_node("n1")
+    slurm, health = failed()
     monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
     read = await slurm.nodes()
 
     async def meanwhile() -> None:
         slurm.register(node())  # its slurmd is back
 
-    await NodeRemover(slurm, Cluster("n2"), health, meanwhile).look(read, {})  # type: ignore[arg-type]
+    await gone_nodes(slurm, health, "n2", allowed=meanwhile).look(read, {})
     (found,) = await slurm.nodes()
     assert "DOWN" not in found.states
 
 
 async def test_a_node_that_has_a_node_again_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
-    slurm.register(node())
-    slurm.fail_node("n1")
+    slurm, health = failed()
     monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
-    await NodeRemover(slurm, Cluster("n1"), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    await gone_nodes(slurm, health, "n1").look(await slurm.nodes(), {})
     (found,) = await slurm.nodes()
     assert found.reason == "Not responding"
 
 
 async def test_many_that_are_gone_at_once_are_told_of() -> None:
-    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    slurm, health = empty()
     for number in range(7):
         slurm.register(SlurmNode(f"n{number}", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
-    await NodeRemover(slurm, Cluster(), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    await gone_nodes(slurm, health).look(await slurm.nodes(), {})
     assert "7 of 7 nodes of pools" in health.troubles()[PART]
 
 
 async def test_pool_shrunk_by_an_autoscaler_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    slurm, health = empty()
     names = [f"n{number}" for number in range(16)]
     for name in names:
         slurm.register(replace(node(), name=name))
         slurm.fail_node(name)
         await slurm.drain_node(name, CORDONED)
     monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
-    await NodeRemover(slurm, Cluster(), health, allowed).look(await slurm.nodes(), {})  # type: ignore[arg-type]
+    await gone_nodes(slurm, health).look(await slurm.nodes(), {})
     assert await slurm.nodes() == ()
     assert not health.troubles()
 
 
 async def test_the_minute_begins_when_slurmd_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Node may have been gone for hours, and its jobs run."""
-    slurm, health = InMemorySlurm([], [partition("main", [], default=True)]), Health()
+    slurm, health = empty()
     slurm.register(node())
-    gone = NodeRemover(slurm, Cluster("n2"), health, allowed)  # type: ignore[arg-type]
+    gone = gone_nodes(slurm, health, "n2")
     monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.05)
     await gone.look(await slurm.nodes(), {})
     await asyncio.sleep(0.06)

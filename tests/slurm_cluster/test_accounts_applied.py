@@ -103,6 +103,20 @@ def accounts(slurm: Cluster, tmp_path: Path) -> Iterator[Accounts]:
     assert commands.apply("prune: true\n", 30.0) is Status.DONE, commands.said
 
 
+def run_job(slurm: Cluster, account: str) -> str:
+    """Lets bob run a job by an account. Returns the id."""
+    command = ("sbatch", "--parsable", f"--account={account}")
+    job = slurm.run_slurm(*command, user="bob", stdin="#!/bin/sh\nsleep 60\n").stdout.strip()
+    jobs = ("squeue", "--noheader", "--format=%T")
+    eventually(lambda: "RUNNING" in slurm.run_slurm(*jobs).stdout, within_s=20)
+    return job
+
+
+def end_job(slurm: Cluster, job: str) -> None:
+    slurm.run_slurm("scancel", job)
+    eventually(lambda: not slurm.run_slurm("squeue", "--noheader").stdout, within_s=20)
+
+
 def show(cluster: Cluster, *arguments: str) -> str:
     return cluster.run_slurm("sacctmgr", "-nP", "show", *arguments).stdout
 
@@ -213,18 +227,12 @@ def test_a_limit_of_minus_one_is_none(slurm: Cluster, accounts: Accounts) -> Non
 def test_what_slurmdbd_refuses_is_told_with_what_is_made(slurm: Cluster, accounts: Accounts) -> None:
     """An account in which a job runs cannot go."""
     assert accounts.apply(FILE) is Status.DONE, accounts.said
-    job = slurm.run_slurm(
-        "sbatch", "--parsable", "--account=teaching", user="bob", stdin="#!/bin/sh\nsleep 60\n"
-    ).stdout.strip()
-    eventually(
-        lambda: "RUNNING" in slurm.run_slurm("squeue", "--noheader", "--format=%T").stdout, within_s=20
-    )
+    job = run_job(slurm, "teaching")
     pruned = "prune: true\nqos: [{name: late}]\n"
     assert accounts.apply(pruned) is Status.DIFFERS
     assert any(line.endswith("and not: - user bob") for line in accounts.said), accounts.said
     assert "late" in show(slurm, "qos", "format=name").split()
-    slurm.run_slurm("scancel", job)
-    eventually(lambda: not slurm.run_slurm("squeue", "--noheader").stdout, within_s=20)
+    end_job(slurm, job)
 
 
 def test_a_change_made_by_hand_is_shown_and_taken_back(slurm: Cluster, accounts: Accounts) -> None:
@@ -315,11 +323,5 @@ def test_plan_waits_for_a_missing_database(slurm: Cluster, accounts: Accounts, c
 
 def test_users_may_do_what_the_file_says(slurm: Cluster, accounts: Accounts) -> None:
     assert accounts.apply(FILE) is Status.DONE
-    job = slurm.run_slurm(
-        "sbatch", "--parsable", "--account=research", user="bob", stdin="#!/bin/sh\nsleep 60\n"
-    ).stdout.strip()
-    eventually(
-        lambda: "RUNNING" in slurm.run_slurm("squeue", "--noheader", "--format=%T").stdout, within_s=20
-    )
-    slurm.run_slurm("scancel", job)
-    eventually(lambda: not slurm.run_slurm("squeue", "--noheader").stdout, within_s=20)
+    job = run_job(slurm, "research")
+    end_job(slurm, job)

@@ -45,12 +45,8 @@ def conf(text: str = TEXT) -> SlurmConf:
     return parse(text, lambda path: path)
 
 
-def reread(text: str) -> SlurmConf:
-    return parse(text, lambda path: path)
-
-
 def test_it_has_its_own_addresses_ports_state_and_files(tmp_path: Path) -> None:
-    settings = reread(trial_text(conf(), place(tmp_path, with_database=False))).settings()
+    settings = conf(trial_text(conf(), place(tmp_path, with_database=False))).settings()
     own = {
         "slurmctldhost": ("ctl-0(127.0.0.1)",),
         "slurmctldport": ("4001",),
@@ -66,7 +62,7 @@ def test_it_has_its_own_addresses_ports_state_and_files(tmp_path: Path) -> None:
 
 
 def test_it_runs_no_program_and_writes_to_no_other_server(tmp_path: Path) -> None:
-    settings = reread(trial_text(conf(), place(tmp_path, with_database=True))).settings()
+    settings = conf(trial_text(conf(), place(tmp_path, with_database=True))).settings()
     assert "slurmctldprimaryonprog" not in settings
     assert settings["suspendprogram"] == settings["mailprog"] == ("/bin/true",)
     assert settings["jobcomptype"] == ("jobcomp/none",)
@@ -77,20 +73,20 @@ def test_it_runs_no_program_and_writes_to_no_other_server(tmp_path: Path) -> Non
 
 
 def test_it_reaches_no_node(tmp_path: Path) -> None:
-    nodes = reread(trial_text(conf(), place(tmp_path, with_database=True))).nodes()
+    nodes = conf(trial_text(conf(), place(tmp_path, with_database=True))).nodes()
     assert nodes["n1"] == {"cpus": "4", "nodeaddr": "127.0.0.1", "port": "4002"}
     assert len(nodes) == 9
 
 
 def test_with_what_is_known_of_slurmdbd_its_names_are_tried(tmp_path: Path) -> None:
-    text = reread(trial_text(conf(), place(tmp_path, with_database=True)))
+    text = conf(trial_text(conf(), place(tmp_path, with_database=True)))
     assert text.partitions()["main"] == {"nodes": "ALL", "qos": "part", "allowaccounts": "a"}
     assert text.settings()["accountingstorageenforce"] == ("qos",)
     assert text.settings()["accountingstoragetres"] == ("gres/gpu",)
 
 
 def test_without_it_slurmdbd_is_left_out(tmp_path: Path) -> None:
-    text = reread(trial_text(conf(), place(tmp_path, with_database=False)))
+    text = conf(trial_text(conf(), place(tmp_path, with_database=False)))
     assert text.partitions()["main"] == {"nodes": "ALL"}
     assert not [key for key in text.settings() if key.startswith("accountingstorage")]
 
@@ -100,9 +96,9 @@ def test_a_line_that_cannot_be_read_is_left_to_slurmctld(tmp_path: Path) -> None
 
 
 def test_slurm_user_is_replaced_for_root_alone(tmp_path: Path) -> None:
-    as_root = reread(trial_text(conf(), place(tmp_path, with_database=False, user="root")))
+    as_root = conf(trial_text(conf(), place(tmp_path, with_database=False, user="root")))
     assert as_root.settings()["slurmuser"] == ("root",)
-    as_itself = reread(trial_text(conf(), place(tmp_path, with_database=False)))
+    as_itself = conf(trial_text(conf(), place(tmp_path, with_database=False)))
     assert as_itself.settings()["slurmuser"] == ("slurm",)
 
 
