@@ -33,80 +33,68 @@ PLACES = st.lists(st.tuples(VALUES, VALUES, VALUES), max_size=12).map(
 )
 
 
-def test_a_tree_has_a_root_and_each_tier() -> None:
-    found = places("n1 s1 l1", "n2 s1 l2", "n3 s2 l3", "n4 s2 l3")
-    assert made(TREE, found) == {
-        "cluster": "s1 s2",
-        "l1": "n1",
-        "l2": "n2",
-        "l3": "n3 n4",
-        "s1": "l1 l2",
-        "s2": "l3",
-    }
+UNLABELLED = f"no label {LEAF}"
+CONTRADICTS = "the labels contradict those of other Nodes"
+ZONES = Rules(Kind.TREE, (ZONE, SPINE, LEAF))
+PATHS = replace(TREE, names=Names.PATH)
+OF_SPINES = Rules(Kind.BLOCK, (SPINE, LEAF), (1,))
+TOLD = replace(TREE, members=Members.TOLD)
+FEW = "block b2 has fewer nodes than a base block's 4"
 
 
-def test_without_a_root_no_job_spans_two_spines() -> None:
-    tree = made(replace(TREE, root=None), places("n1 s1 l1", "n2 s2 l2"))
-    assert tree == {"l1": "n1", "l2": "n2", "s1": "l1", "s2": "l2"}
-
-
-def test_blocks_have_nodes_and_neighbours_of_one_spine() -> None:
-    found = places("n1 s2 b1", "n2 s1 b2", "n3 s2 b3", "n4 s1 b10")
-    blocks = build(Rules(Kind.BLOCK, (SPINE, LEAF), (1,)), found).topology
-    assert [*shown(blocks).items()] == [("b2", "n2"), ("b10", "n4"), ("b1", "n1"), ("b3", "n3")]
-
-
-def test_a_node_without_the_narrowest_label_is_at_a_switch_of_its_own() -> None:
-    built = build(TREE, places("n1 s1 l1", "n2 s1 -", "n3 - -"))
-    assert shown(built.topology)["unlabelled"] == "n2 n3"
-    assert "unlabelled" in shown(built.topology)["cluster"].split()
-    assert told(built) == {f"no label {LEAF}": "n2 n3"}
-
-
-def test_a_node_without_the_narrowest_label_is_in_no_block() -> None:
-    built = build(replace(BLOCKS, block_sizes=(1,)), places("n1 b1", "n2 -"))
-    assert shown(built.topology) == {"b1": "n1"}
-    assert told(built) == {f"no label {LEAF}": "n2"}
-
-
-def test_a_wider_label_that_one_node_lacks_is_known_from_the_others() -> None:
-    built = build(TREE, places("n1 s1 l1", "n2 - l1"))
-    assert shown(built.topology) == {"cluster": "s1", "l1": "n1 n2", "s1": "l1"}
-    assert not built.troubles
-
-
-def test_a_leaf_whose_spine_nobody_names_is_below_the_root() -> None:
-    assert made(TREE, places("n1 - l1", "n2 s1 l2"))["cluster"] == "l1 s1"
-
-
-def test_a_label_that_no_node_has_makes_no_tier() -> None:
-    rules = Rules(Kind.TREE, (ZONE, SPINE, LEAF))
-    assert made(rules, places("n1 z1 - l1", "n2 z1 - l2")) == {
-        "cluster": "z1",
-        "l1": "n1",
-        "l2": "n2",
-        "z1": "l1 l2",
-    }
-
-
-def test_the_labels_of_most_are_believed() -> None:
-    built = build(TREE, places("n1 s1 l1", "n2 s1 l1", "n3 s2 l1", "n4 s2 l2"))
-    assert shown(built.topology)["l1"] == "n1 n2"
-    assert shown(built.topology)["unlabelled"] == "n3"
-    assert told(built) == {"the labels contradict those of other Nodes": "n3"}
-
-
-def test_a_name_of_two_tiers_is_one_switch() -> None:
-    """A switch that is its own child would end slurmctld."""
-    built = build(TREE, places("n1 a a", "n2 s1 a", "n3 s1 a", "n4 a b"))
-    assert shown(built.topology)["a"] == "n2 n3"
-    assert told(built) == {"the labels contradict those of other Nodes": "n1 n4"}
-
-
-def test_racks_of_several_rooms_have_the_same_numbers() -> None:
-    rules = replace(TREE, names=Names.PATH)
-    tree = made(rules, places("n1 a 1", "n2 a 2", "n3 b 1"))
-    assert tree == {"cluster": "a b", "a": "a.1 a.2", "a.1": "n1", "a.2": "n2", "b": "b.1", "b.1": "n3"}
+@pytest.mark.parametrize(
+    ("rules", "rows", "units", "wrong"),
+    [
+        (
+            TREE,
+            "n1 s1 l1, n2 s1 l2, n3 s2 l3",
+            "cluster=s1 s2, l1=n1, l2=n2, l3=n3, s1=l1 l2, s2=l3",
+            {},
+        ),
+        # Without a root no job spans two spines.
+        (replace(TREE, root=None), "n1 s1 l1, n2 s2 l2", "l1=n1, l2=n2, s1=l1, s2=l2", {}),
+        # Neighbours are of one spine.
+        (OF_SPINES, "n1 s2 b1, n2 s1 b2, n3 s2 b3, n4 s1 b10", "b2=n2, b10=n4, b1=n1, b3=n3", {}),
+        (
+            TREE,
+            "n1 s1 l1, n2 s1 -, n3 - -",
+            "cluster=s1 unlabelled, l1=n1, s1=l1, unlabelled=n2 n3",
+            {UNLABELLED: "n2 n3"},
+        ),
+        (replace(BLOCKS, block_sizes=(1,)), "n1 b1, n2 -", "b1=n1", {UNLABELLED: "n2"}),
+        # A wider label that one Node lacks is known from the others.
+        (TREE, "n1 s1 l1, n2 - l1", "cluster=s1, l1=n1 n2, s1=l1", {}),
+        (TREE, "n1 - l1, n2 s1 l2", "cluster=l1 s1, l1=n1, l2=n2, s1=l2", {}),
+        # A label that no Node has makes no tier.
+        (ZONES, "n1 z1 - l1, n2 z1 - l2", "cluster=z1, l1=n1, l2=n2, z1=l1 l2", {}),
+        (
+            TREE,
+            "n1 s1 l1, n2 s1 l1, n3 s2 l1, n4 s2 l2",
+            "cluster=s1 s2 unlabelled, l1=n1 n2, l2=n4, s1=l1, s2=l2, unlabelled=n3",
+            {CONTRADICTS: "n3"},
+        ),
+        # A switch that is its own child would end slurmctld.
+        (
+            TREE,
+            "n1 a a, n2 s1 a, n3 s1 a, n4 a b",
+            "cluster=s1 unlabelled, a=n2 n3, s1=a, unlabelled=n1 n4",
+            {CONTRADICTS: "n1 n4"},
+        ),
+        (PATHS, "n1 a 1, n2 a 2, n3 b 1", "cluster=a b, a=a.1 a.2, a.1=n1, a.2=n2, b=b.1, b.1=n3", {}),
+        (BLOCKS, "n0 b1, n1 b1, n2 b1, n3 b1, n8 b2", "b1=n0 n1 n2 n3, b2=n8", {FEW: "n8"}),
+        (TOLD, "n1 s1 l1", "cluster=s1, l1=, s1=l1", {}),
+        (
+            TOLD,
+            "n1 s1 l1, n2 - -",
+            "cluster=s1 unlabelled, l1=, s1=l1, unlabelled=n2",
+            {UNLABELLED: "n2"},
+        ),
+    ],
+)
+def test_labels_make_a_topology(rules: Rules, rows: str, units: str, wrong: dict[str, str]) -> None:
+    built = build(rules, places(*rows.split(", ")))
+    assert ", ".join(f"{name}={below}" for name, below in shown(built.topology).items()) == units
+    assert told(built) == wrong
 
 
 @pytest.mark.parametrize("value", ["cluster", "unlabelled", "7" * 19])
@@ -119,18 +107,6 @@ def test_a_value_that_can_be_no_name_is_told(value: str) -> None:
 def test_a_path_may_be_too_long() -> None:
     built = build(replace(TREE, names=Names.PATH), places(f"n1 {'s' * 40} {'l' * 40}"))
     assert "longer than 64" in next(iter(told(built)))
-
-
-def test_a_block_of_too_few_nodes_is_told() -> None:
-    built = build(BLOCKS, places(*(f"n{index} b1" for index in range(4)), "n8 b2"))
-    assert shown(built.topology) == {"b1": "n0 n1 n2 n3", "b2": "n8"}
-    assert told(built) == {"block b2 has fewer nodes than a base block's 4": "n8"}
-
-
-def test_told_nodes_are_in_no_file() -> None:
-    told = replace(TREE, members=Members.TOLD)
-    assert made(told, places("n1 s1 l1")) == {"cluster": "s1", "s1": "l1", "l1": ""}
-    assert made(told, places("n1 s1 l1", "n2 - -"))["unlabelled"] == "n2"
 
 
 def test_a_node_that_goes_changes_one_line() -> None:
