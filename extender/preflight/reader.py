@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
 from extender.execution.release_check import releases
@@ -39,59 +39,52 @@ _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 _ROOT: Final = "root"
 
 
+@dataclass(frozen=True, slots=True)
 class Reader:
     """`kubernetes` is Unread where there is no way to a kube-apiserver."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        kubernetes: Kubernetes | Unread,
-        slurm: Slurm,
-        policy: Policy,
-        scheduler: SchedulerConfiguration | Unread,
-    ) -> None:
-        self._settings = settings
-        self._kubernetes = kubernetes
-        self._slurm = slurm
-        self._policy = policy
-        self._scheduler = scheduler
+    settings: Settings
+    kubernetes: Kubernetes | Unread
+    slurm: Slurm
+    policy: Policy
+    scheduler: SchedulerConfiguration | Unread
 
     async def read(self, now: float) -> Facts:
         """Returns all facts; `now` is in UNIX seconds."""
         kubernetes, slurm = await asyncio.gather(self._of_kubernetes(), self._of_slurm())
         return Facts(
-            settings=self._settings,
+            settings=self.settings,
             kubernetes=kubernetes,
             slurm=slurm,
-            scheduler=self._scheduler,
+            scheduler=self.scheduler,
             variables=unknown_variables(Settings, os.environ),
             now=now,
-            asked_partitions=_asked_partitions(self._settings, self._policy),
+            asked_partitions=_asked_partitions(self.settings, self.policy),
         )
 
     async def _of_kubernetes(self) -> KubernetesFacts:
-        api, settings = self._kubernetes, self._settings
+        api, settings = self.kubernetes, self.settings
         if isinstance(api, Unread):
             return KubernetesFacts(*(api,) * len(fields(KubernetesFacts)))
-        release = await _told(api.version(), RELEASE)
+        release = await _read(api.version(), RELEASE)
         if isinstance(release, Unread):
             return KubernetesFacts(release, *(release,) * (len(fields(KubernetesFacts)) - 1))
         return KubernetesFacts(
             release=release,
-            account=await _told(api.account()),
-            admission_kinds=await _told(api.kinds(_ADMISSION)),
-            denied=await _told(api.denied(rights.of_extender(settings))),
-            cannot_install=await _told(api.denied(rights.of_installation(settings))),
-            nodes=await _told(_listed(api, "nodes")),
-            webhooks=await _told(_webhooks(api)),
-            policies=await _told(_policies(api)),
-            releases=await _told(releases(api)),
-            lease=await _told(api.read_lease(settings.namespace, LEASE)),
+            account=await _read(api.account()),
+            admission_kinds=await _read(api.kinds(_ADMISSION)),
+            denied=await _read(api.denied(rights.of_extender(settings))),
+            cannot_install=await _read(api.denied(rights.of_installation(settings))),
+            nodes=await _read(_listed(api, "nodes")),
+            webhooks=await _read(_webhooks(api)),
+            policies=await _read(_policies(api)),
+            releases=await _read(releases(api)),
+            lease=await _read(api.read_lease(settings.namespace, LEASE)),
         )
 
     async def _of_slurm(self) -> SlurmFacts:
-        slurm, token = self._slurm, self._token()
-        capabilities = await _asked(slurm.connect(), API)
+        slurm, token = self.slurm, self._token()
+        capabilities = await _read(slurm.connect(), API)
         accepted = await self._accepted()
         unread = accepted if isinstance(accepted, Unread) else None
         if accepted is False:
@@ -100,22 +93,22 @@ class Reader:
                 capabilities = replace(capabilities, because=TOKEN)
         if unread is not None:
             return SlurmFacts(capabilities, token, accepted, *(unread,) * 6)
-        configuration = await _asked(slurm.configuration())
-        states = await _asked(slurm.all_states())
+        configuration = await _read(slurm.configuration())
+        states = await _read(slurm.all_states())
         return SlurmFacts(
             capabilities=capabilities,
             token=token,
             accepted=accepted,
             privileged=await self._privileged(token, configuration),
             configuration=configuration,
-            nodes=await _asked(slurm.nodes()),
-            partitions=await _asked(slurm.partitions()),
+            nodes=await _read(slurm.nodes()),
+            partitions=await _read(slurm.partitions()),
             newest_job_id=states if isinstance(states, Unread) else self._newest_job_id(states),
             waiting_jobs=states if isinstance(states, Unread) else sum(states.waiting.values()),
         )
 
     def _token(self) -> Token | Unread:
-        file = self._settings.slurm_token_file
+        file = self.settings.slurm_token_file
         try:
             text = tokens.TokenFile(file).token()
         except BadToken as error:
@@ -126,7 +119,7 @@ class Reader:
 
     async def _accepted(self) -> bool | Unread:
         try:
-            await self._slurm.ping()
+            await self.slurm.ping()
         except BadToken:
             return False
         except SlurmError as error:
@@ -141,26 +134,20 @@ class Reader:
             return token if isinstance(token, Unread) else Unread(str(configuration))
         if configuration.slurm_user is not None:
             return token.user in (_ROOT, configuration.slurm_user)
-        return await _asked(self._slurm.may_choose_ids())
+        return await _read(self.slurm.may_choose_ids())
 
     def _newest_job_id(self, states: AllStates) -> int | None:
         """Returns the newest of the ids below the placeholders': the others are placeholders' own."""
-        ids = self._settings.placeholder_ids
+        ids = self.settings.placeholder_ids
         return max((job_id for job_id in states if job_id < ids.first), default=None)
 
 
-async def _told(answer: Awaitable[Value], check: str = "") -> Value | Unread:
+async def _read(answer: Awaitable[Value], check: str = "") -> Value | Unread:
     """Returns the answer. `check` is the check that fails without it."""
     try:
         return await answer
     except KubernetesError as error:
         return Unread(f"kube-apiserver does not tell: {error}", check)
-
-
-async def _asked(answer: Awaitable[Value], check: str = "") -> Value | Unread:
-    """Returns the answer. `check` is the check that fails without it."""
-    try:
-        return await answer
     except SlurmError as error:
         return Unread(f"Slurm does not tell: {error}", check)
 

@@ -4,19 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 
 from extender.node_view.slurm_nodes import Reading
 from extender.node_view.view import ClusterView
-from extender.telemetry.partitions import IdleNodes, idle_nodes
-from slurm_client import gres
+from extender.telemetry.partitions import IdleNodes, gres_counts, idle_nodes
 from slurm_client.model import Node
 from wellknown.resources import MEBIBYTE
 
 _PROLOG_ERROR = "Prolog error"
 """What slurmctld's reason begins with where it drains a node whose Prolog failed (node_mgr.c)."""
-
-_counts = lru_cache(4096)(gres.counts)  # thousands of nodes have a handful of texts
 
 
 class NodeState(StrEnum):
@@ -53,10 +49,8 @@ class Capacity:
     @classmethod
     def of(cls, nodes: Iterable[Node], view: ClusterView) -> "Capacity":
         nodes = tuple(nodes)
-        states: Counter[NodeState] = Counter()
-        cpus: Counter[Share] = Counter()
-        gpus: Counter[Share] = Counter()
-        memory: Counter[Share] = Counter()
+        states = Counter[NodeState]()
+        cpus, gpus, memory = Counter[Share](), Counter[Share](), Counter[Share]()
         errors = 0
         for node in nodes:
             if view.node_of(node.name) is None:
@@ -64,7 +58,7 @@ class Capacity:
             states[_state(node)] += 1
             left = Share.IDLE if node.schedulable else Share.CLOSED
             _divide(cpus, left, node.cpus, node.cpus_allocated)
-            _divide(gpus, left, _counts(node.gres)["gpu"], _counts(node.gres_used)["gpu"])
+            _divide(gpus, left, *(gres_counts(text)["gpu"] for text in (node.gres, node.gres_used)))
             memory_mb = node.memory_mb, node.memory_allocated_mb
             _divide(memory, left, *(MEBIBYTE * amount for amount in memory_mb))
             errors += node.reason.startswith(_PROLOG_ERROR)

@@ -21,7 +21,7 @@ _PLANNED = frozenset({"PLANNED", "RESERVED"})
 """States of nodes that Slurm keeps for other jobs."""
 _FEATURES = re.compile(r"(?:[\w.:-]+(?:&[\w.:-]+)*)?", re.ASCII)
 
-_counts = lru_cache(4096)(gres.counts)
+gres_counts = lru_cache(4096)(gres.counts)  # thousands of nodes have a handful of texts
 
 
 @lru_cache(64)
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
             self.cpus <= has.cpus
             and self.memory_mb <= has.memory_mb
             and has.features.issuperset(filter(None, self.features.split("&")))
-            and all(count <= _counts(has.gres)[name] for name, count in self.gres)
+            and all(count <= gres_counts(has.gres)[name] for name, count in self.gres)
         )
 
 

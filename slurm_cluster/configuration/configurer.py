@@ -98,7 +98,7 @@ class Configurer:
             return Outcome(Verdict.CURRENT, "slurmctld starts with the configuration that was kept")
         wanted = folders.read(self._places.wanted)
         if problems := self._problems(wanted, {}):
-            return Outcome(Verdict.REFUSED, _told(problems))
+            return Outcome(Verdict.REFUSED, "; ".join(problems))
         conf = self._conf(wanted)
         self._place_at_start(wanted, kept)
         if not kept or conf.hosts()[:1] == (_host(conf),):
@@ -137,7 +137,7 @@ class Configurer:
         if wanted == kept and self._has_read(kept):
             return Outcome(Verdict.CURRENT)
         if problems := self._problems(wanted, kept):
-            return Outcome(Verdict.REFUSED, _told(problems))
+            return Outcome(Verdict.REFUSED, "; ".join(problems))
         serves = self._controller.leads(conf, _host(conf))
         if not serves and not waited:
             return Outcome(Verdict.HELD, "slurmctld does not serve yet")
@@ -263,7 +263,3 @@ def _host(conf: SlurmConf) -> str:
     """Returns the name of this host as slurm.conf has it."""
     name = socket.gethostname()
     return name if name in conf.hosts() else name.partition(".")[0]
-
-
-def _told(problems: list[str]) -> str:
-    return "; ".join(problems)

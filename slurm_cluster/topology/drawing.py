@@ -93,11 +93,8 @@ def draw(topology: Topology, states: Mapping[str, str] | None = None) -> str:
 
 
 def _units(topology: Topology) -> str:
-    return "switches" if topology.kind is Kind.TREE else f"blocks of {_sizes(topology)}"
-
-
-def _sizes(topology: Topology) -> str:
-    return ", ".join(map(str, topology.block_sizes)) or "any size"
+    sizes = ", ".join(map(str, topology.block_sizes)) or "any size"
+    return "switches" if topology.kind is Kind.TREE else f"blocks of {sizes}"
 
 
 def _look(node: str, states: Mapping[str, str] | None) -> Look:
