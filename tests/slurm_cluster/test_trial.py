@@ -45,12 +45,22 @@ PartitionName=main Nodes=ALL Default=YES
 """
 OTHERS = {"cgroup.conf": b"CgroupPlugin=disabled\n"}
 FAIRSHARE = "PriorityType=priority/multifactor\nPriorityWeightFairshare=100\n"
+INSTEAD_OF_KILL_WAIT = {
+    "a key that there is not": ("KilWait=30", "KilWait"),
+    "a number that is none": ("KillWait=soon", "KillWait"),
+    "a line of no form": ("Kill Wait 30", "Kill"),
+    "a plugin that there is not": ("PriorityType=priority/mine", "priority/mine"),
+    "an option that there is not": ("PreemptMode=SOMETIMES", "PreemptMode"),
+    "a scheduler's parameter": ("SchedulerParameters=bf_interval=often", "bf_interval"),
+    "an included file that there is not": ("Include nodes.conf", "nodes.conf"),
+    "no topology.conf": ("TopologyPlugin=topology/tree", "topology"),
+    "a weight that needs slurmdbd": (FAIRSHARE, "can only be used with SlurmDBD"),
+    "a script that there is not": ("PrologSlurmctld=/etc/slurm/prolog.sh", "/etc/slurm/prolog.sh"),
+    "a number below nothing": ("KillWait=-30", "KillWait"),
+}
+"""Lines that stand instead of KillWait=30, and the words of the problem."""
 WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
-    "a key that there is not": ("KillWait=30", "KilWait=30", {}, "KilWait"),
-    "a number that is none": ("KillWait=30", "KillWait=soon", {}, "KillWait"),
-    "a line of no form": ("KillWait=30", "Kill Wait 30", {}, "Kill"),
-    "a plugin that there is not": ("KillWait=30", "PriorityType=priority/mine", {}, "priority/mine"),
-    "an option that there is not": ("KillWait=30", "PreemptMode=SOMETIMES", {}, "PreemptMode"),
+    **{name: ("KillWait=30", line, {}, words) for name, (line, words) in INSTEAD_OF_KILL_WAIT.items()},
     "a node that there is not": ("Nodes=ALL", "Nodes=n1,gone", {}, "gone"),
     "a key of a partition": ("Default=YES", "Defalut=YES", {}, "Defalut"),
     "a value of a partition": ("Default=YES", "Default=YES State=BROKEN", {}, "BROKEN"),
@@ -64,27 +74,12 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     "a node twice": ("NodeName=n[1-4]", "NodeName=n2 CPUs=1\nNodeName=n[1-4]", {}, "n2"),
     "a key of a node": ("CPUs=4", "CPU=4", {}, "CPU"),
     "a GRES without its type": ("GresTypes=gpu\n", "", {}, "gpu"),
-    "a scheduler's parameter": (
-        "KillWait=30",
-        "SchedulerParameters=bf_interval=often",
-        {},
-        "bf_interval",
-    ),
-    "an included file that there is not": ("KillWait=30", "Include nodes.conf", {}, "nodes.conf"),
     "a key of cgroup.conf": ("", "", {"cgroup.conf": b"CgroupPlugins=disabled\n"}, "CgroupPlugins"),
     "a node of topology.conf": (
         "MaxNodeCount=1000",  # without it no node joins by itself
         "TopologyPlugin=topology/tree",
         {"topology.conf": b"SwitchName=s Nodes=n[1-9]\n"},
         "n",
-    ),
-    "no topology.conf": ("KillWait=30", "TopologyPlugin=topology/tree", {}, "topology"),
-    "a weight that needs slurmdbd": ("KillWait=30", FAIRSHARE, {}, "can only be used with SlurmDBD"),
-    "a script that there is not": (
-        "KillWait=30",
-        "PrologSlurmctld=/etc/slurm/prolog.sh",
-        {},
-        "/etc/slurm/prolog.sh",
     ),
     "Lua that is none": (
         "KillWait=30",
@@ -105,7 +100,6 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     "a line of gres.conf": ("", "", {"gres.conf": b"Name=gpu File /dev/nvidia0\n"}, "does not begin"),
     "a plugin of cgroup.conf": ("", "", {"cgroup.conf": b"CgroupPlugin=cgroup/v9\n"}, "cgroup/v9"),
     "a line of plugstack.conf": ("", "", {"plugstack.conf": b"require /usr/lib/pyxis.so\n"}, "require "),
-    "a number below nothing": ("KillWait=30", "KillWait=-30", {}, "KillWait"),
 }
 
 
