@@ -189,31 +189,22 @@ def test_names_that_slurmdbd_has_may_be_used_unless_they_are_removed(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("form", "given", "told"),
     [
-        ("mem=16G,cpu=4", "cpu=4,mem=16384"),
-        ("MEM=16384M", "mem=16384"),
-        ("gres/gpu=2K", "gres/gpu=2048"),
-        ("cpu=4,mem=-1", "cpu=4"),
+        (values.tres, "mem=16G,cpu=4", "cpu=4,mem=16384"),
+        (values.tres, "MEM=16384M", "mem=16384"),
+        (values.tres, "gres/gpu=2K", "gres/gpu=2048"),
+        (values.tres, "cpu=4,mem=-1", "cpu=4"),
+        (values.minutes, "90", "90"),
+        (values.minutes, "90:30", "91"),
+        (values.minutes, "01:30:00", "90"),
+        (values.minutes, "1-0", "1440"),
+        (values.minutes, "1-01:30:00", "1530"),
+        (values.minutes, "-1", ""),
     ],
 )
-def test_tres_have_one_form(given: str, told: str) -> None:
-    assert values.tres(given) == told
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ("90", "90"),
-        ("90:30", "91"),
-        ("01:30:00", "90"),
-        ("1-0", "1440"),
-        ("1-01:30:00", "1530"),
-        ("-1", ""),
-    ],
-)
-def test_times_have_one_form(given: str, told: str) -> None:
-    assert values.minutes(given) == told
+def test_tres_and_times_have_one_form(form: values.Form, given: str, told: str) -> None:
+    assert form(given) == told
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,17 @@ def started(cluster: Cluster) -> str:
     return next(line for line in shown.splitlines() if line.startswith("BOOT_TIME"))
 
 
-@pytest.fixture(autouse=True)
-def state_is_saved(cluster: Cluster) -> None:
-    """slurmctld saves what it knows of slurmdbd every 5 minutes, and at a reconfiguration."""
+def reconfigure(cluster: Cluster) -> None:
     before = started(cluster)
     eventually(
         lambda: cluster.run_slurm("scontrol", "reconfigure") and started(cluster) != before, within_s=20
     )
+
+
+@pytest.fixture(autouse=True)
+def state_is_saved(cluster: Cluster) -> None:
+    """slurmctld saves what it knows of slurmdbd every 5 minutes, and at a reconfiguration."""
+    reconfigure(cluster)
 
 
 def test_what_runs_is_right(cluster: Cluster, tmp_path: Path) -> None:
@@ -67,10 +71,7 @@ def test_a_qos_that_there_is_not_is_refused_until_there_is_one(cluster: Cluster,
     change = ("Default=YES", "Default=YES QOS=limits AllowQos=normal,limits")
     assert any("limits" in words for words in problems(cluster, tmp_path, *change))
     cluster.run_slurm("sacctmgr", "-i", "add", "qos", "limits")
-    before = started(cluster)
-    eventually(
-        lambda: cluster.run_slurm("scontrol", "reconfigure") and started(cluster) != before, within_s=20
-    )
+    reconfigure(cluster)
     assert problems(cluster, tmp_path, *change) == []
     cluster.run_slurm("sacctmgr", "-i", "delete", "qos", "limits")
 

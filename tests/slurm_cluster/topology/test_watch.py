@@ -56,10 +56,17 @@ def has_text(kubernetes: InMemoryKubernetes, words: str) -> bool:
     return any(words in each["data"].get(files.YAML, "") for each in maps)
 
 
-async def test_the_config_map_is_made_and_follows_the_labels() -> None:
+@asynccontextmanager
+async def written(pace: Pace = QUICK) -> AsyncIterator[tuple[InMemoryKubernetes, Follower]]:
+    """Follows a cluster of two leaves, after the first writing of the ConfigMap."""
     kubernetes = cluster()
-    async with following(kubernetes) as follower:
+    async with following(kubernetes, pace) as follower:
         await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
+        yield kubernetes, follower
+
+
+async def test_the_config_map_is_made_and_follows_the_labels() -> None:
+    async with written() as (kubernetes, follower):
         assert text(kubernetes) == files.to_yaml(build(TREE, racks(2, 2)).topology)
         kubernetes.put("nodes", node("new", spine="spine-0", leaf="leaf-9"))
         await kubernetes.until(lambda: has_text(kubernetes, '"leaf-9", nodes: "new"'))
@@ -69,9 +76,7 @@ async def test_the_config_map_is_made_and_follows_the_labels() -> None:
 
 
 async def test_heartbeats_and_labels_that_do_not_count_write_nothing() -> None:
-    kubernetes = cluster()
-    async with following(kubernetes) as follower:
-        await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
+    async with written() as (kubernetes, follower):
         kubernetes.edit("nodes", "node-0", {"status": {"conditions": []}})
         kubernetes.edit("nodes", "node-0", {"metadata": {"labels": {"other": "x"}}})
         await kubernetes.all_told()
@@ -81,9 +86,7 @@ async def test_heartbeats_and_labels_that_do_not_count_write_nothing() -> None:
 
 
 async def test_labels_that_change_nothing_write_nothing() -> None:
-    kubernetes = cluster()
-    async with following(kubernetes) as follower:
-        await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
+    async with written() as (kubernetes, follower):
         kubernetes.edit("nodes", "node-0", {"metadata": {"labels": {SPINE: None}}})
         await until(lambda: kubernetes.calls.count("read_config_map") == 2, within_s=20)
         await asyncio.sleep(3 * QUICK.settle)
@@ -94,15 +97,12 @@ async def test_labels_that_change_nothing_write_nothing() -> None:
 
 
 async def test_nothing_waits_longer_than_the_longest() -> None:
-    kubernetes = cluster()
-    async with following(kubernetes, Pace(settle=600, longest=0.05)):
-        await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
+    async with written(Pace(settle=600, longest=0.05)) as (kubernetes, _):
+        assert has_text(kubernetes, "leaf-1")
 
 
 async def test_many_nodes_at_once_are_one_write() -> None:
-    kubernetes = cluster()
-    async with following(kubernetes) as follower:
-        await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
+    async with written() as (kubernetes, follower):
         for manifest in manifests(50, 4):
             kubernetes.put("nodes", manifest)
             await asyncio.sleep(0)
@@ -111,9 +111,7 @@ async def test_many_nodes_at_once_are_one_write() -> None:
 
 
 async def test_labels_that_never_rest_are_written_all_the_same() -> None:
-    kubernetes = cluster()
-    async with following(kubernetes, Pace(settle=0.2, longest=0.3)):
-        await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
+    async with written(Pace(settle=0.2, longest=0.3)) as (kubernetes, _):
         for index in range(200):
             kubernetes.put("nodes", node("moves", spine="spine-0", leaf=f"leaf-{index % 2 + 7}"))
             await asyncio.sleep(0.01)
