@@ -21,7 +21,6 @@ from service.http.listener import Server
 from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, Verdict
 from slurm_cluster.configuration.controller import Controller
 from slurm_cluster.configuration.notices import NO_POD, Notices, PodName, make_event
-from slurm_cluster.configuration.plan import Plan
 from slurm_cluster.programs import ProgramFailed
 
 log = structlog.get_logger()
@@ -66,7 +65,7 @@ class _Sidecar:
         self._health = Health()
         self._registry = CollectorRegistry()
         self._notices = Notices(self._registry)
-        self._configurer = Configurer(places, Controller(options.within_s), self._tell)
+        self._configurer = Configurer(places, Controller(options.within_s), self._notices.plan)
         self._kubernetes: KubernetesRest | None = None
         self._began = time.monotonic()
         self._ended = asyncio.Event()
@@ -102,9 +101,6 @@ class _Sidecar:
         pod = self._options.pod
         if self._notices.outcome(outcome) and self._kubernetes is not None and pod.name:
             await make_event(self._kubernetes, pod, outcome)
-
-    def _tell(self, planned: Plan) -> None:
-        self._notices.plan(planned)
 
     @asynccontextmanager
     async def _events(self) -> AsyncIterator[None]:

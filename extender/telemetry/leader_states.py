@@ -26,10 +26,6 @@ from extender.unmanaged.adoption import Stage
 from service.metrics import Metric
 
 
-def _nothing() -> Capacity:
-    return Capacity()
-
-
 @dataclass(frozen=True, slots=True)
 class Sources:
     """The sources of a leader's metrics, called at each reading. By default there is nothing."""
@@ -40,7 +36,7 @@ class Sources:
     adopted_pods: Callable[[], Mapping[Stage, int]] = dict
     pools: Callable[[], Mapping[str, PoolState]] = dict
     demand: Callable[[], Mapping[str, Demand]] = dict
-    capacity: Callable[[], Capacity] = _nothing
+    capacity: Callable[[], Capacity] = Capacity
     view: Callable[[], ClusterView] = ClusterView
 
 
