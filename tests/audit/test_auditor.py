@@ -208,9 +208,8 @@ async def test_a_pod_whose_job_slurm_has_not_taken_yet_is_not_without_job() -> N
     (record,) = leader.ledger.placeholders
     assert (record.state, record.job.id) == (State.SUBMITTING, placeholder_job(POD).id)
     await leader.go_round()
-    assert [finding.kind for finding in leader.told] == [
-        FindingKind.STUCK_GATE
-    ]  # it is from another day
+    kinds = [finding.kind for finding in leader.told]
+    assert kinds == [FindingKind.STUCK_GATE]  # it is from another day
 
 
 async def test_records_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,13 +232,10 @@ async def test_what_is_not_ours_is_told_and_read_once_and_never_touched() -> Non
     )
     by_hand = placeholder_job(POD, admin_comment="")
     slurm = FakeSlurm(elsewhere, by_hand)
-    leader = Leader(slurm)
+    leader, kinds = Leader(slurm), {FindingKind.OTHER_CLUSTER, FindingKind.FOREIGN_KEY}
     for _ in range(3):
         assert await leader.go_round() == []
-        assert {finding.kind for finding in leader.told} == {
-            FindingKind.OTHER_CLUSTER,
-            FindingKind.FOREIGN_KEY,
-        }
+        assert {finding.kind for finding in leader.told} == kinds
         assert slurm.read == ({elsewhere.id, by_hand.id} if slurm.rounds == 1 else set())
         slurm.read = set()
 

@@ -180,7 +180,5 @@ async def test_the_partitions_that_are_named_are_gathered_without_patterns(tmp_p
     assert (await world.read()).asked_partitions == {
         "main": "SLURM_EXTENDER_DEFAULT_PARTITION",
         "high": "SLURM_EXTENDER_PRIORITY_CLASSES (fast)",
-        "a": "the policy's rule mine",
-        "b": "the policy's rule mine",
-        "c": "the policy's rule mine",
+        **dict.fromkeys("abc", "the policy's rule mine"),
     }

@@ -48,16 +48,10 @@ def test_webhooks_are_known_by_their_names_or_by_the_label_of_their_configuratio
             {"metadata": {"name": "empty"}},
         ],
     )
+    at, url = Address("", "a", "b", 8443), Address("https://c/mutate")
     assert list(found) == [
-        Webhook(
-            "pods.slurm-extender.io",
-            f"{MUTATING}/copy",
-            Address("", "a", "b", 8443),
-            "/mutate",
-            "x",
-            True,
-        ),
-        Webhook("x.example.io", f"{MUTATING}/labelled", Address("https://c/mutate"), "/", "", False),
+        Webhook("pods.slurm-extender.io", f"{MUTATING}/copy", at, "/mutate", "x", True),
+        Webhook("x.example.io", f"{MUTATING}/labelled", url, "/", "", False),
     ]
 
 
@@ -71,11 +65,8 @@ def kubernetes() -> InMemoryKubernetes:
 async def test_each_address_is_called_once(kubernetes: InMemoryKubernetes) -> None:
     kubernetes.answering["slurm", "slurm-extender"] = 405
     hooks = [webhook(), webhook(kind="validating"), webhook("gone/first")]
-    assert [each.answer for each in (await called(hooks, kubernetes)).values()] == [
-        Answer.YES,
-        Answer.YES,
-        Answer.NO_SERVICE,
-    ]
+    answers = [each.answer for each in (await called(hooks, kubernetes)).values()]
+    assert answers == [Answer.YES, Answer.YES, Answer.NO_SERVICE]
     assert len([call for call in kubernetes.calls if call.startswith("call_service")]) == 2
 
 
@@ -231,10 +222,7 @@ async def test_a_server_that_asks_for_kube_apiservers_certificate_answers() -> N
 async def test_a_server_may_end_connections_before_the_caller_has_read_why(
     mode: ssl.VerifyMode, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        PooledTransport,
-        "handle_async_request",
-        AsyncMock(side_effect=httpx.ReadError("[Errno 32] Broken pipe")),
-    )
+    broken = AsyncMock(side_effect=httpx.ReadError("[Errno 32] Broken pipe"))
+    monkeypatch.setattr(PooledTransport, "handle_async_request", broken)
     with server(mode) as url:
         assert (await ask(f"{url}/mutate")).answer is answer

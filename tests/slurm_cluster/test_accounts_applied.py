@@ -149,12 +149,8 @@ def test_job_of_the_chart_applies_a_list_or_rejects_it(
         code = 0
         for each in (*before, *pod["containers"]):
             own = [str(file) if part.endswith("accounts.yaml") else part for part in each["command"]]
-            code = (
-                code
-                or subprocess.run(
-                    [sys.executable, "-m", "slurm_cluster", *own[1:]], cwd=CHECKOUT, check=False
-                ).returncode
-            )
+            command = [sys.executable, "-m", "slurm_cluster", *own[1:]]
+            code = code or subprocess.run(command, cwd=CHECKOUT, check=False).returncode
         return code
 
     assert run() == 0
@@ -167,13 +163,8 @@ def test_job_of_the_chart_applies_a_list_or_rejects_it(
 def test_slurm_has_what_the_file_says(slurm: Cluster, accounts: Accounts) -> None:
     assert accounts.apply(FILE) is Status.DONE, accounts.said
     limits = "format=priority,maxjobspu,maxtrespu,maxwall,grpwall,flags,usagefactor"
-    qos = dict(
-        zip(
-            ("", *limits.split("=")[1].split(",")),
-            ["", *show(slurm, "qos", "name=high", limits).strip().split("|")],
-            strict=True,
-        )
-    )
+    names, shown = limits.partition("=")[2], show(slurm, "qos", "name=high", limits)
+    qos = dict(zip(names.split(","), shown.strip().split("|"), strict=True))
     assert (qos["priority"], qos["maxjobspu"], qos["maxwall"]) == ("100", "4", "2-00:00:00")
     assert set(qos["maxtrespu"].split(",")) == {"gres/gpu=8", "mem=16G"}
     assert set(qos["flags"].split(",")) == {"DenyOnLimit", "NoReserve"}
@@ -217,11 +208,8 @@ def test_a_limit_of_minus_one_is_none(slurm: Cluster, accounts: Accounts) -> Non
     fewer = FILE.replace("MaxJobs: 50", "MaxJobs: -1").replace("gres/gpu=32", "gres/gpu=-1")
     assert accounts.apply(fewer) is Status.DONE, accounts.said
     assert accounts.plan(fewer) is Status.DONE, accounts.said
-    assert show(slurm, "association", "account=research", "format=maxjobs,grptres").split() == [
-        "|mem=1T",
-        "|",
-        "|",
-    ]
+    limits = show(slurm, "association", "account=research", "format=maxjobs,grptres")
+    assert limits.split() == ["|mem=1T", "|", "|"]
 
 
 def test_what_slurmdbd_refuses_is_told_with_what_is_made(slurm: Cluster, accounts: Accounts) -> None:

@@ -29,10 +29,8 @@ def test_the_same_words_are_news_once() -> None:
 
 
 def test_a_repetition_within_half_an_hour_is_the_same_event() -> None:
-    names = [
-        event(POD, REFUSED, NOW + timedelta(minutes=minutes))["metadata"]["name"]
-        for minutes in (0, 9, 40)
-    ]
+    times = (NOW + timedelta(minutes=minutes) for minutes in (0, 9, 40))
+    names = [event(POD, REFUSED, time)["metadata"]["name"] for time in times]
     assert names[0] == names[1] != names[2]
     assert event(POD, REFUSED, NOW)["type"] == "Warning"
     assert event(POD, Outcome(Verdict.APPLIED, "x" * 5000), NOW)["message"] == "x" * 1000
@@ -55,9 +53,6 @@ async def test_kube_apiserver_takes_the_event(
         "get", "events", "--field-selector=involvedObject.name=slurmctld-0", "--output=json"
     )
     (made,) = json.loads(shown.stdout)["items"]
-    assert (made["reason"], made["message"], made["type"]) == (
-        "ConfigurationRefused",
-        REFUSED.words,
-        "Warning",
-    )
+    told = made["reason"], made["message"], made["type"]
+    assert told == ("ConfigurationRefused", REFUSED.words, "Warning")
     shared_cluster.kubectl("delete", "event", made["metadata"]["name"])

@@ -78,11 +78,8 @@ def test_another_size_of_a_node_ends_its_jobs_and_another_feature_does_not() -> 
 def test_files_beside_slurm_conf_count() -> None:
     before = configuration(BASE, **{"gres.conf": b"a", "old.lua": b"", "slurm.key": b"1"})
     after = configuration(BASE, **{"gres.conf": b"b", "new.yaml": b"", "slurm.key": b"1"})
-    assert plan(before, after, ()).lines()[:3] == [
-        "gres.conf: has other content",
-        "new.yaml: is new",
-        "old.lua: is removed",
-    ]
+    lines = plan(before, after, ()).lines()[:3]
+    assert lines == ["gres.conf: has other content", "new.yaml: is new", "old.lua: is removed"]
     other = configuration(BASE, **{"slurm.key": b"2"})
     assert plan(configuration(BASE, **{"slurm.key": b"1"}), other, ()).need is Need.BY_HAND
     assert plan(configuration(BASE), other, ()).need is Need.RECONFIGURE

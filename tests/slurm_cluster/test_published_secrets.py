@@ -60,22 +60,16 @@ async def test_token_is_written_beside_other_keys(
 async def test_files_are_copied_and_removed(kubernetes: InMemoryKubernetes, tmp_path: Path) -> None:
     key, jwks = tmp_path / "slurm.key", tmp_path / "slurm.jwks"
     key.write_bytes(b"\0key")
-    copies = [
-        Copy.parse(f"slurm-nodes/slurmd/slurm.key={key}"),
-        Copy.parse(f"slurm-nodes/slurmd/slurm.jwks={jwks}"),
-    ]
+    copies = [Copy.parse(f"slurm-nodes/slurmd/{path.name}={path}") for path in (key, jwks)]
+    kept = {"other": b"kept"}
     await hand_out(kubernetes, Wanted(copies=copies))
-    assert await contents(kubernetes, "slurm-nodes", "slurmd") == {
-        "other": b"kept",
-        "slurm.key": b"\0key",
-    }
+    assert await contents(kubernetes, "slurm-nodes", "slurmd") == kept | {"slurm.key": b"\0key"}
     jwks.write_text("{}")
     key.unlink()
     await hand_out(kubernetes, Wanted(copies=copies))
-    assert await contents(kubernetes, "slurm-nodes", "slurmd") == {"other": b"kept", "slurm.jwks": b"{}"}
-    assert await hand_out(kubernetes, Wanted(copies=copies)) == [
-        "Secret slurm-nodes/slurmd is as it should be"
-    ]
+    assert await contents(kubernetes, "slurm-nodes", "slurmd") == kept | {"slurm.jwks": b"{}"}
+    said = await hand_out(kubernetes, Wanted(copies=copies))
+    assert said == ["Secret slurm-nodes/slurmd is as it should be"]
 
 
 async def test_a_secret_that_is_not_there_is_named(kubernetes: InMemoryKubernetes) -> None:
@@ -100,10 +94,8 @@ async def test_a_secret_that_another_writes_meanwhile_is_read_again(
 
 def test_a_slurmctld_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "_EACH_S", 0.01)
-    answers: list[str | ProgramFailed] = [
-        ProgramFailed(("scontrol",), "no slurmctld"),
-        "SLURM_JWT=a.b.c\n",
-    ]
+    away = ProgramFailed(("scontrol",), "no slurmctld")
+    answers: list[str | ProgramFailed] = [away, "SLURM_JWT=a.b.c\n"]
 
     def scontrol(*_: str) -> str:
         answer = answers.pop(0)
@@ -112,7 +104,7 @@ def test_a_slurmctld_that_does_not_answer_is_waited_for(monkeypatch: pytest.Monk
         return answer
 
     assert mint(60, 60.0, scontrol) == "a.b.c"
-    answers.append(ProgramFailed(("scontrol",), "no slurmctld"))
+    answers.append(away)
     with pytest.raises(ProgramFailed, match="no slurmctld"):
         mint(60, 0.0, scontrol)
     answers.append("nothing")

@@ -21,20 +21,14 @@ def test_settings_are_told_by_key_without_comments_and_quotes() -> None:
 
 
 def test_several_keys_in_a_line_and_lines_that_go_on_are_read() -> None:
-    assert conf("SlurmctldPort=1 SlurmdPort=2\nAuthType=\\\nauth/slurm").settings() == {
-        "slurmctldport": ("1",),
-        "slurmdport": ("2",),
-        "authtype": ("auth/slurm",),
-    }
+    found = conf("SlurmctldPort=1 SlurmdPort=2\nAuthType=\\\nauth/slurm").settings()
+    assert found == {"slurmctldport": ("1",), "slurmdport": ("2",), "authtype": ("auth/slurm",)}
 
 
 def test_nodes_have_the_defaults_of_the_lines_before() -> None:
     read = conf("NodeName=DEFAULT CPUs=4\nNodeName=n[1-2] RealMemory=5\nNodeName=x CPUs=8\n")
-    assert read.nodes() == {
-        "n1": {"cpus": "4", "realmemory": "5"},
-        "n2": {"cpus": "4", "realmemory": "5"},
-        "x": {"cpus": "8"},
-    }
+    both = {"cpus": "4", "realmemory": "5"}
+    assert read.nodes() == {"n1": both, "n2": both, "x": {"cpus": "8"}}
     assert read.settings() == {}
 
 

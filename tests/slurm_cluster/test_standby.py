@@ -159,10 +159,8 @@ def test_a_second_one_waits_until_the_first_one_knows_of_it(two: Two) -> None:
     Kept(two.kept.parent).keep({**files, "slurm.conf": File(alone.encode())})
     (two.second.etc / "slurm.conf").unlink()
     begun = two.of_second(begin)
-    assert (begun.verdict, begun.words) == (
-        Verdict.APPLIED,
-        "slurmctld starts with the wanted configuration",
-    )
+    words = "slurmctld starts with the wanted configuration"
+    assert (begun.verdict, begun.words) == (Verdict.APPLIED, words)
     assert (two.kept / "slurm.conf").read_text() == alone
     assert two.of_second(look).words == "the slurmctld that serves does not know of this one yet"
     with kubelet(two.cluster):

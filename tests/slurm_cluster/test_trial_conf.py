@@ -66,10 +66,8 @@ def test_it_runs_no_program_and_writes_to_no_other_server(tmp_path: Path) -> Non
     assert "slurmctldprimaryonprog" not in settings
     assert settings["suspendprogram"] == settings["mailprog"] == ("/bin/true",)
     assert settings["jobcomptype"] == ("jobcomp/none",)
-    assert (settings["accountingstoragehost"], settings["accountingstorageport"]) == (
-        ("127.0.0.1",),
-        ("4002",),
-    )
+    assert settings["accountingstoragehost"] == ("127.0.0.1",)
+    assert settings["accountingstorageport"] == ("4002",)
 
 
 def test_it_reaches_no_node(tmp_path: Path) -> None:

@@ -50,21 +50,17 @@ async def test_a_replica_tells_what_the_table_has_and_nothing_else() -> None:
     assert own == {metric.name: metric.kind for metric in METRICS}
 
 
+UNBOUNDED = {"pod", "namespace", "node", "uid", "job", "user", "account"}
+
+
 @pytest.mark.parametrize("metric", [*METRICS, *node_agent.METRICS], ids=lambda metric: metric.name)
-def test_names_are_by_prometheus_conventions(metric: Any) -> None:
+def test_names_and_labels_are_by_prometheus_conventions(metric: Any) -> None:
     assert metric.name.endswith("_total") == (metric.kind == "counter")
     assert metric.kind != "histogram" or metric.name.endswith("_seconds")
     assert not re.search(r"_(ms|minutes|mb|percent|count|sum|bucket)$", metric.name)
     assert metric.words.endswith(".")
     assert metric.question.endswith(("?", "."))
-
-
-UNBOUNDED = {"pod", "namespace", "node", "uid", "job", "user", "account"}
-
-
-@pytest.mark.parametrize("metric", [*METRICS, *node_agent.METRICS], ids=lambda metric: metric.name)
-def test_no_label_grows_with_the_cluster(metric: Any) -> None:
-    assert UNBOUNDED.isdisjoint(metric.labels)
+    assert UNBOUNDED.isdisjoint(metric.labels)  # no label grows with the cluster
 
 
 def test_the_page_has_the_table() -> None:
@@ -239,12 +235,7 @@ def test_resources_are_jobs_or_free_or_closed() -> None:
         slurm_node("n3", "ALLOCATED", allocated=8),
         slurm_node("n4", "MIXED", "DRAIN", allocated=2),
     )
-    assert found.nodes == {
-        NodeState.IDLE: 1,
-        NodeState.MIXED: 1,
-        NodeState.ALLOCATED: 1,
-        NodeState.CLOSED: 1,
-    }
+    assert found.nodes == dict.fromkeys(NodeState, 1)
     assert found.cpus == {Share.ALLOCATED: 13, Share.IDLE: 13, Share.CLOSED: 6}
     assert found.gpus == {Share.ALLOCATED: 1, Share.IDLE: 11, Share.CLOSED: 4}
     assert found.memory_bytes[Share.ALLOCATED] == 400 * 1024 * 1024

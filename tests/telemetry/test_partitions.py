@@ -75,14 +75,9 @@ def test_one_that_does_not_fit_or_may_not_does_not_count(asked: dict[str, Any]) 
 
 
 def test_one_that_fits_exactly_counts() -> None:
-    most: dict[str, Any] = {
-        "cpus": 7,
-        "memory_mb": 15_000,
-        "gres": (("gpu:h100", 4),),
-        "constraints": "a&b",
-    }
+    most = queued(cpus=7, memory_mb=15_000, gres=(("gpu:h100", 4),), constraints="a&b")
     has = node("n1", cpus_reserved=1, memory_reserved_mb=1000)
-    assert startable(queued(**most), has)["main"] == 1
+    assert startable(most, has)["main"] == 1
     assert startable(queued(excluded=("n1",)), node("n1"), node("n2"))["main"] == 1
 
 

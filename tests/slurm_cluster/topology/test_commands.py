@@ -48,10 +48,8 @@ def test_nodes_of_a_selector_alone(nodes: Path) -> None:
 
 def test_topology_conf(nodes: Path) -> None:
     done = tree(nodes, "--output", "conf", "--selector", "example.io/gpu", "--root", "none")
-    assert (
-        done.stdout
-        == "SwitchName=l0 Nodes=n[0-1]\nSwitchName=l1 Nodes=n[2-3]\nSwitchName=s1 Switches=l[0-1]\n"
-    )
+    conf = "SwitchName=l0 Nodes=n[0-1]\nSwitchName=l1 Nodes=n[2-3]\nSwitchName=s1 Switches=l[0-1]\n"
+    assert done.stdout == conf
 
 
 def test_what_24_11_does_not_take_is_left_out_of_topology_conf(nodes: Path) -> None:
