@@ -47,8 +47,8 @@ FEW = "block b2 has fewer nodes than a base block's 4"
     [
         (
             TREE,
-            "n1 s1 l1, n2 s1 l2, n3 s2 l3",
-            "cluster=s1 s2, l1=n1, l2=n2, l3=n3, s1=l1 l2, s2=l3",
+            "n1 s1 l1, n2 s1 l2, n3 s2 l3, n4 s2 l3",
+            "cluster=s1 s2, l1=n1, l2=n2, l3=n3 n4, s1=l1 l2, s2=l3",
             {},
         ),
         # Without a root no job spans two spines.
