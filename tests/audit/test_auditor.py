@@ -39,7 +39,6 @@ from tests.builders import (
 )
 from tests.execution import test_startup
 from tests.execution.test_startup import GONE, NATIVE, POD
-from tests.placement.ledger_steps import bound_pod
 from tests.placement.ledger_world import World
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID, NODE
@@ -304,7 +303,7 @@ async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancel
     deleted.settle()
     deleted.remove_pod(uid)
     deleted.settle()
-    uid = bound_pod(finished)
+    uid = finished.bound_pod()
     finished.write(changed(finished.pods[uid], finished=True))
     finished.hear()
     for world in (deleted, finished):
@@ -314,7 +313,7 @@ async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancel
 
 async def test_a_number_that_somebody_wrote_onto_a_pod_that_runs_ends_nothing() -> None:
     world = World()
-    uid = bound_pod(world)
+    uid = world.bound_pod()
     world.write(changed(world.pods[uid], attempt=5))
     world.settle()
     leader = await audited(world)

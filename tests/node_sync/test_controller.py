@@ -30,7 +30,6 @@ from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest, node_manifest
 from tests.eventually import until
-from tests.placement.ledger_steps import bound_pod, job_id_of
 from tests.placement.ledger_world import World, of_user, view_of
 from tests.service.turns import turns_of_others
 from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE
@@ -125,7 +124,7 @@ class Site:
 
     def bound_job(self) -> int:
         """Binds a Pod to n1. Returns the id of its job."""
-        return job_id_of(self.world, bound_pod(self.world))
+        return self.world.job_id_of(self.world.bound_pod())
 
     def poll(self) -> None:
         """The ledger learns the states of jobs."""

@@ -25,7 +25,6 @@ from extender.node_view.node_conditions import NodeCondition, NodeStatus
 from extender.pod_request.constraints.node_constraints import Taint
 from slurm_client.model import Node as SlurmNode
 from tests.builders import kube_node, node_manifest
-from tests.placement.ledger_steps import bound_pod, job_id_of
 from tests.placement.ledger_world import World
 from wellknown.names import SLURM_OUT_OF_SERVICE, NodeReason
 
@@ -370,9 +369,9 @@ def there(world: World, before: float) -> dict[str, tuple[LingeringPod, ...]]:
 
 def test_pod_lingers_from_the_end_of_its_job_until_its_own_end() -> None:
     world = World()
-    uid = bound_pod(world)
+    uid = world.bound_pod()
     assert there(world, world.now) == {}
-    world.disturb(job_id_of(world, uid), "CANCELLED")
+    world.disturb(world.job_id_of(uid), "CANCELLED")
     world.ask()
     world.answer()
     assert there(world, world.now - 1) == {"n1": (lingering("p1"),)}
@@ -383,7 +382,7 @@ def test_pod_lingers_from_the_end_of_its_job_until_its_own_end() -> None:
 
 def test_pod_lingers_after_the_grace_time_of_its_job() -> None:
     world = World()
-    job_id = job_id_of(world, bound_pod(world))
+    job_id = world.job_id_of(world.bound_pod())
     world.begin_grace(job_id)
     world.read_graces()
     began = world.now

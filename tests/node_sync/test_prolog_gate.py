@@ -20,7 +20,6 @@ from slurm_client.errors import Unreachable
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, kube_node, pod_manifest, view
-from tests.placement.ledger_steps import bound_pod, forget_the_start, job_id_of, state_of
 from tests.placement.ledger_world import VIEW, World
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID, NODE
@@ -74,8 +73,8 @@ class Site:
 
     def bound_job(self) -> tuple[str, int]:
         """Binds a Pod to n1. Returns the uid of the Pod and the id of its job."""
-        uid = bound_pod(self.world)
-        return uid, job_id_of(self.world, uid)
+        uid = self.world.bound_pod()
+        return uid, self.world.job_id_of(uid)
 
     async def hears_a_question(self) -> None:
         await self._heard.wait()
@@ -172,9 +171,9 @@ async def test_pods_of_all_nodes_that_name_a_node_are_in_the_way(site: Site) -> 
 
 
 async def test_a_pod_whose_job_runs_is_in_nobodys_way(site: Site) -> None:
-    uid = bound_pod(site.world)
+    uid = site.world.bound_pod()
     assert await site.gate.in_the_way("n1") == ()
-    assert site.asked[0] == [job_id_of(site.world, uid)]
+    assert site.asked[0] == [site.world.job_id_of(uid)]
 
 
 async def test_end_of_a_job_is_polled_at_once(site: Site) -> None:
@@ -197,7 +196,7 @@ async def test_pod_is_in_the_way_after_the_grace_time_of_its_job(site: Site) -> 
     uid, job_id = site.bound_job()
     site.world.begin_grace(job_id)
     site.world.read_graces()
-    assert state_of(site.world, uid) is State.EVICTING
+    assert site.world.state_of(uid) is State.EVICTING
     assert await site.gate.in_the_way("n1") == ()
     site.world.disturb(job_id, "PREEMPTED")
     assert await site.gate.in_the_way("n1") == ("default/p1",)
@@ -217,9 +216,9 @@ async def test_unverified_job_is_read(site: Site) -> None:
     site.world = World(replace(PlacementConfig(), fast_path=False))
     uid = site.world.create_pod()
     site.world.catch_up()
-    assert state_of(site.world, uid) is State.BOUND
+    assert site.world.state_of(uid) is State.BOUND
     assert await site.gate.in_the_way("n1") == ()
-    job_id = job_id_of(site.world, uid)
+    job_id = site.world.job_id_of(uid)
     site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
     assert await site.gate.in_the_way("n1") == ("default/p1",)
 
@@ -230,7 +229,7 @@ async def test_a_pod_whose_job_has_other_devices_now_is_in_the_way(site: Site, k
     site.world = World(replace(PlacementConfig(), fast_path=False), numbers=True)
     uid = site.world.create_pod()
     site.world.catch_up()
-    allocation, job_id = site.world.pods[uid].scheduling.allocation, job_id_of(site.world, uid)
+    allocation, job_id = site.world.pods[uid].scheduling.allocation, site.world.job_id_of(uid)
     assert allocation is not None
     if not known:
         site.world.tell(PodVanished(uid))
@@ -243,13 +242,13 @@ async def test_a_pod_whose_job_has_other_devices_now_is_in_the_way(site: Site, k
 
 async def test_pod_evicted_for_its_devices_is_in_the_way(site: Site) -> None:
     site.world = World(numbers=True)
-    uid = bound_pod(site.world)
-    forget_the_start(site.world, uid)
+    uid = site.world.bound_pod()
+    site.world.forget_the_start(uid)
     site.poll()
     site.world.schedule()
     read = site.world.effects.pop()
     site.world.finish(read, site.world.do(read))
-    assert state_of(site.world, uid) is State.EVICTING
+    assert site.world.state_of(uid) is State.EVICTING
     assert await site.gate.wait("n1", 0.15) == ("default/p1",)
     site.world.settle()
     assert await site.gate.wait("n1", 0.15) == ()
@@ -287,8 +286,8 @@ async def test_pod_without_its_own_job_is_in_no_way(site: Site, notes: dict[str,
 
 async def test_pod_with_a_late_id_is_in_the_way_after_its_job(site: Site) -> None:
     """The id is not computed from the uid, but the job has the Pod's key."""
-    uid = bound_pod(site.world)
-    job = site.world.jobs.pop(job_id_of(site.world, uid))
+    uid = site.world.bound_pod()
+    job = site.world.jobs.pop(site.world.job_id_of(uid))
     site.world.tell(PodVanished(uid))
     late = own_id(uid, TRIES_AT_RECOVERY)
     site.world.jobs[late] = replace(job, id=late)
@@ -338,8 +337,8 @@ async def test_force_deleted_pod_is_in_the_way_until_its_containers_end(site: Si
 
 
 async def test_a_pod_deleted_by_force_after_its_job_had_ended_is_in_the_way(site: Site) -> None:
-    uid = bound_pod(site.world)
-    site.world.disturb(job_id_of(site.world, uid), "CANCELLED")
+    uid = site.world.bound_pod()
+    site.world.disturb(site.world.job_id_of(uid), "CANCELLED")
     site.poll()
     site.world.effects.clear()
     site.world.force_delete(uid)
@@ -390,7 +389,7 @@ async def test_the_gates_of_one_job_share_the_question_what_it_is(site: Site) ->
 
 
 async def test_shared_call_fails_for_all_gates_and_is_repeated(site: Site) -> None:
-    bound_pod(site.world)
+    site.world.bound_pod()
     site.outage = Unreachable("slurmctld is down")
     calls = (site.gate.wait("n1", 5) for _ in range(5))
     answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -401,8 +400,8 @@ async def test_shared_call_fails_for_all_gates_and_is_repeated(site: Site) -> No
 
 @pytest.mark.parametrize("system", [Unreachable("slurmctld is down"), Unavailable(503, "no etcd")])
 async def test_last_pods_count_during_an_outage(site: Site, system: Exception) -> None:
-    uid = bound_pod(site.world)
-    site.world.disturb(job_id_of(site.world, uid), "PREEMPTED")
+    uid = site.world.bound_pod()
+    site.world.disturb(site.world.job_id_of(uid), "PREEMPTED")
     waits = asyncio.ensure_future(site.gate.wait("n1", 5))
     await site.hears_a_question()
     site.outage = system

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from extender.audit.compare import may_have_no_job
 from extender.bind.binder import NotBound, verified
@@ -52,6 +52,7 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
+from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
@@ -62,6 +63,7 @@ from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import GATE
 
 OnSlurm = Submit | ReadJob | ExcludeNodes | HoldJob | CancelJob
+E = TypeVar("E", bound=Effect)
 NODES = ("n1", "n2")
 HOSTNAME, ZONE, ZONES = "kubernetes.io/hostname", "zone", 3
 NATIVE = "native"
@@ -99,6 +101,21 @@ NO_DEVICE = "UnexpectedAdmissionError: Allocate failed due to no healthy devices
 
 def job_state(base: str) -> JobState:
     return JobState(base)
+
+
+def kinds(effects: Iterable[Effect]) -> list[type]:
+    return [type(effect) for effect in effects]
+
+
+def of_kind(effects: Iterable[Effect], kind: type[E]) -> list[E]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def only(effects: Iterable[Effect], kind: type[E]) -> E:
+    """Returns the only effect, which is of this kind."""
+    (effect,) = effects
+    assert isinstance(effect, kind)
+    return effect
 
 
 @dataclass
@@ -385,14 +402,30 @@ class World:
         """Whether the ledger does not count a Pod among its group's."""
         return pod.group is not None and self.ledger.record_of(pod.uid) is None
 
-    def bind_at_once(self, **given: Any) -> str:
-        """A Pod that is bound, when all is heard and done."""
+    def settled_pod(self, **given: Any) -> str:
+        """Creates a Pod, and does what follows: Slurm starts the job at once if a node is free."""
         uid = self.create_pod(**given)
         self.settle()
+        return uid
+
+    def bound_pod(self, **given: Any) -> str:
+        uid = self.settled_pod(**given)
         self.bind(uid)
         self.settle()
-        assert self.pods[uid].life.node
+        assert self.state_of(uid) is State.BOUND
         return uid
+
+    def bound_pod_and_job(self) -> tuple[str, int]:
+        uid = self.bound_pod()
+        return uid, self.job_id_of(uid)
+
+    def bind_a_pod_to_each_node(self) -> list[str]:
+        return [self.bound_pod() for _ in self.nodes]
+
+    def queued_pod(self, **given: Any) -> str:
+        """Creates a Pod whose job waits: each node has a job already."""
+        self.bind_a_pod_to_each_node()
+        return self.settled_pod(**given)
 
     def claim(self, uid: str, *, missing: bool) -> None:
         """What a Pod refers to goes, or comes."""
@@ -975,16 +1008,14 @@ class World:
                 continue
             effect = self.effects.pop(0)
             done.append(effect)
-            self.finish(effect, self.do(effect))
+            self.carry_out(effect)
         return done
 
     def catch_up_with_slurm(self) -> None:
         """All is heard and done that there is, and Slurm starts what fits."""
         self.settle()
         self.schedule()
-        self.ask()
-        self.answer()
-        self.settle()
+        self.poll()
 
     def catch_up(self) -> None:
         """And Pods are bound."""
@@ -992,6 +1023,80 @@ class World:
         for uid in sorted(self.pods):
             self.bind(uid)
         self.settle()
+
+    # Steps that tests share
+
+    def hear_all(self) -> None:
+        while self.news:
+            self.hear()
+
+    def poll_alone(self) -> None:
+        """A poll is asked and told. What follows is not done."""
+        self.ask()
+        self.answer()
+
+    def poll(self) -> list[Effect]:
+        """A poll is asked and told, and what follows is done; returns what was done."""
+        self.poll_alone()
+        return self.settle()
+
+    def outlast(self, seconds: int) -> list[Effect]:
+        """Time passes with a poll in each second; returns what was done."""
+        done: list[Effect] = []
+        for _ in range(seconds):
+            self.pass_time(1.0)
+            done += self.poll()
+        return done
+
+    def settle_refused(self, uid: str) -> list[Effect]:
+        """kube-scheduler refuses the Node and offers none, as every replica has had the time to say."""
+        self.refuse(uid, offers=False)
+        done = self.settle()
+        self.pass_time(0.3)
+        return done + self.settle()
+
+    def take(self, kind: type[E]) -> E:
+        """Takes the only effect of a kind from those under way: the test decides its outcome."""
+        (effect,) = of_kind(self.effects, kind)
+        self.effects.remove(effect)
+        return effect
+
+    def carry_out(self, effect: Effect) -> None:
+        self.finish(effect, self.do(effect))
+
+    def carry_out_all(self) -> None:
+        """Carries out what is under way, and what follows from the outcomes. No news is heard."""
+        while self.effects:
+            self.carry_out(self.effects.pop(0))
+
+    def forget_the_start(self, uid: str, **changes: Any) -> int:
+        """slurmctld was killed before it had saved that this Pod's job runs."""
+        job = self.job_of(uid)
+        self.jobs[job.id] = replace(job, state=JobState("PENDING"), nodes=(), **changes)
+        self.disturbed.add(uid)
+        return job.id
+
+    def forget_the_job(self, uid: str) -> int:
+        """slurmctld was killed before it had saved the submission."""
+        return self.jobs.pop(self.job_id_of(uid)).id
+
+    def record(self, uid: str) -> Placeholder:
+        return next(each for each in self.ledger.placeholders if each.uid == uid)
+
+    def state_of(self, uid: str) -> State | None:
+        return next((each.state for each in self.ledger.placeholders if each.uid == uid), None)
+
+    def job_of(self, uid: str) -> Job:
+        (job,) = self.live_jobs(uid)
+        return job
+
+    def job_id_of(self, uid: str) -> int:
+        return self.job_of(uid).id
+
+    def allocation_of(self, uid: str) -> Allocation:
+        allocation = self.pods[uid].scheduling.allocation
+        assert allocation is not None
+        return allocation
 
     # What must hold
 

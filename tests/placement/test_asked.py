@@ -189,10 +189,8 @@ def test_a_pods_author_is_told_the_value_that_slurm_refuses(
     world = World()
     uid = world.create_pod(request=replace(REQUEST, job=replace(REQUEST.job, **asked)))
     world.hear()
-    (submit,) = world.effects
-    assert isinstance(submit, Submit)
-    world.effects.clear()
+    submit = world.take(Submit)
     world.tell(Outcome(submit, Failure(Remedy.CHANGE, "no", number=number), AT.hardware))
-    (record,) = (each for each in world.ledger.placeholders if each.uid == uid)
+    record = world.record(uid)
     assert record.cause is not None
     assert sentence(record.cause) == words

@@ -31,8 +31,7 @@ class Cluster(World):
 
     def placed(self) -> tuple[str, str]:
         """A Pod that may be bound, and its Node."""
-        uid = self.create_pod()
-        self.settle()
+        uid = self.settled_pod()
         allocation = self.pods[uid].scheduling.allocation
         assert allocation is not None
         return uid, allocation.node
@@ -49,17 +48,12 @@ class Cluster(World):
         self.settle()
         self.pass_time(seconds)
         self.settle()
-        self.ask()
-        self.answer()
-        self.settle()
+        self.poll()
 
     def shown(self, uid: str) -> Cause:
-        (shown,) = (each.members[0].shown for each in self.ledger.placeholders if each.uid == uid)
+        shown = self.record(uid).members[0].shown
         assert shown is not None
         return shown
-
-    def state_of(self, uid: str) -> State:
-        return next(each.state for each in self.ledger.placeholders if each.uid == uid)
 
 
 def with_more(node: str, allocatable: Mapping[str, str]) -> ClusterView:
@@ -76,7 +70,7 @@ def test_what_kube_scheduler_says_of_nodes_that_it_did_not_look_at_is_left_out()
 
 def test_a_pod_whose_node_is_refused_is_told_with_the_write_that_ends_the_attempt() -> None:
     cluster = Cluster()
-    cluster.bind_at_once()
+    cluster.bound_pod()
     uid, node = cluster.placed()
     cluster.say(uid, LACKS, FeasibleNodes(cluster.pods[uid].scheduling.job_id or 0, (OTHER[node],)))
     (over,) = (each for each in cluster.settle() if isinstance(each, WriteAttempt))
@@ -89,7 +83,7 @@ def test_a_pod_whose_node_is_refused_is_told_with_the_write_that_ends_the_attemp
 
 def test_words_that_come_after_the_refusal_are_told_too() -> None:
     cluster = Cluster()
-    cluster.bind_at_once()
+    cluster.bound_pod()
     uid, node = cluster.placed()
     cluster.write(
         changed(
@@ -106,7 +100,7 @@ def test_words_that_come_after_the_refusal_are_told_too() -> None:
 
 def test_a_pod_that_waits_in_slurm_for_other_nodes_is_told_of_both() -> None:
     cluster = Cluster()
-    blocking = cluster.bind_at_once()
+    blocking = cluster.bound_pod()
     uid, node = cluster.placed()
     assert node != cluster.pods[blocking].life.node
     refused_at = cluster.now
@@ -206,7 +200,7 @@ def test_a_pod_is_asked_for_again_at_once_when_the_node_that_refused_it_has_what
 
 def test_a_job_that_waits_may_use_the_node_again_that_has_what_was_missing() -> None:
     cluster = Cluster()
-    cluster.bind_at_once()
+    cluster.bound_pod()
     uid, node = cluster.placed()
     cluster.refuses(uid, offers=True)
     (job,) = cluster.live_jobs(uid)

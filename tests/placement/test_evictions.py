@@ -10,7 +10,6 @@ from extender.record.events import EvictPod
 from extender.record.states import State
 from slurm_client.model import JobState
 from tests.builders import changed
-from tests.placement.ledger_steps import bound_pod, job_id_of, poll, settle, settle_news, state_of
 from tests.placement.ledger_world import World, calm_down
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
@@ -26,54 +25,49 @@ def evictions(world: World) -> list[EvictPod]:
 
 
 @pytest.mark.parametrize("grace", [600, A_DAY])
-def test_a_pod_that_leaves_slowly_is_made_to_leave_in_time_when_its_job_ends(grace: int) -> None:
-    world = World()
-    uid = bound_pod(world)
+def test_a_pod_that_leaves_slowly_leaves_in_time_when_its_job_ends(world: World, grace: int) -> None:
+    uid = world.bound_pod()
     world.delete_pod(uid, grace)
-    settle(world)
-    assert state_of(world, uid) is State.BOUND  # its job is its own until then
-    world.disturb(job_id_of(world, uid), "PREEMPTED")
-    poll(world)
+    world.settle()
+    assert world.state_of(uid) is State.BOUND  # its job is its own until then
+    world.disturb(world.job_id_of(uid), "PREEMPTED")
+    world.poll()
     assert world.pods[uid].life.deletion_grace == world.pods[uid].life.eviction_grace
     world.pass_time(world.pods[uid].life.eviction_grace)
     assert uid not in world.pods
 
 
-def test_an_eviction_is_repeated_while_the_pod_has_a_longer_grace() -> None:
+def test_an_eviction_is_repeated_while_the_pod_has_a_longer_grace(world: World) -> None:
     """Its deletion by us had not begun when somebody else deleted it."""
-    world = World()
-    uid = bound_pod(world)
-    world.disturb(job_id_of(world, uid), "CANCELLED")
-    world.ask()
-    world.answer()
+    uid = world.bound_pod()
+    world.disturb(world.job_id_of(uid), "CANCELLED")
+    world.poll_alone()
     (eviction,) = evictions(world)
     world.effects.remove(eviction)
     world.finish(eviction, None)  # it is said to be done
     world.delete_pod(uid, A_DAY)
-    settle(world)
+    world.settle()
     world.pass_time(world.rules.reevict)
-    settle(world)
+    world.settle()
     assert world.pods.get(uid) is None or world.pods[uid].leaving
 
 
-def test_a_pod_that_leaves_slowly_leaves_at_the_start_of_its_jobs_grace_time() -> None:
-    world = World()
-    uid = bound_pod(world)
+def test_a_pod_that_leaves_slowly_leaves_at_the_start_of_its_jobs_grace_time(world: World) -> None:
+    uid = world.bound_pod()
     world.delete_pod(uid, A_DAY)
-    settle(world)
-    world.begin_grace(job_id_of(world, uid))
+    world.settle()
+    world.begin_grace(world.job_id_of(uid))
     world.read_graces()
-    settle(world)
-    assert state_of(world, uid) is State.EVICTING
+    world.settle()
+    assert world.state_of(uid) is State.EVICTING
     assert world.pods[uid].leaving
 
 
-def test_the_lost_job_of_a_pod_that_leaves_slowly_is_asked_for_again() -> None:
+def test_the_lost_job_of_a_pod_that_leaves_slowly_is_asked_for_again(world: World) -> None:
     """It runs for a day without one otherwise, and Slurm would give its place to others."""
-    world = World()
-    uid = bound_pod(world)
+    uid = world.bound_pod()
     world.delete_pod(uid, A_DAY)
-    settle(world)
+    world.settle()
     world.jobs.clear()
     calm_down(world, 10)
     assert world.live_jobs(uid)
@@ -83,50 +77,43 @@ def test_the_lost_job_of_a_pod_that_leaves_slowly_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("attempt", [2, 900])
-def test_a_forged_attempt_saves_no_bound_pod_from_its_eviction(attempt: int) -> None:
-    world = World()
-    uid = bound_pod(world)
-    world.disturb(job_id_of(world, uid), "CANCELLED")
-    world.ask()
-    world.answer()
+def test_a_forged_attempt_saves_no_bound_pod_from_its_eviction(world: World, attempt: int) -> None:
+    uid = world.bound_pod()
+    world.disturb(world.job_id_of(uid), "CANCELLED")
+    world.poll_alone()
     world.forge(uid, attempt)  # hence the eviction conflicts
     calm_down(world, 5)
     assert uid not in world.pods
 
 
-def test_a_forged_attempt_on_a_pod_that_goes_at_a_grace_time_ends_no_job_before_the_pod() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_forged_attempt_ends_no_job_before_its_pod_at_a_grace_time(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.begin_grace(job_id)
     world.read_graces()
     world.forge(uid, 2)
-    settle_news(world)
-    assert state_of(world, uid) is State.EVICTING
+    world.hear_all()
+    assert world.state_of(uid) is State.EVICTING
     calm_down(world, 5)
     assert uid not in world.pods
     assert not world.live_jobs(uid)
 
 
-def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed() -> None:
+def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed(world: World) -> None:
     """It says that it has an allocation by then; nothing is cancelled or watched for that."""
-    world = World()
-    *_, uid = world.create_pod(), world.create_pod(), world.create_pod()
-    settle(world)
+    *_, uid = world.create_pod(), world.create_pod(), world.settled_pod()
     (job,) = world.live_jobs(uid)
     assert job.state.pending
     world.disturb(job.id, "CANCELLED")
-    world.ask()
-    world.answer()
+    world.poll_alone()
     read = world.effects.pop()  # it says itself whether it was ended to be replaced
-    world.finish(read, world.do(read))
-    assert state_of(world, uid) is State.EVICTING
+    world.carry_out(read)
+    assert world.state_of(uid) is State.EVICTING
     pod = world.pods[uid]
     key = PlaceholderKey(world.rules.cluster, pod.namespace, pod.name, pod.uid, 1, 1)
     forged = key.job_id(world.rules.ids)
     world.write(changed(pod, job_id=forged, allocation=Allocation(forged, "n1")))
-    settle_news(world)
-    record = next(each for each in world.ledger.placeholders if each.uid == uid)
+    world.hear_all()
+    record = world.record(uid)
     assert record.job.id == job.id
     assert record.holds == {"n1"}  # another replica may have written it, and be binding the Pod there
     calm_down(world, 5)
@@ -134,13 +121,10 @@ def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed() -> Non
 
 
 @pytest.mark.parametrize("end", ["CANCELLED", "TIMEOUT"])
-def test_who_cancelled_a_job_is_asked_for_where_somebody_has(end: str) -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_who_cancelled_a_job_is_asked_for_where_somebody_has(world: World, end: str) -> None:
+    _, job_id = world.bound_pod_and_job()
     world.disturb(job_id, end)
-    world.ask()
-    world.answer()
+    world.poll_alone()
     (evict,) = (effect for effect in world.effects if isinstance(effect, EvictPod))
     assert evict.cancelled == (job_id if end == "CANCELLED" else None)
 

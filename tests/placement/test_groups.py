@@ -81,8 +81,7 @@ def running_group() -> World:
     return world
 
 
-def test_no_job_is_asked_for_before_the_last_pod_is_there() -> None:
-    world = World()
+def test_no_job_is_asked_for_before_the_last_pod_is_there(world: World) -> None:
     first, second = world.create_group(2)
     late = world.pods.pop(second)
     world.news.pop()
@@ -122,15 +121,12 @@ def test_all_pods_are_evicted_when_the_job_ends() -> None:
     world = running_group()
     (job,) = world.jobs.values()
     world.disturb(job.id, "PREEMPTED")
-    world.ask()
-    world.answer()
-    done = world.settle()
+    done = world.poll()
     assert [type(effect) for effect in done if isinstance(effect, EvictPod)] == [EvictPod, EvictPod]
     assert not world.pods
 
 
-def test_a_group_that_loses_a_pod_before_it_runs_gives_its_job_back() -> None:
-    world = World()
+def test_a_group_that_loses_a_pod_before_it_runs_gives_its_job_back(world: World) -> None:
     first, _ = world.create_group(2)
     world.settle()
     assert state_of(world) is State.ALLOCATED
@@ -141,9 +137,8 @@ def test_a_group_that_loses_a_pod_before_it_runs_gives_its_job_back() -> None:
     ends_well(world)
 
 
-def test_a_group_that_is_bound_in_part_goes_whole() -> None:
+def test_a_group_that_is_bound_in_part_goes_whole(world: World) -> None:
     """A Pod that is bound cannot be bound again: its controller makes another one."""
-    world = World()
     first, second = world.create_group(2)
     world.settle()
     world.bind(first)
@@ -155,8 +150,7 @@ def test_a_group_that_is_bound_in_part_goes_whole() -> None:
     assert not world.pods
 
 
-def test_a_group_that_no_node_of_takes_gets_another_job_and_all_pods_its_number() -> None:
-    world = World()
+def test_a_group_that_no_node_of_takes_gets_another_job_and_all_pods_its_number(world: World) -> None:
     uids = world.create_group(2)
     world.settle()
     for uid in uids:
@@ -197,13 +191,11 @@ def test_a_crash_at_any_effect_leaves_one_job_and_all_pods_bound(
     beginning: str, number: int, fate: str
 ) -> None:
     world = BEGINNINGS[beginning]()
-    while world.news:
-        world.hear()
+    world.hear_all()
     for _ in range(number):
         if world.effects:
             finish(world, "done")
-        while world.news:
-            world.hear()
+        world.hear_all()
     if world.effects:
         effect = world.effects[0]
         if fate != "lost":
@@ -372,8 +364,7 @@ def test_a_group_whose_pods_were_all_evicted_begins_again_with_new_ones() -> Non
     assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 
-def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else() -> None:
-    world = World()
+def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else(world: World) -> None:
     world.create_group(2)
     world.edit("u2", 7)
     world.catch_up_with_slurm()
@@ -385,8 +376,7 @@ def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else() 
     assert all(pod.life.node for pod in world.pods.values())
 
 
-def test_invalid_group_waits_again_after_a_pod_is_gone() -> None:
-    world = World()
+def test_invalid_group_waits_again_after_a_pod_is_gone(world: World) -> None:
     world.create_group(2)
     world.edit("u2", 7)
     world.catch_up_with_slurm()
@@ -396,8 +386,7 @@ def test_invalid_group_waits_again_after_a_pod_is_gone() -> None:
     assert state_of(world) is State.SEEN
 
 
-def test_queued_group_gives_its_job_back_after_a_pod_is_gone() -> None:
-    world = World()
+def test_queued_group_gives_its_job_back_after_a_pod_is_gone(world: World) -> None:
     world.create_group(3)  # there are two nodes
     world.settle()
     assert state_of(world) is State.QUEUED
@@ -502,9 +491,7 @@ def test_the_eviction_limiter_counts_the_pods_of_a_group() -> None:
     bind_all(world)
     (job,) = world.jobs.values()
     world.disturb(job.id, "CANCELLED")
-    world.ask()
-    world.answer()
-    world.settle()
+    world.poll()
     assert len(world.pods) == 2
     world.pass_time(61.0)
     world.settle()

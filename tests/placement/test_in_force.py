@@ -15,18 +15,7 @@ from extender.record.events import EvictPod, ReadJob, RecordJobId, Submit
 from extender.record.states import State
 from slurm_client.model import Job, JobState
 from tests.builders import RULES, changed, kube_node, moment, pod
-from tests.placement.ledger_steps import (
-    bound_pod,
-    forget_the_job,
-    forget_the_start,
-    job_id_of,
-    kinds,
-    outlast,
-    poll,
-    settle,
-    state_of,
-)
-from tests.placement.ledger_world import NODES, World, calm_down, ends_well
+from tests.placement.ledger_world import NODES, World, calm_down, ends_well, kinds
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
@@ -47,79 +36,77 @@ def numbered_world() -> World:
 
 def with_the_same_devices(world: World, uid: str) -> Job:
     """Slurm has started the job again, on other cores alone."""
-    job_id = job_id_of(world, uid)
-    stands = world.pods[uid].scheduling.allocation
-    assert stands is not None
+    job_id = world.job_id_of(uid)
+    stands = world.allocation_of(uid)
     world.jobs[job_id] = replace(world.jobs[job_id], gres=(stands.gres,))
     return world.jobs[job_id]
 
 
 def start_again(world: World, uid: str, how: str) -> None:
     if how == "forgot the start":
-        forget_the_start(world, uid)
-        poll(world)
+        world.forget_the_start(uid)
+        world.poll()
     else:
-        forget_the_job(world, uid)
-        outlast(world, world.rules.confirmations)
+        world.forget_the_job(uid)
+        world.outlast(world.rules.confirmations)
     world.schedule()
 
 
 @pytest.mark.parametrize("how", ["forgot the start", "lost its state"])
 def test_a_pod_whose_job_has_other_devices_now_is_evicted_and_told_which(how: str) -> None:
     world = numbered_world()
-    uid = bound_pod(world)
+    uid = world.bound_pod()
     start_again(world, uid, how)
-    job_id = job_id_of(world, uid)
+    job_id = world.job_id_of(uid)
     world.pass_time(1.1)
-    done = poll(world)
+    done = world.poll()
     (evicted,) = [each for each in done if isinstance(each, EvictPod)]
     assert evicted.cause.reason == Reason.SLURM_DEVICES_CHANGED
     words = f"Slurm job {job_id} has gpu 1 now, and the Pod runs on gpu 0"
     assert sentence(evicted.cause) == words
-    settle(world)
+    world.settle()
     assert not world.live_jobs(uid)
 
 
 @pytest.mark.parametrize("how", ["forgot the start", "lost its state"])
 def test_a_pod_whose_job_has_other_cores_now_runs_on_and_says_so(how: str) -> None:
     world = numbered_world()
-    uid = bound_pod(world)
+    uid = world.bound_pod()
     start_again(world, uid, how)
     job = with_the_same_devices(world, uid)
     world.pass_time(1.1)
-    done = poll(world)
+    done = world.poll()
     (recorded,) = [each for each in done if isinstance(each, RecordJobId)]
     (gres,), (cores,) = job.gres, job.cores
     now = Allocation(job.id, str(world.pods[uid].life.node), gres, cores)
     assert (recorded.granted, world.pods[uid].scheduling.allocation) == (now, now)
-    assert state_of(world, uid) is State.BOUND
-    assert outlast(world, 100) == []
+    assert world.state_of(uid) is State.BOUND
+    assert world.outlast(100) == []
 
 
 def test_a_pod_of_an_older_version_keeps_its_job_whatever_that_has() -> None:
     world = numbered_world()
-    uid = bound_pod(world)
-    stands = world.pods[uid].scheduling.allocation
-    assert stands is not None
+    uid = world.bound_pod()
+    stands = world.allocation_of(uid)
     world.write(changed(world.pods[uid], allocation=Allocation(stands.job_id, stands.node)))
-    settle(world)
+    world.settle()
     start_again(world, uid, "lost its state")
     world.pass_time(1.1)
-    assert kinds(outlast(world, 20)) == [ReadJob]
-    assert state_of(world, uid) is State.BOUND
+    assert kinds(world.outlast(20)) == [ReadJob]
+    assert world.state_of(uid) is State.BOUND
 
 
 @pytest.mark.parametrize("same_devices", [True, False])
 def test_the_next_leader_looks_once_at_what_the_jobs_of_bound_pods_have(same_devices: bool) -> None:
     """The start was forgotten and the job started again while no extender ran: nothing else tells."""
     world = numbered_world()
-    uid = bound_pod(world)
-    forget_the_start(world, uid)
+    uid = world.bound_pod()
+    world.forget_the_start(uid)
     world.schedule()
     if same_devices:
         with_the_same_devices(world, uid)
     world.restart()
-    done = outlast(world, int(RULES.verified) + 1)
+    done = world.outlast(int(RULES.verified) + 1)
     assert sum(isinstance(each, ReadJob) for each in done) == 1
     assert Submit not in kinds(done)
     assert (uid in world.pods) is same_devices
@@ -129,12 +116,12 @@ def test_the_next_leader_looks_once_at_what_the_jobs_of_bound_pods_have(same_dev
 def test_a_job_that_the_next_leader_reads_at_its_start_is_looked_at_there() -> None:
     """As it does where another of the Pod's jobs lives."""
     world = numbered_world()
-    uid = bound_pod(world)
-    forget_the_start(world, uid)
+    uid = world.bound_pod()
+    world.forget_the_start(uid)
     world.restart()
     world.schedule()  # before anybody has asked about it
     world.pass_time(1.0)
-    poll(world)
+    world.poll()
     assert uid not in world.pods
     assert not world.live_jobs(uid)
 
@@ -165,7 +152,7 @@ def be_killed(world: World) -> None:
 
 def have_a_second(world: World) -> None:
     world.pass_time(1.0)
-    settle(world)
+    world.settle()
 
 
 def replace_the_pods(world: World) -> None:

@@ -41,13 +41,9 @@ from wellknown.names import GATE
 HOUR = 3600
 
 
-def state_of(world: World, uid: str) -> State:
-    return next(p.state for p in world.ledger.placeholders if p.uid == uid)
-
-
 def told(world: World, uid: str) -> str:
     """What the Pod's condition says."""
-    (shown,) = [p.members[0].shown for p in world.ledger.placeholders if p.uid == uid]
+    shown = world.record(uid).members[0].shown
     return sentence(shown) if shown else ""
 
 
@@ -68,42 +64,37 @@ def never_bound(seconds: int = HOUR) -> tuple[World, str]:
     return world, uid
 
 
-def test_the_next_leader_believes_a_refusal_that_comes_while_it_leads() -> None:
+def test_the_next_leader_believes_a_refusal_that_comes_while_it_leads(world: World) -> None:
     """The Pod has its allocation already: nothing is written onto it, which would make a new version."""
-    world = World()
-    uid = world.create_pod()
-    world.settle()
+    uid = world.settled_pod()
     world.restart()
     world.settle()
     world.say(uid, REFUSAL)
     for _ in range(10):
         world.settle()
         world.pass_time(1.0)
-    assert state_of(world, uid) is not State.ALLOCATED
+    assert world.state_of(uid) is not State.ALLOCATED
 
 
 # An object that it refers to is not ready
 
 
-def test_no_job_is_asked_for_while_a_claim_is_missing() -> None:
-    world = World()
+def test_no_job_is_asked_for_while_a_claim_is_missing(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     live_on(world, 60, uid)
-    assert (world.jobs, world.held_s[uid], state_of(world, uid)) == ({}, 0, State.SEEN)
+    assert (world.jobs, world.held_s[uid], world.state_of(uid)) == ({}, 0, State.SEEN)
     assert told(world, uid) == NO_CLAIM
 
 
-def test_a_claim_that_appears_wakes_its_pod() -> None:
-    world = World()
+def test_a_claim_that_appears_wakes_its_pod(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     live_on(world, 60, uid)
     world.claim(uid, missing=False)
     world.settle()
-    assert state_of(world, uid) is State.ALLOCATED
+    assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_claim_that_is_made_a_moment_after_its_pod_is_not_worth_a_word() -> None:
-    world = World()
+def test_a_claim_that_is_made_a_moment_after_its_pod_is_not_worth_a_word(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     done = world.settle()
     world.pass_time(0.5)
@@ -111,24 +102,16 @@ def test_a_claim_that_is_made_a_moment_after_its_pod_is_not_worth_a_word() -> No
     assert not any(isinstance(effect, ReportWaiting) for effect in (*done, *world.settle()))
 
 
-def test_a_job_that_waits_is_cancelled_when_its_pods_claim_goes() -> None:
-    world = World()
-    for _ in range(2):
-        world.bind_at_once()
-    uid = world.create_pod()
-    world.settle()
+def test_a_job_that_waits_is_cancelled_when_its_pods_claim_goes(world: World) -> None:
+    uid = world.queued_pod()
     world.claim(uid, missing=True)
     assert any(isinstance(effect, CancelJob) for effect in world.settle())
     live_on(world, 5, uid)
     assert (world.live_jobs(uid), told(world, uid)) == ([], NO_CLAIM)
 
 
-def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missing() -> None:
-    world = World()
-    for _ in range(2):
-        world.bind_at_once()
-    uid = world.create_pod()
-    world.settle()
+def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missing(world: World) -> None:
+    uid = world.queued_pod()
     world.acting.effects.clear()
     world.pods[uid] = changed(world.pods[uid], obstacle=NO_CLAIM)
     world.restart()
@@ -136,8 +119,7 @@ def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missi
     assert (world.live_jobs(uid), told(world, uid)) == ([], NO_CLAIM)
 
 
-def test_a_job_that_a_deposed_leader_asked_for_is_ended_while_its_pods_claim_is_missing() -> None:
-    world = World()
+def test_a_deposed_leaders_job_is_ended_while_its_pods_claim_is_missing(world: World) -> None:
     world.fail_over()
     world.swap()  # the deposed one does not know it yet
     uid = world.create_pod()
@@ -157,8 +139,7 @@ def test_a_job_that_a_deposed_leader_asked_for_is_ended_while_its_pods_claim_is_
     assert world.pods[uid].life.node is not None
 
 
-def test_a_pod_that_others_keep_back_is_told_of_them_first() -> None:
-    world = World()
+def test_a_pod_that_others_keep_back_is_told_of_them_first(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     gates = (GATE, "kueue.x-k8s.io/admission")
     world.write(changed(world.pods[uid], gates=gates))
@@ -185,8 +166,7 @@ def test_neither_has_one_that_kube_scheduler_says_nothing_of() -> None:
     uid = world.create_pod()
     for _ in range(HOUR):
         world.settle()
-        world.ask()
-        world.answer()
+        world.poll_alone()
         world.unbindable.add(uid)
         world.pass_time(1.0)
     world.settle()
@@ -237,8 +217,7 @@ def test_a_pod_that_is_refused_only_after_filter_rests_longer_and_longer(lasts: 
         world.settle()
         world.pass_time(0.3)
         world.settle()
-        world.ask()
-        world.answer()
+        world.poll_alone()
         world.pass_time(step - 0.3)
     assert most - 1 <= world.started[uid] <= most
 
@@ -297,8 +276,7 @@ def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at()
     assert len(noted) < 10
 
 
-def test_a_forged_offer_of_a_gated_pod_changes_nothing() -> None:
-    world = World()
+def test_a_forged_offer_of_a_gated_pod_changes_nothing(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     world.write(changed(world.pods[uid], attempt=7, feasible_nodes=FeasibleNodes(0, ("n1",))))
     live_on(world, 60, uid)
@@ -401,12 +379,12 @@ def test_a_pod_onto_which_no_allocation_can_be_written_rests_longer_and_longer()
 def test_a_pod_whose_room_others_have_waits_in_slurms_queue_for_the_other_nodes() -> None:
     """kube-scheduler would bind it there: that it is refused says nothing against the Pod."""
     world = World(PlacementConfig())
-    blocking = world.bind_at_once()
+    blocking = world.bound_pod()
     (elsewhere,) = set(NODES) - {world.pods[blocking].life.node}
     world.taken.add(elsewhere)
     uid = world.create_pod()
     live_on(world, 5, uid)
-    assert (state_of(world, uid), world.started[uid]) == (State.QUEUED, 1)
+    assert (world.state_of(uid), world.started[uid]) == (State.QUEUED, 1)
     (waits,) = world.live_jobs(uid)
     assert waits.excluded_nodes == (elsewhere,)
     free = world.pods[blocking].life.node

@@ -12,67 +12,50 @@ from extender.record.events import CancelJob, ClusterObserved, EvictPod, GraceSt
 from extender.record.states import State
 from slurm_client.model import JobState
 from tests.builders import changed
-from tests.placement.ledger_steps import (
-    bound_pod,
-    job_id_of,
-    kinds,
-    pod_that_finds_no_room,
-    poll,
-    settle,
-    settle_refused,
-    state_of,
-)
-from tests.placement.ledger_world import REQUEST, VIEW, World
+from tests.placement.ledger_world import REQUEST, VIEW, World, kinds, only
 
 
 @pytest.mark.parametrize("base", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "SUSPENDED"])
-def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_the_reason(base: str) -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_a_reason(world: World, base: str) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.disturb(job_id, base)
-    evictions = [e for e in poll(world) if isinstance(e, EvictPod)]
+    evictions = [e for e in world.poll() if isinstance(e, EvictPod)]
     assert [e.uid for e in evictions] == [uid]
     assert base in sentence(evictions[0].cause)
     assert uid not in world.pods
-    poll(world)
+    world.poll()
     assert not world.live_jobs(uid)
 
 
-def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_it() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_it(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.begin_grace(job_id)
-    assert poll(world) == []  # its state says nothing of it
+    assert world.poll() == []  # its state says nothing of it
     world.read_graces()
-    (eviction,) = world.effects
-    assert isinstance(eviction, EvictPod)
+    eviction = only(world.effects, EvictPod)
     assert eviction.cause.reason == "SlurmJobPreempted"
     assert f"Slurm job {job_id}" in sentence(eviction.cause)
-    assert CancelJob in kinds(settle(world))
+    assert CancelJob in kinds(world.settle())
     assert not world.live_jobs(uid)
 
 
-def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time() -> None:
-    world = World()
-    uid = bound_pod(world)
+def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time(world: World) -> None:
+    uid = world.bound_pod()
     world.write(changed(world.pods[uid], deleting=True))
-    settle(world)
-    world.begin_grace(job_id_of(world, uid))
+    world.settle()
+    world.begin_grace(world.job_id_of(uid))
     world.read_graces()
     assert world.effects == []
 
 
-def test_a_grace_time_of_another_job_or_that_is_over_already_says_nothing() -> None:
-    world = World()
-    uid = bound_pod(world)
+def test_a_grace_time_of_another_job_or_that_is_over_already_says_nothing(world: World) -> None:
+    uid = world.bound_pod()
     job = replace(world.live_jobs(uid)[0], preempt_time=1)
     for not_now in (replace(job, id=job.id + 1), replace(job, state=JobState("PREEMPTED"))):
         world.tell(GraceStarted(uid, not_now))
     world.tell(GraceStarted("nobody", job))
     assert world.effects == []
-    assert state_of(world, uid) is State.BOUND
+    assert world.state_of(uid) is State.BOUND
 
 
 def graceful(**partition: Any) -> ClusterObserved:
@@ -80,50 +63,44 @@ def graceful(**partition: Any) -> ClusterObserved:
     return ClusterObserved(replace(VIEW, partitions={"main": main}, preemption=True))
 
 
-def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it() -> None:
-    world = World()
-    uid, leaving = bound_pod(world), bound_pod(world)
+def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it(world: World) -> None:
+    uid, leaving = world.bound_pod(), world.bound_pod()
     world.create_pod()  # waits
     world.write(changed(world.pods[leaving], deleting=True))
-    settle(world)
+    world.settle()
     assert world.ledger.jobs_with_grace() == {}
     world.tell(graceful())
     assert world.ledger.jobs_with_grace() == {}
     world.tell(graceful(grace_time_s=30))
-    assert world.ledger.jobs_with_grace() == {uid: job_id_of(world, uid)}
+    assert world.ledger.jobs_with_grace() == {uid: world.job_id_of(uid)}
 
 
 @pytest.mark.parametrize(
     ("end", "words"),
     [("Pod failed: c exited with 3", "Pod failed: c exited with 3"), ("", "Pod deleted")],
 )
-def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(end: str, words: str) -> None:
-    world = World()
-    uid = bound_pod(world)
+def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(world: World, end: str, words: str) -> None:
+    uid = world.bound_pod()
     world.write(changed(world.pods[uid], finished=bool(end), end=end))
     if not end:
         world.remove_pod(uid)
-    (cancelled,) = (e for e in settle(world) if isinstance(e, CancelJob))
+    (cancelled,) = (e for e in world.settle() if isinstance(e, CancelJob))
     assert cancelled.comment == words
 
 
-def test_a_cancelled_jobs_comment_tells_how_its_pod_ended_while_nobody_led() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_cancelled_jobs_comment_tells_how_its_pod_ended_while_nobody_led(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.write(changed(world.pods[uid], finished=True, end="Pod failed: c exited with 3"))
     world.news.clear()
     world.restart()
-    settle(world)
+    world.settle()
     assert world.jobs[job_id].state.ended
     assert world.jobs[job_id].comment == "Pod failed: c exited with 3"
 
 
-def test_the_comment_of_a_job_that_is_given_back_tells_why() -> None:
-    world = World()
-    uid = world.create_pod()
-    settle(world)
-    done = settle_refused(world, uid)
+def test_the_comment_of_a_job_that_is_given_back_tells_why(world: World) -> None:
+    uid = world.settled_pod()
+    done = world.settle_refused(uid)
     (cancelled,) = (e for e in done if isinstance(e, CancelJob))
     assert "kube-scheduler does not let it onto n" in cancelled.comment
 
@@ -135,44 +112,39 @@ def test_a_pod_that_has_not_started_is_placed_again_unless_a_person_ended_its_jo
     base: str, evicted: bool
 ) -> None:
     world = World()
-    uid = world.create_pod()
-    settle(world)
-    world.disturb(job_id_of(world, uid), base)
-    poll(world)
+    uid = world.settled_pod()
+    world.disturb(world.job_id_of(uid), base)
+    world.poll()
     assert (uid not in world.pods) is evicted
     if not evicted:
         assert len(world.live_jobs(uid)) == 1
 
 
-def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays() -> None:
-    world = World()
-    uid = world.create_pod()
-    settle(world)
+def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays(world: World) -> None:
+    uid = world.settled_pod()
     elsewhere = next(n for n in VIEW.nodes if n != world.pods[uid].scheduling.allocation.node)  # type: ignore[union-attr]
     world.write(changed(world.pods[uid], node=elsewhere))
-    settle(world)
-    poll(world)
+    world.settle()
+    world.poll()
     assert uid in world.pods
     assert not world.live_jobs(uid)
 
 
-def test_a_pod_that_finished_gives_its_job_back_and_stays() -> None:
-    world = World()
-    uid = bound_pod(world)
+def test_a_pod_that_finished_gives_its_job_back_and_stays(world: World) -> None:
+    uid = world.bound_pod()
     world.write(changed(world.pods[uid], finished=True))
-    settle(world)
+    world.settle()
     assert not world.live_jobs(uid)
     assert uid in world.pods
     assert holders(world) == []
 
 
-def test_a_terminating_pod_keeps_its_node_until_it_is_gone() -> None:
+def test_a_terminating_pod_keeps_its_node_until_it_is_gone(world: World) -> None:
     """Invariant I4."""
-    world = World()
-    uid = bound_pod(world)
+    uid = world.bound_pod()
     world.write(changed(world.pods[uid], deleting=True))
-    settle(world)
-    poll(world)
+    world.settle()
+    world.poll()
     assert len(world.live_jobs(uid)) == 1
 
 
@@ -180,45 +152,36 @@ def holders(world: World, node: str = "n1") -> list[State]:
     return [each.state for each in world.ledger.holding(node)]
 
 
-def test_a_pod_whose_job_has_ended_holds_its_node_until_it_is_gone() -> None:
-    world = World()
-    uid = bound_pod(world)
+def test_a_pod_whose_job_has_ended_holds_its_node_until_it_is_gone(world: World) -> None:
+    uid = world.bound_pod()
     assert holders(world) == [State.BOUND]
-    world.disturb(job_id_of(world, uid), "PREEMPTED")
-    world.ask()
-    world.answer()
+    world.disturb(world.job_id_of(uid), "PREEMPTED")
+    world.poll_alone()
     assert holders(world) == [State.EVICTING]
-    settle(world)
+    world.settle()
     assert uid not in world.pods
     assert holders(world) == []
 
 
-def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt_is_written() -> None:
-    world = World()
-    uid = world.create_pod()
-    settle(world)
+def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt(world: World) -> None:
+    uid = world.settled_pod()
     world.begin_binding(uid)
-    world.disturb(job_id_of(world, uid), "PREEMPTED")
-    world.ask()
-    world.answer()
+    world.disturb(world.job_id_of(uid), "PREEMPTED")
+    world.poll_alone()
     assert holders(world) == [State.REPLACING]
-    settle(world)
+    world.settle()
     assert holders(world) == [State.ALLOCATED]  # the next attempt's
     world.finish_binding(uid)
     assert (world.pods[uid].scheduling.attempt, world.pods[uid].life.node) == (2, None)
 
 
-def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node() -> None:
-    world = World()
-    uid = world.create_pod()
-    settle(world)
-    world.disturb(job_id_of(world, uid), "PREEMPTED")
+def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node(world: World) -> None:
+    uid = world.settled_pod()
+    world.disturb(world.job_id_of(uid), "PREEMPTED")
     world.write(changed(world.pods[uid], node="n1"))  # /bind had looked before
-    world.ask()
-    world.answer()
+    world.poll_alone()
     assert holders(world) == [State.REPLACING]
-    while world.news:
-        world.hear()
+    world.hear_all()
     assert holders(world) == [State.EVICTING]
 
 
@@ -226,30 +189,29 @@ def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node() -> None:
 def test_a_job_that_its_slurmd_did_not_start_is_asked_for_again(external: bool) -> None:
     """slurmd cancels what may not be requeued; of an EXTERNAL_JOB it knows nothing, so a person did."""
     world = World(external=external)
-    uid = pod_that_finds_no_room(world)
-    began = world.jobs[job_id_of(world, uid)]
+    uid = world.queued_pod()
+    began = world.jobs[world.job_id_of(uid)]
     world.jobs[began.id] = replace(began, nodes=("n1",))
     was_cancelled(world, uid)
 
 
 def test_a_job_that_completes_had_nodes_though_none_is_named_any_more() -> None:
     world = World(external=False)
-    uid = world.create_pod()
-    settle(world)
-    job = job_id_of(world, uid)
+    uid = world.settled_pod()
+    job = world.job_id_of(uid)
     state = JobState("CANCELLED", frozenset({"COMPLETING"}))
     world.jobs[job] = replace(world.jobs[job], state=state, nodes=())
     world.disturbed.add(uid)
-    poll(world)
+    world.poll()
     assert uid in world.pods
-    assert job_id_of(world, uid) != job
+    assert world.job_id_of(uid) != job
 
 
 def test_a_person_cancelled_a_job_that_waited() -> None:
     world = World(external=False)
-    uid = pod_that_finds_no_room(world)
-    world.disturb(job_id_of(world, uid), "CANCELLED")
-    poll(world)
+    uid = world.queued_pod()
+    world.disturb(world.job_id_of(uid), "CANCELLED")
+    world.poll()
     assert uid not in world.pods
 
 
@@ -257,29 +219,27 @@ def test_a_person_cancelled_a_job_that_waited() -> None:
 def test_a_job_that_its_slurmd_did_not_start_at_once_is_asked_for_again(external: bool) -> None:
     """It got its nodes with the answer, and its Prolog fails there."""
     world = World(external=external)
-    uid = world.create_pod()
-    settle(world)
+    uid = world.settled_pod()
     was_cancelled(world, uid)
 
 
 def was_cancelled(world: World, uid: str) -> None:
     """Another job is asked for where its slurmd may have done it, and its Pod is evicted where not."""
-    began = world.jobs[job_id_of(world, uid)]
+    began = world.jobs[world.job_id_of(uid)]
     world.disturb(began.id, "CANCELLED")
-    poll(world)
+    world.poll()
     assert (uid in world.pods) is not began.external
     if not began.external:
-        assert job_id_of(world, uid) != began.id
+        assert world.job_id_of(uid) != began.id
 
 
 def test_a_person_cancelled_a_job_that_had_its_nodes_for_a_while() -> None:
     world = World(external=False)
-    uid = world.create_pod()
-    settle(world)
-    job = job_id_of(world, uid)
+    uid = world.settled_pod()
+    job = world.job_id_of(uid)
     world.disturb(job, "CANCELLED")
     world.jobs[job] = replace(world.jobs[job], start_time=1, end_time=12)
-    poll(world)
+    world.poll()
     assert uid not in world.pods
 
 
@@ -289,7 +249,7 @@ def test_a_pod_whose_jobs_do_not_start_rests_after_a_few() -> None:
     uid = world.create_pod()
     rest = int(world.rules.mend)
     assert cancelled_within(world, rest) == 3
-    (record,) = (each for each in world.ledger.placeholders if each.uid == uid)
+    record = world.record(uid)
     assert record.cause is not None
     assert (record.state, "before it began" in sentence(record.cause)) == (State.INVALID, True)
     assert cancelled_within(world, rest) == 1
@@ -301,7 +261,7 @@ def cancelled_within(world: World, seconds: int) -> int:
     """How many jobs got nodes, and were cancelled there before they began."""
     cancelled = 0
     for _ in range(seconds):
-        poll(world)
+        world.poll()
         for job in [job for job in world.jobs.values() if job.state.base == "RUNNING"]:
             world.disturb(job.id, "CANCELLED")
             cancelled += 1

@@ -22,16 +22,7 @@ from extender.record.events import (
 )
 from extender.record.states import State
 from tests.builders import changed
-from tests.placement.ledger_steps import (
-    bound_pod,
-    kinds,
-    pod_that_finds_no_room,
-    poll,
-    settle,
-    settle_news,
-    state_of,
-)
-from tests.placement.ledger_world import NODES, VIEW, World
+from tests.placement.ledger_world import VIEW, World, kinds, only
 from wellknown.names import GATE
 
 
@@ -39,7 +30,7 @@ from wellknown.names import GATE
 def test_an_idle_cluster_is_asked_at_once_and_the_grant_written(tells_grants: bool) -> None:
     world = World(tells_grants=tells_grants)
     uid = world.create_pod()
-    done = settle(world)
+    done = world.settle()
     # The first of a partition is read in any case: is its key there?
     assert kinds(done) == [Submit, ReadJob, WriteAllocation]
     assert isinstance(done[0], Submit)
@@ -47,40 +38,35 @@ def test_an_idle_cluster_is_asked_at_once_and_the_grant_written(tells_grants: bo
     assert world.pods[uid].scheduling.allocation is not None
     assert not world.pods[uid].gated
     world.create_pod()
-    assert kinds(settle(world)) == [Submit, *([] if tells_grants else [ReadJob]), WriteAllocation]
+    assert kinds(world.settle()) == [Submit, *([] if tells_grants else [ReadJob]), WriteAllocation]
 
 
-def test_what_was_written_is_known_before_the_watch_shows_it() -> None:
+def test_what_was_written_is_known_before_the_watch_shows_it(world: World) -> None:
     """kube-scheduler may be as fast as the watch."""
-    world = World()
     uid = world.create_pod()
     world.hear()
-    while world.effects:
-        effect = world.effects.pop(0)
-        world.finish(effect, world.do(effect))
+    world.carry_out_all()
     assert world.news
     known = world.ledger.allocated(uid)
     assert known is not None
     assert known[1].pod.resource_version == world.pods[uid].resource_version
     assert not known[1].pod.gated
-    settle(world)
+    world.settle()
     heard = world.ledger.allocated(uid)
     assert heard is not None
     assert heard[1].pod == known[1].pod
 
 
-def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not() -> None:
-    world = World()
-    bound_pod(world)
-    first = bound_pod(world)
-    uid = world.create_pod()
-    settle(world)
+def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not(world: World) -> None:
+    world.bound_pod()
+    first = world.bound_pod()
+    uid = world.settled_pod()
     world.pass_time(world.rules.settle + 0.1)
-    assert kinds(settle(world)) == [ReadJob, ReportWaiting]
+    assert kinds(world.settle()) == [ReadJob, ReportWaiting]
     world.remove_pod(first)
-    settle(world)
+    world.settle()
     world.schedule()
-    (written,) = (e for e in poll(world) if isinstance(e, WriteAllocation))
+    (written,) = (e for e in world.poll() if isinstance(e, WriteAllocation))
     assert written.heard_at == world.now, "and what it got, by an Event"
     assert (written.uid, written.nominate) == (uid, True)
 
@@ -92,136 +78,116 @@ def test_kube_scheduler_is_led_to_the_node_only_where_there_are_many() -> None:
         many = {f"x{n}": Node(f"x{n}", f"x{n}", {}) for n in range(known - len(VIEW.nodes))}
         world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes) | many)))
         world.create_pod()
-        (written,) = (e for e in settle(world) if isinstance(e, WriteAllocation))
+        (written,) = (e for e in world.settle() if isinstance(e, WriteAllocation))
         assert written.nominate is nominate
         assert written.heard_at is None, "it was told nothing"
 
 
-def test_what_finds_no_room_is_queued_under_the_next_id() -> None:
-    world = World()
-    bound_pod(world)
-    bound_pod(world)
+def test_what_finds_no_room_is_queued_under_the_next_id(world: World) -> None:
+    world.bind_a_pod_to_each_node()
     uid = world.create_pod()
-    first, second = (e for e in settle(world) if isinstance(e, Submit))
+    first, second = (e for e in world.settle() if isinstance(e, Submit))
     assert (first.immediate, second.immediate) == (True, False)
     assert first.job_id != second.job_id
-    assert state_of(world, uid) is State.QUEUED
+    assert world.state_of(uid) is State.QUEUED
 
 
-def test_nobody_overtakes_a_pod_that_waits_in_slurm() -> None:
-    world = World()
-    bound_pod(world)
-    bound_pod(world)
+def test_nobody_overtakes_a_pod_that_waits_in_slurm(world: World) -> None:
+    world.bind_a_pod_to_each_node()
     world.create_pod()
-    settle(world)
+    world.settle()
     world.create_pod()
-    submitted = [e for e in settle(world) if isinstance(e, Submit)]
+    submitted = [e for e in world.settle() if isinstance(e, Submit)]
     assert [e.immediate for e in submitted] == [False]
 
 
-def test_a_partition_that_had_no_room_is_left_in_peace_for_a_while() -> None:
-    world = World()
-    uid = pod_that_finds_no_room(world)
+def test_a_partition_that_had_no_room_is_left_in_peace_for_a_while(world: World) -> None:
+    uid = world.queued_pod()
     world.remove_pod(uid)
-    settle(world)
+    world.settle()
     world.create_pod()
-    assert [e.immediate for e in settle(world) if isinstance(e, Submit)] == [False]
+    assert [e.immediate for e in world.settle() if isinstance(e, Submit)] == [False]
 
 
-def test_what_an_immediate_allocation_queued_all_the_same_is_queued() -> None:
+def test_what_an_immediate_allocation_queued_all_the_same_is_queued(world: World) -> None:
     """Slurm does that to a job beyond a limit of its partition (EnforcePartLimits=NO)."""
-    world = World()
     uid = world.create_pod()
     world.hear()
-    effect = world.effects.pop(0)
-    assert isinstance(effect, Submit)
+    effect = world.take(Submit)
     world.do(replace(effect, immediate=False))
     world.finish(effect, None)
-    settle(world)
-    assert state_of(world, uid) is State.QUEUED
+    world.settle()
+    assert world.state_of(uid) is State.QUEUED
 
 
 def test_turns_go_by_priority_and_then_by_age() -> None:
     world = World(PlacementConfig(window=1, fast_path=False))
-    turn = world.create_pod()
-    settle(world)
+    turn = world.settled_pod()
     low, high, late_high = world.create_pod(0), world.create_pod(9), world.create_pod(9)
-    assert settle(world) == []
+    assert world.settle() == []
     order = []
     for _ in range(3):
         world.remove_pod(turn)
-        turn = next(effect.uid for effect in settle(world) if isinstance(effect, Submit))
+        turn = next(effect.uid for effect in world.settle() if isinstance(effect, Submit))
         order.append(turn)
     assert order == [high, late_high, low]
 
 
-def test_a_repeated_submission_finds_its_own_job() -> None:
-    world = World()
+def test_a_repeated_submission_finds_its_own_job(world: World) -> None:
     uid = world.create_pod()
     world.hear()
     effect = world.effects.pop(0)
     world.do(effect)
     world.finish(effect, Failure(Remedy.AGAIN, "timeout"))
     world.pass_time(1.0)
-    settle(world)
-    assert state_of(world, uid) is State.ALLOCATED
+    world.settle()
+    assert world.state_of(uid) is State.ALLOCATED
     assert len(world.live_jobs(uid)) == 1
 
 
-def test_a_pod_that_is_edited_while_its_job_waits_gets_another_job() -> None:
-    world = World()
-    for _ in NODES:
-        bound_pod(world)
-    uid = world.create_pod()
-    settle(world)
+def test_a_pod_that_is_edited_while_its_job_waits_gets_another_job(world: World) -> None:
+    uid = world.queued_pod()
     (first,) = world.live_jobs(uid)
     world.edit(uid)
-    assert kinds(settle(world))[:2] == [WriteAttempt, CancelJob]
-    submitted = next(e for e in poll(world) if isinstance(e, Submit))
+    assert kinds(world.settle())[:2] == [WriteAttempt, CancelJob]
+    submitted = next(e for e in world.poll() if isinstance(e, Submit))
     assert "edited" in (submitted.job.comment or "")
     (second,) = world.live_jobs(uid)
     assert second.id != first.id
 
 
-def test_a_pod_that_is_edited_after_its_allocation_keeps_it() -> None:
-    world = World()
-    uid = world.create_pod()
-    settle(world)
+def test_a_pod_that_is_edited_after_its_allocation_keeps_it(world: World) -> None:
+    uid = world.settled_pod()
     world.edit(uid)
-    assert settle(world) == []
-    assert state_of(world, uid) is State.ALLOCATED
+    assert world.settle() == []
+    assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go() -> None:
-    world = World()
+def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go(world: World) -> None:
     uid = world.create_pod()
     world.write(
         changed(world.pods[uid], gates=(*world.pods[uid].scheduling.gates, "kueue.x-k8s.io/admission"))
     )
     world.acting.news = world.news[-1:]
-    (told,) = settle(world)
-    assert isinstance(told, ReportWaiting)
+    told = only(world.settle(), ReportWaiting)
     assert "kueue.x-k8s.io/admission" in sentence(told.cause)
     world.write(changed(world.pods[uid], gates=(GATE,)))
-    settle(world)
-    assert state_of(world, uid) is State.ALLOCATED
+    world.settle()
+    assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_cancellation_that_is_confirmed_late_does_not_hold_up_the_next_attempt() -> None:
-    world = World()
-    uid = world.create_pod()
-    settle(world)
+def test_a_cancellation_that_is_confirmed_late_does_not_hold_up_the_next_attempt(world: World) -> None:
+    uid = world.settled_pod()
     world.pass_time(world.rules.unbound_deadline + 1)
     attempt = world.effects.pop(0)
-    world.finish(attempt, world.do(attempt))
-    settle_news(world)
+    world.carry_out(attempt)
+    world.hear_all()
     (cancel,) = world.effects
     world.acting.effects = []
     world.do(cancel)
-    world.ask()
-    world.answer()
+    world.poll_alone()
     world.finish(cancel, None)
-    settle(world)
+    world.settle()
     world.look(uid)
-    settle(world)
-    assert state_of(world, uid) is State.ALLOCATED
+    world.settle()
+    assert world.state_of(uid) is State.ALLOCATED

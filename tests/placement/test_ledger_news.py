@@ -13,55 +13,42 @@ from extender.record.placeholder import IllegalMove
 from extender.record.states import State
 from tests.builders import placeholder_of, pod
 from tests.placement import ledger_world
-from tests.placement.ledger_steps import (
-    bound_pod,
-    job_id_of,
-    kinds,
-    outlast,
-    pod_that_finds_no_room,
-    poll,
-    settle,
-    state_of,
-)
-from tests.placement.ledger_world import NODES, VIEW, World, calm_down
+from tests.placement.ledger_world import NODES, VIEW, World, calm_down, kinds
 
 
-def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it() -> None:
-    world = World()
-    bound_pod(world)
-    other = bound_pod(world)
-    uid = world.create_pod()
-    settle(world)
+def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it(world: World) -> None:
+    world.bound_pod()
+    other = world.bound_pod()
+    uid = world.settled_pod()
     world.ask()
     late = world.acting.poll
     assert isinstance(late, JobsPolled)
     world.remove_pod(other)
-    settle(world)
+    world.settle()
     world.pass_time(0.1)
     world.schedule()
-    poll(world)
-    assert state_of(world, uid) is State.ALLOCATED
+    world.poll()
+    assert world.state_of(uid) is State.ALLOCATED
     world.acting.poll = late
     world.answer()
-    assert state_of(world, uid) is State.ALLOCATED
+    assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_nothing_follows_from_answers_that_cannot_be_read() -> None:
+def test_nothing_follows_from_answers_that_cannot_be_read(world: World) -> None:
     """Neither for a Pod that runs, nor for one that waits, nor at a restart."""
-    world = World()
-    waiting = pod_that_finds_no_room(world)
+    waiting = world.queued_pod()
     running = next(uid for uid, each in world.pods.items() if each.life.node)
-    world.garbled = {job_id_of(world, running), job_id_of(world, waiting)}
+    world.garbled = {world.job_id_of(running), world.job_id_of(waiting)}
     for restarts in (False, True):
         if restarts:
             world.restart()
         for _ in range(2 * world.rules.confirmations):
-            done = poll(world)
+            done = world.poll()
             world.pass_time(5.0)
             assert not {EvictPod, CancelJob, WriteAttempt} & {*kinds(done)}
     assert world.pods[running].life.node
     world.garbled.clear()
-    world.disturb(job_id_of(world, running), "CANCELLED")
+    world.disturb(world.job_id_of(running), "CANCELLED")
     calm_down(world, 40)
     assert running not in world.pods
     assert world.pods[waiting].life.node
@@ -72,14 +59,12 @@ def test_an_illegal_move_raises() -> None:
         placeholder_of(pod(), State.DONE).move(State.BOUND, 0.0)
 
 
-def test_an_outcome_of_a_pod_that_is_long_gone_is_no_news() -> None:
-    world = World()
+def test_an_outcome_of_a_pod_that_is_long_gone_is_no_news(world: World) -> None:
     world.tell(Outcome(CancelJob("nobody", 1, "p@default", ""), None))
     assert world.effects == []
 
 
-def test_a_pod_that_is_over_before_it_was_seen_is_no_news() -> None:
-    world = World()
+def test_a_pod_that_is_over_before_it_was_seen_is_no_news(world: World) -> None:
     world.tell(PodObserved(pod(uid="u", phase="Succeeded")))
     assert list(world.ledger.placeholders) == []
 
@@ -87,27 +72,24 @@ def test_a_pod_that_is_over_before_it_was_seen_is_no_news() -> None:
 def test_a_job_that_was_queued_is_read_once_more_after_its_pod_is_bound() -> None:
     """A killed slurmctld had it start elsewhere, before anybody asked."""
     world = World(replace(PlacementConfig(), fast_path=False))
-    uid = world.create_pod()
-    settle(world)
+    uid = world.settled_pod()
     world.schedule()
-    poll(world)
+    world.poll()
     world.bind(uid)
-    settle(world)
+    world.settle()
     job = world.live_jobs(uid)[0]
     other = next(name for name in NODES if name not in job.nodes)
     world.jobs[job.id] = replace(job, nodes=(other,))
     world.disturbed.add(uid)
-    poll(world)
+    world.poll()
     assert uid in world.pods
     world.pass_time(world.rules.saved)
-    settle(world)
+    world.settle()
     assert uid not in world.pods
 
 
-def test_the_job_of_a_pod_that_is_resized_before_it_is_bound_is_read_at_bind() -> None:
-    world = World()
-    uid = world.create_pod()
-    world.settle()
+def test_the_job_of_a_pod_that_is_resized_before_it_is_bound_is_read_at_bind(world: World) -> None:
+    uid = world.settled_pod()
     allocated = world.ledger.allocated(uid)
     assert allocated is not None
     assert allocated[0].job.asked.immediate
@@ -123,11 +105,11 @@ def test_a_pod_runs_on_where_its_node_has_lost_the_label_that_names_slurms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
-    uid = world.bind_at_once()
+    uid = world.bound_pod()
     node = world.pods[uid].life.node
     nodes = {name: Node(name, f"other-{name}" if name == node else name, {}) for name in NODES}
     monkeypatch.setattr(ledger_world, "VIEW", replace(VIEW, nodes=nodes))
     world.restart()
-    outlast(world, 100)
+    world.outlast(100)
     assert world.pods[uid].life.node == node
-    assert state_of(world, uid) is State.BOUND
+    assert world.state_of(uid) is State.BOUND

@@ -18,51 +18,44 @@ from extender.record.events import (
 )
 from extender.record.states import State
 from tests.builders import changed
-from tests.placement.ledger_steps import bound_pod, pod_that_finds_no_room, settle, state_of
-from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down
+from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down, only
 
 
-def test_a_pod_that_needs_a_closed_node_waits_for_it() -> None:
-    world = World()
+def test_a_pod_that_needs_a_closed_node_waits_for_it(world: World) -> None:
     cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
     world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
     uid = world.create_pod()
     needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1",)))
     world.write(world.pods[uid]._replace(request=needs))
     world.acting.news = world.news[-1:]
-    (told,) = settle(world)
-    assert isinstance(told, ReportWaiting)
+    told = only(world.settle(), ReportWaiting)
     assert told.cause.reason == "NoEligibleNode"
     world.tell(ClusterObserved(VIEW))
-    settle(world)
-    assert state_of(world, uid) is State.ALLOCATED
+    world.settle()
+    assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open() -> None:
-    world = World()
+def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open(world: World) -> None:
     cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
     world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
     uid = world.create_pod()
     needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1", "n2")))
     world.write(world.pods[uid]._replace(request=needs))
     world.acting.news = world.news[-1:]
-    settle(world)
-    assert state_of(world, uid) is State.ALLOCATED
-    allocation = world.pods[uid].scheduling.allocation
-    assert allocation is not None
+    world.settle()
+    assert world.state_of(uid) is State.ALLOCATED
+    allocation = world.allocation_of(uid)
     assert allocation.node == "n2"
 
 
-def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not() -> None:
-    world = World()
+def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not(world: World) -> None:
     world.create_pod()
     world.acting.news = [PodObserved(changed(pod.pod, told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
-    (written,) = (e for e in settle(world) if isinstance(e, WriteAllocation))
+    (written,) = (e for e in world.settle() if isinstance(e, WriteAllocation))
     assert written.nominate
 
 
-def test_what_could_not_be_told_is_told_later() -> None:
-    world = World()
+def test_what_could_not_be_told_is_told_later(world: World) -> None:
     uid = world.create_pod()
     world.hear()
     world.finish(world.effects.pop(0), Failure(Remedy.CHANGE, "Invalid partition name"))
@@ -73,46 +66,40 @@ def test_what_could_not_be_told_is_told_later() -> None:
     world.pass_time(world.rules.reason_interval + 1)
     (again,) = world.effects
     assert again == told
-    assert state_of(world, uid) is State.INVALID
+    assert world.state_of(uid) is State.INVALID
 
 
-def test_a_pod_without_an_open_node_waits_until_there_is_one() -> None:
-    world = World()
+def test_a_pod_without_an_open_node_waits_until_there_is_one(world: World) -> None:
     world.tell(ClusterObserved(replace(VIEW, nodes={})))
     uid = world.create_pod()
-    (told,) = settle(world)
-    assert isinstance(told, ReportWaiting)
+    told = only(world.settle(), ReportWaiting)
     assert told.cause.reason == "NoEligibleNode"
     world.tell(ClusterObserved(replace(VIEW, nodes={"n1": Node("n1", "n1", {})})))
-    submitted = next(e for e in settle(world) if isinstance(e, Submit))
+    submitted = next(e for e in world.settle() if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n2",)
-    assert state_of(world, uid) is State.ALLOCATED
+    assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_job_that_waits_hears_of_nodes_that_close_and_open() -> None:
-    world = World()
-    uid = pod_that_finds_no_room(world)
+def test_a_job_that_waits_hears_of_nodes_that_close_and_open(world: World) -> None:
+    uid = world.queued_pod()
     cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
     for nodes, excluded in ((cordoned, ("n1",)), (VIEW.nodes, ())):
         world.tell(ClusterObserved(replace(VIEW, nodes=nodes)))
-        told = [e for e in settle(world) if isinstance(e, ExcludeNodes)]
+        told = [e for e in world.settle() if isinstance(e, ExcludeNodes)]
         assert [(e.uid, e.nodes) for e in told] == [(uid, excluded)]
     world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes))))
-    assert settle(world) == []
+    assert world.settle() == []
 
 
-def test_a_job_that_waits_is_never_told_to_avoid_every_node() -> None:
-    world = World()
-    bound_pod(world)
-    bound_pod(world)
+def test_a_job_that_waits_is_never_told_to_avoid_every_node(world: World) -> None:
+    world.bind_a_pod_to_each_node()
     world.create_pod()
-    settle(world)
+    world.settle()
     world.tell(ClusterObserved(replace(VIEW, nodes={})))
-    assert settle(world) == []
+    assert world.settle() == []
 
 
-def test_trouble_is_told_once_and_not_with_every_repetition() -> None:
-    world = World()
+def test_trouble_is_told_once_and_not_with_every_repetition(world: World) -> None:
     world.create_pod()
     world.hear()
     told = []
@@ -130,28 +117,26 @@ def test_trouble_is_told_once_and_not_with_every_repetition() -> None:
 
 def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
     world = World(PlacementConfig(window=1, fast_path=False))
-    first, second = world.create_pod(), world.create_pod()
-    settle(world)
-    assert state_of(world, second) is State.SEEN
+    first, second = world.create_pod(), world.settled_pod()
+    assert world.state_of(second) is State.SEEN
     other = replace(REQUEST, job=replace(REQUEST.job, partition="other"))
     world.write(world.pods[second]._replace(request=other))
-    settle(world)
-    assert state_of(world, second) is State.QUEUED
+    world.settle()
+    assert world.state_of(second) is State.QUEUED
     world.remove_pod(second)
     world.remove_pod(first)
-    settle(world)
+    world.settle()
     calm_down(world, 3)
 
 
-def test_queued_job_excludes_nodes_as_soon_as_its_pod_rules_them_out() -> None:
+def test_queued_job_excludes_nodes_as_soon_as_its_pod_rules_them_out(world: World) -> None:
     """A Pod with a gate may narrow its affinity."""
-    world = World()
-    uid = pod_that_finds_no_room(world)
+    uid = world.queued_pod()
     field = {"key": "metadata.name", "operator": "In", "values": ["n2"]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     request = replace(world.pods[uid].request, constraints=NodeConstraints.parse({"affinity": affinity}))
     world.write(world.pods[uid]._replace(request=request))
-    told = [each for each in settle(world) if isinstance(each, ExcludeNodes)]
+    told = [each for each in world.settle() if isinstance(each, ExcludeNodes)]
     assert [(each.uid, each.nodes) for each in told] == [(uid, ("n1",))]
-    assert state_of(world, uid) is State.QUEUED
+    assert world.state_of(uid) is State.QUEUED

@@ -10,18 +10,16 @@ from extender.record.events import CancelJob, HoldJob, WriteAllocation
 from extender.record.states import State
 from slurm_client.model import MOST_BYTES
 from tests.builders import changed
-from tests.placement.ledger_steps import bound_pod, job_id_of, kinds, poll, settle, settle_news, state_of
-from tests.placement.ledger_world import REQUEST, World
+from tests.placement.ledger_world import REQUEST, World, kinds
 
 WORDS = "Pod gone: its containers may run for another 35 s"
 LINGERS_S = 35.0  # the default grace, and what its kubelet needs besides
 
 
 def job_of_a_pod_deleted_by_force(world: World) -> int:
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+    uid, job_id = world.bound_pod_and_job()
     world.force_delete(uid)
-    settle(world)
+    world.settle()
     return job_id
 
 
@@ -32,73 +30,64 @@ def ended_at_last(world: World, job_id: int) -> None:
 
 def is_held_until_they_have_ended(world: World, job_id: int) -> None:
     world.pass_time(LINGERS_S - 0.1)
-    settle(world)
+    world.settle()
     assert world.jobs[job_id].state.running
     world.pass_time(0.2)
-    settle(world)
+    world.settle()
     ended_at_last(world, job_id)
     assert "containers" not in world.jobs[job_id].comment
 
 
-def test_the_job_of_a_pod_deleted_by_force_is_held_until_its_containers_have_ended() -> None:
-    world = World()
+def test_the_job_of_a_pod_deleted_by_force_is_held_until_its_containers_have_ended(world: World) -> None:
     job_id = job_of_a_pod_deleted_by_force(world)
     assert world.jobs[job_id].comment == WORDS
     is_held_until_they_have_ended(world, job_id)
 
 
-def test_the_job_of_a_pod_whose_containers_have_ended_is_cancelled_at_once() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_the_job_of_a_pod_whose_containers_have_ended_is_cancelled_at_once(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.remove_pod(uid)
-    assert kinds(settle(world)) == [CancelJob]
+    assert kinds(world.settle()) == [CancelJob]
     ended_at_last(world, job_id)
 
 
-def test_a_pod_that_was_nowhere_had_no_containers() -> None:
-    world = World()
-    uid = world.create_pod()
-    settle(world)
-    job_id = job_id_of(world, uid)
+def test_a_pod_that_was_nowhere_had_no_containers(world: World) -> None:
+    uid = world.settled_pod()
+    job_id = world.job_id_of(uid)
     world.force_delete(uid)
-    settle(world)
+    world.settle()
     ended_at_last(world, job_id)
 
 
-def test_a_pod_that_finished_before_it_was_deleted_has_no_containers() -> None:
-    world = World()
-    uid = bound_pod(world)
+def test_a_pod_that_finished_before_it_was_deleted_has_no_containers(world: World) -> None:
+    uid = world.bound_pod()
     world.write(changed(world.pods[uid], finished=True))
-    settle(world)
+    world.settle()
     world.force_delete(uid)
-    settle(world)
+    world.settle()
     assert not world.live_jobs(uid)
     assert not list(world.ledger.holding("n1"))
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_while_containers_run_whose_job_is_over_their_node_is_held(when: str) -> None:
+def test_while_containers_run_whose_job_is_over_their_node_is_held(world: World, when: str) -> None:
     """Slurm gives it to others: their Prolog waits, and a Pod of theirs too."""
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+    uid, job_id = world.bound_pod_and_job()
     if when == "before":
         world.disturb(job_id, "PREEMPTED")
-        world.ask()
-        world.answer()
+        world.poll_alone()
         world.effects.clear()  # it is deleted before its eviction
     world.force_delete(uid)
-    settle_news(world)
+    world.hear_all()
     world.disturb(job_id, "PREEMPTED")
-    poll(world)
+    world.poll()
     (held,) = world.ledger.holding("n1")
     assert (held.uid, held.state) == (uid, State.RELEASING)
     other = world.create_pod()
-    assert WriteAllocation not in kinds(settle(world))
-    assert state_of(world, other) is State.ALLOCATED
+    assert WriteAllocation not in kinds(world.settle())
+    assert world.state_of(other) is State.ALLOCATED
     world.pass_time(LINGERS_S)
-    assert WriteAllocation in kinds(settle(world))
+    assert WriteAllocation in kinds(world.settle())
     assert not world.ledger.holding("n1") or world.ledger.holding("n1")[0].uid == other
 
 
@@ -108,59 +97,54 @@ def test_a_pod_whose_allocation_is_written_already_is_bound_when_the_containers_
 ) -> None:
     """Whenever kube-scheduler tries it again: its time to be bound begins only then."""
     world = World()
-    uid = bound_pod(world)
-    world.disturb(job_id_of(world, uid), "PREEMPTED")
-    world.ask()
-    world.answer()
+    uid = world.bound_pod()
+    world.disturb(world.job_id_of(uid), "PREEMPTED")
+    world.poll_alone()
     world.effects.clear()  # it is deleted by force before its eviction
-    other = world.create_pod()
-    settle(world)
-    allocation = world.pods[other].scheduling.allocation
-    assert allocation is not None
+    other = world.settled_pod()
+    allocation = world.allocation_of(other)
     assert allocation.node == "n1"
     world.pass_time(20.0)
     world.force_delete(uid)
-    settle(world)
+    world.settle()
     for _ in range(34):
         world.pass_time(1.0)
-        settle(world)
+        world.settle()
         world.bind(other)
         assert not world.pods[other].life.node
     world.pass_time(1.0 + retried_s)
-    settle(world)
+    world.settle()
     world.bind(other)
-    settle(world)
+    world.settle()
     assert (world.pods[other].life.node, world.started[other]) == ("n1", 1)
-    assert state_of(world, other) is State.BOUND
+    assert world.state_of(other) is State.BOUND
 
 
-def test_the_next_leader_holds_what_its_job_says() -> None:
-    world = World()
+def test_the_next_leader_holds_what_its_job_says(world: World) -> None:
     job_id = job_of_a_pod_deleted_by_force(world)
     world.pass_time(10.0)
     world.restart()
-    settle(world)
+    world.settle()
     world.pass_time(LINGERS_S - 0.1)
-    settle(world)
+    world.settle()
     assert world.jobs[job_id].state.running
     (held,) = world.ledger.holding("n1")
     assert held.job.id == job_id
     world.pass_time(0.2)
-    settle(world)
+    world.settle()
     ended_at_last(world, job_id)
 
 
-def test_the_next_leader_holds_the_node_of_such_a_job_that_ends_before_it_is_read_again() -> None:
-    world = World()
+def test_the_next_leader_holds_the_node_of_a_held_job_that_ends_unread(world: World) -> None:
     job_id = job_of_a_pod_deleted_by_force(world)
     world.restart()
     world.disturb(job_id, "CANCELLED")
     for _ in range(2):  # before it has been read again, and after
         (held,) = world.ledger.holding("n1")
         assert held.job.id == job_id
-        poll(world)
+        world.poll()
     world.pass_time(LINGERS_S + 0.1)
-    settle(world)
+    world.settle()
     assert not world.ledger.holding("n1")
 
 
@@ -170,55 +154,49 @@ FOR_LONG = WORDS.replace("35", "3600")
 def commented(world: World, comment: str) -> str:
     """A Pod that is bound, with a comment of its author's."""
     request = replace(REQUEST, job=replace(REQUEST.job, comment=comment))
-    uid = world.create_pod(request=request)
-    settle(world)
+    uid = world.settled_pod(request=request)
     world.bind(uid)
-    settle(world)
+    world.settle()
     assert world.pods[uid].life.node
     return uid
 
 
 @pytest.mark.parametrize("author", ["of its Pod", "of the job's change"])
-def test_no_comment_has_a_job_held_for_longer_than_containers_may_run(author: str) -> None:
+def test_no_comment_has_a_job_held_for_longer_than_containers_may_run(world: World, author: str) -> None:
     """Whoever owns a job can write its comment, and whoever makes a Pod the job's first."""
-    world = World()
     uid = commented(world, FOR_LONG if author == "of its Pod" else "mine")
-    job_id = job_id_of(world, uid)
+    job_id = world.job_id_of(uid)
     if author != "of its Pod":
         world.jobs[job_id] = replace(world.jobs[job_id], comment=FOR_LONG)
     world.remove_pod(uid)
     world.news.clear()  # nobody led then
     world.restart()
-    settle(world)
+    world.settle()
     world.pass_time(world.rules.leaves_within + 0.1)
-    settle(world)
+    world.settle()
     ended_at_last(world, job_id)
 
 
-def test_a_full_comment_leaves_room_for_the_words() -> None:
-    world = World()
+def test_a_full_comment_leaves_room_for_the_words(world: World) -> None:
     own = "é" * (MOST_BYTES // 2 - 5)
     uid = commented(world, own)
-    job_id = job_id_of(world, uid)
+    job_id = world.job_id_of(uid)
     world.force_delete(uid)
-    settle(world)
+    world.settle()
     said = world.jobs[job_id].comment
     assert said.startswith(WORDS)
     assert len(said.encode()) <= MOST_BYTES
     world.restart()
-    settle(world)
+    world.settle()
     is_held_until_they_have_ended(world, job_id)
 
 
-def test_words_that_cannot_be_left_do_not_keep_the_job() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_words_that_cannot_be_left_do_not_keep_the_job(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.force_delete(uid)
-    settle_news(world)
-    (words,) = world.effects
-    assert isinstance(words, HoldJob)
+    world.hear_all()
+    words = world.take(HoldJob)
     world.pass_time(LINGERS_S)  # it is under way all the time
-    world.finish(world.effects.pop(), None)
-    settle(world)
+    world.finish(words, None)
+    world.settle()
     ended_at_last(world, job_id)

@@ -12,14 +12,6 @@ from extender.record.events import CancelJob, ReadJob, ReportWaiting, Submit
 from extender.record.states import State
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
-from tests.placement.ledger_steps import (
-    bound_pod,
-    job_id_of,
-    pod_that_finds_no_room,
-    poll,
-    settle,
-    state_of,
-)
 from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well
 
 
@@ -28,15 +20,15 @@ def refusal_of(world: World, uid: str) -> str:
 
 
 def why_refused(world: World, uid: str) -> Cause:
-    told = [e for e in settle(world) + poll(world) if isinstance(e, ReportWaiting) and e.uid == uid]
-    assert state_of(world, uid) is State.INVALID
+    told = [e for e in world.settle() + world.poll() if isinstance(e, ReportWaiting) and e.uid == uid]
+    assert world.state_of(uid) is State.INVALID
     return told[-1].cause
 
 
 def outlast(world: World, seconds: int) -> None:
     for _ in range(seconds):
         world.pass_time(1.0)
-        poll(world)
+        world.poll()
         world.schedule()
 
 
@@ -46,7 +38,7 @@ def live_on(world: World, seconds: int) -> None:
         outlast(world, 1)
         for uid in world.pods:
             world.bind(uid)
-        settle(world)
+        world.settle()
 
 
 @pytest.mark.parametrize("fast_path", [True, False])
@@ -54,12 +46,11 @@ def test_a_job_submit_plugin_that_overwrites_the_key_leaves_no_job_behind(fast_p
     world = World(overwrites_keys=True)
     world.rules = replace(world.rules, fast_path=fast_path)
     world.restart()
-    uid = world.create_pod()
-    settle(world)
+    uid = world.settled_pod()
     outlast(world, 30)
     assert world.live_jobs(uid) == []
     assert len(world.jobs) == 1
-    assert state_of(world, uid) is State.INVALID
+    assert world.state_of(uid) is State.INVALID
 
 
 def test_the_author_is_told_that_a_plugin_overwrites_the_key() -> None:
@@ -90,54 +81,46 @@ def test_a_pod_that_was_refused_for_a_plugin_is_tried_again_when_it_may_be_mende
     ends_well(world)
 
 
-def test_of_many_that_are_granted_at_once_the_first_of_a_partition_is_read() -> None:
-    world = World()
-    first = bound_pod(world)
+def test_of_many_that_are_granted_at_once_the_first_of_a_partition_is_read(world: World) -> None:
+    first = world.bound_pod()
     second = world.create_pod()
-    assert not any(isinstance(effect, ReadJob) for effect in settle(world))
+    assert not any(isinstance(effect, ReadJob) for effect in world.settle())
     assert world.pods[second].scheduling.allocation is not None
-    assert state_of(world, first) is State.BOUND
+    assert world.state_of(first) is State.BOUND
 
 
-def test_a_new_leader_asks_for_no_second_job_where_the_key_of_a_bound_pods_job_is_lost() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_new_leader_asks_for_no_second_job_if_a_bound_pods_key_is_lost(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.overwrite_key(job_id, "by hand")
     world.restart()
     outlast(world, int(world.rules.verified) + 5)
     assert [job.id for job in world.live_jobs(uid)] == [job_id]
-    assert state_of(world, uid) is State.BOUND
+    assert world.state_of(uid) is State.BOUND
 
 
 @pytest.mark.parametrize("name", ["p1@default", "renamed"])
-def test_a_bound_pods_job_without_its_key_ends_with_its_pod(name: str) -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_bound_pods_job_without_its_key_ends_with_its_pod(world: World, name: str) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.jobs[job_id] = replace(world.jobs[job_id], name=name, admin_comment="")
     world.restart()
     outlast(world, int(world.rules.verified) + 5)
     world.remove_pod(uid)
-    settle(world)
+    world.settle()
     outlast(world, 20)
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
-def test_a_job_that_waits_and_loses_its_key_under_a_leader_that_knows_it_is_kept() -> None:
-    world = World()
-    uid = pod_that_finds_no_room(world)
+def test_a_job_that_waits_and_loses_its_key_under_a_leader_that_knows_it_is_kept(world: World) -> None:
+    uid = world.queued_pod()
     outlast(world, 3)
-    world.overwrite_key(job_id_of(world, uid))
+    world.overwrite_key(world.job_id_of(uid))
     outlast(world, 30)
-    assert state_of(world, uid) is State.QUEUED
+    assert world.state_of(uid) is State.QUEUED
     assert len(world.live_jobs(uid)) == 1
 
 
-def test_what_readyz_says_of_lost_keys() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_what_readyz_says_of_lost_keys(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     assert not world.lost_keys
     world.overwrite_key(job_id)
     world.restart()
@@ -146,7 +129,7 @@ def test_what_readyz_says_of_lost_keys() -> None:
     assert "job_submit plugin" in world.lost_keys
     assert str(job_id) in world.lost_keys
     world.remove_pod(uid)
-    settle(world)
+    world.settle()
     outlast(world, 100)
     assert world.lost_keys is None
 
@@ -154,25 +137,21 @@ def test_what_readyz_says_of_lost_keys() -> None:
 # Cancels that name what they mean
 
 
-def test_a_job_that_its_owner_renamed_is_read_and_then_cancelled() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_job_that_its_owner_renamed_is_read_and_then_cancelled(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.jobs[job_id] = replace(world.jobs[job_id], name="mine")
     world.remove_pod(uid)
-    done = [e for e in settle(world) if isinstance(e, CancelJob | ReadJob)]
+    done = [e for e in world.settle() if isinstance(e, CancelJob | ReadJob)]
     assert [type(e) for e in done] == [CancelJob, ReadJob, CancelJob]
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
-def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated() -> None:
+def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated(world: World) -> None:
     """slurmctld was killed after the first, and the id is another job's by now."""
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+    uid, job_id = world.bound_pod_and_job()
     world.jobs[job_id] = replace(world.jobs[job_id], name="mine")
     world.remove_pod(uid)
-    settle(world)
+    world.settle()
     others = Job(job_id, JobState("RUNNING"), name="train", nodes=("n2",), submit_time=999)
     world.jobs[job_id] = others
     world.submitted.pop(job_id)
@@ -180,54 +159,47 @@ def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated() -> No
     assert world.jobs[job_id] == others
 
 
-def test_an_id_that_came_to_stand_for_another_job_is_never_cancelled() -> None:
+def test_an_id_that_came_to_stand_for_another_job_is_never_cancelled(world: World) -> None:
     """slurmctld was killed, and has given the id to somebody else before anybody looked."""
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+    uid, job_id = world.bound_pod_and_job()
     others = Job(job_id, JobState("RUNNING"), name="train", nodes=("n2",), submit_time=999)
     world.jobs[job_id] = others
     world.submitted.pop(job_id)
     world.remove_pod(uid)
-    settle(world)
+    world.settle()
     outlast(world, 200)
     assert world.jobs[job_id] == others
     assert list(world.ledger.placeholders) == []
 
 
-def test_a_cancel_that_another_name_met_and_whose_job_is_gone_is_over() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_cancel_that_another_name_met_and_whose_job_is_gone_is_over(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.jobs[job_id] = replace(world.jobs[job_id], name="mine")
     world.remove_pod(uid)
     world.hear()
-    effect = world.effects.pop(0)
-    assert isinstance(effect, CancelJob)
-    world.finish(effect, world.do(effect))
+    effect = world.take(CancelJob)
+    world.carry_out(effect)
     del world.jobs[job_id]
-    assert len(settle(world)) < 5
+    assert len(world.settle()) < 5
     outlast(world, 100)
     assert list(world.ledger.placeholders) == []
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_a_job_that_its_owner_goes_on_renaming_is_ended_all_the_same(goes_on: bool) -> None:
-    world = World()
-    uid = bound_pod(world)
+def test_a_job_that_its_owner_goes_on_renaming_is_ended(world: World, goes_on: bool) -> None:
+    uid = world.bound_pod()
     world.bind(uid)
-    job_id = job_id_of(world, uid)
+    job_id = world.job_id_of(uid)
     world.remove_pod(uid)
     renamed = 0
     for _ in range(600):
-        while world.news:
-            world.hear()
+        world.hear_all()
         for effect in [world.effects.pop(0) for _ in range(len(world.effects))]:
             lives = world.jobs[job_id].state.running
             if isinstance(effect, CancelJob) and lives and (goes_on or not renamed):
                 renamed += 1
                 world.jobs[job_id] = replace(world.jobs[job_id], name=f"mine {renamed}")
-            world.finish(effect, world.do(effect))
+            world.carry_out(effect)
         world.pass_time(0.1)
     assert renamed < 10
     assert world.jobs[job_id].state.base == "CANCELLED"
@@ -237,8 +209,7 @@ def asked_while_reads_miss(world: World, every: int, seconds: int) -> int:
     """How much was asked of Slurm until then; one of `every` reads finds the job."""
     asked, reads = 0, 0
     for _ in range(seconds * 10):
-        while world.news:
-            world.hear()
+        world.hear_all()
         for effect in [world.effects.pop(0) for _ in range(len(world.effects))]:
             asked += 1
             reads += isinstance(effect, ReadJob)
@@ -248,47 +219,40 @@ def asked_while_reads_miss(world: World, every: int, seconds: int) -> int:
     return asked
 
 
-def test_a_job_whose_name_no_cancel_can_say_is_ended_though_reads_miss_it() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_job_whose_name_no_cancel_can_say_is_ended_though_reads_miss_it(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.give_odd_name(job_id)
     world.remove_pod(uid)
     asked_while_reads_miss(world, 2, seconds=60)
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
-def test_a_renamed_job_that_no_read_finds_is_asked_for_with_pauses() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_renamed_job_that_no_read_finds_is_asked_for_with_pauses(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.give_odd_name(job_id)
     world.remove_pod(uid)
     assert asked_while_reads_miss(world, 1000, seconds=60) < 20
     assert world.jobs[job_id].state.running
 
 
-def test_a_job_that_has_no_name_any_more_is_cancelled_by_that() -> None:
-    world = World()
-    uid = bound_pod(world)
-    job_id = job_id_of(world, uid)
+def test_a_job_that_has_no_name_any_more_is_cancelled_by_that(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
     world.jobs[job_id] = replace(world.jobs[job_id], name="")
     world.remove_pod(uid)
-    assert len(settle(world)) < 6
+    assert len(world.settle()) < 6
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
-def test_a_queued_job_whose_id_is_anothers_by_now_is_asked_for_under_the_next() -> None:
-    world = World()
-    uid = pod_that_finds_no_room(world)
+def test_a_queued_job_whose_id_is_anothers_by_now_is_asked_for_under_the_next(world: World) -> None:
+    uid = world.queued_pod()
     outlast(world, 3)
-    job_id = job_id_of(world, uid)
+    job_id = world.job_id_of(uid)
     others = replace(placeholder_job(pod(uid="else")), id=job_id, state=JobState("PENDING"))
     world.jobs[job_id] = others
     outlast(world, 15)
     assert world.jobs[job_id].state.pending
-    assert state_of(world, uid) is State.QUEUED
-    assert job_id_of(world, uid) != job_id
+    assert world.state_of(uid) is State.QUEUED
+    assert world.job_id_of(uid) != job_id
 
 
 # Jobs that are not, or no longer, what their Pods ask for
@@ -309,69 +273,62 @@ def big(world: World) -> str:
 
 
 @pytest.mark.parametrize("changes", [*SHRUNK, {"tres_per_node": "gres/gpu:1"}, {"memory_mb": 99}])
-def test_a_job_that_waits_and_is_shrunk_is_replaced(changes: dict[str, object]) -> None:
-    world = World()
-    bound_pod(world)
-    bound_pod(world)
+def test_a_job_that_waits_and_is_shrunk_is_replaced(world: World, changes: dict[str, object]) -> None:
+    world.bind_a_pod_to_each_node()
     uid = big(world)
-    settle(world)
+    world.settle()
     (submitted,) = (job for job in world.live_jobs(uid))
     world.change_job(submitted.id, **changes)
     outlast(world, 15)
     assert world.jobs[submitted.id].state.base == "CANCELLED"
-    assert job_id_of(world, uid) != submitted.id
+    assert world.job_id_of(uid) != submitted.id
 
 
-def test_a_job_that_waits_may_get_less_time_but_none_from_before_its_pod_was_changed() -> None:
-    world = World()
-    bound_pod(world)
-    bound_pod(world)
+def test_a_waiting_job_may_get_less_time_but_not_under_a_new_leader(world: World) -> None:
+    world.bind_a_pod_to_each_node()
     uid = big(world)
-    settle(world)
-    job_id = job_id_of(world, uid)
+    world.settle()
+    job_id = world.job_id_of(uid)
     world.change_job(job_id, time_limit_minutes=1)
     outlast(world, 15)
-    assert job_id_of(world, uid) == job_id
+    assert world.job_id_of(uid) == job_id
     world.restart()
     outlast(world, 15)
-    assert job_id_of(world, uid) != job_id
+    assert world.job_id_of(uid) != job_id
 
 
-def test_a_job_that_was_shrunk_and_started_is_never_granted_and_the_author_told() -> None:
-    world = World()
-    first = bound_pod(world)
-    bound_pod(world)
+def test_a_job_that_was_shrunk_and_started_is_never_granted_and_the_author_told(world: World) -> None:
+    first = world.bound_pod()
+    world.bound_pod()
     uid = big(world)
-    settle(world)
-    job_id = job_id_of(world, uid)
+    world.settle()
+    job_id = world.job_id_of(uid)
     world.change_job(job_id, cpus_allocated=1)
     world.remove_pod(first)
-    settle(world)
+    world.settle()
     world.schedule()
     assert world.jobs[job_id].state.running
-    done = poll(world)
+    done = world.poll()
     told = [sentence(e.cause) for e in done if isinstance(e, ReportWaiting) and e.uid == uid]
     assert any("1 CPUs instead of 4" in words for words in told), told
     assert world.jobs[job_id].state.base == "CANCELLED"
-    assert [e.job.cpus for e in poll(world) if isinstance(e, Submit)] == [4]
+    assert [e.job.cpus for e in world.poll() if isinstance(e, Submit)] == [4]
 
 
-def test_a_pod_that_changed_while_nobody_led_is_not_placed_by_the_old_job() -> None:
-    world = World()
-    bound_pod(world)
-    bound_pod(world)
+def test_a_pod_that_changed_while_nobody_led_is_not_placed_by_the_old_job(world: World) -> None:
+    world.bind_a_pod_to_each_node()
     uid = big(world)
-    settle(world)
-    before = job_id_of(world, uid)
+    world.settle()
+    before = world.job_id_of(uid)
     pod = world.pods[uid]
     job = replace(pod.request.job, partition="other")
     world.write(pod._replace(request=replace(pod.request, job=job)))
     world.news.clear()
     world.restart()
-    settle(world)
+    world.settle()
     outlast(world, 5)
     assert world.jobs[before].state.base == "CANCELLED"
-    assert world.jobs[job_id_of(world, uid)].partition == "other"
+    assert world.jobs[world.job_id_of(uid)].partition == "other"
 
 
 REWRITTEN: list[dict[str, object]] = [
@@ -393,37 +350,35 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     world.rules = replace(world.rules, fast_path=fast_path)
     world.restart()
     uid = big(world)
-    while state_of(world, uid) is not State.INVALID:
+    while world.state_of(uid) is not State.INVALID:
         live_on(world, 1)
     assert len(world.jobs) == 2
     live_on(world, 1800)
     assert len(world.jobs) <= 2 + 1800 // world.rules.mend
     assert world.pods[uid].life.node is None
-    assert state_of(world, uid) is State.INVALID
+    assert world.state_of(uid) is State.INVALID
     told = next(p.cause for p in world.ledger.placeholders if p.uid == uid)
     assert told is not None
     assert "job_submit plugin" in sentence(told)
     assert "instead of" in sentence(told)
     world.rewrites = {}
     live_on(world, int(world.rules.mend) + 5)
-    assert state_of(world, uid) is State.BOUND
+    assert world.state_of(uid) is State.BOUND
 
 
-def test_an_owner_who_shrinks_a_job_now_and_then_is_no_plugin() -> None:
-    world = World()
-    bound_pod(world)
-    bound_pod(world)
+def test_an_owner_who_shrinks_a_job_now_and_then_is_no_plugin(world: World) -> None:
+    world.bind_a_pod_to_each_node()
     uid = big(world)
-    settle(world)
+    world.settle()
     for _ in range(3):
-        world.change_job(job_id_of(world, uid), cpus_allocated=1)  # before it was read
+        world.change_job(world.job_id_of(uid), cpus_allocated=1)  # before it was read
         outlast(world, 15)
-        assert state_of(world, uid) is State.QUEUED
-        before = job_id_of(world, uid)
+        assert world.state_of(uid) is State.QUEUED
+        before = world.job_id_of(uid)
         world.change_job(before, cpus_allocated=1)  # and one that was read as it was asked for
         for _ in range(200):
             world.pass_time(0.1)
-            poll(world)
+            world.poll()
             if [job.id for job in world.live_jobs(uid)] not in ([], [before]):
                 break
 
@@ -450,8 +405,8 @@ def test_of_a_partition_whose_jobs_are_changed_none_is_trusted_unread() -> None:
 def test_a_plugin_may_change_what_takes_nothing_from_the_pod(rewrites: dict[str, object]) -> None:
     world = World(rewrites=rewrites)
     uid = big(world)
-    settle(world)
+    world.settle()
     world.bind(uid)
-    settle(world)
-    assert state_of(world, uid) is State.BOUND
+    world.settle()
+    assert world.state_of(uid) is State.BOUND
     assert len(world.jobs) == 1

@@ -13,7 +13,6 @@ from extender.record.events import CancelJob, ClusterObserved, ReportWaiting, Su
 from extender.record.states import State
 from slurm_client.model import Job
 from tests.builders import kube_node, moment, placeholder_job, pod
-from tests.placement.ledger_steps import poll, settle, state_of
 from tests.placement.ledger_world import NODES, REQUEST, VIEW, World
 
 ALICE, BOB = 2001, 2002
@@ -31,38 +30,32 @@ def of_alice(world: World) -> str:
     return world.create_pod(request=replace(REQUEST, job=replace(REQUEST.job, user_id=ALICE)))
 
 
-def job_of(world: World, uid: str) -> Job:
-    (job,) = world.live_jobs(uid)
-    return job
-
-
 def waits(world: World, uid: str) -> Job:
-    settle(world)
-    assert state_of(world, uid) is State.QUEUED
-    return job_of(world, uid)
+    world.settle()
+    assert world.state_of(uid) is State.QUEUED
+    return world.job_of(uid)
 
 
 def refusal(world: World, uid: str) -> str:
     """What the author of a refused Pod is told."""
-    told = [e for e in settle(world) + poll(world) if isinstance(e, ReportWaiting) and e.uid == uid]
-    assert state_of(world, uid) is State.INVALID
+    told = [e for e in world.settle() + world.poll() if isinstance(e, ReportWaiting) and e.uid == uid]
+    assert world.state_of(uid) is State.INVALID
     return sentence(told[-1].cause)
 
 
 def look(world: World) -> None:
     """The job that waits is read."""
     world.pass_time(2.0)
-    settle(world)
+    world.settle()
 
 
-def test_a_job_is_asked_for_as_its_user_and_never_at_once() -> None:
-    world = World()
+def test_a_job_is_asked_for_as_its_user_and_never_at_once(world: World) -> None:
     uid = of_alice(world)
-    submitted = [e for e in settle(world) if isinstance(e, Submit)]
+    submitted = [e for e in world.settle() if isinstance(e, Submit)]
     assert [(e.immediate, e.job.user_id) for e in submitted] == [(False, ALICE)]
-    assert job_of(world, uid).user_id == ALICE
+    assert world.job_of(uid).user_id == ALICE
     look(world)
-    assert state_of(world, uid) is State.QUEUED
+    assert world.state_of(uid) is State.QUEUED
 
 
 def test_a_job_that_slurm_gives_to_another_is_cancelled_and_its_pod_refused() -> None:
@@ -96,7 +89,7 @@ def test_a_job_of_another_that_runs_already_is_never_granted_to_the_pod() -> Non
     uid = of_alice(world)
     waits(world, uid)
     world.schedule()
-    done = poll(world)
+    done = world.poll()
     assert not any(isinstance(e, WriteAllocation) for e in done)
     assert any(isinstance(e, CancelJob) for e in done)
     assert "user 0" in refusal(world, uid)
@@ -109,7 +102,7 @@ def test_a_pod_refused_for_its_jobs_owner_is_not_tried_again_until_it_changes() 
     look(world)
     refusal(world, uid)
     world.tell(ClusterObserved(VIEW))
-    assert settle(world) == []
+    assert world.settle() == []
     world.gives_to = None
     asks(world, uid, BOB)
     assert waits(world, uid).user_id == BOB
@@ -121,61 +114,56 @@ def test_a_job_in_nobodys_name_may_be_anybodys() -> None:
     uid = world.create_pod()
     waits(world, uid)
     look(world)
-    assert state_of(world, uid) is State.QUEUED
+    assert world.state_of(uid) is State.QUEUED
 
 
 # A policy, or a Pod, that changes
 
 
-def test_a_job_that_waits_and_is_not_allowed_any_more_is_given_back() -> None:
-    world = World()
+def test_a_job_that_waits_and_is_not_allowed_any_more_is_given_back(world: World) -> None:
     uid = of_alice(world)
     waits(world, uid)
     asks(world, uid, None, FORBIDDEN)
-    settle(world)
+    world.settle()
     assert world.live_jobs(uid) == []
     assert refusal(world, uid) == FORBIDDEN
     asks(world, uid, ALICE)
     assert waits(world, uid).user_id == ALICE
 
 
-def test_a_job_that_waits_and_is_to_be_nobodys_any_more_is_asked_for_anew() -> None:
+def test_a_job_that_waits_and_is_to_be_nobodys_any_more_is_asked_for_anew(world: World) -> None:
     """At once, where there is room: as nobody's it is not said to be another's."""
-    world = World()
     uid = of_alice(world)
     waits(world, uid)
     world.tells_grants = False  # what was granted is read
     asks(world, uid, None)
-    poll(world)
-    poll(world)
-    assert state_of(world, uid) is State.ALLOCATED
-    assert job_of(world, uid).user_id == 0
+    world.poll()
+    world.poll()
+    assert world.state_of(uid) is State.ALLOCATED
+    assert world.job_of(uid).user_id == 0
 
 
-def test_a_job_that_waits_and_is_to_be_anothers_is_asked_for_anew() -> None:
-    world = World()
+def test_a_job_that_waits_and_is_to_be_anothers_is_asked_for_anew(world: World) -> None:
     uid = of_alice(world)
     waits(world, uid)
     asks(world, uid, BOB)
-    settle(world)
-    poll(world)
+    world.settle()
+    world.poll()
     assert waits(world, uid).user_id == BOB
 
 
-def test_what_slurm_has_granted_is_not_affected() -> None:
+def test_what_slurm_has_granted_is_not_affected(world: World) -> None:
     """Not even while it is not known yet what."""
-    world = World()
     uid = of_alice(world)
     waits(world, uid)
     world.schedule()
-    world.ask()
-    world.answer()
+    world.poll_alone()
     asks(world, uid, None, FORBIDDEN)
-    settle(world)
+    world.settle()
     world.bind(uid)
-    settle(world)
-    assert state_of(world, uid) is State.BOUND
-    assert job_of(world, uid).user_id == ALICE
+    world.settle()
+    assert world.state_of(uid) is State.BOUND
+    assert world.job_of(uid).user_id == ALICE
 
 
 @pytest.mark.parametrize("forbidden", [(), (FORBIDDEN,)])
@@ -186,17 +174,17 @@ def test_a_bound_pod_runs_by_what_was_asked_for_whatever_is_asked_later(
     uid = of_alice(world)
     waits(world, uid)
     world.schedule()
-    poll(world)
+    world.poll()
     world.bind(uid)
-    settle(world)
+    world.settle()
     asks(world, uid, BOB, *forbidden)
-    assert settle(world) == []
+    assert world.settle() == []
     world.jobs.clear()  # and even where Slurm has lost everything
     for _ in range(world.rules.confirmations):
-        poll(world)
-    settle(world)
-    assert state_of(world, uid) is State.BOUND
-    assert job_of(world, uid).user_id == ALICE
+        world.poll()
+    world.settle()
+    assert world.state_of(uid) is State.BOUND
+    assert world.job_of(uid).user_id == ALICE
 
 
 # After a restart

@@ -42,22 +42,13 @@ class Site(World):
     def _act(self) -> list[Effect]:
         done = self.settle()
         self.schedule()
-        self.ask()
-        self.answer()
-        done += self.settle()
+        done += self.poll()
         for uid in sorted(self.pods):
             self.bind(uid)
         return done + self.settle()
 
-    def state_of(self, uid: str) -> State:
-        record = self.ledger.record_of(uid)
-        assert record is not None
-        return record.state
-
     def told(self, uid: str) -> Cause:
-        record = self.ledger.record_of(uid)
-        assert record is not None
-        shown = record.members[0].shown
+        shown = self.record(uid).members[0].shown
         assert shown is not None
         return shown
 

@@ -83,9 +83,7 @@ def live(world: World, rounds: int) -> list[Effect]:
     for _ in range(rounds):
         done += world.settle()
         world.schedule()
-        world.ask()
-        world.answer()
-        done += world.settle()
+        done += world.poll()
         for uid in sorted(world.pods):
             world.bind(uid)
         done += world.settle()
@@ -186,8 +184,7 @@ def test_a_waiting_pod_does_not_hold_up_another_template() -> None:
 
 def test_a_held_job_does_not_hold_up_its_template() -> None:
     world = world_of(4, fast=False)
-    first = world.create_pod(constraints=alone())
-    world.settle()
+    first = world.settled_pod(constraints=alone())
     (held,) = world.jobs
     world.change_job(held, held=True, reason="JobHeldAdmin", priority=0)
     for _ in range(3):
@@ -234,7 +231,7 @@ def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
         world.pass_time(1.1)
         world.settle()
         world.look(uid)
-    record = next(each for each in world.ledger.placeholders if each.uid == uid)
+    record = world.record(uid)
     assert record.rejections.in_a_row == 0
     assert record.rejections.rests_until <= world.now
 
@@ -242,9 +239,7 @@ def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
 def live_without_binding(world: World) -> None:
     world.settle()
     world.schedule()
-    world.ask()
-    world.answer()
-    world.settle()
+    world.poll()
 
 
 def test_other_rejections_lengthen_the_backoff() -> None:
@@ -255,7 +250,7 @@ def test_other_rejections_lengthen_the_backoff() -> None:
     world.settle()
     world.pass_time(0.3)
     world.settle()
-    record = next(each for each in world.ledger.placeholders if each.uid == uid)
+    record = world.record(uid)
     assert record.rejections.in_a_row == 1
     assert record.rejections.rests_until > world.now
 
@@ -380,11 +375,8 @@ def test_pods_of_one_template_cost_little_at_1000_nodes(constraints: PodConstrai
         clock = CpuClock()
         for number in range(300):
             uid = world.create_pod(constraints=of)
-            while world.news:
-                world.hear()
-            while world.effects:
-                effect = world.effects.pop(0)
-                world.finish(effect, world.do(effect))
+            world.hear_all()
+            world.carry_out_all()
             assert world.pods[uid].scheduling.allocation, number
         return clock.read()
 

@@ -25,7 +25,6 @@ from extender.record.states import State
 from extender.turns.window import IN_LINE, NO_PLACE
 from slurm_client.model import JobState
 from tests.clock import CpuClock
-from tests.placement.ledger_steps import settle, settle_news, state_of
 from tests.placement.ledger_world import LOST, NODES, VIEW, World, calm_down, ends_well, of_user
 
 FULL = Failure(Remedy.LATER, "MaxJobCount limit reached")
@@ -40,7 +39,7 @@ def pending(world: World) -> set[int]:
 
 
 def told(world: World) -> dict[str, str]:
-    return {e.uid: e.cause.reason for e in settle(world) if isinstance(e, ReportWaiting)}
+    return {e.uid: e.cause.reason for e in world.settle() if isinstance(e, ReportWaiting)}
 
 
 def test_a_pod_is_told_that_it_is_in_line_after_a_while_and_once() -> None:
@@ -59,7 +58,7 @@ def test_many_in_line_are_told_one_after_the_other() -> None:
     world = of_window(1)
     for _ in range(200):
         world.create_pod()
-    settle(world)
+    world.settle()
     words = []
     for _ in range(300):
         world.pass_time(world.rules.telling_interval)
@@ -70,10 +69,9 @@ def test_many_in_line_are_told_one_after_the_other() -> None:
 
 def test_a_pod_that_gets_its_turn_soon_is_not_told_of_the_line() -> None:
     world = of_window(1)
-    first, second = world.create_pod(), world.create_pod()
-    settle(world)
+    first, second = world.create_pod(), world.settled_pod()
     world.remove_pod(first)
-    settle(world)
+    world.settle()
     world.pass_time(world.rules.settle + 0.1)
     assert told(world).get(second) != IN_LINE.reason
 
@@ -83,11 +81,10 @@ def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() 
     bound = [bound_pod_by_queue(world) for _ in NODES]
     world.max_jobs = 2
     uid = world.create_pod()
-    (word,) = [e for e in settle(world) if isinstance(e, ReportWaiting)]
+    (word,) = [e for e in world.settle() if isinstance(e, ReportWaiting)]
     assert word.cause.reason == "SlurmBusy"
     assert "MaxJobCount" in sentence(word.cause)
-    later = world.create_pod()
-    settle(world)
+    later = world.settled_pod()
     world.pass_time(world.rules.settle + 0.1)
     assert told(world)[later] == "SlurmBusy"
     world.remove_pod(bound[0])
@@ -97,14 +94,11 @@ def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() 
 
 
 def bound_pod_by_queue(world: World) -> str:
-    uid = world.create_pod()
-    settle(world)
+    uid = world.settled_pod()
     world.schedule()
-    world.ask()
-    world.answer()
-    settle(world)
+    world.poll()
     world.bind(uid)
-    settle(world)
+    world.settle()
     return uid
 
 
@@ -113,47 +107,47 @@ def test_few_are_asked_for_while_slurm_takes_none() -> None:
     world.max_jobs = 0
     for _ in range(500):
         world.create_pod()
-    settle(world)
+    world.settle()
     tries = 0
     for _ in range(60):
         world.pass_time(1.0)
-        tries += sum(isinstance(e, Submit) for e in settle(world))
+        tries += sum(isinstance(e, Submit) for e in world.settle())
     assert 0 < tries < 30
 
 
 def test_a_pod_that_is_deleted_while_slurm_refuses_it_leaves_no_job() -> None:
     world = of_window(10)
     uid = world.create_pod()
-    settle_news(world)
+    world.hear_all()
     submit = world.effects.pop()
     world.do(submit)
     world.finish(submit, LOST)
     world.max_jobs = 1
-    settle(world)
+    world.settle()
     world.pass_time(5.0)
-    settle(world)
+    world.settle()
     world.remove_pod(uid)
-    assert any(isinstance(e, CancelJob) for e in settle(world))
+    assert any(isinstance(e, CancelJob) for e in world.settle())
     assert not pending(world)
 
 
 def test_a_job_that_exists_is_found_although_slurm_refuses_its_duplicate_for_a_limit() -> None:
     world = of_window(10)
     uid = world.create_pod()
-    settle_news(world)
+    world.hear_all()
     submit = world.effects.pop()
     world.do(submit)
     world.finish(submit, LOST)
     world.max_jobs = 1
     world.pass_time(5.0)
-    assert [type(e) for e in settle(world) if not isinstance(e, ReportWaiting)] == [Submit, ReadJob]
-    assert state_of(world, uid) is State.QUEUED
+    assert [type(e) for e in world.settle() if not isinstance(e, ReportWaiting)] == [Submit, ReadJob]
+    assert world.state_of(uid) is State.QUEUED
 
 
 def test_a_submission_that_is_refused_for_a_limit_is_repeated_under_its_id() -> None:
     world = of_window(10)
     world.create_pod()
-    settle_news(world)
+    world.hear_all()
     first = world.effects.pop()
     world.finish(first, FULL)
     world.pass_time(2.0)
@@ -167,38 +161,38 @@ def test_pods_without_an_open_node_let_others_pass() -> None:
     world.tell(ClusterObserved(closed))
     for _ in range(5):
         world.create_pod(priority=1)
-    settle(world)
+    world.settle()
     world.pass_time(60.0)
-    settle(world)
+    world.settle()
     assert not world.jobs
     required = replace(world.pods["u1"].request.job, partition="other")
     other = world.create_pod()
     pod = world.pods[other]
     world.write(pod._replace(request=replace(pod.request, job=required)))
-    settle(world)
-    assert state_of(world, other) is State.QUEUED
+    world.settle()
+    assert world.state_of(other) is State.QUEUED
     world.tell(ClusterObserved(VIEW))
-    settle(world)
+    world.settle()
     assert len(world.jobs) == 3  # as many as the window holds, and the other partition's
 
 
 def test_a_restart_takes_no_turn_before_it_knows_who_is_queued() -> None:
     world = of_window(5)
     world.create_pod()
-    settle(world)
+    world.settle()
     world.rules = PlacementConfig(window=2, fast_path=False)
     names = [world.create_pod() for _ in range(4)]
-    settle(world)
+    world.settle()
     assert len(pending(world)) == 5
     high = world.create_pod(priority=9)
     world.pods = {uid: world.pods[uid] for uid in (high, *names, "u1")}
     world.news.clear()
     world.restart()
-    assert not [e for e in settle(world) if isinstance(e, Submit)]
+    assert not [e for e in world.settle() if isinstance(e, Submit)]
     for uid in ("u1", *names[:3]):
         assert high not in world.uids()
         world.remove_pod(uid)
-        settle(world)
+        world.settle()
     assert high in world.uids()
     assert len(pending(world)) == 2
 
@@ -211,8 +205,8 @@ def test_the_order_of_a_list_of_partitions_makes_no_other_window() -> None:
         job = replace(pod.request.job, partition=partition)
         world.news.clear()
         world.write(pod._replace(request=replace(pod.request, job=job)))
-        settle(world)
-    assert [state_of(world, uid) for uid in ("u1", "u2", "u3")] == [
+        world.settle()
+    assert [world.state_of(uid) for uid in ("u1", "u2", "u3")] == [
         State.QUEUED,
         State.SEEN,
         State.QUEUED,
@@ -225,30 +219,28 @@ def test_the_order_of_a_list_of_partitions_makes_no_other_window() -> None:
 def asked_why(world: World) -> tuple[str, ReadJob]:
     """A Pod whose job waits, and the read of it that is not carried out yet."""
     uids = [world.create_pod() for _ in range(3)]
-    settle(world)
+    world.settle()
     world.bind(uids[0])
-    settle(world)
+    world.settle()
     world.pass_time(world.rules.settle + 0.1)
     (read,) = (e for e in world.effects if isinstance(e, ReadJob))
     world.effects.remove(read)
     assert read.for_words
-    assert state_of(world, read.uid) is State.QUEUED
+    assert world.state_of(read.uid) is State.QUEUED
     return read.uid, read
 
 
 def told_by_a_poll(world: World) -> list[Effect]:
-    world.ask()
-    world.answer()
+    world.poll_alone()
     return [e for e in world.effects if not isinstance(e, ReportWaiting)]
 
 
 @pytest.mark.parametrize("late", ["waits", "runs", "unknown", "lost"])
-def test_a_job_that_starts_while_it_is_asked_why_it_waits_is_read_at_once(late: str) -> None:
-    world = World()
+def test_a_job_that_starts_while_its_reason_is_read_is_read_at_once(world: World, late: str) -> None:
     uid, read = asked_why(world)
     waits = world.do(read)
     world.remove_pod("u1")
-    settle(world)
+    world.settle()
     world.schedule()
     (real,) = told_by_a_poll(world)
     assert (type(real), real.uid) == (ReadJob, uid)
@@ -256,43 +248,40 @@ def test_a_job_that_starts_while_it_is_asked_why_it_waits_is_read_at_once(late: 
     result = {"waits": waits, "runs": world.do(read), "unknown": None, "lost": LOST}[late]
     world.finish(read, result)
     assert world.effects == [], "the real one is still under way"
-    world.finish(real, world.do(real))
-    assert [type(e) for e in settle(world)] == [WriteAllocation]
+    world.carry_out(real)
+    assert [type(e) for e in world.settle()] == [WriteAllocation]
     assert world.pods[uid].scheduling.allocation is not None
 
 
-def test_a_job_whose_pod_is_gone_is_cancelled_though_it_is_being_asked_why_it_waits() -> None:
-    world = World()
+def test_a_job_whose_pod_is_gone_is_cancelled_while_its_reason_is_read(world: World) -> None:
     uid, read = asked_why(world)
     waits = world.do(read)
     world.remove_pod(uid)
-    assert [type(e) for e in settle(world)] == [CancelJob]
+    assert [type(e) for e in world.settle()] == [CancelJob]
     world.finish(read, waits)
-    assert settle(world) == []
+    assert world.settle() == []
     told_by_a_poll(world)
-    assert state_of(world, uid) is State.DONE
+    assert world.state_of(uid) is State.DONE
 
 
-def test_what_was_said_before_a_job_went_back_to_the_queue_is_not_told() -> None:
+def test_what_was_said_before_a_job_went_back_to_the_queue_is_not_told(world: World) -> None:
     """It was lost and is asked for anew under the same id: then it has another reason."""
-    world = World()
     uid, read = asked_why(world)
     ended = replace(world.jobs[read.job_id], state=JobState("CANCELLED"))
     del world.jobs[read.job_id]
     for _ in range(world.rules.confirmations):
         told_by_a_poll(world)
     world.pass_time(0.1)
-    settle(world)
-    assert state_of(world, uid) is State.QUEUED
+    world.settle()
+    assert world.state_of(uid) is State.QUEUED
     assert world.jobs[read.job_id].state.pending
     world.finish(read, ended)
-    assert state_of(world, uid) is State.QUEUED
+    assert world.state_of(uid) is State.QUEUED
     world.pass_time(world.rules.settle + 0.1)
-    assert [type(e) for e in settle(world)] == [ReadJob, ReportWaiting], "it is asked again"
+    assert [type(e) for e in world.settle()] == [ReadJob, ReportWaiting], "it is asked again"
 
 
-def test_a_job_is_asked_why_it_waits_once_at_a_time_and_told_of_nodes_meanwhile() -> None:
-    world = World()
+def test_a_job_is_asked_why_it_waits_once_at_a_time_and_told_of_nodes_meanwhile(world: World) -> None:
     uid, read = asked_why(world)
     cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
     world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
@@ -300,21 +289,20 @@ def test_a_job_is_asked_why_it_waits_once_at_a_time_and_told_of_nodes_meanwhile(
     assert isinstance(exclude, ExcludeNodes)
     world.acting.effects = []
     world.tell(ClusterObserved(VIEW))  # while that is under way
-    world.finish(read, world.do(read))
+    world.carry_out(read)
     assert [type(e) for e in world.effects] == [ReportWaiting]
     world.acting.effects = []
-    world.finish(exclude, world.do(exclude))
+    world.carry_out(exclude)
     (anew,) = world.effects
     assert anew == ExcludeNodes(uid, read.job_id, ()), "at once, and not when it is asked again"
 
 
-def test_a_failure_to_ask_why_a_job_waits_is_made_up_for_later() -> None:
-    world = World()
+def test_a_failure_to_ask_why_a_job_waits_is_made_up_for_later(world: World) -> None:
     _, read = asked_why(world)
     world.finish(read, LOST)
     assert world.effects == []
     world.pass_time(world.rules.delay(LOST.remedy, 1))
-    assert [type(e) for e in settle(world)] == [ReadJob, ReportWaiting]
+    assert [type(e) for e in world.settle()] == [ReadJob, ReportWaiting]
 
 
 # Owners who share one window
@@ -343,11 +331,10 @@ def test_the_pod_of_another_owner_is_in_slurm_within_a_second(after: float) -> N
     greedy(world)
     if after:
         passes(world, after)
-    other = world.create_pod(request=of_user(2))
-    settle(world)
+    other = world.settled_pod(request=of_user(2))
     world.pass_time(1.0)
-    settle(world)
-    assert state_of(world, other) is State.QUEUED
+    world.settle()
+    assert world.state_of(other) is State.QUEUED
     assert in_slurm(world, 1) == 20
 
 
@@ -356,9 +343,8 @@ def test_one_owner_after_the_other_gets_a_place_at_once_beside_many_that_are_gre
     for user in range(1, 11):
         greedy(world, user, 50)
     for user in range(11, 21):
-        uid = world.create_pod(request=of_user(user))
-        settle(world)
-        assert state_of(world, uid) is State.QUEUED
+        uid = world.settled_pod(request=of_user(user))
+        assert world.state_of(uid) is State.QUEUED
 
 
 def test_jobs_that_wait_for_their_owners_limit_leave_the_whole_window_to_others() -> None:
@@ -385,7 +371,7 @@ def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
     world.pass_time(world.rules.settle + 0.1)
     (word,) = (
         e
-        for e in settle(world)
+        for e in world.settle()
         if isinstance(e, ReportWaiting) and e.cause.reason == "WaitingForSubmitSlot"
     )
     assert "of its Slurm user (of its namespace, where it has no user), account" in sentence(word.cause)
@@ -400,10 +386,10 @@ def test_half_of_slurms_max_job_count_waits_at_most_and_who_waits_for_that_is_to
     done: list[Effect] = []
     for _ in range(200):
         world.pass_time(0.1)
-        done += settle(world)
+        done += world.settle()
     assert sum(isinstance(e, ReportWaiting) and e.cause == NO_PLACE for e in done) == 82
     world.tell(ClusterObserved(replace(VIEW, max_job_count=18)))
-    settle(world)
+    world.settle()
     assert len(pending(world)) == 9, "an administrator has raised it"
 
 
@@ -428,11 +414,11 @@ def test_an_owner_of_many_sizes_does_not_ask_all_the_time_while_slurm_takes_none
     world = of_window(1000)
     world.max_jobs = 0
     sizes(world, 1000)
-    settle(world)
+    world.settle()
     tries = 0
     for _ in range(600):
         world.pass_time(0.1)
-        tries += sum(isinstance(e, Submit) for e in settle(world))
+        tries += sum(isinstance(e, Submit) for e in world.settle())
     assert tries < 700, "it was 15,000 when each size tried by itself"
 
 
@@ -443,7 +429,7 @@ def test_a_node_s_change_does_not_look_at_all_that_wait_without_an_open_node() -
     closed = replace(VIEW, nodes={n: Node(n, n, {}, unschedulable=True) for n in NODES})
     world.tell(ClusterObserved(closed))
     sizes(world, 5000)
-    settle(world)
+    world.settle()
     clock = CpuClock()
     world.tell(ClusterObserved(closed))
     assert clock.read() < 0.03, "it took 160 ms"
@@ -452,7 +438,7 @@ def test_a_node_s_change_does_not_look_at_all_that_wait_without_an_open_node() -
 def test_a_leader_that_begins_lets_others_have_their_say_between_its_submissions() -> None:
     world = of_window(1000)
     world.create_pod()
-    settle(world)
+    world.settle()
     for _ in range(600):
         world.create_pod()
     world.news.clear()

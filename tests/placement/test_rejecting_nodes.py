@@ -251,8 +251,7 @@ class Site(World):
 
     def pod_of_deployment(self, request: Request = REQUEST) -> Pod:
         """Creates and binds a Pod; then the kubelet starts or rejects the Pod."""
-        uid = self.create_pod(request=request)
-        self.settle()
+        uid = self.settled_pod(request=request)
         self.schedule()  # Slurm starts another user's job later
         self.live_on(0.1)
         self.bind(uid)
@@ -272,13 +271,10 @@ class Site(World):
     def live_on(self, seconds: float) -> None:
         self.settle()
         self.pass_time(seconds)
-        self.ask()
-        self.answer()
-        self.settle()
+        self.poll()
 
     def shown(self, uid: str) -> Cause | None:
-        (shown,) = (each.members[0].shown for each in self.ledger.placeholders if each.uid == uid)
-        return shown
+        return self.record(uid).members[0].shown
 
 
 @pytest.fixture
@@ -309,7 +305,7 @@ def test_a_pod_that_no_kubelet_admits_waits_and_is_told_why(site: Site) -> None:
     assert shown.reason == "NoEligibleNode"
     assert "0/3 Nodes: 3 have a kubelet that rejects Pods" in sentence(shown)
     assert site.live_jobs(uid) == []
-    others = site.bind_at_once(request=OTHER)  # the Pod may be wrong, so others may go there
+    others = site.bound_pod(request=OTHER)  # the Pod may be wrong, so others may go there
     assert site.pods[others].life.node
 
 

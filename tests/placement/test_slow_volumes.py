@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from extender.record.config import PlacementConfig
 from extender.record.states import State
-from tests.placement.ledger_steps import state_of
 from tests.placement.ledger_world import World
 
 TIMEOUT_S = int(PlacementConfig().volume_deadline)
@@ -12,9 +11,8 @@ TIMEOUT_S = int(PlacementConfig().volume_deadline)
 
 def allocated() -> tuple[World, str]:
     world = World(PlacementConfig())
-    uid = world.create_pod()
-    world.settle()
-    assert state_of(world, uid) is State.ALLOCATED
+    uid = world.settled_pod()
+    assert world.state_of(uid) is State.ALLOCATED
     return world, uid
 
 
@@ -23,8 +21,7 @@ def live_on(world: World, seconds: int, uid: str) -> None:
     for _ in range(seconds):
         world.settle()
         world.bind(uid)
-        world.ask()
-        world.answer()
+        world.poll_alone()
         world.pass_time(1.0)
     world.settle()
 
@@ -36,7 +33,7 @@ def test_its_allocation_is_kept_until_the_volume_is_there() -> None:
     world.make_volume(uid, None)
     live_on(world, 2, uid)
     assert (world.pods[uid].life.node, world.started[uid]) == ("n1", 1)
-    assert state_of(world, uid) is State.BOUND
+    assert world.state_of(uid) is State.BOUND
 
 
 def test_a_volume_that_is_never_made_holds_a_node_for_as_long_as_kube_scheduler_waits() -> None:

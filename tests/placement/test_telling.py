@@ -6,7 +6,6 @@ from extender.explain.sentences import text
 from extender.record.config import PlacementConfig
 from extender.record.events import ReportWaiting
 from extender.record.states import State
-from tests.placement.ledger_steps import settle, state_of
 from tests.placement.ledger_world import LOST, World
 
 HALF_AN_HOUR = PlacementConfig().telling_again
@@ -16,10 +15,10 @@ SOON = 3600
 
 def told(world: World, seconds: float = 0.0, step: float = 10.0) -> list[ReportWaiting]:
     """What is told while this time passes."""
-    words = [e for e in settle(world) if isinstance(e, ReportWaiting)]
+    words = [e for e in world.settle() if isinstance(e, ReportWaiting)]
     for _ in range(round(seconds / step)):
         world.pass_time(step)
-        words += [e for e in settle(world) if isinstance(e, ReportWaiting)]
+        words += [e for e in world.settle() if isinstance(e, ReportWaiting)]
     return words
 
 
@@ -27,8 +26,7 @@ def one_that_waits() -> tuple[World, str, int]:
     """A world in which one Pod's job waits, and its author has been told so."""
     world = World()
     for _ in range(2):
-        bound = world.create_pod()
-        settle(world)
+        bound = world.settled_pod()
         world.bind(bound)
     uid = world.create_pod()
     (word,) = told(world, 20.0)
@@ -76,14 +74,12 @@ def test_another_reason_is_told_at_once_and_again_half_an_hour_after_that() -> N
 def test_a_pod_that_waits_no_more_is_told_nothing_again() -> None:
     world, uid, _ = one_that_waits()
     world.remove_pod("u1")
-    settle(world)
+    world.settle()
     world.schedule()
-    world.ask()
-    world.answer()
-    settle(world)
+    world.poll()
     world.bind(uid)
-    settle(world)
-    assert state_of(world, uid) is State.BOUND
+    world.settle()
+    assert world.state_of(uid) is State.BOUND
     assert told(world, 2 * HALF_AN_HOUR) == []
 
 

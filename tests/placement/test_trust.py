@@ -10,10 +10,8 @@ from extender.placement.recovery import recovered
 from extender.pod_request.pod import Life, Pod, parse_pod
 from extender.record.config import PlacementConfig
 from extender.record.events import EvictPod, Failure, Remedy, Submit
-from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from tests.builders import TRANSLATION, changed, kube_node, moment, placeholder_job, pod, pod_manifest
-from tests.placement.ledger_steps import forget_the_start, poll, settle, state_of
 from tests.placement.ledger_world import NODES, REQUEST, World
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
@@ -22,38 +20,31 @@ from wellknown.names import ATTEMPT, CONDITION, JOB_ID, NODE, Reason
 AWAY = Failure(Remedy.AGAIN, "slurmctld is down")
 
 
-def record_of(world: World, uid: str) -> Placeholder:
-    return next(record for record in world.ledger.placeholders if record.uid == uid)
-
-
 @pytest.mark.parametrize("seen_before", [False, True])
 def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten(seen_before: bool) -> None:
     """It was killed just after it had started the job, and has to start it again when it is back."""
     world = World(replace(PlacementConfig(), fast_path=False))
-    uid = world.create_pod()
-    settle(world)
+    uid = world.settled_pod()
     world.schedule()
-    poll(world)
+    world.poll()
     world.bind(uid)
-    settle(world)
+    world.settle()
     world.pass_time(5.0)
-    forget_the_start(world, uid)
+    world.forget_the_start(uid)
     if seen_before:  # it was back for a moment, and said that the job waits
         world.pass_time(6.0)
-        world.ask()
-        world.answer()
+        world.poll_alone()
     for _ in range(12):
         world.pass_time(5.0)
         while world.effects:
             world.finish(world.effects.pop(0), AWAY)
-    poll(world)
+    world.poll()
     world.pass_time(6.0)
-    assert not any(isinstance(effect, EvictPod) for effect in settle(world))
-    assert state_of(world, uid) is State.BOUND
+    assert not any(isinstance(effect, EvictPod) for effect in world.settle())
+    assert world.state_of(uid) is State.BOUND
 
 
-def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed() -> None:
-    world = World()
+def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed(world: World) -> None:
     uid = world.create_pod()
     world.hear()
     submit = next(effect for effect in world.effects if isinstance(effect, Submit))
@@ -65,23 +56,22 @@ def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed() -> N
     world.write(changed(world.pods[uid], job_id=submit.job_id, allocation=forged))
     world.hear()
     world.finish(submit, granted)
-    settle(world)
-    poll(world)
+    world.settle()
+    world.poll()
     allocated = world.ledger.allocated(uid)
     assert allocated is None or allocated[1].slot == Allocation(submit.job_id, real)
 
 
-def test_nothing_is_asked_for_again_that_may_not_be_asked_for() -> None:
+def test_nothing_is_asked_for_again_that_may_not_be_asked_for(world: World) -> None:
     """Somebody put a Pod onto a Node, with an id of its own and without a rule of the policy."""
-    world = World()
     job_id = PlaceholderKey(world.rules.cluster, "default", "p", "p", 1).job_id(world.rules.ids)
     refused = replace(REQUEST, problems=("no rule of the policy",))
     bound = Pod("p", "default", "p", "0", refused, Life("n1"), created="0001")
     world.write(changed(bound, job_id=job_id, allocation=Allocation(job_id, "n1")))
-    asked = list(settle(world))
+    asked = list(world.settle())
     for _ in range(6):
-        poll(world)
-        asked += settle(world)
+        world.poll()
+        asked += world.settle()
         world.pass_time(1.0)
     assert not any(isinstance(effect, Submit) for effect in asked)
 

@@ -13,7 +13,6 @@ from extender.pod_request.job_request import Request
 from extender.pod_request.pod_end import own_comment, pod_in_words
 from extender.record.config import PlacementConfig
 from extender.record.events import ClusterObserved, Effect, Failure, Remedy, ReportWaiting, Submit
-from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import Partition
 from tests.placement.ledger_world import REQUEST, VIEW, World
@@ -48,12 +47,6 @@ class Site(World):
             self.pass_time(min(wake, until) - self.now)
             done += self.settle()
         return done
-
-    def record(self, uid: str) -> Placeholder:
-        return next(each for each in self.ledger.placeholders if each.uid == uid)
-
-    def state_of(self, uid: str) -> State:
-        return self.record(uid).state
 
     def told(self, uid: str) -> float:
         """When the Pod's author was told that it is asked for again."""

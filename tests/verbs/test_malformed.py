@@ -42,10 +42,13 @@ def of_seconds(name: str, value: Any) -> tuple[Manifest, str]:
     return reviews(kind={"kind": "Pod"}, object=pod_manifest(**{name: value})), name
 
 
+NOT_SECONDS: tuple[Any, ...] = ("60", 60.0, True, [], {}, 1e300)
+NOT_PODS: tuple[Any, ...] = (None, [], {}, {"metadata": {}})
+NO_NAMES: tuple[Any, ...] = (b"", b"[", [], {"NodeNames": "n1"}, {"NodeNames": [None]})
 NO_SECONDS = [
     of_seconds(name, value)
     for name in ("terminationGracePeriodSeconds", "activeDeadlineSeconds")
-    for value in ("60", 60.0, True, [], {}, 1e300)
+    for value in NOT_SECONDS
 ]
 FILTER, BIND, UIDS = body("filter"), body("bind"), ("a", {"UID": 5}, {"UID": None})
 VICTIMS = [[], {"n1": None}, {"n1": {}}, {"n1": {"Pods": None}}, {"n1": {"Pods": [{}]}}]
@@ -67,14 +70,11 @@ FIELDS: dict[str, list[tuple[Any, str]]] = {
     ],
     "filter": [
         *((b"", "body"), (b"{", "body"), (b"null", "body"), ([], "body"), ({}, "Pod")),
-        *(({"Pod": pod, "NodeNames": []}, "Pod") for pod in (None, [], {}, {"metadata": {}})),
+        *(({"Pod": pod, "NodeNames": []}, "Pod") for pod in NOT_PODS),
         ({"Pod": {"metadata": None, "spec": None}, "NodeNames": []}, "Pod"),
         *((FILTER | {"NodeNames": names}, "NodeNames") for names in ("n1", [1], {"n1": 1})),
     ],
-    "prioritize": [
-        (sent, "malformed request")
-        for sent in (b"", b"[", [], {"NodeNames": "n1"}, {"NodeNames": [None]})
-    ],
+    "prioritize": [(sent, "malformed request") for sent in NO_NAMES],
     "preempt": [
         ({"Pod": unmanaged(), "NodeNameToMetaVictims": each}, "malformed request: NodeNameToMetaVictims")
         for each in (*VICTIMS, *({"n1": {"Pods": [uid]}} for uid in UIDS))
