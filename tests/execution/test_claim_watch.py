@@ -1,7 +1,5 @@
 """Claims that come and go, and what the Pods that refer to them are told."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -107,6 +105,11 @@ class Site:
         return (await self.told.get()).pod.scheduling.obstacle
 
 
+@pytest.fixture(autouse=True)
+def _tries_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+
+
 async def test_a_missing_claim_is_told_and_its_appearance_wakes_the_pod() -> None:
     site = Site(Api())
     assert await site.obstacle() == MISSING
@@ -165,9 +168,7 @@ class Looks:
             self.in_a_row = 0
 
 
-async def test_a_claim_that_means_the_same_for_very_many_pods_as_before_costs_little(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_claim_change_without_effect_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     bound, volume = on_a_volume()
     many = [pod_manifest(name=f"p{n}", volumes=VOLUMES) for n in range(5_000)]
     site = Site(Api(persistentvolumeclaims=[bound], persistentvolumes=[volume]), *many)
@@ -183,10 +184,7 @@ async def test_a_claim_that_means_the_same_for_very_many_pods_as_before_costs_li
     assert site.told.empty()
 
 
-async def test_no_pod_is_looked_at_again_while_a_kind_stays_unknown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+async def test_unknown_kind_costs_no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(Api(persistentvolumes=FORBIDDEN))
     await site.pods.list()
     looks = Looks(monkeypatch)
@@ -225,10 +223,7 @@ async def test_claims_that_may_not_be_read_are_not_checked_and_that_is_said() ->
     assert "watch of persistentvolumeclaims" in str(troubles)
 
 
-async def test_claims_that_may_be_read_later_are_checked_from_then_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+async def test_claims_are_checked_once_readable() -> None:
     site = Site(Api(persistentvolumeclaims=FORBIDDEN))
     assert await site.obstacle() is None
     async with site.following():
@@ -239,10 +234,7 @@ async def test_claims_that_may_be_read_later_are_checked_from_then_on(
 
 @pytest.mark.parametrize("status", [0, 410, 429, 503])
 @pytest.mark.parametrize("at", ["lists", "groups"])
-async def test_a_transient_error_while_a_kind_is_looked_for_ends_nothing(
-    monkeypatch: pytest.MonkeyPatch, at: str, status: int
-) -> None:
-    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+async def test_transient_error_ends_nothing(at: str, status: int) -> None:
     site = Site(Api(persistentvolumeclaims=FORBIDDEN))
     assert await site.obstacle() is None
     async with site.following():
@@ -254,10 +246,7 @@ async def test_a_transient_error_while_a_kind_is_looked_for_ends_nothing(
     assert site.health.troubles() == {}
 
 
-async def test_a_group_that_is_found_to_be_missing_is_no_trouble_any_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
+async def test_missing_group_is_no_trouble() -> None:
     site = Site(Api())
     site.api.fail("groups", "resourceclaims", KubernetesError(503, "not now"))
     await site.obstacle()
@@ -276,15 +265,12 @@ async def test_claims_that_cannot_be_listed_keep_no_pod_from_being_placed() -> N
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubernetes_client.watch._BACKOFF_S", (0.001, 0.002))
-    monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
     monkeypatch.setattr("extender.execution.claim_watch._BROKEN_S", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("from_the_start", [True, False])
-async def test_nothing_is_concluded_from_claims_that_cannot_be_watched_until_they_are_listed_anew(
-    from_the_start: bool,
-) -> None:
+async def test_unwatched_claims_decide_nothing_until_listed_again(from_the_start: bool) -> None:
     kind, site = "persistentvolumeclaims", Site(Api())
     if from_the_start:
         site.api.fail("watches", kind, NO_WATCH)
@@ -306,9 +292,7 @@ async def test_nothing_is_concluded_from_claims_that_cannot_be_watched_until_the
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_an_outage_is_no_trouble_of_a_kind_and_claims_are_checked_again_soon_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_claims_are_checked_again_soon_after_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 1000.0)
     monkeypatch.setattr("extender.execution.claim_watch._SOON_S", 0.001)
     kind, down, site = "persistentvolumeclaims", Unavailable(503, "not now"), Site(Api())
@@ -339,9 +323,7 @@ async def test_a_claim_that_is_made_while_claims_cannot_be_watched_is_found_afte
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_watch_that_is_broken_for_a_short_time_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_watch_broken_for_a_short_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it is silent afterwards."""
     monkeypatch.setattr("extender.execution.claim_watch._BROKEN_S", 2.0)
     kind, site = "persistentvolumeclaims", Site(Api())

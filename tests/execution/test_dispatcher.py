@@ -1,10 +1,8 @@
 """Effects carried out on both systems, and what the ledger hears of them."""
 
-from __future__ import annotations
-
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -57,12 +55,7 @@ from slurm_client.errors import (
     Unexplained,
     Unreachable,
 )
-from slurm_client.model import (
-    Grant,
-    JobChanges,
-    JobSpec,
-    Node,
-)
+from slurm_client.model import Grant, JobChanges, JobSpec, Node
 from slurm_client.protocol import Slurm
 from slurm_client.rights import UserRights
 from slurm_client.server import Configuration
@@ -269,7 +262,10 @@ class Works:
         return all(each["metadata"]["uid"] != of.uid for each in self.kubernetes.objects("pods"))
 
 
-# What an error means
+@pytest.fixture
+async def works() -> AsyncIterator[Works]:
+    async with Works() as at_work:
+        yield at_work
 
 
 @pytest.mark.parametrize(
@@ -285,17 +281,6 @@ class Works:
         (Unexplained, Remedy.UNEXPLAINED),
         (NeedsOperator, Remedy.OPERATOR),
         (SlurmError, Remedy.AGAIN),
-    ],
-)
-def test_an_error_of_slurm_says_what_helps(error: type[SlurmError], remedy: Remedy) -> None:
-    failure = failure_of(error("because", number=7))
-    assert (failure.remedy, failure.system) == (remedy, "Slurm")
-    assert "because" in failure.message
-
-
-@pytest.mark.parametrize(
-    ("error", "remedy"),
-    [
         (Conflict, Remedy.FRESHER),
         (NotFound, Remedy.GONE),
         (Unavailable, Remedy.AGAIN),
@@ -303,9 +288,10 @@ def test_an_error_of_slurm_says_what_helps(error: type[SlurmError], remedy: Reme
         (KubernetesError, Remedy.OPERATOR),
     ],
 )
-def test_an_error_of_kubernetes_says_what_helps(error: type[KubernetesError], remedy: Remedy) -> None:
-    failure = failure_of(error(400, "because"))
-    assert (failure.remedy, failure.system) == (remedy, "Kubernetes")
+def test_error_has_a_remedy(error: type[SlurmError | KubernetesError], remedy: Remedy) -> None:
+    slurms = issubclass(error, SlurmError)
+    failure = failure_of(error("because", number=7) if slurms else error(400, "because"))
+    assert (failure.remedy, failure.system) == (remedy, "Slurm" if slurms else "Kubernetes")
     assert "because" in failure.message
 
 
@@ -325,9 +311,6 @@ def test_how_the_extender_reaches_the_systems_is_for_its_log_alone(error: Except
     assert failure.inner == (type(error).__name__ if isinstance(error, ValueError) else str(error))
 
 
-# What the log says of it
-
-
 SUBMISSION = Submit("u1", 40_000_000, SPEC, immediate=False)
 
 
@@ -339,9 +322,10 @@ async def failed(works: Works, effect: Effect) -> list[Any]:
     return list(logs)
 
 
-async def test_a_failure_is_logged_with_its_pod_and_its_job() -> None:
-    works = Works()
+async def test_failure_is_logged_with_the_pod_and_the_job_if_known(works: Works) -> None:
     works.slurm.error = NeedsOperator("only root may do that", number=2002)
+    (line,) = await failed(works, SUBMISSION)
+    assert (line["pod"], line["uid"], line["job"]) == (None, "u1", 40_000_000)
     works.ledger.records["u1"] = placeholder_of(POD, State.QUEUED, job=TrackedJob(id=40_000_000))
     (line,) = await failed(works, SUBMISSION)
     assert (line["effect"], line["log_level"]) == ("Submit", "info")
@@ -350,13 +334,6 @@ async def test_a_failure_is_logged_with_its_pod_and_its_job() -> None:
     works.slurm.error = ValueError("a defect")
     for line in await failed(works, SUBMISSION):
         assert (line["pod"], line["uid"], line["job"]) == named
-
-
-async def test_a_failure_for_whom_the_ledger_does_not_know_is_logged_with_what_is_known() -> None:
-    works = Works()
-    works.slurm.error = NeedsOperator("only root may do that", number=2002)
-    (line,) = await failed(works, SUBMISSION)
-    assert (line["pod"], line["uid"], line["job"]) == (None, "u1", 40_000_000)
 
 
 async def test_failures_of_an_outage_that_was_told_are_counted_and_not_logged() -> None:
@@ -394,42 +371,32 @@ async def test_an_event_that_cannot_be_made_is_logged_with_its_pod_unless_kubern
 # Effects on Slurm
 
 
-async def test_a_job_is_queued() -> None:
-    works = Works()
-    assert await works.do(Submit("u1", 40_000_000, SPEC, immediate=False)) is None
-    assert works.slurm.calls == [("submit", 40_000_000)]
-
-
-async def test_a_job_is_asked_for_at_once_and_what_it_was_given_with_it() -> None:
-    works = Works()
-    assert await works.do(Submit("u1", 40_000_000, SPEC, immediate=True)) == Grant(("n1",))
-    assert works.slurm.calls == [("allocate", 40_000_000), ("grant", 40_000_000)]
-
-
-async def test_a_job_that_was_granted_is_so_though_nobody_says_where() -> None:
-    works = Works()
+async def test_a_job_is_queued_or_asked_for_at_once(works: Works) -> None:
+    """The grant of a job may be unknown at first."""
+    immediate = replace(SUBMISSION, immediate=True)
+    assert await works.do(SUBMISSION) is None
+    assert await works.do(immediate) == Grant(("n1",))
+    called = ["submit", "allocate", "grant"]
+    assert works.slurm.calls == [(call, 40_000_000) for call in called]
     works.slurm.grant_error = Unreachable("down")
-    assert await works.do(Submit("u1", 40_000_000, SPEC, immediate=True)) is None
+    assert await works.do(immediate) is None
 
 
-async def test_a_job_is_read_and_cancelled_by_its_id() -> None:
-    works = Works()
+async def test_a_job_is_read_and_cancelled_by_its_id(works: Works) -> None:
     assert await works.do(ReadJob("u1", 7)) == placeholder_job(POD, node="n1")
     await works.do(CancelJob("u1", 7, "p@default", "Pod deleted"))
     assert works.slurm.calls == [("job", 7), ("comment Pod deleted", 7), ("cancel", 7)]
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no such job"), Unreachable("down")])
-async def test_a_job_whose_comment_is_refused_is_cancelled_all_the_same(error: SlurmError) -> None:
-    works = Works()
+async def test_job_with_rejected_comment_is_cancelled(works: Works, error: SlurmError) -> None:
     works.slurm.update_error = error
     await works.do(CancelJob("u1", 7, "p@default", "Pod deleted"))
     assert works.slurm.calls == [("cancel", 7)]
 
 
-async def test_a_job_that_must_say_why_first_is_not_cancelled_before_it_does() -> None:
+async def test_a_job_that_must_say_why_first_is_not_cancelled_before_it_does(works: Works) -> None:
     """But for one that is over."""
-    works = Works()
     works.slurm.update_error = Unreachable("down")
     replaced = CancelJob("u1", 7, "p@default", "Replaced: because", says_first=True)
     with pytest.raises(Unreachable):
@@ -454,8 +421,7 @@ async def test_a_job_whose_comment_hangs_is_cancelled_soon(monkeypatch: pytest.M
 ALLOCATION = Allocation(7, "n1")
 
 
-async def test_an_allocation_is_nominated_and_then_granted_in_the_next_version() -> None:
-    works = Works()
+async def test_an_allocation_is_nominated_and_then_granted_in_the_next_version(works: Works) -> None:
     await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=True))
     assert works.kubernetes.calls == ["patch_pod_status", "patch_pod"]
     assert works.pod["status"]["nominatedNodeName"] == "n1"
@@ -464,11 +430,9 @@ async def test_an_allocation_is_nominated_and_then_granted_in_the_next_version()
 
 
 @pytest.mark.parametrize(
-    ("write", "nominate"),
-    [("patch_pod_status", True), ("patch_pod", True), ("patch_pod", False)],
+    ("write", "nominate"), [("patch_pod_status", True), ("patch_pod", True), ("patch_pod", False)]
 )
-async def test_a_pod_that_somebody_wrote_to_meanwhile_is_not_granted(write: str, nominate: bool) -> None:
-    works = Works()
+async def test_changed_pod_is_not_granted(works: Works, write: str, nominate: bool) -> None:
     works.kubernetes.before_next(write, works.somebody_writes)
     with pytest.raises(Conflict):
         await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=nominate))
@@ -476,43 +440,40 @@ async def test_a_pod_that_somebody_wrote_to_meanwhile_is_not_granted(write: str,
     assert "annotations" not in works.pod["metadata"]
 
 
-async def test_a_pod_that_was_told_nothing_is_granted_in_one_write() -> None:
-    works = Works()
+async def test_a_pod_that_was_told_nothing_is_granted_in_one_write(works: Works) -> None:
     version = await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=False))
     assert works.kubernetes.calls == ["patch_pod"]
     assert works.pod["metadata"]["annotations"] == ALLOCATION.annotations()
     assert version == works.version
 
 
-async def test_a_pod_that_was_told_that_it_waits_is_told_what_it_got() -> None:
-    async with Works() as works:
-        heard_at = works.dispatcher.now()
-        await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, heard_at=heard_at))
-        assert works.events("reason") == ["Granted"]
-        assert re.fullmatch(
-            r"Slurm job 7 runs on Node n1; the Pod waited .+, \d+ ms of it for slurm-extender",
-            works.events("message")[0],
-        )
+async def test_a_pod_that_was_told_that_it_waits_is_told_what_it_got(works: Works) -> None:
+    heard_at = works.dispatcher.now()
+    await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, heard_at=heard_at))
+    assert works.events("reason") == ["Granted"]
+    assert re.fullmatch(
+        r"Slurm job 7 runs on Node n1; the Pod waited .+, \d+ ms of it for slurm-extender",
+        works.events("message")[0],
+    )
 
 
-async def test_what_could_not_be_written_is_not_told_to_be_granted() -> None:
-    async with Works() as works:
-        works.kubernetes.outage(Conflict(409, "modified"), "patch_pod")
-        await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, heard_at=0.0))
-        assert works.kubernetes.calls == ["patch_pod"]
-        assert works.pod == MANIFESTS[0]
-
-
-async def test_without_the_nomination_nothing_is_granted() -> None:
-    works = Works()
-    works.kubernetes.outage(Conflict(409, "modified"), "patch_pod_status")
-    with pytest.raises(Conflict):
-        await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=True))
+async def test_what_could_not_be_written_is_not_told_to_be_granted(works: Works) -> None:
+    works.kubernetes.outage(Conflict(409, "modified"), "patch_pod")
+    await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, heard_at=0.0))
+    assert works.kubernetes.calls == ["patch_pod"]
     assert works.pod == MANIFESTS[0]
 
 
-async def test_another_attempt_takes_the_nomination_back() -> None:
-    works = Works()
+@pytest.mark.parametrize("effect", [WriteAllocation("u1", POD, ALLOCATION, nominate=True), EVICTION])
+async def test_conflict_of_the_status_patch_ends_an_effect(works: Works, effect: Effect) -> None:
+    """After five tries kube-apiserver gives up: the ledger repeats the effect."""
+    works.kubernetes.outage(Conflict(409, "modified"), "patch_pod_status")
+    with pytest.raises(Conflict):
+        await works.do(effect)
+    assert works.pod == MANIFESTS[0]
+
+
+async def test_another_attempt_takes_the_nomination_back(works: Works) -> None:
     await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=True))
     works.kubernetes.calls.clear()
     await works.do(WriteAttempt("u1", parse_pod(works.pod, TRANSLATION), 2))
@@ -521,8 +482,7 @@ async def test_another_attempt_takes_the_nomination_back() -> None:
     assert "nominatedNodeName" not in works.pod["status"]
 
 
-async def test_the_same_write_says_why_the_attempt_before_is_over() -> None:
-    works = Works()
+async def test_the_same_write_says_why_the_attempt_before_is_over(works: Works) -> None:
     refused = cause_of("NodeRejected", "kube-scheduler refused n1")
     cause = replace(refused, dues=(Due(Step.NODE_ALLOWED, 0.0, "n1"),))
     await works.do(WriteAttempt("u1", POD, 2, cause))
@@ -532,8 +492,7 @@ async def test_the_same_write_says_why_the_attempt_before_is_over() -> None:
     assert re.fullmatch(r"kube-scheduler refused n1; n1 is excluded until \S+ UTC", condition["message"])
 
 
-async def test_a_bound_pod_is_told_which_job_runs_for_it_in_whatever_version_it_is() -> None:
-    works = Works()
+async def test_a_bound_pod_is_told_which_job_runs_for_it_in_whatever_version_it_is(works: Works) -> None:
     works.somebody_writes()
     await works.do(RecordJobId("u1", POD, 8, 2))
     numbers = {"slurm-extender.io/job-id": "8", "slurm-extender.io/attempt": "2"}
@@ -542,8 +501,7 @@ async def test_a_bound_pod_is_told_which_job_runs_for_it_in_whatever_version_it_
         await works.do(RecordJobId("another", POD._replace(uid="another"), 9, 3))
 
 
-async def test_and_what_that_has_where_that_has_changed() -> None:
-    works = Works()
+async def test_and_what_that_has_where_that_has_changed(works: Works) -> None:
     await works.do(RecordJobId("u1", POD, 8, 2, granted=Allocation(8, "n1", cores="4-7")))
     assert works.pod["metadata"]["annotations"] == {
         "slurm-extender.io/job-id": "8",
@@ -552,40 +510,35 @@ async def test_and_what_that_has_where_that_has_changed() -> None:
     }
 
 
-async def test_a_cause_is_a_condition_and_an_event() -> None:
-    async with Works() as works:
-        await works.tell(ReportWaiting("u1", POD, CAUSE, 7))
-        assert works.kubernetes.calls == ["patch_pod_status", "create_event"]
-        assert works.condition["message"] == SAID
-        assert works.events("message") == [SAID]
+async def test_a_cause_is_a_condition_and_an_event(works: Works) -> None:
+    await works.tell(ReportWaiting("u1", POD, CAUSE, 7))
+    assert works.kubernetes.calls == ["patch_pod_status", "create_event"]
+    assert works.condition["message"] == SAID
+    assert works.events("message") == [SAID]
 
 
-async def test_when_something_comes_next_is_told_by_the_condition_and_not_by_the_event() -> None:
-    async with Works() as works:
-        due = Due(Step.ANOTHER_JOB, works.dispatcher.now() + 60)
-        await works.tell(ReportWaiting("u1", POD, replace(CAUSE, dues=(due,)), None))
-        dated = rf"{SAID}; another is asked for at \d\d:\d\d:\d\d UTC"
-        assert re.fullmatch(dated, works.condition["message"])
-        assert works.events("message") == [SAID]
+async def test_due_time_is_in_the_condition_and_not_in_the_event(works: Works) -> None:
+    due = Due(Step.ANOTHER_JOB, works.dispatcher.now() + 60)
+    await works.tell(ReportWaiting("u1", POD, replace(CAUSE, dues=(due,)), None))
+    dated = rf"{SAID}; another is asked for at \d\d:\d\d:\d\d UTC"
+    assert re.fullmatch(dated, works.condition["message"])
+    assert works.events("message") == [SAID]
 
 
-async def test_a_pod_that_runs_is_told_by_an_event_alone() -> None:
-    async with Works() as works:
-        await works.tell(ReportWaiting("u1", POD, CAUSE, 7, event_alone=True))
-        assert works.kubernetes.calls == ["create_event"]
+async def test_a_pod_that_runs_is_told_by_an_event_alone(works: Works) -> None:
+    await works.tell(ReportWaiting("u1", POD, CAUSE, 7, event_alone=True))
+    assert works.kubernetes.calls == ["create_event"]
 
 
 @pytest.mark.parametrize(
     ("reason", "action"), [("EvictionThrottled", "Evicting"), ("Resources", "Placing")]
 )
-async def test_an_event_says_what_was_being_done(reason: str, action: str) -> None:
-    async with Works() as works:
-        await works.tell(ReportWaiting("u1", POD, cause_of(reason), 7))
-        assert works.events("action") == [action]
+async def test_an_event_says_what_was_being_done(works: Works, reason: str, action: str) -> None:
+    await works.tell(ReportWaiting("u1", POD, cause_of(reason), 7))
+    assert works.events("action") == [action]
 
 
-async def test_what_nodes_have_is_read_where_a_job_is_too_large_and_once_for_many() -> None:
-    works = Works()
+async def test_what_nodes_have_is_read_where_a_job_is_too_large_and_once_for_many(works: Works) -> None:
     works.slurm.error = InvalidRequest("no node has that", number=2014)
     for _ in range(3):
         outcome = await works.dispatcher.outcome_of(Submit("u1", 7, SPEC, immediate=False))
@@ -597,8 +550,7 @@ async def test_what_nodes_have_is_read_where_a_job_is_too_large_and_once_for_man
     assert works.slurm.calls == [("nodes", 0), ("rights", None)]
 
 
-async def test_rights_of_a_user_are_read_at_a_refusal_and_once_for_many() -> None:
-    works = Works()
+async def test_rights_of_a_user_are_read_at_a_refusal_and_once_for_many(works: Works) -> None:
     works.slurm.error = InvalidRequest("no such account", number=2045)
     for _ in range(3):
         outcome = await works.dispatcher.outcome_of(Submit("u1", 7, SPEC, immediate=False))
@@ -606,8 +558,7 @@ async def test_rights_of_a_user_are_read_at_a_refusal_and_once_for_many() -> Non
     assert works.slurm.calls == [("rights", None)]
 
 
-async def test_rights_that_slurm_does_not_tell_are_not_asked_for_again_soon() -> None:
-    works = Works()
+async def test_rights_that_slurm_does_not_tell_are_not_asked_for_again_soon(works: Works) -> None:
     works.slurm.error = works.slurm.rights_error = InvalidRequest("no such account", number=2045)
     for user in range(3):
         asked = Submit("u1", 7, replace(SPEC, user_id=user), immediate=False)
@@ -615,8 +566,7 @@ async def test_rights_that_slurm_does_not_tell_are_not_asked_for_again_soon() ->
     assert works.slurm.calls == [("rights", 0)]
 
 
-async def test_what_nodes_have_is_read_where_a_job_waits_that_is_too_large() -> None:
-    works = Works()
+async def test_what_nodes_have_is_read_where_a_job_waits_that_is_too_large(works: Works) -> None:
     for reason, known in {"Resources": {}, "PartitionConfig": {"main": 8}}.items():
         works.slurm.reason = reason
         for_words = await works.dispatcher.outcome_of(ReadJob("u1", 7, for_words=True))
@@ -657,8 +607,7 @@ async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-async def test_a_pod_that_others_keep_writing_to_is_evicted_by_its_uid_alone(refused: bool) -> None:
-    works = Works()
+async def test_pod_that_others_write_to_is_evicted_by_uid(works: Works, refused: bool) -> None:
     if refused:
         works.kubernetes.outage(Conflict(409, "modified"), "patch_pod_status")
     for call in ("patch_pod_status", "delete_pod"):
@@ -667,8 +616,7 @@ async def test_a_pod_that_others_keep_writing_to_is_evicted_by_its_uid_alone(ref
     assert works.is_gone()
 
 
-async def test_a_pod_of_the_same_name_is_not_evicted_in_its_place() -> None:
-    works = Works()
+async def test_a_pod_of_the_same_name_is_not_evicted_in_its_place(works: Works) -> None:
     another = replace(EVICTION, pod=POD._replace(uid="another"), in_any_version=True)
     with pytest.raises(Conflict):
         await works.do(another)
@@ -720,35 +668,26 @@ CANCELLED = replace(EVICTION, cancelled=7)
 
 
 @pytest.mark.parametrize(("who", "words"), [("alice", f"{SAID}, by alice"), (None, SAID)])
-async def test_the_event_of_an_eviction_says_who_cancelled_the_job_where_the_books_do(
-    who: str | None, words: str
+async def test_eviction_event_names_the_canceller(works: Works, who: str | None, words: str) -> None:
+    works.slurm.who = who
+    await works.tell(CANCELLED)
+    assert works.slurm.calls == [("canceller", 7)]
+    assert works.events("message") == [words]
+    assert works.kubernetes.calls == ["patch_pod_status", "delete_pod", "create_event"]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_event_names_no_canceller_without_a_cancellation_or_accounting(
+    works: Works, cancelled: bool
 ) -> None:
-    async with Works() as works:
-        works.slurm.who = who
-        await works.tell(CANCELLED)
-        assert works.slurm.calls == [("canceller", 7)]
-        assert works.events("message") == [words]
-        assert works.kubernetes.calls == ["patch_pod_status", "delete_pod", "create_event"]
-
-
-async def test_nobody_is_looked_for_where_a_job_was_not_cancelled() -> None:
-    async with Works() as works:
-        await works.tell(EVICTION)
-        assert works.slurm.calls == []
-        assert works.events("message") == [SAID]
-
-
-async def test_books_that_fail_keep_no_event_from_being_made() -> None:
-    async with Works() as works:
-        works.slurm.error = RetryLater("slurmdbd is not reached", number=7000)
-        await works.tell(CANCELLED)
-        assert works.events("message") == [SAID]
+    works.slurm.error = RetryLater("slurmdbd is not reached", number=7000)
+    await works.tell(CANCELLED if cancelled else EVICTION)
+    assert works.slurm.calls == ([("canceller", 7)] if cancelled else [])
+    assert works.events("message") == [SAID]
 
 
 @pytest.mark.parametrize(("deaf", "words"), [(True, SAID), (False, f"{SAID}, by alice")])
-async def test_books_that_are_slow_to_answer_are_left_alone_for_a_while(
-    monkeypatch: pytest.MonkeyPatch, deaf: bool, words: str
-) -> None:
+async def test_slow_accounting_rests(monkeypatch: pytest.MonkeyPatch, deaf: bool, words: str) -> None:
     monkeypatch.setattr(dispatcher, "_SLOW_BOOKS_S", -1.0)  # any answer takes longer
     monkeypatch.setattr(dispatcher, "_WORDS_S", 0.0 if deaf else 10.0)
     async with Works() as works:
@@ -759,13 +698,12 @@ async def test_books_that_are_slow_to_answer_are_left_alone_for_a_while(
         assert works.events("message") == [words, SAID]
 
 
-async def test_events_come_after_all_evictions_that_wait() -> None:
-    async with Works() as works:
-        works.put(*evictions(9))
-        for _ in range(9):
-            await works.outcome()
-        await works.told()
-        assert works.kubernetes.calls[-9:] == ["create_event"] * 9
+async def test_events_come_after_all_evictions_that_wait(works: Works) -> None:
+    works.put(*evictions(9))
+    for _ in range(9):
+        await works.outcome()
+    await works.told()
+    assert works.kubernetes.calls[-9:] == ["create_event"] * 9
 
 
 async def test_events_come_after_evictions_that_are_heard_of_soon_after() -> None:
@@ -778,32 +716,28 @@ async def test_events_come_after_evictions_that_are_heard_of_soon_after() -> Non
         assert works.kubernetes.calls[6:] == ["create_event"] * 3
 
 
-async def test_evictions_wait_for_no_event_and_each_has_its_own() -> None:
-    async with Works() as works:
-        works.kubernetes.hold("create_event")
-        works.put(*evictions(5))
-        for _ in range(5):
-            await works.outcome()
-        assert all(works.is_gone(of) for of in PODS[:5])
-        assert works.events("reason") == []
-        works.kubernetes.release()
-        await works.told()
-        assert len(works.events("reason")) == 5
+async def test_evictions_wait_for_no_event_and_each_has_its_own(works: Works) -> None:
+    works.kubernetes.hold("create_event")
+    works.put(*evictions(5))
+    for _ in range(5):
+        await works.outcome()
+    assert all(works.is_gone(of) for of in PODS[:5])
+    assert works.events("reason") == []
+    works.kubernetes.release()
+    await works.told()
+    assert len(works.events("reason")) == 5
 
 
 @pytest.mark.parametrize("status", [403, 422])
-async def test_an_event_that_cannot_be_made_keeps_no_pod_from_its_eviction(status: int) -> None:
-    async with Works() as works:
-        works.kubernetes.outage(Rejected(status, "no such Event"), "create_event")
-        for eviction in evictions(2):
-            await works.tell(eviction)
-        assert all(works.is_gone(of) for of in PODS[:2])
-        assert works.events("reason") == []
+async def test_rejected_event_delays_no_eviction(works: Works, status: int) -> None:
+    works.kubernetes.outage(Rejected(status, "no such Event"), "create_event")
+    for eviction in evictions(2):
+        await works.tell(eviction)
+    assert all(works.is_gone(of) for of in PODS[:2])
+    assert works.events("reason") == []
 
 
-async def test_an_event_that_fails_in_an_unforeseen_way_stops_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_unforeseen_event_error_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: object) -> None:
         raise ValueError("not JSON")
 
@@ -817,9 +751,7 @@ async def test_an_event_that_fails_in_an_unforeseen_way_stops_nobody(
         assert len(works.events("reason")) == 1
 
 
-async def test_events_that_nobody_takes_are_dropped_with_one_word(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_too_many_events_are_dropped_with_one_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "_MAX_QUEUED_EVENTS", 3)
     made = dispatcher._EVENT_WRITERS + 3
     *too_many, last = evictions(made + 3)
@@ -836,29 +768,18 @@ async def test_events_that_nobody_takes_are_dropped_with_one_word(
     assert [line["waiting"] for line in logs if line["event"].startswith("Events are dropped")] == [3]
 
 
-async def test_a_pod_that_is_gone_is_evicted() -> None:
-    works = Works()
+async def test_a_pod_that_is_gone_is_evicted(works: Works) -> None:
     works.kubernetes.remove("pods", POD.name)
     await works.do(EVICTION)
     assert works.kubernetes.calls == ["patch_pod_status"]
 
 
-async def test_a_conflict_is_no_eviction() -> None:
-    """kube-apiserver gives up on a patch that it could not apply in five tries: it is to be repeated."""
-    works = Works()
-    works.kubernetes.outage(Conflict(409, "modified"), "patch_pod_status")
-    with pytest.raises(Conflict):
-        await works.do(EVICTION)
-    assert works.pod == MANIFESTS[0]
-
-
 # At work
 
 
-async def test_the_ledger_hears_what_an_effect_returned() -> None:
-    async with Works() as works:
-        works.put(ReadJob("u1", 7))
-        assert await works.outcome() == Outcome(ReadJob("u1", 7), placeholder_job(POD, node="n1"))
+async def test_the_ledger_hears_what_an_effect_returned(works: Works) -> None:
+    works.put(ReadJob("u1", 7))
+    assert await works.outcome() == Outcome(ReadJob("u1", 7), placeholder_job(POD, node="n1"))
 
 
 async def test_the_ledger_hears_what_failed_and_the_work_goes_on() -> None:
@@ -893,9 +814,7 @@ async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> Non
         assert await works.outcome() == Outcome(CancelJob("u1", 7, "p@default", "Pod deleted"), None)
 
 
-async def test_what_is_for_people_alone_holds_up_no_submission_and_no_allocation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_texts_for_people_delay_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window of 1,000 Pods that wait has its reasons read every ten seconds."""
 
     async def never(*_: object) -> object:
@@ -913,26 +832,16 @@ async def test_what_is_for_people_alone_holds_up_no_submission_and_no_allocation
         assert await works.outcome() == Outcome(allocation, works.version)
 
 
-async def test_the_ledger_is_woken_when_it_wants_to_be() -> None:
-    works = Works()
-    works.ledger.wake = works.dispatcher.now() + 0.01
-    works.put()
-    works.ledger.wake = inf
-    assert await works.outcome() == Tick()
-
-
-async def test_an_earlier_wake_replaces_a_later_one() -> None:
-    works = Works()
-    for delay in (3600.0, 0.01):
+@pytest.mark.parametrize("delays", [(0.01,), (3600.0, 0.01)])
+async def test_ledger_is_woken_at_the_earliest_time(works: Works, delays: Sequence[float]) -> None:
+    for delay in delays:
         works.ledger.wake = works.dispatcher.now() + delay
         works.put()
     works.ledger.wake = inf
     assert await works.outcome() == Tick()
 
 
-async def test_many_events_are_fed_before_the_ledger_is_woken_and_hold_nobody_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_many_events_are_fed_before_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
     works = Works()
     works.ledger.wake = works.dispatcher.now()

@@ -1,7 +1,5 @@
 """A check of Kubernetes that fails is a problem of the replica only if the failure lasts."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """What is told of refused Nodes, and of Nodes that are being vacated."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 
@@ -47,9 +45,7 @@ async def test_what_cannot_be_told_holds_nothing_up() -> None:
 
 
 @pytest.mark.parametrize(("known", "level"), [(False, "info"), (True, "debug")])
-async def test_what_cannot_be_written_is_logged_with_the_pod_unless_kubernetes_is_known_to_be_down(
-    known: bool, level: str
-) -> None:
+async def test_failed_write_is_logged_except_in_an_outage(known: bool, level: str) -> None:
     health, kubernetes = Health(), InMemoryKubernetes(POD)
     kubernetes.lose_reply_of_next("patch_pod")
     if known:

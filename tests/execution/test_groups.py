@@ -1,8 +1,6 @@
 """A workload of three Pods, from its Pods to its Nodes, with Slurm and kube-apiserver in memory: whole,
 and whichever effect the leader dies at."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
@@ -210,9 +208,7 @@ async def test_they_wait_until_all_of_them_fit() -> None:
 
 
 @pytest.mark.parametrize("fate", FATES)
-async def test_whichever_effect_the_leader_dies_at_the_group_is_placed_whole_by_one_job(
-    fate: str,
-) -> None:
+async def test_group_is_placed_whole_after_a_crash_at_any_effect(fate: str) -> None:
     number = await effects_of_a_life()
     assert number >= 4  # a submission and three writes, at least
     for dies_at in range(1, number + 1):

@@ -1,7 +1,5 @@
 """An administrator is told before native jobs get placeholders' ids."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest
@@ -17,9 +15,13 @@ SLURMS_DEFAULT = 67_043_328
 COMES_NEAR = Configuration(next_job_id=IDS.first - 9, max_job_id=SLURMS_DEFAULT)
 
 
-@pytest.mark.parametrize("latest", [1, 30_198_987, IDS.end, None])
-def test_ids_that_are_far_away_are_not_worth_a_word(latest: int | None) -> None:
-    assert encroaching(latest, SLURMS_DEFAULT, IDS) is None
+FAR = [(latest, SLURMS_DEFAULT) for latest in (1, 30_198_987, IDS.end, None)]
+BEGIN_BEFORE_THE_RANGE = [(IDS.first - 2000, most) for most in (IDS.first, IDS.first - 1000)]
+
+
+@pytest.mark.parametrize(("latest", "max_job_id"), [*FAR, *BEGIN_BEFORE_THE_RANGE])
+def test_ids_that_do_not_reach_the_range_are_not_told(latest: int | None, max_job_id: int) -> None:
+    assert encroaching(latest, max_job_id, IDS) is None
 
 
 @pytest.mark.parametrize("max_job_id", [SLURMS_DEFAULT, IDS.first + 1, None])
@@ -31,14 +33,9 @@ def test_ids_that_come_near_are_told_with_the_fix(max_job_id: int | None) -> Non
     assert encroaching(IDS.first - 1, max_job_id, IDS) is not None
 
 
-@pytest.mark.parametrize("latest", [IDS.first, IDS.end - 1])
-def test_ids_within_the_range_are_told(latest: int) -> None:
-    assert "has come into" in str(encroaching(latest, SLURMS_DEFAULT, IDS))
-
-
-@pytest.mark.parametrize("max_job_id", [IDS.first, IDS.first - 1000])
-def test_ids_that_begin_anew_before_the_range_come_near_it_in_peace(max_job_id: int) -> None:
-    assert encroaching(IDS.first - 2000, max_job_id, IDS) is None
+def test_ids_within_the_range_are_told() -> None:
+    for latest in (IDS.first, IDS.end - 1):
+        assert "has come into" in str(encroaching(latest, SLURMS_DEFAULT, IDS))
 
 
 def test_ids_of_another_clusters_placeholders_below_are_none_of_slurms_own() -> None:

@@ -1,7 +1,5 @@
 """Pushes make the watch look at a job at once; what it sees is Slurm's own word, as in a poll."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -127,6 +125,11 @@ class Stage:
         await asyncio.wait_for(self.moved.wait(), 5)
         self.moved.clear()
 
+    async def push(self, job_id: int) -> None:
+        """Pushes a job, and waits until a placeholder moves."""
+        self.watch.poll_now(job_id)
+        await self.news()
+
     async def nothing_more_is_asked(self) -> None:
         """After all the looks that a push may lead to, the next question is about another job."""
         job = await self.queue("last")
@@ -138,34 +141,28 @@ class Stage:
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     built = Stage()
-    task = asyncio.ensure_future(built.watch.run(built.dispatcher))
-    yield built
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    with built.watching():
+        yield built
 
 
-async def test_a_start_is_seen_at_a_push_long_before_the_next_poll(stage: Stage) -> None:
-    job = await stage.queue("p")
-    stage.slurm.start_jobs()
-    stage.watch.poll_now(job)
-    await stage.news()
-    assert stage.state(job) is State.ALLOCATED
-
-
-async def test_an_end_is_seen_at_a_push(stage: Stage) -> None:
-    job = await stage.bind("p")
-    stage.slurm.admin_cancel(job)
-    stage.watch.poll_now(job)
-    await stage.news()
-    assert stage.state(job) is State.EVICTING
-
-
-async def test_the_end_of_a_job_that_waited_is_seen_at_a_push_and_read(stage: Stage) -> None:
-    job = await stage.queue("p")
-    stage.slurm.admin_cancel(job)
-    stage.watch.poll_now(job)
-    await stage.news()
-    assert stage.state(job) is State.SUBMITTING  # it says itself whether it was ended to be replaced
+@pytest.mark.parametrize(
+    ("bound", "ended", "state"),
+    [
+        (False, False, State.ALLOCATED),
+        (True, True, State.EVICTING),
+        (False, True, State.SUBMITTING),  # the job's comment says whether the extender replaces the job
+    ],
+)
+async def test_change_of_a_job_is_seen_at_a_push(
+    stage: Stage, bound: bool, ended: bool, state: State
+) -> None:
+    job = await (stage.bind if bound else stage.queue)("p")
+    if ended:
+        stage.slurm.admin_cancel(job)
+    else:
+        stage.slurm.start_jobs()
+    await stage.push(job)
+    assert stage.state(job) is state
 
 
 async def test_an_eviction_has_all_jobs_looked_at_as_long_as_there_are_more() -> None:
@@ -227,8 +224,7 @@ async def test_a_job_that_prolog_holds_is_looked_at_again_until_it_runs(stage: S
     job = await stage.queue("p")
     stage.slurm.start_jobs()
     stage.slurm.says = [CONFIGURING, CONFIGURING, CONFIGURING]
-    stage.watch.poll_now(job)
-    await stage.news()
+    await stage.push(job)
     assert stage.state(job) is State.ALLOCATED
     assert stage.slurm.questions.qsize() == 4
 
@@ -262,8 +258,7 @@ async def test_a_push_while_slurm_does_not_answer_is_left_to_the_polls(stage: St
     stage.slurm.outage(None)
     await stage.nothing_more_is_asked()
     assert stage.state(job) is State.QUEUED
-    stage.watch.poll_now(job)
-    await stage.news()
+    await stage.push(job)
     assert stage.state(job) is State.ALLOCATED
 
 
@@ -272,14 +267,9 @@ async def test_a_lost_push_is_covered_by_a_poll() -> None:
     stage.watch = JobWatch(stage.ledger, stage.slurm, Health(), 0.01)
     job = await stage.queue("p")
     stage.slurm.start_jobs()
-    task = asyncio.ensure_future(stage.watch.run(stage.dispatcher))
-    await stage.news()
+    with stage.watching():
+        await stage.news()
     assert stage.state(job) is State.ALLOCATED
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-# GraceTime
 
 
 async def test_a_grace_time_is_seen_though_nothing_pushes_and_no_poll_comes() -> None:

@@ -1,7 +1,5 @@
 """What is written onto a Pod, and what the Pod is afterwards."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,16 +11,7 @@ from extender.explain.sentences import next_steps, sentence, text
 from extender.pod_request.pod import Pod, parse_pod
 from tests.builders import TRANSLATION, Manifest, cause_of, pod, pod_manifest
 from wellknown.allocation import Allocation
-from wellknown.names import (
-    ADOPTED,
-    ATTEMPT,
-    CAPACITY_FREED,
-    CONDITION,
-    GATE,
-    GRANTED,
-    JOB_ID,
-    NODE,
-)
+from wellknown.names import ADOPTED, ATTEMPT, CAPACITY_FREED, CONDITION, GATE, GRANTED, JOB_ID, NODE
 
 NOW = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
 CAUSE = Cause.of(Kind.JOB_CANCELLED, job=7, state="CANCELLED")

@@ -1,8 +1,7 @@
 """What is read of a Pod's versions."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,63 +26,50 @@ def version(generation: int | None, **given: Any) -> Manifest:
     return manifest
 
 
+def watch_of(
+    *pods: Manifest, translation: Callable[[], TranslationConfig] = TranslationConfig
+) -> PodWatch:
+    return PodWatch(InMemoryKubernetes(*pods), translation, Health(), CurrentPolicy(None, "open"))
+
+
 def test_a_changed_spec_is_read_whatever_its_generation() -> None:
     """A kube-apiserver before 1.33 does not number them, and keeps what the author wrote."""
-    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
+    watch = watch_of()
     versions = version(None, cpu="1"), version(None, cpu="2"), version(7, cpu="3"), version(7, cpu="4")
     assert [watch.parse(one).request.job.cpus for one in versions] == [1, 2, 3, 4]
 
 
-def test_what_a_pod_asks_for_is_not_read_again_while_its_spec_is_the_same() -> None:
-    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
-    first, later = watch.parse(version(1)), watch.parse(version(2, phase="Running"))
-    assert later.request is first.request
-
-
-def test_what_a_pod_asks_for_is_not_read_again_when_it_is_placed() -> None:
-    """Its gate is lifted, and then it is bound: both change its spec."""
-    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
-    versions = version(1), version(2, gates=()), version(2, gates=(), node="node-1")
-    first, *later = [watch.parse(one) for one in versions]
-    assert [(pod.gated, pod.life.node) for pod in (first, *later)] == [
-        (True, None),
-        (False, None),
-        (False, "node-1"),
-    ]
-    assert all(pod.request is first.request for pod in later)
+def test_request_is_not_read_again_after_a_change_of_phase_gates_or_node() -> None:
+    watch = watch_of()
+    first = watch.parse(version(1))
+    assert (first.gated, first.life.node) == (True, None)
+    assert watch.parse(version(2, phase="Running")).request is first.request
+    for node in (None, "node-1"):
+        placed = watch.parse(version(2, gates=(), node=node))
+        assert (placed.gated, placed.life.node) == (False, node)
+        assert placed.request is first.request
 
 
 def test_a_changed_annotation_is_read() -> None:
-    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
+    watch = watch_of()
     for comment in ("first", "second"):
         annotated = version(1, annotations={PREFIX + "comment": comment})
         assert watch.parse(annotated).request.job.comment == comment
 
 
 def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
-    translations = iter(
-        (
-            TranslationConfig(),
-            TranslationConfig(),
-            TranslationConfig(grace=GraceRule(60)),
-            TranslationConfig(grace=GraceRule(60)),
-        )
-    )
-    watch = PodWatch(
-        InMemoryKubernetes(), lambda: next(translations), Health(), CurrentPolicy(None, "open")
-    )
+    before, after = TranslationConfig(), TranslationConfig(grace=GraceRule(60))
+    translations = iter((before, before, after, after))
+    watch = watch_of(translation=lambda: next(translations))
     slow = version(1, terminationGracePeriodSeconds=40)
     assert [bool(watch.parse(slow).request.problems) for _ in range(3)] == [True, False, False]
-
-
-# Scope
 
 
 async def test_pods_out_of_scope_are_never_heard_of() -> None:
     near, far = version(1, gates=(), name="near"), version(1, gates=(), name="far")
     near["metadata"] |= {"uid": "near", "labels": {"slurm": "yes"}}
     far["metadata"]["uid"] = "far"
-    watch = PodWatch(InMemoryKubernetes(near, far), labelled, Health(), CurrentPolicy(None, "open"))
+    watch = watch_of(near, far, translation=labelled)
     assert [pod.name for pod in await watch.list()] == ["near"]
 
 
@@ -186,9 +172,7 @@ async def test_pods_that_wait_are_judged_anew_when_the_policy_changes(watched: W
     assert await watched.change(ALICE) == {"a": 2001, "b": None}
 
 
-async def test_a_pod_that_runs_though_it_is_refused_is_told_of_when_it_is_allowed(
-    watched: Watched,
-) -> None:
+async def test_running_invalid_pod_is_told_once_allowed(watched: Watched) -> None:
     """It may be that nobody knows any more what it was allowed as."""
     watched.see(name="bound", node="n1", annotations={PREFIX + "user-id": "2002"})
     assert await watched.change(BOB) == {"bound": 2002}

@@ -1,7 +1,5 @@
 """A second release of the chart in the cluster is a problem of every replica until `helm uninstall`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -26,9 +24,7 @@ def policy(name: str, release: str, namespace: str | None) -> dict[str, Any]:
     ],
     ids=["in another namespace", "in the same namespace"],
 )
-async def test_replica_reports_a_second_release_until_it_is_gone(
-    second: dict[str, Any], words: str
-) -> None:
+async def test_second_release_is_reported_until_gone(second: dict[str, Any], words: str) -> None:
     kubernetes, health = InMemoryKubernetes(), Health()
     check = ReleaseCheck(kubernetes, health, "team-a")
     own, others = policy("a-bookkeeping", "a", "team-a"), policy("x", "x", None)

@@ -1,7 +1,5 @@
 """A missing right to Pods in scope is a problem of every replica until a role grants the right."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -18,9 +16,7 @@ RETRY = "extender.execution.rights_check.RETRY_S"
 PATCH = Right("patch", "pods", namespace="team-a")
 
 
-async def test_replica_reports_each_right_to_pods_that_it_lacks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_each_missing_right_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RETRY, 0.0)
     settings = Settings(slurm_token_file=Path("token"), scope=("team-a", "team-b"))
     rights = to_pods_in_scope(settings)

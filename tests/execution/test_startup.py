@@ -1,7 +1,5 @@
 """What is read of both systems at the start, and what is proven gone."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping
 from types import SimpleNamespace
 from typing import cast
@@ -109,15 +107,11 @@ async def told_and_adopted(
     return heard.events, [job.id for _, job in found]
 
 
-async def test_every_pod_is_told_with_its_own_jobs() -> None:
-    job, other = placeholder_job(POD), placeholder_job(GONE, "PENDING")
+@pytest.mark.parametrize("state", ["RUNNING", "CANCELLED"])
+async def test_every_pod_is_told_with_its_own_jobs(state: str) -> None:
+    job, other = placeholder_job(POD, state), placeholder_job(GONE, "PENDING")
     events = await told((POD, GONE), FakeSlurm(job, other))
     assert events == [Recovered((POD,), (job,)), Recovered((GONE,), (other,))]
-
-
-async def test_an_ended_job_of_a_pod_is_told_too() -> None:
-    job = placeholder_job(POD, "CANCELLED")
-    assert await told((POD,), FakeSlurm(job)) == [Recovered((POD,), (job,))]
 
 
 async def test_the_job_that_a_pod_names_is_told_whatever_its_try() -> None:
@@ -149,20 +143,20 @@ async def test_a_job_without_a_key_goes_to_the_pod_whose_id_it_has() -> None:
         assert await told((), FakeSlurm(unsigned)) == []
 
 
-async def test_a_live_job_of_a_pod_that_is_gone_is_an_orphan() -> None:
-    job = placeholder_job(GONE, "PENDING")
+def orphan(job: Job) -> OrphanFound:
     key = PlaceholderKey.parse(job.admin_comment)
     assert key is not None
-    for kubernetes in (
-        InMemoryKubernetes(),
-        InMemoryKubernetes(pod_manifest("gone", uid="its-successor")),
-    ):
-        assert await told((), FakeSlurm(job), kubernetes) == [OrphanFound(key, job.id, job)]
+    return OrphanFound(key, job.id, job)
 
 
-async def test_a_pod_that_the_list_lacked_and_that_exists_is_not_gone() -> None:
-    kubernetes = InMemoryKubernetes(pod_manifest("gone", uid="u2"))
-    assert await told((), FakeSlurm(placeholder_job(GONE)), kubernetes) == []
+@pytest.mark.parametrize(
+    ("there", "gone"), [((), True), (("its-successor",), True), (("u2",), False)], ids=str
+)
+async def test_live_job_is_an_orphan_if_the_pod_is_gone(there: tuple[str, ...], gone: bool) -> None:
+    """The list of Pods lacks the Pod."""
+    job = placeholder_job(GONE, "PENDING")
+    kubernetes = InMemoryKubernetes(*(pod_manifest("gone", uid=uid) for uid in there))
+    assert await told((), FakeSlurm(job), kubernetes) == ([orphan(job)] if gone else [])
 
 
 async def test_an_orphan_that_has_ended_is_left_alone() -> None:
@@ -208,9 +202,6 @@ async def test_many_jobs_are_all_read() -> None:
     assert len(events) == 100
 
 
-# Adopted Pods
-
-
 ADOPTED_POD = unmanaged("g", uid="u3", node="n1")
 ADOPTS = TranslationConfig(adopts=True)
 
@@ -222,10 +213,8 @@ def adopted_pods_job(state: str = "RUNNING") -> Job:
 @pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
 async def test_a_guests_job_is_found_and_left_alone(state: str) -> None:
     job, kubernetes = adopted_pods_job(state), InMemoryKubernetes(ADOPTED_POD)
-    assert await told_and_adopted((POD,), FakeSlurm(job), kubernetes, ADOPTS) == (
-        [Recovered((POD,), ())],
-        [job.id],
-    )
+    found = await told_and_adopted((POD,), FakeSlurm(job), kubernetes, ADOPTS)
+    assert found == ([Recovered((POD,), ())], [job.id])
 
 
 async def test_a_guest_that_is_known_already_is_not_read() -> None:
@@ -249,16 +238,12 @@ async def test_the_job_of_a_guest_that_is_over_is_an_orphan(
     manifests: tuple[Manifest, ...], translation: TranslationConfig
 ) -> None:
     job = adopted_pods_job()
-    key = PlaceholderKey.parse(job.admin_comment)
-    assert key is not None
     found = await told_and_adopted((), FakeSlurm(job), InMemoryKubernetes(*manifests), translation)
-    assert found == ([OrphanFound(key, job.id, job)], [])
+    assert found == ([orphan(job)], [])
 
 
 @pytest.mark.parametrize(("known", "level"), [(False, "warning"), (True, "debug")])
-async def test_that_nobody_could_be_told_is_news_unless_kubernetes_is_known_to_be_down(
-    known: bool, level: str
-) -> None:
+async def test_failure_to_tell_is_news_except_in_an_outage(known: bool, level: str) -> None:
     health, down = Health(), Unavailable(0, "kube-apiserver does not answer")
 
     async def fails() -> tuple[Pod, ...]:

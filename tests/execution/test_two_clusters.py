@@ -1,7 +1,5 @@
 """Two Kubernetes clusters on one Slurm: neither reads, ends or waits for what is the other's."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
