@@ -1,7 +1,5 @@
 """A policy that is read again when its file changes, and kept when the file turns bad."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -48,15 +46,12 @@ async def test_that_nobody_is_let_in_is_said_at_the_start() -> None:
     ]
 
 
-def test_a_bad_file_is_no_start(file: Path) -> None:
+def test_a_bad_or_missing_file_is_no_start(file: Path) -> None:
     file.write_text(BAD)
     with pytest.raises(WrongFile, match="preset: must be restricted or open"):
         CurrentPolicy(file)
-
-
-def test_a_missing_file_is_no_start(tmp_path: Path) -> None:
     with pytest.raises(WrongFile, match="cannot be read"):
-        CurrentPolicy(tmp_path / "absent")
+        CurrentPolicy(file.with_name("absent"))
 
 
 def test_a_changed_file_counts(kept: CurrentPolicy, file: Path) -> None:

@@ -1,7 +1,5 @@
 """The page on policies shows what works, and nothing else."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

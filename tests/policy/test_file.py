@@ -1,7 +1,5 @@
 """Policies as files: what they mean, and what is said of wrong ones."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -88,13 +86,14 @@ def test_a_file_says_which_users_only_pods_have(tmp_path: Path) -> None:
 
 
 RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
+USER = "3: rules[0].default.user: "
+NO_NUMBER = "4: rules[0].allow.{}[0]: a number from 0 to 2147483646"
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", " is empty: `preset: restricted` is the least"),
-        ("# nothing\n", " is empty: `preset: restricted` is the least"),
+        *((text, " is empty: `preset: restricted` is the least") for text in ("", "# nothing\n")),
         ("- a\n", "1: has fields: preset, rules"),
         ("rules: [a", "1: not YAML: expected ',' or ']', but got '<stream end>'"),
         ("preset: open\n--- \npreset: open", "2: not YAML: but found another document"),
@@ -103,8 +102,10 @@ RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
         ("preset: closed", "1: preset: must be restricted or open"),
         ("presets: open", "1: presets: is no field here; there are preset, rules, podUsers"),
         ("podUsers: [root]", "1: podUsers[0]: a number from 0 to 2147483646, but for 99,"),
-        (RULE.replace("1", "010"), "3: rules[0].default.user: 010 is not a plain decimal number"),
-        (RULE.replace("1", "1_0"), "3: rules[0].default.user: 1_0 is not a plain decimal number"),
+        *(
+            (RULE.replace("1", each), f"{USER}{each} is not a plain decimal number")
+            for each in ("010", "1_0")
+        ),
         ("rules: {}", "1: rules: a list is needed, like [a, b]"),
         ("rules:\n- default: {user: 1}", "2: rules[0].namespaces: is missing"),
         ("rules:\n- namespaces: []\n  default: {user: 1}", "2: rules[0].namespaces: must not be empty"),
@@ -114,13 +115,11 @@ RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
             RULE + "  allow:\n    account: x",
             "5: rules[0].allow.account: is no field here; there are users",
         ),
-        (
-            RULE + "  allow: {users: [alice]}",
-            "4: rules[0].allow.users[0]: a number from 0 to 2147483646",
+        *(
+            (f"{RULE}  allow: {{users: [{each}]}}", NO_NUMBER.format("users"))
+            for each in ("alice", "true")
         ),
-        (RULE + "  allow: {users: [true]}", "4: rules[0].allow.users[0]: a number from 0 to 2147483646"),
-        (RULE + "  allow: {groups: [-1]}", "4: rules[0].allow.groups[0]: a number from 0 to 2147483646"),
-        (RULE + "  allow: {groups: [99]}", "4: rules[0].allow.groups[0]: a number from 0 to 2147483646"),
+        *((f"{RULE}  allow: {{groups: [{each}]}}", NO_NUMBER.format("groups")) for each in (-1, 99)),
         (RULE + "  allow: {users: 1}", "4: rules[0].allow.users: a list is needed, like [a, b]"),
         (RULE + "  allow: {qos: [no]}", "4: rules[0].allow.qos[0]: a text is needed; quote what YAML"),
         (RULE + "  allow: {qos: ['']}", "4: rules[0].allow.qos[0]:"),
@@ -174,16 +173,11 @@ DOCUMENTS = st.recursive(
 
 
 @given(document=DOCUMENTS.map(json.dumps) | st.text())
-def test_any_file_is_read_or_told_what_is_wrong(
-    document: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_any_file_is_read_or_wrong(document: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.getbasetemp() / "any.yaml"
     file.write_text(document, encoding="utf-8", errors="surrogatepass")
     with suppress(WrongFile):
         assert isinstance(read(file), Policy)
-
-
-# For people at a shell
 
 
 def run(*arguments: str, status: int = 0) -> tuple[str, str]:

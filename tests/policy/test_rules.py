@@ -1,7 +1,5 @@
 """Who may ask for what, by rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -22,13 +20,7 @@ FIELDS = {
     "partition": Choice(None, ("gpu*", "debug")),
     "qos": Choice("normal"),
 }
-TEAM = Rule(
-    "team-a",
-    ("team-a", "team-a-*"),
-    user=Choice(ALICE),
-    fields=FIELDS,
-    max_priority=1000,
-)
+TEAM = Rule("team-a", ("team-a", "team-a-*"), user=Choice(ALICE), fields=FIELDS, max_priority=1000)
 
 
 def asked(
@@ -57,9 +49,6 @@ def problem(rule: Rule | None = TEAM, **given: Any) -> str:
     _, problems = asked(rule, **given)
     assert len(problems) == 1, problems
     return problems[0]
-
-
-# Which rule
 
 
 def test_the_first_rule_that_matches_counts() -> None:
@@ -93,13 +82,7 @@ def test_a_pod_that_no_rule_is_for_is_refused_where_the_preset_is_restricted() -
 
 
 def test_a_pod_that_no_rule_is_for_may_ask_for_anything_where_the_preset_is_open() -> None:
-    asks: dict[str, Any] = {
-        "user_id": "2002",
-        "account": "x",
-        "qos": "y",
-        "reservation": "z",
-        "priority": "9",
-    }
+    asks = {"user_id": "2002", "account": "x", "qos": "y", "reservation": "z", "priority": "9"}
     job = allowed(namespace="team-b", preset=OPEN, **asks)
     assert (job.user_id, job.group_id, job.account, job.qos) == (BOB, None, "x", "y")
     assert (job.reservation, job.priority) == ("z", 9)
@@ -108,9 +91,6 @@ def test_a_pod_that_no_rule_is_for_may_ask_for_anything_where_the_preset_is_open
 
 def test_a_rule_counts_though_the_preset_is_open() -> None:
     assert "user-id" in problem(preset=OPEN, user_id="2002")
-
-
-# Whose
 
 
 def test_a_job_is_the_rules_users_where_the_pod_says_nothing() -> None:
@@ -141,19 +121,14 @@ def test_a_foreign_user_is_refused_and_never_in_the_job() -> None:
     assert (job.user_id, job.group_id) == (ALICE, None)
 
 
-def test_root_is_a_user_like_any_other() -> None:
+def test_users_of_a_rule_may_be_asked_for() -> None:
+    """Root is a user like any other."""
     assert '"0" is not allowed' in problem(user_id="0")
     assert allowed(Rule("r", ("*",), user=Choice(0))).user_id == 0
-
-
-def test_further_users_may_be_asked_for() -> None:
     rule = Rule("r", ("*",), user=Choice(ALICE, ("2002",)))
     job = allowed(rule, user_id="2002")
     assert (job.user_id, job.group_id) == (BOB, None)
     assert '"2003"' in problem(rule, user_id="2003")
-
-
-def test_any_user_may_be_asked_for_where_a_rule_says_so() -> None:
     assert allowed(Rule("r", ("*",), user=Choice(ALICE, ("*",))), user_id="77").user_id == 77
 
 
@@ -170,6 +145,7 @@ def test_the_tokens_own_user_is_one_that_nobody_names() -> None:
     rule = Rule("r", ("*",), token=True)
     assert allowed(rule).user_id is None
     assert '"0" is not allowed' in problem(rule, user_id="0")
+    assert problem(rule, priority="0").endswith("which allows none")
 
 
 def test_a_group_is_the_users_own_unless_a_rule_allows_another() -> None:
@@ -183,23 +159,21 @@ def test_a_group_is_the_users_own_unless_a_rule_allows_another() -> None:
     assert "which allows 5000, 6000" in problem(shared, group_id="7000")
 
 
-def test_nothing_named_none_is_allowed_for_want_of_a_default() -> None:
-    assert '"None" is not allowed' in problem(reservation="None")
-
-
-# What
-
-
 def test_what_a_rule_gives_is_the_jobs_and_the_rest_is_slurms_to_say() -> None:
     job = allowed()
     assert (job.account, job.qos, job.partition, job.reservation) == ("research", "normal", None, None)
     assert job.priority is None
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value"),
-    [("account", "shared-1"), ("partition", "gpu-large"), ("partition", "debug"), ("priority", "1000")],
-)
+ALLOWED = [
+    ("account", "shared-1"),
+    ("partition", "gpu-large"),
+    ("partition", "debug"),
+    ("priority", "1000"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value"), ALLOWED)
 def test_what_a_rule_allows_may_be_asked_for(annotation: str, value: str) -> None:
     asks: dict[str, Any] = {annotation: value}
     assert str(getattr(allowed(**asks), annotation)) == value
@@ -212,6 +186,7 @@ def test_what_a_rule_allows_may_be_asked_for(annotation: str, value: str) -> Non
         ("partition", "root-only", None, "gpu*, debug"),
         ("qos", "high", "normal", "normal"),
         ("reservation", "maintenance", None, "none"),
+        ("reservation", "None", None, "none"),
         ("priority", "1001", None, "up to 1000"),
     ],
 )
@@ -244,16 +219,9 @@ def test_what_a_priority_class_asks_for_is_judged_like_an_annotation() -> None:
     assert told("low").job.partition == "gpu-spare"
 
 
-def test_priority_is_refused_unless_a_rule_allows_some() -> None:
-    assert problem(Rule("r", ("*",), token=True), priority="0").endswith("which allows none")
-
-
 @pytest.mark.parametrize("partitions", ["gpu,secret", "secret,gpu", "gpu, secret", "gpu,,secret"])
 def test_all_of_a_list_must_be_allowed(partitions: str) -> None:
     assert "partition" in problem(partition=partitions)
-
-
-def test_a_list_of_what_is_allowed_is_allowed() -> None:
     assert allowed(partition="gpu-a, debug,").partition == "gpu-a,debug"
 
 
@@ -281,9 +249,7 @@ LIMITED = replace(TEAM, timeout_minutes=60, max_timeout_minutes=120)
         (TEAM, None, None),
     ],
 )
-def test_a_time_limit_may_be_given_and_bounded(
-    rule: Rule, seconds: str | None, minutes: int | None
-) -> None:
+def test_time_limit_has_a_bound(rule: Rule, seconds: str | None, minutes: int | None) -> None:
     given = {} if seconds is None else {"timeout": seconds}
     assert allowed(rule, **given).time_limit_minutes == minutes
 
@@ -313,8 +279,6 @@ def test_a_rule_is_described_for_people() -> None:
     limited = dict(line.split(": ", 1) for line in described(LIMITED))
     assert limited["timeout"] == "60 minutes; may be asked for: up to 120 minutes"
 
-
-# Whatever a Pod says
 
 VALUES = {
     "user-id": st.sampled_from(["0", "2001", "2002", " 2002 ", "02002", "4294967295", "-1", "alice"]),

@@ -1,7 +1,5 @@
 """The leader's rounds for adopted Pods: when they are gone, and what an outage does to them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -36,7 +34,7 @@ WITHIN_S = 10.0
 class Seen(InMemoryKubernetes):
     """What is written to a Pod is seen by the watch at once."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         super().__init__()
         self._world = world
 
@@ -157,10 +155,7 @@ async def test_without_guests_slurm_is_not_asked() -> None:
 
 def test_the_metric_counts_guests_by_stage() -> None:
     telemetry = Telemetry()
+    metric = "slurm_extender_adopted", {"stage": "rejected_by_slurm"}
     with telemetry.placement.leading(Sources(adopted_pods=lambda: {Stage.REJECTED_BY_SLURM: 2})):
-        value = telemetry.registry.get_sample_value(
-            "slurm_extender_adopted", {"stage": "rejected_by_slurm"}
-        )
-        assert value == 2.0
-    value = telemetry.registry.get_sample_value("slurm_extender_adopted", {"stage": "rejected_by_slurm"})
-    assert value == 0.0
+        assert telemetry.registry.get_sample_value(*metric) == 2.0
+    assert telemetry.registry.get_sample_value(*metric) == 0.0

@@ -1,8 +1,6 @@
 """Adopted Pods' jobs: asked for, found again, left alone and ended, by rounds against a Slurm in
 memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 
@@ -95,6 +93,12 @@ class World:
         (job,) = (await self.jobs()).values()
         return job
 
+    async def keyed(self) -> tuple[PlaceholderKey, Job]:
+        job = await self.job()
+        key = PlaceholderKey.parse(job.admin_comment)
+        assert key is not None
+        return key, job
+
     def noted(self, name: str = "g") -> str | None:
         metadata = self.kubernetes.read("pods", name)["metadata"]
         return (metadata.get("annotations") or {}).get(ADOPTED)
@@ -104,7 +108,17 @@ class World:
         return dict(self.adoptions.tally)
 
 
-# Who is one
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+@pytest.fixture
+async def adopted(world: World) -> World:
+    """With the Pod g, and the job of that Pod."""
+    world.add()
+    await world.rounds()
+    return world
 
 
 def test_a_guest_is_what_slurm_would_count_of_a_pod_that_others_bound() -> None:
@@ -115,14 +129,14 @@ def test_a_guest_is_what_slurm_would_count_of_a_pod_that_others_bound() -> None:
     assert adopted_pod == asks
 
 
-def test_whoever_requests_anything_has_a_cpu_and_some_memory() -> None:
-    """Slurm takes no memory for all of it."""
-    adopted_pod = adoptable(manifest_of_adopted(cpu=None, memory="10Mi"), ADOPTS)
+@pytest.mark.parametrize(("cpu", "memory", "asks"), [(None, "10Mi", (1, 10)), ("100m", None, (1, 1))])
+def test_adopted_pod_asks_for_a_cpu_and_some_memory(
+    cpu: str | None, memory: str | None, asks: tuple[int, int]
+) -> None:
+    """For Slurm, 0 memory is all memory."""
+    adopted_pod = adoptable(manifest_of_adopted(cpu=cpu, memory=memory), ADOPTS)
     assert adopted_pod is not None
-    assert (adopted_pod.cpus, adopted_pod.memory_mb) == (1, 10)
-    adopted_pod = adoptable(manifest_of_adopted(cpu="100m", memory=None), ADOPTS)
-    assert adopted_pod is not None
-    assert (adopted_pod.cpus, adopted_pod.memory_mb) == (1, 1)
+    assert (adopted_pod.cpus, adopted_pod.memory_mb) == asks
 
 
 @pytest.mark.parametrize(
@@ -141,14 +155,11 @@ def test_others_are_no_guests(given: dict[str, Any]) -> None:
     assert adoptable(manifest_of_adopted(**given), ADOPTS) is None
 
 
-def test_a_daemon_sets_pod_is_no_guest() -> None:
+def test_no_pod_of_a_daemon_set_and_no_pod_without_the_setting_is_adopted() -> None:
     manifest = manifest_of_adopted()
+    assert adoptable(manifest, TranslationConfig()) is None
     manifest["metadata"]["ownerReferences"] = [DAEMON]
     assert adoptable(manifest, ADOPTS) is None
-
-
-def test_nobody_is_a_guest_where_none_are_adopted() -> None:
-    assert adoptable(manifest_of_adopted(), TranslationConfig()) is None
 
 
 def test_annotated_pod_of_another_scheduler_is_adopted() -> None:
@@ -163,11 +174,7 @@ def test_who_names_our_scheduler_out_of_scope_is_a_guest() -> None:
     assert adoptable(manifest_of_adopted(schedulerName="slurm-scheduler"), scoped) is not None
 
 
-# Its job
-
-
-async def test_a_guest_gets_a_job_that_runs_on_its_node_and_says_so_on_the_pod() -> None:
-    world = World()
+async def test_a_guest_gets_a_job_that_runs_on_its_node_and_says_so_on_the_pod(world: World) -> None:
     world.add(cpu="3", memory="2Gi", node="n2")
     await world.rounds()
     job = await world.job()
@@ -180,8 +187,7 @@ async def test_a_guest_gets_a_job_that_runs_on_its_node_and_says_so_on_the_pod()
 
 
 @pytest.mark.parametrize("given", [{"node": "n3"}, {"node": "n4"}], ids=["not Slurm's", "not known"])
-async def test_on_other_nodes_nobody_needs_a_job(given: dict[str, str]) -> None:
-    world = World()
+async def test_on_other_nodes_nobody_needs_a_job(world: World, given: dict[str, str]) -> None:
     world.add(**given)
     assert await world.rounds() == []
     assert world.stages == {}
@@ -194,8 +200,9 @@ async def test_the_job_lasts_as_long_as_the_partition_lets_it() -> None:
     assert (await world.job()).time_limit_minutes == 90
 
 
-async def test_the_first_partition_with_the_node_is_asked_where_the_default_one_lacks_it() -> None:
-    world = World()
+async def test_the_first_partition_with_the_node_is_asked_where_the_default_one_lacks_it(
+    world: World,
+) -> None:
     parts = [partition("a", "n2", default=True), partition("b", "n1", up=False), partition("c", "n1")]
     world.view = view(kube_node("n1"), partitions=parts)
     world.adoptions.see({"u": AdoptedPod("u", "default", "g", "n1", 1, 1)}, world.view)
@@ -204,27 +211,22 @@ async def test_the_first_partition_with_the_node_is_asked_where_the_default_one_
     assert asked.job.partition == "c"
 
 
-async def test_no_job_is_asked_for_on_a_node_that_several_nodes_name() -> None:
-    world = World()
+async def test_no_job_is_asked_for_on_a_node_that_several_nodes_name(world: World) -> None:
     nodes = (kube_node("n1", {"slurm": "gpu"}), kube_node("n2", {"slurm": "gpu"}))
     world.view = view(*nodes, partitions=[partition("a", "gpu", default=True)])
     world.adoptions.see({"u": AdoptedPod("u", "default", "g", "n1", 1, 1)}, world.view)
     assert list(world.adoptions.round({}, Context(0.0, RULES, world.view))) == []
 
 
-async def test_the_pods_end_ends_the_job() -> None:
-    world = World()
-    world.add()
-    await world.rounds()
-    world.kubernetes.remove("pods", "g")
-    (cancelled,) = await world.rounds()
+async def test_the_pods_end_ends_the_job(adopted: World) -> None:
+    adopted.kubernetes.remove("pods", "g")
+    (cancelled,) = await adopted.rounds()
     assert isinstance(cancelled, CancelJob)
-    assert await world.jobs() == {}
-    assert world.adoptions.job_ids == frozenset()
+    assert await adopted.jobs() == {}
+    assert adopted.adoptions.job_ids == frozenset()
 
 
-async def test_a_pod_that_ends_while_its_job_waits_ends_it() -> None:
-    world = World()
+async def test_a_pod_that_ends_while_its_job_waits_ends_it(world: World) -> None:
     await world.slurm.allocate(JobSpec("native", 8, 1, required_nodes=("n1",)), 7)
     world.add()
     await world.rounds()
@@ -235,8 +237,9 @@ async def test_a_pod_that_ends_while_its_job_waits_ends_it() -> None:
     assert (await world.jobs()).keys() == {7}
 
 
-async def test_a_job_waits_for_its_node_before_all_others_and_holds_up_no_other_node() -> None:
-    world = World()
+async def test_a_job_waits_for_its_node_before_all_others_and_holds_up_no_other_node(
+    world: World,
+) -> None:
     for number, name in ((7, "native"), (8, "next")):
         await world.slurm.submit(JobSpec(name, 8, 1, required_nodes=("n1",)), number)
         await world.rounds(1)
@@ -251,54 +254,41 @@ async def test_a_job_waits_for_its_node_before_all_others_and_holds_up_no_other_
     assert (await world.jobs())[8].state.pending
 
 
-async def test_an_admins_cancellation_counts() -> None:
-    world = World()
-    world.add()
-    await world.rounds()
-    world.slurm.admin_cancel((await world.job()).id)
-    await world.rounds(400)  # Slurm has forgotten it by then
-    assert await world.jobs() == {}
-    assert world.stages == {Stage.CANCELLED: 1}
-    assert world.noted() is None
-    assert world.told == [Stage.RUNNING, Stage.CANCELLED]
+async def test_an_admins_cancellation_counts(adopted: World) -> None:
+    adopted.slurm.admin_cancel((await adopted.job()).id)
+    await adopted.rounds(400)  # Slurm has forgotten it by then
+    assert await adopted.jobs() == {}
+    assert adopted.stages == {Stage.CANCELLED: 1}
+    assert adopted.noted() is None
+    assert adopted.told == [Stage.RUNNING, Stage.CANCELLED]
 
 
-async def test_what_was_cancelled_before_it_led_says_nothing_to_a_leader() -> None:
+async def test_what_was_cancelled_before_it_led_says_nothing_to_a_leader(adopted: World) -> None:
     """It may have been ended by another, under another setting."""
-    world = World()
-    world.add()
-    await world.rounds()
-    world.slurm.admin_cancel((await world.job()).id)
-    world.lead()
-    await world.rounds()
-    assert world.stages == {Stage.RUNNING: 1}
+    adopted.slurm.admin_cancel((await adopted.job()).id)
+    adopted.lead()
+    await adopted.rounds()
+    assert adopted.stages == {Stage.RUNNING: 1}
 
 
-async def test_a_job_that_was_preempted_is_asked_for_again_after_a_pause() -> None:
-    world = World()
-    world.add()
-    await world.rounds()
-    first = await world.job()
-    world.slurm.preempt(first.id)
-    await world.rounds(8)
-    assert await world.jobs() == {}
-    assert world.noted() is None
-    await world.rounds(8)
-    assert world.noted() == str((await world.job()).id) != str(first.id)
+async def test_a_job_that_was_preempted_is_asked_for_again_after_a_pause(adopted: World) -> None:
+    first = await adopted.job()
+    adopted.slurm.preempt(first.id)
+    await adopted.rounds(8)
+    assert await adopted.jobs() == {}
+    assert adopted.noted() is None
+    await adopted.rounds(8)
+    assert adopted.noted() == str((await adopted.job()).id) != str(first.id)
 
 
-async def test_a_job_whose_time_is_over_is_asked_for_again_at_once() -> None:
-    world = World()
-    world.add()
-    await world.rounds()
-    world.slurm.end((await world.job()).id, "TIMEOUT")
-    (taken_off, asked) = await world.round()
+async def test_a_job_whose_time_is_over_is_asked_for_again_at_once(adopted: World) -> None:
+    adopted.slurm.end((await adopted.job()).id, "TIMEOUT")
+    (taken_off, asked) = await adopted.round()
     assert isinstance(taken_off, RecordAdoption)
     assert isinstance(asked, Submit)
 
 
-async def test_what_slurm_can_never_give_is_asked_for_seldom() -> None:
-    world = World()
+async def test_what_slurm_can_never_give_is_asked_for_seldom(world: World) -> None:
     world.add(cpu="12")
     effects = await world.rounds(300)
     assert world.stages == {Stage.REJECTED_BY_SLURM: 1}
@@ -308,8 +298,7 @@ async def test_what_slurm_can_never_give_is_asked_for_seldom() -> None:
     assert world.stages == {}
 
 
-async def test_who_was_refused_is_taken_up_once_slurm_has_what_it_needs() -> None:
-    world = World()
+async def test_who_was_refused_is_taken_up_once_slurm_has_what_it_needs(world: World) -> None:
     world.slurm.error = InvalidRequest("no such association")
     world.add()
     await world.rounds()
@@ -319,8 +308,7 @@ async def test_who_was_refused_is_taken_up_once_slurm_has_what_it_needs() -> Non
     assert world.stages == {Stage.RUNNING: 1}
 
 
-async def test_trouble_is_no_reason_to_hurry() -> None:
-    world = World()
+async def test_trouble_is_no_reason_to_hurry(world: World) -> None:
     world.slurm.error = NeedsOperator("the token's user may not choose job ids")
     world.add()
     effects = await world.rounds(60)
@@ -330,8 +318,7 @@ async def test_trouble_is_no_reason_to_hurry() -> None:
     assert world.stages == {Stage.RUNNING: 1}
 
 
-async def test_a_lost_reply_makes_no_second_job() -> None:
-    world = World()
+async def test_a_lost_reply_makes_no_second_job(world: World) -> None:
     world.slurm.lose_reply_of_next("submit")
     world.add()
     await world.rounds()
@@ -339,77 +326,57 @@ async def test_a_lost_reply_makes_no_second_job() -> None:
     assert world.stages == {Stage.RUNNING: 1}
 
 
-async def test_a_slurm_that_has_lost_the_job_is_asked_for_it_again() -> None:
-    world = World()
-    world.add()
-    await world.rounds()
-    first = await world.job()
-    world.slurm.forget_since(0.0)
-    assert await world.jobs() == {}
-    await world.rounds()
-    assert (await world.job()).id == first.id
+async def test_a_slurm_that_has_lost_the_job_is_asked_for_it_again(adopted: World) -> None:
+    first = await adopted.job()
+    adopted.slurm.forget_since(0.0)
+    assert await adopted.jobs() == {}
+    await adopted.rounds()
+    assert (await adopted.job()).id == first.id
 
 
-async def test_a_second_leader_takes_the_same_job() -> None:
-    world = World()
-    world.add()
-    await world.rounds()
-    job = await world.job()
-    world.lead()
-    effects = await world.rounds()
+async def test_a_second_leader_takes_the_same_job(adopted: World) -> None:
+    job = await adopted.job()
+    adopted.lead()
+    effects = await adopted.rounds()
     assert [type(effect) for effect in effects] == [RecordAdoption, ReadJob, RecordAdoption]
-    assert (await world.job()).id == job.id
+    assert (await adopted.job()).id == job.id
 
 
-async def test_a_leader_goes_on_with_the_jobs_that_it_found_whatever_their_tries() -> None:
-    world = World()
-    world.add()
-    await world.rounds()
-    world.slurm.preempt((await world.job()).id)
-    await world.rounds(20)
-    job = await world.job()
-    key = PlaceholderKey.parse(job.admin_comment)
-    assert key is not None
+async def test_a_leader_goes_on_with_the_jobs_that_it_found_whatever_their_tries(adopted: World) -> None:
+    adopted.slurm.preempt((await adopted.job()).id)
+    await adopted.rounds(20)
+    key, job = await adopted.keyed()
     assert (key.adopted, key.attempt_try) == (True, 1)
-    world.now += 400  # the first try is forgotten
-    world.lead((key, job))
-    assert not [effect for effect in await world.rounds() if isinstance(effect, Submit)]
-    assert (await world.job()).id == job.id
+    adopted.now += 400  # the first try is forgotten
+    adopted.lead((key, job))
+    assert not [effect for effect in await adopted.rounds() if isinstance(effect, Submit)]
+    assert (await adopted.job()).id == job.id
 
 
-async def test_a_job_that_lost_its_key_is_the_guests_still_for_the_next_leader() -> None:
-    world = World()
-    world.add()
-    await world.rounds()
-    job = await world.job()
-    await world.slurm.update(job.id, JobChanges(admin_comment="by a plugin"))
-    world.lead()
-    await world.rounds()
-    assert await world.jobs() == {job.id: replace(job, admin_comment="by a plugin")}
-    world.kubernetes.remove("pods", "g")
-    await world.rounds()
-    assert await world.jobs() == {}
+async def test_a_job_that_lost_its_key_is_the_guests_still_for_the_next_leader(adopted: World) -> None:
+    job = await adopted.job()
+    await adopted.slurm.update(job.id, JobChanges(admin_comment="by a plugin"))
+    adopted.lead()
+    await adopted.rounds()
+    assert await adopted.jobs() == {job.id: replace(job, admin_comment="by a plugin")}
+    adopted.kubernetes.remove("pods", "g")
+    await adopted.rounds()
+    assert await adopted.jobs() == {}
 
 
-async def test_of_two_jobs_the_one_that_runs_stays() -> None:
-    world = World()
-    world.add()
-    await world.rounds()
-    job = await world.job()
-    key = PlaceholderKey.parse(job.admin_comment)
-    assert key is not None
+async def test_of_two_jobs_the_one_that_runs_stays(adopted: World) -> None:
+    key, job = await adopted.keyed()
     second = PlaceholderKey(key.cluster, "default", "g", "uid-g", 0, 3)
     spec = JobSpec("second", 1, 1, admin_comment=str(second), priority=0)
-    await world.slurm.submit(spec, second.job_id(RULES.ids))
-    waiting = await world.slurm.job(second.job_id(RULES.ids))
+    await adopted.slurm.submit(spec, second.job_id(RULES.ids))
+    waiting = await adopted.slurm.job(second.job_id(RULES.ids))
     assert waiting is not None
-    world.lead((second, waiting), (key, job))
-    await world.rounds()
-    assert (await world.job()).id == job.id
+    adopted.lead((second, waiting), (key, job))
+    await adopted.rounds()
+    assert (await adopted.job()).id == job.id
 
 
-async def test_a_job_of_somebody_else_under_the_id_is_passed_over_and_left_alone() -> None:
-    world = World()
+async def test_a_job_of_somebody_else_under_the_id_is_passed_over_and_left_alone(world: World) -> None:
     first = PlaceholderKey(RULES.cluster, "default", "g", "uid-g", 0).job_id(RULES.ids)
     await world.slurm.submit(JobSpec("foreign", 1, 1), first)
     world.add()
@@ -422,8 +389,7 @@ async def test_a_job_of_somebody_else_under_the_id_is_passed_over_and_left_alone
     assert (await world.jobs()).keys() == {first}
 
 
-async def test_a_job_that_is_not_known_to_be_ours_is_read_before_it_is_ended() -> None:
-    world = World()
+async def test_a_job_that_is_not_known_to_be_ours_is_read_before_it_is_ended(world: World) -> None:
     first = PlaceholderKey(RULES.cluster, "default", "g", "uid-g", 0).job_id(RULES.ids)
     await world.slurm.submit(JobSpec("foreign", 1, 1), first)
     world.add()
@@ -434,8 +400,7 @@ async def test_a_job_that_is_not_known_to_be_ours_is_read_before_it_is_ended() -
     assert (await world.jobs()).keys() == {first}
 
 
-async def test_a_pod_that_cannot_be_written_to_is_tried_now_and_then() -> None:
-    world = World()
+async def test_a_pod_that_cannot_be_written_to_is_tried_now_and_then(world: World) -> None:
     world.add()
     world.kubernetes.outage(NotFound(404, "deaf"))
     effects = await world.rounds(25)
@@ -466,8 +431,7 @@ def test_a_record_in_its_stage_is_itself() -> None:
     assert record.at(Stage.WAITING) is record
 
 
-async def test_the_cpus_of_jobs_that_run_are_counted_by_whole_cores() -> None:
-    world = World()
+async def test_the_cpus_of_jobs_that_run_are_counted_by_whole_cores(world: World) -> None:
     world.add("a", cpu="3")
     world.add("b", cpu="1")
     world.add("other", node="n2", cpu="2")
@@ -490,13 +454,10 @@ async def test_the_cpus_of_jobs_that_run_are_counted_by_whole_cores() -> None:
     assert world.adoptions.cpus_on("n1", 1) == 0
 
 
-async def test_the_next_leader_knows_the_cpus_of_the_jobs_that_it_finds() -> None:
-    world = World()
+async def test_the_next_leader_knows_the_cpus_of_the_jobs_that_it_finds(world: World) -> None:
     world.add(cpu="3")
     await world.rounds()
-    job = await world.job()
-    key = PlaceholderKey.parse(job.admin_comment)
-    assert key is not None
+    key, job = await world.keyed()
     world.lead((key, job))
     await world.round()
     assert world.adoptions.cpus_on("n1", 1) == 3

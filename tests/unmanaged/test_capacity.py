@@ -1,7 +1,5 @@
 """What Slurm's jobs leave to Pods that Slurm does not know of."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from decimal import Decimal
 
@@ -35,13 +33,15 @@ def occupancy(**left: Amounts) -> Occupancy:
     return seen
 
 
+def woken(seen: Occupancy) -> list[str]:
+    """The uids of the Pods that are told now."""
+    return [pod.uid for pod in seen.take_those_with_room()]
+
+
 def refused(
     uid: str = "u", asked: Amounts = WHOLE, priority: int = 0, at: float = 0.0
 ) -> UnschedulablePod:
     return UnschedulablePod(uid, "default", uid, priority, asked, at)
-
-
-# What a Pod asks for
 
 
 def test_a_pod_asks_for_parts_of_cpus_bytes_and_devices() -> None:
@@ -54,16 +54,10 @@ def test_a_typed_device_is_one_of_its_name_too() -> None:
     assert requested(unmanaged(gpus=2), typed).gres == {"gpu": 2, "gpu:h100": 2}
 
 
-def test_a_pod_without_requests_fits_everywhere() -> None:
+def test_pod_without_requests_fits_everywhere_and_a_huge_request_nowhere() -> None:
     asked = requested(unmanaged(cpu=None, memory=None), TRANSLATION)
     assert asked.within(Amounts(-1000, -1, {"gpu": -1}))
-
-
-def test_a_number_beyond_all_bounds_fits_nowhere() -> None:
     assert not requested(unmanaged(cpu="1" + "0" * 20), TRANSLATION).within(WHOLE)
-
-
-# What a node has left
 
 
 def test_jobs_leave_what_they_were_not_allocated() -> None:
@@ -113,13 +107,10 @@ def test_unmanaged_pods_take_from_what_jobs_leave_until_they_are_gone() -> None:
     seen.pod_gone("a")
     seen.pod_gone("never seen")
     assert seen.closed(WHOLE, ["n1"]) == []
-
-
-def test_pods_seen_before_slurm_count_as_well() -> None:
-    seen = Occupancy()
-    seen.pod_seen("a", "n1", WHOLE)
-    seen.slurm_seen({"n1": WHOLE})
-    assert seen.closed(Amounts(1), ["n1"]) == ["n1"]
+    before_slurm = Occupancy()
+    before_slurm.pod_seen("a", "n1", WHOLE)
+    before_slurm.slurm_seen({"n1": WHOLE})
+    assert before_slurm.closed(Amounts(1), ["n1"]) == ["n1"]
 
 
 def test_evicted_pods_leave_what_they_have_and_jobs_keep_what_slurm_gave_them() -> None:
@@ -142,9 +133,6 @@ def test_pods_that_are_leaving_count_until_they_are_gone_but_for_whom_they_make_
     seen.pod_gone("a")
     seen.pod_seen("a", "n1", half)
     assert not seen.fits_without_leaving(WHOLE, "n1"), "nothing is remembered of it"
-
-
-# Who counts
 
 
 @pytest.mark.parametrize(
@@ -188,9 +176,7 @@ DAEMON_SET: Manifest = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "a
         ([], 1_000_000_000, False),
     ],
 )
-def test_daemon_sets_and_critical_pods_are_exempt(
-    owners: list[Manifest], priority: int, is_exempt: bool
-) -> None:
+def test_exempt_pods(owners: list[Manifest], priority: int, is_exempt: bool) -> None:
     manifest = unmanaged(priority=priority)
     manifest["metadata"]["ownerReferences"] = owners
     assert exempt(manifest) is is_exempt
@@ -205,26 +191,23 @@ def test_exempt_pods_are_counted_but_are_no_guests() -> None:
     assert seen.has_adopted_pods("n1")
 
 
-# Who is told when room appears
-
-
 def test_a_pod_is_told_once_when_a_job_leaves_it_room() -> None:
     seen = occupancy(n1=Amounts(), n2=Amounts())
     seen.remember(refused())
     seen.slurm_seen({"n1": Amounts(), "n2": replace(WHOLE, cpu=7999)})
-    assert seen.take_those_with_room() == []
+    assert woken(seen) == []
     seen.slurm_seen({"n1": Amounts(), "n2": WHOLE})
-    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
-    assert seen.take_those_with_room() == []
+    assert woken(seen) == ["u"]
+    assert woken(seen) == []
 
 
 def test_a_pod_is_told_when_an_unmanaged_pod_leaves_it_room() -> None:
     seen = occupancy(n1=WHOLE)
     seen.pod_seen("a", "n1", Amounts(1))
     seen.remember(refused())
-    assert seen.take_those_with_room() == []
+    assert woken(seen) == []
     seen.pod_gone("a")
-    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+    assert woken(seen) == ["u"]
 
 
 def test_room_that_was_there_all_along_tells_nobody() -> None:
@@ -232,7 +215,7 @@ def test_room_that_was_there_all_along_tells_nobody() -> None:
     seen = occupancy(n1=WHOLE, n2=Amounts())
     seen.remember(refused())
     seen.slurm_seen({"n1": WHOLE, "n2": Amounts(1)})
-    assert seen.take_those_with_room() == []
+    assert woken(seen) == []
 
 
 def test_a_node_that_is_read_by_itself_is_news_and_of_the_others_nothing_changes() -> None:
@@ -241,10 +224,10 @@ def test_a_node_that_is_read_by_itself_is_news_and_of_the_others_nothing_changes
     seen.remember(refused(asked=Amounts(cpu=4000)))
     seen.node_seen("n1", Amounts(cpu=4000))
     assert seen.closed(Amounts(cpu=4000), ["n1", "n2"]) == ["n1", "n2"], "3 are left"
-    assert seen.take_those_with_room() == []
+    assert woken(seen) == []
     seen.node_seen("n1", Amounts(cpu=5000))
     assert seen.closed(Amounts(cpu=4000), ["n1", "n2"]) == ["n2"]
-    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+    assert woken(seen) == ["u"]
 
 
 def test_a_node_may_be_read_before_all_are() -> None:
@@ -253,17 +236,14 @@ def test_a_node_may_be_read_before_all_are() -> None:
     assert seen.closed(WHOLE, ["n1", "n2"]) == ["n1"]
 
 
-def test_after_an_outage_all_room_is_news() -> None:
+def test_all_room_is_news_after_an_outage_or_for_no_request() -> None:
     seen = occupancy(n1=WHOLE)
     seen.remember(refused())
     seen.slurm_seen({"n1": WHOLE}, after_outage=True)
-    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
-
-
-def test_who_asks_for_nothing_is_told_at_once() -> None:
+    assert woken(seen) == ["u"]
     seen = Occupancy()
     seen.remember(refused(asked=Amounts()))
-    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+    assert woken(seen) == ["u"]
 
 
 def test_the_most_important_are_told_first() -> None:
@@ -271,7 +251,7 @@ def test_the_most_important_are_told_first() -> None:
     for uid, priority in (("a", 0), ("b", 5), ("c", 0)):
         seen.remember(refused(uid, priority=priority))
     seen.slurm_seen({"n1": WHOLE})
-    assert [pod.uid for pod in seen.take_those_with_room()] == ["b", "a", "c"]
+    assert woken(seen) == ["b", "a", "c"]
 
 
 def test_those_who_got_a_node_or_ask_no_more_are_forgotten() -> None:
@@ -281,7 +261,7 @@ def test_those_who_got_a_node_or_ask_no_more_are_forgotten() -> None:
     seen.forget("bound")
     assert seen.forget_before(5.0)
     seen.slurm_seen({"n1": WHOLE})
-    assert [pod.uid for pod in seen.take_those_with_room()] == ["new"]
+    assert woken(seen) == ["new"]
     assert not seen.forget_before(5.0)
 
 
@@ -290,4 +270,4 @@ def test_memory_is_bounded_however_many_wait() -> None:
     for uid in "abc":
         seen.remember(refused(uid))
     seen.slurm_seen({"n1": WHOLE})
-    assert [pod.uid for pod in seen.take_those_with_room()] == ["a", "b"]
+    assert woken(seen) == ["a", "b"]

@@ -1,7 +1,5 @@
 """The picture of what unmanaged Pods may use: when it is renewed, and who is told."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -90,9 +88,7 @@ class World:
 async def full(world: World) -> list[int]:
     """Native jobs, one on each node."""
     return [
-        await world.slurm.allocate(
-            JobSpec("native", cpus=8, memory_mb=1, required_nodes=(name,)), number
-        )
+        await world.slurm.allocate(JobSpec("native", 8, 1, required_nodes=(name,)), number)
         for number, name in enumerate(("n1", "n2"), 100)
     ]
 
@@ -167,19 +163,17 @@ async def test_an_outage_is_over_though_nobody_asks_any_more(monkeypatch: pytest
         await world.until(lambda: world.view.stale)
 
 
-async def test_nobody_is_preempted_by_what_was_read_when_somebody_last_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_stale_reading_preempts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_capacity, "_IDLE_S", 0.0)
     world = World(unmanaged("low", cpu="5", node="n1"))
-    victims = {"n1": ["uid-low"]}
+    asked = unmanaged("u", cpu="8"), {"n1": ["uid-low"]}
     async with world.running():
-        assert await world.view.open_without(unmanaged("u", cpu="8"), victims) == []
+        assert await world.view.open_without(*asked) == []
         await world.until(lambda: world.view.known and world.view.stale)
-        assert await world.view.open_without(unmanaged("u", cpu="8"), victims) == ["n1"]
+        assert await world.view.open_without(*asked) == ["n1"]
         await world.until(lambda: world.view.stale)
         await full(world)
-        assert await world.view.open_without(unmanaged("u", cpu="8"), victims) == []
+        assert await world.view.open_without(*asked) == []
 
 
 async def test_a_refused_pod_is_touched_when_a_native_job_ends_and_not_before() -> None:
