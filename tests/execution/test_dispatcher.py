@@ -289,9 +289,11 @@ async def works() -> AsyncIterator[Works]:
     ],
 )
 def test_error_has_a_remedy(error: type[SlurmError | KubernetesError], remedy: Remedy) -> None:
-    slurms = issubclass(error, SlurmError)
-    failure = failure_of(error("because", number=7) if slurms else error(400, "because"))
-    assert (failure.remedy, failure.system) == (remedy, "Slurm" if slurms else "Kubernetes")
+    if issubclass(error, SlurmError):
+        failure, system = failure_of(error("because", number=7)), "Slurm"
+    else:
+        failure, system = failure_of(error(400, "because")), "Kubernetes"
+    assert (failure.remedy, failure.system) == (remedy, system)
     assert "because" in failure.message
 
 

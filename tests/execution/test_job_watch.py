@@ -156,7 +156,7 @@ async def stage() -> AsyncIterator[Stage]:
 async def test_change_of_a_job_is_seen_at_a_push(
     stage: Stage, bound: bool, ended: bool, state: State
 ) -> None:
-    job = await (stage.bind if bound else stage.queue)("p")
+    job = await (stage.bind("p") if bound else stage.queue("p"))
     if ended:
         stage.slurm.admin_cancel(job)
     else:
