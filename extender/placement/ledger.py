@@ -40,6 +40,7 @@ from extender.record.events import (
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.turns.equivalence import window_of
+from extender.turns.window import InLine
 
 _AT_ONCE = 50  # some milliseconds
 _Item = TypeVar("_Item")
@@ -66,6 +67,11 @@ class Ledger(Settled):
             return self._at.now
         opens = min(self._windows.opens, self._retries.opens, self._eviction_limiter.opens)
         return min(self._wakes.next, self._to_tell.next, opens, self.rejecting_nodes.opens)
+
+    def place_in_line(self, uid: str) -> InLine | None:
+        """Returns the place of a workload in front of Slurm's queue; None for a workload that does not
+        wait for a turn."""
+        return self._windows.place_in_line(uid)
 
     # The only entry
 

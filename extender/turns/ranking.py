@@ -46,6 +46,14 @@ class Ranking(Generic[_Thing, _Key]):
         if self._keys.pop(thing, None) is not None:
             self._trim()
 
+    def key(self, thing: _Thing) -> _Key | None:
+        """Returns the key of a thing; None if the thing is not present."""
+        return self._keys.get(thing)
+
+    def number_before(self, key: Any) -> int:
+        """Returns the number of things with smaller keys. Looks at each thing."""
+        return sum(each < key for each in self._keys.values())
+
     def first(self) -> tuple[_Key, _Thing] | None:
         """Returns the smallest key, and its thing; None without things."""
         while self._heap and self._keys.get(self._heap[0][2]) != self._heap[0][0]:

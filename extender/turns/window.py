@@ -25,6 +25,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import inf
+from typing import NamedTuple
 
 from extender.explain.cause import Cause, Kind
 from extender.explain.pending_reasons import waits_for_its_owner
@@ -43,6 +44,18 @@ _LONGEST = 15
 """Longest pause of a class, as a multiple of the shortest pause."""
 _TRIES = 10
 """Number of paused classes of an owner that are tried again within the shortest pause."""
+
+
+class InLine(NamedTuple):
+    """The place of a Pod in the line of its partition: the place after the Pods ahead."""
+
+    ahead: int
+    """Number of Pods that have their turns before, if nothing changes. Pauses of classes and limits of
+    owners do not count."""
+    of_its_owner: int
+    """Number of these Pods with the same owner."""
+    waiting: int
+    """Number of all Pods in the line."""
 
 
 class _Stand(Enum):
@@ -114,6 +127,18 @@ class _Queue:
     def key(self) -> Key | None:
         """Returns the key for the order of owners; None if no Pod may go."""
         return (self.in_slurm, self.served) if self.open else None
+
+    @property
+    def waiting(self) -> int:
+        """Returns the number of Pods in line."""
+        return sum(len(each.waiting) for each in self.classes.values())
+
+    def turns_before(self, other: "_Queue", number: int) -> int:
+        """Returns the number of the owner's turns before the turn of this number (from 0) of another
+        owner. The owner with fewer placeholders in Slurm catches up first, and the other owner then has
+        its last turn the longer ago."""
+        first = (-self.in_slurm, self.served) < (-other.in_slurm, other.served)
+        return max(0, min(self.waiting, other.in_slurm + number - self.in_slurm + first))
 
     @property
     def opens(self) -> float | None:
@@ -223,6 +248,18 @@ class Windows:
             return IN_LINE
         has_place = queue.in_slurm < self.places.share and self.places.open_to(queue.owner.user_id)
         return IN_LINE if has_place else NO_PLACE
+
+    def place_in_line(self, uid: str) -> InLine | None:
+        """Returns the place of a Pod; None for a Pod that is not in line. Looks at each Pod of the owner
+        and at each class of the partition."""
+        known = self._class_of.get(uid)
+        turn = None if known is None else known.waiting.key(uid)
+        if known is None or turn is None:
+            return None
+        own, queues = known.queue, known.queue.window.queues.values()
+        own_ahead = sum(each.waiting.number_before(turn) for each in own.classes.values())
+        others = sum(each.turns_before(own, own_ahead) for each in queues if each is not own)
+        return InLine(own_ahead + others, own_ahead, sum(each.waiting for each in queues))
 
     @property
     def opens(self) -> float:

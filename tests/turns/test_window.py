@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -19,7 +20,7 @@ from extender.pod_request.pod import Pod
 from extender.record.placeholder import Placeholder, Retry, Waits
 from extender.record.states import State
 from extender.turns.equivalence import Owner, kind_of, turn_of
-from extender.turns.window import IN_LINE, NO_PLACE, Windows
+from extender.turns.window import IN_LINE, NO_PLACE, InLine, Windows
 from tests.builders import cause_of, changed, placeholder_of, pod
 from tests.clock import CpuClock
 from wellknown.names import DEFAULT_PREFIX as PREFIX
@@ -77,6 +78,37 @@ def test_turns_go_by_priority_then_by_age_then_by_uid() -> None:
     line.put("high", State.SEEN, created="2026-01-03T00:00:00Z", priority=5)
     line.put("low", State.SEEN, created="2026-01-01T00:00:00Z", priority=-5)
     assert line.take() == ["high", "a", "b", "late", "low"]
+
+
+def test_place_in_line_is_asked_for_a_pod() -> None:
+    line = Line(size=2)
+    for uid in ("a1", "a2", "a3"):
+        line.put(uid, State.SEEN)
+    line.put("b1", State.SEEN, account="b")
+    line.put("high", State.SEEN, cpu="2", priority=5)
+    assert line.window.place_in_line("a2") == InLine(ahead=3, of_its_owner=2, waiting=5)
+    assert line.window.place_in_line("b1") == InLine(ahead=1, of_its_owner=0, waiting=5)
+    assert line.take() == ["high", "b1"]
+    assert line.window.place_in_line("a2") == InLine(ahead=1, of_its_owner=1, waiting=3)
+    for gone in ("high", "nobody"):
+        assert line.window.place_in_line(gone) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_places_in_line_are_the_order_of_turns(seed: int) -> None:
+    chance, line = random.Random(seed), Line(size=1000)
+    for number in range(chance.randint(0, 12)):
+        line.put(f"q{number}", State.QUEUED, account=chance.choice("abc"))
+    for number in range(30):
+        line.put(
+            f"w{number}",
+            State.SEEN,
+            account=chance.choice("abcd"),
+            cpu=chance.choice("12"),
+            priority=chance.randint(0, 2),
+        )
+    places = {uid: place.ahead for uid in line.pods if (place := line.window.place_in_line(uid))}
+    assert [places[uid] for uid in line.take()] == [*range(30)]
 
 
 def test_no_more_wait_in_slurm_than_the_window_holds() -> None:
