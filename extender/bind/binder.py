@@ -19,6 +19,7 @@ from typing import Any
 from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.execution.failures import failure_of
+from extender.explain.sentences import sentence
 from extender.jobs.claim import JobClaim
 from extender.jobs.slots import nodes_by, slots
 from extender.jobs.verdict import judge
@@ -69,15 +70,16 @@ def verified(
     verdict = judge(job, claim, pod.workload.request([pod.request]).job)
     if not verdict.is_ours:
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
-    lacks = verdict.words()
-    if lacks is not None:
-        raise NotBound(f"Slurm job {job.id} is not what the Pod asks for: {lacks}")
+    lacks = verdict.lacks()
+    if lacks:
+        found = "; ".join(map(sentence, lacks))
+        raise NotBound(f"Slurm job {job.id} is not what the Pod asks for: {found}")
     has = slots(job.grant, job.id, pod.workload.size, nodes_by(view))
     there = [slot for slot in has if slot.node == node]
     own = next((slot for slot in there if len(there) == 1 or slot == pod.scheduling.allocation), None)
     if own is None:
-        lacks = "has no slot for this Pod" if there else "does not run"
-        raise NotBound(f"Slurm job {job.id} {lacks} on {node}")
+        no_slot = "has no slot for this Pod" if there else "does not run"
+        raise NotBound(f"Slurm job {job.id} {no_slot} on {node}")
     return own
 
 

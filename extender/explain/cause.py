@@ -37,6 +37,7 @@ class Kind(StrEnum):
     # The job waits in Slurm
     WAITS = "Waits", "", True
     WAITS_TOO_LARGE = "WaitsTooLarge", Reason.TOO_LARGE
+    WAITING_JOB = "WaitingJob"
     PENDING_REASON = "PendingReason"
     HELD_BY_AUTHOR = "HeldByAuthor"
     TIME_LIMIT_TOO_LONG = "TimeLimitTooLong"
@@ -80,6 +81,20 @@ class Kind(StrEnum):
     JOB_WAITS_FOR_POD = "JobWaitsForPod", Reason.SLURM_JOB_LOST
     NODE_UNNAMED = "NodeUnnamed", Reason.SLURM_NODE_UNNAMED
     UPDATE_REFUSED = "UpdateRefused", Reason.REJECTED_BY_SLURM
+
+    # A part of a job is not as requested
+    KEY_OVERWRITTEN = "KeyOverwritten"
+    OTHER_NAME = "OtherName"
+    OTHER_NODE_COUNT = "OtherNodeCount"
+    OTHER_PARTITION = "OtherPartition"
+    OTHER_USER = "OtherUser"
+    FEWER_CPUS = "FewerCpus"
+    LESS_MEMORY = "LessMemory"
+    LESS_GRES = "LessGres"
+    SHORTER_TIME_LIMIT = "ShorterTimeLimit"
+    STARTED_AGAIN = "StartedAgain"
+    SUSPENDED = "Suspended"
+    OTHER_DEVICES = "OtherDevices"
 
     # The job is over, or the Pod is evicted
     JOB_CANCELLED = "JobCancelled", Reason.SLURM_JOB_CANCELLED
@@ -153,6 +168,9 @@ class Cause:
     def of(cls, kind: Kind, /, **facts: Fact) -> Self:
         """Returns the cause of a kind with these facts and the kind's reason."""
         return cls(kind, kind.reason, tuple(facts.items()))
+
+
+Causes: TypeAlias = tuple[Cause, ...]
 
 
 def codes(of: str) -> Cause | None:

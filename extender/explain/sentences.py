@@ -20,6 +20,8 @@ from extender.explain.quantities import (
     listed,
 )
 from extender.explain.wording import cut, fitted
+from slurm_client import gres
+from wellknown import number_list
 
 _FAR_S: Final = 90 * DAY_S
 """Slurm's backfill scheduler takes a job without a time limit to last 365 days. A start after more than
@@ -29,6 +31,10 @@ _LONGEST_REMARK: Final = 300
 _OWN: Final = (
     "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
 )
+_Owner = tuple[int | None, int | None]
+"""A user and a group."""
+_Devices = tuple[str, tuple[int, ...]]
+"""A GRES, and Slurm's numbers of the devices."""
 
 
 def sentence(cause: Cause) -> str:
@@ -70,24 +76,7 @@ def _fact(value: Fact) -> str:
 # The job waits in Slurm
 
 
-def _waits(job: int, partition: str, since: int | None, word: str, why: Cause, asks: Cause) -> str:
-    return f"{_held(job, partition, since, word, why, asks)}."
-
-
-def _waits_too_large(job: int, partition: str, since: int | None, word: str, large: Cause) -> str:
-    return f"{_held_too_large(job, partition, since, word, large)}."
-
-
-def _held(job: int, partition: str, since: int | None, word: str, why: Cause, asks: Cause) -> str:
-    stands = _stands(job, partition, since)
-    return f"{stands}: {sentence(why)} ({word}); it asks for {sentence(asks)}"
-
-
-def _held_too_large(job: int, partition: str, since: int | None, word: str, large: Cause) -> str:
-    return f"{sentence(large)}. {_stands(job, partition, since)} ({word})"
-
-
-def _stands(job: int, partition: str, since: int | None) -> str:
+def _waiting_job(job: int, partition: str, since: int | None) -> str:
     where = f"in partition {cut(partition, _LONGEST_NAME)}"
     if since is None:
         return f"Slurm job {job} waits {where}"
@@ -154,7 +143,7 @@ def _invalid_request(problems: tuple[str, ...]) -> str:
     return "; ".join(problems)
 
 
-def _one_at_a_time(turn_s: float, pod: str = "", job: int | None = None) -> str:
+def _one_at_a_time(turn_s: float, pod: str, job: int | None) -> str:
     rule = (
         "waits in line: Pods of this template must be placed apart, so the extender asks Slurm for one"
         f" Pod at a time, and waits up to {turn_s:.0f} s for each queued job"
@@ -192,16 +181,25 @@ def _after_colon(said: str) -> str:
     return f": {said}" if said else ""
 
 
-def _other_owner(
-    job: int, user: int | None, group: int | None, asked_user: int | None, asked_group: int | None
-) -> str:
-    asked = _owner(asked_user, asked_group)
-    return f"Slurm gave job {job} to {_owner(user, group)} instead of {asked}: the job is cancelled"
+def _other_owner(job: int, owner: _Owner, asked: _Owner) -> str:
+    return f"Slurm gave job {job} to {_owner(*owner)} instead of {_owner(*asked)}: the job is cancelled"
 
 
 def _owner(user: int | None, group: int | None) -> str:
     named = (("user", user), ("group", group))
     return " and ".join(f"{what} {number}" for what, number in named if number is not None)
+
+
+def _other_devices(job: int, has: tuple[_Devices, ...], runs_on: tuple[_Devices, ...]) -> str:
+    return f"Slurm job {job} has {_devices(has)} now, and the Pod runs on {_devices(runs_on)}"
+
+
+def _devices(of: tuple[_Devices, ...]) -> str:
+    called = ((f"{name} of gpu" if name in gres.SHARED else name, name, numbers) for name, numbers in of)
+    return " and ".join(
+        f"{words} {number_list.compress(numbers)}" if numbers else f"no {name}"
+        for words, name, numbers in called
+    )
 
 
 def _granted(job: int, node: str, waited_s: float | None, ours_s: float) -> str:
@@ -227,8 +225,9 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.NOT_WRITABLE: _not_writable,
     Kind.NO_OPEN_NODE: "no Node of partition {partition} is open to this Pod: {closed}",
     Kind.REQUEST_REPEATED: "{said}; the Pod waits and the request is repeated",
-    Kind.WAITS: _waits,
-    Kind.WAITS_TOO_LARGE: _waits_too_large,
+    Kind.WAITS: "{job}: {why} ({word}); it asks for {asks}.",
+    Kind.WAITS_TOO_LARGE: "{large}. {job} ({word}).",
+    Kind.WAITING_JOB: _waiting_job,
     Kind.PENDING_REASON: lambda word: explained(word).sentence,
     Kind.HELD_BY_AUTHOR: (
         'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
@@ -240,8 +239,8 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.REFUSED_BY_SLURM: "{said}",
     Kind.TOO_LARGE: _too_large,
     Kind.TOO_FEW_NODES: _too_few_nodes,
-    Kind.HELD: _held,
-    Kind.HELD_TOO_LARGE: _held_too_large,
+    Kind.HELD: "{job}: {why} ({word}); it asks for {asks}",
+    Kind.HELD_TOO_LARGE: "{large}. {job} ({word})",
     Kind.UNKNOWN_USER: "slurmctld does not know user {user} (is sssd running on its host?)",
     Kind.OTHER_OWNER: _other_owner,
     Kind.ALTERED_AT_ONCE: (
@@ -279,6 +278,20 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.JOB_WAITS_FOR_POD: "Slurm job {job} waits for the Node where its Pod runs",
     Kind.NODE_UNNAMED: "Slurm job {job} runs on {node}, which no Node names",
     Kind.UPDATE_REFUSED: "Slurm refuses what it is asked for job {job}: {said}",
+    Kind.KEY_OVERWRITTEN: "its AdminComment is overwritten",
+    Kind.OTHER_NAME: "it is called {name}",
+    Kind.OTHER_NODE_COUNT: "it is for {nodes} nodes instead of {asked}",
+    Kind.OTHER_PARTITION: "it is in partition {partition} instead of {asked}",
+    Kind.OTHER_USER: lambda owner, asked: (
+        f"it is of user {owner[0]} and group {owner[1]} instead of {asked[0]} and {asked[1]}"
+    ),
+    Kind.FEWER_CPUS: "it has {cpus} CPUs instead of {asked}",
+    Kind.LESS_MEMORY: "it has {memory_mb} MiB of memory instead of {asked}",
+    Kind.LESS_GRES: "it has {number} of GRES {name} instead of {asked}",
+    Kind.SHORTER_TIME_LIMIT: "its time limit is {minutes} minutes instead of {asked}",
+    Kind.STARTED_AGAIN: "Slurm has started it again",
+    Kind.SUSPENDED: "it is suspended",
+    Kind.OTHER_DEVICES: _other_devices,
     Kind.JOB_CANCELLED: "Slurm job {job} was cancelled in Slurm ({state})",
     Kind.JOB_PREEMPTED: "Slurm job {job} was preempted by Slurm ({state})",
     Kind.JOB_IN_GRACE_TIME: "Slurm job {job} is being preempted: its GraceTime to leave has begun",

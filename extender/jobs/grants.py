@@ -9,12 +9,12 @@ Pod, or is of another Node, limits nothing. Facts missing in Slurm's report are 
 from collections import Counter
 from dataclasses import replace
 
+from extender.explain.cause import Cause, Kind
 from extender.jobs.slots import whole_on_node
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
 from slurm_client import gres
 from slurm_client.model import Grant, Job, JobSpec
-from wellknown import number_list
 from wellknown.allocation import Allocation
 
 _PREFIXES = ("gres/", "gres:")
@@ -61,9 +61,9 @@ def _on_each(grant: Grant) -> list[Counter[str]]:
 # Changes under a bound Pod
 
 
-def devices_taken(pod: Pod, job: Job, view: ClusterView) -> str | None:
-    """Returns in words the devices of a bound Pod that its running job does not have on the Node; None
-    if there are none. A running container keeps its open devices. Without a node agent, the kubelet
+def devices_taken(pod: Pod, job: Job, view: ClusterView) -> Cause | None:
+    """Returns the devices of a bound Pod that its running job does not have on the Node; None if there
+    are none. A running container keeps its open devices. Without a node agent, the kubelet
     chooses the devices, whatever is on the Pod."""
     node = view.nodes.get(pod.life.node or "")
     if node is None or not node.has_agent:
@@ -79,8 +79,8 @@ def devices_taken(pod: Pod, job: Job, view: ClusterView) -> str | None:
     }
     if not taken:
         return None
-    in_slurm = _listed({name: now.get(name, ()) for name in taken})
-    return f"Slurm job {job.id} has {in_slurm} now, and the Pod runs on {_listed(taken)}"
+    in_slurm = tuple([(name, now.get(name, ())) for name in taken])
+    return Cause.of(Kind.OTHER_DEVICES, job=job.id, has=in_slurm, runs_on=tuple(taken.items()))
 
 
 def changed_slot(pod: Pod, has: Allocation | None) -> Allocation | None:
@@ -129,14 +129,3 @@ def _is_told(job: Job, now: _Devices, name: str) -> bool:
     if name in now:
         return bool(now[name])
     return bool(job.gres) or not requested_gres(job)[name]
-
-
-def _listed(devices: _Devices) -> str:
-    return " and ".join(
-        f"{_called(name)} {number_list.compress(numbers)}" if numbers else f"no {name}"
-        for name, numbers in devices.items()
-    )
-
-
-def _called(name: str) -> str:
-    return f"{name} of gpu" if name in gres.SHARED else name

@@ -15,6 +15,8 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
 
+from extender.explain.cause import Cause, Causes
+from extender.explain.cause import Kind as Difference
 from extender.jobs.claim import JobClaim, identity_of, key_of
 from extender.jobs.grants import cpus_on_each, devices_taken, requested_gres
 from slurm_client.model import Job, JobSpec
@@ -60,10 +62,10 @@ the owner of a waiting job may lower the limit to start sooner, and takes nothin
 
 
 class Verdict(NamedTuple):
-    """Owner of a job, and the altered parts, each with words for users."""
+    """Owner of a job, and the altered parts, each with its difference."""
 
     kind: Kind
-    altered: tuple[tuple[Part, str], ...] = ()
+    altered: tuple[tuple[Part, Cause], ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -74,11 +76,10 @@ class Verdict(NamedTuple):
         """Returns True if a part is altered."""
         return any(part is each for each, _ in self.altered)
 
-    def words(self, *parts: Part) -> str | None:
-        """Returns in words how these parts are altered, by default the parts in `LESS`; None if none of
-        the parts is altered."""
+    def lacks(self, *parts: Part) -> Causes:
+        """Returns how these parts are altered, by default the parts in `LESS`."""
         wanted = parts or LESS
-        return "; ".join(words for part, words in self.altered if part in wanted) or None
+        return tuple([difference for part, difference in self.altered if part in wanted])
 
 
 NOT_READ = Verdict(Kind.UNKNOWN)
@@ -145,50 +146,51 @@ def _runs_at_its_pods(job: Job, claim: JobClaim) -> bool:
 
 def _altered(
     job: Job, key: PlaceholderKey | None, claim: JobClaim, asked: JobSpec | None
-) -> Iterator[tuple[Part, str]]:
+) -> Iterator[tuple[Part, Cause]]:
     if key is None:
-        yield Part.ADMIN_COMMENT, "its AdminComment is overwritten"
+        yield Part.ADMIN_COMMENT, Cause.of(Difference.KEY_OVERWRITTEN)
     if job.name != claim.job_name:
-        yield Part.NAME, f"it is called {job.name}"
+        yield Part.NAME, Cause.of(Difference.OTHER_NAME, name=job.name)
     if asked is not None:
         yield from _less(asked, job)
     if job.restart_count:
-        yield Part.RESTARTED, "Slurm has started it again"
+        yield Part.RESTARTED, Cause.of(Difference.STARTED_AGAIN)
     if job.state.suspended:
-        yield Part.SUSPENDED, "it is suspended"
+        yield Part.SUSPENDED, Cause.of(Difference.SUSPENDED)
     taken = (devices_taken(pod, job, claim.view) for pod in claim.pods if job.state.running)
-    yield from ((Part.DEVICES, words) for words in taken if words is not None)
+    yield from ((Part.DEVICES, devices) for devices in taken if devices is not None)
 
 
-def _less(asked: JobSpec, job: Job) -> Iterator[tuple[Part, str]]:
+def _less(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
     if job.node_count not in (None, asked.nodes):
-        yield Part.SIZE, f"it is for {job.node_count} nodes instead of {asked.nodes}"
+        yield Part.SIZE, Cause.of(Difference.OTHER_NODE_COUNT, nodes=job.node_count, asked=asked.nodes)
     yield from _too_small(asked, job)
     if not _may_be_in(job.partition, asked.partition):
-        yield Part.PARTITION, f"it is in partition {job.partition} instead of {asked.partition}"
+        where = Cause.of(Difference.OTHER_PARTITION, partition=job.partition, asked=asked.partition)
+        yield Part.PARTITION, where
     user, group = asked_owner(asked)
     if user not in (None, job.user_id) or group not in (None, job.group_id):
-        words = f"it is of user {job.user_id} and group {job.group_id} instead of {user} and {group}"
-        yield Part.OWNER, words
+        owner = job.user_id, job.group_id
+        yield Part.OWNER, Cause.of(Difference.OTHER_USER, owner=owner, asked=(user, group))
     limit = job.time_limit_minutes
     if limit is not None and limit < (asked.time_limit_minutes or 0):
-        words = f"its time limit is {limit} minutes instead of {asked.time_limit_minutes}"
-        yield Part.TIME_LIMIT, words
+        most = Cause.of(Difference.SHORTER_TIME_LIMIT, minutes=limit, asked=asked.time_limit_minutes)
+        yield Part.TIME_LIMIT, most
 
 
-def _too_small(asked: JobSpec, job: Job) -> Iterator[tuple[Part, str]]:
+def _too_small(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
     allocated = cpus_on_each(job, asked.nodes)
     told = (allocated, None if job.state.running else job.cpus_per_node)
     cpus = min((n for n in told if n is not None), default=asked.cpus)
     if cpus < asked.cpus:
-        yield Part.SIZE, f"it has {cpus} CPUs instead of {asked.cpus}"
+        yield Part.SIZE, Cause.of(Difference.FEWER_CPUS, cpus=cpus, asked=asked.cpus)
     memory = _memory(job, allocated)
     if memory is not None and 0 < memory < asked.memory_mb:  # 0 means the whole node's memory
-        yield Part.SIZE, f"it has {memory} MiB of memory instead of {asked.memory_mb}"
+        yield Part.SIZE, Cause.of(Difference.LESS_MEMORY, memory_mb=memory, asked=asked.memory_mb)
     given: Counter[str] = requested_gres(job)
     for name, count in asked.gres:
         if given[name] < count:
-            yield Part.GRES, f"it has {given[name]} of GRES {name} instead of {count}"
+            yield Part.GRES, Cause.of(Difference.LESS_GRES, number=given[name], name=name, asked=count)
 
 
 def _memory(job: Job, cpus: int | None) -> int | None:

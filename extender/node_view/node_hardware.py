@@ -67,8 +67,9 @@ def too_large(
     if partitions.keys() >= set(names) and 0 < (few := _nodes(names, partitions)) < job.nodes:
         sizes = ((name, len(each.nodes)) for name, each in partitions.items() if name not in names)
         others = tuple([each for each in sizes if each[1] >= job.nodes])
-        size = {"nodes": few, "asks": job.nodes}
-        return Cause.of(Kind.TOO_FEW_NODES, partition=partition, **size, others=others)
+        return Cause.of(
+            Kind.TOO_FEW_NODES, partition=partition, nodes=few, asks=job.nodes, others=others
+        )
     less = () if has is None else _less(job, has)
     if has is None or not less:
         return None

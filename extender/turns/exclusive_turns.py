@@ -9,11 +9,11 @@ Pods of different templates do not wait for each other: if two grants conflict, 
 later grant back.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from extender.explain.cause import Cause, Fact, Kind
+from extender.explain.cause import Cause, Kind
 from extender.pod_request.constraints.pod_constraints import PodConstraints
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -52,15 +52,15 @@ class _Template:
     """The Pods of a template that wait for their turns, that have the turn, or have had the turn."""
 
     waiting: Ranking[str, Turn] = field(default_factory=Ranking)
-    submitting: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
-    """Pods in submission, each with its name and its job."""
-    queued: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
+    submitting: dict[str, Cause] = field(default_factory=dict)
+    """Pods in submission, each as the cause of other Pods' waiting."""
+    queued: dict[str, Cause] = field(default_factory=dict)
     """The same of Pods with a job in Slurm's queue, while their turns last."""
     without_room: set[str] = field(default_factory=set)
     """Pods with a job in Slurm's queue, after their turns, for which Slurm has no room."""
 
     @property
-    def asking(self) -> dict[str, Mapping[str, Fact]]:
+    def asking(self) -> dict[str, Cause]:
         """Returns the Pods that have the turn."""
         return self.submitting if self.without_room else self.submitting | self.queued
 
@@ -96,8 +96,9 @@ class _Template:
         return not (self.waiting or self.submitting or self.queued or self.without_room)
 
 
-def _asked_for(record: Placeholder) -> Mapping[str, Fact]:
-    return {"pod": record.workload.full_name, "job": record.job.id}
+def _asked_for(record: Placeholder) -> Cause:
+    pod, job = record.workload.full_name, record.job.id
+    return Cause.of(Kind.ONE_AT_A_TIME, turn_s=_TURN_S, pod=pod, job=job)
 
 
 class ExclusiveTurns:
@@ -154,7 +155,7 @@ class ExclusiveTurns:
         if not self.waits(uid):
             return None
         asking = self._templates[self._of[uid]].asking.values()
-        return Cause.of(Kind.ONE_AT_A_TIME, turn_s=_TURN_S, **next(iter(asking), {}))
+        return next(iter(asking), Cause.of(Kind.ONE_AT_A_TIME, turn_s=_TURN_S, pod="", job=None))
 
     def block(self, record: Placeholder) -> None:
         """Records that other Pods close all Nodes to a Pod. `affected` then also returns the Pod."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.jobs.grants import changed_slot, devices_taken
 from extender.pod_request.pod import Pod
 from tests.builders import kube_node, moment, placeholder_job, pod
@@ -61,7 +62,7 @@ def test_the_devices_that_a_pod_runs_on_and_its_job_does_not_have(
     of = pod_with(on_pod, "0")
     job = placeholder_job(of, node="n1", gres=(of_job,))
     told = devices_taken(of, job, AT.view)
-    assert told == (words and f"Slurm job {job.id} has {words}")
+    assert (told and sentence(told)) == (words and f"Slurm job {job.id} has {words}")
 
 
 def test_without_a_node_agent_it_has_what_the_kubelet_chose() -> None:
@@ -76,7 +77,9 @@ def test_that_slurm_does_not_tell_of_devices_that_a_job_asks_for_is_not_believed
     untold = placeholder_job(of, node="n1", tres_per_node="gres/gpu:h100:2")
     assert devices_taken(of, untold, AT.view) is None
     asks_for_none = replace(untold, tres_per_node="")
-    assert "no gpu now" in (devices_taken(of, asks_for_none, AT.view) or "")
+    taken = devices_taken(of, asks_for_none, AT.view)
+    assert taken is not None
+    assert "no gpu now" in sentence(taken)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.jobs.claim import JobClaim, JobIdentity, identity_of
 from extender.jobs.grants import covers
 from extender.jobs.verdict import Kind, Part, Verdict, judge
@@ -87,11 +88,11 @@ def test_nobody_knows_whose_a_job_is_that_slurm_does_not_know() -> None:
 
 def misfit(asked: JobSpec, job: Job) -> str | None:
     """Returns what a job lacks, in words."""
-    return _of_request(asked, job).words()
+    return "; ".join(map(sentence, _of_request(asked, job).lacks())) or None
 
 
 def ends_earlier(asked: JobSpec, job: Job) -> str | None:
-    return _of_request(asked, job).words(Part.TIME_LIMIT)
+    return "; ".join(map(sentence, _of_request(asked, job).lacks(Part.TIME_LIMIT))) or None
 
 
 def _of_request(asked: JobSpec, job: Job) -> Verdict:

@@ -3,7 +3,7 @@
 Each function returns the next version of the record.
 """
 
-from extender.explain.cause import Cause, Kind
+from extender.explain.cause import Cause, Causes, Kind
 from extender.jobs.claim import identity_of
 from extender.jobs.tracked_job import Owner
 from extender.jobs.verdict import Part, Verdict
@@ -35,8 +35,8 @@ def altered(record: Placeholder, job: Job, at: Context, *, first: bool) -> Place
         return _without_key(record, job, at)
     if not _has_owner(job, record.job.asked.owner):
         return _disowned(record, job, at)
-    lacks = record.job.verdict.words()
-    if lacks is None:
+    lacks = record.job.verdict.lacks()
+    if not lacks:
         return None
     if first:
         return _altered_at_once(record, job, lacks, at)
@@ -45,20 +45,22 @@ def altered(record: Placeholder, job: Job, at: Context, *, first: bool) -> Place
     return replaced_job(record, job, lacks, at)
 
 
-def outdated(record: Placeholder, job: Job) -> str | None:
+def outdated(record: Placeholder, job: Job) -> Causes:
     """SUBMITTING: returns what is wrong with a job from before the Pod, the policy or the job was
-    changed; None if nothing is wrong, or a Binding by the job may be under way."""
+    changed; nothing if a Binding by the job may be under way."""
     pods, request, verdict = record.pods, record.request, record.job.verdict
     carried = {pod.scheduling.allocation.job_id for pod in pods if pod.scheduling.allocation is not None}
     if job.state.running and job.id in carried:
-        return None
+        return ()
     obstacle = next((pod.scheduling.obstacle for pod in pods if pod.scheduling.obstacle), None)
-    if job.state.pending and (request.problems or obstacle):
-        return "; ".join(request.problems) or obstacle
-    return verdict.words() or (verdict.words(Part.TIME_LIMIT) if job.state.pending else None)
+    if job.state.pending and request.problems:
+        return (Cause.of(Kind.INVALID_REQUEST, problems=request.problems),)
+    if job.state.pending and obstacle:
+        return (Cause.of(Kind.CLAIM_NOT_READY, obstacle=obstacle),)
+    return verdict.lacks() or (verdict.lacks(Part.TIME_LIMIT) if job.state.pending else ())
 
 
-def replaced_job(record: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
+def replaced_job(record: Placeholder, job: Job, lacks: Causes, at: Context) -> Placeholder:
     """Returns the record of a job that is replaced by the next attempt's job."""
     return _given_back(record, job, Cause.of(Kind.JOB_ALTERED, job=job.id, lacks=lacks), at)
 
@@ -80,7 +82,7 @@ def _given_back(record: Placeholder, job: Job, cause: Cause, at: Context) -> Pla
     return record.replaced(at.now, cause)
 
 
-def _altered_at_once(record: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
+def _altered_at_once(record: Placeholder, job: Job, lacks: Causes, at: Context) -> Placeholder:
     """The owner may alter one job. A plugin alters two in a row: each further job would be altered, too,
     and might preempt other jobs."""
     record = record.with_mistrust(altered=record.job.mistrust.altered + 1)
@@ -117,6 +119,7 @@ def _disowned(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if job.user_id == NOBODY and user is not None:
         why = WhyInvalid(Cause.of(Kind.UNKNOWN_USER, user=user))
         return refused(record, job, why, Reason.WRONG_OWNER, at)
-    given = {"user": job.user_id, "group": job.group_id}
-    cause = Cause.of(Kind.OTHER_OWNER, job=job.id, **given, asked_user=user, asked_group=group)
+    cause = Cause.of(
+        Kind.OTHER_OWNER, job=job.id, owner=(job.user_id, job.group_id), asked=(user, group)
+    )
     return refused(record, job, WhyInvalid(cause), Reason.WRONG_OWNER, at)

@@ -55,7 +55,7 @@ def asked_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if record.job.asked.immediate and job.state.holds_nodes:
         return asked_runs(record, job, at)
     lacks = outdated(record, job)
-    if lacks is not None:
+    if lacks:
         return replaced_job(record, job, lacks, at)
     excluded = excluding(job.excluded_nodes)
     queued = record.move(State.QUEUED, at.now)
@@ -68,7 +68,7 @@ def asked_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
 def asked_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """SUBMITTING: the submitted job exists, and has its nodes."""
     lacks = outdated(record, job)
-    if lacks is not None:
+    if lacks:
         return replaced_job(record, job, lacks, at)
     known = record.with_asked(owner=NOBODY_ASKED)
     return granted(known.move(State.ALLOCATED, at.now), job.id, job.grant, at)
@@ -266,8 +266,8 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     more may have granted other cores and devices there, and granted the Pods' devices to other jobs. The
     extender updates cores and memory on the Pods (`next_effect.keep`). Devices of a running container
     cannot be changed."""
-    taken = judge(job, claim_of_record(record, at.rules, at.view)).words(Part.DEVICES)
-    if taken is not None:
+    taken = judge(job, claim_of_record(record, at.rules, at.view)).lacks(Part.DEVICES)
+    if taken:
         return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.DEVICES_TAKEN, taken=taken))
     has = slots(job.grant, job.id, record.workload.size, nodes_by(at.view, record.pods))
     members = with_slots(record.members, has, bound=True)

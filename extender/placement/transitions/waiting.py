@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from extender.explain.cause import Cause, Fact, Kind
+from extender.explain.cause import Cause, Kind
 from extender.node_view.node_hardware import amounts, too_large
 from extender.pod_request.job_request import Request
 from extender.record.config import Context
@@ -19,9 +19,9 @@ def why_it_waits(job: Job, request: Request, at: Context) -> Cause:
     job changes with each look at the job, and is no news by itself (`Cause.outlook`)."""
     large = _too_large(job, request, at)
     if large is not None:
-        return Cause.of(Kind.WAITS_TOO_LARGE, **_where(job), large=large)
+        return Cause.of(Kind.WAITS_TOO_LARGE, job=_waiting(job), word=job.reason, large=large)
     why, asks = _why(job, request, at), amounts(request.job)
-    cause = Cause.of(Kind.WAITS, **_where(job), why=why, asks=asks)
+    cause = Cause.of(Kind.WAITS, job=_waiting(job), word=job.reason, why=why, asks=asks)
     return replace(cause, reason=job.reason, outlook=_plan(job))
 
 
@@ -39,8 +39,9 @@ def granted(allocation: Allocation, waited: float | None, ours: float) -> Cause:
     return Cause.of(Kind.GRANTED, job=job, node=node, waited_s=waited, ours_s=ours)
 
 
-def _where(job: Job) -> dict[str, Fact]:
-    return {"job": job.id, "partition": job.partition, "since": job.submit_time, "word": job.reason}
+def _waiting(job: Job) -> Cause:
+    partition, since = job.partition, job.submit_time
+    return Cause.of(Kind.WAITING_JOB, job=job.id, partition=partition, since=since)
 
 
 def _too_large(job: Job, request: Request, at: Context) -> Cause | None:
