@@ -9,7 +9,7 @@ import pytest
 from deploy.local.spec import KUBERNETES_RELEASES
 from extender.execution.release_check import Release
 from extender.preflight.checks import CHECKS, results, status
-from extender.preflight.facts import Answer, Called, Facts, Token, Unread
+from extender.preflight.facts import Answer, Called, Facts, Token, Unread, known
 from extender.preflight.kubernetes_checks import NEWEST, OLDEST
 from extender.preflight.result import Result, Verdict
 from kubernetes_client.protocol import Right
@@ -67,332 +67,240 @@ def pools(**slurm_conf: Any) -> Facts:
     return settings(conf(**slurm_conf), pools_file=Path("pools"))
 
 
-CASES: list[tuple[str, Facts, Verdict, str]] = [
-    (
-        "settings",
-        replace(GOOD, variables={"SLURM_EXTENDER_X": None}),
-        WARN,
-        "no setting: SLURM_EXTENDER_X",
+CASES: dict[tuple[str, Verdict, str], Facts] = {
+    ("settings", WARN, "no setting: SLURM_EXTENDER_X"): replace(
+        GOOD, variables={"SLURM_EXTENDER_X": None}
     ),
     (
         "settings",
-        replace(GOOD, variables={"SLURM_EXTENDER_SCOP": "SLURM_EXTENDER_SCOPE"}),
         FAIL,
         "SLURM_EXTENDER_SCOP is no setting; SLURM_EXTENDER_SCOPE is probably meant",
+    ): replace(GOOD, variables={"SLURM_EXTENDER_SCOP": "SLURM_EXTENDER_SCOPE"}),
+    ("kubernetes-release", PASS, "v1.31.0"): kubernetes(release="v1.31.0"),
+    ("kubernetes-release", FAIL, "the oldest supported is 1.31"): kubernetes(release="v1.30.9"),
+    ("kubernetes-release", WARN, "the newest tested is 1.37"): kubernetes(release="v1.38.0"),
+    ("kubernetes-release", PASS, "eks"): kubernetes(release="v1.37.2-eks-1"),
+    ("kubernetes-release", SKIPPED, "is no release"): kubernetes(release="unknown"),
+    ("kubernetes-release", FAIL, "not told"): kubernetes(release=UNREAD),
+    ("admission-policies", FAIL, "no Validating"): kubernetes(admission_kinds=frozenset({"x"})),
+    ("admission-policies", SKIPPED, "not told"): kubernetes(admission_kinds=UNREAD),
+    ("node-in-token", PASS, "since Kubernetes 1.32"): kubernetes(release="v1.32.0"),
+    ("node-in-token", FAIL, "names no Node"): kubernetes(release="v1.31.0"),
+    ("node-in-token", PASS, "names its Node"): kubernetes(
+        release="v1.31.0", account=ACCOUNT | {"extra": NODE_IN_TOKEN}
     ),
-    ("kubernetes-release", kubernetes(release="v1.31.0"), PASS, "v1.31.0"),
-    ("kubernetes-release", kubernetes(release="v1.30.9"), FAIL, "the oldest supported is 1.31"),
-    ("kubernetes-release", kubernetes(release="v1.38.0"), WARN, "the newest tested is 1.37"),
-    ("kubernetes-release", kubernetes(release="v1.37.2-eks-1"), PASS, "eks"),
-    ("kubernetes-release", kubernetes(release="unknown"), SKIPPED, "is no release"),
-    ("kubernetes-release", kubernetes(release=UNREAD), FAIL, "not told"),
-    ("admission-policies", kubernetes(admission_kinds=frozenset({"x"})), FAIL, "no Validating"),
-    ("admission-policies", kubernetes(admission_kinds=UNREAD), SKIPPED, "not told"),
-    ("node-in-token", kubernetes(release="v1.32.0"), PASS, "since Kubernetes 1.32"),
-    ("node-in-token", kubernetes(release="v1.31.0"), FAIL, "names no Node"),
-    (
-        "node-in-token",
-        kubernetes(release="v1.31.0", account=ACCOUNT | {"extra": NODE_IN_TOKEN}),
-        PASS,
-        "names its Node",
+    ("node-in-token", SKIPPED, "no Pod's"): kubernetes(release="v1.31.0", account=ADMINISTRATOR),
+    ("rights", FAIL, "may not get pods"): kubernetes(denied=(Right("get", "pods"),)),
+    ("rights", WARN, "admin may not get pods"): kubernetes(
+        denied=(Right("get", "pods"),), account=ADMINISTRATOR
     ),
-    ("node-in-token", kubernetes(release="v1.31.0", account=ADMINISTRATOR), SKIPPED, "no Pod's"),
-    ("rights", kubernetes(denied=(Right("get", "pods"),)), FAIL, "may not get pods"),
-    (
-        "rights",
-        kubernetes(denied=(Right("get", "pods"),), account=ADMINISTRATOR),
-        WARN,
-        "admin may not get pods",
+    ("install-rights", SKIPPED, "is installed"): kubernetes(account=ADMINISTRATOR),
+    ("install-rights", PASS, "may create all"): kubernetes(account=ADMINISTRATOR, lease=None),
+    ("install-rights", FAIL, "may not create x"): kubernetes(
+        account=ADMINISTRATOR, lease=None, cannot_install=(Right("create", "x"),)
     ),
-    ("install-rights", kubernetes(account=ADMINISTRATOR), SKIPPED, "is installed"),
-    ("install-rights", kubernetes(account=ADMINISTRATOR, lease=None), PASS, "may create all"),
-    (
-        "install-rights",
-        kubernetes(account=ADMINISTRATOR, lease=None, cannot_install=(Right("create", "x"),)),
-        FAIL,
-        "may not create x",
+    ("webhooks", FAIL, "without the extender's gate"): kubernetes(
+        webhooks={webhook(name="copies.slurm-extender.io"): ANSWERS}
     ),
-    (
-        "webhooks",
-        kubernetes(webhooks={webhook(name="copies.slurm-extender.io"): ANSWERS}),
-        FAIL,
-        "without the extender's gate",
+    ("webhooks", FAIL, "Pods are created without the extender's gate"): kubernetes(
+        webhooks={webhook(): NO_SERVICE}
     ),
-    ("webhooks", kubernetes(webhooks={webhook(): NO_SERVICE}), FAIL, "without the extender's gate"),
-    ("webhooks", kubernetes(webhooks={webhook(authority=""): ANSWERS}), FAIL, "no caBundle"),
-    ("webhooks", kubernetes(webhooks={}, lease=None), SKIPPED, "nothing is installed"),
-    ("webhooks", kubernetes(webhooks=UNREAD), SKIPPED, "not told"),
+    ("webhooks", FAIL, "no caBundle"): kubernetes(webhooks={webhook(authority=""): ANSWERS}),
+    ("webhooks", SKIPPED, "nothing is installed"): kubernetes(webhooks={}, lease=None),
+    ("webhooks", SKIPPED, "not told"): kubernetes(webhooks=UNREAD),
     (
         "webhook-answers",
-        kubernetes(
-            webhooks={
-                webhook(): ANSWERS,
-                webhook("gone/first"): NO_SERVICE,
-                webhook("gone/first", kind="validating", required=False): NO_SERVICE,
-            },
-            lease=None,
-        ),
         FAIL,
         "rejects Pods that ask for Slurm (mutatingwebhookconfiguration/first, validatingwebhook",
+    ): kubernetes(
+        webhooks={
+            webhook(): ANSWERS,
+            webhook("gone/first"): NO_SERVICE,
+            webhook("gone/first", kind="validating", required=False): NO_SERVICE,
+        },
+        lease=None,
     ),
     (
         "webhook-answers",
-        kubernetes(webhooks={webhook(required=False): Called(Answer.NO, "does not answer: refused")}),
         WARN,
         "Service slurm/slurm-extender does not answer: refused: wrong Pod templates get no warning",
+    ): kubernetes(webhooks={webhook(required=False): Called(Answer.NO, "does not answer: refused")}),
+    ("webhook-answers", WARN, "Service b/x answers, in another namespace than slurm"): kubernetes(
+        webhooks={webhook(): ANSWERS, webhook("b/x"): ANSWERS}
     ),
-    (
-        "webhook-answers",
-        kubernetes(webhooks={webhook(): ANSWERS, webhook("b/x"): ANSWERS}),
-        WARN,
-        "Service b/x answers, in another namespace than slurm",
+    ("webhook-answers", SKIPPED, "Service slurm/slurm-extender was not called: forbidden"): kubernetes(
+        webhooks={webhook(): Called(Answer.UNKNOWN, "was not called: forbidden")}
     ),
-    (
-        "webhook-answers",
-        kubernetes(webhooks={webhook(): Called(Answer.UNKNOWN, "was not called: forbidden")}),
-        SKIPPED,
-        "Service slurm/slurm-extender was not called: forbidden",
-    ),
-    ("webhook-answers", kubernetes(webhooks={}, lease=None), PASS, "no webhook of slurm-extender"),
-    ("webhook-answers", kubernetes(webhooks=UNREAD), SKIPPED, "not told"),
-    ("policies", kubernetes(policies=("slurm-extender-resize",)), FAIL, "ends in bookkeeping"),
-    ("policies", kubernetes(policies=("a-bookkeeping",)), WARN, "ends in resize"),
-    ("policies", kubernetes(policies=(), lease=None), SKIPPED, "nothing is installed"),
+    ("webhook-answers", PASS, "no webhook of slurm-extender"): kubernetes(webhooks={}, lease=None),
+    ("webhook-answers", SKIPPED, "not told"): kubernetes(webhooks=UNREAD),
+    ("policies", FAIL, "ends in bookkeeping"): kubernetes(policies=("slurm-extender-resize",)),
+    ("policies", WARN, "ends in resize"): kubernetes(policies=("a-bookkeeping",)),
+    ("policies", SKIPPED, "nothing is installed"): kubernetes(policies=(), lease=None),
     (
         "one-release",
-        kubernetes(releases=(RELEASE, OTHER_RELEASE)),
         FAIL,
         "has 2 releases of slurm-extender: slurm/slurm-extender (slurm-extender-bookkeeping), b/x",
+    ): kubernetes(releases=(RELEASE, OTHER_RELEASE)),
+    ("one-release", FAIL, "2 releases"): kubernetes(releases=(OTHER_RELEASE,) * 2),
+    ("one-release", WARN, "in another namespace than slurm"): kubernetes(releases=(OTHER_RELEASE,)),
+    ("one-release", PASS, "no other release"): kubernetes(releases=()),
+    ("one-release", SKIPPED, "not told"): kubernetes(releases=UNREAD),
+    ("scheduler", FAIL, "ignorable"): good.scheduler(configuration(entry={"ignorable": True})),
+    ("scheduler", SKIPPED, "not told"): replace(GOOD, scheduler=UNREAD),
+    ("preemption", FAIL, "has no preemptVerb"): good.scheduler(configuration(entry=WITHOUT_VERB)),
+    ("preemption", PASS, "is off in the profile"): good.scheduler(
+        configuration({"multiPoint": {"disabled": OFF}}, WITHOUT_VERB)
     ),
-    ("one-release", kubernetes(releases=(OTHER_RELEASE,) * 2), FAIL, "2 releases"),
-    ("one-release", kubernetes(releases=(OTHER_RELEASE,)), WARN, "in another namespace than slurm"),
-    ("one-release", kubernetes(releases=()), PASS, "no other release"),
-    ("one-release", kubernetes(releases=UNREAD), SKIPPED, "not told"),
-    ("scheduler", good.scheduler(configuration(entry={"ignorable": True})), FAIL, "ignorable"),
-    ("scheduler", replace(GOOD, scheduler=UNREAD), SKIPPED, "not told"),
-    ("preemption", good.scheduler(configuration(entry=WITHOUT_VERB)), FAIL, "has no preemptVerb"),
-    (
-        "preemption",
-        good.scheduler(configuration({"multiPoint": {"disabled": OFF}}, WITHOUT_VERB)),
-        PASS,
-        "is off in the profile",
+    ("nri", WARN, "NRI off"): machine(runtime="containerd://1.7.27"),
+    ("nri", PASS, "NRI on"): machine(runtime="cri-o://1.34.1"),
+    ("nri", SKIPPED, "do not tell"): machine(runtime=""),
+    ("slurm-api", FAIL, "not told"): slurm(capabilities=UNREAD),
+    ("slurm-api", SKIPPED, "not told"): slurm(capabilities=UNREAD, accepted=False),
+    ("slurm-api", SKIPPED, "no token"): slurm(capabilities=UNREAD, token=UNREAD),
+    ("slurm-api", FAIL, "slurmctld does not answer"): slurm(accepted=UNREAD),
+    ("slurm-api", WARN, "a batch job"): slurm(capabilities=replace(EXTERNAL, external_jobs=False)),
+    ("token", FAIL, "not told"): slurm(token=UNREAD),
+    ("token", FAIL, "expired at"): slurm(token=Token("slurm", NOW - 60)),
+    ("token", FAIL, "does not take the token of slurm"): slurm(accepted=False),
+    ("token", WARN, "which ends at"): slurm(token=Token("slurm", NOW + DAY)),
+    ("token", PASS, "does not end"): slurm(token=Token("slurm", None)),
+    ("token", FAIL, "of nobody"): slurm(token=Token(None, None), accepted=False),
+    ("token-rights", FAIL, "slurm may neither choose"): slurm(privileged=False),
+    ("token-rights", SKIPPED, "not told"): slurm(privileged=UNREAD),
+    ("job-ids", WARN, "one day"): conf(max_job_id=67_043_328),
+    ("job-ids", FAIL, "has come into"): conf(next_job_id=33_554_432, max_job_id=67_043_328),
+    ("job-ids", SKIPPED, "MAX_JOB_ID is not set"): OLD,
+    ("job-ids", FAIL, "comes near"): slurm(configuration=BEFORE_45, newest_job_id=33_000_000),
+    ("job-ids", PASS, "up to 33554432"): old(max_job_id=33_554_432),
+    ("kill-wait", PASS, "may be 30 s"): conf(kill_wait_s=36),
+    ("kill-wait", WARN, "may be 29 s, and Kubernetes' default"): conf(kill_wait_s=35),
+    ("kill-wait", FAIL, "may be 0 s"): conf(kill_wait_s=6),
+    ("kill-wait", FAIL, "are refused"): settings(conf(kill_wait_s=30), default_grace="refuse"),
+    ("kill-wait", SKIPPED, "reports no KillWait"): OLD,
+    ("kill-wait", WARN, "KILL_WAIT_S is 10"): old(kill_wait_s=10),
+    ("preempt-type", WARN, "no fast path"): OLD,
+    ("preempt-type", PASS, "qos"): old(preempt_type="preempt/qos"),
+    ("preempt-type", WARN, "says preempt/qos"): settings(preempt_type="preempt/qos"),
+    ("preempt-type", PASS, "preempt/none"): settings(preempt_type="preempt/none"),
+    ("scheduler-parameters", WARN, "defer"): conf(
+        scheduler_parameters=("nohold_on_prolog_fail", "defer")
     ),
-    ("nri", machine(runtime="containerd://1.7.27"), WARN, "NRI off"),
-    ("nri", machine(runtime="cri-o://1.34.1"), PASS, "NRI on"),
-    ("nri", machine(runtime=""), SKIPPED, "do not tell"),
-    ("slurm-api", slurm(capabilities=UNREAD), FAIL, "not told"),
-    ("slurm-api", slurm(capabilities=UNREAD, accepted=False), SKIPPED, "not told"),
-    ("slurm-api", slurm(capabilities=UNREAD, token=UNREAD), SKIPPED, "no token"),
-    ("slurm-api", slurm(accepted=UNREAD), FAIL, "slurmctld does not answer"),
-    ("slurm-api", slurm(capabilities=replace(EXTERNAL, external_jobs=False)), WARN, "a batch job"),
-    ("token", slurm(token=UNREAD), FAIL, "not told"),
-    ("token", slurm(token=Token("slurm", NOW - 60)), FAIL, "expired at"),
-    ("token", slurm(accepted=False), FAIL, "does not take the token of slurm"),
-    ("token", slurm(token=Token("slurm", NOW + DAY)), WARN, "which ends at"),
-    ("token", slurm(token=Token("slurm", None)), PASS, "does not end"),
-    ("token", slurm(token=Token(None, None), accepted=False), FAIL, "of nobody"),
-    ("token-rights", slurm(privileged=False), FAIL, "slurm may neither choose"),
-    ("token-rights", slurm(privileged=UNREAD), SKIPPED, "not told"),
-    ("job-ids", conf(max_job_id=67_043_328), WARN, "one day"),
-    ("job-ids", conf(next_job_id=33_554_432, max_job_id=67_043_328), FAIL, "has come into"),
-    ("job-ids", OLD, SKIPPED, "MAX_JOB_ID is not set"),
-    ("job-ids", slurm(configuration=BEFORE_45, newest_job_id=33_000_000), FAIL, "comes near"),
-    ("job-ids", old(max_job_id=33_554_432), PASS, "up to 33554432"),
-    ("kill-wait", conf(kill_wait_s=36), PASS, "may be 30 s"),
-    ("kill-wait", conf(kill_wait_s=35), WARN, "may be 29 s, and Kubernetes' default"),
-    ("kill-wait", conf(kill_wait_s=6), FAIL, "may be 0 s"),
-    ("kill-wait", settings(conf(kill_wait_s=30), default_grace="refuse"), FAIL, "are refused"),
-    ("kill-wait", OLD, SKIPPED, "reports no KillWait"),
-    ("kill-wait", old(kill_wait_s=10), WARN, "KILL_WAIT_S is 10"),
-    ("preempt-type", OLD, WARN, "no fast path"),
-    ("preempt-type", old(preempt_type="preempt/qos"), PASS, "qos"),
-    ("preempt-type", settings(preempt_type="preempt/qos"), WARN, "says preempt/qos"),
-    ("preempt-type", settings(preempt_type="preempt/none"), PASS, "preempt/none"),
-    (
-        "scheduler-parameters",
-        conf(scheduler_parameters=("nohold_on_prolog_fail", "defer")),
-        WARN,
-        "defer",
+    ("scheduler-parameters", FAIL, "nohold_on_prolog_fail"): conf(scheduler_parameters=()),
+    ("scheduler-parameters", PASS, "nothing"): conf(scheduler_parameters=(), prologs=()),
+    ("scheduler-parameters", SKIPPED, "reports no"): OLD,
+    ("timeouts", WARN, "MessageTimeout is 15"): conf(message_timeout_s=15),
+    ("timeouts", SKIPPED, "reports no"): OLD,
+    ("partitions", FAIL, "rule a names gpu"): replace(
+        GOOD, asked_partitions={"gpu": "the policy's rule a"}
     ),
-    ("scheduler-parameters", conf(scheduler_parameters=()), FAIL, "nohold_on_prolog_fail"),
-    ("scheduler-parameters", conf(scheduler_parameters=(), prologs=()), PASS, "nothing"),
-    ("scheduler-parameters", OLD, SKIPPED, "reports no"),
-    ("timeouts", conf(message_timeout_s=15), WARN, "MessageTimeout is 15"),
-    ("timeouts", OLD, SKIPPED, "reports no"),
-    (
-        "partitions",
-        replace(GOOD, asked_partitions={"gpu": "the policy's rule a"}),
-        FAIL,
-        "rule a names gpu",
+    ("partitions", WARN, "each Pod has to name one"): slurm(partitions=(partition("main", ["n1"]),)),
+    ("partitions", WARN, "old is not up"): slurm(
+        partitions=(*known(good.SLURM.partitions), partition("old", ["n1"], up=False))
     ),
-    ("partitions", slurm(partitions=(partition("main", ["n1"]),)), WARN, "each Pod has to name one"),
-    (
-        "partitions",
-        slurm(partitions=(*good.SLURM.partitions, partition("old", ["n1"], up=False))),  # type: ignore[misc]
-        WARN,
-        "old is not up",
+    ("cgroups", WARN, "no task/cgroup"): conf(task_plugins=("task/affinity",)),
+    ("cgroups", WARN, "ProctrackType is proctrack/linuxproc"): conf(
+        proctrack_type="proctrack/linuxproc"
     ),
-    ("cgroups", conf(task_plugins=("task/affinity",)), WARN, "no task/cgroup"),
-    (
-        "cgroups",
-        conf(proctrack_type="proctrack/linuxproc"),
-        WARN,
-        "ProctrackType is proctrack/linuxproc",
+    ("cgroups", SKIPPED, "cgroup.conf never"): OLD,
+    ("hooks", SKIPPED, "takes no pushes"): settings(hooks_token_file=None),
+    ("hooks", WARN, "no EpilogSlurmctld"): conf(slurmctld_epilogs=()),
+    ("hooks", WARN, "is /opt/mine: does it call"): conf(slurmctld_epilogs=("/opt/mine",)),
+    ("hooks", SKIPPED, "reports no"): OLD,
+    ("prolog", WARN, "no Prolog"): conf(prologs=()),
+    ("prolog", WARN, "is /opt/mine: does it call"): conf(prologs=("/opt/mine",)),
+    ("prolog", SKIPPED, "reports no"): OLD,
+    ("prolog", WARN, "has no Alloc"): conf(prolog_flags=("NoHold",)),
+    ("select-type-parameters", FAIL, "is CR_CORE, without"): conf(select_type_parameters=("CR_CORE",)),
+    ("select-type-parameters", FAIL, "of partition bare is CR_CPU"): slurm(partitions=(WITHOUT_MEMORY,)),
+    ("select-type-parameters", PASS, "is CR_CORE_MEMORY"): slurm(
+        partitions=(replace(WITHOUT_MEMORY, nodes=("elsewhere",)),)
     ),
-    ("cgroups", OLD, SKIPPED, "cgroup.conf never"),
-    ("hooks", settings(hooks_token_file=None), SKIPPED, "takes no pushes"),
-    ("hooks", conf(slurmctld_epilogs=()), WARN, "no EpilogSlurmctld"),
-    ("hooks", conf(slurmctld_epilogs=("/opt/mine",)), WARN, "is /opt/mine: does it call"),
-    ("hooks", OLD, SKIPPED, "reports no"),
-    ("prolog", conf(prologs=()), WARN, "no Prolog"),
-    ("prolog", conf(prologs=("/opt/mine",)), WARN, "is /opt/mine: does it call"),
-    ("prolog", OLD, SKIPPED, "reports no"),
-    ("prolog", conf(prolog_flags=("NoHold",)), WARN, "has no Alloc"),
-    ("select-type-parameters", conf(select_type_parameters=("CR_CORE",)), FAIL, "is CR_CORE, without"),
-    ("select-type-parameters", slurm(partitions=(WITHOUT_MEMORY,)), FAIL, "of partition bare is CR_CPU"),
-    (
-        "select-type-parameters",
-        slurm(partitions=(replace(WITHOUT_MEMORY, nodes=("elsewhere",)),)),
-        PASS,
-        "is CR_CORE_MEMORY",
+    ("select-type-parameters", WARN, "whole nodes"): conf(select_type="select/linear"),
+    ("select-type-parameters", WARN, "each job gets whole nodes"): conf(
+        select_type="select/linear", select_type_parameters=("CR_CPU",)
     ),
-    ("select-type-parameters", conf(select_type="select/linear"), WARN, "whole nodes"),
-    (
-        "select-type-parameters",
-        conf(select_type="select/linear", select_type_parameters=("CR_CPU",)),
-        WARN,
-        "whole nodes",
+    ("select-type-parameters", PASS, "SelectTypeParameters is CR_CORE_MEMORY"): slurm(
+        partitions=(replace(WITHOUT_MEMORY, oversubscribe="EXCLUSIVE"),)
     ),
-    (
-        "select-type-parameters",
-        slurm(partitions=(replace(WITHOUT_MEMORY, oversubscribe="EXCLUSIVE"),)),
-        PASS,
-        "is CR_CORE_MEMORY",
+    ("select-type-parameters", SKIPPED, "PARAMETERS is not set"): OLD,
+    ("select-type-parameters", FAIL, "is CR_Core, without memory"): old(
+        select_type_parameters="CR_Core"
     ),
-    ("select-type-parameters", OLD, SKIPPED, "PARAMETERS is not set"),
-    (
-        "select-type-parameters",
-        old(select_type_parameters="CR_Core"),
-        FAIL,
-        "is CR_Core, without memory",
+    ("select-type-parameters", PASS, "is CR_Core_Memory,CR_PACK_NODES"): old(
+        select_type_parameters="CR_Core_Memory,CR_PACK_NODES"
     ),
-    (
-        "select-type-parameters",
-        old(select_type_parameters="CR_Core_Memory,CR_PACK_NODES"),
-        PASS,
-        "is CR_Core_Memory,CR_PACK_NODES",
+    ("select-type-parameters", PASS, "CR_CORE_MEMORY"): settings(select_type_parameters="CR_Core"),
+    ("min-job-age", WARN, "is 299 s"): conf(min_job_age_s=299),
+    ("min-job-age", PASS, "is 0 s"): conf(min_job_age_s=0),
+    ("min-job-age", SKIPPED, "reports no"): OLD,
+    ("max-job-count", WARN, "at most 4999 placeholders"): conf(max_job_count=9_999),
+    ("max-job-count", SKIPPED, "reports no"): OLD,
+    ("max-job-count", WARN, "MAX_JOB_COUNT is 5000"): old(max_job_count=5000),
+    ("default-time", WARN, "partitions main"): slurm(partitions=(partition("main", ["n1"]),)),
+    ("default-time", PASS, "each partition"): slurm(partitions=(partition("main", ["n1"], up=False),)),
+    ("default-time", PASS, "each partition limits the time"): slurm(
+        partitions=(replace(partition("main", ["n1"]), default_time_minutes=60),)
     ),
-    ("select-type-parameters", settings(select_type_parameters="CR_Core"), PASS, "CR_CORE_MEMORY"),
-    ("min-job-age", conf(min_job_age_s=299), WARN, "is 299 s"),
-    ("min-job-age", conf(min_job_age_s=0), PASS, "is 0 s"),
-    ("min-job-age", OLD, SKIPPED, "reports no"),
-    ("max-job-count", conf(max_job_count=9_999), WARN, "at most 4999 placeholders"),
-    ("max-job-count", OLD, SKIPPED, "reports no"),
-    ("max-job-count", old(max_job_count=5000), WARN, "MAX_JOB_COUNT is 5000"),
-    ("default-time", slurm(partitions=(partition("main", ["n1"]),)), WARN, "partitions main"),
-    ("default-time", slurm(partitions=(partition("main", ["n1"], up=False),)), PASS, "each partition"),
-    (
-        "default-time",
-        slurm(partitions=(replace(partition("main", ["n1"]), default_time_minutes=60),)),
-        PASS,
-        "each partition",
+    ("backfill", WARN, "has no bf_continue, bf_yield_interval, bf_yield_sleep"): slurm(
+        waiting_jobs=1000
     ),
-    (
-        "backfill",
-        slurm(waiting_jobs=1000),
-        WARN,
-        "has no bf_continue, bf_yield_interval, bf_yield_sleep",
+    ("backfill", PASS, "999 jobs wait"): slurm(waiting_jobs=999),
+    ("backfill", SKIPPED, "reports no"): OLD,
+    ("accounting-store-flags", WARN, "no job_comment"): conf(**ACCOUNTING),
+    ("accounting-store-flags", PASS, "has job_comment"): conf(
+        **ACCOUNTING, accounting_store_flags=("job_comment",)
     ),
-    ("backfill", slurm(waiting_jobs=999), PASS, "999 jobs wait"),
-    ("backfill", OLD, SKIPPED, "reports no"),
-    ("accounting-store-flags", conf(**ACCOUNTING), WARN, "no job_comment"),
-    (
-        "accounting-store-flags",
-        conf(**ACCOUNTING, accounting_store_flags=("job_comment",)),
-        PASS,
-        "has job_comment",
+    ("accounting-store-flags", SKIPPED, "reports no"): OLD,
+    ("pools", FAIL, "no enable_configless and MaxNodeCount is 0, and Slurm has 1 nodes"): pools(),
+    ("pools", WARN, "ReturnTo"): pools(slurmctld_parameters=("enable_configless",), max_node_count=2),
+    ("pools", PASS, "MaxNodeCount is 2"): pools(
+        slurmctld_parameters=("enable_configless",), max_node_count=2, return_to_service="all"
     ),
-    ("accounting-store-flags", OLD, SKIPPED, "reports no"),
-    ("pools", pools(), FAIL, "no enable_configless and MaxNodeCount is 0, and Slurm has 1 nodes"),
-    ("pools", pools(slurmctld_parameters=("enable_configless",), max_node_count=2), WARN, "ReturnTo"),
-    (
-        "pools",
-        pools(slurmctld_parameters=("enable_configless",), max_node_count=2, return_to_service="all"),
-        PASS,
-        "MaxNodeCount is 2",
+    ("pools", SKIPPED, "reports no"): old(pools_file=Path("pools")),
+    ("node-names", FAIL, "no Node has the name"): machine("other"),
+    ("node-names", WARN, "Nodes that Slurm does not know: other"): kubernetes(
+        nodes=(kubernetes_node(), kubernetes_node("other"))
     ),
-    ("pools", old(pools_file=Path("pools")), SKIPPED, "reports no"),
-    ("node-names", machine("other"), FAIL, "no Node has the name"),
-    (
-        "node-names",
-        kubernetes(nodes=(kubernetes_node(), kubernetes_node("other"))),
-        WARN,
-        "Nodes that Slurm does not know: other",
+    ("node-names", WARN, "nodes of Slurm without a Node: n2, n3"): slurm(
+        nodes=(node("n1", gres="gpu:8"), node("n2"), node("n3"))
     ),
-    (
-        "node-names",
-        slurm(nodes=(node("n1", gres="gpu:8"), node("n2"), node("n3"))),
-        WARN,
-        "nodes of Slurm without a Node: n2, n3",
+    ("node-names", FAIL, "Nodes a, b name Slurm's node n1"): kubernetes(
+        nodes=tuple(kubernetes_node(name, labels=NAMES_N1) for name in ("a", "b"))
     ),
-    (
-        "node-names",
-        kubernetes(nodes=tuple(kubernetes_node(name, labels=NAMES_N1) for name in ("a", "b"))),
-        FAIL,
-        "Nodes a, b name Slurm's node n1",
+    ("node-names", WARN, "n1 alone stands for it"): kubernetes(
+        nodes=(kubernetes_node(), kubernetes_node("b", labels=NAMES_N1))
     ),
-    (
-        "node-names",
-        kubernetes(nodes=(kubernetes_node(), kubernetes_node("b", labels=NAMES_N1))),
-        WARN,
-        "n1 alone stands for it",
+    ("node-names", SKIPPED, "not told"): slurm(nodes=UNREAD),
+    ("gres", FAIL, "Node n1 has 7 nvidia.com/gpu, and Slurm's node n1 8 gpu"): machine(
+        capacity=MACHINE | {"nvidia.com/gpu": "7"}
     ),
-    ("node-names", slurm(nodes=UNREAD), SKIPPED, "not told"),
-    (
-        "gres",
-        machine(capacity=MACHINE | {"nvidia.com/gpu": "7"}),
-        FAIL,
-        "Node n1 has 7 nvidia.com/gpu, and Slurm's node n1 8 gpu",
+    ("gres", WARN, "Node n1 has 8 nvidia.com/gpu, and Slurm's node n1 0"): slurm(nodes=(node("n1"),)),
+    ("gres", WARN, "Node n1 has nvidia.com/gpu.shared, which is mapped to no GRES"): machine(
+        allocatable=MACHINE | {"nvidia.com/gpu.shared": "16"}
     ),
-    ("gres", slurm(nodes=(node("n1"),)), WARN, "Node n1 has 8 nvidia.com/gpu, and Slurm's node n1 0"),
-    (
-        "gres",
-        machine(allocatable=MACHINE | {"nvidia.com/gpu.shared": "16"}),
-        WARN,
-        "Node n1 has nvidia.com/gpu.shared, which is mapped to no GRES",
+    ("gres", SKIPPED, "no Node stands for"): slurm(nodes=(node("elsewhere"),)),
+    ("cpus", FAIL, "Kubernetes counts 16"): slurm(nodes=(node("n1", cpus=32),)),
+    ("cpus", WARN, "gives 16 CPUs of node n1, and 15500m are allocatable"): machine(
+        allocatable=MACHINE | {"cpu": "15500m"}
     ),
-    ("gres", slurm(nodes=(node("elsewhere"),)), SKIPPED, "no Node stands for"),
-    ("cpus", slurm(nodes=(node("n1", cpus=32),)), FAIL, "Kubernetes counts 16"),
-    (
-        "cpus",
-        machine(allocatable=MACHINE | {"cpu": "15500m"}),
-        WARN,
-        "gives 16 CPUs of node n1, and 15500m are allocatable",
+    ("cpus", PASS, "whole cores of 2 CPUs"): slurm(nodes=(replace(node("n1"), cores=8),)),
+    ("memory", WARN, "gives 64000 MiB of node n1, and 63000 are allocatable"): machine(
+        allocatable=MACHINE | {"memory": "63000Mi"}
     ),
-    ("cpus", slurm(nodes=(replace(node("n1"), cores=8),)), PASS, "whole cores of 2 CPUs"),
-    (
-        "memory",
-        machine(allocatable=MACHINE | {"memory": "63000Mi"}),
-        WARN,
-        "gives 64000 MiB of node n1, and 63000 are allocatable",
+    ("node-agents", SKIPPED, "no Node has the condition"): machine(),
+    ("node-agents", FAIL, "Node n1: GPU 3 has fallen off"): machine(
+        conditions=(condition("True", "GPU 3 has fallen off"),)
     ),
-    ("node-agents", machine(), SKIPPED, "no Node has the condition"),
-    (
-        "node-agents",
-        machine(conditions=(condition("True", "GPU 3 has fallen off"),)),
-        FAIL,
-        "Node n1: GPU 3 has fallen off",
-    ),
-]
+}
 
 
 def found(facts: Facts) -> dict[str, Result]:
     return {result.check: result for result in results(facts)}
 
 
-@pytest.mark.parametrize(("name", "facts", "verdict", "words"), CASES)
-def test_a_check_finds_what_it_is_for(name: str, facts: Facts, verdict: Verdict, words: str) -> None:
-    result = found(facts)[name]
+@pytest.mark.parametrize(("name", "verdict", "words"), CASES)
+def test_a_check_finds_what_it_is_for(name: str, verdict: Verdict, words: str) -> None:
+    result = found(CASES[name, verdict, words])[name]
     assert (result.verdict, words in result.words) == (verdict, True), result
     assert bool(result.fix) is (verdict is not PASS)
 
@@ -414,7 +322,7 @@ def test_what_slurm_and_the_kubelet_keep_for_themselves_is_counted() -> None:
 
 
 def test_each_check_can_fail_or_warn_and_has_its_words() -> None:
-    assert {name for name, _, verdict, _ in CASES if verdict in (WARN, FAIL)} == set(found(GOOD))
+    assert {name for name, verdict, _ in CASES if verdict in (WARN, FAIL)} == set(found(GOOD))
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(check.about.endswith(".") and check.fix.endswith(".") and check.look for check in CHECKS)
 
