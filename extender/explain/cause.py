@@ -34,6 +34,21 @@ class Kind(StrEnum):
     NO_OPEN_NODE = "NoOpenNode", Reason.NO_ELIGIBLE_NODE
     REQUEST_REPEATED = "RequestRepeated"
 
+    # Nodes are closed to the Pod
+    CLOSED_NODES = "ClosedNodes"
+    CORDONED = "Cordoned"
+    TAINTED = "Tainted"
+    OTHER_LABEL = "OtherLabel"
+    OTHER_AFFINITY = "OtherAffinity"
+    APART_FROM_VOLUMES = "ApartFromVolumes"
+    WITHOUT_AGENT = "WithoutAgent"
+    NOT_REQUIRED = "NotRequired"
+    EXCLUDED_BY_POD = "ExcludedByPod"
+    BESIDE_PODS = "BesidePods"
+    EXCLUDED = "Excluded"
+    REJECTING = "Rejecting"
+    NOT_FOUND = "NotFound"
+
     # The job waits in Slurm
     WAITS = "Waits", "", True
     WAITS_TOO_LARGE = "WaitsTooLarge", Reason.TOO_LARGE
@@ -123,6 +138,9 @@ class Kind(StrEnum):
 
     # A Node is closed
     KUBELET_REJECTS_PODS = "KubeletRejectsPods", RejectionReason.KUBELET_REJECTS_PODS
+    PODS_LIKE = "PodsLike"
+    PODS_OF_OWNER = "PodsOfOwner"
+    ALL_PODS = "AllPods"
 
 
 class Step(StrEnum):

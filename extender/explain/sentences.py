@@ -26,6 +26,7 @@ from wellknown import number_list
 _FAR_S: Final = 90 * DAY_S
 """Slurm's backfill scheduler takes a job without a time limit to last 365 days. A start after more than
 this time is planned behind such a job."""
+_OF_ONE: Final = {"have": "has", "do": "does", "are": "is"}
 _LONGEST_NAME: Final = 100
 _LONGEST_REMARK: Final = 300
 _OWN: Final = (
@@ -71,6 +72,22 @@ def _fact(value: Fact) -> str:
     if isinstance(value, tuple):
         return ("; " if any(isinstance(each, Cause) for each in value) else ", ").join(map(_fact, value))
     return str(value)
+
+
+# Nodes are closed to the Pod
+
+
+def _closed_nodes(total: int, closed: tuple[tuple[int, Cause], ...], others: int) -> str:
+    if not total:
+        return "no Node stands for any of its nodes"
+    parts = [_closed_by(number, sentence(cause)) for number, cause in closed]
+    parts += [f"{others} for other reasons"] if others else []
+    return f"0/{total} Nodes: {', '.join(parts)}"
+
+
+def _closed_by(number: int, said: str) -> str:
+    verb, _, rest = said.partition(" ")
+    return f"{number} {_OF_ONE[verb] if number == 1 else verb} {rest}"
 
 
 # The job waits in Slurm
@@ -202,6 +219,15 @@ def _devices(of: tuple[_Devices, ...]) -> str:
     )
 
 
+def _kubelet_rejects_pods(number: int, last: str, said: str, pause_s: float, closed_to: Cause) -> str:
+    many = f"{number} Pods" if number > 1 else "another Pod"
+    until = "such a Pod" if closed_to.kind is Kind.PODS_LIKE else "a Pod with the same devices"
+    return (
+        f"the kubelet rejected {many}, the last of them {last}: {said}. The extender places no"
+        f" {sentence(closed_to)} here for {pause_s:.0f} s, or until {until} starts"
+    )
+
+
 def _granted(job: int, node: str, waited_s: float | None, ours_s: float) -> str:
     said = f"Slurm job {job} runs on Node {node}"
     if waited_s is None:
@@ -225,6 +251,19 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.NOT_WRITABLE: _not_writable,
     Kind.NO_OPEN_NODE: "no Node of partition {partition} is open to this Pod: {closed}",
     Kind.REQUEST_REPEATED: "{said}; the Pod waits and the request is repeated",
+    Kind.CLOSED_NODES: _closed_nodes,
+    Kind.CORDONED: "are cordoned",
+    Kind.TAINTED: "have taint {{{key}: {value}}} that it does not tolerate",
+    Kind.OTHER_LABEL: "do not match node selector {key}={value}",
+    Kind.OTHER_AFFINITY: "do not match its required node affinity",
+    Kind.APART_FROM_VOLUMES: "are not where its volumes are",
+    Kind.WITHOUT_AGENT: "have no node agent, which would give it exactly its GPUs",
+    Kind.NOT_REQUIRED: "are not among its required-nodes",
+    Kind.EXCLUDED_BY_POD: "are among its excluded-nodes",
+    Kind.BESIDE_PODS: "have Pods that it must be apart from, or more than others",
+    Kind.EXCLUDED: "are excluded for a while",
+    Kind.REJECTING: "have a kubelet that rejects Pods",
+    Kind.NOT_FOUND: "are not among those that kube-scheduler found",
     Kind.WAITS: "{job}: {why} ({word}); it asks for {asks}.",
     Kind.WAITS_TOO_LARGE: "{large}. {job} ({word}).",
     Kind.WAITING_JOB: _waiting_job,
@@ -315,7 +354,12 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.POD_DELETED: "Pod deleted",
     Kind.POD_BOUND_ELSEWHERE: "Pod was bound without this job",
     Kind.POD_MISSED: "Pod is not among all Pods any more",
-    Kind.KUBELET_REJECTS_PODS: "{said}",
+    Kind.KUBELET_REJECTS_PODS: _kubelet_rejects_pods,
+    Kind.PODS_LIKE: "Pods like {pod}",
+    Kind.PODS_OF_OWNER: lambda namespace, user: (
+        f"Pods of namespace {namespace}" + (f", Slurm user {user}" if user else "")
+    ),
+    Kind.ALL_PODS: "Pods",
 }
 _STEPS: Final[Mapping[Step, str]] = {
     Step.NOT_BEFORE: "not before",

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 
 import structlog
 
 from extender.execution.pod_patches import node_event
-from extender.explain.cause import Cause, Kind
+from extender.explain.sentences import sentence
 from extender.jobs.phase import Phase
 from extender.node_sync.drain_decision import (
     DrainContext,
@@ -138,14 +139,13 @@ class NodeController:
         before, self._closures = self._closures, self._ledger.rejecting_nodes.closures
         for closure in self._closures:
             if closure not in before:
-                log.warning("kubelet rejects Pods", node=closure.node, reason=closure.words)
+                log.warning("kubelet rejects Pods", node=closure.node, reason=sentence(closure.cause))
                 await self._tell_of(closure)
         return before != self._closures
 
     async def _tell_of(self, closure: Closure) -> None:
         """Makes an Event about a Node. The Event is for people: nothing fails without it."""
-        cause = Cause.of(Kind.KUBELET_REJECTS_PODS, said=closure.words)
-        event = node_event(closure.node, cause, datetime.now(UTC), action="Placing")
+        event = node_event(closure.node, closure.cause, datetime.now(UTC), action="Placing")
         try:
             await self._kubernetes.create_event(event["metadata"]["namespace"], event)
         except KubernetesError as error:
@@ -190,9 +190,10 @@ class NodeController:
         if node is None:
             return None
         node_status = self._cluster.node_statuses.get(node.name, NodeStatus())
-        closed = (each.words for each in self._closures if each.to_all and each.node == node.name)
+        closed = (each for each in self._closures if each.to_all and each.node == node.name)
         lingering = self._lingering_pods.get(node.name, ())
-        return ObservedNode(node, node_status, slurm, lingering, rejects=next(closed, ""))
+        rejects = "".join(sentence(each.cause) for each in islice(closed, 1))
+        return ObservedNode(node, node_status, slurm, lingering, rejects=rejects)
 
     async def _with_gate(self, observed: ObservedNode) -> ObservedNode:
         if observed.drained_by_us:

@@ -1,45 +1,34 @@
-"""Words for a Pod's author, as kube-scheduler's: the number of Nodes closed for each reason."""
+"""Reasons for closed Nodes in kube-scheduler's form: a number of Nodes for each reason."""
 
 from collections import Counter
-from collections.abc import Iterator
 
+from extender.explain.cause import Cause, Kind
 from extender.node_view.node_index import By, Closing
 from extender.pod_request.constraints.node_constraints import CORDON, Taint
 
-_MOST_TOLD = 5
-_ONE = {"have": "has", "do": "does", "are": "is"}
+_MOST_NAMED = 5
 _BY = {
-    By.AFFINITY: "do not match its required node affinity",
-    By.CLAIM: "are not where its volumes are",
-    By.AGENT: "have no node agent, which would give it exactly its GPUs",
+    By.AFFINITY: Cause.of(Kind.OTHER_AFFINITY),
+    By.CLAIM: Cause.of(Kind.APART_FROM_VOLUMES),
+    By.AGENT: Cause.of(Kind.WITHOUT_AGENT),
 }
 
 
-def in_kubernetes_words(closing: Closing) -> str:
-    """Returns words for what closed Nodes have or lack."""
+def cause_of(closing: Closing) -> Cause:
+    """Returns what closed Nodes have or lack."""
     match closing:
         case Taint() if closing == CORDON:
-            return "are cordoned"
+            return Cause.of(Kind.CORDONED)
         case Taint(key, value):
-            return f"have taint {{{key}: {value}}} that it does not tolerate"
+            return Cause.of(Kind.TAINTED, key=key, value=value)
         case By():
             return _BY[closing]
         case (key, value):
-            return f"do not match node selector {key}={value}"
+            return Cause.of(Kind.OTHER_LABEL, key=key, value=value)
 
 
-def in_words(total: int, closed: Counter[str]) -> str:
-    """Returns a sentence with the number of closed Nodes for each reason."""
-    if not total:
-        return "no Node stands for any of its nodes"
-    return f"0/{total} Nodes: {', '.join(_parts(closed))}"
-
-
-def _parts(closed: Counter[str]) -> Iterator[str]:
-    told = [(words, count) for words, count in closed.most_common(_MOST_TOLD) if count]
-    for words, count in told:
-        verb, _, rest = words.partition(" ")
-        yield f"{count} {_ONE[verb] if count == 1 else verb} {rest}"
-    others = closed.total() - sum(count for _, count in told)
-    if others:
-        yield f"{others} for other reasons"
+def closed_nodes(total: int, closed: Counter[Cause]) -> Cause:
+    """Returns the number of closed Nodes for each of the most frequent reasons."""
+    most = tuple([(number, cause) for cause, number in closed.most_common(_MOST_NAMED) if number])
+    others = closed.total() - sum(number for number, _ in most)
+    return Cause.of(Kind.CLOSED_NODES, total=total, closed=most, others=others)

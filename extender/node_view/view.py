@@ -10,7 +10,8 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple, Self, TypeVar
 
-from extender.node_view.closings import in_kubernetes_words, in_words
+from extender.explain.cause import Cause, Kind
+from extender.node_view.closings import cause_of, closed_nodes
 from extender.node_view.node_index import Nodes
 from extender.pod_request.constraints.node_constraints import Node, NodeConstraints
 from extender.pod_request.limits import MOST_NAMES
@@ -88,7 +89,7 @@ class _Cached:
     """Answers about one version of the read model, computed at the first use."""
 
     excluded: _Answers[Wish, Exclusion] = field(default_factory=_Answers)
-    explained: _Answers[Wish, str] = field(default_factory=_Answers)
+    explained: _Answers[Wish, Cause] = field(default_factory=_Answers)
     left: _Answers[Wish, int | None] = field(default_factory=_Answers)
     listed: _Answers[tuple[str, ...], tuple[str, ...]] = field(
         default_factory=lambda: _Answers(_MOST_LISTS)
@@ -191,7 +192,7 @@ class ClusterView:
         knows them. Computed once for equal Pods: some milliseconds for 5,000 Nodes."""
         return self._cached.excluded.to(wish, self._work_out)
 
-    def why_none(self, wish: Wish) -> str:
+    def why_none(self, wish: Wish) -> Cause:
         """Returns the number of Nodes of a partition that are closed to a Pod, by reason."""
         return self._cached.explained.to(wish, self._explain)
 
@@ -229,30 +230,30 @@ class ClusterView:
         wanted = hostlist.names(wish.required, MOST_NAMES) or listed
         return Exclusion(excluding(closed), bool(listed) and closed.issuperset(wanted))
 
-    def _explain(self, wish: Wish) -> str:
+    def _explain(self, wish: Wish) -> Cause:
         """Each Node is counted once, for the first reason, as kube-scheduler does."""
         listed = self.slurm_nodes(wish.partition)
         left = self._standing_for(listed)
-        total, counted = left.bit_count(), Counter[str]()
-        for words, closed in self._closings(wish, listed):
-            counted[words] += (left & closed).bit_count()
+        total, counted = left.bit_count(), Counter[Cause]()
+        for cause, closed in self._closings(wish, listed):
+            counted[cause] += (left & closed).bit_count()
             left &= ~closed
-        return in_words(total, counted)
+        return closed_nodes(total, counted)
 
-    def _closings(self, wish: Wish, listed: Iterable[str]) -> Iterator[tuple[str, int]]:
+    def _closings(self, wish: Wish, listed: Iterable[str]) -> Iterator[tuple[Cause, int]]:
         nodes = self._indexed
         required = hostlist.names(wish.required, MOST_NAMES) or listed
-        yield "are not among its required-nodes", ~self._standing_for(required)
+        yield Cause.of(Kind.NOT_REQUIRED), ~self._standing_for(required)
         excluded = hostlist.names(wish.excluded, MOST_NAMES)
-        yield "are among its excluded-nodes", self._standing_for(excluded)
+        yield Cause.of(Kind.EXCLUDED_BY_POD), self._standing_for(excluded)
         for closing, closed in nodes.closed_to(wish.constraints):
-            yield in_kubernetes_words(closing), closed
-        yield "have Pods that it must be apart from, or more than others", wish.apart
-        yield "are excluded for a while", nodes.named(wish.avoid)
-        yield "have a kubelet that rejects Pods", nodes.named(wish.rejecting)
+            yield cause_of(closing), closed
+        yield Cause.of(Kind.BESIDE_PODS), wish.apart
+        yield Cause.of(Kind.EXCLUDED), nodes.named(wish.avoid)
+        yield Cause.of(Kind.REJECTING), nodes.named(wish.rejecting)
         if wish.feasible_nodes is not None:
             found = nodes.named(hostlist.names(wish.feasible_nodes))
-            yield "are not among those that kube-scheduler found", ~found
+            yield Cause.of(Kind.NOT_FOUND), ~found
 
     def _standing_for(self, slurm_nodes: Iterable[str]) -> int:
         return reduce(or_, map(self._indexed.standing_for, slurm_nodes), 0)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from extender.explain.cause import Cause, Kind
 from extender.explain.sentences import sentence
-from extender.node_view.closings import in_words
+from extender.node_view.closings import closed_nodes
 from extender.node_view.view import ClusterView, Wish
 from extender.pod_request.constraints.node_constraints import NodeConstraints
 from extender.record.events import ClusterObserved, ReportWaiting
@@ -23,7 +24,7 @@ CLUSTER = view(
 
 
 def why_none(spec: dict[str, Any], cluster: ClusterView = CLUSTER, **wish: Any) -> str:
-    return cluster.why_none(Wish(NodeConstraints.parse(spec), "main", **wish))
+    return sentence(cluster.why_none(Wish(NodeConstraints.parse(spec), "main", **wish)))
 
 
 def affinity(*names: str) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def test_whatever_closes_nodes_is_told(spec: dict[str, Any], wish: dict[str, Any
 def test_where_its_claims_are_is_told() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}]
     claimed = NodeConstraints.parse({}).with_claimed([terms])
-    told = CLUSTER.why_none(Wish(claimed, "main"))
+    told = sentence(CLUSTER.why_none(Wish(claimed, "main")))
     assert "6 are not where its volumes are" in told
 
 
@@ -66,8 +67,8 @@ def test_a_partition_without_nodes_of_kubernetes_is_told_as_such() -> None:
 
 
 def test_of_very_many_reasons_the_most_frequent_are_told() -> None:
-    closed = Counter({f"have taint {{t{n}: }} that it does not tolerate": n for n in range(1, 10)})
-    told = in_words(45, closed)
+    closed = Counter({Cause.of(Kind.TAINTED, key=f"t{n}", value=""): n for n in range(1, 10)})
+    told = sentence(closed_nodes(45, closed))
     assert told.startswith("0/45 Nodes: 9 have taint {t9: } that")
     assert told.endswith("10 for other reasons")
     assert told.count("taint") == 5

@@ -11,7 +11,7 @@ import pytest
 from extender.explain.cause import Cause
 from extender.explain.sentences import sentence
 from extender.node_view.view import ClusterView
-from extender.placement.nodes.rejecting_nodes import Closure, RejectingNodes
+from extender.placement.nodes.rejecting_nodes import RejectingNodes
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Life, Pod
 from slurm_client.model import Partition
@@ -76,7 +76,9 @@ def test_a_closure_names_the_last_pod_its_rejection_and_the_pause() -> None:
         f"the kubelet rejected 3 Pods, the last of them default/serve-1: {NO_DEVICE}."
         " The extender places no Pods like default/serve-1 here for 60 s, or until such a Pod starts"
     )
-    assert known.closures == (Closure("n1", False, 62.0, words),)
+    (closure,) = known.closures
+    assert (closure.node, closure.to_all, closure.until) == ("n1", False, 62.0)
+    assert sentence(closure.cause) == words
 
 
 def test_a_node_is_closed_to_an_owner_whose_different_pods_are_rejected() -> None:
@@ -89,7 +91,7 @@ def test_a_node_is_closed_to_an_owner_whose_different_pods_are_rejected() -> Non
     assert known.closed_to("elsewhere", third) == frozenset()
     assert known.closed_to("default", of_user(7)) == frozenset()
     (closure,) = known.closures
-    assert "The extender places no Pods of namespace default here for 60 s" in closure.words
+    assert "The extender places no Pods of namespace default here for 60 s" in sentence(closure.cause)
 
 
 @pytest.mark.parametrize("pod", [rejected(namespace="elsewhere"), rejected(of_user(7))])

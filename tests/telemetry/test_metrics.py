@@ -270,7 +270,7 @@ def test_a_reading_is_counted_once() -> None:
 def test_nodes_whose_kubelets_reject_pods_are_counted_once_for_each_kind() -> None:
     telemetry = Telemetry()
     closed = [("n1", True), ("n1", False), ("n2", False), ("n2", False)]
-    closures = [Closure(node, to_all, 60.0, "rejects") for node, to_all in closed]
+    closures = [Closure(node, to_all, 60.0, cause_of("x")) for node, to_all in closed]
     with telemetry.placement.leading(Sources(closures=lambda: closures)):
         rejecting = "slurm_extender_pods_rejecting_nodes"
         assert value(telemetry, rejecting, closed_to="all") == 1

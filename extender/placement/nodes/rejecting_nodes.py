@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+from extender.explain.cause import Cause, Kind
 from extender.node_view.view import ClusterView
 from extender.pod_request.job_request import Request, without_pod
 from extender.pod_request.pod import Pod
@@ -84,8 +85,8 @@ class Closure:
     node: str
     to_all: bool
     until: float
-    words: str
-    """Message about the rejections and the consequence."""
+    cause: Cause
+    """The rejections and the consequence."""
 
 
 @dataclass(slots=True)
@@ -222,24 +223,25 @@ class RejectingNodes:
 
     def _close(self, case: _Case, pod: Pod, node: str, kind: Hashable, now: float) -> None:
         case.pause = min(self._longest, max(self._first, 2 * case.pause))
-        whose, until = self._in_words(pod, kind)
-        many = f"{len(case.recent)} Pods" if len(case.recent) > 1 else "another Pod"
-        words = (
-            f"the kubelet rejected {many}, the last of them {pod.full_name}:"
-            f" {pod.life.kubelet_rejection}."
-            f" The extender places no {whose} here for {case.pause:.0f} s, or until {until} starts"
+        cause = Cause.of(
+            Kind.KUBELET_REJECTS_PODS,
+            number=len(case.recent),
+            last=pod.full_name,
+            said=pod.life.kubelet_rejection,
+            pause_s=case.pause,
+            closed_to=self._closed_to(pod, kind),
         )
-        case.closure = Closure(node, kind is _ALL, now + case.pause, words)
+        case.closure = Closure(node, kind is _ALL, now + case.pause, cause)
         case.causes, case.recent = case.recent, []
 
     @staticmethod
-    def _in_words(pod: Pod, kind: Hashable) -> tuple[str, str]:
-        """Returns the Pods of a kind, and the Pod whose start opens a Node to these Pods."""
+    def _closed_to(pod: Pod, kind: Hashable) -> Cause:
+        """Returns the Pods of a kind."""
         if kind == _kind_of(pod.namespace, pod.request):
-            return f"Pods like {pod.full_name}", "such a Pod"
-        user = pod.request.job.user_id
-        owner = f" of namespace {pod.namespace}" + (f", Slurm user {user}" if user else "")
-        return f"Pods{'' if kind is _ALL else owner}", "a Pod with the same devices"
+            return Cause.of(Kind.PODS_LIKE, pod=pod.full_name)
+        if kind is _ALL:
+            return Cause.of(Kind.ALL_PODS)
+        return Cause.of(Kind.PODS_OF_OWNER, namespace=pod.namespace, user=pod.request.job.user_id)
 
     def _count(self, now: float) -> None:
         closed: dict[Hashable, set[str]] = {}
