@@ -82,7 +82,13 @@ def test_a_pod_that_no_rule_is_for_is_refused_where_the_preset_is_restricted() -
 
 
 def test_a_pod_that_no_rule_is_for_may_ask_for_anything_where_the_preset_is_open() -> None:
-    asks = {"user_id": "2002", "account": "x", "qos": "y", "reservation": "z", "priority": "9"}
+    asks: dict[str, Any] = {
+        "user_id": "2002",
+        "account": "x",
+        "qos": "y",
+        "reservation": "z",
+        "priority": "9",
+    }
     job = allowed(namespace="team-b", preset=OPEN, **asks)
     assert (job.user_id, job.group_id, job.account, job.qos) == (BOB, None, "x", "y")
     assert (job.reservation, job.priority) == ("z", 9)
