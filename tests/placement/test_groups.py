@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.explain.sentences import sentence
@@ -409,6 +411,20 @@ def test_a_late_pod_is_given_its_groups_attempt(request_: Request) -> None:
     calm_down(world, 10)
     ends_well(world)
     assert all_run_by_one_job(world)
+
+
+@pytest.mark.parametrize("edited", [0, 1])
+def test_group_with_unlike_requests_is_rejected_whichever_pod_comes_last(edited: int) -> None:
+    """The name of the last Pod may be the first or the last of the group's names."""
+    world = World(PlacementConfig())
+    uids = world.create_group(2)
+    pod = world.pods[uids[edited]]
+    other = replace(pod.request, job=replace(pod.request.job, comment="by its author"))
+    world.write(pod._replace(request=other))
+    last = PodObserved(world.pods[uids[edited]])
+    world.acting.news = [PodObserved(world.pods[uids[1 - edited]]), last]
+    world.settle()
+    assert state_of(world) is State.INVALID
 
 
 # What a replica knows of it in part

@@ -221,8 +221,8 @@ def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
 def _with_another(record: Placeholder, pod: Pod) -> Placeholder:
     """Returns the record of a group with one Pod more."""
     members = tuple(sorted((*record.members, Member(pod)), key=lambda each: each.pod.name))
-    first = members[0].pod.request
-    request = record.workload.request_with(record.request, first, pod.request)
+    known = record.members[0].pod.request if record.members else pod.request
+    request = record.workload.request_with(record.request, known, pod.request)
     return record._replace(members=members, request=request)
 
 
