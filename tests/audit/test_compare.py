@@ -62,6 +62,97 @@ def the_one(*found: Finding) -> Finding:
     return finding
 
 
+def state(text: str) -> Job:
+    return replace(JOB, state=JobState(text))
+
+
+def signed(comment: str) -> Job:
+    """Returns the job with another AdminComment."""
+    submitted = int(datetime.fromisoformat(PLAIN.created).timestamp())
+    return replace(JOB, admin_comment=comment, submit_time=submitted)
+
+
+def drained(reason: str, *states: str) -> SlurmNode:
+    return SlurmNode("n1", frozenset(states or ("IDLE", "DRAIN")), 8, 1000, reason=reason)
+
+
+CORDONED = "slurm-extender: cordoned in Kubernetes"
+WAITS = replace(JOB, state=JobState("PENDING"), nodes=(), required_nodes=("n1",), reason="Resources")
+LEFT: list[dict[str, Any]] = [{"restart_count": 1}, {"required_nodes": ("n2",)}]
+SECOND = placeholder_job(PLAIN, attempt_try=2, node="n2")
+TWO = [placeholder_job(PLAIN, "PENDING", attempt_try=each) for each in (0, 1)]
+REFUSED: dict[str, Any] = {"request": replace(gated().request, problems=("no such account",))}
+WAITING = changed(gated(), told_to_wait=True)
+LATER = changed(pod(annotations={ATTEMPT: "2"}), told_to_wait=True)
+ENDED = changed(bound(), finished=True)
+WRONG_KEY = signed("slurm-extender/no/key")
+WITHOUT_POD = {"no key", "comment", "wrong key", "lost key", "open Node"}
+KIND = FindingKind
+
+FOUND: dict[str, tuple[tuple[Finding, ...], FindingKind, int | None, str, bool]] = {
+    "gone Pod": (audited([], JOB, over=[JOB]), KIND.ORPHAN_JOB, JOB.id, "", True),
+    "finished Pod": (audited([ENDED], JOB), KIND.ORPHAN_JOB, JOB.id, "", True),
+    "attempt that is over": (audited([LATER], JOB), KIND.ORPHAN_JOB, JOB.id, "", True),
+    "refused Pod": (audited([changed(WAITING, **REFUSED)], JOB), KIND.ORPHAN_JOB, JOB.id, "", True),
+    "second job": (audited([bound()], JOB, SECOND), KIND.TWO_JOBS, SECOND.id, "", True),
+    "neither job is named": (audited([gated()], *TWO), KIND.TWO_JOBS, TWO[1].id, "", False),
+    "native job": (audited([bound(NATIVE)], NATIVE), KIND.FOREIGN_KEY, 4711, "", False),
+    "no key": (audited([], signed(""), over=[JOB]), KIND.FOREIGN_KEY, JOB.id, "", False),
+    "comment": (audited([], signed("by hand"), over=[JOB]), KIND.FOREIGN_KEY, JOB.id, "", False),
+    "wrong key": (audited([], WRONG_KEY, over=[JOB]), KIND.FOREIGN_KEY, JOB.id, "", False),
+    "lost key": (audited([bound(None)], signed("by hand")), KIND.FOREIGN_KEY, JOB.id, "", False),
+    "unknown job": (audited([bound()]), KIND.POD_WITHOUT_JOB, JOB.id, "n1", True),
+    **{
+        text: (audited([bound()], state(text)), KIND.POD_WITHOUT_JOB, JOB.id, "n1", True)
+        for text in ("CANCELLED", "PREEMPTED", "PENDING", "SUSPENDED")
+    },
+    **{
+        str(left): (audited([bound()], replace(WAITS, **left)), KIND.POD_WITHOUT_JOB, JOB.id, "n1", True)
+        for left in LEFT
+    },
+    "bound by others": (audited([bound(None)]), KIND.POD_WITHOUT_JOB, None, "n1", False),
+    "waits by no job": (audited([gated(JOB)]), KIND.POD_WITHOUT_JOB, JOB.id, "", True),
+    "over": (audited([gated(JOB)], state("CANCELLED")), KIND.POD_WITHOUT_JOB, JOB.id, "", True),
+    "wrong node": (audited([bound(node="n2")], JOB), KIND.WRONG_NODE, JOB.id, "n2", False),
+    "told nothing": (audited([gated()]), KIND.STUCK_GATE, None, "", False),
+    "runs gated": (audited([gated(JOB)], JOB), KIND.STUCK_GATE, JOB.id, "", False),
+    "open Node": (audited([], slurm=[drained(CORDONED)]), KIND.STUCK_DRAIN, None, "n1", True),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_difference_is_found(case: str) -> None:
+    """The leader mends it (the last field), or it is left to a person."""
+    found, *fields = FOUND[case]
+    finding = the_one(*found)
+    assert [finding.kind, finding.job_id, finding.node, finding.mended] == fields
+    assert finding.pod == ("" if case in WITHOUT_POD else "default/p")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        audited([], JOB),  # its Pod is there, and was not listed
+        audited([], state("CANCELLED"), over=[state("CANCELLED")]),
+        audited([bound(replace(JOB, id=4711))], replace(JOB, id=4711)),
+        audited([changed(bound(), **REFUSED)], JOB),
+        audited([gated()._replace(created=JUST_NOW)]),
+        audited([WAITING]),
+        audited([gated()._replace(uid=f"u{number}", name=f"p{number}") for number in range(50_000)]),
+    ],
+)
+def test_nothing_differs_while_something_is_in_motion(found: tuple[Finding, ...]) -> None:
+    assert found == ()
+
+
+def test_causes_name_what_is_wrong() -> None:
+    causes = {"unknown job": "does not know", "lost key": "AdminComment"}
+    causes |= {text: text for text in ("CANCELLED", "PREEMPTED", "PENDING", "SUSPENDED")}
+    for case, words in causes.items():
+        assert words in FOUND[case][0][0].cause
+    assert FOUND["gone Pod"][0][0].key == PlaceholderKey.parse(JOB.admin_comment)
+
+
 # What agrees, and what is in motion
 
 
@@ -91,45 +182,7 @@ def test_native_jobs_and_those_that_their_pods_name_are_not_read() -> None:
     assert list(unclear([], states, RULES, known={JOB.id})) == []
 
 
-def test_a_pod_that_names_a_native_job_is_told_of_and_the_job_is_left_alone() -> None:
-    found = the_one(*audited([bound(NATIVE)], NATIVE))
-    assert (found.kind, found.pod, found.mended) == (FindingKind.FOREIGN_KEY, "default/p", False)
-    assert audited([bound(replace(JOB, id=4711))], replace(JOB, id=4711)) == ()
-
-
-def test_a_job_of_a_pod_that_was_not_listed_and_is_there_is_no_orphan() -> None:
-    assert audited([], JOB) == ()
-
-
 # Jobs
-
-
-def test_a_job_whose_pod_is_proven_gone_is_an_orphan_that_the_leader_ends() -> None:
-    found = the_one(*audited([], JOB, over=[JOB]))
-    assert (found.kind, found.job_id, found.pod) == (FindingKind.ORPHAN_JOB, JOB.id, "default/p")
-    assert found.mended
-    assert found.key == PlaceholderKey.parse(JOB.admin_comment)
-
-
-def test_a_live_job_of_a_pod_that_has_finished_is_an_orphan() -> None:
-    found = the_one(*audited([changed(bound(), finished=True)], JOB))
-    assert (found.kind, found.job_id) == (FindingKind.ORPHAN_JOB, JOB.id)
-
-
-def test_a_live_job_of_an_attempt_that_is_over_is_an_orphan() -> None:
-    later = pod(annotations={ATTEMPT: "2"})
-    found = the_one(*audited([changed(later, told_to_wait=True)], JOB))
-    assert (found.kind, found.job_id) == (FindingKind.ORPHAN_JOB, JOB.id)
-
-
-def test_a_live_job_of_a_waiting_pod_whose_request_is_refused_is_an_orphan() -> None:
-    asked = gated()
-    request = replace(asked.request, problems=("no such account",))
-    refused = changed(asked, request=request, told_to_wait=True)
-    found = the_one(*audited([refused], JOB))
-    assert (found.kind, found.job_id, found.mended) == (FindingKind.ORPHAN_JOB, JOB.id, True)
-    bound_before = bound()._replace(request=request)
-    assert audited([bound_before], JOB) == ()
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -151,34 +204,11 @@ def test_the_job_of_a_waiting_group_that_lacks_a_pod_is_an_orphan() -> None:
     assert FindingKind.ORPHAN_JOB not in {each.kind for each in audited([waiting, other], JOB)}
 
 
-def test_an_orphan_that_has_ended_is_none() -> None:
-    over = replace(JOB, state=JobState("CANCELLED"))
-    assert audited([], over, over=[over]) == ()
-
-
-def test_a_second_live_job_is_ended_by_the_leader_and_the_one_that_the_pod_names_stays() -> None:
-    second = placeholder_job(PLAIN, attempt_try=2, node="n2")
-    found = the_one(*audited([bound()], JOB, second))
-    assert (found.kind, found.job_id, found.mended) == (FindingKind.TWO_JOBS, second.id, True)
-
-
-def test_of_two_live_jobs_that_the_pod_does_not_name_neither_is_ended_by_itself() -> None:
-    first, second = (placeholder_job(PLAIN, "PENDING", attempt_try=each) for each in (0, 1))
-    found = the_one(*audited([gated()], first, second))
-    assert (found.kind, found.mended) == (FindingKind.TWO_JOBS, False)
-
-
 def test_a_job_that_runs_is_not_ended_for_one_that_does_not() -> None:
     second = placeholder_job(PLAIN, attempt_try=2, node="n1")
     waits = replace(JOB, state=JobState("PENDING"))
     found = {finding.kind: finding for finding in audited([bound()], waits, second)}
     assert (found[FindingKind.TWO_JOBS].job_id, found[FindingKind.TWO_JOBS].mended) == (second.id, False)
-
-
-@pytest.mark.parametrize("comment", ["", "by hand", "slurm-extender/no/key"])
-def test_a_job_in_our_range_without_our_key_is_foreign_and_never_ours_to_end(comment: str) -> None:
-    found = the_one(*audited([], replace(JOB, admin_comment=comment), over=[JOB]))
-    assert (found.kind, found.job_id, found.mended) == (FindingKind.FOREIGN_KEY, JOB.id, False)
 
 
 def test_a_placeholder_of_another_cluster_is_told_and_is_no_difference() -> None:
@@ -203,23 +233,6 @@ def test_ids_that_no_other_cluster_has_are_no_trouble() -> None:
 # Pods
 
 
-def test_a_bound_pod_whose_job_slurm_does_not_know_is_without_job() -> None:
-    found = the_one(*audited([bound()]))
-    assert (found.kind, found.job_id, found.node) == (FindingKind.POD_WITHOUT_JOB, JOB.id, "n1")
-    assert found.mended
-    assert "does not know" in found.cause
-
-
-@pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "PENDING", "SUSPENDED"])
-def test_a_bound_pod_whose_job_no_longer_runs_is_without_job(state: str) -> None:
-    found = the_one(*audited([bound()], replace(JOB, state=JobState(state))))
-    assert (found.kind, found.job_id, found.mended) == (FindingKind.POD_WITHOUT_JOB, JOB.id, True)
-    assert state in found.cause
-
-
-WAITS = replace(JOB, state=JobState("PENDING"), nodes=(), required_nodes=("n1",), reason="Resources")
-
-
 @pytest.mark.parametrize("job", [WAITS, replace(WAITS, id=placeholder_job(PLAIN, attempt_try=1).id)])
 def test_a_job_that_waits_for_the_node_where_its_pod_runs_says_so(job: Job) -> None:
     """Slurm had lost its state: nobody deletes the Pod. Its job may be the next try, too."""
@@ -228,12 +241,6 @@ def test_a_job_that_waits_for_the_node_where_its_pod_runs_says_so(job: Job) -> N
     assert not found.mended
     assert "Resources" in found.cause
     assert "squeue -w n1" in found.fix
-
-
-@pytest.mark.parametrize("other", [{"restart_count": 1}, {"required_nodes": ("n2",)}])
-def test_a_job_that_was_requeued_or_may_start_elsewhere_has_left_its_pod(other: dict[str, Any]) -> None:
-    found = the_one(*audited([bound()], replace(WAITS, **other)))
-    assert (found.kind, found.mended) == (FindingKind.POD_WITHOUT_JOB, True)
 
 
 def test_of_thousands_of_jobs_that_wait_for_their_pods_nodes_few_are_read() -> None:
@@ -247,32 +254,6 @@ def test_of_thousands_of_jobs_that_wait_for_their_pods_nodes_few_are_read() -> N
     assert (len(found), {finding.kind for finding in found}) == (1000, {FindingKind.JOB_WAITS})
 
 
-def test_a_pod_that_was_bound_by_others_has_no_job_and_a_person_must_see_to_it() -> None:
-    found = the_one(*audited([bound(None)]))
-    assert (found.kind, found.job_id, found.mended) == (FindingKind.POD_WITHOUT_JOB, None, False)
-
-
-@pytest.mark.parametrize("state", [None, "CANCELLED"])
-def test_a_pod_that_waits_by_a_job_that_is_not_there_is_without_job(state: str | None) -> None:
-    jobs = [replace(JOB, state=JobState(state))] if state else []
-    found = the_one(*audited([gated(JOB)], *jobs))
-    assert (found.kind, found.job_id, found.node) == (FindingKind.POD_WITHOUT_JOB, JOB.id, "")
-
-
-def test_a_pod_on_another_node_than_its_job_is_on_the_wrong_node() -> None:
-    found = the_one(*audited([bound(node="n2")], JOB))
-    assert (found.kind, found.job_id, found.node) == (FindingKind.WRONG_NODE, JOB.id, "n2")
-    assert not found.mended
-
-
-def test_a_job_that_has_lost_its_key_is_told_and_stays_its_pods() -> None:
-    submitted = int(datetime.fromisoformat(PLAIN.created).timestamp())
-    unsigned = replace(JOB, admin_comment="by hand", submit_time=submitted)
-    found = the_one(*audited([bound(None)], unsigned))
-    assert (found.kind, found.job_id, found.mended) == (FindingKind.FOREIGN_KEY, JOB.id, False)
-    assert "AdminComment" in found.cause
-
-
 def test_a_pod_that_names_the_job_of_another_is_told_and_the_other_is_not() -> None:
     victim = bound()
     forger = pod(name="forger", gates=(), node="n1", annotations={JOB_ID: str(JOB.id), NODE: "n1"})
@@ -281,39 +262,7 @@ def test_a_pod_that_names_the_job_of_another_is_told_and_the_other_is_not() -> N
         assert (found.kind, found.pod) == (FindingKind.FOREIGN_KEY, "default/forger")
 
 
-def test_a_pod_that_nothing_is_told_about_and_no_job_waits_for_is_stuck_at_our_gate() -> None:
-    found = the_one(*audited([gated()]))
-    assert (found.kind, found.pod) == (FindingKind.STUCK_GATE, "default/p")
-
-
-@pytest.mark.parametrize(
-    "waits", [gated()._replace(created=JUST_NOW), changed(gated(), told_to_wait=True)]
-)
-def test_a_pod_that_has_just_come_or_knows_why_it_waits_is_not_stuck(waits: Pod) -> None:
-    assert audited([waits]) == ()
-
-
-def test_those_in_line_are_given_the_time_that_telling_them_all_takes() -> None:
-    one = gated()
-    many = [one._replace(uid=f"u{number}", name=f"p{number}") for number in range(50_000)]
-    assert audited(many) == ()
-
-
-def test_a_pod_whose_job_runs_and_whose_gate_stands_is_stuck() -> None:
-    found = the_one(*audited([gated(JOB)], JOB))
-    assert (found.kind, found.job_id) == (FindingKind.STUCK_GATE, JOB.id)
-
-
 # Nodes
-
-
-def drained(reason: str, *states: str) -> SlurmNode:
-    return SlurmNode("n1", frozenset(states or ("IDLE", "DRAIN")), 8, 1000, reason=reason)
-
-
-def test_a_drain_of_ours_on_an_open_node_is_stuck() -> None:
-    found = the_one(*audited([], slurm=[drained("slurm-extender: cordoned in Kubernetes")]))
-    assert (found.kind, found.node, found.mended) == (FindingKind.STUCK_DRAIN, "n1", True)
 
 
 @pytest.mark.parametrize(
