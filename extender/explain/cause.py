@@ -62,6 +62,26 @@ class Kind(StrEnum):
     # The Pod is rejected
     INVALID_REQUEST = "InvalidRequest", Reason.INVALID
     REFUSED_BY_SLURM = "RefusedBySlurm", Reason.INVALID
+    SLURM_REFUSES = "SlurmRefuses"
+    REFUSED_VALUE = "RefusedValue"
+    REFUSED_MINUTES = "RefusedMinutes"
+    REFUSED_DEFAULT = "RefusedDefault"
+    BY_PRIORITY_CLASS = "ByPriorityClass"
+    BY_POLICY = "ByPolicy"
+    BY_ANNOTATION = "ByAnnotation"
+    KNOWN_PARTITIONS = "KnownPartitions"
+    ALLOWED_MINUTES = "AllowedMinutes"
+    KNOWN_FEATURES = "KnownFeatures"
+    WITHOUT_ACCOUNT = "WithoutAccount"
+    OTHER_ACCOUNTS = "OtherAccounts"
+    ACCOUNT_REFUSED = "AccountRefused"
+    OTHER_QOS = "OtherQos"
+    QOS_REFUSED = "QosRefused"
+    RESERVATION_UNKNOWN = "ReservationUnknown"
+    RESERVATION_REFUSED = "ReservationRefused"
+    OWN_ACCOUNTS = "OwnAccounts"
+    OWN_QOS = "OwnQos"
+    OWN_RESERVATIONS = "OwnReservations"
     TOO_LARGE = "TooLarge", Reason.TOO_LARGE
     TOO_FEW_NODES = "TooFewNodes", Reason.TOO_LARGE
     HELD = "Held", Reason.INVALID

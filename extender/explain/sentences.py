@@ -5,6 +5,7 @@ Times are in UTC, because a reader may be anywhere.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from extender.explain.cause import Cause, Fact, Kind, Step
@@ -22,6 +23,7 @@ from extender.explain.quantities import (
 from extender.explain.wording import cut, fitted
 from slurm_client import gres
 from wellknown import number_list
+from wellknown.quoting import quoted
 
 _FAR_S: Final = 90 * DAY_S
 """Slurm's backfill scheduler takes a job without a time limit to last 365 days. A start after more than
@@ -127,6 +129,33 @@ def _start(start: int | None, since: int | None) -> Iterator[str]:
 def _remark(remark: str) -> Iterator[str]:
     if remark:
         yield f"Slurm says: {cut(remark, _LONGEST_REMARK).rstrip('.')}."
+
+
+# Slurm refuses the job
+
+
+def _refused_value(asker: Cause, value: str, user: int | None) -> str:
+    return f"{sentence(asker)}: {quoted(value)}{_for_user(user)}"
+
+
+def _for_user(user: int | None) -> str:
+    """Returns the words that name the job's user: Slurm grants accounts and QOS to single users."""
+    return "" if user is None else f", for user {user}"
+
+
+def _known_features(partition: str, features: tuple[str, ...]) -> str:
+    has = f"the features {listed(features)}" if features else "no features"
+    return f"the nodes of partition {partition} have {has}"
+
+
+def _refused_right(what: str, name: str | None, user: str, partition: str, has: Cause) -> str:
+    right = f"{what} {quoted(name)}" if name else f"the default {what}"
+    return f"Slurm refuses {right} of {user} in partition {partition}; {sentence(has)}"
+
+
+def _own_accounts(user: str, accounts: tuple[tuple[str, str | None], ...]) -> str:
+    named = (f"{name} (partition {where})" if where else name for name, where in accounts)
+    return f"accounts of {user}: {listed(named)}"
 
 
 # The job is larger than every node
@@ -275,7 +304,39 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.REQUESTED_AMOUNTS: _requested_amounts,
     Kind.PLAN: _plan,
     Kind.INVALID_REQUEST: _invalid_request,
-    Kind.REFUSED_BY_SLURM: "{said}",
+    Kind.REFUSED_BY_SLURM: "{parts}",
+    Kind.SLURM_REFUSES: "Slurm refuses the job: {said}",
+    Kind.REFUSED_VALUE: _refused_value,
+    Kind.REFUSED_MINUTES: "{asker}: {minutes} minutes",
+    Kind.REFUSED_DEFAULT: lambda annotation, user: (
+        f"no annotation {annotation}: Slurm's default{_for_user(user)}"
+    ),
+    Kind.BY_PRIORITY_CLASS: "priorityClassName {name}, for the {field}",
+    Kind.BY_POLICY: "the policy of slurm-extender, for the {field}",
+    Kind.BY_ANNOTATION: "annotation {names}",
+    Kind.KNOWN_PARTITIONS: lambda partitions: f"Slurm has {listed(partitions)}",
+    Kind.ALLOWED_MINUTES: lambda limits: ", ".join(
+        f"partition {name} allows {most} minutes" for name, most in limits
+    ),
+    Kind.KNOWN_FEATURES: _known_features,
+    Kind.WITHOUT_ACCOUNT: "{user} has no account",
+    Kind.OTHER_ACCOUNTS: lambda user, account, has: (
+        f"{user} has no account {quoted(account)}; {sentence(has)}"
+    ),
+    Kind.ACCOUNT_REFUSED: partial(_refused_right, "account"),
+    Kind.OTHER_QOS: lambda user, qos, has: f"{user} has no QOS {quoted(qos)}; {sentence(has)}",
+    Kind.QOS_REFUSED: partial(_refused_right, "QOS"),
+    Kind.RESERVATION_UNKNOWN: lambda name, has: (
+        f"Slurm has no reservation {quoted(name)}; {sentence(has)}"
+    ),
+    Kind.RESERVATION_REFUSED: lambda user, name, has: (
+        f"{user} may not use reservation {quoted(name)}; {sentence(has)}"
+    ),
+    Kind.OWN_ACCOUNTS: _own_accounts,
+    Kind.OWN_QOS: lambda user, account, qos: f"QOS of {user} in account {account}: {listed(qos)}",
+    Kind.OWN_RESERVATIONS: lambda user, names: (
+        f"reservations of {user}: {listed(names)}" if names else f"{user} has no reservation"
+    ),
     Kind.TOO_LARGE: _too_large,
     Kind.TOO_FEW_NODES: _too_few_nodes,
     Kind.HELD: "{job}: {why} ({word}); it asks for {asks}",

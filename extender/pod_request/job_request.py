@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
+from extender.explain.cause import Cause, Kind
 from extender.pod_request.annotations import (
     FIELD_NAMES,
     LONGEST_MINUTES,
@@ -54,15 +55,16 @@ class Request:
     by_policy: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields with values from the policy."""
 
-    def asker(self, of: str, prefix: str) -> str:
-        """Returns the name of what asks for a field: a PriorityClass, the policy, or an annotation."""
+    def asker(self, of: str, prefix: str) -> Cause:
+        """Returns what asks for a field of the job: a PriorityClass, the policy, or an annotation with
+        this prefix."""
         name = FIELD_NAMES[of]
         if of in self.by_class:
-            return f"priorityClassName {self.by_class[of]}, for the {name}"
+            return Cause.of(Kind.BY_PRIORITY_CLASS, name=self.by_class[of], field=name)
         if of in self.by_policy:
-            return f"the policy of slurm-extender, for the {name}"
+            return Cause.of(Kind.BY_POLICY, field=name)
         beside = ", or activeDeadlineSeconds" if of == "time_limit_minutes" else ""
-        return f"annotation {prefix}{name}{beside}"
+        return Cause.of(Kind.BY_ANNOTATION, names=f"{prefix}{name}{beside}")
 
 
 def without_pod(job: JobSpec) -> JobSpec:

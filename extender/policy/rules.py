@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from extender.explain.sentences import sentence
 from extender.pod_request.annotations import FIELD_NAMES
 from extender.pod_request.devices.shared_gpus import shared_gpus, uncounted_gpus
 from extender.pod_request.job_request import Request
@@ -204,7 +205,7 @@ class _Verdict:
         )
 
     def _asker(self, name: str) -> str:
-        return self._request.asker(name, self._prefix)
+        return sentence(self._request.asker(name, self._prefix))
 
     def _label(self) -> str:
         return f"the policy's rule {quoted(self._rule.name)}"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from extender.execution.failures import failure_of
+from extender.explain.cause import Cause
 from extender.explain.sentences import sentence, text
 from extender.placement.transitions.asked import refused
 from extender.placement.transitions.attempts import trouble
@@ -47,6 +48,10 @@ RIGHTS = {
     "not told": None,
 }
 PYTHON = re.compile(r"None|<|\{|\(\)|\('|\['|Sharing\.|frozenset|Error\(")
+
+
+def said(cause: Cause | None) -> str:
+    return sentence(cause) if cause else ""
 
 
 @pytest.mark.parametrize("number", sorted(CAUSES))
@@ -99,20 +104,21 @@ def test_a_message_is_for_people_and_ends_with_the_numbers(
     ],
 )
 def test_a_refused_user_is_told_of_own_rights(number: int, asked: dict[str, Any], words: str) -> None:
-    assert lacking(number, replace(REQUEST.job, **asked), "main", ALICE) == words
+    assert said(lacking(number, replace(REQUEST.job, **asked), "main", ALICE)) == words
 
 
 @pytest.mark.parametrize("number", sorted(NUMBERS))
 def test_no_right_is_named_if_slurm_does_not_tell(number: int) -> None:
     job = replace(REQUEST.job, **ASKED)
-    assert lacking(number, job, "main", UserRights()) == ""
-    told = lacking(number, job, "main", UserRights("alice"))
+    assert lacking(number, job, "main", UserRights()) is None
+    told = said(lacking(number, job, "main", UserRights("alice")))
     assert "accounts of" not in told
     assert "QOS of" not in told
 
 
 def test_a_user_without_rights_is_told_so() -> None:
     job = replace(REQUEST.job, **ASKED)
-    assert lacking(2045, job, "main", UserRights("alice", associations=())) == "alice has no account"
+    found = lacking(2045, job, "main", UserRights("alice", associations=()))
+    assert said(found) == "alice has no account"
     words = 'alice may not use reservation "theirs"; alice has no reservation'
-    assert lacking(2052, job, "main", UserRights("alice")) == words
+    assert said(lacking(2052, job, "main", UserRights("alice"))) == words

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.explain.sentences import sentence
 from extender.pod_request.grace_period import GraceRule
 from extender.pod_request.job_request import Request, read_request
 from extender.pod_request.pod import Pod, parse_pod
@@ -493,4 +494,4 @@ def test_jobs_make_room_for_what_slurm_counts_and_for_nothing_else(reason: str, 
 )
 def test_what_asks_for_a_field_is_named(field: str, words: str) -> None:
     request = replace(pod().request, by_class={"qos": "urgent"}, by_policy=frozenset({"user_id"}))
-    assert request.asker(field, PREFIX) == words
+    assert sentence(request.asker(field, PREFIX)) == words

@@ -1,11 +1,10 @@
 """What Slurm refuses, in words for a Pod's author: which value, who says so, and what there is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from extender.explain.cause import Cause, Kind, codes
-from extender.explain.quantities import listed
 from extender.node_view.node_hardware import together, too_large
 from extender.placement.transitions import rights
 from extender.placement.transitions.waiting import TOO_LARGE as WAITS_TOO_LARGE
@@ -15,7 +14,6 @@ from extender.record.config import Context
 from extender.record.events import Effect, Failure, ReadJob, Submit
 from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import Job
-from wellknown.quoting import quoted
 
 _REFUSED: Mapping[int, tuple[str, ...]] = {
     2000: ("partition",),
@@ -65,62 +63,55 @@ def _refused(failure: Failure, request: Request, at: Context) -> Cause:
         large = too_large(request.job, partition, at.hardware, at.view.partitions)
         if large is not None:
             return large
-    cause, user = f"Slurm refuses the job: {failure.message}", request.job.user_id
+    user, lacks = request.job.user_id, None
     if failure.number in rights.NUMBERS and at.rights is not None:
         if at.rights.unknown and user is not None:
             return Cause.of(Kind.UNKNOWN_USER, user=user)
-        cause = rights.lacking(failure.number, request.job, partition, at.rights) or cause
-    return Cause.of(Kind.REFUSED_BY_SLURM, said=f"{cause}{_rejected_values(failure, request, at)}")
+        lacks = rights.lacking(failure.number, request.job, partition, at.rights)
+    cause = lacks or Cause.of(Kind.SLURM_REFUSES, said=failure.message)
+    return Cause.of(Kind.REFUSED_BY_SLURM, parts=(cause, *_rejected_values(failure, request, at)))
 
 
-def _rejected_values(failure: Failure, request: Request, at: Context) -> str:
-    """Returns what a Pod asks for of what Slurm refuses, who says so (an annotation, a PriorityClass or
-    the policy), and what there is instead where that is known; nothing of a failure whose number says
-    nothing of a value."""
+def _rejected_values(failure: Failure, request: Request, at: Context) -> Iterator[Cause]:
+    """Yields each refused value with its author (an annotation, a PriorityClass or the policy), and the
+    known values; nothing for a failure whose number does not stand for a value."""
     prefix = at.rules.annotation_prefix
     told = (_value(field, request, prefix) for field in _REFUSED.get(failure.number or 0, ()))
-    return "".join(f"; {words}" for words in (*told, _there_is(failure, request, at)) if words)
+    yield from (each for each in (*told, _known(failure, request, at)) if each is not None)
 
 
-def _value(field: str, request: Request, prefix: str) -> str:
-    value = getattr(request.job, field)
+def _value(field: str, request: Request, prefix: str) -> Cause | None:
+    value, asker = getattr(request.job, field), request.asker(field, prefix)
+    # Slurm grants accounts and QOS to single users.
+    user = request.job.user_id if field in ("account", "qos") else None
     if value in (None, ()):
-        return _default(field, request, prefix)
+        if field not in ("account", "qos", "partition"):  # the others have no default
+            return None
+        return Cause.of(Kind.REFUSED_DEFAULT, annotation=f"{prefix}{FIELD_NAMES[field]}", user=user)
+    if field == "time_limit_minutes":
+        return Cause.of(Kind.REFUSED_MINUTES, asker=asker, minutes=value)
     text = ",".join(value) if isinstance(value, tuple) else str(value)
-    told = f"{text} minutes" if field == "time_limit_minutes" else quoted(text)
-    return f"{request.asker(field, prefix)}: {told}{_for_whom(field, request)}"
+    return Cause.of(Kind.REFUSED_VALUE, asker=asker, value=text, user=user)
 
 
-def _default(field: str, request: Request, prefix: str) -> str:
-    """Returns the words for a field that the request does not set and for which Slurm has a default."""
-    if field not in ("account", "qos", "partition"):
-        return ""
-    return f"no annotation {prefix}{FIELD_NAMES[field]}: Slurm's default{_for_whom(field, request)}"
-
-
-def _for_whom(field: str, request: Request) -> str:
-    """Returns the words that name the job's user: Slurm grants accounts and QOS to single users."""
-    user = request.job.user_id
-    return f", for user {user}" if field in ("account", "qos") and user is not None else ""
-
-
-def _there_is(failure: Failure, request: Request, at: Context) -> str:
+def _known(failure: Failure, request: Request, at: Context) -> Cause | None:
     partitions, asked = at.view.partitions, at.view.partition_name(request.job.partition)
     match failure.number:
         case 2000 if partitions:
-            return f"Slurm has {listed(partitions)}"
+            return Cause.of(Kind.KNOWN_PARTITIONS, partitions=tuple(partitions))
         case 2051:
             known = (partitions[name] for name in asked.split(",") if name in partitions)
             limits = ((each.name, each.max_time_minutes) for each in known)
-            return ", ".join(f"partition {name} allows {most} minutes" for name, most in limits if most)
+            limited = tuple([(name, most) for name, most in limits if most])
+            return Cause.of(Kind.ALLOWED_MINUTES, limits=limited) if limited else None
         case number if number in _FEATURES:
             return _features(asked, at)
-    return ""
+    return None
 
 
-def _features(partition: str, at: Context) -> str:
+def _features(partition: str, at: Context) -> Cause | None:
     has = together(partition, at.hardware)
     if has is None:
-        return ""
-    features = f"the features {listed(sorted(has.features))}" if has.features else "no features"
-    return f"the nodes of partition {partition} have {features}"
+        return None
+    features = tuple(sorted(has.features))
+    return Cause.of(Kind.KNOWN_FEATURES, partition=partition, features=features)

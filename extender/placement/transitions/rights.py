@@ -1,13 +1,12 @@
-"""Messages about a refused account, QOS or reservation. A message lists the accounts, QOS or
-reservations of the user, and never those of another user."""
+"""Causes of a refused account, QOS or reservation. A cause lists the accounts, QOS or reservations of
+the user, and never the rights of another user."""
 
 from collections.abc import Iterable
 from typing import Final
 
-from extender.explain.quantities import listed
+from extender.explain.cause import Cause, Kind
 from slurm_client.model import JobSpec
 from slurm_client.rights import Association, UserRights
-from wellknown.quoting import quoted
 
 _ACCOUNT: Final = frozenset({2045, 2130})
 _QOS: Final = 2066
@@ -17,57 +16,47 @@ NUMBERS: Final = _ACCOUNT | _RESERVATION | {_QOS}
 """Slurm's error numbers of these refusals (`slurm_client.errors.CAUSES`)."""
 
 
-def lacking(number: int, job: JobSpec, partition: str, rights: UserRights) -> str:
-    """Returns a message with the right that the user of a job lacks, and with the user's rights. Returns
-    an empty text if Slurm does not report the user's rights."""
+def lacking(number: int, job: JobSpec, partition: str, rights: UserRights) -> Cause | None:
+    """Returns the right that the user of a job lacks, with the user's rights. Returns None if Slurm does
+    not report the user's rights."""
     if not rights.user:
-        return ""
+        return None
     if number in _RESERVATION:
         return _reservation(number, job, rights)
     if rights.associations is None:
-        return ""
+        return None
     if number == _QOS:
         return _qos(job, partition, rights.user, rights.associations)
     return _account(job, partition, rights.user, rights.associations)
 
 
-def _account(job: JobSpec, partition: str, user: str, associations: Iterable[Association]) -> str:
-    own = {each.account: None for each in associations}
-    if not own:
-        return f"{user} has no account"
-    has = f"accounts of {user}: {listed(_account_in_words(each) for each in associations)}"
-    if job.account is not None and job.account not in own:
-        return f"{user} has no account {quoted(job.account)}; {has}"
-    account = f"account {quoted(job.account)}" if job.account else "the default account"
-    return f"Slurm refuses {account} of {user} in partition {partition}; {has}"
+def _account(job: JobSpec, partition: str, user: str, associations: Iterable[Association]) -> Cause:
+    accounts = tuple([(each.account, each.partition) for each in associations])
+    if not accounts:
+        return Cause.of(Kind.WITHOUT_ACCOUNT, user=user)
+    has = Cause.of(Kind.OWN_ACCOUNTS, user=user, accounts=accounts)
+    if job.account is not None and job.account not in dict(accounts):
+        return Cause.of(Kind.OTHER_ACCOUNTS, user=user, account=job.account, has=has)
+    name = job.account
+    return Cause.of(Kind.ACCOUNT_REFUSED, name=name, user=user, partition=partition, has=has)
 
 
-def _account_in_words(association: Association) -> str:
-    name, partition = association.account, association.partition
-    return f"{name} (partition {partition})" if partition else name
-
-
-def _qos(job: JobSpec, partition: str, user: str, associations: Iterable[Association]) -> str:
+def _qos(job: JobSpec, partition: str, user: str, associations: Iterable[Association]) -> Cause | None:
     in_use = (
         a for a in associations if (a.default if job.account is None else a.account == job.account)
     )
     association = next(in_use, None)
     if association is None or not association.qos:
-        return ""
-    has = f"QOS of {user} in account {association.account}: {listed(association.qos)}"
+        return None
+    has = Cause.of(Kind.OWN_QOS, user=user, account=association.account, qos=association.qos)
     if job.qos is not None and job.qos not in association.qos:
-        return f"{user} has no QOS {quoted(job.qos)}; {has}"
-    qos = f"QOS {quoted(job.qos)}" if job.qos else "the default QOS"
-    return f"Slurm refuses {qos} of {user} in partition {partition}; {has}"
+        return Cause.of(Kind.OTHER_QOS, user=user, qos=job.qos, has=has)
+    return Cause.of(Kind.QOS_REFUSED, name=job.qos, user=user, partition=partition, has=has)
 
 
-def _reservation(number: int, job: JobSpec, rights: UserRights) -> str:
-    name, user, own = quoted(job.reservation or ""), rights.user, rights.reservations
-    cause = f"{user} may not use reservation {name}"
+def _reservation(number: int, job: JobSpec, rights: UserRights) -> Cause:
+    name, user = job.reservation or "", rights.user
+    has = Cause.of(Kind.OWN_RESERVATIONS, user=user, names=rights.reservations)
     if number == _NO_RESERVATION:
-        cause = f"Slurm has no reservation {name}"
-    return (
-        f"{cause}; reservations of {user}: {listed(own)}"
-        if own
-        else f"{cause}; {user} has no reservation"
-    )
+        return Cause.of(Kind.RESERVATION_UNKNOWN, name=name, has=has)
+    return Cause.of(Kind.RESERVATION_REFUSED, user=user, name=name, has=has)
