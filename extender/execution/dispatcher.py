@@ -18,7 +18,7 @@ import structlog
 
 from extender.execution import pod_patches
 from extender.execution.failures import failure_of
-from extender.explain.sentences import next_steps
+from extender.explain.message import next_steps
 from extender.node_view.pods_on_node import vacated_in
 from extender.node_view.slurm_nodes import NodeEquipment, SlurmNodes
 from extender.node_view.user_rights import RightsOfUsers

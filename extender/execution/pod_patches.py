@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 from extender.explain.cause import Cause, Kind
-from extender.explain.sentences import text
+from extender.explain.message import text
 from extender.pod_request.pod import Pod
 from wellknown.allocation import Allocation
 from wellknown.conditions import condition, timestamp

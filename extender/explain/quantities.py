@@ -1,4 +1,4 @@
-"""Words for quantities: durations, times, amounts of resources, and lists of names."""
+"""Words for quantities: durations, times, lists of names, and amounts of resources."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -41,24 +41,47 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(all_of_them[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def counted(number: int, what: str) -> str:
-    """Returns a number with its noun: "1 CPU", "8 CPUs"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def amounts(of: Iterable[Amount]) -> str:
     """Returns amounts of resources: "8 CPUs, 8 GiB, 2 GPUs (h100)"."""
     return ", ".join(_amount(name, number) for name, number in of)
 
 
-def amounts_again(of: Sequence[Amount]) -> str:
+def too_large(
+    partition: str,
+    most: tuple[Amount, ...],
+    asks: tuple[Amount, ...],
+    others: tuple[tuple[str, tuple[Amount, ...]], ...],
+) -> str:
+    """Returns the amounts that no node of a partition has, and partitions with more (`others`)."""
+    where = f"no node of partition {partition} has more than {amounts(most)}"
+    enough = (f"{name} ({_amounts_again(has)})" for name, has in others)
+    return _with_others(f"{where}; the Pod asks for {_amounts_again(asks)}", enough)
+
+
+def too_few_nodes(partition: str, nodes: int, asks: int, others: tuple[tuple[str, int], ...]) -> str:
+    """Returns the number of nodes that a partition has, and partitions with more (`others`)."""
+    where = f"partition {partition} has {_count(nodes, 'node')}"
+    return _with_others(f"{where}; the Pod asks for {asks}", (f"{name} ({has})" for name, has in others))
+
+
+def _with_others(said: str, partitions: Iterable[str]) -> str:
+    others = listed(partitions)
+    return f"{said}. Other partitions: {others}" if others else said
+
+
+def _amounts_again(of: Sequence[Amount]) -> str:
     """Returns amounts after a text that has named the resources: a single count stands alone."""
     return str(of[0][1]) if len(of) == 1 and of[0][0] != MEMORY else amounts(of)
 
 
+def _count(number: int, what: str) -> str:
+    """Returns a number with its noun: "1 CPU", "8 CPUs"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _amount(name: str, number: int) -> str:
     if name == CPUS:
-        return counted(number, "CPU")
+        return _count(number, "CPU")
     return _memory(number) if name == MEMORY else _devices(name, number)
 
 
@@ -70,5 +93,5 @@ def _memory(mebibytes: int) -> str:
 
 def _devices(name: str, number: int) -> str:
     kind, _, model = name.partition(":")
-    what = counted(number, "GPU") if kind == "gpu" else f"{number} of the GRES {kind}"
+    what = _count(number, "GPU") if kind == "gpu" else f"{number} of the GRES {kind}"
     return f"{what} ({model})" if model else what

@@ -1,26 +1,13 @@
-"""The text of a cause: one sentence for each kind. No other module makes sentences of causes.
+"""One sentence for each kind of cause. No other module makes sentences of causes."""
 
-Times are in UTC, because a reader may be anywhere.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from extender.explain.cause import Cause, Fact, Kind, Step
+from extender.explain.cause import Cause, Fact, Kind
 from extender.explain.pending_reasons import explained
-from extender.explain.quantities import (
-    DAY_S,
-    Amount,
-    amounts,
-    amounts_again,
-    clock,
-    counted,
-    duration,
-    listed,
-)
-from extender.explain.wording import cut, fitted
+from extender.explain.quantities import DAY_S, amounts, clock, duration, listed, too_few_nodes, too_large
+from extender.explain.wording import cut
 from slurm_client import gres
 from wellknown import number_list
 from wellknown.quoting import quoted
@@ -46,26 +33,6 @@ def sentence(cause: Cause) -> str:
     if callable(template):
         return template(**facts)
     return template.format(**{name: _fact(value) for name, value in facts.items()})
-
-
-def text(cause: Cause, times: str = "") -> str:
-    """Returns the whole text, cut to the length of a condition or an Event: first the aside is cut,
-    then the outlook, and the sentence last. `times` are the next steps (`next_steps`)."""
-    said = sentence(cause)
-    stop = "." if said.endswith(".") else ""
-    aside = f"{stop or ';'} {sentence(cause.aside)}" if cause.aside else ""
-    outlook = sentence(cause.outlook) if cause.outlook else ""
-    return fitted((said.removesuffix("."), aside, times + stop, outlook), least=(1, 3, 0))
-
-
-def next_steps(cause: Cause, now: datetime, at: float) -> str:
-    """Returns the next steps with their times, each after a semicolon. `at` is the ledger's clock at
-    the time `now`."""
-    dues = ((due, now + timedelta(seconds=due.at - at)) for due in cause.dues)
-    return "".join(
-        f"; {_STEPS[due.step].format(node=due.node)} {when.astimezone(UTC):%H:%M:%S} UTC"
-        for due, when in dues
-    )
 
 
 def _fact(value: Fact) -> str:
@@ -105,10 +72,6 @@ def _waiting_job(job: int, partition: str, since: int | None) -> str:
 def _time_limit_too_long(limit_s: int, most_s: int) -> str:
     limit, most = duration(limit_s), duration(most_s)
     return f"its time limit of {limit} is longer than the {most} that its partition allows"
-
-
-def _requested_amounts(of: tuple[Amount, ...], whole_node: bool) -> str:
-    return ("a whole node with " if whole_node else "") + amounts(of)
 
 
 def _plan(start: int | None, since: int | None, remark: str) -> str:
@@ -158,30 +121,6 @@ def _own_accounts(user: str, accounts: tuple[tuple[str, str | None], ...]) -> st
     return f"accounts of {user}: {listed(named)}"
 
 
-# The job is larger than every node
-
-
-def _too_large(
-    partition: str,
-    most: tuple[Amount, ...],
-    asks: tuple[Amount, ...],
-    others: tuple[tuple[str, tuple[Amount, ...]], ...],
-) -> str:
-    where = f"no node of partition {partition} has more than {amounts(most)}"
-    enough = (f"{name} ({amounts_again(has)})" for name, has in others)
-    return _with_others(f"{where}; the Pod asks for {amounts_again(asks)}", enough)
-
-
-def _too_few_nodes(partition: str, nodes: int, asks: int, others: tuple[tuple[str, int], ...]) -> str:
-    where = f"partition {partition} has {counted(nodes, 'node')}"
-    return _with_others(f"{where}; the Pod asks for {asks}", (f"{name} ({has})" for name, has in others))
-
-
-def _with_others(said: str, partitions: Iterable[str]) -> str:
-    others = listed(partitions)
-    return f"{said}. Other partitions: {others}" if others else said
-
-
 # Others
 
 
@@ -203,11 +142,6 @@ def _not_bindable(in_a_row: int, said: str) -> str:
         f"kube-scheduler did not bind it to the Node that Slurm chose{_times(in_a_row)}:"
         f" {said or 'it has not said why'}; no job is asked for until kube-scheduler finds a Node"
     )
-
-
-def _not_writable(in_a_row: int) -> str:
-    written = f"what Slurm allocated could not be written onto it in time{_times(in_a_row)}"
-    return f"{written}; another job is asked for later"
 
 
 def _times(in_a_row: int) -> str:
@@ -277,7 +211,10 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.GATED: "held back by other scheduling gates: {gates}",
     Kind.CLAIM_NOT_READY: "{obstacle}",
     Kind.NOT_BINDABLE: _not_bindable,
-    Kind.NOT_WRITABLE: _not_writable,
+    Kind.NOT_WRITABLE: lambda in_a_row: (
+        f"what Slurm allocated could not be written onto it in time{_times(in_a_row)};"
+        " another job is asked for later"
+    ),
     Kind.NO_OPEN_NODE: "no Node of partition {partition} is open to this Pod: {closed}",
     Kind.REQUEST_REPEATED: "{said}; the Pod waits and the request is repeated",
     Kind.CLOSED_NODES: _closed_nodes,
@@ -301,7 +238,9 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
     ),
     Kind.TIME_LIMIT_TOO_LONG: _time_limit_too_long,
-    Kind.REQUESTED_AMOUNTS: _requested_amounts,
+    Kind.REQUESTED_AMOUNTS: lambda of, whole_node: (
+        ("a whole node with " if whole_node else "") + amounts(of)
+    ),
     Kind.PLAN: _plan,
     Kind.INVALID_REQUEST: _invalid_request,
     Kind.REFUSED_BY_SLURM: "{parts}",
@@ -337,8 +276,8 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.OWN_RESERVATIONS: lambda user, names: (
         f"reservations of {user}: {listed(names)}" if names else f"{user} has no reservation"
     ),
-    Kind.TOO_LARGE: _too_large,
-    Kind.TOO_FEW_NODES: _too_few_nodes,
+    Kind.TOO_LARGE: too_large,
+    Kind.TOO_FEW_NODES: too_few_nodes,
     Kind.HELD: "{job}: {why} ({word}); it asks for {asks}",
     Kind.HELD_TOO_LARGE: "{large}. {job} ({word})",
     Kind.UNKNOWN_USER: "slurmctld does not know user {user} (is sssd running on its host?)",
@@ -421,10 +360,4 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         f"Pods of namespace {namespace}" + (f", Slurm user {user}" if user else "")
     ),
     Kind.ALL_PODS: "Pods",
-}
-_STEPS: Final[Mapping[Step, str]] = {
-    Step.NOT_BEFORE: "not before",
-    Step.NODE_ALLOWED: "{node} is excluded until",
-    Step.ANOTHER_JOB: "another is asked for at",
-    Step.SLURM_ASKED_AGAIN: "Slurm is asked again when the Pod is annotated, or at",
 }

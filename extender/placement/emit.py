@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from extender.explain.cause import Cause, Kind
-from extender.explain.sentences import text
+from extender.explain.message import text
 from extender.placement.index import Records
 from extender.placement.nodes.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.transitions.attempts import not_now

@@ -7,7 +7,8 @@ from typing import Any
 
 from extender.execution import pod_patches
 from extender.explain.cause import Cause, Due, Kind, Step
-from extender.explain.sentences import next_steps, sentence, text
+from extender.explain.message import next_steps, text
+from extender.explain.sentences import sentence
 from extender.pod_request.pod import Pod, parse_pod
 from tests.builders import TRANSLATION, Manifest, cause_of, pod, pod_manifest
 from wellknown.allocation import Allocation

@@ -15,7 +15,8 @@ import pytest
 
 from deploy.local.layout import CHECKOUT
 from extender.explain.cause import Cause, Due, Kind, Step, codes
-from extender.explain.sentences import _STEPS, SENTENCES, text
+from extender.explain.message import _STEPS, text
+from extender.explain.sentences import SENTENCES
 from extender.record.ends import ENDS, OTHER_END
 from tests.placement.test_waiting import JOB, told
 

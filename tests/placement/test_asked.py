@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from extender.explain.sentences import sentence, text
+from extender.explain.message import text
+from extender.explain.sentences import sentence
 from extender.node_view.node_hardware import hardware
 from extender.placement.transitions.asked import refused
 from extender.pod_request.job_request import Request

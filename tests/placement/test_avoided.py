@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 import pytest
 
 from extender.explain.cause import Cause, Due, Step
-from extender.explain.sentences import next_steps, sentence, text
+from extender.explain.message import next_steps, text
+from extender.explain.sentences import sentence
 from extender.node_view.view import ClusterView
 from extender.placement.nodes.eligible_nodes import in_its_words
 from extender.pod_request.constraints.node_constraints import Node, Taint, gains

@@ -10,7 +10,8 @@ import pytest
 
 from extender.execution.failures import failure_of
 from extender.explain.cause import Cause
-from extender.explain.sentences import sentence, text
+from extender.explain.message import text
+from extender.explain.sentences import sentence
 from extender.placement.transitions.asked import refused
 from extender.placement.transitions.attempts import trouble
 from extender.placement.transitions.rights import NUMBERS, lacking

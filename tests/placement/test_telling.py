@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.explain.sentences import text
+from extender.explain.message import text
 from extender.record.config import PlacementConfig
 from extender.record.events import ReportWaiting
 from extender.record.states import State

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from extender.explain.cause import Cause
+from extender.explain.message import text
 from extender.explain.pending_reasons import PENDING_REASONS
 from extender.explain.quantities import duration
-from extender.explain.sentences import text
 from extender.node_view.node_hardware import NodeHardware
 from extender.placement.transitions.waiting import granted, why_it_waits
 from extender.pod_request.pod import Pod
