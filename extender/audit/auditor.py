@@ -15,6 +15,7 @@ import structlog
 from extender.audit.compare import Finding, FindingKind
 from extender.audit.reader import Reader
 from extender.execution.dispatcher import Dispatcher
+from extender.explain.sentences import sentence
 from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.pod_request.pod import Pod
@@ -131,7 +132,7 @@ def _say(tell: Callable[..., object], what: str, findings: Sequence[Finding]) ->
             pod=finding.pod or None,
             job=finding.job_id,
             node=finding.node or None,
-            cause=finding.cause,
+            cause=sentence(finding.cause),
             fix=finding.fix,
         )
     if len(findings) > _SAID:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from extender.explain.cause import Cause, Kind
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.verdict import judge
 from extender.node_sync.drains import Holder, holder_of, reason_still_holds
@@ -60,7 +61,7 @@ class Finding:
     """One difference; equal to itself when it is found again, also with other words."""
 
     kind: FindingKind
-    cause: str = field(compare=False)
+    cause: Cause = field(compare=False)
     fix: str = field(compare=False)
     pod: str = ""
     """namespace/name."""
@@ -170,9 +171,7 @@ def _unsigned(reading: Snapshot, config: PlacementConfig) -> Mapping[int, Placeh
 
 
 def _without_key(job: Job) -> Finding:
-    cause = (
-        f"job {job.id} is a placeholder of {job.name}, and its AdminComment is not the one it was given"
-    )
+    cause = Cause.of(Kind.JOB_WITH_OTHER_COMMENT, job=job.id, name=job.name)
     fix = "find the job_submit plugin, or who, overwrites AdminComment; the job stays the Pod's"
     return Finding(FindingKind.FOREIGN_KEY, cause, fix, job_id=job.id)
 
@@ -188,7 +187,7 @@ def _orphan(
     if key is None and job.id not in config.ids:
         return None  # it is somebody's whose id a Pod names
     if key is None:
-        cause = f"job {job.id} ({job.name}) has an id of the placeholders' range, and no key of ours"
+        cause = Cause.of(Kind.JOB_WITHOUT_OUR_KEY, job=job.id, name=job.name)
         fix = (
             "have whoever chose its id leave that to Slurm, or move SLURM_EXTENDER_JOB_ID_FIRST; "
             "it is not ours to end"
@@ -196,7 +195,7 @@ def _orphan(
         return Finding(FindingKind.FOREIGN_KEY, cause, fix, job_id=job.id)
     whose = f"{key.namespace}/{key.name}"
     if key.cluster != config.cluster:
-        cause = f"job {job.id} is the placeholder of {whose} in the Kubernetes cluster {key.cluster}"
+        cause = Cause.of(Kind.JOB_OF_OTHER_CLUSTER, job=job.id, pod=whose, cluster=key.cluster)
         fix = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
         return Finding(FindingKind.OTHER_CLUSTER, cause, fix, whose, job.id)
     listed = pods.get(key.uid, [])
@@ -204,13 +203,16 @@ def _orphan(
         return None  # it exists, and was not listed
     alive = [pod for pod in listed if not pod.life.finished]
     if not alive or any(key.attempt < pod.scheduling.attempt for pod in alive):
-        why = f"that Pod, or attempt {key.attempt} at placing it, is over"
+        why = Cause.of(Kind.ATTEMPT_OVER, attempt=key.attempt)
     elif may_have_no_job(alive):
         obstacles = (pod.scheduling.obstacle for pod in alive if pod.scheduling.obstacle)
-        why = next(obstacles, "what that Pod asks for is invalid")
+        obstacle = next(obstacles, None)
+        why = Cause.of(Kind.POD_INVALID)
+        if obstacle is not None:
+            why = Cause.of(Kind.CLAIM_NOT_READY, obstacle=obstacle)
     else:
         return None
-    cause = f"job {job.id} is {job.state.text} for {whose}, and {why}"
+    cause = Cause.of(Kind.ORPHAN_JOB, job=job.id, state=job.state.text, pod=whose, why=why)
     fix = f"the leader cancels it; by hand: scancel {job.id}"
     return Finding(FindingKind.ORPHAN_JOB, cause, fix, whose, job.id, mended=True, key=key)
 
@@ -260,7 +262,7 @@ def _is_forged(pod: Pod, live: set[int], config: PlacementConfig) -> bool:
 
 def _names_another(pod: Pod) -> Finding:
     name, job_id = pod.full_name, pod.scheduling.job_id
-    cause = f"the Pod's annotation {JOB_ID} names job {job_id}, which is not its own"
+    cause = Cause.of(Kind.OTHER_JOB_NAMED, annotation=JOB_ID, job=job_id)
     fix = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out who may write to it"
     return Finding(FindingKind.FOREIGN_KEY, cause, fix, name, job_id)
 
@@ -273,7 +275,7 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
     kept = pod.scheduling.job_id if pod.scheduling.job_id in live else min(live)
     for job in read:
         if job.id != kept:
-            cause = f"job {job.id} is {job.state.text} for a Pod that has job {kept}"
+            cause = Cause.of(Kind.SECOND_JOB, job=job.id, state=job.state.text, kept=kept)
             fix = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
             name, key = pod.full_name, key_of(job)
             mended = (
@@ -288,16 +290,16 @@ def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot
     if job is not None:
         job_id, state = job.id, job.state
     if job_id is None:
-        cause = f"the Pod is bound to {node}, and not by us: it has no job in Slurm"
+        cause = Cause.of(Kind.BOUND_BY_OTHERS, node=node)
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, _placing_anew(pod), name, None, node)
     elif state is None:
-        cause = f"the Pod is bound to {node}, and Slurm does not know its job {job_id}"
+        cause = Cause.of(Kind.BOUND_AND_JOB_UNKNOWN, node=node, job=job_id)
         fix = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, job_id, node, mended=True)
     elif state.pending and (job is None or waits_for_its_pods_nodes(job, (pod,), reading.view)):
         yield _waits_for_its_node(pod, job, job_id, reading.view)
     elif state.ended or state.pending or state.suspended:
-        cause = f"the Pod is bound to {node}, and its job {job_id} is {state.text}"
+        cause = Cause.of(Kind.BOUND_AND_JOB_OVER, node=node, job=job_id, state=state.text)
         fix = "the leader deletes the Pod, unless the eviction limiter holds that back (/readyz)"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, job_id, node, mended=True)
 
@@ -307,12 +309,10 @@ def _placing_anew(pod: Pod) -> str:
 
 
 def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterView) -> Finding:
-    """Returns the finding about a job that waits for its node. Slurm does not report the cause."""
-    why = f" ({job.reason})" if job is not None and job.reason else ""
-    cause = (
-        f"the Pod runs on {pod.life.node}; Slurm has lost its job, and job {job_id}, which was asked for"
-        f" instead, waits for that Node{why}: others have its room, or it is not open"
-    )
+    """Returns the finding about a job that waits for its node. Slurm does not say what is on the node:
+    a person can see it."""
+    word = job.reason if job is not None else ""
+    cause = Cause.of(Kind.BOUND_AND_JOB_WAITS, node=pod.life.node, job=job_id, word=word)
     where = view.nodes.get(pod.life.node or "")
     slurm_node = where.slurm_name if where is not None else pod.life.node
     fix = (
@@ -333,16 +333,16 @@ def _waiting(
     """Yields the findings about a Pod that is not bound."""
     name = pod.full_name
     if not live and pod.scheduling.job_id is not None:
-        what = "not known to Slurm" if state is None else state.text
-        cause = f"the Pod waits by its job {pod.scheduling.job_id}, which is {what}"
+        known = None if state is None else state.text
+        cause = Cause.of(Kind.WAITS_WITHOUT_JOB, job=pod.scheduling.job_id, state=known)
         fix = "the leader asks Slurm for it again, or deletes the Pod where somebody cancelled the job"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, pod.scheduling.job_id, mended=True)
     elif live and pod.gated and not pod.other_gates and state is not None and state.running:
-        cause = f"job {pod.scheduling.job_id} runs, and our scheduling gate still holds the Pod back"
+        cause = Cause.of(Kind.GATED_AND_JOB_RUNS, job=pod.scheduling.job_id)
         fix = "see that a leader is up (/readyz) and may patch Pods; it lifts the gate"
         yield Finding(FindingKind.STUCK_GATE, cause, fix, name, pod.scheduling.job_id)
     elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, config):
-        cause = "our scheduling gate holds the Pod back, no job waits for it, and nothing says why"
+        cause = Cause.of(Kind.GATED_WITHOUT_CAUSE)
         fix = "see that a leader is up (/readyz), and that the Pod is in its scope; it takes it up"
         yield Finding(FindingKind.STUCK_GATE, cause, fix, name)
 
@@ -367,8 +367,13 @@ def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding
             continue
         if not any(reading.view.names_it(pod.life.node, name) for name in job.nodes):
             node = reading.view.node_of(job.nodes[0])
-            stands = node.name if node is not None else f"{job.nodes[0]}, for which no Node stands"
-            cause = f"the Pod is bound to {pod.life.node}, and its job {job.id} runs on {stands}"
+            cause = Cause.of(
+                Kind.BOUND_BESIDE_JOB,
+                node=pod.life.node,
+                job=job.id,
+                runs_on=None if node is None else node.name,
+                slurm_node=job.nodes[0],
+            )
             fix = f"{_placing_anew(pod)}; find out who bound it"
             yield Finding(FindingKind.WRONG_NODE, cause, fix, pod.full_name, job.id, pod.life.node)
 
@@ -379,7 +384,7 @@ def _contested(view: ClusterView) -> Iterator[Finding]:
             "put right the labels by which Nodes name Slurm's nodes (SLURM_EXTENDER_NODE_NAME_LABEL),"
             " or delete the Node that is no more"
         )
-        cause = in_words(view.names, slurm_node)
+        cause = Cause.of(Kind.CONTESTED_NODE, said=in_words(view.names, slurm_node))
         yield Finding(FindingKind.CONTESTED_NODE, cause, fix, node=slurm_node)
 
 
@@ -389,7 +394,7 @@ def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
         drained = "DRAIN" in node.states and "COMPLETING" not in node.states
         ours = drained and holder_of(node) is Holder.NODE_STATE
         if ours and stands is not None and not reason_still_holds(node.reason, stands):
-            cause = f"drained ({node.reason}), and its Node {stands.name} is not so any more"
+            cause = Cause.of(Kind.DRAIN_OUTDATED, reason=node.reason, node=stands.name)
             fix = (
                 f"the leader takes it back; by hand: scontrol update nodename={node.name} state=undrain"
             )

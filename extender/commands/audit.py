@@ -12,6 +12,7 @@ from typing import Any
 from extender.audit.compare import Finding
 from extender.audit.reader import Reader
 from extender.commands.systems import kubernetes_of, slurm_of
+from extender.explain.sentences import sentence
 from extender.node_view.slurm_nodes import SlurmNodes
 from extender.node_view.view import ClusterView
 from extender.node_view.view_updater import ClusterViewUpdater
@@ -79,7 +80,7 @@ def _tell_people(findings: Sequence[Finding]) -> None:
     for row, finding in zip(rows, (None, *findings), strict=True):
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
         if finding is not None:
-            print(f"  cause: {finding.cause}")
+            print(f"  cause: {sentence(finding.cause)}")
             print(f"  fix:   {finding.fix}")
 
 
@@ -98,7 +99,7 @@ def _tell_programs(findings: Sequence[Finding]) -> None:
             "job": finding.job_id,
             "node": finding.node or None,
             "mended": finding.mended,
-            "cause": finding.cause,
+            "cause": sentence(finding.cause),
             "fix": finding.fix,
         }
         for finding in findings

@@ -162,6 +162,26 @@ class Kind(StrEnum):
     PODS_OF_OWNER = "PodsOfOwner"
     ALL_PODS = "AllPods"
 
+    # Both systems disagree (`audit`)
+    JOB_WITHOUT_OUR_KEY = "JobWithoutOurKey"
+    JOB_OF_OTHER_CLUSTER = "JobOfOtherCluster"
+    JOB_WITH_OTHER_COMMENT = "JobWithOtherComment"
+    ORPHAN_JOB = "OrphanJob"
+    ATTEMPT_OVER = "AttemptOver"
+    POD_INVALID = "PodInvalid"
+    OTHER_JOB_NAMED = "OtherJobNamed"
+    SECOND_JOB = "SecondJob"
+    BOUND_BY_OTHERS = "BoundByOthers"
+    BOUND_AND_JOB_UNKNOWN = "BoundAndJobUnknown"
+    BOUND_AND_JOB_WAITS = "BoundAndJobWaits"
+    BOUND_AND_JOB_OVER = "BoundAndJobOver"
+    BOUND_BESIDE_JOB = "BoundBesideJob"
+    WAITS_WITHOUT_JOB = "WaitsWithoutJob"
+    GATED_AND_JOB_RUNS = "GatedAndJobRuns"
+    GATED_WITHOUT_CAUSE = "GatedWithoutCause"
+    CONTESTED_NODE = "ContestedNode"
+    DRAIN_OUTDATED = "DrainOutdated"
+
 
 class Step(StrEnum):
     """What happens next."""

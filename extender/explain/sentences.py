@@ -191,6 +191,14 @@ def _kubelet_rejects_pods(number: int, last: str, said: str, pause_s: float, clo
     )
 
 
+def _bound_and_job_waits(node: str, job: int, word: str) -> str:
+    why = f" ({word})" if word else ""
+    return (
+        f"the Pod runs on {node}; Slurm has lost its job, and job {job}, which was asked for instead,"
+        f" waits for that Node{why}: others have its room, or it is not open"
+    )
+
+
 def _granted(job: int, node: str, waited_s: float | None, ours_s: float) -> str:
     said = f"Slurm job {job} runs on Node {node}"
     if waited_s is None:
@@ -360,4 +368,35 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         f"Pods of namespace {namespace}" + (f", Slurm user {user}" if user else "")
     ),
     Kind.ALL_PODS: "Pods",
+    Kind.JOB_WITHOUT_OUR_KEY: (
+        "job {job} ({name}) has an id of the placeholders' range, and no key of ours"
+    ),
+    Kind.JOB_OF_OTHER_CLUSTER: (
+        "job {job} is the placeholder of {pod} in the Kubernetes cluster {cluster}"
+    ),
+    Kind.JOB_WITH_OTHER_COMMENT: (
+        "job {job} is a placeholder of {name}, and its AdminComment is not the one it was given"
+    ),
+    Kind.ORPHAN_JOB: "job {job} is {state} for {pod}, and {why}",
+    Kind.ATTEMPT_OVER: "that Pod, or attempt {attempt} at placing it, is over",
+    Kind.POD_INVALID: "what that Pod asks for is invalid",
+    Kind.OTHER_JOB_NAMED: "the Pod's annotation {annotation} names job {job}, which is not its own",
+    Kind.SECOND_JOB: "job {job} is {state} for a Pod that has job {kept}",
+    Kind.BOUND_BY_OTHERS: "the Pod is bound to {node}, and not by us: it has no job in Slurm",
+    Kind.BOUND_AND_JOB_UNKNOWN: "the Pod is bound to {node}, and Slurm does not know its job {job}",
+    Kind.BOUND_AND_JOB_WAITS: _bound_and_job_waits,
+    Kind.BOUND_AND_JOB_OVER: "the Pod is bound to {node}, and its job {job} is {state}",
+    Kind.BOUND_BESIDE_JOB: lambda node, job, runs_on, slurm_node: (
+        f"the Pod is bound to {node}, and its job {job} runs on"
+        f" {runs_on or f'{slurm_node}, for which no Node stands'}"
+    ),
+    Kind.WAITS_WITHOUT_JOB: lambda job, state: (
+        f"the Pod waits by its job {job}, which is {state or 'not known to Slurm'}"
+    ),
+    Kind.GATED_AND_JOB_RUNS: "job {job} runs, and our scheduling gate still holds the Pod back",
+    Kind.GATED_WITHOUT_CAUSE: (
+        "our scheduling gate holds the Pod back, no job waits for it, and nothing says why"
+    ),
+    Kind.CONTESTED_NODE: "{said}",
+    Kind.DRAIN_OUTDATED: "drained ({reason}), and its Node {node} is not so any more",
 }

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, shared_ids, unclear
+from extender.explain.sentences import sentence
 from extender.pod_request.constraints.node_constraints import Node
 from extender.pod_request.pod import Pod
 from slurm_client.model import Job, JobState
@@ -149,7 +150,7 @@ def test_causes_name_what_is_wrong() -> None:
     causes = {"unknown job": "does not know", "lost key": "AdminComment"}
     causes |= {text: text for text in ("CANCELLED", "PREEMPTED", "PENDING", "SUSPENDED")}
     for case, words in causes.items():
-        assert words in FOUND[case][0][0].cause
+        assert words in sentence(FOUND[case][0][0].cause)
     assert FOUND["gone Pod"][0][0].key == PlaceholderKey.parse(JOB.admin_comment)
 
 
@@ -239,7 +240,7 @@ def test_a_job_that_waits_for_the_node_where_its_pod_runs_says_so(job: Job) -> N
     found = the_one(*audited([bound()], job))
     assert (found.kind, found.job_id, found.node) == (FindingKind.JOB_WAITS, job.id, "n1")
     assert not found.mended
-    assert "Resources" in found.cause
+    assert "Resources" in sentence(found.cause)
     assert "squeue -w n1" in found.fix
 
 
@@ -294,7 +295,8 @@ def test_nodes_that_name_the_same_slurm_node_are_a_difference() -> None:
     job = replace(JOB, nodes=("gpu",))
     found = the_one(*audited([bound(job)], job, nodes=nodes))  # the Pod is where its job is
     assert (found.kind, found.node, found.mended) == (FindingKind.CONTESTED_NODE, "gpu", False)
-    assert found.cause == "Nodes n1, n2 name Slurm's node gpu: none stands for it, and it gets no Pods"
+    words = "Nodes n1, n2 name Slurm's node gpu: none stands for it, and it gets no Pods"
+    assert sentence(found.cause) == words
 
 
 def test_a_difference_is_the_same_whatever_its_words_are_by_then() -> None:

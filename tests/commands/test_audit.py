@@ -15,12 +15,17 @@ from extender.commands import audit as command
 from extender.settings import Settings
 from service.command_line import Output
 from slurm_client.errors import Unreachable
+from tests.builders import cause_of
 from tests.documentation.commands import commands
 from tests.documentation.pages import blocks
 
-ORPHAN = Finding(FindingKind.ORPHAN_JOB, "its Pod is gone", "end it", "default/p", 40000000, mended=True)
-DRAIN = Finding(FindingKind.STUCK_DRAIN, "drained for nothing", "undrain it", node="n1")
-NOTE = Finding(FindingKind.OTHER_CLUSTER, "another cluster's", "nothing", "default/q", 40000001)
+ORPHAN = Finding(
+    FindingKind.ORPHAN_JOB, cause_of("", "its Pod is gone"), "end it", "default/p", 40000000, mended=True
+)
+DRAIN = Finding(FindingKind.STUCK_DRAIN, cause_of("", "drained for nothing"), "undrain it", node="n1")
+NOTE = Finding(
+    FindingKind.OTHER_CLUSTER, cause_of("", "another cluster's"), "nothing", "default/q", 40000001
+)
 
 Finds = Callable[..., None]
 
@@ -70,7 +75,9 @@ def test_page_shows_the_output_and_the_exit_status(
     page = CHECKOUT / "docs/audit.md"
     audit, status = commands(next(blocks(page)))
     cause, fix = re.findall(r"  (?:cause|fix): +(.*)", audit.printed)
-    finds(Finding(FindingKind.ORPHAN_JOB, cause, fix, "default/chat", 46403111, mended=True))
+    finds(
+        Finding(FindingKind.ORPHAN_JOB, cause_of("", cause), fix, "default/chat", 46403111, mended=True)
+    )
     assert (audit.text, status.text) == ("slurm-extender audit", "echo $?")
     assert command.run(Output.TABLE, 5.0) == int(status.printed)
     assert capsys.readouterr().out == audit.printed

@@ -209,7 +209,7 @@ def test_the_time_of_the_audit_is_told_while_this_replica_leads() -> None:
     name = "slurm_extender_audit_last_success_timestamp_seconds"
     with telemetry.placement.leading(Sources()):
         began = value(telemetry, name)
-        telemetry.placement.audited([Finding(FindingKind.WRONG_NODE, "", "")])
+        telemetry.placement.audited([Finding(FindingKind.WRONG_NODE, cause_of("x"), "")])
         assert (value(telemetry, name) or 0) >= (began or 0) > 1_700_000_000
         assert value(telemetry, "slurm_extender_audit_findings", kind="WrongNode") == 1
     assert value(telemetry, name) == 0
