@@ -206,10 +206,7 @@ def _orphan(
         why = Cause.of(Kind.ATTEMPT_OVER, attempt=key.attempt)
     elif may_have_no_job(alive):
         obstacles = (pod.scheduling.obstacle for pod in alive if pod.scheduling.obstacle)
-        obstacle = next(obstacles, None)
-        why = Cause.of(Kind.POD_INVALID)
-        if obstacle is not None:
-            why = Cause.of(Kind.CLAIM_NOT_READY, obstacle=obstacle)
+        why = next(obstacles, Cause.of(Kind.POD_INVALID))
     else:
         return None
     cause = Cause.of(Kind.ORPHAN_JOB, job=job.id, state=job.state.text, pod=whose, why=why)

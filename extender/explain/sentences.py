@@ -21,6 +21,7 @@ _LONGEST_REMARK: Final = 300
 _OWN: Final = (
     "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
 )
+_NO_JOB: Final = "; no job is asked for until it"
 _Owner = tuple[int | None, int | None]
 """A user and a group."""
 _Devices = tuple[str, tuple[int, ...]]
@@ -217,7 +218,20 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.GROUP_FULL: "its group has its {size} Pods already",
     Kind.GROUP_BEGUN: "its group began without it: it waits until that is over",
     Kind.GATED: "held back by other scheduling gates: {gates}",
-    Kind.CLAIM_NOT_READY: "{obstacle}",
+    Kind.CLAIM_MISSING: f"{{claim}} not found{_NO_JOB} exists",
+    Kind.CLAIM_NOT_CREATED: f"{{claim}} has not been created{_NO_JOB} exists",
+    Kind.CLAIM_DELETED: f"{{claim}} is being deleted{_NO_JOB} is replaced",
+    Kind.CLAIM_OF_OTHER_POD: f"{{claim}} was not created for this Pod{_NO_JOB} is replaced",
+    Kind.CLAIM_LOST: f'{{claim}} has lost its PersistentVolume "{{volume}}"{_NO_JOB} is replaced',
+    Kind.CLAIM_UNBOUND: f"{{claim}} is not bound ({{why}}){_NO_JOB} is bound",
+    Kind.VOLUME_MISSING: (
+        f'{{claim}} is bound to PersistentVolume "{{volume}}", not found{_NO_JOB} exists'
+    ),
+    Kind.CLAIM: lambda kind, name, entry: f'{kind} "{name}"' if name else f'{kind} for "{entry}"',
+    Kind.VOLUME_NOT_BOUND: 'it is to get PersistentVolume "{volume}"',
+    Kind.NO_CLASS: "it has no StorageClass",
+    Kind.CLASS_MISSING: 'its StorageClass "{name}" does not exist',
+    Kind.CLASS_WITHOUT_WAIT: 'its StorageClass "{name}" does not wait for a Pod',
     Kind.NOT_BINDABLE: _not_bindable,
     Kind.NOT_WRITABLE: lambda in_a_row: (
         f"what Slurm allocated could not be written onto it in time{_times(in_a_row)};"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
+from extender.explain.cause import Cause
 from extender.pod_request.constraints.pod_constraints import (
     NO_CONSTRAINTS,
     PodConstraints,
@@ -58,8 +59,7 @@ class Scheduling(NamedTuple):
     """kube-scheduler's message that no Node fits by its own rules; empty if only the allocation was
     missing."""
     lacks_room: bool = False  # the message names a shortage that Slurm may end (`lacks_room`)
-    obstacle: str | None = None
-    """A claim that is not ready, so that no Node can take the Pod; in words for the Pod's author."""
+    obstacle: Cause | None = None  # a claim that is not ready, so that no Node can take the Pod
     provisioned_on: str | None = None  # the Node where a volume is being made for the Pod
     constraints: PodConstraints = NO_CONSTRAINTS  # between the Pod and other Pods
 

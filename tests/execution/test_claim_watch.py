@@ -11,8 +11,10 @@ import pytest
 from extender.execution.claim_watch import ClaimWatch
 from extender.execution.dispatcher import Dispatcher
 from extender.execution.pod_watch import PodWatch
+from extender.explain.sentences import sentence
 from extender.pod_request.constraints.node_constraints import NodeConstraints
 from extender.pod_request.devices.claims import Claims, Need, Verdict
+from extender.pod_request.pod import Pod
 from extender.pod_request.translation import TranslationConfig
 from extender.policy.current import CurrentPolicy
 from extender.record.events import PodObserved
@@ -74,6 +76,11 @@ class Api(InMemoryKubernetes):
         await until(lambda: self.calls.count(call) > times)  # the last one has ended, too
 
 
+def _sentence(pod: Pod) -> str | None:
+    obstacle = pod.scheduling.obstacle
+    return None if obstacle is None else sentence(obstacle)
+
+
 class Site:
     """A Pod that refers to the claim "data", and what the ledger is told of it."""
 
@@ -89,7 +96,7 @@ class Site:
     async def obstacle(self) -> str | None:
         """What is said of the Pod when all is listed."""
         (pod,) = await self.pods.list()
-        return pod.scheduling.obstacle
+        return _sentence(pod)
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -102,7 +109,7 @@ class Site:
             await asyncio.gather(running, return_exceptions=True)
 
     async def next_obstacle(self) -> str | None:
-        return (await self.told.get()).pod.scheduling.obstacle
+        return _sentence((await self.told.get()).pod)
 
 
 @pytest.fixture(autouse=True)

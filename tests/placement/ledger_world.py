@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from extender.audit.compare import may_have_no_job
 from extender.bind.binder import NotBound, verified
+from extender.explain.cause import Cause, Kind
 from extender.filter.route import to_offer
 from extender.jobs.claim import claim_of, key_of, own_key
 from extender.jobs.verdict import judge
@@ -93,7 +94,8 @@ def of_user(user: int | None) -> Request:
 
 LOST = Failure(Remedy.AGAIN, "the reply was lost")
 REFUSAL = '0/2 nodes are available: persistentvolumeclaim "data" not found'
-NO_CLAIM = 'PersistentVolumeClaim "data" not found; no job is asked for until it exists'
+_DATA = Cause.of(Kind.CLAIM, kind="PersistentVolumeClaim", name="data", entry="data")
+NO_CLAIM = Cause.of(Kind.CLAIM_MISSING, claim=_DATA)
 
 NO_DEVICE = "UnexpectedAdmissionError: Allocate failed due to no healthy devices present"
 """Why a kubelet rejects a Pod whose device plugin has no healthy device."""
@@ -373,7 +375,7 @@ class World:
         priority: int = 0,
         request: Request = REQUEST,
         *,
-        obstacle: str | None = None,
+        obstacle: Cause | None = None,
         group: Workload | None = None,
         constraints: PodConstraints = NO_CONSTRAINTS,
     ) -> str:

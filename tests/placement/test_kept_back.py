@@ -83,7 +83,7 @@ def test_no_job_is_asked_for_while_a_claim_is_missing(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     live_on(world, 60, uid)
     assert (world.jobs, world.held_s[uid], world.state_of(uid)) == ({}, 0, State.SEEN)
-    assert told(world, uid) == NO_CLAIM
+    assert told(world, uid) == sentence(NO_CLAIM)
 
 
 def test_a_claim_that_appears_wakes_its_pod(world: World) -> None:
@@ -107,7 +107,7 @@ def test_a_job_that_waits_is_cancelled_when_its_pods_claim_goes(world: World) ->
     world.claim(uid, missing=True)
     assert any(isinstance(effect, CancelJob) for effect in world.settle())
     live_on(world, 5, uid)
-    assert (world.live_jobs(uid), told(world, uid)) == ([], NO_CLAIM)
+    assert (world.live_jobs(uid), told(world, uid)) == ([], sentence(NO_CLAIM))
 
 
 def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missing(world: World) -> None:
@@ -116,7 +116,7 @@ def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missi
     world.pods[uid] = changed(world.pods[uid], obstacle=NO_CLAIM)
     world.restart()
     live_on(world, 5, uid)
-    assert (world.live_jobs(uid), told(world, uid)) == ([], NO_CLAIM)
+    assert (world.live_jobs(uid), told(world, uid)) == ([], sentence(NO_CLAIM))
 
 
 def test_a_deposed_leaders_job_is_ended_while_its_pods_claim_is_missing(world: World) -> None:
@@ -147,7 +147,7 @@ def test_a_pod_that_others_keep_back_is_told_of_them_first(world: World) -> None
     assert "kueue" in told(world, uid)
     world.write(changed(world.pods[uid], gates=(GATE,)))
     live_on(world, 3, uid)
-    assert told(world, uid) == NO_CLAIM
+    assert told(world, uid) == sentence(NO_CLAIM)
 
 
 # kube-scheduler refuses every Node

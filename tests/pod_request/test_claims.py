@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from extender.explain.sentences import sentence
 from extender.node_view.view import Wish
 from extender.pod_request.devices.claims import (
     RESOURCE_CLAIM,
@@ -83,6 +84,11 @@ def test_resource_claims_are_named_in_the_spec_or_when_they_are_made_in_the_stat
 # PersistentVolumeClaims
 
 
+def said(found: Verdict) -> str:
+    """Returns the obstacle in words."""
+    return sentence(found.obstacle) if found.obstacle else ""
+
+
 @pytest.mark.parametrize(
     ("of", "words"),
     [
@@ -100,8 +106,7 @@ def test_resource_claims_are_named_in_the_spec_or_when_they_are_made_in_the_stat
     ],
 )
 def test_what_no_node_is_open_for_is_told(of: Manifest | None, words: str) -> None:
-    told = verdict(of).obstacle
-    assert told is not None
+    told = said(verdict(of))
     assert told.startswith('PersistentVolumeClaim "data" ')
     assert words in told
 
@@ -150,7 +155,7 @@ def test_an_ephemeral_volumes_claim_must_be_the_pods_own() -> None:
     own = (Need(Key(VOLUME_CLAIM, "default", "p-scratch"), "scratch", own=True),)
     assert verdict(owned(claim(), "u1"), needs=own) == Verdict()
     for other in (claim(), owned(claim(), "u2")):
-        assert "was not created for this Pod" in (verdict(other, needs=own).obstacle or "")
+        assert "was not created for this Pod" in said(verdict(other, needs=own))
 
 
 def test_nothing_is_concluded_from_what_cannot_be_read() -> None:
@@ -173,16 +178,16 @@ def resources(of: Manifest | None, need: Need = NAMED) -> Verdict:
 def test_a_resource_claim_must_exist_and_stay() -> None:
     there: Manifest = {"metadata": {"name": "devices"}}
     assert resources(there) == Verdict()
-    assert resources(None).obstacle == (
+    assert said(resources(None)) == (
         'ResourceClaim "devices" not found; no job is asked for until it exists'
     )
     leaving = resources(with_metadata(there, deletionTimestamp="now"))
-    assert "is being deleted" in (leaving.obstacle or "")
+    assert "is being deleted" in said(leaving)
 
 
 def test_a_claim_that_is_to_be_made_of_a_template_is_waited_for() -> None:
     need = Need(Key(RESOURCE_CLAIM, "default", ""), "gpus", own=True)
-    assert resources(None, need).obstacle == (
+    assert said(resources(None, need)) == (
         'ResourceClaim for "gpus" has not been created; no job is asked for until it exists'
     )
 

@@ -15,7 +15,7 @@ from extender.record.config import PlacementConfig
 from extender.record.events import ClusterObserved, Effect, Failure, Remedy, ReportWaiting, Submit
 from extender.record.states import State
 from slurm_client.model import Partition
-from tests.placement.ledger_world import REQUEST, VIEW, World
+from tests.placement.ledger_world import NO_CLAIM, REQUEST, VIEW, World
 
 MINUTE = 60.0
 FIRST, LONGEST = PlacementConfig().retry
@@ -246,6 +246,6 @@ def test_others_are_told_why_they_wait_before_the_many_that_are_refused_until_an
     site.live_on(30)
     site.write(site.pods[uids[0]]._replace(touch=1))
     site.live_on(1.5)
-    other = site.create_pod(obstacle="PersistentVolumeClaim x not found")
+    other = site.create_pod(obstacle=NO_CLAIM)
     done = site.live_on(2)
     assert any(isinstance(effect, ReportWaiting) and effect.uid == other for effect in done)

@@ -75,7 +75,7 @@ def kept_back(record: Placeholder, now: float) -> Cause | None:
         (pod.scheduling.obstacle for pod in record.pods if pod.scheduling.obstacle is not None), None
     )
     if obstacle is not None:
-        return Cause.of(Kind.CLAIM_NOT_READY, obstacle=obstacle)
+        return obstacle
     until = record.rejections.rests_until
     rests = (Due(Step.NOT_BEFORE, until),) if now < until else ()
     if rests or (record.rejections.asks_first and not _may_ask(record)):

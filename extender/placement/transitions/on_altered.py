@@ -56,7 +56,7 @@ def outdated(record: Placeholder, job: Job) -> Causes:
     if job.state.pending and request.problems:
         return (Cause.of(Kind.INVALID_REQUEST, problems=request.problems),)
     if job.state.pending and obstacle:
-        return (Cause.of(Kind.CLAIM_NOT_READY, obstacle=obstacle),)
+        return (obstacle,)
     return verdict.lacks() or (verdict.lacks(Part.TIME_LIMIT) if job.state.pending else ())
 
 

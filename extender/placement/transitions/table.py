@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-from extender.explain.cause import Cause, Kind
 from extender.jobs.poll import News, polled
 from extender.jobs.verdict import judge
 from extender.placement.transitions import next_effect as does
@@ -244,8 +243,7 @@ def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: C
     """`before` is the Pod's last version, `request` the request until now."""
     now, by = at.now, at.now + at.rules.unbound_deadline
     if pod.scheduling.obstacle is not None and record.state in ASKED:
-        cause = Cause.of(Kind.CLAIM_NOT_READY, obstacle=pod.scheduling.obstacle)
-        return record.move(State.REPLACING, now, cause=cause)
+        return record.move(State.REPLACING, now, cause=pod.scheduling.obstacle)
     if (
         record.retry.unbound_by < inf
         and before.scheduling.provisioned_on

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple, Self, TypeVar
 
+from extender.explain.cause import Cause, Kind
 from extender.pod_request.limits import MOST_CLAIMS
 from kubernetes_client.protocol import Manifest
 
@@ -114,7 +115,7 @@ def waits_for_consumer(manifest: Manifest) -> bool:
 class Verdict(NamedTuple):
     """The consequences of a Pod's claims."""
 
-    obstacle: str | None = None  # why no Node can take the Pod, for the Pod's author
+    obstacle: Cause | None = None  # why no Node can take the Pod
     nodes: tuple[tuple[Manifest, ...], ...] = ()
     """For each claim that has a place: node selector terms, one of which must match."""
     provisioned_on: str | None = None
@@ -147,43 +148,41 @@ class Claims:
         return Verdict(None, tuple(nodes), provisioned_on)
 
     def _of_volumes(self, uid: str, need: Need) -> Verdict:
-        claim, words = _look_up(self.volume_claims, need, uid)
-        if words is not None or claim is None:
-            return Verdict(words)
+        claim, wrong = _look_up(self.volume_claims, need, uid)
+        if wrong is not None or claim is None:
+            return Verdict(wrong)
         if claim.lost:
-            what = f'has lost its PersistentVolume "{claim.volume}"'
-            return Verdict(_until(need, what, "is replaced"))
+            return Verdict(Cause.of(Kind.CLAIM_LOST, claim=_named(need), volume=claim.volume))
         if not claim.bound:
-            words = self._of_unbound(need, claim)
-            return Verdict(words) if words or not claim.selected_node else _made_on(claim.selected_node)
+            wrong = self._of_unbound(need, claim)
+            return Verdict(wrong) if wrong or not claim.selected_node else _made_on(claim.selected_node)
         if self.volumes is None:
             return Verdict()
         volume = self.volumes.get(claim.volume)
         if volume is None:
-            words = _until(need, f'is bound to PersistentVolume "{claim.volume}", not found', "exists")
-            return Verdict(words)
+            return Verdict(Cause.of(Kind.VOLUME_MISSING, claim=_named(need), volume=claim.volume))
         return Verdict(None, () if volume.nodes is None else (volume.nodes,))
 
-    def _of_unbound(self, need: Need, claim: VolumeClaim) -> str | None:
+    def _of_unbound(self, need: Need, claim: VolumeClaim) -> Cause | None:
         """Returns the problem of an unbound claim; None if the claim waits for the Pod's Node. A claim
         that names a volume waits for no Pod."""
         if self.waits is None or (not claim.volume and self.waits.get(claim.storage_class)):
             return None
-        why = f'its StorageClass "{claim.storage_class}" does not wait for a Pod'
+        why = Cause.of(Kind.CLASS_WITHOUT_WAIT, name=claim.storage_class)
         if claim.volume:
-            why = f'it is to get PersistentVolume "{claim.volume}"'
+            why = Cause.of(Kind.VOLUME_NOT_BOUND, volume=claim.volume)
         elif not claim.storage_class:
-            why = "it has no StorageClass"
+            why = Cause.of(Kind.NO_CLASS)
         elif claim.storage_class not in self.waits:
-            why = f'its StorageClass "{claim.storage_class}" does not exist'
-        return _until(need, f"is not bound ({why})", "is bound")
+            why = Cause.of(Kind.CLASS_MISSING, name=claim.storage_class)
+        return Cause.of(Kind.CLAIM_UNBOUND, claim=_named(need), why=why)
 
     def _of_resources(self, uid: str, need: Need) -> Verdict:
         if not need.key.name:
-            return Verdict(_until(need, "has not been created", "exists"))
-        claim, words = _look_up(self.resource_claims, need, uid)
+            return Verdict(Cause.of(Kind.CLAIM_NOT_CREATED, claim=_named(need)))
+        claim, wrong = _look_up(self.resource_claims, need, uid)
         nodes = () if claim is None or claim.nodes is None else (claim.nodes,)
-        return Verdict(words, nodes)
+        return Verdict(wrong, nodes)
 
 
 def needs_of(manifest: Manifest) -> tuple[Need, ...]:
@@ -224,15 +223,15 @@ def _resource_needs(manifest: Manifest) -> Iterator[Need]:
 
 def _look_up(
     claims: Mapping[Key, Claim] | None, need: Need, uid: str
-) -> tuple[Claim | None, str | None]:
+) -> tuple[Claim | None, Cause | None]:
     """Returns the claim, if known, and the problem of a claim of any kind, if there is one."""
     claim = None if claims is None else claims.get(need.key)
     if claim is None:
-        return None, None if claims is None else _until(need, "not found", "exists")
+        return None, None if claims is None else Cause.of(Kind.CLAIM_MISSING, claim=_named(need))
     if claim.deleting:
-        return claim, _until(need, "is being deleted", "is replaced")
+        return claim, Cause.of(Kind.CLAIM_DELETED, claim=_named(need))
     if need.own and claim.owner != uid:
-        return claim, _until(need, "was not created for this Pod", "is replaced")
+        return claim, Cause.of(Kind.CLAIM_OF_OTHER_POD, claim=_named(need))
     return claim, None
 
 
@@ -241,9 +240,8 @@ def _made_on(node: str) -> Verdict:
     return Verdict(None, (({"matchFields": [named]},),), node)
 
 
-def _until(need: Need, what: str, until: str) -> str:
-    name = f'"{need.key.name}"' if need.key.name else f'for "{need.entry}"'
-    return f"{need.key.kind} {name} {what}; no job is asked for until it {until}"
+def _named(need: Need) -> Cause:
+    return Cause.of(Kind.CLAIM, kind=need.key.kind, name=need.key.name, entry=need.entry)
 
 
 def _controller(metadata: Manifest) -> str:
