@@ -166,6 +166,7 @@ class Kind(StrEnum):
     POD_DELETED = "PodDeleted", Reason.POD_ENDED
     POD_BOUND_ELSEWHERE = "PodBoundElsewhere", Reason.POD_ENDED
     POD_MISSED = "PodMissed", Reason.POD_ENDED
+    JOB_NOT_NEEDED = "JobNotNeeded"
 
     # A Node is closed
     KUBELET_REJECTS_PODS = "KubeletRejectsPods", RejectionReason.KUBELET_REJECTS_PODS

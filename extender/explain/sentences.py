@@ -376,6 +376,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.POD_DELETED: "Pod deleted",
     Kind.POD_BOUND_ELSEWHERE: "Pod was bound without this job",
     Kind.POD_MISSED: "Pod is not among all Pods any more",
+    Kind.JOB_NOT_NEEDED: "Pod does not need it any more",
     Kind.KUBELET_REJECTS_PODS: _kubelet_rejects_pods,
     Kind.PODS_LIKE: "Pods like {pod}",
     Kind.PODS_OF_OWNER: lambda namespace, user: (

@@ -9,7 +9,6 @@ import pytest
 from deploy.local.layout import CHECKOUT
 from extender.explain.cause import Kind
 from extender.explain.sentences import SENTENCES
-from extender.placement.transitions import next_effect
 from extender.record.ends import ENDS, OTHER_END
 from tests.end_to_end.test_books import WITHOUT_REFUSALS
 from tests.end_to_end.test_endings import JOB_ENDS, POD_ENDS, WAITS_FOR, JobEnds, PodEnds
@@ -36,7 +35,7 @@ def test_the_page_has_the_words_that_an_evicted_pod_gets(how: JobEnds) -> None:
 
 
 def test_the_page_has_what_else_is_said() -> None:
-    for words in (SENTENCES[Kind.POD_BOUND_ELSEWHERE], next_effect._NO_WORDS, *WAITS_FOR):
+    for words in (SENTENCES[Kind.POD_BOUND_ELSEWHERE], SENTENCES[Kind.JOB_NOT_NEEDED], *WAITS_FOR):
         assert f"`{words}`" in PAGE
 
 

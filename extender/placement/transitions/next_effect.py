@@ -7,6 +7,7 @@ other moment.
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from extender.explain.cause import Cause, Kind
 from extender.explain.sentences import sentence
 from extender.jobs.grants import changed_slot
 from extender.jobs.phase import Phase
@@ -33,7 +34,6 @@ from wellknown.allocation import Allocation
 from wellknown.job_key import job_name
 from wellknown.names import Reason
 
-_NO_WORDS = "Pod does not need it any more"
 # A running Pod has its room already. Slurm's own priorities end at 0xffff0000 (priority/basic), and the
 # last few numbers have other meanings.
 BEFORE_ALL = 0xFFFFFF00
@@ -175,8 +175,7 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
 
 def _last_words(record: Placeholder, *, again: bool) -> str:
     """Returns the comment of a cancelled job. `again` is True if the Pod is to have another job."""
-    comment, cause = record.request.job.comment, record.cause
-    why = sentence(cause) if cause else _NO_WORDS
+    comment, why = record.request.job.comment, sentence(record.cause or Cause.of(Kind.JOB_NOT_NEEDED))
     if again:  # only the comment shows a later leader that the extender ended the job
         return replaced_in_words(why, comment)
     ends = (pod.life.end for pod in record.pods if pod.life.end)
