@@ -19,9 +19,7 @@ from wellknown.job_key import PlaceholderKey
 CREATED = 1_000_000
 KEY = PlaceholderKey("here", "default", "p", "u1", 2)
 CLAIM = JobClaim(
-    cluster="here",
-    workload=Workload("u1", "default", "p", "1970-01-12T13:46:40Z"),
-    ids=(40_000_001,),
+    cluster="here", workload=Workload("u1", "default", "p", "1970-01-12T13:46:40Z"), ids=(40_000_001,)
 )
 JOB = Job(
     40_000_001,
@@ -208,11 +206,7 @@ def test_where_no_partition_was_asked_for_slurm_chooses_one() -> None:
 
 THREE = replace(ASKED, nodes=3)
 GIVEN_THREE = replace(
-    GIVEN,
-    node_count=3,
-    nodes=("n1", "n2", "n3"),
-    cpus_allocated=12,
-    gres=("gpu:h100:2(IDX:0-1)",) * 3,
+    GIVEN, node_count=3, nodes=("n1", "n2", "n3"), cpus_allocated=12, gres=("gpu:h100:2(IDX:0-1)",) * 3
 )
 
 
@@ -225,10 +219,7 @@ def test_what_was_asked_for_on_each_of_several_nodes_fits() -> None:
     ("less", "told"),
     [
         ({"cpus_allocated": 11}, "it has 3 CPUs instead of 4"),
-        (
-            {"memory_mb": None, "memory_per_cpu_mb": 500},
-            "it has 2000 MiB of memory instead of 4000",
-        ),
+        ({"memory_mb": None, "memory_per_cpu_mb": 500}, "it has 2000 MiB of memory instead of 4000"),
         (
             {"gres": ("gpu:h100:4(IDX:0-3)", "gpu:h100:2(IDX:0-1)", "")},
             "it has 0 of GRES gpu:h100 instead of 2",

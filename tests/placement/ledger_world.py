@@ -48,6 +48,7 @@ from extender.record.events import (
     RecordJobId,
     Recovered,
     Remedy,
+    ReportWaiting,
     Submit,
     Tick,
     WriteAllocation,
@@ -84,6 +85,7 @@ def view_of(nodes: tuple[str, ...]) -> ClusterView:
 
 
 VIEW = view_of(NODES)
+CORDONED = VIEW.with_node("n1", replace(VIEW.nodes["n1"], unschedulable=True))
 REQUEST = Request(JobSpec("p@default", 1, 1), ANYWHERE)
 
 
@@ -387,6 +389,9 @@ class World:
         self.write(Pod(uid, "default", name, "0", named, Life(), own, created, priority, group=group))
         return uid
 
+    def create_pods(self, number: int, **given: Any) -> list[str]:
+        return [self.create_pod(**given) for _ in range(number)]
+
     def create_group(self, size: int, request: Request = REQUEST) -> tuple[str, ...]:
         """Pods that are placed together; returns their uids."""
         name = f"g{self.made + 1}"
@@ -410,10 +415,17 @@ class World:
         self.settle()
         return uid
 
+    def pod_and_submission(self, **given: Any) -> tuple[str, Submit]:
+        """Creates a Pod, and takes the submission of its job: the test decides its outcome."""
+        uid = self.create_pod(**given)
+        self.hear_all()
+        return uid, self.take(Submit)
+
     def bound_pod(self, **given: Any) -> str:
         uid = self.settled_pod(**given)
-        self.bind(uid)
-        self.settle()
+        if self.state_of(uid) is State.QUEUED:
+            self.start_and_poll()
+        self.bind_and_settle(uid)
         assert self.state_of(uid) is State.BOUND
         return uid
 
@@ -1016,8 +1028,7 @@ class World:
     def catch_up_with_slurm(self) -> None:
         """All is heard and done that there is, and Slurm starts what fits."""
         self.settle()
-        self.schedule()
-        self.poll()
+        self.start_and_poll()
 
     def catch_up(self) -> None:
         """And Pods are bound."""
@@ -1042,20 +1053,72 @@ class World:
         self.poll_alone()
         return self.settle()
 
+    def wait(self, seconds: float, times: int = 1) -> list[Effect]:
+        """Time passes so many times, and what follows is done each time; returns what was done."""
+        done: list[Effect] = []
+        for _ in range(times):
+            self.pass_time(seconds)
+            done += self.settle()
+        return done
+
+    def wait_and_poll(self, seconds: float) -> list[Effect]:
+        self.pass_time(seconds)
+        return self.poll()
+
+    def change_pod(self, uid: str, **changes: Any) -> None:
+        self.write(changed(self.pods[uid], **changes))
+
+    def change_and_settle(self, uid: str, **changes: Any) -> list[Effect]:
+        self.change_pod(uid, **changes)
+        return self.settle()
+
+    def change_request(self, uid: str, **changes: Any) -> None:
+        """The author of a Pod asks for another job."""
+        request = self.pods[uid].request
+        job = replace(request.job, **changes)
+        self.write(self.pods[uid]._replace(request=replace(request, job=job)))
+
+    def write_and_settle(self, pod: Pod) -> list[Effect]:
+        self.write(pod)
+        return self.settle()
+
+    def tell_and_settle(self, event: Event) -> list[Effect]:
+        self.tell(event)
+        return self.settle()
+
+    def bind_and_settle(self, uid: str) -> list[Effect]:
+        self.bind(uid)
+        return self.settle()
+
+    def remove_and_settle(self, uid: str) -> list[Effect]:
+        self.remove_pod(uid)
+        return self.settle()
+
+    def restart_and_settle(self) -> list[Effect]:
+        self.restart()
+        return self.settle()
+
+    def poll_until_lost(self) -> None:
+        """Polls until a job is lost that Slurm does not know. What follows is not done."""
+        for _ in range(self.rules.confirmations):
+            self.poll_alone()
+
+    def start_and_poll(self) -> list[Effect]:
+        """Slurm starts what fits, a poll tells it, and what follows is done; returns what was done."""
+        self.schedule()
+        return self.poll()
+
     def outlast(self, seconds: int) -> list[Effect]:
         """Time passes with a poll in each second; returns what was done."""
         done: list[Effect] = []
         for _ in range(seconds):
-            self.pass_time(1.0)
-            done += self.poll()
+            done += self.wait_and_poll(1.0)
         return done
 
     def settle_refused(self, uid: str) -> list[Effect]:
         """kube-scheduler refuses the Node and offers none, as every replica has had the time to say."""
         self.refuse(uid, offers=False)
-        done = self.settle()
-        self.pass_time(0.3)
-        return done + self.settle()
+        return self.settle() + self.wait(0.3)
 
     def take(self, kind: type[E]) -> E:
         """Takes the only effect of a kind from those under way: the test decides its outcome."""
@@ -1099,6 +1162,12 @@ class World:
         allocation = self.pods[uid].scheduling.allocation
         assert allocation is not None
         return allocation
+
+    def refusal_of(self, uid: str) -> Cause:
+        """Returns what the author of a refused Pod is told."""
+        told = of_kind(self.settle() + self.poll(), ReportWaiting)
+        assert self.state_of(uid) is State.INVALID
+        return [each.cause for each in told if each.uid == uid][-1]
 
     # What must hold
 

@@ -14,15 +14,12 @@ from extender.placement.transitions.asked import refused
 from extender.pod_request.job_request import Request
 from extender.policy.rules import Choice, Policy, Rule, judged
 from extender.record.config import Context, PlacementConfig
-from extender.record.events import Failure, Outcome, Remedy, Submit
+from extender.record.events import Failure, Outcome, Remedy
 from slurm_client.model import Node, Partition
 from tests.builders import PREFIX, TRANSLATION, pod, view
 from tests.placement.ledger_world import REQUEST, World
 
-PARTITIONS = (
-    Partition("main", ("n1",), default=True, max_time_minutes=60),
-    Partition("gpu", ("n1",)),
-)
+PARTITIONS = (Partition("main", ("n1",), default=True, max_time_minutes=60), Partition("gpu", ("n1",)))
 NODES = (
     Node(
         "n1",
@@ -188,9 +185,7 @@ def test_a_pods_author_is_told_the_value_that_slurm_refuses(
     asked: dict[str, Any], number: int, words: str
 ) -> None:
     world = World()
-    uid = world.create_pod(request=replace(REQUEST, job=replace(REQUEST.job, **asked)))
-    world.hear()
-    submit = world.take(Submit)
+    uid, submit = world.pod_and_submission(request=replace(REQUEST, job=replace(REQUEST.job, **asked)))
     world.tell(Outcome(submit, Failure(Remedy.CHANGE, "no", number=number), AT.hardware))
     record = world.record(uid)
     assert record.cause is not None

@@ -18,7 +18,7 @@ from extender.pod_request.constraints.node_constraints import Node, Taint, gains
 from extender.pod_request.feasible_nodes import FeasibleNodes
 from extender.record.events import ClusterObserved, Submit, WriteAttempt
 from extender.record.states import State
-from tests.builders import changed, node_manifest
+from tests.builders import node_manifest
 from tests.placement.ledger_world import VIEW, World
 from wellknown.names import ELSEWHERE
 
@@ -47,8 +47,7 @@ class Cluster(World):
 
     def live_on(self, seconds: float) -> None:
         self.settle()
-        self.pass_time(seconds)
-        self.settle()
+        self.wait(seconds)
         self.poll()
 
     def shown(self, uid: str) -> Cause:
@@ -86,13 +85,9 @@ def test_words_that_come_after_the_refusal_are_told_too() -> None:
     cluster = Cluster()
     cluster.bound_pod()
     uid, node = cluster.placed()
-    cluster.write(
-        changed(
-            cluster.pods[uid],
-            feasible_nodes=FeasibleNodes(cluster.pods[uid].scheduling.job_id or 0, (OTHER[node],)),
-        )
+    cluster.change_and_settle(
+        uid, feasible_nodes=FeasibleNodes(cluster.pods[uid].scheduling.job_id or 0, (OTHER[node],))
     )
-    cluster.settle()
     assert sentence(cluster.shown(uid)) == f"kube-scheduler refused {node}, which Slurm chose"
     cluster.say(uid, LACKS)
     cluster.live_on(0)
@@ -144,8 +139,7 @@ def test_what_was_told_before_is_told_again_where_the_condition_said_something_e
     uid = cluster.create_pod()
     cluster.live_on(2)
     assert cluster.shown(uid).reason == "NoEligibleNode"
-    cluster.tell(ClusterObserved(VIEW))
-    cluster.settle()
+    cluster.tell_and_settle(ClusterObserved(VIEW))
     assert cluster.state_of(uid) is State.ALLOCATED
     assert [each.members[0].shown for each in cluster.ledger.placeholders] == [None]
 
@@ -188,9 +182,7 @@ def test_a_pod_is_asked_for_again_at_once_when_the_node_that_refused_it_has_what
     cluster = Cluster()
     uid, node = cluster.placed()
     cluster.refuses(uid, offers=False)
-    cluster.write(
-        changed(cluster.pods[uid], feasible_nodes=FeasibleNodes(0, (node,)))
-    )  # kube-scheduler finds it
+    cluster.change_pod(uid, feasible_nodes=FeasibleNodes(0, (node,)))  # kube-scheduler finds it
     cluster.live_on(1)
     assert cluster.state_of(uid) is State.SEEN
     cluster.tell(ClusterObserved(with_more(node, {"rdma/ib": "1"})))
@@ -206,11 +198,9 @@ def test_a_job_that_waits_may_use_the_node_again_that_has_what_was_missing() -> 
     cluster.refuses(uid, offers=True)
     (job,) = cluster.live_jobs(uid)
     assert job.excluded_nodes == (node,)
-    cluster.tell(ClusterObserved(with_more(OTHER[node], {"rdma/ib": "1"})))
-    cluster.settle()
+    cluster.tell_and_settle(ClusterObserved(with_more(OTHER[node], {"rdma/ib": "1"})))
     (job,) = cluster.live_jobs(uid)
     assert job.excluded_nodes == (node,), "another Node has gained"
-    cluster.tell(ClusterObserved(with_more(node, {"rdma/ib": "1"})))
-    cluster.settle()
+    cluster.tell_and_settle(ClusterObserved(with_more(node, {"rdma/ib": "1"})))
     (job,) = cluster.live_jobs(uid)
     assert job.excluded_nodes == ()

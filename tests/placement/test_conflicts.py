@@ -11,8 +11,8 @@ from extender.record.config import PlacementConfig
 from extender.record.events import CancelJob, EvictPod, WriteAllocation, WriteAttempt
 from extender.record.states import State
 from tests.builders import changed
-from tests.placement.ledger_world import LOST, World
-from tests.placement.test_lost_keys import big
+from tests.placement.ledger_world import LOST, World, of_kind
+from tests.placement.test_lost_keys import queued_big_pod
 
 VERSIONED = (EvictPod, WriteAllocation, WriteAttempt)
 
@@ -32,11 +32,7 @@ def outwritten(world: World, uid: str, seconds: float = 60.0) -> None:
                 world.hear_all()
         world.pass_time(1.0)
         world.schedule()
-        poll_alone(world)
-
-
-def poll_alone(world: World) -> None:
-    world.poll_alone()
+        world.poll_alone()
 
 
 def without_its_job(world: World) -> str:
@@ -96,9 +92,8 @@ def test_a_pod_that_another_replica_has_placed_anew_is_not_evicted_for_that(worl
     anew = changed(world.pods[uid], attempt=2, allocation=None, job_id=None)
     world.write(anew)
     world.news.clear()
-    (eviction,) = [effect for effect in world.effects if isinstance(effect, EvictPod)]
+    eviction = world.take(EvictPod)
     assert eviction.in_this_attempt
-    world.effects.remove(eviction)
     world.carry_out(eviction)
     assert uid in world.pods
 
@@ -117,7 +112,7 @@ def test_a_pod_is_evicted_as_it_was_seen_as_long_as_few_write_to_it(world: World
     """What a replica decided that has heard nothing for a while is not to be done."""
     without_its_job(world)
     for _ in range(2):
-        (eviction,) = [effect for effect in world.effects if isinstance(effect, EvictPod)]
+        (eviction,) = of_kind(world.effects, EvictPod)
         assert not eviction.in_any_version
         world.outwrite()
         world.hear_all()
@@ -128,9 +123,8 @@ def test_one_version_that_is_late_in_coming_is_one_conflict(world: World) -> Non
     world.outwrite()
     for _ in range(10):  # the watch hangs
         world.pass_time(1.0)
-        (eviction,) = [effect for effect in world.effects if isinstance(effect, EvictPod)]
+        eviction = world.take(EvictPod)
         assert not eviction.in_any_version
-        world.effects.remove(eviction)
         world.carry_out(eviction)
     world.settle()
     assert uid not in world.pods
@@ -138,13 +132,9 @@ def test_one_version_that_is_late_in_coming_is_one_conflict(world: World) -> Non
 
 def wrong_job(world: World) -> tuple[str, int]:
     """A Pod that waits, whose job was made smaller by its owner, and can start."""
-    world.bind_a_pod_to_each_node()
-    uid = big(world)
-    world.settle()
-    job_id = world.job_id_of(uid)
+    uid, job_id = queued_big_pod(world)
     world.change_job(job_id, cpus_allocated=1)
-    world.remove_pod("u1")
-    world.settle()
+    world.remove_and_settle("u1")
     return uid, job_id
 
 
@@ -202,16 +192,21 @@ def test_an_allocation_that_others_keep_us_from_writing_is_given_back(world: Wor
     assert not list(world.ledger.holding(job.nodes[0]))
 
 
+def fail_to_write(world: World) -> None:
+    """kube-apiserver does not answer; Slurm does."""
+    for effect in tuple(world.effects):
+        world.effects.remove(effect)
+        world.finish(effect, LOST if isinstance(effect, VERSIONED) else world.do(effect))
+
+
 def away(world: World, uid: str) -> None:
     """Somebody else was faster for a second; then kube-apiserver does not answer."""
     outwritten(world, uid, 1.0)
     end = world.now + world.rules.unbound_deadline + 6.0
     while world.now < end:
-        for effect in tuple(world.effects):
-            world.effects.remove(effect)
-            world.finish(effect, LOST if isinstance(effect, VERSIONED) else world.do(effect))
+        fail_to_write(world)
         world.pass_time(1.0)
-        poll_alone(world)
+        world.poll_alone()
     assert uid in world.pods
 
 
@@ -240,9 +235,7 @@ def test_a_kubernetes_that_does_not_answer_is_no_conflict(world: World) -> None:
     uid = world.create_pod()
     world.hear_all()
     for _ in range(300):
-        for effect in tuple(world.effects):
-            world.effects.remove(effect)
-            world.finish(effect, LOST if isinstance(effect, VERSIONED) else world.do(effect))
+        fail_to_write(world)
         world.pass_time(1.0)
     assert world.state_of(uid) is State.ALLOCATED
 
@@ -252,7 +245,7 @@ def test_a_pod_whose_job_we_ended_to_replace_it_is_not_evicted_by_the_next_leade
     world = World(PlacementConfig(fast_path=False))
     uid = world.settled_pod()
     world.edit(uid, 2001)
-    while not any(isinstance(effect, CancelJob) for effect in world.effects):
+    while not of_kind(world.effects, CancelJob):
         world.hear_all()
         world.outwrite()
         world.pass_time(1.0)
@@ -260,8 +253,7 @@ def test_a_pod_whose_job_we_ended_to_replace_it_is_not_evicted_by_the_next_leade
     world.effects.clear()
     world.carry_out(cancel)
     assert not world.live_jobs(uid)
-    world.restart()
-    world.settle()
+    world.restart_and_settle()
     assert world.pods[uid].scheduling.attempt == 2
     (job,) = world.live_jobs(uid)
     assert job.user_id == 2001

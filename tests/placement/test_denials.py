@@ -10,18 +10,14 @@ from extender.explain.sentences import sentence
 from extender.record.events import Effect, Failure, ReadJob, Remedy, ReportWaiting, Submit
 from extender.record.states import State
 from slurm_client.model import JobState
-from tests.placement.ledger_world import LOST, World
+from tests.placement.ledger_world import LOST, World, of_kind
 
 MINUTE = 60
 
 
 def live_on(world: World, seconds: int) -> list[Effect]:
     """So much time passes in calm weather; returns what was done."""
-    done = world.settle()
-    for _ in range(seconds):
-        world.pass_time(1.0)
-        done += world.settle()
-    return done
+    return world.settle() + world.wait(1.0, times=seconds)
 
 
 def submissions(done: list[Effect]) -> int:
@@ -34,60 +30,55 @@ def denied_pod(world: World) -> str:
     return uid
 
 
-def test_a_pod_whose_job_is_refused_again_and_again_is_refused_in_slurms_words(world: World) -> None:
-    uid = denied_pod(world)
-    done = live_on(world, MINUTE)
-    assert world.state_of(uid) is State.INVALID
+@pytest.fixture
+def denied(world: World) -> str:
+    return denied_pod(world)
+
+
+def test_a_pod_whose_job_is_refused_six_times_is_refused(world: World, denied: str) -> None:
+    done = live_on(world, 10)
+    assert world.state_of(denied) is State.INVALID
+    done += live_on(world, MINUTE - 10)
+    assert world.state_of(denied) is State.INVALID
     assert submissions(done) == 6
     told = [effect.cause for effect in done if isinstance(effect, ReportWaiting)][-1]
     assert told.reason == "Invalid"
     assert sentence(told) == "Slurm refuses the job: Unspecified error"
 
 
-def test_it_is_told_within_some_seconds(world: World) -> None:
-    uid = denied_pod(world)
-    live_on(world, 10)
-    assert world.state_of(uid) is State.INVALID
-
-
-def test_a_refusal_that_does_not_last_is_none(world: World) -> None:
-    uid = denied_pod(world)
+def test_a_refusal_that_does_not_last_is_none(world: World, denied: str) -> None:
     live_on(world, 1)
     world.denied.clear()
     live_on(world, 5)
-    assert world.state_of(uid) is State.ALLOCATED
-    assert len(world.live_jobs(uid)) == 1
+    assert world.state_of(denied) is State.ALLOCATED
+    assert len(world.live_jobs(denied)) == 1
 
 
-def test_a_pod_that_is_changed_is_asked_for_again_as_if_for_the_first_time(world: World) -> None:
-    uid = denied_pod(world)
+def test_a_changed_pod_is_asked_for_as_if_for_the_first_time(world: World, denied: str) -> None:
     live_on(world, MINUTE)
-    world.edit(uid)
-    world.denied.add(uid)
+    world.edit(denied)
+    world.denied.add(denied)
     assert submissions(live_on(world, MINUTE)) == 6
-    assert world.state_of(uid) is State.INVALID
-    world.edit(uid)
+    assert world.state_of(denied) is State.INVALID
+    world.edit(denied)
     live_on(world, 1)
-    assert world.state_of(uid) is State.ALLOCATED
+    assert world.state_of(denied) is State.ALLOCATED
 
 
-def test_a_refused_pod_is_asked_for_once_more_each_time_and_told_no_other_cause(world: World) -> None:
-    uid = denied_pod(world)
+def test_a_refused_pod_is_asked_for_again_and_told_no_other_cause(world: World, denied: str) -> None:
     live_on(world, MINUTE)
     done = live_on(world, 2 * MINUTE)
     assert submissions(done) == 1
     told = {sentence(effect.cause) for effect in done if isinstance(effect, ReportWaiting)}
     assert told == {"Slurm refuses the job: Unspecified error"}
-    assert world.state_of(uid) is State.INVALID
+    assert world.state_of(denied) is State.INVALID
 
 
 @pytest.mark.parametrize("immediate", [True, False])
 def test_a_job_that_was_made_all_the_same_is_found_before_a_refusal(immediate: bool) -> None:
     """The plugin is asked before Slurm looks for a duplicate: its answer says nothing of that."""
     world = World()
-    uid = world.create_pod()
-    world.hear()
-    submit = world.take(Submit)
+    uid, submit = world.pod_and_submission()
     submit = replace(submit, immediate=immediate)
     world.do(submit)
     world.finish(submit, LOST)
@@ -98,15 +89,14 @@ def test_a_job_that_was_made_all_the_same_is_found_before_a_refusal(immediate: b
     assert world.state_of(uid) in (State.QUEUED, State.ALLOCATED)
 
 
-def test_nothing_is_refused_while_slurm_does_not_say_that_there_is_no_job(world: World) -> None:
-    uid = denied_pod(world)
+def test_no_pod_is_refused_before_slurm_says_that_there_is_no_job(world: World, denied: str) -> None:
     world.hear()
     for _ in range(200):
         world.pass_time(1.0)
         while world.effects:
             effect = world.effects.pop(0)
             world.finish(effect, LOST if isinstance(effect, ReadJob) else world.do(effect))
-    assert world.state_of(uid) is State.SUBMITTING
+    assert world.state_of(denied) is State.SUBMITTING
 
 
 def test_an_id_that_is_said_to_be_taken_by_nothing_is_a_refusal_too(world: World) -> None:
@@ -131,11 +121,7 @@ def test_the_author_of_a_pod_that_runs_is_told_that_its_lost_job_is_refused(worl
     assert world.state_of(uid) is State.BOUND
     world.jobs.clear()
     world.denied.add(uid)
-    done: list[Effect] = []
-    for _ in range(MINUTE):
-        world.pass_time(1.0)
-        done += world.poll()
-    told = [effect.cause for effect in done if isinstance(effect, ReportWaiting)]
+    told = [effect.cause for effect in of_kind(world.outlast(MINUTE), ReportWaiting)]
     assert told[-1].reason == "RejectedBySlurm"
     assert "Unspecified error" in sentence(told[-1])
     assert uid in world.pods

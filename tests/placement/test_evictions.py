@@ -47,8 +47,7 @@ def test_an_eviction_is_repeated_while_the_pod_has_a_longer_grace(world: World) 
     world.finish(eviction, None)  # it is said to be done
     world.delete_pod(uid, A_DAY)
     world.settle()
-    world.pass_time(world.rules.reevict)
-    world.settle()
+    world.wait(world.rules.reevict)
     assert world.pods.get(uid) is None or world.pods[uid].leaving
 
 

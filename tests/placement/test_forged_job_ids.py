@@ -60,7 +60,7 @@ def test_a_forged_job_id_is_corrected_again_and_again_but_not_at_once(world: Wor
 def test_a_forged_attempt_of_a_waiting_pod_costs_only_the_pods_own_job(world: World) -> None:
     uid = world.queued_pod()
     first, others = world.job_id_of(uid), {job.id for job in world.jobs.values() if job.state.running}
-    world.write(changed(world.pods[uid], attempt=3))
+    world.change_pod(uid, attempt=3)
     outlast(world, 70)
     assert world.jobs[first].state.ended
     assert world.job_id_of(uid) != first
@@ -69,7 +69,7 @@ def test_a_forged_attempt_of_a_waiting_pod_costs_only_the_pods_own_job(world: Wo
 
 def test_a_forged_attempt_moves_no_pod_that_is_bound(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
-    world.write(changed(world.pods[uid], attempt=3))
+    world.change_pod(uid, attempt=3)
     outlast(world, 70)
     assert world.job_id_of(uid) == job_id
     assert world.pods[uid].life.node is not None
@@ -79,8 +79,7 @@ def test_a_pod_that_is_bound_with_a_wrong_attempt_at_once_is_bound(world: World)
     """The same version of it says both: its job is the one that it was bound by."""
     uid = world.settled_pod()
     job_id = world.job_id_of(uid)
-    world.write(changed(world.pods[uid], node="n1", attempt=2))
-    world.settle()
+    world.change_and_settle(uid, node="n1", attempt=2)
     assert world.state_of(uid) is State.BOUND
     outlast(world, 70)
     assert (world.job_id_of(uid), world.pods[uid].life.node) == (job_id, "n1")
@@ -93,8 +92,6 @@ def test_an_invalid_pod_that_is_mended_and_numbered_at_once_is_asked_for(world: 
     outlast(world, 70)
     assert world.state_of(uid) is State.INVALID
     before = set(world.jobs)
-    world.write(
-        changed(world.pods[uid], attempt=world.pods[uid].scheduling.attempt + 1, request=pod.request)
-    )
+    world.change_pod(uid, attempt=world.pods[uid].scheduling.attempt + 1, request=pod.request)
     outlast(world, 70)
     assert set(world.jobs) - before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -22,9 +23,10 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.member import Member, with_slots
+from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import Grant
-from tests.builders import changed, pod
+from tests.builders import pod
 from tests.placement.ledger_world import (
     LOST,
     NODES,
@@ -33,6 +35,8 @@ from tests.placement.ledger_world import (
     World,
     calm_down,
     ends_well,
+    kinds,
+    of_kind,
     of_user,
 )
 from wellknown.allocation import Allocation
@@ -41,9 +45,14 @@ from wellknown.names import Reason
 GROUP = "uid-g1"
 
 
-def state_of(world: World) -> State | None:
+def record_of(world: World) -> Placeholder:
     record = world.ledger.record_of(GROUP)
-    return record and record.state
+    assert record is not None
+    return record
+
+
+def state_of(world: World) -> State:
+    return record_of(world).state
 
 
 def bind_all(world: World) -> None:
@@ -62,40 +71,68 @@ def group_of_three(request: Request = REQUEST, rules: PlacementConfig | None = N
 
 
 def members_of(world: World) -> list[str]:
-    record = world.ledger.record_of(GROUP)
-    return [] if record is None else [each.pod.uid for each in record.members]
+    return [each.pod.uid for each in record_of(world).members]
 
 
-def all_run_by_one_job(world: World) -> bool:
-    pods = list(world.pods.values())
-    (job,) = (job for job in world.jobs.values() if job.state.running)
-    return {pod.life.node for pod in pods} == set(job.nodes) and {
-        pod.scheduling.job_id for pod in pods
-    } == {job.id}
+def new_group() -> World:
+    world = World()
+    world.create_group(2)
+    return world
+
+
+def allocated_group() -> World:
+    world = new_group()
+    world.settle()
+    assert state_of(world) is State.ALLOCATED
+    return world
+
+
+def rejected_group() -> World:
+    """kube-scheduler has just said that it takes neither Node."""
+    world = allocated_group()
+    for uid in world.pods:
+        world.refuse(uid, offers=False)
+    world.settle()
+    world.pass_time(0.3)
+    return world
 
 
 def running_group() -> World:
-    world = World()
-    world.create_group(2)
-    world.settle()
+    world = allocated_group()
     bind_all(world)
     assert state_of(world) is State.BOUND
     return world
 
 
+def ends_well_by_one_job(world: World) -> None:
+    calm_down(world, 10)
+    ends_well(world)
+    pods = list(world.pods.values())
+    (job,) = (job for job in world.jobs.values() if job.state.running)
+    assert {pod.life.node for pod in pods} == set(job.nodes)
+    assert {pod.scheduling.job_id for pod in pods} == {job.id}
+
+
+def hear_of(world: World, uids: Iterable[str]) -> list[Effect]:
+    """Another replica, whose watch broke off before, lists these Pods; returns what was done."""
+    world.acting = Replica(Ledger(world.rules))
+    world.tell(ClusterObserved(world.view))
+    done = list[Effect]()
+    for uid in uids:
+        done += world.tell_and_settle(PodObserved(world.pods[uid]))
+    return done
+
+
 def test_no_job_is_asked_for_before_the_last_pod_is_there(world: World) -> None:
-    first, second = world.create_group(2)
+    _, second = world.create_group(2)
     late = world.pods.pop(second)
     world.news.pop()
     world.settle()
     assert not world.jobs
-    record = world.ledger.record_of(first)
-    assert record is not None
-    assert record.cause is not None
-    assert sentence(record.cause) == "waits for 1 more Pods of its group"
-    world.write(late)
-    done = world.settle()
-    (submit,) = (effect for effect in done if isinstance(effect, Submit))
+    cause = record_of(world).cause
+    assert cause is not None
+    assert sentence(cause) == "waits for 1 more Pods of its group"
+    (submit,) = of_kind(world.write_and_settle(late), Submit)
     assert (submit.job.nodes, submit.job.name) == (2, "g1@default")
 
 
@@ -110,12 +147,10 @@ def test_each_pod_is_bound_to_a_node_of_its_own_by_one_job() -> None:
 def test_the_job_ends_with_the_last_pod() -> None:
     world = running_group()
     first, second = world.pods
-    world.remove_pod(first)
-    world.settle()
+    world.remove_and_settle(first)
     assert state_of(world) is State.BOUND
     assert world.running()
-    world.remove_pod(second)
-    world.settle()
+    world.remove_and_settle(second)
     assert not world.running()
 
 
@@ -123,63 +158,33 @@ def test_all_pods_are_evicted_when_the_job_ends() -> None:
     world = running_group()
     (job,) = world.jobs.values()
     world.disturb(job.id, "PREEMPTED")
-    done = world.poll()
-    assert [type(effect) for effect in done if isinstance(effect, EvictPod)] == [EvictPod, EvictPod]
+    assert len(of_kind(world.poll(), EvictPod)) == 2
     assert not world.pods
 
 
-def test_a_group_that_loses_a_pod_before_it_runs_gives_its_job_back(world: World) -> None:
-    first, _ = world.create_group(2)
-    world.settle()
-    assert state_of(world) is State.ALLOCATED
-    world.remove_pod(first)
-    done = world.settle()
-    assert any(isinstance(effect, CancelJob) for effect in done)
+def test_a_group_that_loses_a_pod_before_it_runs_gives_its_job_back() -> None:
+    world = allocated_group()
+    assert of_kind(world.remove_and_settle("u1"), CancelJob)
     calm_down(world, 10)
     ends_well(world)
 
 
-def test_a_group_that_is_bound_in_part_goes_whole(world: World) -> None:
+def test_a_group_that_is_bound_in_part_goes_whole() -> None:
     """A Pod that is bound cannot be bound again: its controller makes another one."""
-    first, second = world.create_group(2)
-    world.settle()
+    world = allocated_group()
+    first, second = world.pods
     world.bind(first)
     world.refuse(second, offers=False)
     world.settle()
-    world.pass_time(0.3)
-    done = world.settle()
+    done = world.wait(0.3)
     assert {effect.pod.uid for effect in done if isinstance(effect, EvictPod)} == {first, second}
     assert not world.pods
 
 
-def test_a_group_that_no_node_of_takes_gets_another_job_and_all_pods_its_number(world: World) -> None:
-    uids = world.create_group(2)
-    world.settle()
-    for uid in uids:
-        world.refuse(uid, offers=False)
-    world.settle()
-    world.pass_time(0.3)
-    done = world.settle()
-    assert [effect.attempt for effect in done if isinstance(effect, WriteAttempt)] == [2, 2]
-    assert {world.pods[uid].scheduling.attempt for uid in uids} == {2}
-
-
-def new_group() -> World:
-    world = World()
-    world.create_group(2)
-    return world
-
-
-def rejected_group() -> World:
-    """kube-scheduler has just said that it takes neither Node."""
-    world = World()
-    uids = world.create_group(2)
-    world.settle()
-    for uid in uids:
-        world.refuse(uid, offers=False)
-    world.settle()
-    world.pass_time(0.3)
-    return world
+def test_a_group_that_no_node_of_takes_gets_another_job_and_all_pods_its_number() -> None:
+    world = rejected_group()
+    assert [effect.attempt for effect in of_kind(world.settle(), WriteAttempt)] == [2, 2]
+    assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 
 BEGINNINGS = {"a new group": new_group, "a rejected group": rejected_group}
@@ -196,7 +201,7 @@ def test_a_crash_at_any_effect_leaves_one_job_and_all_pods_bound(
     world.hear_all()
     for _ in range(number):
         if world.effects:
-            finish(world, "done")
+            world.carry_out(world.effects.pop(0))
         world.hear_all()
     if world.effects:
         effect = world.effects[0]
@@ -212,20 +217,14 @@ def test_a_crash_at_any_effect_leaves_one_job_and_all_pods_bound(
     assert len(world.running()) == 1
 
 
-def finish(world: World, fate: str) -> None:
-    effect: Effect = world.effects.pop(0)
-    world.finish(effect, world.do(effect) if fate == "done" else LOST)
-
-
 def test_the_next_leader_numbers_the_pods_that_the_last_one_did_not_come_to() -> None:
     world = rejected_group()
-    while not any(isinstance(effect, WriteAttempt) for effect in world.effects):
-        finish(world, "done")
+    while not of_kind(world.effects, WriteAttempt):
+        world.carry_out(world.effects.pop(0))
     world.do(world.effects[0])
     assert sorted(pod.scheduling.attempt for pod in world.pods.values()) == [1, 2]
     world.restart()
-    done = world.settle()
-    assert [effect.attempt for effect in done if isinstance(effect, WriteAttempt)] == [2]
+    assert [effect.attempt for effect in of_kind(world.settle(), WriteAttempt)] == [2]
     assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
     assert not world.running()
 
@@ -255,8 +254,7 @@ def test_bound_pods_get_slots_of_their_own_nodes_only() -> None:
 
 def test_a_group_gets_several_slots_of_a_node() -> None:
     world = group_of_three()
-    record = world.ledger.record_of(GROUP)
-    assert record is not None
+    record = record_of(world)
     anew = record._replace(members=tuple(each._replace(slot=None) for each in record.members))
     grant = Grant(("n1", "n2"), ("gpu:2(IDX:0-1)", "gpu:1(IDX:0)"), ("0-3", "0-1"), (200, 100))
     placed = granted(anew, 7, grant, Context(0.0, world.rules, world.view))
@@ -278,8 +276,7 @@ def test_a_group_gets_several_slots_of_a_node() -> None:
 )
 def test_a_grant_with_too_few_slots_is_given_back(nodes: tuple[str, ...], words: str) -> None:
     world = group_of_three()
-    record = world.ledger.record_of(GROUP)
-    assert record is not None
+    record = record_of(world)
     replaced = granted(record, 7, Grant(nodes), Context(0.0, world.rules, world.view))
     assert replaced.cause is not None
     assert (replaced.state, replaced.cause.reason) == (State.REPLACING, Reason.NODE_UNKNOWN)
@@ -289,13 +286,16 @@ def test_a_grant_with_too_few_slots_is_given_back(nodes: tuple[str, ...], words:
 # Its controller makes a Pod for each that goes
 
 
+def told_of(done: list[Effect], uid: str) -> str:
+    (told,) = (each for each in of_kind(done, ReportWaiting) if each.pod.uid == uid)
+    return sentence(told.cause)
+
+
 def test_a_pod_that_comes_while_its_group_gives_its_job_back_is_one_of_the_next_attempt() -> None:
     world = group_of_three()
     world.remove_pod("u1")
     world.replace_member(GROUP)
-    calm_down(world, 10)
-    ends_well(world)
-    assert all_run_by_one_job(world)
+    ends_well_by_one_job(world)
     assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 
@@ -303,20 +303,16 @@ def test_a_pod_that_comes_before_the_one_that_it_replaces_goes_is_told_and_waits
     world = group_of_three()
     late = world.replace_member(GROUP)
     done = world.settle()
-    (told,) = (each for each in done if isinstance(each, ReportWaiting) and each.pod.uid == late)
-    assert sentence(told.cause) == "its group has its 3 Pods already"
+    assert told_of(done, late) == "its group has its 3 Pods already"
     world.remove_pod("u1")
-    calm_down(world, 10)
-    ends_well(world)
-    assert all_run_by_one_job(world)
+    ends_well_by_one_job(world)
 
 
 def test_a_pod_beyond_its_groups_size_that_goes_leaves_nothing() -> None:
     world = group_of_three()
     late = world.replace_member(GROUP)
     world.settle()
-    world.remove_pod(late)
-    world.settle()
+    world.remove_and_settle(late)
     world.remove_pod("u1")
     calm_down(world, 10)
     ends_well(world)
@@ -327,18 +323,14 @@ def test_a_pod_beyond_its_groups_size_is_kept_out_by_the_next_leader_too() -> No
     world = group_of_three()
     late = world.replace_member(GROUP)
     world.settle()
-    world.restart()
-    world.settle()
+    world.restart_and_settle()
     assert late not in members_of(world)
     calm_down(world, 10)
-    world.remove_pod("u1")
-    world.remove_pod("u2")
-    world.remove_pod("u3")
+    for uid in ("u1", "u2", "u3"):
+        world.remove_pod(uid)
     for _ in range(2):
         world.replace_member(GROUP)
-    calm_down(world, 10)
-    ends_well(world)
-    assert all_run_by_one_job(world)
+    ends_well_by_one_job(world)
 
 
 def test_a_pod_that_comes_while_its_group_runs_waits_for_its_end() -> None:
@@ -347,10 +339,9 @@ def test_a_pod_that_comes_while_its_group_runs_waits_for_its_end() -> None:
     world.remove_pod("u1")
     late = world.replace_member(GROUP)
     done = world.settle()
-    (told,) = (each for each in done if isinstance(each, ReportWaiting) and each.pod.uid == late)
-    assert sentence(told.cause) == "its group began without it: it waits until that is over"
+    assert told_of(done, late) == "its group began without it: it waits until that is over"
     assert state_of(world) is State.BOUND
-    assert not [each for each in done if isinstance(each, EvictPod)]
+    assert not of_kind(done, EvictPod)
 
 
 def test_a_group_whose_pods_were_all_evicted_begins_again_with_new_ones() -> None:
@@ -360,40 +351,27 @@ def test_a_group_whose_pods_were_all_evicted_begins_again_with_new_ones() -> Non
     world.disturb(job.id, "PREEMPTED")
     for _ in range(3):
         world.replace_member(GROUP)
-    calm_down(world, 10)
-    ends_well(world)
-    assert all_run_by_one_job(world)
+    ends_well_by_one_job(world)
     assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 
-def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else(world: World) -> None:
-    world.create_group(2)
-    world.edit("u2", 7)
-    world.catch_up_with_slurm()
-    assert state_of(world) is State.INVALID
-    world.remove_pod("u2")
-    world.replace_member(GROUP)
-    calm_down(world, 10)
-    ends_well(world)
-    assert all(pod.life.node for pod in world.pods.values())
-
-
-def test_invalid_group_waits_again_after_a_pod_is_gone(world: World) -> None:
-    world.create_group(2)
+def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else() -> None:
+    world = new_group()
     world.edit("u2", 7)
     world.catch_up_with_slurm()
     assert state_of(world) is State.INVALID
     world.remove_pod("u2")
     world.catch_up_with_slurm()
     assert state_of(world) is State.SEEN
+    world.replace_member(GROUP)
+    ends_well_by_one_job(world)
 
 
 def test_queued_group_gives_its_job_back_after_a_pod_is_gone(world: World) -> None:
     world.create_group(3)  # there are two nodes
     world.settle()
     assert state_of(world) is State.QUEUED
-    world.remove_pod("u2")
-    assert any(isinstance(effect, CancelJob) for effect in world.settle())
+    assert of_kind(world.remove_and_settle("u2"), CancelJob)
     world.catch_up_with_slurm()
     assert state_of(world) is State.SEEN
 
@@ -408,9 +386,7 @@ def test_a_late_pod_is_given_its_groups_attempt(request_: Request) -> None:
     late = world.replace_member(GROUP, request_)
     world.settle()
     assert world.pods[late].scheduling.attempt == 2
-    calm_down(world, 10)
-    ends_well(world)
-    assert all_run_by_one_job(world)
+    ends_well_by_one_job(world)
 
 
 @pytest.mark.parametrize("edited", [0, 1])
@@ -437,30 +413,20 @@ def test_pods_that_are_first_seen_with_their_allocation_are_one_group(bound: int
     (job,) = world.running()
     for uid in ("u1", "u2", "u3")[:bound]:
         world.bind(uid)
-    world.acting = Replica(Ledger(world.rules))
-    world.tell(ClusterObserved(world.view))
-    done = []
-    for uid in ("u1", "u2", "u3"):
-        world.tell(PodObserved(world.pods[uid]))
-        done += world.settle()
-    assert not [each for each in done if isinstance(each, CancelJob | EvictPod)]
+    assert not {CancelJob, EvictPod} & {*kinds(hear_of(world, ("u1", "u2", "u3")))}
     assert members_of(world) == ["u1", "u2", "u3"]
     bind_all(world)
     calm_down(world, 40)
     assert state_of(world) is State.BOUND
     assert world.running() == [job]
-    world.remove_pod("u1")
-    world.settle()
+    world.remove_and_settle("u1")
     assert world.running() == [job]
 
 
 def test_a_part_of_a_group_that_stays_one_gives_its_job_back() -> None:
     world = group_of_three()
     world.pods.pop("u3")
-    world.acting = Replica(Ledger(world.rules))
-    world.tell(ClusterObserved(world.view))
-    for uid in ("u1", "u2"):
-        world.tell(PodObserved(world.pods[uid]))
+    hear_of(world, ("u1", "u2"))
     world.unbindable.add("u2")
     world.disturbed.add(GROUP)
     calm_down(world, 40)
@@ -474,10 +440,7 @@ def test_what_is_left_of_a_group_that_ran_runs_on() -> None:
     world = group_of_three()
     bind_all(world)
     world.remove_pod("u3")
-    world.acting = Replica(Ledger(world.rules))
-    world.tell(ClusterObserved(world.view))
-    for uid in ("u1", "u2"):
-        world.tell(PodObserved(world.pods[uid]))
+    hear_of(world, ("u1", "u2"))
     calm_down(world, 40)
     assert set(world.pods) == {"u1", "u2"}
     assert state_of(world) is State.BOUND
@@ -509,19 +472,16 @@ def test_the_eviction_limiter_counts_the_pods_of_a_group() -> None:
     world.disturb(job.id, "CANCELLED")
     world.poll()
     assert len(world.pods) == 2
-    world.pass_time(61.0)
-    world.settle()
+    world.wait(61.0)
     assert len(world.pods) == 1
-    world.remove_pod(next(iter(world.pods)))
-    world.settle()
+    world.remove_and_settle(next(iter(world.pods)))
     assert not world.pods
 
 
 def test_a_pod_that_left_a_group_is_not_looked_up_as_one_of_it() -> None:
     world = group_of_three()
     bind_all(world)
-    world.remove_pod("u1")
-    world.settle()
+    world.remove_and_settle("u1")
     assert world.ledger.record_of("u1") is None
     assert world.ledger.record_of("u2") is world.ledger.record_of(GROUP) is not None
 
@@ -532,11 +492,9 @@ def test_another_leader_holds_the_job_of_a_group_whose_containers_outlive_it() -
     first, second = world.pods
     world.force_delete(first)
     world.settle()
-    world.write(changed(world.pods[second], finished=True))
-    world.settle()
+    world.change_and_settle(second, finished=True)
     assert "Pod gone" in world.jobs[job].comment
-    world.restart()
-    world.settle()
+    world.restart_and_settle()
     assert world.running() == [job]
     calm_down(world, 40)
     assert not world.running()
@@ -545,9 +503,8 @@ def test_another_leader_holds_the_job_of_a_group_whose_containers_outlive_it() -
 @pytest.mark.parametrize("another_leader", [False, True])
 def test_a_forged_number_on_a_bound_pod_does_not_split_its_group(another_leader: bool) -> None:
     world = group_of_three()
-    world.bind("u1")
-    world.settle()
-    world.write(changed(world.pods["u1"], attempt=5))
+    world.bind_and_settle("u1")
+    world.change_pod("u1", attempt=5)
     if another_leader:
         world.restart()
     world.settle()

@@ -10,27 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.explain.sentences import sentence
-from extender.pod_request.pod import Pod
 from extender.record.events import EvictPod, ReadJob, RecordJobId, Submit
 from extender.record.states import State
 from slurm_client.model import Job, JobState
-from tests.builders import RULES, changed, kube_node, moment, pod
-from tests.placement.ledger_world import NODES, World, calm_down, ends_well, kinds
+from tests.builders import RULES
+from tests.placement.ledger_world import NODES, World, calm_down, ends_well, kinds, of_kind
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
-AT = moment(*(replace(kube_node(name), has_agent=True) for name in ("n1", "n2")))
 SAVES_WITHIN_S = 5.0
-GPUS = "gpu:h100:2(IDX:0-1)"
 
 
-def pod_with(gres: str = "", cores: str = "", memory_mb: int = 0, *, says: str = "n1") -> Pod:
-    """A Pod on n1 whose annotations say that it is on a Node."""
-    allocation = Allocation(7, says, gres, cores, memory_mb)
-    return pod(uid="u1", gates=(), node="n1", annotations=allocation.annotations())
-
-
-def numbered_world() -> World:
+@pytest.fixture
+def world() -> World:
     return World(numbers=True)
 
 
@@ -53,14 +45,12 @@ def start_again(world: World, uid: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["forgot the start", "lost its state"])
-def test_a_pod_whose_job_has_other_devices_now_is_evicted_and_told_which(how: str) -> None:
-    world = numbered_world()
+def test_a_pod_whose_job_has_other_devices_now_is_evicted_and_told_which(world: World, how: str) -> None:
     uid = world.bound_pod()
     start_again(world, uid, how)
     job_id = world.job_id_of(uid)
-    world.pass_time(1.1)
-    done = world.poll()
-    (evicted,) = [each for each in done if isinstance(each, EvictPod)]
+    done = world.wait_and_poll(1.1)
+    (evicted,) = of_kind(done, EvictPod)
     assert evicted.cause.reason == Reason.SLURM_DEVICES_CHANGED
     words = f"Slurm job {job_id} has gpu 1 now, and the Pod runs on gpu 0"
     assert sentence(evicted.cause) == words
@@ -69,14 +59,12 @@ def test_a_pod_whose_job_has_other_devices_now_is_evicted_and_told_which(how: st
 
 
 @pytest.mark.parametrize("how", ["forgot the start", "lost its state"])
-def test_a_pod_whose_job_has_other_cores_now_runs_on_and_says_so(how: str) -> None:
-    world = numbered_world()
+def test_a_pod_whose_job_has_other_cores_now_runs_on_and_says_so(world: World, how: str) -> None:
     uid = world.bound_pod()
     start_again(world, uid, how)
     job = with_the_same_devices(world, uid)
-    world.pass_time(1.1)
-    done = world.poll()
-    (recorded,) = [each for each in done if isinstance(each, RecordJobId)]
+    done = world.wait_and_poll(1.1)
+    (recorded,) = of_kind(done, RecordJobId)
     (gres,), (cores,) = job.gres, job.cores
     now = Allocation(job.id, str(world.pods[uid].life.node), gres, cores)
     assert (recorded.granted, world.pods[uid].scheduling.allocation) == (now, now)
@@ -84,12 +72,10 @@ def test_a_pod_whose_job_has_other_cores_now_runs_on_and_says_so(how: str) -> No
     assert world.outlast(100) == []
 
 
-def test_a_pod_of_an_older_version_keeps_its_job_whatever_that_has() -> None:
-    world = numbered_world()
+def test_a_pod_of_an_older_version_keeps_its_job_whatever_that_has(world: World) -> None:
     uid = world.bound_pod()
     stands = world.allocation_of(uid)
-    world.write(changed(world.pods[uid], allocation=Allocation(stands.job_id, stands.node)))
-    world.settle()
+    world.change_and_settle(uid, allocation=Allocation(stands.job_id, stands.node))
     start_again(world, uid, "lost its state")
     world.pass_time(1.1)
     assert kinds(world.outlast(20)) == [ReadJob]
@@ -97,9 +83,8 @@ def test_a_pod_of_an_older_version_keeps_its_job_whatever_that_has() -> None:
 
 
 @pytest.mark.parametrize("same_devices", [True, False])
-def test_the_next_leader_looks_once_at_what_the_jobs_of_bound_pods_have(same_devices: bool) -> None:
+def test_the_next_leader_looks_once_at_the_jobs_of_bound_pods(world: World, same_devices: bool) -> None:
     """The start was forgotten and the job started again while no extender ran: nothing else tells."""
-    world = numbered_world()
     uid = world.bound_pod()
     world.forget_the_start(uid)
     world.schedule()
@@ -113,15 +98,13 @@ def test_the_next_leader_looks_once_at_what_the_jobs_of_bound_pods_have(same_dev
     assert (RecordJobId in kinds(done)) is same_devices
 
 
-def test_a_job_that_the_next_leader_reads_at_its_start_is_looked_at_there() -> None:
+def test_a_job_that_the_next_leader_reads_at_its_start_is_looked_at_there(world: World) -> None:
     """As it does where another of the Pod's jobs lives."""
-    world = numbered_world()
     uid = world.bound_pod()
     world.forget_the_start(uid)
     world.restart()
     world.schedule()  # before anybody has asked about it
-    world.pass_time(1.0)
-    world.poll()
+    world.wait_and_poll(1.0)
     assert uid not in world.pods
     assert not world.live_jobs(uid)
 
@@ -151,8 +134,7 @@ def be_killed(world: World) -> None:
 
 
 def have_a_second(world: World) -> None:
-    world.pass_time(1.0)
-    world.settle()
+    world.wait(1.0)
 
 
 def replace_the_pods(world: World) -> None:

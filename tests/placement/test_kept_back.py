@@ -35,6 +35,7 @@ from tests.placement.ledger_world import (
     World,
     calm_down,
     ends_well,
+    of_kind,
 )
 from wellknown.names import GATE
 
@@ -47,7 +48,7 @@ def told(world: World, uid: str) -> str:
     return sentence(shown) if shown else ""
 
 
-def live_on(world: World, seconds: int, uid: str) -> None:
+def live_on(world: World, seconds: int) -> None:
     """Everybody is quick, and kube-scheduler looks at the Pod every second."""
     for _ in range(seconds):
         world.catch_up()
@@ -60,19 +61,17 @@ def never_bound(seconds: int = HOUR) -> tuple[World, str]:
     world = World(PlacementConfig())
     uid = world.create_pod()
     world.unbindable.add(uid)
-    live_on(world, seconds, uid)
+    live_on(world, seconds)
     return world, uid
 
 
 def test_the_next_leader_believes_a_refusal_that_comes_while_it_leads(world: World) -> None:
     """The Pod has its allocation already: nothing is written onto it, which would make a new version."""
     uid = world.settled_pod()
-    world.restart()
-    world.settle()
+    world.restart_and_settle()
     world.say(uid, REFUSAL)
-    for _ in range(10):
-        world.settle()
-        world.pass_time(1.0)
+    world.settle()
+    world.wait(1.0, times=10)
     assert world.state_of(uid) is not State.ALLOCATED
 
 
@@ -81,14 +80,9 @@ def test_the_next_leader_believes_a_refusal_that_comes_while_it_leads(world: Wor
 
 def test_no_job_is_asked_for_while_a_claim_is_missing(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
-    live_on(world, 60, uid)
+    live_on(world, 60)
     assert (world.jobs, world.held_s[uid], world.state_of(uid)) == ({}, 0, State.SEEN)
     assert told(world, uid) == sentence(NO_CLAIM)
-
-
-def test_a_claim_that_appears_wakes_its_pod(world: World) -> None:
-    uid = world.create_pod(obstacle=NO_CLAIM)
-    live_on(world, 60, uid)
     world.claim(uid, missing=False)
     world.settle()
     assert world.state_of(uid) is State.ALLOCATED
@@ -99,14 +93,14 @@ def test_a_claim_that_is_made_a_moment_after_its_pod_is_not_worth_a_word(world: 
     done = world.settle()
     world.pass_time(0.5)
     world.claim(uid, missing=False)
-    assert not any(isinstance(effect, ReportWaiting) for effect in (*done, *world.settle()))
+    assert not of_kind((*done, *world.settle()), ReportWaiting)
 
 
 def test_a_job_that_waits_is_cancelled_when_its_pods_claim_goes(world: World) -> None:
     uid = world.queued_pod()
     world.claim(uid, missing=True)
-    assert any(isinstance(effect, CancelJob) for effect in world.settle())
-    live_on(world, 5, uid)
+    assert of_kind(world.settle(), CancelJob)
+    live_on(world, 5)
     assert (world.live_jobs(uid), told(world, uid)) == ([], sentence(NO_CLAIM))
 
 
@@ -115,7 +109,7 @@ def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missi
     world.acting.effects.clear()
     world.pods[uid] = changed(world.pods[uid], obstacle=NO_CLAIM)
     world.restart()
-    live_on(world, 5, uid)
+    live_on(world, 5)
     assert (world.live_jobs(uid), told(world, uid)) == ([], sentence(NO_CLAIM))
 
 
@@ -142,11 +136,11 @@ def test_a_deposed_leaders_job_is_ended_while_its_pods_claim_is_missing(world: W
 def test_a_pod_that_others_keep_back_is_told_of_them_first(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     gates = (GATE, "kueue.x-k8s.io/admission")
-    world.write(changed(world.pods[uid], gates=gates))
-    live_on(world, 3, uid)
+    world.change_pod(uid, gates=gates)
+    live_on(world, 3)
     assert "kueue" in told(world, uid)
-    world.write(changed(world.pods[uid], gates=(GATE,)))
-    live_on(world, 3, uid)
+    world.change_pod(uid, gates=(GATE,))
+    live_on(world, 3)
     assert told(world, uid) == sentence(NO_CLAIM)
 
 
@@ -178,7 +172,7 @@ def test_neither_has_one_that_kube_scheduler_says_nothing_of() -> None:
 def test_a_pod_is_placed_as_soon_as_kube_scheduler_finds_nodes_for_it() -> None:
     world, uid = never_bound(60)
     world.unbindable.clear()
-    live_on(world, 3, uid)
+    live_on(world, 3)
     assert world.pods[uid].life.node
 
 
@@ -186,11 +180,11 @@ def test_a_leader_that_begins_anew_asks_kube_scheduler_first_too() -> None:
     world, uid = never_bound(60)
     for _ in range(5):
         world.restart()
-        live_on(world, 60, uid)
+        live_on(world, 60)
     assert world.started[uid] == 1
     assert "times in a row" not in told(world, uid)
     world.unbindable.clear()
-    live_on(world, 3, uid)
+    live_on(world, 3)
     assert world.pods[uid].life.node
 
 
@@ -199,7 +193,7 @@ def test_what_kube_scheduler_found_for_an_earlier_attempt_says_nothing_of_the_ne
     world.unbindable.clear()
     world.look(uid)
     world.unbindable.add(uid)
-    live_on(world, HOUR, uid)
+    live_on(world, HOUR)
     assert world.started[uid] == 2
 
 
@@ -215,11 +209,17 @@ def test_a_pod_that_is_refused_only_after_filter_rests_longer_and_longer(lasts: 
             world.look(uid)
         world.refuse(uid, offers=False)
         world.settle()
-        world.pass_time(0.3)
-        world.settle()
+        world.wait(0.3)
         world.poll_alone()
         world.pass_time(step - 0.3)
     assert most - 1 <= world.started[uid] <= most
+
+
+def another_comes_and_goes(world: World) -> None:
+    other = world.create_pod()
+    live_on(world, 2)
+    world.remove_pod(other)
+    live_on(world, 1)
 
 
 def test_pods_that_leave_nodes_end_no_rest_that_follows_several_refusals() -> None:
@@ -228,12 +228,9 @@ def test_pods_that_leave_nodes_end_no_rest_that_follows_several_refusals() -> No
     world.unbindable.add(uid := world.create_pod())
     full = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod affinity rules."
     for _ in range(120):
-        live_on(world, 2, uid)
+        live_on(world, 2)
         world.say(uid, full)
-        other = world.create_pod()
-        live_on(world, 2, uid)
-        world.remove_pod(other)
-        live_on(world, 1, uid)
+        another_comes_and_goes(world)
     assert 2 <= world.started[uid] <= 6  # in ten minutes
 
 
@@ -241,9 +238,9 @@ def test_pods_that_leave_nodes_end_no_rest_that_follows_several_refusals() -> No
 def test_a_pod_for_which_there_is_only_no_room_may_preempt_after_a_rest(lacking: str) -> None:
     world, uid = never_bound(10)
     world.say(uid, f"0/2 nodes are available: 2 {lacking}.")
-    live_on(world, 15, uid)
+    live_on(world, 15)
     assert world.started[uid] == 1
-    live_on(world, 10, uid)
+    live_on(world, 10)
     assert world.started[uid] == 2
 
 
@@ -256,21 +253,17 @@ def test_a_pod_that_lacks_what_no_job_makes_room_for_has_one_job_ever(
     world = World(PlacementConfig())
     world.unbindable.add(uid := world.create_pod())
     for _ in range(20):
-        live_on(world, 1, uid)
-        other = world.create_pod()
-        live_on(world, 2, uid)
-        world.remove_pod(other)
-        live_on(world, 1, uid)
+        live_on(world, 1)
+        another_comes_and_goes(world)
     assert world.started[uid] == 1
 
 
 def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at() -> None:
     world, uid = never_bound(10)
-    (resting,) = [p for p in world.ledger.placeholders if p.uid == uid]
+    resting = world.record(uid)
     assert world.now < resting.rejections.rests_until
     for number in range(50):
-        world.write(changed(world.pods[uid], end=f"{number}"))
-        world.settle()
+        world.change_and_settle(uid, end=f"{number}")
     noted = [due for due, who in world.ledger._wakes.noted if who == uid]
     assert noted.count(resting.rejections.rests_until) == 1
     assert len(noted) < 10
@@ -278,8 +271,8 @@ def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at()
 
 def test_a_forged_offer_of_a_gated_pod_changes_nothing(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
-    world.write(changed(world.pods[uid], attempt=7, feasible_nodes=FeasibleNodes(0, ("n1",))))
-    live_on(world, 60, uid)
+    world.change_pod(uid, attempt=7, feasible_nodes=FeasibleNodes(0, ("n1",)))
+    live_on(world, 60)
     assert not world.started[uid]
 
 
@@ -297,7 +290,7 @@ def test_only_the_nodes_that_kube_scheduler_found_are_asked_for() -> None:
     world, uid = never_bound(60)
     world.unbindable.clear()
     refused = next(iter(job.nodes[0] for job in world.jobs.values()))
-    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(0, (refused,))))
+    world.change_pod(uid, feasible_nodes=FeasibleNodes(0, (refused,)))
     (asked,) = (effect for effect in world.settle() if isinstance(effect, Submit))
     assert asked.job.excluded_nodes == tuple(name for name in NODES if name != refused)
 
@@ -341,11 +334,10 @@ def test_more_than_a_few_pods_that_kube_scheduler_binds_nowhere_are_trouble() ->
     for _ in range(6):
         uid = world.create_pod()
         world.unbindable.add(uid)
-        live_on(world, 5, uid)
+        live_on(world, 5)
     assert told[-2:] != [None, None]
     assert "6 Pods" in (told[-1] or "")
-    world.remove_pod("u1")
-    world.settle()
+    world.remove_and_settle("u1")
     assert told[-1] is None
 
 
@@ -365,11 +357,11 @@ def test_a_pod_onto_which_no_allocation_can_be_written_rests_longer_and_longer()
     """It is told so, and that kube-scheduler finds a Node is not waited for: it has its gate."""
     world = Unwritable(PlacementConfig())
     uid = world.create_pod()
-    live_on(world, 60, uid)
+    live_on(world, 60)
     assert world.started[uid] == 2
-    live_on(world, 5, uid)
+    live_on(world, 5)
     assert "could not be written onto it in time, 2 times in a row" in told(world, uid)
-    live_on(world, HOUR, uid)
+    live_on(world, HOUR)
     assert 7 <= world.started[uid] <= 8
 
 
@@ -383,13 +375,13 @@ def test_a_pod_whose_room_others_have_waits_in_slurms_queue_for_the_other_nodes(
     (elsewhere,) = set(NODES) - {world.pods[blocking].life.node}
     world.taken.add(elsewhere)
     uid = world.create_pod()
-    live_on(world, 5, uid)
+    live_on(world, 5)
     assert (world.state_of(uid), world.started[uid]) == (State.QUEUED, 1)
     (waits,) = world.live_jobs(uid)
     assert waits.excluded_nodes == (elsewhere,)
     free = world.pods[blocking].life.node
     world.remove_pod(blocking)
-    live_on(world, 5, uid)
+    live_on(world, 5)
     assert (world.pods[uid].life.node, world.started[uid]) == (free, 2)
 
 
@@ -397,5 +389,5 @@ def test_a_pod_whose_room_others_have_on_every_node_rests() -> None:
     world = World(PlacementConfig())
     world.taken |= set(NODES)
     uid = world.create_pod()
-    live_on(world, HOUR, uid)
+    live_on(world, HOUR)
     assert world.started[uid] <= 14  # in an hour

@@ -11,7 +11,6 @@ from extender.explain.sentences import sentence
 from extender.record.events import CancelJob, ClusterObserved, EvictPod, GraceStarted
 from extender.record.states import State
 from slurm_client.model import JobState
-from tests.builders import changed
 from tests.placement.ledger_world import REQUEST, VIEW, World, kinds, only
 
 
@@ -41,8 +40,7 @@ def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_
 
 def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time(world: World) -> None:
     uid = world.bound_pod()
-    world.write(changed(world.pods[uid], deleting=True))
-    world.settle()
+    world.change_and_settle(uid, deleting=True)
     world.begin_grace(world.job_id_of(uid))
     world.read_graces()
     assert world.effects == []
@@ -66,8 +64,7 @@ def graceful(**partition: Any) -> ClusterObserved:
 def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it(world: World) -> None:
     uid, leaving = world.bound_pod(), world.bound_pod()
     world.create_pod()  # waits
-    world.write(changed(world.pods[leaving], deleting=True))
-    world.settle()
+    world.change_and_settle(leaving, deleting=True)
     assert world.ledger.jobs_with_grace() == {}
     world.tell(graceful())
     assert world.ledger.jobs_with_grace() == {}
@@ -81,7 +78,7 @@ def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it(world: W
 )
 def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(world: World, end: str, words: str) -> None:
     uid = world.bound_pod()
-    world.write(changed(world.pods[uid], finished=bool(end), end=end))
+    world.change_pod(uid, finished=bool(end), end=end)
     if not end:
         world.remove_pod(uid)
     (cancelled,) = (e for e in world.settle() if isinstance(e, CancelJob))
@@ -90,10 +87,9 @@ def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(world: World, end: str
 
 def test_a_cancelled_jobs_comment_tells_how_its_pod_ended_while_nobody_led(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
-    world.write(changed(world.pods[uid], finished=True, end="Pod failed: c exited with 3"))
+    world.change_pod(uid, finished=True, end="Pod failed: c exited with 3")
     world.news.clear()
-    world.restart()
-    world.settle()
+    world.restart_and_settle()
     assert world.jobs[job_id].state.ended
     assert world.jobs[job_id].comment == "Pod failed: c exited with 3"
 
@@ -123,8 +119,7 @@ def test_a_pod_that_has_not_started_is_placed_again_unless_a_person_ended_its_jo
 def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays(world: World) -> None:
     uid = world.settled_pod()
     elsewhere = next(n for n in VIEW.nodes if n != world.pods[uid].scheduling.allocation.node)  # type: ignore[union-attr]
-    world.write(changed(world.pods[uid], node=elsewhere))
-    world.settle()
+    world.change_and_settle(uid, node=elsewhere)
     world.poll()
     assert uid in world.pods
     assert not world.live_jobs(uid)
@@ -132,8 +127,7 @@ def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays(world: Worl
 
 def test_a_pod_that_finished_gives_its_job_back_and_stays(world: World) -> None:
     uid = world.bound_pod()
-    world.write(changed(world.pods[uid], finished=True))
-    world.settle()
+    world.change_and_settle(uid, finished=True)
     assert not world.live_jobs(uid)
     assert uid in world.pods
     assert holders(world) == []
@@ -142,8 +136,7 @@ def test_a_pod_that_finished_gives_its_job_back_and_stays(world: World) -> None:
 def test_a_terminating_pod_keeps_its_node_until_it_is_gone(world: World) -> None:
     """Invariant I4."""
     uid = world.bound_pod()
-    world.write(changed(world.pods[uid], deleting=True))
-    world.settle()
+    world.change_and_settle(uid, deleting=True)
     world.poll()
     assert len(world.live_jobs(uid)) == 1
 
@@ -178,69 +171,40 @@ def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt(world
 def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node(world: World) -> None:
     uid = world.settled_pod()
     world.disturb(world.job_id_of(uid), "PREEMPTED")
-    world.write(changed(world.pods[uid], node="n1"))  # /bind had looked before
+    world.change_pod(uid, node="n1")  # /bind had looked before
     world.poll_alone()
     assert holders(world) == [State.REPLACING]
     world.hear_all()
     assert holders(world) == [State.EVICTING]
 
 
-@pytest.mark.parametrize("external", [False, True])
-def test_a_job_that_its_slurmd_did_not_start_is_asked_for_again(external: bool) -> None:
-    """slurmd cancels what may not be requeued; of an EXTERNAL_JOB it knows nothing, so a person did."""
+COMPLETING = JobState("CANCELLED", frozenset({"COMPLETING"}))
+
+
+@pytest.mark.parametrize(
+    ("queued", "external", "became", "by_a_person"),
+    [
+        (True, False, {"nodes": ("n1",)}, False),
+        (True, True, {"nodes": ("n1",)}, True),  # slurmd knows nothing of an EXTERNAL_JOB
+        (True, False, {}, True),
+        (False, False, {}, False),
+        (False, True, {}, True),
+        (False, False, {"nodes": (), "state": COMPLETING}, False),  # a completing job had nodes
+        (False, False, {"start_time": 1, "end_time": 12}, True),
+    ],
+)
+def test_a_cancelled_job_is_asked_for_again_if_its_slurmd_may_have_cancelled_it(
+    queued: bool, external: bool, became: dict[str, Any], by_a_person: bool
+) -> None:
+    """slurmd cancels a job that slurmd cannot start, as if a person did: a Prolog fails."""
     world = World(external=external)
-    uid = world.queued_pod()
-    began = world.jobs[world.job_id_of(uid)]
-    world.jobs[began.id] = replace(began, nodes=("n1",))
-    was_cancelled(world, uid)
-
-
-def test_a_job_that_completes_had_nodes_though_none_is_named_any_more() -> None:
-    world = World(external=False)
-    uid = world.settled_pod()
-    job = world.job_id_of(uid)
-    state = JobState("CANCELLED", frozenset({"COMPLETING"}))
-    world.jobs[job] = replace(world.jobs[job], state=state, nodes=())
-    world.disturbed.add(uid)
+    uid = world.queued_pod() if queued else world.settled_pod()
+    job_id = world.job_id_of(uid)
+    world.disturb(job_id, "CANCELLED")
+    world.jobs[job_id] = replace(world.jobs[job_id], **became)
     world.poll()
-    assert uid in world.pods
-    assert world.job_id_of(uid) != job
-
-
-def test_a_person_cancelled_a_job_that_waited() -> None:
-    world = World(external=False)
-    uid = world.queued_pod()
-    world.disturb(world.job_id_of(uid), "CANCELLED")
-    world.poll()
-    assert uid not in world.pods
-
-
-@pytest.mark.parametrize("external", [False, True])
-def test_a_job_that_its_slurmd_did_not_start_at_once_is_asked_for_again(external: bool) -> None:
-    """It got its nodes with the answer, and its Prolog fails there."""
-    world = World(external=external)
-    uid = world.settled_pod()
-    was_cancelled(world, uid)
-
-
-def was_cancelled(world: World, uid: str) -> None:
-    """Another job is asked for where its slurmd may have done it, and its Pod is evicted where not."""
-    began = world.jobs[world.job_id_of(uid)]
-    world.disturb(began.id, "CANCELLED")
-    world.poll()
-    assert (uid in world.pods) is not began.external
-    if not began.external:
-        assert world.job_id_of(uid) != began.id
-
-
-def test_a_person_cancelled_a_job_that_had_its_nodes_for_a_while() -> None:
-    world = World(external=False)
-    uid = world.settled_pod()
-    job = world.job_id_of(uid)
-    world.disturb(job, "CANCELLED")
-    world.jobs[job] = replace(world.jobs[job], start_time=1, end_time=12)
-    world.poll()
-    assert uid not in world.pods
+    assert (uid not in world.pods) is by_a_person
+    assert by_a_person or world.job_id_of(uid) != job_id
 
 
 def test_a_pod_whose_jobs_do_not_start_rests_after_a_few() -> None:

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from extender.record.events import CancelJob, EvictPod, Failure, ReadJob, Remedy, Submit, WriteAttempt
 from extender.record.states import State
 from slurm_client.model import Job, JobState
-from tests.builders import changed, placeholder_job, pod
-from tests.placement.ledger_world import REQUEST, World, kinds
+from tests.builders import placeholder_job, pod
+from tests.placement.ledger_world import REQUEST, World, kinds, of_kind
 
 
-def world_job(effect: Submit) -> Job:
-    """The job that a submission would make."""
+def give_the_id_to_a_stranger(world: World, effect: Submit, **changes: Any) -> Job:
+    """Returns another's job, under the id of ours."""
     other = World()
     other.do(effect)
-    return other.jobs[effect.job_id]
+    theirs = replace(other.jobs[effect.job_id], name="theirs", admin_comment="somebody else's")
+    world.jobs[effect.job_id] = replace(theirs, **changes)
+    return world.jobs[effect.job_id]
 
 
-def stranger_of(effect: Submit) -> Job:
-    """Another's job, under the id of ours."""
-    return replace(world_job(effect), name="theirs", admin_comment="somebody else's")
-
-
-def submit_and_lose_the_answer(world: World, uid: str) -> Submit:
+def submit_and_lose_the_answer(world: World) -> tuple[str, Submit]:
     """Whether Slurm has taken the job under the id is not known."""
-    world.hear_all()
-    effect = world.take(Submit)
-    assert effect.uid == uid
+    uid, effect = world.pod_and_submission()
     world.finish(effect, Failure(Remedy.AGAIN, "timeout"))
-    return effect
+    return uid, effect
 
 
 def a_rival_of(world: World) -> None:
@@ -40,42 +36,26 @@ def a_rival_of(world: World) -> None:
     world.swap()
 
 
-def test_another_jobs_id_is_left_to_it(world: World) -> None:
-    uid = world.create_pod()
-    world.hear()
-    effect = world.effects[0]
-    assert isinstance(effect, Submit)
-    stranger = stranger_of(effect)
-    world.jobs[effect.job_id] = stranger
-    world.settle()
-    assert world.jobs[effect.job_id] == stranger
-    assert world.job_id_of(uid) != effect.job_id
-
-
 @pytest.mark.parametrize("state", ["RUNNING", "FAILED"])
-def test_another_jobs_id_sends_nobody_into_the_queue(world: World, state: str) -> None:
-    """One Pod that queues is enough for all after it to queue behind it. Whatever became of that job."""
+def test_another_jobs_id_is_left_to_it_and_sends_nobody_into_the_queue(world: World, state: str) -> None:
+    """One Pod that queues is enough for all after it to queue behind it."""
     uid = world.create_pod()
     world.hear()
-    effect = world.effects[0]
-    assert isinstance(effect, Submit)
-    job = replace(stranger_of(effect), state=JobState(state), nodes=())
-    world.jobs[effect.job_id] = job
-    submitted = [e for e in world.settle() if isinstance(e, Submit)]
-    assert [e.immediate for e in submitted] == [True, True]
+    (first,) = of_kind(world.effects, Submit)
+    stranger = give_the_id_to_a_stranger(world, first, state=JobState(state), nodes=())
+    assert [each.immediate for each in of_kind(world.settle(), Submit)] == [True, True]
     assert world.state_of(uid) is State.ALLOCATED
+    assert world.jobs[first.job_id] == stranger
+    assert world.job_id_of(uid) != first.job_id
 
 
 @pytest.mark.parametrize("trouble", [Remedy.ID_TAKEN, Remedy.AGAIN])
 def test_who_asks_again_overtakes_nobody_who_waits_by_then(world: World, trouble: Remedy) -> None:
-    uid = world.create_pod()
-    world.hear()
-    first = world.take(Submit)
+    uid, first = world.pod_and_submission()
     other = world.queued_pod()
     assert world.state_of(other) is State.QUEUED
     if trouble is Remedy.ID_TAKEN:
-        stranger = stranger_of(first)
-        world.jobs[first.job_id] = stranger
+        give_the_id_to_a_stranger(world, first)
     world.finish(first, Failure(trouble, "for whatever reason"))
     world.pass_time(10.0)
     submitted = [e for e in world.settle() if isinstance(e, Submit) and e.uid == uid]
@@ -83,23 +63,18 @@ def test_who_asks_again_overtakes_nobody_who_waits_by_then(world: World, trouble
 
 
 def test_a_job_that_slurmctld_ended_for_a_lost_answer_is_asked_for_again(world: World) -> None:
-    uid = world.create_pod()
-    world.hear()
-    submit = world.take(Submit)
+    uid, submit = world.pod_and_submission()
     world.do(submit)
     world.fail_unanswered(submit)
     world.finish(submit, Failure(Remedy.AGAIN, "timeout"))
-    world.pass_time(10.0)
-    world.settle()
+    world.wait(10.0)
     assert world.state_of(uid) is State.ALLOCATED
     assert len(world.live_jobs(uid)) == 1
 
 
 def test_another_jobs_id_is_left_to_it_when_the_pod_is_deleted(world: World) -> None:
-    uid = world.create_pod()
-    effect = submit_and_lose_the_answer(world, uid)
-    stranger = stranger_of(effect)
-    world.jobs[effect.job_id] = stranger
+    uid, effect = submit_and_lose_the_answer(world)
+    stranger = give_the_id_to_a_stranger(world, effect)
     world.remove_pod(uid)
     world.outlast(20)
     assert world.jobs[effect.job_id] == stranger
@@ -110,10 +85,8 @@ def test_another_jobs_id_is_left_to_it_when_the_pod_is_deleted(world: World) -> 
 
 
 def test_another_jobs_id_is_left_to_it_when_the_pod_is_edited(world: World) -> None:
-    uid = world.create_pod()
-    effect = submit_and_lose_the_answer(world, uid)
-    stranger = stranger_of(effect)
-    world.jobs[effect.job_id] = stranger
+    uid, effect = submit_and_lose_the_answer(world)
+    stranger = give_the_id_to_a_stranger(world, effect)
     world.edit(uid)
     world.outlast(10)
     assert world.jobs[effect.job_id] == stranger
@@ -123,8 +96,7 @@ def test_another_jobs_id_is_left_to_it_when_the_pod_is_edited(world: World) -> N
 
 @pytest.mark.parametrize("arrives", ["at once", "late"])
 def test_a_job_that_was_made_for_a_pod_that_is_deleted_is_cancelled(world: World, arrives: str) -> None:
-    uid = world.create_pod()
-    effect = submit_and_lose_the_answer(world, uid)
+    uid, effect = submit_and_lose_the_answer(world)
     world.remove_pod(uid)
     if arrives == "late":
         world.outlast(2)
@@ -136,14 +108,11 @@ def test_a_job_that_was_made_for_a_pod_that_is_deleted_is_cancelled(world: World
 def test_a_job_that_is_known_to_be_the_pods_own_is_not_read_before_it_is_cancelled(world: World) -> None:
     """Thousands may be, at once."""
     uid = world.bound_pod()
-    world.remove_pod(uid)
-    assert kinds(world.settle()) == [CancelJob]
+    assert kinds(world.remove_and_settle(uid)) == [CancelJob]
     uid = world.bound_pod()
     world.restart()  # then only the Pod says which it is, until the job is read
-    world.pass_time(world.rules.verified)
-    assert ReadJob in kinds(world.settle())
-    world.remove_pod(uid)
-    assert kinds(world.settle()) == [CancelJob]
+    assert ReadJob in kinds(world.wait(world.rules.verified))
+    assert kinds(world.remove_and_settle(uid)) == [CancelJob]
 
 
 def test_what_an_orphans_author_wrote_stays_in_its_comment(world: World) -> None:
@@ -151,8 +120,7 @@ def test_what_an_orphans_author_wrote_stays_in_its_comment(world: World) -> None
     uid = world.settled_pod(request=asked)
     (job,) = world.live_jobs(uid)
     del world.pods[uid]
-    world.restart()
-    world.settle()
+    world.restart_and_settle()
     assert world.jobs[job.id].comment == "run 7; Pod does not need it any more"
 
 
@@ -174,17 +142,15 @@ def test_the_used_up_id_of_a_bound_pod_is_asked_for_again_as_the_next_try(world:
     world.jobs[job.id] = replace(job, state=JobState("FAILED"), nodes=())
     world.poll()
     world.schedule()
-    world.pass_time(1.1)
-    world.poll()
+    world.wait_and_poll(1.1)
     (again,) = world.live_jobs(uid)
     assert (again.id != job.id, again.nodes) == (True, (node,))
     assert world.state_of(uid) is State.BOUND
     assert world.pods[uid].scheduling.job_id == again.id  # for people, who cancel what a Pod names
     assert world.poll() == world.settle() == []
-    world.write(changed(world.pods[uid], job_id=job.id))  # as if nobody had come to it
+    world.change_pod(uid, job_id=job.id)  # as if nobody had come to it
     world.restart()
-    world.pass_time(world.rules.verified)
-    world.settle()
+    world.wait(world.rules.verified)
     assert world.live_jobs(uid) == [again]
     assert (world.state_of(uid), world.pods[uid].scheduling.job_id) == (State.BOUND, again.id)
 
@@ -198,13 +164,11 @@ def test_a_bound_pod_whose_id_is_anothers_by_now_gets_another_job_and_runs_on(
     world = World()
     uid = world.bound_pod()
     job_id = world.forget_the_job(uid)
-    for _ in range(world.rules.confirmations):
-        world.poll_alone()
+    world.poll_until_lost()
     elses = replace(placeholder_job(pod(uid="else")), id=job_id, state=JobState(base), nodes=nodes)
     world.jobs[job_id] = elses
     world.poll()
-    world.pass_time(1.1)
-    world.settle()
+    world.wait(1.1)
     world.poll()
     assert uid in world.pods
     assert world.state_of(uid) is State.BOUND
@@ -247,6 +211,6 @@ def test_an_attempt_that_another_replica_has_numbered_is_not_numbered_again(worl
     look = world.effects.pop(0)
     world.finish(look, 0.0)
     write = world.take(WriteAttempt)
-    world.write(changed(world.pods[uid], attempt=2, feasible_nodes=None))
+    world.change_pod(uid, attempt=2, feasible_nodes=None)
     world.finish(write, Failure(Remedy.FRESHER, "the object has been modified"))
     assert WriteAttempt not in kinds(world.settle())

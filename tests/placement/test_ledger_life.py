@@ -21,7 +21,6 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.states import State
-from tests.builders import changed
 from tests.placement.ledger_world import VIEW, World, kinds, only
 from wellknown.names import GATE
 
@@ -61,10 +60,8 @@ def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not(world: World) -> N
     world.bound_pod()
     first = world.bound_pod()
     uid = world.settled_pod()
-    world.pass_time(world.rules.settle + 0.1)
-    assert kinds(world.settle()) == [ReadJob, ReportWaiting]
-    world.remove_pod(first)
-    world.settle()
+    assert kinds(world.wait(world.rules.settle + 0.1)) == [ReadJob, ReportWaiting]
+    world.remove_and_settle(first)
     world.schedule()
     (written,) = (e for e in world.poll() if isinstance(e, WriteAllocation))
     assert written.heard_at == world.now, "and what it got, by an Event"
@@ -103,17 +100,14 @@ def test_nobody_overtakes_a_pod_that_waits_in_slurm(world: World) -> None:
 
 def test_a_partition_that_had_no_room_is_left_in_peace_for_a_while(world: World) -> None:
     uid = world.queued_pod()
-    world.remove_pod(uid)
-    world.settle()
+    world.remove_and_settle(uid)
     world.create_pod()
     assert [e.immediate for e in world.settle() if isinstance(e, Submit)] == [False]
 
 
 def test_what_an_immediate_allocation_queued_all_the_same_is_queued(world: World) -> None:
     """Slurm does that to a job beyond a limit of its partition (EnforcePartLimits=NO)."""
-    uid = world.create_pod()
-    world.hear()
-    effect = world.take(Submit)
+    uid, effect = world.pod_and_submission()
     world.do(replace(effect, immediate=False))
     world.finish(effect, None)
     world.settle()
@@ -134,13 +128,10 @@ def test_turns_go_by_priority_and_then_by_age() -> None:
 
 
 def test_a_repeated_submission_finds_its_own_job(world: World) -> None:
-    uid = world.create_pod()
-    world.hear()
-    effect = world.effects.pop(0)
+    uid, effect = world.pod_and_submission()
     world.do(effect)
     world.finish(effect, Failure(Remedy.AGAIN, "timeout"))
-    world.pass_time(1.0)
-    world.settle()
+    world.wait(1.0)
     assert world.state_of(uid) is State.ALLOCATED
     assert len(world.live_jobs(uid)) == 1
 
@@ -165,14 +156,11 @@ def test_a_pod_that_is_edited_after_its_allocation_keeps_it(world: World) -> Non
 
 def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go(world: World) -> None:
     uid = world.create_pod()
-    world.write(
-        changed(world.pods[uid], gates=(*world.pods[uid].scheduling.gates, "kueue.x-k8s.io/admission"))
-    )
+    world.change_pod(uid, gates=(*world.pods[uid].scheduling.gates, "kueue.x-k8s.io/admission"))
     world.acting.news = world.news[-1:]
     told = only(world.settle(), ReportWaiting)
     assert "kueue.x-k8s.io/admission" in sentence(told.cause)
-    world.write(changed(world.pods[uid], gates=(GATE,)))
-    world.settle()
+    world.change_and_settle(uid, gates=(GATE,))
     assert world.state_of(uid) is State.ALLOCATED
 
 

@@ -21,7 +21,7 @@ from extender.record.events import (
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import JobState
-from tests.placement.ledger_world import VIEW, World, kinds, only
+from tests.placement.ledger_world import CORDONED, VIEW, World, kinds, only
 from wellknown.job_key import PlaceholderKey
 
 
@@ -45,12 +45,10 @@ def test_a_bound_pod_outlives_a_slurmctld_that_forgot_to_have_started_its_job(wo
     world.forget_the_start(uid)
     world.poll()
     world.schedule()
-    world.pass_time(1.1)
-    world.poll()
+    world.wait_and_poll(1.1)
     assert world.state_of(uid) is State.BOUND
     assert world.job_id_of(uid)
-    world.pass_time(100.0)
-    assert world.poll() == []
+    assert world.wait_and_poll(100.0) == []
 
 
 def test_a_bound_pod_whose_job_is_started_again_elsewhere_is_evicted(world: World) -> None:
@@ -60,8 +58,7 @@ def test_a_bound_pod_whose_job_is_started_again_elsewhere_is_evicted(world: Worl
     world.poll()
     elsewhere = next(name for name in VIEW.nodes if name != node)
     world.jobs[job_id] = replace(world.jobs[job_id], state=JobState("RUNNING"), nodes=(elsewhere,))
-    world.pass_time(1.1)
-    world.poll()
+    world.wait_and_poll(1.1)
     assert uid not in world.pods
     assert not world.live_jobs(uid)
 
@@ -74,16 +71,14 @@ def test_a_bound_pod_whose_job_is_requeued_or_not_started_again_is_evicted(reque
     world.poll()
     assert (uid not in world.pods) is requeued
     for _ in range(2):
-        world.pass_time(world.rules.doubt + 1)
-        world.poll()
+        world.wait_and_poll(world.rules.doubt + 1)
     assert uid not in world.pods
     assert not world.live_jobs(uid)
 
 
 def test_a_node_that_kube_scheduler_never_looked_at_is_not_blamed(world: World) -> None:
     uid = world.settled_pod()
-    world.pass_time(world.rules.unbound_deadline + 1)
-    world.settle()
+    world.wait(world.rules.unbound_deadline + 1)
     world.poll()
     world.look(uid)
     submitted = next(e for e in world.settle() if isinstance(e, Submit))
@@ -101,13 +96,11 @@ def test_a_bound_pods_forgotten_job_is_asked_for_again_on_the_pods_node(world: W
     again = only(world.poll(), Submit)
     assert again.job.priority == max(1 << 31, again.job.priority or 0)  # before all that wait
     world.schedule()
-    world.pass_time(1.1)
-    world.poll()
+    world.wait_and_poll(1.1)
     (job,) = world.live_jobs(uid)
     assert (job.id, job.admin_comment, job.nodes) == (job_id, key, (node,))
     assert world.state_of(uid) is State.BOUND
-    world.pass_time(100.0)
-    assert world.poll() == []
+    assert world.wait_and_poll(100.0) == []
 
 
 def test_a_forbidden_bound_pods_forgotten_job_is_asked_for_once_it_is_allowed(world: World) -> None:
@@ -145,8 +138,7 @@ def test_a_pod_that_was_being_bound_when_slurm_forgot_its_job_gets_it_back(world
     uid = world.settled_pod()
     world.begin_binding(uid)
     world.forget_the_job(uid)
-    for _ in range(world.rules.confirmations):
-        world.poll_alone()
+    world.poll_until_lost()
     assert world.state_of(uid) is State.REPLACING
     world.finish_binding(uid)
     assert Submit in kinds(world.settle())
@@ -161,8 +153,7 @@ def test_a_refused_pod_outlives_the_job_that_a_deposed_leader_asked_for(world: W
     world.hear_all()
     late = world.take(Submit)  # the request of a leader that is deposed
     world.edit(uid, forbidden=True)
-    world.restart()
-    world.settle()
+    world.restart_and_settle()
     assert world.state_of(uid) is State.INVALID
     world.do(late)
     world.sweep()
@@ -185,8 +176,7 @@ def test_what_a_pod_asks_for_anyway_is_no_orphan(world: World) -> None:
     (job,) = world.live_jobs(uid)
     key = PlaceholderKey.parse(job.admin_comment)
     assert key is not None
-    world.tell(OrphanFound(key, job.id))
-    assert world.settle() == []
+    assert world.tell_and_settle(OrphanFound(key, job.id)) == []
     assert world.live_jobs(uid) == [job]
 
 
@@ -198,10 +188,8 @@ def test_a_pod_that_is_bound_while_its_forgotten_job_is_replaced_gets_it_back(wo
     world.forget_the_job(uid)
     world.finish_binding(uid)
     world.carry_out_all()
-    for _ in range(world.rules.confirmations):
-        world.poll_alone()
-    world.pass_time(1.0)
-    world.settle()
+    world.poll_until_lost()
+    world.wait(1.0)
     world.pass_time(1.0)
     world.settle()
     assert world.state_of(uid) is State.BOUND
@@ -218,8 +206,7 @@ def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on(world: Wor
         world.poll()
     for _ in range(4):
         world.schedule()
-        world.pass_time(world.rules.doubt + 1)
-        world.poll()
+        world.wait_and_poll(world.rules.doubt + 1)
     (job,) = world.live_jobs(uid)
     assert job.state.pending
     assert [p.cause and p.cause.reason for p in world.ledger.placeholders] == ["SlurmJobLost"]
@@ -228,8 +215,7 @@ def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on(world: Wor
     assert [p.cause and p.cause.reason for p in world.ledger.placeholders] == ["SlurmJobLost"]
     world.end_job(7, "COMPLETED")
     world.schedule()
-    world.pass_time(world.rules.reason_interval)
-    world.poll()
+    world.wait_and_poll(world.rules.reason_interval)
     assert world.live_jobs(uid)[0].state.running
     assert [p.cause for p in world.ledger.placeholders] == [None]
 
@@ -238,8 +224,7 @@ def test_the_author_of_a_pod_whose_lost_job_slurm_does_not_take_again_is_told_on
     """By an Event: the Pod runs."""
     uid = world.bound_pod()
     world.forget_the_job(uid)
-    for _ in range(world.rules.confirmations):
-        world.poll_alone()
+    world.poll_until_lost()
     (told,) = refused_by_slurm(world, Submit, 20)
     assert "Invalid account" in sentence(told.cause)
     assert told.event_alone
@@ -250,8 +235,7 @@ def test_the_author_of_a_pod_whose_lost_job_slurm_does_not_take_again_is_told_on
 
 def test_the_author_of_a_pod_whose_job_slurm_lets_nobody_change_is_told_once(world: World) -> None:
     uid = world.queued_pod()
-    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
-    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
+    world.tell(ClusterObserved(CORDONED))
     world.pass_time(1.0)
     assert refused_by_slurm(world, ExcludeNodes, 3) == []  # it may have crossed with something
     (told,) = refused_by_slurm(world, ExcludeNodes, 20)
@@ -263,15 +247,12 @@ def test_a_forgotten_job_that_comes_back_is_not_asked_for_again(world: World) ->
     uid = world.bound_pod()
     job = world.live_jobs(uid)[0]
     world.forget_the_job(uid)
-    for _ in range(world.rules.confirmations):
-        world.poll_alone()
+    world.poll_until_lost()
     world.jobs[job.id] = job  # between the poll and the submission
     assert kinds(world.settle()) == [Submit]
-    world.pass_time(1.1)
-    world.poll()
+    world.wait_and_poll(1.1)
     assert world.live_jobs(uid) == [job]
-    world.pass_time(100.0)
-    assert world.poll() == []
+    assert world.wait_and_poll(100.0) == []
 
 
 def test_the_job_of_a_pod_whose_node_is_gone_is_not_asked_for(world: World) -> None:
@@ -296,14 +277,12 @@ def test_a_queued_job_that_slurm_forgot_is_submitted_again_under_its_id(world: W
 def test_a_cancelled_job_that_comes_back_is_cancelled_again(world: World) -> None:
     uid = world.bound_pod()
     world.save()
-    world.remove_pod(uid)
-    world.settle()
+    world.remove_and_settle(uid)
     world.poll()
     assert not world.live_jobs(uid)
     world.kill_slurmctld()
     assert world.live_jobs(uid)
-    world.pass_time(1.0)
-    world.poll()
+    world.wait_and_poll(1.0)
     assert not world.live_jobs(uid)
 
 
@@ -326,8 +305,7 @@ def test_lost_job_that_comes_back_after_its_pod_was_placed_again_is_cancelled(wo
 
 def test_a_tombstone_is_dropped_after_its_time(world: World) -> None:
     uid = world.bound_pod()
-    world.remove_pod(uid)
-    world.settle()
+    world.remove_and_settle(uid)
     world.poll()
     assert world.state_of(uid) is State.DONE
     world.pass_time(world.rules.tombstone + 1)

@@ -23,11 +23,9 @@ def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it(world: World) -
     world.ask()
     late = world.acting.poll
     assert isinstance(late, JobsPolled)
-    world.remove_pod(other)
-    world.settle()
+    world.remove_and_settle(other)
     world.pass_time(0.1)
-    world.schedule()
-    world.poll()
+    world.start_and_poll()
     assert world.state_of(uid) is State.ALLOCATED
     world.acting.poll = late
     world.answer()
@@ -72,19 +70,14 @@ def test_a_pod_that_is_over_before_it_was_seen_is_no_news(world: World) -> None:
 def test_a_job_that_was_queued_is_read_once_more_after_its_pod_is_bound() -> None:
     """A killed slurmctld had it start elsewhere, before anybody asked."""
     world = World(replace(PlacementConfig(), fast_path=False))
-    uid = world.settled_pod()
-    world.schedule()
-    world.poll()
-    world.bind(uid)
-    world.settle()
+    uid = world.bound_pod()
     job = world.live_jobs(uid)[0]
     other = next(name for name in NODES if name not in job.nodes)
     world.jobs[job.id] = replace(job, nodes=(other,))
     world.disturbed.add(uid)
     world.poll()
     assert uid in world.pods
-    world.pass_time(world.rules.saved)
-    world.settle()
+    world.wait(world.rules.saved)
     assert uid not in world.pods
 
 
@@ -93,8 +86,7 @@ def test_the_job_of_a_pod_that_is_resized_before_it_is_bound_is_read_at_bind(wor
     allocated = world.ledger.allocated(uid)
     assert allocated is not None
     assert allocated[0].job.asked.immediate
-    pod = world.pods[uid]
-    world.write(pod._replace(request=replace(pod.request, job=replace(pod.request.job, cpus=64))))
+    world.change_request(uid, cpus=64)
     world.settle()
     resized = world.ledger.allocated(uid)
     assert resized is not None

@@ -25,29 +25,19 @@ from extender.record.events import (
 )
 from extender.record.states import State
 from tests.builders import changed, placeholder_of
-from tests.placement.ledger_world import REFUSAL, REQUEST, VIEW, World, kinds, only
+from tests.placement.ledger_world import REFUSAL, REQUEST, VIEW, World, kinds, of_kind, only
 
 
-def test_a_pod_that_slurm_can_never_run_is_refused_and_told(world: World) -> None:
-    uid = world.create_pod()
-    world.hear()
-    effect = world.effects.pop(0)
-    world.finish(effect, Failure(Remedy.CHANGE, "Invalid partition name"))
+def test_a_refused_pod_is_told_and_tried_again_when_it_is_changed(world: World) -> None:
+    uid, submit = world.pod_and_submission()
+    world.finish(submit, Failure(Remedy.CHANGE, "Invalid partition name"))
     told = only(world.settle(), ReportWaiting)
     assert "Invalid partition name" in sentence(told.cause)
     assert world.state_of(uid) is State.INVALID
-
-
-def test_a_refused_pod_that_is_changed_is_tried_again(world: World) -> None:
-    uid = world.create_pod()
-    world.hear()
-    world.finish(world.effects.pop(0), Failure(Remedy.CHANGE, "Invalid partition name"))
-    world.settle()
     world.write(world.pods[uid]._replace(request=Request(REQUEST.job, REQUEST.constraints, ("bad",))))
     world.settle()
     assert world.state_of(uid) is State.INVALID
-    world.write(world.pods[uid]._replace(request=REQUEST))
-    world.settle()
+    world.write_and_settle(world.pods[uid]._replace(request=REQUEST))
     assert world.state_of(uid) is State.ALLOCATED
 
 
@@ -56,7 +46,7 @@ def test_a_pod_whose_node_is_refused_tries_an_offered_one_at_once(world: World) 
     first = world.allocation_of(uid)
     world.refuse(uid, offers=True)
     assert kinds(world.settle())[:3] == [CheckDepartures, WriteAttempt, CancelJob]
-    submitted = next(e for e in world.poll() if isinstance(e, Submit))
+    (submitted,) = of_kind(world.poll(), Submit)
     assert submitted.job.excluded_nodes == (first.node,)
     assert world.pods[uid].scheduling.attempt == 2
 
@@ -77,9 +67,8 @@ def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusa
     world.tell(ClusterObserved(replace(VIEW, nodes=nodes, partitions=partitions)))
     uid = world.settled_pod()
     granted = world.allocation_of(uid)
-    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(granted.job_id, ("n3",))))
-    world.settle()
-    submitted = next(e for e in world.poll() if isinstance(e, Submit))
+    world.change_and_settle(uid, feasible_nodes=FeasibleNodes(granted.job_id, ("n3",)))
+    (submitted,) = of_kind(world.poll(), Submit)
     assert submitted.job.excluded_nodes == ("n[1-2,4]",)
 
 
@@ -88,30 +77,26 @@ def test_an_offer_without_a_node_of_the_partition_is_none(world: World) -> None:
     world.tell(ClusterObserved(replace(VIEW, nodes=elsewhere)))
     uid = world.settled_pod()
     first = world.allocation_of(uid)
-    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(first.job_id, ("other",))))
-    world.settle()
+    world.change_and_settle(uid, feasible_nodes=FeasibleNodes(first.job_id, ("other",)))
     assert not any(isinstance(effect, Submit) for effect in world.poll())
     world.pass_time(world.rules.unbindable[0])
     assert not any(isinstance(effect, Submit) for effect in world.poll())
-    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(0, ("n2",))))
+    world.change_pod(uid, feasible_nodes=FeasibleNodes(0, ("n2",)))
     (submitted,) = (e for e in world.settle() if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n1",)
 
 
 def test_an_offer_instead_of_an_earlier_jobs_node_says_nothing_of_this_ones(world: World) -> None:
     uid = world.settled_pod()
-    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(4711, ("n2",))))
-    assert world.settle() == []
+    assert world.change_and_settle(uid, feasible_nodes=FeasibleNodes(4711, ("n2",))) == []
 
 
 def test_a_node_that_pods_are_leaving_is_waited_for() -> None:
     world = World(vacated_in={"n1": 20.0})
     uid = world.settled_pod()
     assert kinds(world.settle_refused(uid)) == [CheckDepartures]
-    world.pass_time(19.0)
-    assert world.settle() == []
-    world.bind(uid)
-    world.settle()
+    assert world.wait(19.0) == []
+    world.bind_and_settle(uid)
     assert world.state_of(uid) is State.BOUND
 
 
@@ -130,8 +115,7 @@ def test_a_node_that_is_refused_when_it_is_clear_too_is_given_back() -> None:
     uid = world.settled_pod()
     world.settle_refused(uid)
     world.vacated_in.clear()
-    world.pass_time(41.0)
-    assert kinds(world.settle()) == [CheckDepartures, WriteAllocation]
+    assert kinds(world.wait(41.0)) == [CheckDepartures, WriteAllocation]
     assert kinds(world.settle_refused(uid))[:2] == [CheckDepartures, WriteAttempt]
 
 
@@ -142,12 +126,10 @@ def test_a_first_refusal_for_want_of_room_may_be_of_a_pod_that_has_just_left(wor
     def lacks(words: str) -> list[type[Effect]]:
         world.say(uid, f"0/2 nodes are available: 1 Insufficient nvidia.com/gpu.{words}")
         done = world.settle()
-        world.pass_time(0.3)
-        return kinds(done + world.settle())
+        return kinds(done + world.wait(0.3))
 
     assert lacks("") == [CheckDepartures]
-    world.pass_time(world.rules.settle)
-    assert kinds(world.settle()) == [CheckDepartures, WriteAllocation]
+    assert kinds(world.wait(world.rules.settle)) == [CheckDepartures, WriteAllocation]
     assert world.pods[uid].scheduling.allocation == allocated
     world.pass_time(world.rules.hears_within)
     assert lacks(" Still.")[:2] == [CheckDepartures, WriteAttempt]
@@ -156,16 +138,11 @@ def test_a_first_refusal_for_want_of_room_may_be_of_a_pod_that_has_just_left(wor
 def test_a_refusal_after_an_unknown_outcome_has_the_job_looked_for_first() -> None:
     for remedy in (Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.NO_ROOM):
         world = World()
-        uid = world.create_pod()
-        world.hear()
-        (submit,) = world.effects
-        world.acting.effects = []
+        uid, submit = world.pod_and_submission()
         world.do(submit)  # it arrived, but the reply was lost
         world.finish(submit, Failure(Remedy.AGAIN, "lost"))
         world.pass_time(1.0)
-        (again,) = (effect for effect in world.effects if isinstance(effect, Submit))
-        world.acting.effects = []
-        world.finish(again, Failure(remedy, "refused"))
+        world.finish(world.take(Submit), Failure(remedy, "refused"))
         world.settle()
         assert world.state_of(uid) is State.ALLOCATED, remedy
 
@@ -185,29 +162,22 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it(world: 
 
 def test_an_offer_that_names_another_job_is_not_gone_by(world: World) -> None:
     uid = world.settled_pod()
-    world.write(
-        changed(world.pods[uid], node_rejection=REFUSAL, feasible_nodes=FeasibleNodes(4711, ("n9",)))
-    )
-    world.settle()
-    world.pass_time(0.3)
-    world.settle()
+    world.change_and_settle(uid, node_rejection=REFUSAL, feasible_nodes=FeasibleNodes(4711, ("n9",)))
+    world.wait(0.3)
     world.poll()
-    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(0)))
-    world.settle()
+    world.change_and_settle(uid, feasible_nodes=FeasibleNodes(0))
     world.pass_time(world.rules.unbindable[0])
-    submitted = next(e for e in world.poll() if isinstance(e, Submit))
+    (submitted,) = of_kind(world.poll(), Submit)
     assert submitted.job.excluded_nodes == ("n1",)
 
 
 def test_a_pods_news_do_not_shorten_the_pause_before_another_attempt(world: World) -> None:
     uid = world.create_pod()
-    world.write(changed(world.pods[uid], attempt=8))
+    world.change_pod(uid, attempt=8)
     world.acting.news = world.news[-1:]
     assert world.settle() == []
-    world.write(changed(world.pods[uid], looked_at=True))
-    assert world.settle() == []
-    world.pass_time(31.0)
-    assert Submit in kinds(world.settle())
+    assert world.change_and_settle(uid, looked_at=True) == []
+    assert Submit in kinds(world.wait(31.0))
 
 
 def test_a_node_is_avoided_for_a_while_and_not_for_ever(world: World) -> None:
@@ -215,15 +185,12 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever(world: World) -> None:
     uid = world.settled_pod()
     world.settle_refused(uid)
     world.poll()
-    world.write(changed(world.pods[uid], feasible_nodes=FeasibleNodes(0)))
-    world.settle()
-    world.pass_time(world.rules.unbindable[0])
-    world.settle()
+    world.change_and_settle(uid, feasible_nodes=FeasibleNodes(0))
+    world.wait(world.rules.unbindable[0])
     assert world.state_of(uid) is State.SUBMITTING
     assert not world.live_jobs(uid)
     world.pass_time(world.rules.avoid + 1)
-    world.pass_time(60.0)
-    world.settle()
+    world.wait(60.0)
     assert world.state_of(uid) is State.ALLOCATED
 
 
@@ -234,8 +201,7 @@ def test_a_pod_that_is_bound_does_not_wait_for_others_to_leave_nodes(world: Worl
     world.poll()
     world.poll()
     assert world.ledger._avoiding == {uid}
-    world.bind(uid)
-    world.settle()
+    world.bind_and_settle(uid)
     assert (world.state_of(uid), world.ledger._avoiding) == (State.BOUND, set())
 
 
@@ -244,10 +210,8 @@ def test_a_node_that_was_avoided_long_ago_is_not_waited_for(world: World) -> Non
     world.settle()
     world.settle_refused(uid)
     world.poll()
-    world.pass_time(world.rules.avoid + 1)
-    world.settle()
-    world.remove_pod(other)
-    world.settle()
+    world.wait(world.rules.avoid + 1)
+    world.remove_and_settle(other)
     assert (world.state_of(uid), world.ledger._avoiding) == (State.SEEN, set())
 
 
@@ -261,8 +225,7 @@ def test_a_node_that_another_pod_has_left_is_not_avoided_any_more(world: World) 
     world.settle_refused(uid)
     world.poll()
     assert world.state_of(uid) is State.SEEN
-    world.remove_pod(blocking)
-    world.settle()
+    world.remove_and_settle(blocking)
     assert world.state_of(uid) is State.SEEN
     world.look(uid)
     world.settle()

@@ -18,34 +18,26 @@ from extender.record.events import (
 )
 from extender.record.states import State
 from tests.builders import changed
-from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down, only
+from tests.placement.ledger_world import CORDONED, REQUEST, VIEW, World, calm_down, only
 
 
 def test_a_pod_that_needs_a_closed_node_waits_for_it(world: World) -> None:
-    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
-    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
-    uid = world.create_pod()
+    world.tell(ClusterObserved(CORDONED))
     needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1",)))
-    world.write(world.pods[uid]._replace(request=needs))
-    world.acting.news = world.news[-1:]
+    uid = world.create_pod(request=needs)
     told = only(world.settle(), ReportWaiting)
     assert told.cause.reason == "NoEligibleNode"
-    world.tell(ClusterObserved(VIEW))
-    world.settle()
+    world.tell_and_settle(ClusterObserved(VIEW))
     assert world.state_of(uid) is State.ALLOCATED
 
 
 def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open(world: World) -> None:
-    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
-    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
-    uid = world.create_pod()
+    world.tell(ClusterObserved(CORDONED))
     needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1", "n2")))
-    world.write(world.pods[uid]._replace(request=needs))
-    world.acting.news = world.news[-1:]
+    uid = world.create_pod(request=needs)
     world.settle()
     assert world.state_of(uid) is State.ALLOCATED
-    allocation = world.allocation_of(uid)
-    assert allocation.node == "n2"
+    assert world.allocation_of(uid).node == "n2"
 
 
 def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not(world: World) -> None:
@@ -56,9 +48,8 @@ def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not(w
 
 
 def test_what_could_not_be_told_is_told_later(world: World) -> None:
-    uid = world.create_pod()
-    world.hear()
-    world.finish(world.effects.pop(0), Failure(Remedy.CHANGE, "Invalid partition name"))
+    uid, submit = world.pod_and_submission()
+    world.finish(submit, Failure(Remedy.CHANGE, "Invalid partition name"))
     (told,) = world.effects
     world.acting.effects = []
     world.finish(told, Failure(Remedy.AGAIN, "kube-apiserver does not answer", "Kubernetes"))
@@ -82,21 +73,18 @@ def test_a_pod_without_an_open_node_waits_until_there_is_one(world: World) -> No
 
 def test_a_job_that_waits_hears_of_nodes_that_close_and_open(world: World) -> None:
     uid = world.queued_pod()
-    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
-    for nodes, excluded in ((cordoned, ("n1",)), (VIEW.nodes, ())):
+    for nodes, excluded in ((CORDONED.nodes, ("n1",)), (VIEW.nodes, ())):
         world.tell(ClusterObserved(replace(VIEW, nodes=nodes)))
         told = [e for e in world.settle() if isinstance(e, ExcludeNodes)]
         assert [(e.uid, e.nodes) for e in told] == [(uid, excluded)]
-    world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes))))
-    assert world.settle() == []
+    assert world.tell_and_settle(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes)))) == []
 
 
 def test_a_job_that_waits_is_never_told_to_avoid_every_node(world: World) -> None:
     world.bind_a_pod_to_each_node()
     world.create_pod()
     world.settle()
-    world.tell(ClusterObserved(replace(VIEW, nodes={})))
-    assert world.settle() == []
+    assert world.tell_and_settle(ClusterObserved(replace(VIEW, nodes={}))) == []
 
 
 def test_trouble_is_told_once_and_not_with_every_repetition(world: World) -> None:
@@ -119,13 +107,11 @@ def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
     world = World(PlacementConfig(window=1, fast_path=False))
     first, second = world.create_pod(), world.settled_pod()
     assert world.state_of(second) is State.SEEN
-    other = replace(REQUEST, job=replace(REQUEST.job, partition="other"))
-    world.write(world.pods[second]._replace(request=other))
+    world.change_request(second, partition="other")
     world.settle()
     assert world.state_of(second) is State.QUEUED
     world.remove_pod(second)
-    world.remove_pod(first)
-    world.settle()
+    world.remove_and_settle(first)
     calm_down(world, 3)
 
 

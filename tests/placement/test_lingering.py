@@ -9,18 +9,22 @@ import pytest
 from extender.record.events import CancelJob, HoldJob, WriteAllocation
 from extender.record.states import State
 from slurm_client.model import MOST_BYTES
-from tests.builders import changed
 from tests.placement.ledger_world import REQUEST, World, kinds
 
 WORDS = "Pod gone: its containers may run for another 35 s"
 LINGERS_S = 35.0  # the default grace, and what its kubelet needs besides
 
 
-def job_of_a_pod_deleted_by_force(world: World) -> int:
-    uid, job_id = world.bound_pod_and_job()
+def job_of_a_pod_deleted_by_force(world: World, comment: str | None = None) -> int:
+    """The job of a bound Pod, perhaps with a comment of the Pod's author."""
+    job_id = world.job_id_of(uid := commented(world, comment))
     world.force_delete(uid)
     world.settle()
     return job_id
+
+
+def commented(world: World, comment: str | None) -> str:
+    return world.bound_pod(request=replace(REQUEST, job=replace(REQUEST.job, comment=comment)))
 
 
 def ended_at_last(world: World, job_id: int) -> None:
@@ -29,11 +33,9 @@ def ended_at_last(world: World, job_id: int) -> None:
 
 
 def is_held_until_they_have_ended(world: World, job_id: int) -> None:
-    world.pass_time(LINGERS_S - 0.1)
-    world.settle()
+    world.wait(LINGERS_S - 0.1)
     assert world.jobs[job_id].state.running
-    world.pass_time(0.2)
-    world.settle()
+    world.wait(0.2)
     ended_at_last(world, job_id)
     assert "containers" not in world.jobs[job_id].comment
 
@@ -46,8 +48,7 @@ def test_the_job_of_a_pod_deleted_by_force_is_held_until_its_containers_have_end
 
 def test_the_job_of_a_pod_whose_containers_have_ended_is_cancelled_at_once(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
-    world.remove_pod(uid)
-    assert kinds(world.settle()) == [CancelJob]
+    assert kinds(world.remove_and_settle(uid)) == [CancelJob]
     ended_at_last(world, job_id)
 
 
@@ -61,8 +62,7 @@ def test_a_pod_that_was_nowhere_had_no_containers(world: World) -> None:
 
 def test_a_pod_that_finished_before_it_was_deleted_has_no_containers(world: World) -> None:
     uid = world.bound_pod()
-    world.write(changed(world.pods[uid], finished=True))
-    world.settle()
+    world.change_and_settle(uid, finished=True)
     world.force_delete(uid)
     world.settle()
     assert not world.live_jobs(uid)
@@ -86,8 +86,7 @@ def test_while_containers_run_whose_job_is_over_their_node_is_held(world: World,
     other = world.create_pod()
     assert WriteAllocation not in kinds(world.settle())
     assert world.state_of(other) is State.ALLOCATED
-    world.pass_time(LINGERS_S)
-    assert WriteAllocation in kinds(world.settle())
+    assert WriteAllocation in kinds(world.wait(LINGERS_S))
     assert not world.ledger.holding("n1") or world.ledger.holding("n1")[0].uid == other
 
 
@@ -108,14 +107,11 @@ def test_a_pod_whose_allocation_is_written_already_is_bound_when_the_containers_
     world.force_delete(uid)
     world.settle()
     for _ in range(34):
-        world.pass_time(1.0)
-        world.settle()
+        world.wait(1.0)
         world.bind(other)
         assert not world.pods[other].life.node
-    world.pass_time(1.0 + retried_s)
-    world.settle()
-    world.bind(other)
-    world.settle()
+    world.wait(1.0 + retried_s)
+    world.bind_and_settle(other)
     assert (world.pods[other].life.node, world.started[other]) == ("n1", 1)
     assert world.state_of(other) is State.BOUND
 
@@ -123,15 +119,12 @@ def test_a_pod_whose_allocation_is_written_already_is_bound_when_the_containers_
 def test_the_next_leader_holds_what_its_job_says(world: World) -> None:
     job_id = job_of_a_pod_deleted_by_force(world)
     world.pass_time(10.0)
-    world.restart()
-    world.settle()
-    world.pass_time(LINGERS_S - 0.1)
-    world.settle()
+    world.restart_and_settle()
+    world.wait(LINGERS_S - 0.1)
     assert world.jobs[job_id].state.running
     (held,) = world.ledger.holding("n1")
     assert held.job.id == job_id
-    world.pass_time(0.2)
-    world.settle()
+    world.wait(0.2)
     ended_at_last(world, job_id)
 
 
@@ -143,22 +136,11 @@ def test_the_next_leader_holds_the_node_of_a_held_job_that_ends_unread(world: Wo
         (held,) = world.ledger.holding("n1")
         assert held.job.id == job_id
         world.poll()
-    world.pass_time(LINGERS_S + 0.1)
-    world.settle()
+    world.wait(LINGERS_S + 0.1)
     assert not world.ledger.holding("n1")
 
 
 FOR_LONG = WORDS.replace("35", "3600")
-
-
-def commented(world: World, comment: str) -> str:
-    """A Pod that is bound, with a comment of its author's."""
-    request = replace(REQUEST, job=replace(REQUEST.job, comment=comment))
-    uid = world.settled_pod(request=request)
-    world.bind(uid)
-    world.settle()
-    assert world.pods[uid].life.node
-    return uid
 
 
 @pytest.mark.parametrize("author", ["of its Pod", "of the job's change"])
@@ -170,24 +152,17 @@ def test_no_comment_has_a_job_held_for_longer_than_containers_may_run(world: Wor
         world.jobs[job_id] = replace(world.jobs[job_id], comment=FOR_LONG)
     world.remove_pod(uid)
     world.news.clear()  # nobody led then
-    world.restart()
-    world.settle()
-    world.pass_time(world.rules.leaves_within + 0.1)
-    world.settle()
+    world.restart_and_settle()
+    world.wait(world.rules.leaves_within + 0.1)
     ended_at_last(world, job_id)
 
 
 def test_a_full_comment_leaves_room_for_the_words(world: World) -> None:
-    own = "é" * (MOST_BYTES // 2 - 5)
-    uid = commented(world, own)
-    job_id = world.job_id_of(uid)
-    world.force_delete(uid)
-    world.settle()
+    job_id = job_of_a_pod_deleted_by_force(world, "é" * (MOST_BYTES // 2 - 5))
     said = world.jobs[job_id].comment
     assert said.startswith(WORDS)
     assert len(said.encode()) <= MOST_BYTES
-    world.restart()
-    world.settle()
+    world.restart_and_settle()
     is_held_until_they_have_ended(world, job_id)
 
 

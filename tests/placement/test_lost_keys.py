@@ -6,29 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from extender.explain.cause import Cause, Step
+from extender.explain.cause import Step
 from extender.explain.sentences import sentence
 from extender.record.events import CancelJob, ReadJob, ReportWaiting, Submit
 from extender.record.states import State
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
-from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well
-
-
-def refusal_of(world: World, uid: str) -> str:
-    return sentence(why_refused(world, uid))
-
-
-def why_refused(world: World, uid: str) -> Cause:
-    told = [e for e in world.settle() + world.poll() if isinstance(e, ReportWaiting) and e.uid == uid]
-    assert world.state_of(uid) is State.INVALID
-    return told[-1].cause
+from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well, of_kind
 
 
 def outlast(world: World, seconds: int) -> None:
     for _ in range(seconds):
-        world.pass_time(1.0)
-        world.poll()
+        world.wait_and_poll(1.0)
         world.schedule()
 
 
@@ -53,17 +42,11 @@ def test_a_job_submit_plugin_that_overwrites_the_key_leaves_no_job_behind(fast_p
     assert world.state_of(uid) is State.INVALID
 
 
-def test_the_author_is_told_that_a_plugin_overwrites_the_key() -> None:
+def test_the_author_is_told_that_a_plugin_overwrites_the_key_and_of_the_next_job() -> None:
     world = World(overwrites_keys=True)
-    uid = world.create_pod()
-    words = refusal_of(world, uid)
-    assert "job_submit plugin" in words
-    assert "AdminComment" in words
-
-
-def test_the_author_is_told_at_what_time_slurm_is_asked_again_for_what_a_plugin_spoilt() -> None:
-    world = World(overwrites_keys=True)
-    told = why_refused(world, world.create_pod())
+    told = world.refusal_of(world.create_pod())
+    assert "job_submit plugin" in sentence(told)
+    assert "AdminComment" in sentence(told)
     assert sentence(told).endswith("overwrites it. It is cancelled")
     (due,) = told.dues
     assert due.step is Step.ANOTHER_JOB
@@ -73,7 +56,7 @@ def test_the_author_is_told_at_what_time_slurm_is_asked_again_for_what_a_plugin_
 def test_a_pod_that_was_refused_for_a_plugin_is_tried_again_when_it_may_be_mended() -> None:
     world = World(overwrites_keys=True)
     uid = world.create_pod()
-    refusal_of(world, uid)
+    world.refusal_of(uid)
     world.overwrites_keys = False
     outlast(world, int(world.rules.mend) + 5)
     assert len(world.live_jobs(uid)) == 1
@@ -84,7 +67,7 @@ def test_a_pod_that_was_refused_for_a_plugin_is_tried_again_when_it_may_be_mende
 def test_of_many_that_are_granted_at_once_the_first_of_a_partition_is_read(world: World) -> None:
     first = world.bound_pod()
     second = world.create_pod()
-    assert not any(isinstance(effect, ReadJob) for effect in world.settle())
+    assert not of_kind(world.settle(), ReadJob)
     assert world.pods[second].scheduling.allocation is not None
     assert world.state_of(first) is State.BOUND
 
@@ -104,8 +87,7 @@ def test_a_bound_pods_job_without_its_key_ends_with_its_pod(world: World, name: 
     world.jobs[job_id] = replace(world.jobs[job_id], name=name, admin_comment="")
     world.restart()
     outlast(world, int(world.rules.verified) + 5)
-    world.remove_pod(uid)
-    world.settle()
+    world.remove_and_settle(uid)
     outlast(world, 20)
     assert world.jobs[job_id].state.base == "CANCELLED"
 
@@ -128,19 +110,37 @@ def test_what_readyz_says_of_lost_keys(world: World) -> None:
     assert world.lost_keys is not None
     assert "job_submit plugin" in world.lost_keys
     assert str(job_id) in world.lost_keys
-    world.remove_pod(uid)
-    world.settle()
+    world.remove_and_settle(uid)
     outlast(world, 100)
     assert world.lost_keys is None
 
 
 # Cancels that name what they mean
 
+NOT_UTF8 = "not UTF-8"
+"""A name that no cancel can say."""
+
+
+def renamed_job_of_a_pod_that_goes(world: World, name: str = "mine") -> int:
+    """The owner of a bound Pod's job renames the job, and the Pod is deleted."""
+    uid, job_id = world.bound_pod_and_job()
+    if name == NOT_UTF8:
+        world.give_odd_name(job_id)
+    else:
+        world.jobs[job_id] = replace(world.jobs[job_id], name=name)
+    world.remove_pod(uid)
+    return job_id
+
+
+def give_the_id_to_another_job(world: World, job_id: int) -> Job:
+    """slurmctld was killed before the submission was saved."""
+    world.jobs[job_id] = Job(job_id, JobState("RUNNING"), name="train", nodes=("n2",), submit_time=999)
+    world.submitted.pop(job_id)
+    return world.jobs[job_id]
+
 
 def test_a_job_that_its_owner_renamed_is_read_and_then_cancelled(world: World) -> None:
-    uid, job_id = world.bound_pod_and_job()
-    world.jobs[job_id] = replace(world.jobs[job_id], name="mine")
-    world.remove_pod(uid)
+    job_id = renamed_job_of_a_pod_that_goes(world)
     done = [e for e in world.settle() if isinstance(e, CancelJob | ReadJob)]
     assert [type(e) for e in done] == [CancelJob, ReadJob, CancelJob]
     assert world.jobs[job_id].state.base == "CANCELLED"
@@ -148,13 +148,9 @@ def test_a_job_that_its_owner_renamed_is_read_and_then_cancelled(world: World) -
 
 def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated(world: World) -> None:
     """slurmctld was killed after the first, and the id is another job's by now."""
-    uid, job_id = world.bound_pod_and_job()
-    world.jobs[job_id] = replace(world.jobs[job_id], name="mine")
-    world.remove_pod(uid)
+    job_id = renamed_job_of_a_pod_that_goes(world)
     world.settle()
-    others = Job(job_id, JobState("RUNNING"), name="train", nodes=("n2",), submit_time=999)
-    world.jobs[job_id] = others
-    world.submitted.pop(job_id)
+    others = give_the_id_to_another_job(world, job_id)
     outlast(world, 30)
     assert world.jobs[job_id] == others
 
@@ -162,23 +158,17 @@ def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated(world: 
 def test_an_id_that_came_to_stand_for_another_job_is_never_cancelled(world: World) -> None:
     """slurmctld was killed, and has given the id to somebody else before anybody looked."""
     uid, job_id = world.bound_pod_and_job()
-    others = Job(job_id, JobState("RUNNING"), name="train", nodes=("n2",), submit_time=999)
-    world.jobs[job_id] = others
-    world.submitted.pop(job_id)
-    world.remove_pod(uid)
-    world.settle()
+    others = give_the_id_to_another_job(world, job_id)
+    world.remove_and_settle(uid)
     outlast(world, 200)
     assert world.jobs[job_id] == others
     assert list(world.ledger.placeholders) == []
 
 
 def test_a_cancel_that_another_name_met_and_whose_job_is_gone_is_over(world: World) -> None:
-    uid, job_id = world.bound_pod_and_job()
-    world.jobs[job_id] = replace(world.jobs[job_id], name="mine")
-    world.remove_pod(uid)
+    job_id = renamed_job_of_a_pod_that_goes(world)
     world.hear()
-    effect = world.take(CancelJob)
-    world.carry_out(effect)
+    world.carry_out(world.take(CancelJob))
     del world.jobs[job_id]
     assert len(world.settle()) < 5
     outlast(world, 100)
@@ -187,9 +177,7 @@ def test_a_cancel_that_another_name_met_and_whose_job_is_gone_is_over(world: Wor
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_job_that_its_owner_goes_on_renaming_is_ended(world: World, goes_on: bool) -> None:
-    uid = world.bound_pod()
-    world.bind(uid)
-    job_id = world.job_id_of(uid)
+    uid, job_id = world.bound_pod_and_job()
     world.remove_pod(uid)
     renamed = 0
     for _ in range(600):
@@ -220,17 +208,13 @@ def asked_while_reads_miss(world: World, every: int, seconds: int) -> int:
 
 
 def test_a_job_whose_name_no_cancel_can_say_is_ended_though_reads_miss_it(world: World) -> None:
-    uid, job_id = world.bound_pod_and_job()
-    world.give_odd_name(job_id)
-    world.remove_pod(uid)
+    job_id = renamed_job_of_a_pod_that_goes(world, NOT_UTF8)
     asked_while_reads_miss(world, 2, seconds=60)
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
 def test_a_renamed_job_that_no_read_finds_is_asked_for_with_pauses(world: World) -> None:
-    uid, job_id = world.bound_pod_and_job()
-    world.give_odd_name(job_id)
-    world.remove_pod(uid)
+    job_id = renamed_job_of_a_pod_that_goes(world, NOT_UTF8)
     assert asked_while_reads_miss(world, 1000, seconds=60) < 20
     assert world.jobs[job_id].state.running
 
@@ -238,8 +222,7 @@ def test_a_renamed_job_that_no_read_finds_is_asked_for_with_pauses(world: World)
 def test_a_job_that_has_no_name_any_more_is_cancelled_by_that(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.jobs[job_id] = replace(world.jobs[job_id], name="")
-    world.remove_pod(uid)
-    assert len(world.settle()) < 6
+    assert len(world.remove_and_settle(uid)) < 6
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
@@ -265,30 +248,31 @@ SHRUNK = [
 ]
 
 
-def big(world: World) -> str:
-    job = replace(
+BIG = replace(
+    REQUEST,
+    job=replace(
         REQUEST.job, cpus=4, memory_mb=100, partition="main", time_limit_minutes=60, gres=(("gpu", 2),)
-    )
-    return world.create_pod(request=replace(REQUEST, job=job))
+    ),
+)
+
+
+def queued_big_pod(world: World) -> tuple[str, int]:
+    """A Pod that waits, and its job."""
+    uid = world.queued_pod(request=BIG)
+    return uid, world.job_id_of(uid)
 
 
 @pytest.mark.parametrize("changes", [*SHRUNK, {"tres_per_node": "gres/gpu:1"}, {"memory_mb": 99}])
 def test_a_job_that_waits_and_is_shrunk_is_replaced(world: World, changes: dict[str, object]) -> None:
-    world.bind_a_pod_to_each_node()
-    uid = big(world)
-    world.settle()
-    (submitted,) = (job for job in world.live_jobs(uid))
-    world.change_job(submitted.id, **changes)
+    uid, job_id = queued_big_pod(world)
+    world.change_job(job_id, **changes)
     outlast(world, 15)
-    assert world.jobs[submitted.id].state.base == "CANCELLED"
-    assert world.job_id_of(uid) != submitted.id
+    assert world.jobs[job_id].state.base == "CANCELLED"
+    assert world.job_id_of(uid) != job_id
 
 
 def test_a_waiting_job_may_get_less_time_but_not_under_a_new_leader(world: World) -> None:
-    world.bind_a_pod_to_each_node()
-    uid = big(world)
-    world.settle()
-    job_id = world.job_id_of(uid)
+    uid, job_id = queued_big_pod(world)
     world.change_job(job_id, time_limit_minutes=1)
     outlast(world, 15)
     assert world.job_id_of(uid) == job_id
@@ -298,34 +282,22 @@ def test_a_waiting_job_may_get_less_time_but_not_under_a_new_leader(world: World
 
 
 def test_a_job_that_was_shrunk_and_started_is_never_granted_and_the_author_told(world: World) -> None:
-    first = world.bound_pod()
-    world.bound_pod()
-    uid = big(world)
-    world.settle()
-    job_id = world.job_id_of(uid)
+    uid, job_id = queued_big_pod(world)
     world.change_job(job_id, cpus_allocated=1)
-    world.remove_pod(first)
-    world.settle()
+    world.remove_and_settle("u1")
     world.schedule()
     assert world.jobs[job_id].state.running
-    done = world.poll()
-    told = [sentence(e.cause) for e in done if isinstance(e, ReportWaiting) and e.uid == uid]
+    told = [sentence(each.cause) for each in of_kind(world.poll(), ReportWaiting) if each.uid == uid]
     assert any("1 CPUs instead of 4" in words for words in told), told
     assert world.jobs[job_id].state.base == "CANCELLED"
     assert [e.job.cpus for e in world.poll() if isinstance(e, Submit)] == [4]
 
 
 def test_a_pod_that_changed_while_nobody_led_is_not_placed_by_the_old_job(world: World) -> None:
-    world.bind_a_pod_to_each_node()
-    uid = big(world)
-    world.settle()
-    before = world.job_id_of(uid)
-    pod = world.pods[uid]
-    job = replace(pod.request.job, partition="other")
-    world.write(pod._replace(request=replace(pod.request, job=job)))
+    uid, before = queued_big_pod(world)
+    world.change_request(uid, partition="other")
     world.news.clear()
-    world.restart()
-    world.settle()
+    world.restart_and_settle()
     outlast(world, 5)
     assert world.jobs[before].state.base == "CANCELLED"
     assert world.jobs[world.job_id_of(uid)].partition == "other"
@@ -349,7 +321,7 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     world = World(rewrites=rewrites)
     world.rules = replace(world.rules, fast_path=fast_path)
     world.restart()
-    uid = big(world)
+    uid = world.create_pod(request=BIG)
     while world.state_of(uid) is not State.INVALID:
         live_on(world, 1)
     assert len(world.jobs) == 2
@@ -357,7 +329,7 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     assert len(world.jobs) <= 2 + 1800 // world.rules.mend
     assert world.pods[uid].life.node is None
     assert world.state_of(uid) is State.INVALID
-    told = next(p.cause for p in world.ledger.placeholders if p.uid == uid)
+    told = world.record(uid).cause
     assert told is not None
     assert "job_submit plugin" in sentence(told)
     assert "instead of" in sentence(told)
@@ -367,9 +339,7 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
 
 
 def test_an_owner_who_shrinks_a_job_now_and_then_is_no_plugin(world: World) -> None:
-    world.bind_a_pod_to_each_node()
-    uid = big(world)
-    world.settle()
+    uid, _ = queued_big_pod(world)
     for _ in range(3):
         world.change_job(world.job_id_of(uid), cpus_allocated=1)  # before it was read
         outlast(world, 15)
@@ -377,17 +347,16 @@ def test_an_owner_who_shrinks_a_job_now_and_then_is_no_plugin(world: World) -> N
         before = world.job_id_of(uid)
         world.change_job(before, cpus_allocated=1)  # and one that was read as it was asked for
         for _ in range(200):
-            world.pass_time(0.1)
-            world.poll()
+            world.wait_and_poll(0.1)
             if [job.id for job in world.live_jobs(uid)] not in ([], [before]):
                 break
 
 
 def test_of_a_partition_whose_jobs_are_changed_none_is_trusted_unread() -> None:
     world = World(rewrites={"cpus_allocated": 1})
-    first = big(world)
+    first = world.create_pod(request=BIG)
     live_on(world, 10)
-    second = big(world)
+    second = world.create_pod(request=BIG)
     live_on(world, 10)
     assert [world.pods[uid].life.node for uid in (first, second)] == [None, None]
 
@@ -404,9 +373,5 @@ def test_of_a_partition_whose_jobs_are_changed_none_is_trusted_unread() -> None:
 )
 def test_a_plugin_may_change_what_takes_nothing_from_the_pod(rewrites: dict[str, object]) -> None:
     world = World(rewrites=rewrites)
-    uid = big(world)
-    world.settle()
-    world.bind(uid)
-    world.settle()
-    assert world.state_of(uid) is State.BOUND
+    world.bound_pod(request=BIG)
     assert len(world.jobs) == 1

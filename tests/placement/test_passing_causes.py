@@ -41,8 +41,7 @@ class Site(World):
 
     def _act(self) -> list[Effect]:
         done = self.settle()
-        self.schedule()
-        done += self.poll()
+        done += self.start_and_poll()
         for uid in sorted(self.pods):
             self.bind(uid)
         return done + self.settle()

@@ -77,13 +77,19 @@ def nodes_of(world: World) -> list[str]:
     return [pod.life.node for pod in world.pods.values() if pod.life.node]
 
 
+def place(world: World, constraints: PodConstraints) -> str | None:
+    """Creates a Pod, and returns its Node after some time."""
+    uid = world.create_pod(constraints=constraints)
+    calm_down(world, rounds=10)
+    return world.pods[uid].life.node
+
+
 def live(world: World, rounds: int) -> list[Effect]:
     """Runs Slurm's scheduler and kube-scheduler `rounds` times; no time passes. Returns the effects."""
     done: list[Effect] = []
     for _ in range(rounds):
         done += world.settle()
-        world.schedule()
-        done += world.poll()
+        done += world.start_and_poll()
         for uid in sorted(world.pods):
             world.bind(uid)
         done += world.settle()
@@ -94,8 +100,7 @@ def live(world: World, rounds: int) -> list[Effect]:
 @pytest.mark.parametrize("constraints", [alone(), with_port()], ids=["anti-affinity", "host port"])
 def test_sixteen_pods_get_sixteen_nodes_without_a_second_attempt(constraints: PodConstraints) -> None:
     world = world_of(16)
-    for _ in range(16):
-        world.create_pod(constraints=constraints)
+    world.create_pods(16, constraints=constraints)
     done = live(world, 2)
     assert sorted(nodes_of(world)) == sorted(world.nodes)
     assert not world.rejected_for_pods.total()
@@ -104,8 +109,7 @@ def test_sixteen_pods_get_sixteen_nodes_without_a_second_attempt(constraints: Po
 
 def test_queued_jobs_get_different_nodes_without_a_second_attempt() -> None:
     world = world_of(4, fast=False)
-    for _ in range(4):
-        world.create_pod(constraints=alone())
+    world.create_pods(4, constraints=alone())
     done = live(world, 6)
     assert sorted(nodes_of(world)) == sorted(world.nodes)
     assert not [each for each in done if isinstance(each, WriteAttempt)]
@@ -113,8 +117,7 @@ def test_queued_jobs_get_different_nodes_without_a_second_attempt() -> None:
 
 def test_pods_are_spread_over_zones_and_never_rejected() -> None:
     world = world_of(6)
-    for _ in range(12):
-        world.create_pod(constraints=spread())
+    world.create_pods(12, constraints=spread())
     live(world, 6)
     zones = [world.view.nodes[node].labels[ZONE] for node in nodes_of(world)]
     assert sorted(zones) == sorted(["z0", "z1", "z2"] * 4)
@@ -125,9 +128,8 @@ def test_conflicting_templates_are_asked_for_together_and_one_gives_way_at_once(
     """Slurm grants the same Node to both at once: the ledger gives a grant back, without a pause."""
     world = world_of(4)
     others = PodConstraints("default", labels("b"), anti_affinity=alone("a").anti_affinity)
-    for _ in range(2):
-        world.create_pod(constraints=plain("a"))
-        world.create_pod(constraints=others)
+    for constraints in (plain("a"), others) * 2:
+        world.create_pod(constraints=constraints)
     done = live(world, 3)
     on: dict[str, set[str]] = {}
     for each in world.pods.values():
@@ -138,10 +140,13 @@ def test_conflicting_templates_are_asked_for_together_and_one_gives_way_at_once(
     assert [each for each in done if isinstance(each, WriteAttempt)], "nothing conflicted"
 
 
+def remove_a_bound_pod(world: World) -> None:
+    world.remove_pod(next(uid for uid, each in world.pods.items() if each.life.node))
+
+
 def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
     world = world_of(2)
-    for _ in range(4):
-        world.create_pod(constraints=alone())
+    world.create_pods(4, constraints=alone())
     live(world, 2)
     assert len(nodes_of(world)) == 2
     world.pass_time(2.0)
@@ -149,7 +154,7 @@ def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
     assert {each.reason for each in told} == {Reason.NO_ELIGIBLE_NODE}
     assert "2 have Pods that it must be apart from" in sentence(told[0])
     assert len(world.running()) == 2, "a job holds a Node that its Pod cannot use"
-    world.remove_pod(next(uid for uid, each in world.pods.items() if each.life.node))
+    remove_a_bound_pod(world)
     live(world, 3)
     assert len(nodes_of(world)) == 2
 
@@ -158,15 +163,14 @@ def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
 def test_a_pod_without_a_free_node_does_not_hold_up_other_pods(*, fast: bool) -> None:
     """The Pod has no constraints of its own: other Pods exclude the Pod from all Nodes."""
     world = world_of(2, fast=fast)
-    for _ in world.nodes:
-        world.create_pod(constraints=alone())
+    world.create_pods(2, constraints=alone())
     live(world, 4)
     first = world.create_pod(constraints=plain("a"))
     second = world.create_pod(constraints=plain("b"))
     live(world, 2)
     assert world.pods[first].life.node is None
     assert world.pods[second].life.node
-    world.remove_pod(next(uid for uid, each in world.pods.items() if each.life.node))
+    remove_a_bound_pod(world)
     live(world, 2)
     assert world.pods[first].life.node
 
@@ -187,8 +191,7 @@ def test_a_held_job_does_not_hold_up_its_template() -> None:
     first = world.settled_pod(constraints=alone())
     (held,) = world.jobs
     world.change_job(held, held=True, reason="JobHeldAdmin", priority=0)
-    for _ in range(3):
-        world.create_pod(constraints=alone())
+    world.create_pods(3, constraints=alone())
     world.settle()
     world.pass_time(2.0)
     told = [each.cause for each in world.settle() if isinstance(each, ReportWaiting)]
@@ -205,8 +208,7 @@ def test_all_jobs_of_a_template_are_queued_at_once_if_slurm_has_no_room() -> Non
     world = World(PlacementConfig(), tuple(f"n{number}" for number in range(16)), jobs_per_node=16)
     for _ in range(16 * 16):
         world.start_native_job()
-    for _ in range(16):
-        world.create_pod(constraints=alone())
+    world.create_pods(16, constraints=alone())
     for _ in range(7):
         live(world, 2)
         world.pass_time(1.0)
@@ -224,32 +226,24 @@ def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
     uid = world.create_pod(constraints=alone())
     words = "0/2 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules"
     for _ in range(6):
-        live_without_binding(world)
+        world.catch_up_with_slurm()
         assert world.pods[uid].scheduling.allocation, "a job is asked for at once"
         world.say(uid, words)
         world.settle()
-        world.pass_time(1.1)
-        world.settle()
+        world.wait(1.1)
         world.look(uid)
     record = world.record(uid)
     assert record.rejections.in_a_row == 0
     assert record.rejections.rests_until <= world.now
 
 
-def live_without_binding(world: World) -> None:
-    world.settle()
-    world.schedule()
-    world.poll()
-
-
 def test_other_rejections_lengthen_the_backoff() -> None:
     world = World(PlacementConfig(avoid=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
     uid = world.create_pod()
-    live_without_binding(world)
+    world.catch_up_with_slurm()
     world.say(uid, REFUSAL)
     world.settle()
-    world.pass_time(0.3)
-    world.settle()
+    world.wait(0.3)
     record = world.record(uid)
     assert record.rejections.in_a_row == 1
     assert record.rejections.rests_until > world.now
@@ -263,13 +257,9 @@ def test_spread_follows_kube_scheduler_beside_unmanaged_pods(others: tuple[str, 
     """kube-scheduler allows the second zone only, which the ledger closes after the first Pod."""
     world = world_of(2)
     world.unmanaged = [(spread(), node) for node in others]
-    first = world.create_pod(constraints=spread())
-    calm_down(world, rounds=10)
-    assert world.pods[first].life.node == "n2"
+    assert place(world, spread()) == "n2"
     world.unmanaged = [(spread(), "n1"), (spread(), "n1")]
-    second = world.create_pod(constraints=spread())
-    calm_down(world, rounds=10)
-    assert world.pods[second].life.node == "n2"
+    assert place(world, spread()) == "n2"
 
 
 def test_spread_follows_kube_scheduler_if_the_ledger_closes_all_nodes() -> None:
@@ -277,8 +267,7 @@ def test_spread_follows_kube_scheduler_if_the_ledger_closes_all_nodes() -> None:
     world = world_of(3)
     world.unmanaged = [(spread(), "n3")]
     small = replace(REQUEST, job=replace(REQUEST.job, excluded_nodes=("n3",)))
-    for _ in range(4):
-        world.create_pod(request=small, constraints=spread())
+    world.create_pods(4, request=small, constraints=spread())
     calm_down(world, rounds=10)
     assert sorted(nodes_of(world)) == ["n1", "n1", "n2", "n2"]
 
@@ -287,9 +276,7 @@ def test_spread_follows_kube_scheduler_if_the_open_zone_is_busy() -> None:
     """Without the unmanaged Pods, the ledger opens only the first zone, where Slurm has no room."""
     world = World(PlacementConfig(unbindable=(5.0, 20.0)), ("n1", "n2"), jobs_per_node=3)
     world.unmanaged = [(spread(), "n1"), (spread(), "n1")]
-    first = world.create_pod(constraints=spread())
-    calm_down(world, rounds=10)
-    assert world.pods[first].life.node == "n2"
+    assert place(world, spread()) == "n2"
     for _ in range(3):
         world.start_native_job()
     second = world.create_pod(constraints=spread())

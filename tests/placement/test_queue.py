@@ -25,9 +25,21 @@ from extender.record.states import State
 from extender.turns.window import IN_LINE, NO_PLACE
 from slurm_client.model import JobState
 from tests.clock import CpuClock
-from tests.placement.ledger_world import LOST, NODES, VIEW, World, calm_down, ends_well, of_user
+from tests.placement.ledger_world import (
+    CORDONED,
+    LOST,
+    NODES,
+    REQUEST,
+    VIEW,
+    World,
+    calm_down,
+    ends_well,
+    of_kind,
+    of_user,
+)
 
 FULL = Failure(Remedy.LATER, "MaxJobCount limit reached")
+CLOSED = replace(VIEW, nodes={n: Node(n, n, {}, unschedulable=True) for n in NODES})
 
 
 def of_window(size: int) -> World:
@@ -49,15 +61,12 @@ def test_a_pod_is_told_that_it_is_in_line_after_a_while_and_once() -> None:
     assert not told(world)
     world.pass_time(world.rules.settle + 0.1)
     assert told(world)[waits] == IN_LINE.reason
-    for _ in range(100):
-        world.pass_time(10.0)
-        assert waits not in told(world)
+    assert waits not in {each.uid for each in of_kind(world.wait(10.0, times=100), ReportWaiting)}
 
 
 def test_many_in_line_are_told_one_after_the_other() -> None:
     world = of_window(1)
-    for _ in range(200):
-        world.create_pod()
+    world.create_pods(200)
     world.settle()
     words = []
     for _ in range(300):
@@ -70,18 +79,17 @@ def test_many_in_line_are_told_one_after_the_other() -> None:
 def test_a_pod_that_gets_its_turn_soon_is_not_told_of_the_line() -> None:
     world = of_window(1)
     first, second = world.create_pod(), world.settled_pod()
-    world.remove_pod(first)
-    world.settle()
+    world.remove_and_settle(first)
     world.pass_time(world.rules.settle + 0.1)
     assert told(world).get(second) != IN_LINE.reason
 
 
 def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() -> None:
     world = of_window(10)
-    bound = [bound_pod_by_queue(world) for _ in NODES]
+    bound = world.bind_a_pod_to_each_node()
     world.max_jobs = 2
     uid = world.create_pod()
-    (word,) = [e for e in world.settle() if isinstance(e, ReportWaiting)]
+    (word,) = of_kind(world.settle(), ReportWaiting)
     assert word.cause.reason == "SlurmBusy"
     assert "MaxJobCount" in sentence(word.cause)
     later = world.settled_pod()
@@ -93,52 +101,34 @@ def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() 
     assert world.pods[uid].life.node is not None
 
 
-def bound_pod_by_queue(world: World) -> str:
-    uid = world.settled_pod()
-    world.schedule()
-    world.poll()
-    world.bind(uid)
-    world.settle()
-    return uid
-
-
 def test_few_are_asked_for_while_slurm_takes_none() -> None:
     world = of_window(100)
     world.max_jobs = 0
-    for _ in range(500):
-        world.create_pod()
+    world.create_pods(500)
     world.settle()
-    tries = 0
-    for _ in range(60):
-        world.pass_time(1.0)
-        tries += sum(isinstance(e, Submit) for e in world.settle())
-    assert 0 < tries < 30
+    assert 0 < len(of_kind(world.wait(1.0, times=60), Submit)) < 30
 
 
-def test_a_pod_that_is_deleted_while_slurm_refuses_it_leaves_no_job() -> None:
+def submitted_unheard_to_a_full_slurm() -> tuple[World, str]:
+    """Slurm has taken the job of a Pod, and the answer was lost. Now Slurm takes no job."""
     world = of_window(10)
-    uid = world.create_pod()
-    world.hear_all()
-    submit = world.effects.pop()
+    uid, submit = world.pod_and_submission()
     world.do(submit)
     world.finish(submit, LOST)
     world.max_jobs = 1
+    return world, uid
+
+
+def test_a_pod_that_is_deleted_while_slurm_refuses_it_leaves_no_job() -> None:
+    world, uid = submitted_unheard_to_a_full_slurm()
     world.settle()
-    world.pass_time(5.0)
-    world.settle()
-    world.remove_pod(uid)
-    assert any(isinstance(e, CancelJob) for e in world.settle())
+    world.wait(5.0)
+    assert of_kind(world.remove_and_settle(uid), CancelJob)
     assert not pending(world)
 
 
 def test_a_job_that_exists_is_found_although_slurm_refuses_its_duplicate_for_a_limit() -> None:
-    world = of_window(10)
-    uid = world.create_pod()
-    world.hear_all()
-    submit = world.effects.pop()
-    world.do(submit)
-    world.finish(submit, LOST)
-    world.max_jobs = 1
+    world, uid = submitted_unheard_to_a_full_slurm()
     world.pass_time(5.0)
     assert [type(e) for e in world.settle() if not isinstance(e, ReportWaiting)] == [Submit, ReadJob]
     assert world.state_of(uid) is State.QUEUED
@@ -146,33 +136,23 @@ def test_a_job_that_exists_is_found_although_slurm_refuses_its_duplicate_for_a_l
 
 def test_a_submission_that_is_refused_for_a_limit_is_repeated_under_its_id() -> None:
     world = of_window(10)
-    world.create_pod()
-    world.hear_all()
-    first = world.effects.pop()
+    _, first = world.pod_and_submission()
     world.finish(first, FULL)
     world.pass_time(2.0)
-    again = [e for e in world.effects if isinstance(e, Submit)]
-    assert [e.job_id for e in again] == [first.job_id]  # type: ignore[union-attr]
+    assert [each.job_id for each in of_kind(world.effects, Submit)] == [first.job_id]
 
 
 def test_pods_without_an_open_node_let_others_pass() -> None:
     world = of_window(2)
-    closed = replace(VIEW, nodes={n: Node(n, n, {}, unschedulable=True) for n in NODES})
-    world.tell(ClusterObserved(closed))
-    for _ in range(5):
-        world.create_pod(priority=1)
+    world.tell(ClusterObserved(CLOSED))
+    world.create_pods(5, priority=1)
     world.settle()
-    world.pass_time(60.0)
-    world.settle()
+    world.wait(60.0)
     assert not world.jobs
-    required = replace(world.pods["u1"].request.job, partition="other")
-    other = world.create_pod()
-    pod = world.pods[other]
-    world.write(pod._replace(request=replace(pod.request, job=required)))
-    world.settle()
+    required = replace(REQUEST, job=replace(REQUEST.job, partition="other"))
+    other = world.settled_pod(request=required)
     assert world.state_of(other) is State.QUEUED
-    world.tell(ClusterObserved(VIEW))
-    world.settle()
+    world.tell_and_settle(ClusterObserved(VIEW))
     assert len(world.jobs) == 3  # as many as the window holds, and the other partition's
 
 
@@ -191,8 +171,7 @@ def test_a_restart_takes_no_turn_before_it_knows_who_is_queued() -> None:
     assert not [e for e in world.settle() if isinstance(e, Submit)]
     for uid in ("u1", *names[:3]):
         assert high not in world.uids()
-        world.remove_pod(uid)
-        world.settle()
+        world.remove_and_settle(uid)
     assert high in world.uids()
     assert len(pending(world)) == 2
 
@@ -200,12 +179,7 @@ def test_a_restart_takes_no_turn_before_it_knows_who_is_queued() -> None:
 def test_the_order_of_a_list_of_partitions_makes_no_other_window() -> None:
     world = of_window(1)
     for partition in ("a,b", "b,a", "a"):
-        uid = world.create_pod()
-        pod = world.pods[uid]
-        job = replace(pod.request.job, partition=partition)
-        world.news.clear()
-        world.write(pod._replace(request=replace(pod.request, job=job)))
-        world.settle()
+        world.settled_pod(request=replace(REQUEST, job=replace(REQUEST.job, partition=partition)))
     assert [world.state_of(uid) for uid in ("u1", "u2", "u3")] == [
         State.QUEUED,
         State.SEEN,
@@ -220,8 +194,7 @@ def asked_why(world: World) -> tuple[str, ReadJob]:
     """A Pod whose job waits, and the read of it that is not carried out yet."""
     uids = [world.create_pod() for _ in range(3)]
     world.settle()
-    world.bind(uids[0])
-    world.settle()
+    world.bind_and_settle(uids[0])
     world.pass_time(world.rules.settle + 0.1)
     (read,) = (e for e in world.effects if isinstance(e, ReadJob))
     world.effects.remove(read)
@@ -239,8 +212,7 @@ def told_by_a_poll(world: World) -> list[Effect]:
 def test_a_job_that_starts_while_its_reason_is_read_is_read_at_once(world: World, late: str) -> None:
     uid, read = asked_why(world)
     waits = world.do(read)
-    world.remove_pod("u1")
-    world.settle()
+    world.remove_and_settle("u1")
     world.schedule()
     (real,) = told_by_a_poll(world)
     assert (type(real), real.uid) == (ReadJob, uid)
@@ -271,8 +243,7 @@ def test_what_was_said_before_a_job_went_back_to_the_queue_is_not_told(world: Wo
     del world.jobs[read.job_id]
     for _ in range(world.rules.confirmations):
         told_by_a_poll(world)
-    world.pass_time(0.1)
-    world.settle()
+    world.wait(0.1)
     assert world.state_of(uid) is State.QUEUED
     assert world.jobs[read.job_id].state.pending
     world.finish(read, ended)
@@ -283,8 +254,7 @@ def test_what_was_said_before_a_job_went_back_to_the_queue_is_not_told(world: Wo
 
 def test_a_job_is_asked_why_it_waits_once_at_a_time_and_told_of_nodes_meanwhile(world: World) -> None:
     uid, read = asked_why(world)
-    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
-    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
+    world.tell(ClusterObserved(CORDONED))
     (exclude,) = (e for e in world.effects if e.uid == uid)
     assert isinstance(exclude, ExcludeNodes)
     world.acting.effects = []
@@ -311,8 +281,7 @@ def test_a_failure_to_ask_why_a_job_waits_is_made_up_for_later(world: World) -> 
 def greedy(world: World, user: int = 1, pods: int = 1000) -> None:
     """A user with very many Pods, none of whose jobs may start."""
     world.may_run[user] = 0
-    for _ in range(pods):
-        world.create_pod(request=of_user(user))
+    world.create_pods(pods, request=of_user(user))
     world.catch_up()
 
 
@@ -332,8 +301,7 @@ def test_the_pod_of_another_owner_is_in_slurm_within_a_second(after: float) -> N
     if after:
         passes(world, after)
     other = world.settled_pod(request=of_user(2))
-    world.pass_time(1.0)
-    world.settle()
+    world.wait(1.0)
     assert world.state_of(other) is State.QUEUED
     assert in_slurm(world, 1) == 20
 
@@ -351,8 +319,7 @@ def test_jobs_that_wait_for_their_owners_limit_leave_the_whole_window_to_others(
     world = of_window(20)
     greedy(world)
     passes(world, 2.0)
-    for _ in range(100):
-        world.create_pod(request=of_user(2))
+    world.create_pods(100, request=of_user(2))
     world.settle()
     assert in_slurm(world, 2) == 20
 
@@ -369,11 +336,8 @@ def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
     world = of_window(1)
     greedy(world, pods=2)
     world.pass_time(world.rules.settle + 0.1)
-    (word,) = (
-        e
-        for e in world.settle()
-        if isinstance(e, ReportWaiting) and e.cause.reason == "WaitingForSubmitSlot"
-    )
+    told = of_kind(world.settle(), ReportWaiting)
+    (word,) = (each for each in told if each.cause.reason == "WaitingForSubmitSlot")
     assert "of its Slurm user (of its namespace, where it has no user), account" in sentence(word.cause)
 
 
@@ -383,13 +347,9 @@ def test_half_of_slurms_max_job_count_waits_at_most_and_who_waits_for_that_is_to
     for user in range(1, 31):
         greedy(world, user, 3)
     assert len(pending(world)) == 8
-    done: list[Effect] = []
-    for _ in range(200):
-        world.pass_time(0.1)
-        done += world.settle()
-    assert sum(isinstance(e, ReportWaiting) and e.cause == NO_PLACE for e in done) == 82
-    world.tell(ClusterObserved(replace(VIEW, max_job_count=18)))
-    world.settle()
+    told = of_kind(world.wait(0.1, times=200), ReportWaiting)
+    assert sum(each.cause == NO_PLACE for each in told) == 82
+    world.tell_and_settle(ClusterObserved(replace(VIEW, max_job_count=18)))
     assert len(pending(world)) == 9, "an administrator has raised it"
 
 
@@ -415,23 +375,19 @@ def test_an_owner_of_many_sizes_does_not_ask_all_the_time_while_slurm_takes_none
     world.max_jobs = 0
     sizes(world, 1000)
     world.settle()
-    tries = 0
-    for _ in range(600):
-        world.pass_time(0.1)
-        tries += sum(isinstance(e, Submit) for e in world.settle())
-    assert tries < 700, "it was 15,000 when each size tried by itself"
+    tries = of_kind(world.wait(0.1, times=600), Submit)
+    assert len(tries) < 700, "it was 15,000 when each size tried by itself"
 
 
 @pytest.mark.alone
 def test_a_node_s_change_does_not_look_at_all_that_wait_without_an_open_node() -> None:
     world = of_window(1000)
     world.no_two_live_jobs = lambda: None  # type: ignore[method-assign]  # its own time counts
-    closed = replace(VIEW, nodes={n: Node(n, n, {}, unschedulable=True) for n in NODES})
-    world.tell(ClusterObserved(closed))
+    world.tell(ClusterObserved(CLOSED))
     sizes(world, 5000)
     world.settle()
     clock = CpuClock()
-    world.tell(ClusterObserved(closed))
+    world.tell(ClusterObserved(CLOSED))
     assert clock.read() < 0.03, "it took 160 ms"
 
 
@@ -439,8 +395,7 @@ def test_a_leader_that_begins_lets_others_have_their_say_between_its_submissions
     world = of_window(1000)
     world.create_pod()
     world.settle()
-    for _ in range(600):
-        world.create_pod()
+    world.create_pods(600)
     world.news.clear()
     world.restart()
     asked = sum(isinstance(e, Submit) for e in world.effects)

@@ -49,45 +49,116 @@ def bound(job: Job, *, node: str = "n1", says: str | None = None, attempt: int =
     return pod(uid="u1", gates=(), node=node, phase="Running", annotations=annotations)
 
 
+def ended_pod(phase: str, job: Job) -> Pod:
+    annotations = {JOB_ID: str(job.id), NODE: "n1"}
+    return pod(uid="u1", gates=(), node="n1", phase=phase, annotations=annotations)
+
+
+RUNS, RUNS_AT_N2 = placeholder_job(GATED, node="n1"), placeholder_job(GATED, node="n2")
+WAITS, NEXT_WAITS = placeholder_job(GATED, "PENDING"), placeholder_job(GATED, "PENDING", attempt_try=1)
+NEXT_RUNS = placeholder_job(GATED, attempt_try=1, node="n1")
+UNUSED, NEXT_UNUSED = failed_before_start(GATED, 0), failed_before_start(GATED, 1)
+CANCELLED = placeholder_job(GATED, "CANCELLED")
+ENDED_N1, ENDED_N2 = (replace(CANCELLED, nodes=(node,)) for node in ("n1", "n2"))
+SECOND_RUNS = placeholder_job(SECOND, attempt=2, node="n1")
+SECOND_ENDED = placeholder_job(SECOND, "TIMEOUT", attempt=2, node="n1")
+BARE = pod(uid="u1", gates=(), node="n1")
+"""A bound Pod that names no job."""
+LEAVING = pod(
+    uid="u1", gates=(), node="n1", deleting=True, annotations={JOB_ID: str(RUNS.id), NODE: "n1"}
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "jobs", "attempt", "attempt_try"),
+    [
+        (GATED, (), 1, 0),
+        (SECOND, (), 2, 0),
+        (GATED, (UNUSED, NEXT_UNUSED), 1, 2),
+        (SECOND, (failed_before_start(SECOND, 0, attempt=1),), 2, 0),
+        (SECOND, (placeholder_job(SECOND, "CANCELLED", attempt=1, node="n1"),), 2, 0),
+    ],
+    ids=["first attempt", "second attempt", "ids used up", "of an earlier attempt", "earlier job ended"],
+)
+def test_a_pod_without_a_job_waits_for_its_turn(
+    of: Pod, jobs: tuple[Job, ...], attempt: int, attempt_try: int
+) -> None:
+    record = record_of(of, *jobs)
+    assert (record.state, record.job.id) == (State.SEEN, None)
+    assert (record.attempt, record.job.asked.attempt_try) == (attempt, attempt_try)
+    assert (record.first_seen, record.since) == (AT.now, AT.now)
+
+
+@pytest.mark.parametrize(
+    ("of", "jobs", "state", "held"),
+    [
+        (GATED, (WAITS,), State.QUEUED, WAITS),
+        (GATED, (UNUSED, NEXT_WAITS), State.QUEUED, NEXT_WAITS),
+        (GATED, (CANCELLED, NEXT_UNUSED), State.EVICTING, CANCELLED),
+        (GATED, (CANCELLED, NEXT_WAITS), State.QUEUED, NEXT_WAITS),
+        (GATED, (WAITS, NEXT_RUNS), State.ALLOCATED, NEXT_RUNS),
+        (bound(RUNS), (RUNS, NEXT_WAITS), State.BOUND, RUNS),
+        (bound(WAITS), (WAITS,), State.BOUND, WAITS),  # requeued: the next poll ends the Pod
+        (LEAVING, (RUNS,), State.BOUND, RUNS),
+        # Somebody has removed or changed an annotation.
+        (BARE, (RUNS,), State.BOUND, RUNS),
+        (bound(RUNS, says="n2"), (RUNS,), State.BOUND, RUNS),
+        # The bound Pod names a job of an earlier attempt, which has ended.
+        (bound(ENDED_N1, attempt=2), (ENDED_N1, SECOND_RUNS), State.BOUND, SECOND_RUNS),
+        (bound(ENDED_N2, attempt=2), (ENDED_N2, SECOND_RUNS), State.BOUND, SECOND_RUNS),
+        (
+            bound(ENDED_N2, attempt=2),
+            (ENDED_N2, SECOND_ENDED),
+            State.EVICTING,
+            SECOND_ENDED,
+        ),
+    ],
+)
+def test_one_job_is_kept_and_other_live_jobs_are_ended(
+    of: Pod, jobs: tuple[Job, ...], state: State, held: Job
+) -> None:
+    record, stray = find(of, *jobs)
+    key = PlaceholderKey.parse(held.admin_comment)
+    assert record is not None
+    assert key is not None
+    assert (record.state, record.job.id) == (state, held.id)
+    assert record.job.asked.attempt_try == key.attempt_try
+    assert stray == tuple(job for job in jobs if job != held and not job.state.ended)
+
+
+@pytest.mark.parametrize(
+    ("of", "jobs"),
+    [
+        (BARE, ()),
+        (BARE, (placeholder_job(GATED, attempt=ADOPTED_ATTEMPT, node="n1"),)),
+        (BARE, (WAITS,)),
+        (pod(uid="u1", gates=(), node="n1", annotations={JOB_ID: str(WAITS.id)}), (WAITS,)),
+        (bound(RUNS_AT_N2, says="n2"), (RUNS_AT_N2,)),
+        (ended_pod("Succeeded", RUNS), (RUNS, NEXT_WAITS)),
+        (ended_pod("Failed", RUNS), (RUNS, NEXT_WAITS)),
+        (pod(uid="u1", deleting=True), (WAITS,)),
+    ],
+    ids=[
+        "bound without a job",
+        "was adopted",
+        "bound without an allocation",
+        "bound with the id of a waiting job",
+        "bound elsewhere",
+        "succeeded",
+        "failed",
+        "deleted before it was bound",
+    ],
+)
+def test_a_pod_that_needs_no_job_gives_its_live_jobs_back(of: Pod, jobs: tuple[Job, ...]) -> None:
+    assert find(of, *jobs) == (None, jobs)
+
+
+def test_a_finished_pods_ended_job_is_left_alone() -> None:
+    over = pod(uid="u1", gates=(), node="n1", phase="Succeeded")
+    assert find(over, placeholder_job(GATED, "COMPLETED", node="n1")) == (None, ())
+
+
 # Pods that wait
-
-
-def test_a_pod_without_jobs_waits_for_its_turn() -> None:
-    record = record_of(GATED)
-    assert (record.state, record.attempt, record.job.asked.attempt_try) == (State.SEEN, 1, 0)
-    assert (record.job.id, record.first_seen, record.since) == (None, AT.now, AT.now)
-
-
-def test_a_pod_goes_on_from_the_attempt_that_it_carries() -> None:
-    record = record_of(SECOND)
-    assert (record.state, record.attempt, record.job.asked.attempt_try) == (State.SEEN, 2, 0)
-
-
-def test_after_used_up_ids_the_next_try_is_made() -> None:
-    record = record_of(GATED, failed_before_start(GATED, 0), failed_before_start(GATED, 1))
-    assert (record.state, record.job.asked.attempt_try) == (State.SEEN, 2)
-
-
-def test_ids_used_up_by_an_earlier_attempt_are_no_try_of_this_one() -> None:
-    record = record_of(SECOND, failed_before_start(SECOND, 0, attempt=1))
-    assert (record.attempt, record.job.asked.attempt_try) == (2, 0)
-
-
-def test_an_earlier_attempts_ended_job_means_nothing() -> None:
-    record = record_of(SECOND, placeholder_job(SECOND, "CANCELLED", attempt=1, node="n1"))
-    assert (record.state, record.attempt, record.job.asked.attempt_try) == (State.SEEN, 2, 0)
-
-
-def test_a_waiting_job_is_waited_for() -> None:
-    job = placeholder_job(GATED, "PENDING")
-    record = record_of(GATED, job)
-    assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.QUEUED, job.id, 0)
-
-
-def test_a_waiting_job_of_a_later_try_is_waited_for() -> None:
-    job = placeholder_job(GATED, "PENDING", attempt_try=1)
-    record = record_of(GATED, failed_before_start(GATED, 0), job)
-    assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.QUEUED, job.id, 1)
 
 
 @pytest.mark.parametrize(
@@ -120,27 +191,11 @@ def test_a_job_that_ended_ends_its_pod(state: str) -> None:
     assert str(job.id) in sentence(record.cause)
 
 
-def test_a_job_that_its_slurmd_did_not_start_is_replaced() -> None:
-    record = record_of(GATED, placeholder_job(GATED, "CANCELLED", node="n1"))
-    assert (record.state, record.job.over) == (State.REPLACING, True)
-
-
-@pytest.mark.parametrize("state", ["PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"])
+@pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"])
 def test_a_job_that_slurm_took_away_is_replaced(state: str) -> None:
-    """As it is when a live ledger hears of it: a Pod that has not started is placed again."""
+    """A Pod that has not started is placed again. slurmd cancels a job that slurmd cannot start."""
     record = record_of(GATED, placeholder_job(GATED, state, node="n1"))
     assert (record.state, record.job.over) == (State.REPLACING, True)
-
-
-def test_an_ended_job_counts_and_the_used_up_id_after_it_does_not() -> None:
-    ended = placeholder_job(GATED, "CANCELLED", attempt_try=0)
-    assert record_of(GATED, ended, failed_before_start(GATED, 1)).state is State.EVICTING
-
-
-def test_a_live_job_counts_before_an_ended_one() -> None:
-    ended, live = placeholder_job(GATED, "CANCELLED"), placeholder_job(GATED, "PENDING", attempt_try=1)
-    record = record_of(GATED, ended, live)
-    assert (record.state, record.job.id) == (State.QUEUED, live.id)
 
 
 def test_the_ungated_pod_of_a_running_job_is_no_different() -> None:
@@ -156,16 +211,6 @@ def test_an_old_attempts_live_job_is_ended_before_the_next_begins() -> None:
     assert (record.state, record.job.id, record.attempt) == (State.REPLACING, old.id, 1)
     assert record.members[0].write.done, "the Pod is numbered already"
     assert not record.job.over
-
-
-# Two live jobs, which only a controller that forgot something can have
-
-
-def test_of_two_live_jobs_the_running_one_is_kept() -> None:
-    waits, runs = placeholder_job(GATED, "PENDING"), placeholder_job(GATED, attempt_try=1, node="n1")
-    record, stray = find(GATED, waits, runs)
-    assert record is not None
-    assert (record.state, record.job.id, stray) == (State.ALLOCATED, runs.id, (waits,))
 
 
 def test_of_two_attempts_live_jobs_this_attempts_is_kept() -> None:
@@ -203,48 +248,26 @@ def test_a_bound_pod_whose_job_slurm_does_not_know_runs_on() -> None:
     assert str(record.key(RULES.cluster)) == job.admin_comment  # so that it can be asked for again
 
 
-def test_a_bound_pods_second_live_job_is_ended() -> None:
-    job, second = placeholder_job(GATED, node="n1"), placeholder_job(GATED, "PENDING", attempt_try=1)
-    record, stray = find(bound(job), job, second)
+@pytest.mark.parametrize(
+    ("state", "node"),
+    [
+        ("CANCELLED", "n1"),
+        ("CANCELLED", "n2"),
+        ("CANCELLED", None),
+        ("RUNNING", "n2"),
+        ("PENDING", None),
+    ],
+)
+def test_a_bound_pod_whose_job_slurm_forgot_does_not_go_by_an_earlier_one(
+    state: str, node: str | None
+) -> None:
+    """A killed slurmctld may have saved neither the earlier one's end nor the later one's start."""
+    forgotten = placeholder_job(SECOND, attempt=2, node="n1")
+    earlier = placeholder_job(GATED, state, node=node)
+    record, stray = find(bound(forgotten, attempt=2), earlier)
     assert record is not None
-    assert (record.job.id, stray) == (job.id, (second,))
-
-
-def test_a_pod_that_was_bound_without_us_is_none_of_ours() -> None:
-    assert find(pod(uid="u1", gates=(), node="n1")) == (None, ())
-
-
-def test_a_pod_that_was_a_guest_is_not_ended_by_the_job_from_then() -> None:
-    """It has come into scope."""
-    job = placeholder_job(GATED, attempt=ADOPTED_ATTEMPT, node="n1")
-    assert find(pod(uid="u1", gates=(), node="n1"), job) == (None, (job,))
-
-
-def test_a_pod_that_another_bound_gives_its_job_back() -> None:
-    """The id of a job that waits is on the Pod, an allocation is not."""
-    waits = placeholder_job(GATED, "PENDING")
-    for on_the_pod in ({}, {JOB_ID: str(waits.id)}):
-        hijacked = pod(uid="u1", gates=(), node="n1", annotations=on_the_pod)
-        assert find(hijacked, waits) == (None, (waits,)), on_the_pod
-
-
-def test_a_pod_that_another_bound_elsewhere_gives_its_job_back() -> None:
-    runs = placeholder_job(GATED, node="n2")
-    assert find(bound(runs, says="n2"), runs) == (None, (runs,))
-
-
-def test_a_bound_pods_requeued_job_is_still_its_own() -> None:
-    """The next poll tells that it waits again, and ends the Pod."""
-    requeued = placeholder_job(GATED, "PENDING")
-    record = record_of(bound(requeued), requeued)
-    assert (record.state, record.job.id) == (State.BOUND, requeued.id)
-
-
-def test_a_bound_pod_that_is_being_deleted_keeps_its_job_until_it_is_gone() -> None:
-    job = placeholder_job(GATED, node="n1")
-    annotations = {JOB_ID: str(job.id), NODE: "n1"}
-    leaving = pod(uid="u1", gates=(), node="n1", deleting=True, annotations=annotations)
-    assert record_of(leaving, job).state is State.BOUND
+    assert (record.state, record.job.id) == (State.BOUND, forgotten.id)
+    assert stray == (() if earlier.state.ended else (earlier,))
 
 
 def test_a_forged_job_id_on_a_bound_pod_is_not_taken_over() -> None:
@@ -255,76 +278,6 @@ def test_a_forged_job_id_on_a_bound_pod_is_not_taken_over() -> None:
             record, stray = find(bound(foreign), *jobs)
             assert stray == ()
             assert record is None or record.job.id != foreign.id
-
-
-def test_a_running_pods_job_survives_a_removed_annotation() -> None:
-    job = placeholder_job(GATED, node="n1")
-    tampered = pod(uid="u1", gates=(), node="n1", phase="Running")
-    record = record_of(tampered, job)
-    assert (record.state, record.job.id) == (State.BOUND, job.id)
-
-
-def test_a_changed_node_annotation_does_not_hide_a_running_pods_job() -> None:
-    job = placeholder_job(GATED, node="n1")
-    record = record_of(bound(job, says="n2"), job)
-    assert (record.state, record.job.id) == (State.BOUND, job.id)
-
-
-ENDED_BEFORE = placeholder_job(GATED, "CANCELLED", node="n2")
-
-
-def test_a_bound_pod_that_names_a_job_that_has_ended_keeps_the_one_that_runs_where_it_is() -> None:
-    runs = placeholder_job(SECOND, attempt=2, node="n1")
-    for first in (ENDED_BEFORE, placeholder_job(GATED, "CANCELLED", node="n1")):
-        record = record_of(bound(first, attempt=2), first, runs)
-        assert (record.state, record.job.id) == (State.BOUND, runs.id)
-
-
-def test_a_bound_pod_that_names_a_job_that_was_elsewhere_is_evicted_when_its_own_has_ended() -> None:
-    own = placeholder_job(SECOND, "TIMEOUT", attempt=2, node="n1")
-    record = record_of(bound(ENDED_BEFORE, attempt=2), ENDED_BEFORE, own)
-    assert (record.state, record.job.id) == (State.EVICTING, own.id)
-
-
-def test_a_bound_pod_whose_job_slurm_forgot_is_not_evicted_for_an_earlier_one() -> None:
-    forgotten = placeholder_job(SECOND, attempt=2, node="n1")
-    for node in ("n1", "n2", None):
-        earlier = placeholder_job(GATED, "CANCELLED", node=node)
-        record = record_of(bound(forgotten, attempt=2), earlier)
-        assert (record.state, record.job.id) == (State.BOUND, forgotten.id)
-
-
-@pytest.mark.parametrize(("state", "node"), [("RUNNING", "n2"), ("PENDING", None)])
-def test_a_bound_pod_whose_job_slurm_forgot_does_not_go_by_an_earlier_one_that_came_back(
-    state: str, node: str | None
-) -> None:
-    """slurmctld was killed, and had saved neither the earlier one's end nor the later one's start."""
-    forgotten = placeholder_job(SECOND, attempt=2, node="n1")
-    back = placeholder_job(GATED, state, node=node)
-    record, stray = find(bound(forgotten, attempt=2), back)
-    assert record is not None
-    assert (record.state, record.job.id, stray) == (State.BOUND, forgotten.id, (back,))
-
-
-# Pods that are over
-
-
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_finished_pods_live_jobs_are_ended(phase: str) -> None:
-    job, second = placeholder_job(GATED, node="n1"), placeholder_job(GATED, "PENDING", attempt_try=1)
-    annotations = {JOB_ID: str(job.id), NODE: "n1"}
-    over = pod(uid="u1", gates=(), node="n1", phase=phase, annotations=annotations)
-    assert find(over, job, second) == (None, (job, second))
-
-
-def test_a_finished_pods_ended_job_is_left_alone() -> None:
-    over = pod(uid="u1", gates=(), node="n1", phase="Succeeded")
-    assert find(over, placeholder_job(GATED, "COMPLETED", node="n1")) == (None, ())
-
-
-def test_a_pod_deleted_before_it_was_bound_ends_its_jobs() -> None:
-    job = placeholder_job(GATED, "PENDING")
-    assert find(pod(uid="u1", deleting=True), job) == (None, (job,))
 
 
 # Jobs that are not ours

@@ -19,7 +19,6 @@ from tests.placement.ledger_world import NO_DEVICE, REQUEST, World, of_user, vie
 
 NUMA = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
 SYSCTL = 'SysctlForbidden: forbidden sysctl: "net.core.somaxconn" not allowlisted'
-OTHER = replace(REQUEST, job=replace(REQUEST.job, cpus=2))
 NAMES = tuple(f"n{number}" for number in range(12))
 VIEW = view_of(NAMES)
 
@@ -35,7 +34,8 @@ BY_TWO = (rejected(), rejected(namespace="elsewhere"))
 """Rejected Pods of two owners."""
 
 
-def nodes() -> RejectingNodes:
+@pytest.fixture
+def known() -> RejectingNodes:
     return RejectingNodes((3, 60.0), (60.0, 240.0))
 
 
@@ -52,12 +52,15 @@ def reject(
     return any(closes)
 
 
+def cpus(number: int) -> Request:
+    return replace(REQUEST, job=replace(REQUEST.job, cpus=number))
+
+
 def closed_to_all(known: RejectingNodes) -> set[str]:
     return {each.node for each in known.closures if each.to_all}
 
 
-def test_a_node_is_closed_to_similar_pods_after_three_rejections() -> None:
-    known = nodes()
+def test_a_node_is_closed_to_similar_pods_after_three_rejections(known: RejectingNodes) -> None:
     assert not reject(known, 2)
     assert reject(known, 1, at=2.0)
     assert known.closed_to("default", REQUEST) == {"n1"}
@@ -65,12 +68,11 @@ def test_a_node_is_closed_to_similar_pods_after_three_rejections() -> None:
     assert known.closed_to("default", named) == {"n1"}
     with_volume = replace(REQUEST, constraints=REQUEST.constraints.with_claimed([]))
     assert known.closed_to("default", with_volume) == {"n1"}
-    assert known.closed_to("default", OTHER) == frozenset()
+    assert known.closed_to("default", cpus(2)) == frozenset()
     assert known.closed_to("elsewhere", REQUEST) == frozenset()
 
 
-def test_a_closure_names_the_last_pod_its_rejection_and_the_pause() -> None:
-    known = nodes()
+def test_a_closure_names_the_last_pod_its_rejection_and_the_pause(known: RejectingNodes) -> None:
     reject(known, 3, pod=rejected(name="serve-1"))
     words = (
         f"the kubelet rejected 3 Pods, the last of them default/serve-1: {NO_DEVICE}."
@@ -81,83 +83,78 @@ def test_a_closure_names_the_last_pod_its_rejection_and_the_pause() -> None:
     assert sentence(closure.cause) == words
 
 
-def test_a_node_is_closed_to_an_owner_whose_different_pods_are_rejected() -> None:
-    known = nodes()
+def test_a_node_is_closed_to_an_owner_whose_different_pods_are_rejected(known: RejectingNodes) -> None:
     reject(known, 2)
-    reject(known, 1, at=2.0, pod=rejected(OTHER))
+    reject(known, 1, at=2.0, pod=rejected(cpus(2)))
     assert closed_to_all(known) == set()
-    third = replace(REQUEST, job=replace(REQUEST.job, cpus=3))
-    assert known.closed_to("default", third) == {"n1"}
-    assert known.closed_to("elsewhere", third) == frozenset()
+    assert known.closed_to("default", cpus(3)) == {"n1"}
+    assert known.closed_to("elsewhere", cpus(3)) == frozenset()
     assert known.closed_to("default", of_user(7)) == frozenset()
     (closure,) = known.closures
     assert "The extender places no Pods of namespace default here for 60 s" in sentence(closure.cause)
 
 
 @pytest.mark.parametrize("pod", [rejected(namespace="elsewhere"), rejected(of_user(7))])
-def test_a_node_is_closed_to_all_if_pods_of_two_owners_are_rejected(pod: Pod) -> None:
-    known = nodes()
+def test_a_node_is_closed_to_all_if_pods_of_two_owners_are_rejected(
+    known: RejectingNodes, pod: Pod
+) -> None:
     reject(known, 2)
     reject(known, 1, at=2.0, pod=pod)
     assert closed_to_all(known) == {"n1"}
     assert known.closed_to("a third", of_user(8)) == {"n1"}
 
 
-def test_rejections_do_not_count_after_a_minute() -> None:
-    known = nodes()
+def test_rejections_do_not_count_after_a_minute(known: RejectingNodes) -> None:
     assert not any(reject(known, 1, at=at) for at in (0.0, 40.0, 70.0, 110.0, 140.0))
     assert reject(known, 1, at=150.0)
 
 
-def test_rejections_of_two_nodes_do_not_add_up() -> None:
-    known = nodes()
+def test_rejections_of_two_nodes_do_not_add_up(known: RejectingNodes) -> None:
     reject(known, 2)
     assert not reject(known, 2, node="n2")
 
 
 @pytest.mark.parametrize(("why", "closes"), [(SYSCTL, set()), (NUMA, {"n1"}), ("OutOfcpu: x", {"n1"})])
-def test_a_reason_that_names_the_pod_closes_no_node_to_other_pods(why: str, closes: set[str]) -> None:
-    known = nodes()
+def test_a_rejection_that_names_the_pod_closes_no_node_to_others(
+    known: RejectingNodes, why: str, closes: set[str]
+) -> None:
     for namespace in ("default", "elsewhere"):
         reject(known, 3, pod=rejected(REQUEST, why, namespace=namespace))
     assert closed_to_all(known) == closes
     assert known.closed_to("elsewhere", REQUEST) == {"n1"}
 
 
-def test_an_owner_closes_no_node_to_other_owners() -> None:
+def test_an_owner_closes_no_node_to_other_owners(known: RejectingNodes) -> None:
     """An owner of wrong Deployments closes a third of the Nodes to the owner's other Pods."""
-    known = nodes()
     for number, node in enumerate(NAMES):
-        for request in (REQUEST, OTHER):
+        for request in (REQUEST, cpus(2)):
             reject(known, 3, at=10.0 + number, node=node, pod=rejected(request))
     assert closed_to_all(known) == set()
     assert known.closed_to("elsewhere", REQUEST) == frozenset()
-    third = replace(REQUEST, job=replace(REQUEST.job, cpus=3))
-    assert known.closed_to("default", third) == set(NAMES[:4])
+    assert known.closed_to("default", cpus(3)) == set(NAMES[:4])
     assert known.closed_to("default", REQUEST) == set(NAMES)
 
 
-def test_a_third_of_each_partition_at_most_is_closed_to_all_pods() -> None:
-    known, gpu_nodes = nodes(), NAMES[:3]
-    partitions = {"main": Partition("main", NAMES, default=True), "gpu": Partition("gpu", gpu_nodes)}
-    for number, node in enumerate(NAMES):
-        for pod in BY_TWO:
-            reject(
-                known, 3, 10.0 + number, node=node, pod=pod, view=replace(VIEW, partitions=partitions)
-            )
-    assert closed_to_all(known) == {"n0", "n3", "n4", "n5"}
-
-
-def test_a_third_of_all_nodes_at_most_is_closed_without_partitions() -> None:
-    known, view = nodes(), replace(VIEW, partitions={})
+@pytest.mark.parametrize(
+    ("partitions", "closed"),
+    [
+        ({"main": NAMES, "gpu": NAMES[:3]}, {"n0", "n3", "n4", "n5"}),
+        ({}, set(NAMES[:4])),
+    ],
+    ids=["of each partition", "without partitions"],
+)
+def test_a_third_of_the_nodes_at_most_is_closed_to_all_pods(
+    known: RejectingNodes, partitions: dict[str, tuple[str, ...]], closed: set[str]
+) -> None:
+    view = replace(VIEW, partitions={name: Partition(name, nodes) for name, nodes in partitions.items()})
     for number, node in enumerate(NAMES):
         for pod in BY_TWO:
             reject(known, 3, 10.0 + number, node=node, pod=pod, view=view)
-    assert closed_to_all(known) == set(NAMES[:4])
+    assert closed_to_all(known) == closed
 
 
-def test_pauses_grow_while_a_node_rejects_and_one_rejection_is_enough() -> None:
-    known, at, pauses = nodes(), 0.0, []
+def test_pauses_grow_while_a_node_rejects_and_one_rejection_is_enough(known: RejectingNodes) -> None:
+    at, pauses = 0.0, []
     reject(known, 2)
     for _ in range(4):
         at += 2.0
@@ -169,20 +166,17 @@ def test_pauses_grow_while_a_node_rejects_and_one_rejection_is_enough() -> None:
     assert pauses == [60.0, 120.0, 240.0, 240.0]
 
 
-def test_a_node_that_rejects_none_for_as_long_as_it_was_closed_needs_three_again() -> None:
-    known = nodes()
+def test_a_node_without_rejections_for_a_pause_needs_three_again(known: RejectingNodes) -> None:
     reject(known, 3)
     assert not reject(known, 1, at=62.0 + 61.0)
 
 
-def test_a_pod_on_its_way_to_a_closed_node_does_not_prolong_the_pause() -> None:
-    known = nodes()
+def test_a_pod_on_its_way_to_a_closed_node_does_not_prolong_the_pause(known: RejectingNodes) -> None:
     reject(known, 6)
     assert known.opens == 62.0
 
 
-def test_a_pod_that_starts_opens_the_node_at_once_and_resets_the_pause() -> None:
-    known = nodes()
+def test_a_pod_that_starts_opens_the_node_at_once_and_resets_the_pause(known: RejectingNodes) -> None:
     for pod in BY_TWO:
         reject(known, 3, pod=pod)
     assert known.started(rejected(), "n1", 7.0)
@@ -198,9 +192,10 @@ def with_gpus(count: int) -> Request:
 
 
 @pytest.mark.parametrize(("count", "opens"), [(0, False), (1, False), (2, True), (3, True)])
-def test_a_pod_opens_a_node_only_with_the_devices_of_rejected_pods(count: int, opens: bool) -> None:
+def test_a_pod_opens_a_node_only_with_devices_of_rejected_pods(
+    known: RejectingNodes, count: int, opens: bool
+) -> None:
     """A Pod without GPUs starts beside a dead device plugin: its start says nothing about GPUs."""
-    known = nodes()
     for namespace in ("a", "b", "c"):
         reject(known, 1, pod=rejected(with_gpus(2), namespace=namespace))
     started = rejected(with_gpus(count))
@@ -208,23 +203,21 @@ def test_a_pod_opens_a_node_only_with_the_devices_of_rejected_pods(count: int, o
     assert closed_to_all(known) == (set() if opens else {"n1"})
 
 
-def test_a_pod_without_gpus_resets_no_count_of_rejected_pods_with_gpus() -> None:
-    known = nodes()
+def test_a_pod_without_gpus_resets_no_count_of_rejected_pods_with_gpus(known: RejectingNodes) -> None:
     for at, namespace in enumerate(("a", "b", "c")):
         reject(known, 1, at=float(at), pod=rejected(with_gpus(1), namespace=namespace))
         known.started(rejected(with_gpus(0)), "n1", at + 0.5)
     assert closed_to_all(known) == {"n1"}
 
 
-def test_gpus_that_slurm_does_not_count_are_devices_too() -> None:
-    known, gpus = nodes(), replace(REQUEST, uncounted_gpus=("amd.com/gpu",))
+def test_gpus_that_slurm_does_not_count_are_devices_too(known: RejectingNodes) -> None:
+    gpus = replace(REQUEST, uncounted_gpus=("amd.com/gpu",))
     reject(known, 3, pod=rejected(gpus))
     assert not known.started(rejected(), "n1", 3.0)
     assert known.started(rejected(gpus), "n1", 4.0)
 
 
-def test_pods_that_differ_only_in_their_comments_are_similar() -> None:
-    known = nodes()
+def test_pods_that_differ_only_in_their_comments_are_similar(known: RejectingNodes) -> None:
     for number in range(3):
         job = replace(REQUEST.job, comment=f"run {number}")
         reject(known, 1, pod=rejected(replace(REQUEST, job=job)))
@@ -232,8 +225,7 @@ def test_pods_that_differ_only_in_their_comments_are_similar() -> None:
     assert closed_to_all(known) == set()
 
 
-def test_nothing_is_kept_of_nodes_that_reject_no_more() -> None:
-    known = nodes()
+def test_nothing_is_kept_of_nodes_that_reject_no_more(known: RejectingNodes) -> None:
     for number in range(50):
         reject(known, 3, at=number * 1000.0, node=f"n{number}")
     assert len(known) <= 3
@@ -256,8 +248,7 @@ class Site(World):
         uid = self.settled_pod(request=request)
         self.schedule()  # Slurm starts another user's job later
         self.live_on(0.1)
-        self.bind(uid)
-        self.settle()
+        self.bind_and_settle(uid)
         broken = self.pods[uid].life.node in self.broken
         (self.kubelet_rejects if broken else self.kubelet_starts)(uid)
         self.live_on(0.1)
@@ -272,8 +263,7 @@ class Site(World):
 
     def live_on(self, seconds: float) -> None:
         self.settle()
-        self.pass_time(seconds)
-        self.poll()
+        self.wait_and_poll(seconds)
 
     def shown(self, uid: str) -> Cause | None:
         return self.record(uid).members[0].shown
@@ -296,27 +286,28 @@ def test_another_users_deployment_has_the_node_closed_to_all(site: Site) -> None
     assert closed == "n1"
 
 
-def test_a_pod_that_no_kubelet_admits_waits_and_is_told_why(site: Site) -> None:
+def pod_that_no_kubelet_admits(site: Site) -> str:
     site.broken = {"n1", "n2", "n3"}
     for _ in range(9):
         assert site.pod_of_deployment().life.kubelet_rejection
     uid = site.create_pod()
     site.live_on(2.0)
+    return uid
+
+
+def test_a_pod_that_no_kubelet_admits_waits_and_is_told_why(site: Site) -> None:
+    uid = pod_that_no_kubelet_admits(site)
     shown = site.shown(uid)
     assert shown is not None
     assert shown.reason == "NoEligibleNode"
     assert "0/3 Nodes: 3 have a kubelet that rejects Pods" in sentence(shown)
     assert site.live_jobs(uid) == []
-    others = site.bound_pod(request=OTHER)  # the Pod may be wrong, so others may go there
+    others = site.bound_pod(request=cpus(2))  # the Pod may be wrong, so others may go there
     assert site.pods[others].life.node
 
 
 def test_a_waiting_pod_is_placed_when_the_pause_is_over(site: Site) -> None:
-    site.broken = {"n1", "n2", "n3"}
-    for _ in range(9):
-        site.pod_of_deployment()
-    uid = site.create_pod()
-    site.live_on(2.0)
+    uid = pod_that_no_kubelet_admits(site)
     assert site.live_jobs(uid) == []
     site.live_on(site.ledger.next_wake() - site.now)
     assert site.live_jobs(uid) == []

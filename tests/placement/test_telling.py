@@ -6,7 +6,7 @@ from extender.explain.message import text
 from extender.record.config import PlacementConfig
 from extender.record.events import ReportWaiting
 from extender.record.states import State
-from tests.placement.ledger_world import LOST, World
+from tests.placement.ledger_world import LOST, World, of_kind
 
 HALF_AN_HOUR = PlacementConfig().telling_again
 SOON = 3600
@@ -15,19 +15,13 @@ SOON = 3600
 
 def told(world: World, seconds: float = 0.0, step: float = 10.0) -> list[ReportWaiting]:
     """What is told while this time passes."""
-    words = [e for e in world.settle() if isinstance(e, ReportWaiting)]
-    for _ in range(round(seconds / step)):
-        world.pass_time(step)
-        words += [e for e in world.settle() if isinstance(e, ReportWaiting)]
-    return words
+    return of_kind(world.settle() + world.wait(step, times=round(seconds / step)), ReportWaiting)
 
 
 def one_that_waits() -> tuple[World, str, int]:
     """A world in which one Pod's job waits, and its author has been told so."""
     world = World()
-    for _ in range(2):
-        bound = world.settled_pod()
-        world.bind(bound)
+    world.bind_a_pod_to_each_node()
     uid = world.create_pod()
     (word,) = told(world, 20.0)
     assert (word.uid, word.event_alone) == (uid, False)
@@ -73,12 +67,9 @@ def test_another_reason_is_told_at_once_and_again_half_an_hour_after_that() -> N
 
 def test_a_pod_that_waits_no_more_is_told_nothing_again() -> None:
     world, uid, _ = one_that_waits()
-    world.remove_pod("u1")
-    world.settle()
-    world.schedule()
-    world.poll()
-    world.bind(uid)
-    world.settle()
+    world.remove_and_settle("u1")
+    world.start_and_poll()
+    world.bind_and_settle(uid)
     assert world.state_of(uid) is State.BOUND
     assert told(world, 2 * HALF_AN_HOUR) == []
 
@@ -96,8 +87,7 @@ def test_a_repetition_that_fails_is_made_up_for_by_the_next() -> None:
 
 def test_very_many_are_told_again_one_after_the_other() -> None:
     world = World(PlacementConfig(window=1, fast_path=False))
-    for _ in range(200):
-        world.create_pod()
+    world.create_pods(200)
     interval = world.rules.telling_interval
     assert len(told(world, 300 * interval, interval)) == 200
     world.pass_time(HALF_AN_HOUR - 300 * interval)

@@ -24,11 +24,7 @@ AWAY = Failure(Remedy.AGAIN, "slurmctld is down")
 def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten(seen_before: bool) -> None:
     """It was killed just after it had started the job, and has to start it again when it is back."""
     world = World(replace(PlacementConfig(), fast_path=False))
-    uid = world.settled_pod()
-    world.schedule()
-    world.poll()
-    world.bind(uid)
-    world.settle()
+    uid = world.bound_pod()
     world.pass_time(5.0)
     world.forget_the_start(uid)
     if seen_before:  # it was back for a moment, and said that the job waits
@@ -45,15 +41,12 @@ def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten(see
 
 
 def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed(world: World) -> None:
-    uid = world.create_pod()
-    world.hear()
-    submit = next(effect for effect in world.effects if isinstance(effect, Submit))
-    world.effects.remove(submit)
+    uid, submit = world.pod_and_submission()
     granted = world.do(submit)
     real = world.jobs[submit.job_id].nodes[0]
     other = next(node for node in NODES if node != real)
     forged = Allocation(submit.job_id, other, "gpu:8(IDX:0-7)")
-    world.write(changed(world.pods[uid], job_id=submit.job_id, allocation=forged))
+    world.change_pod(uid, job_id=submit.job_id, allocation=forged)
     world.hear()
     world.finish(submit, granted)
     world.settle()

@@ -192,17 +192,29 @@ def test_a_deletion_that_has_to_be_repeated_counts_once() -> None:
     assert story.lose_jobs_of(1, 2) == names(1, 2)
 
 
-def run(story: Story, count: int) -> None:
-    """So many Pods with their jobs, which run."""
+def running(count: int, *, limit: int) -> Story:
+    """Returns a story of so many Pods with their jobs, which run."""
+    story = Story(limit)
     story.tell(*(Recovered((bound(n),), (placeholder_job(bound(n), node="n1"),)) for n in range(count)))
+    return story
 
 
 def ended_jobs(effects: list[Effect]) -> list[str]:
     return [effect.uid for effect in effects if isinstance(effect, CancelJob)]
 
 
+def jobs_ended_after(story: Story, seconds: float) -> list[str]:
+    story.now += seconds
+    return ended_jobs(story.tell(Tick()))
+
+
 def seen_again(number: int) -> Pod:
     return bound(number)._replace(resource_version="101")
+
+
+def job_of_has_ended(story: Story, number: int) -> JobsPolled:
+    job = ended(bound(number))
+    return JobsPolled(frozenset({job.id}), {job.id: job.state}, story.now)
 
 
 def missing(*numbers: int) -> list[Event]:
@@ -211,34 +223,28 @@ def missing(*numbers: int) -> list[Event]:
 
 
 def test_the_jobs_of_pods_that_nobody_saw_go_end_at_the_eviction_limiters_pace() -> None:
-    story = Story(limit=2)
-    run(story, 5)
+    story = running(5, limit=2)
     assert ended_jobs(story.tell(*missing(*range(5)))) == ["u0", "u1"]
     assert "3 are held back (3 OrphanJob), first default/p2" in (story.told[-1] or "")
     assert len(story.ledger.holding("n1")) == 3  # they may run on there
-    story.now += 60.0
-    assert ended_jobs(story.tell(Tick())) == ["u2", "u3"]
-    story.now += 60.0
-    assert ended_jobs(story.tell(Tick())) == ["u4"]
+    assert jobs_ended_after(story, 60.0) == ["u2", "u3"]
+    assert jobs_ended_after(story, 60.0) == ["u4"]
     assert story.told[-1] is None
 
 
 def test_a_pod_that_was_missing_and_is_seen_again_keeps_its_job() -> None:
-    story = Story(limit=1)
-    run(story, 3)
+    story = running(3, limit=1)
     assert ended_jobs(story.tell(*missing(0, 1, 2))) == ["u0"]
-    assert story.tell(PodObserved(bound(1)._replace(resource_version="101"))) == []
+    assert story.tell(PodObserved(seen_again(1))) == []
     assert "1 are held back" in (story.told[-1] or "")
     for _ in range(3):
-        story.now += 60.0
-        assert "u1" not in ended_jobs(story.tell(Tick()))
+        assert "u1" not in jobs_ended_after(story, 60.0)
     assert story.told[-1] is None
     assert ended_jobs(story.tell(PodVanished("u1"))) == ["u1"]
 
 
 def test_a_pod_that_is_held_back_and_was_missing_for_a_while_gets_its_turn_all_the_same() -> None:
-    story = Story(limit=1)
-    run(story, 2)
+    story = running(2, limit=1)
     for n in (0, 1):
         job = replace(placeholder_job(bound(n), node="n1"), preempt_time=1)
         story.tell(GraceStarted(f"u{n}", job))
@@ -251,36 +257,29 @@ def test_a_pod_that_is_held_back_and_was_missing_for_a_while_gets_its_turn_all_t
 @pytest.mark.parametrize("over", [True, False])
 def test_a_pod_that_was_taken_for_gone_and_is_seen_again_goes_by_its_job(over: bool) -> None:
     """Its cancellation may not have arrived yet, or may never."""
-    story = Story(limit=2)
-    run(story, 1)
+    story = running(1, limit=2)
     assert ended_jobs(story.tell(*missing(0))) == ["u0"]
-    job = placeholder_job(bound(0)).id
     if over:
-        story.tell(JobsPolled(frozenset({job}), {job: ended(bound(0)).state}, story.now))
+        story.tell(job_of_has_ended(story, 0))
     (read,) = story.tell(PodObserved(seen_again(0)))
     assert isinstance(read, ReadJob)
     assert deleted(story.tell(Outcome(read, placeholder_job(bound(0), node="n1")))) == []
     assert story.ledger.holding("n1")
     story.now += 1.0
-    polled = JobsPolled(frozenset({job}), {job: ended(bound(0)).state}, story.now)
-    assert deleted(story.tell(polled)) == names(0, 1)
+    assert deleted(story.tell(job_of_has_ended(story, 0))) == names(0, 1)
 
 
 def test_a_pod_that_was_taken_for_gone_and_is_told_to_leave_begins_nothing_anew() -> None:
-    story = Story(limit=2)
-    run(story, 1)
+    story = running(1, limit=2)
     story.tell(*missing(0))
     assert story.tell(PodObserved(changed(seen_again(0), deleting=True))) == []
     assert story.ledger.holding("n1") == ()
 
 
 def test_a_missing_pod_whose_job_ends_meanwhile_has_nothing_to_wait_for() -> None:
-    story = Story(limit=1)
-    run(story, 3)
+    story = running(3, limit=1)
     story.tell(*missing(0, 1, 2))
-    job = placeholder_job(bound(1)).id
-    polled = JobsPolled(frozenset({job}), {job: ended(bound(1)).state}, story.now)
-    assert story.tell(polled) == []
+    assert story.tell(job_of_has_ended(story, 1)) == []
     assert "1 are held back" in (story.told[-1] or "")
     assert [each.lead.name for each in story.ledger.holding("n1")] == ["p2"]
 
@@ -370,8 +369,7 @@ def test_those_that_wait_go_by_turns_over_their_namespaces() -> None:
 
 
 def test_an_old_list_of_pods_trips_it_as_a_cancellation_of_everything_does() -> None:
-    story = Story(limit=4)
-    run(story, 100)
+    story = running(100, limit=4)
     assert len(ended_jobs(story.tell(*missing(*range(100))))) == 3
     assert "97 are held back (97 OrphanJob)" in (story.told[-1] or "")
 

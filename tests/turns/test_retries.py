@@ -44,8 +44,7 @@ class Site(World):
         done, until = self.settle(), self.now + seconds
         while self.now < until:
             wake = max(self.ledger.next_wake(), self.now + 0.001)
-            self.pass_time(min(wake, until) - self.now)
-            done += self.settle()
+            done += self.wait(min(wake, until) - self.now)
         return done
 
     def told(self, uid: str) -> float:
@@ -169,8 +168,7 @@ def test_a_change_of_nodes_has_no_pod_asked_for_again_that_is_refused_all_the_sa
     site.refused()
     site.live_on(FIRST / 2)
     for _ in range(5):
-        site.tell(ClusterObserved(VIEW.with_node("n3", None)))
-        assert asked(site.settle()) == []
+        assert asked(site.tell_and_settle(ClusterObserved(VIEW.with_node("n3", None)))) == []
 
 
 def test_nodes_that_come_and_go_have_it_asked_for_again_now_and_then() -> None:
@@ -195,8 +193,7 @@ def test_a_request_is_made_again_when_what_it_may_use_has_changed(what: str) -> 
     if what == "its partition is made":
         partitions = {**VIEW.partitions, "new": Partition("new", ("n1",))}
         view = replace(cordoned("n1"), partitions=partitions)
-    site.tell(ClusterObserved(view))
-    site.settle()
+    site.tell_and_settle(ClusterObserved(view))
     assert site.state_of(uid) is State.ALLOCATED
 
 
@@ -225,9 +222,7 @@ def test_a_refused_pod_that_is_changed_all_the_time_is_not_asked_for_each_time()
     uid = site.refused()
     done: list[str] = []
     for number in range(200):
-        pod = site.pods[uid]
-        job = replace(pod.request.job, comment=f"change {number}")
-        site.write(pod._replace(request=replace(pod.request, job=job)))
+        site.change_request(uid, comment=f"change {number}")
         done += asked(site.live_on(0.1))
         if number == 0:
             assert done == [uid]  # the first is heard at once

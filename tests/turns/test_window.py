@@ -40,6 +40,11 @@ class Line:
             self.pods[uid] = self._pod(uid, **fields)
         self._follow(placeholder_of(self.pods[uid], state, cause=cause_of(why) if why else None))
 
+    def come(self, *uids: str, **fields: Any) -> None:
+        """Pods come that wait for their turns."""
+        for uid in uids:
+            self.put(uid, State.SEEN, **fields)
+
     def ask(self, uid: str) -> None:
         """It is asked for on the fast path."""
         self._follow(
@@ -70,13 +75,22 @@ class Line:
         self.window.follow("main", placeholder, self.now)
 
 
-def test_turns_go_by_priority_then_by_age_then_by_uid() -> None:
-    line = Line()
-    line.put("late", State.SEEN, created="2026-01-02T00:00:00Z")
-    line.put("b", State.SEEN, created="2026-01-01T00:00:00Z")
-    line.put("a", State.SEEN, created="2026-01-01T00:00:00Z")
-    line.put("high", State.SEEN, created="2026-01-03T00:00:00Z", priority=5)
-    line.put("low", State.SEEN, created="2026-01-01T00:00:00Z", priority=-5)
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture
+def windows() -> Windows:
+    """Returns windows of one place, in a Slurm with places for very many jobs."""
+    return Windows(1, 1.0, 10_000)
+
+
+def test_turns_go_by_priority_then_by_age_then_by_uid(line: Line) -> None:
+    line.come("late", created="2026-01-02T00:00:00Z")
+    line.come("b", "a", created="2026-01-01T00:00:00Z")
+    line.come("high", created="2026-01-03T00:00:00Z", priority=5)
+    line.come("low", created="2026-01-01T00:00:00Z", priority=-5)
     assert line.take() == ["high", "a", "b", "late", "low"]
 
 
@@ -113,25 +127,21 @@ def test_places_in_line_are_the_order_of_turns(seed: int) -> None:
 
 def test_no_more_wait_in_slurm_than_the_window_holds() -> None:
     line = Line(size=2)
-    for uid in "abcd":
-        line.put(uid, State.SEEN)
+    line.come(*"abcd")
     assert line.take() == ["a", "b"]
     assert line.take() == []
 
 
-def test_a_submission_under_way_has_its_place() -> None:
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_submission_under_way_has_its_place(fast: bool) -> None:
     line = Line(size=1)
-    line.put("a", State.SUBMITTING)
-    line.put("b", State.SEEN)
+    if fast:
+        line.ask("a")
+    else:
+        line.put("a", State.SUBMITTING)
+    line.come("b")
     assert line.take() == []
     line.put("a", State.QUEUED)
-    assert line.take() == []
-
-
-def test_a_question_on_the_fast_path_has_its_place() -> None:
-    line = Line(size=1)
-    line.ask("a")
-    line.put("b", State.SEEN)
     assert line.take() == []
 
 
@@ -139,48 +149,42 @@ def test_a_job_that_starts_or_ends_makes_room() -> None:
     for state in (State.ALLOCATED, State.RELEASING, State.INVALID, State.EVICTING, State.DONE):
         line = Line(size=1)
         line.put("a", State.QUEUED)
-        line.put("b", State.SEEN)
+        line.come("b")
         line.put("a", state)
         assert line.take() == ["b"], state
 
 
-def test_who_leaves_the_line_is_passed_over() -> None:
-    line = Line()
-    line.put("a", State.SEEN)
-    line.put("b", State.SEEN)
+def test_who_leaves_the_line_is_passed_over(line: Line) -> None:
+    line.come("a", "b")
     line.put("a", State.DONE)
     assert line.take() == ["b"]
 
 
-def test_who_comes_back_gets_one_turn() -> None:
-    line = Line()
-    line.put("a", State.SEEN)
+def test_who_comes_back_gets_one_turn(line: Line) -> None:
+    line.come("a")
     line.put("a", State.INVALID)
-    line.put("a", State.SEEN)
-    line.put("a", State.SEEN)
+    line.come("a")
+    line.come("a")
     assert line.take() == ["a"]
     assert line.take() == []
 
 
-def test_a_waiting_pod_with_another_request_leaves_its_class() -> None:
-    line = Line()
-    line.put("a", State.SEEN)
-    line.put("a", State.SEEN, cpu="2")
+def test_a_waiting_pod_with_another_request_leaves_its_class(line: Line) -> None:
+    line.come("a")
+    line.come("a", cpu="2")
     assert line.take() == ["a"]
     line.put("a", State.DONE)
     assert len(line.window) == 0
 
 
-def test_a_next_attempt_gets_a_turn_of_its_own() -> None:
-    line = Line()
-    line.put("a", State.SEEN)
+def test_a_next_attempt_gets_a_turn_of_its_own(line: Line) -> None:
+    line.come("a")
     assert line.take(State.ALLOCATED) == ["a"]
-    line.put("a", State.SEEN)
+    line.come("a")
     assert line.take() == ["a"]
 
 
-def test_the_fast_path_is_open_while_nothing_of_ours_waits() -> None:
-    line = Line()
+def test_the_fast_path_is_open_while_nothing_of_ours_waits(line: Line) -> None:
     assert line.window.fast("main", 0.0)
     line.ask("a")
     assert line.window.fast("main", 0.0)
@@ -188,16 +192,11 @@ def test_the_fast_path_is_open_while_nothing_of_ours_waits() -> None:
     assert not line.window.fast("main", 0.0)
     line.put("b", State.ALLOCATED)
     assert line.window.fast("main", 0.0)
-
-
-def test_a_queued_submission_closes_the_fast_path_before_slurm_has_taken_it() -> None:
-    line = Line()
-    line.put("a", State.SUBMITTING)
+    line.put("c", State.SUBMITTING)  # Slurm has not taken the job yet
     assert not line.window.fast("main", 0.0)
 
 
-def test_a_refusal_on_the_fast_path_rests_it_for_a_while() -> None:
-    line = Line()
+def test_a_refusal_on_the_fast_path_rests_it_for_a_while(line: Line) -> None:
     line.window.had_no_room("main", 10.0)
     assert not line.window.fast("main", 10.9)
     assert line.window.fast("main", 11.0)
@@ -207,11 +206,18 @@ def submitting(line: Line) -> list[str]:
     return line.take(State.SUBMITTING)
 
 
+def refuse_all(line: Line) -> int:
+    """Slurm refuses all that have their turn; returns how many."""
+    refused = submitting(line)
+    for uid in refused:
+        line.refuse(uid)
+    return len(refused)
+
+
 def test_who_is_refused_for_now_gives_its_place_to_those_of_another_size() -> None:
     line = Line(size=2)
-    for uid in ("a1", "a2", "a3"):
-        line.put(uid, State.SEEN, priority=5)
-    line.put("b", State.SEEN, cpu="2")
+    line.come("a1", "a2", "a3", priority=5)
+    line.come("b", cpu="2")
     assert submitting(line) == ["a1", "a2"]
     line.refuse("a1")
     line.refuse("a2")
@@ -222,10 +228,8 @@ def test_who_is_refused_for_now_gives_its_place_to_those_of_another_size() -> No
 
 def test_one_of_those_that_were_refused_tries_again_after_a_rest_and_the_others_follow() -> None:
     line = Line()
-    for uid in "abcdef":
-        line.put(uid, State.SEEN)
-    for uid in submitting(line):
-        line.refuse(uid)
+    line.come(*"abcdef")
+    refuse_all(line)
     assert submitting(line) == []
     line.now = line.window.opens
     assert submitting(line) == ["a"]
@@ -237,23 +241,18 @@ def test_one_of_those_that_were_refused_tries_again_after_a_rest_and_the_others_
     assert submitting(line) == ["d", "e", "f"]
 
 
-def test_a_refusal_while_others_of_its_kind_are_let_through_again_closes_their_line() -> None:
-    line = Line()
-    for uid in "abcd":
-        line.put(uid, State.SEEN)
-    for uid in submitting(line):
-        line.refuse(uid)
+def test_a_refusal_while_others_of_its_kind_are_let_through_again_closes_their_line(line: Line) -> None:
+    line.come(*"abcd")
+    refuse_all(line)
     line.now = line.window.opens
     (first,) = submitting(line)
     line.put(first, State.QUEUED)
-    for uid in submitting(line):
-        line.refuse(uid)
+    refuse_all(line)
     assert submitting(line) == []
 
 
-def test_a_line_that_is_refused_again_and_again_is_asked_less_and_less_often() -> None:
-    line = Line()
-    line.put("a", State.SEEN)
+def test_a_line_that_is_refused_again_and_again_is_asked_less_and_less_often(line: Line) -> None:
+    line.come("a")
     tries = 0
     while line.now < 600:
         tries += len(submitting(line))
@@ -262,81 +261,67 @@ def test_a_line_that_is_refused_again_and_again_is_asked_less_and_less_often() -
     assert 600 / 15 < tries < 60
 
 
-def test_a_try_that_is_never_answered_does_not_close_its_line_for_ever() -> None:
-    line = Line()
-    line.put("a", State.SEEN)
-    line.put("b", State.SEEN)
-    for uid in submitting(line):
-        line.refuse(uid)
+def test_a_try_that_is_never_answered_does_not_close_its_line_for_ever(line: Line) -> None:
+    line.come("a", "b")
+    refuse_all(line)
     line.now = line.window.opens
     assert submitting(line) == ["a"]
     line.now = line.window.opens
     assert submitting(line) == ["b"]
 
 
-def test_a_pod_of_higher_priority_that_comes_later_is_the_first_to_try_again() -> None:
-    line = Line()
-    line.put("a", State.SEEN)
-    for uid in submitting(line):
-        line.refuse(uid)
-    line.put("high", State.SEEN, priority=5)
+def test_a_pod_of_higher_priority_that_comes_later_is_the_first_to_try_again(line: Line) -> None:
+    line.come("a")
+    refuse_all(line)
+    line.come("high", priority=5)
     line.now = line.window.opens
     assert submitting(line) == ["high"]
 
 
-def test_news_of_the_nodes_ends_a_rest() -> None:
-    line = Line()
-    line.put("a", State.SEEN)
-    for uid in submitting(line):
-        line.refuse(uid)
+def test_news_of_the_nodes_ends_a_rest(line: Line) -> None:
+    line.come("a")
+    refuse_all(line)
     line.window.wake(100_000)
     assert submitting(line) == ["a"]
 
 
-def refused_sizes(line: Line, number: int) -> None:
-    """So many sizes of one owner, of which Slurm takes none."""
-    for each in range(1, number + 1):
-        line.put(f"{each:03}", State.SEEN, cpu=str(each))
-    while gone := submitting(line):
-        for uid in gone:
-            line.refuse(uid)
-
-
-def test_many_sizes_that_were_refused_are_tried_again_a_few_at_a_time() -> None:
+@pytest.fixture
+def refused() -> Line:
+    """Pods of 500 sizes of one owner, of which Slurm takes none."""
     line = Line(size=1000)
-    refused_sizes(line, 500)
+    for size in range(1, 501):
+        line.come(f"{size:03}", cpu=str(size))
+    while refuse_all(line):
+        pass
+    return line
+
+
+def test_many_sizes_that_were_refused_are_tried_again_a_few_at_a_time(refused: Line) -> None:
     tried = 0
-    while line.now < 60:
-        line.now = max(line.now, line.window.opens)
-        for uid in submitting(line):
-            line.refuse(uid)
-            tried += 1
+    while refused.now < 60:
+        refused.now = max(refused.now, refused.window.opens)
+        tried += refuse_all(refused)
     assert 500 <= tried <= 620, "ten a second: each size within a minute"
 
 
-def test_when_slurm_takes_one_size_again_more_and_more_of_the_others_follow() -> None:
-    line = Line(size=1000)
-    refused_sizes(line, 500)
+def test_when_slurm_takes_one_size_again_more_and_more_of_the_others_follow(refused: Line) -> None:
     taken = 0
-    while line.now < 3:
-        line.now = max(line.now, line.window.opens)
-        taken += len(line.take())
+    while refused.now < 3:
+        refused.now = max(refused.now, refused.window.opens)
+        taken += len(refused.take())
     assert taken > 400
 
 
-def test_news_of_the_nodes_lets_a_few_of_many_sizes_try_at_once() -> None:
-    line = Line(size=1000)
-    refused_sizes(line, 500)
-    line.window.wake(100_000)
-    assert len(submitting(line)) == 10
+def test_news_of_the_nodes_lets_a_few_of_many_sizes_try_at_once(refused: Line) -> None:
+    refused.window.wake(100_000)
+    assert len(submitting(refused)) == 10
 
 
 def put(windows: Windows, partition: str, state: State, uid: str = "u") -> None:
     windows.follow(partition, placeholder_of(pod(uid=uid), state), 0.0)
 
 
-def test_every_partition_has_a_window_of_its_own() -> None:
-    windows = Windows(1, 1.0, 10_000)
+def test_every_partition_has_a_window_of_its_own(windows: Windows) -> None:
     put(windows, "a", State.QUEUED)
     assert not windows.fast("a", 0.0)
     assert windows.fast("b", 0.0)
@@ -345,8 +330,7 @@ def test_every_partition_has_a_window_of_its_own() -> None:
     assert list(windows.turns(0.0)) == [("b", "b")]
 
 
-def test_who_changes_its_partition_leaves_the_line_and_the_place_it_had() -> None:
-    windows = Windows(1, 1.0, 10_000)
+def test_who_changes_its_partition_leaves_the_line_and_the_place_it_had(windows: Windows) -> None:
     put(windows, "a", State.SEEN)
     put(windows, "b", State.SEEN)
     assert list(windows.turns(0.0)) == [("b", "u")]
@@ -356,8 +340,7 @@ def test_who_changes_its_partition_leaves_the_line_and_the_place_it_had() -> Non
     assert not windows.fast("a", 0.0)
 
 
-def test_who_is_over_is_forgotten() -> None:
-    windows = Windows(1, 1.0, 10_000)
+def test_who_is_over_is_forgotten(windows: Windows) -> None:
     put(windows, "a", State.QUEUED)
     put(windows, "a", State.SEEN, "next")
     assert list(windows.turns(0.0)) == []
@@ -366,8 +349,7 @@ def test_who_is_over_is_forgotten() -> None:
     windows.forget("never-heard-of")
 
 
-def test_a_partition_that_nobody_is_in_costs_nothing() -> None:
-    windows = Windows(1, 1.0, 10_000)
+def test_a_partition_that_nobody_is_in_costs_nothing(windows: Windows) -> None:
     for number in range(100):
         put(windows, f"p{number}", State.SEEN)
         for _ in windows.turns(0.0):
@@ -380,8 +362,7 @@ def test_a_partition_that_nobody_is_in_costs_nothing() -> None:
 
 
 def many(line: Line, account: str, number: int, **fields: Any) -> None:
-    for each in range(number):
-        line.put(f"{account}{each:04}", State.SEEN, account=account, **fields)
+    line.come(*(f"{account}{each:04}" for each in range(number)), account=account, **fields)
 
 
 def shares(uids: list[str]) -> dict[str, int]:
@@ -476,9 +457,7 @@ def test_a_job_that_waits_for_its_owner_overtakes_nobody_and_leaves_the_fast_pat
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"user-id": "7"}, {"account": "b"}, {"qos": "high"}, {"reservation": "r"}],
-    ids=str,
+    "other", [{"user-id": "7"}, {"account": "b"}, {"qos": "high"}, {"reservation": "r"}], ids=str
 )
 def test_an_owner_is_a_user_an_account_a_qos_and_a_reservation(other: dict[str, str]) -> None:
     assert owner({}) == owner({"group-id": "5", "partition": "p"})
@@ -498,12 +477,10 @@ def test_where_pods_have_no_user_their_namespace_takes_its_place() -> None:
 def test_jobs_of_one_namespace_that_cannot_start_keep_no_other_from_slurm(why: str, places: int) -> None:
     """None of them has a user. Those that are held leave the whole window, the others a share of it."""
     line = Line(size=10)
-    for number in range(20):
-        line.put(f"red-{number:02}", State.SEEN, namespace="red")
+    line.come(*(f"red-{number:02}" for number in range(20)), namespace="red")
     for uid in line.take():
         line.put(uid, State.QUEUED, why=why)
-    for number in range(20):
-        line.put(f"blue-{number:02}", State.SEEN, namespace="blue")
+    line.come(*(f"blue-{number:02}" for number in range(20)), namespace="blue")
     assert line.take() == [f"blue-{number:02}" for number in range(places)]
 
 
@@ -515,7 +492,7 @@ def owner(annotations: dict[str, str], namespace: str = "default") -> Owner:
 def test_the_order_within_an_owner_is_kept_across_sizes() -> None:
     line = Line(size=100)
     for number in range(50):
-        line.put(f"{number:02}", State.SEEN, cpu=str(1 + number % 7), priority=number % 3)
+        line.come(f"{number:02}", cpu=str(1 + number % 7), priority=number % 3)
     gone = line.take()
     assert gone == sorted(gone, key=lambda uid: (-(int(uid) % 3), uid))
 
