@@ -56,7 +56,7 @@ def pod_with(gres: str = "", cores: str = "", memory_mb: int = 0, *, says: str =
         ),
     ],
 )
-def test_the_devices_that_a_pod_runs_on_and_its_job_does_not_have(
+def test_devices_of_a_pod_that_its_job_does_not_have(
     on_pod: str, of_job: str, words: str | None
 ) -> None:
     of = pod_with(on_pod, "0")

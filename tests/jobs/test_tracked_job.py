@@ -40,14 +40,12 @@ def in_phase(phase: Phase, **fields: Any) -> TrackedJob:
         (Phase.ASKED, RUNNING, News.DOUBTFUL),
     ],
 )
-def test_poll_brings_news_of_a_job_without_bound_pods(
-    phase: Phase, state: JobState, news: News | None
-) -> None:
+def test_poll_brings_news_without_bound_pods(phase: Phase, state: JobState, news: News | None) -> None:
     assert polled(in_phase(phase), state, 3, bound=False) == (in_phase(phase), news)
 
 
 @pytest.mark.parametrize(("state", "news"), [(CANCELLED, News.ENDED), (PENDING, News.DOUBTFUL)])
-def test_poll_brings_other_news_of_a_job_with_bound_pods(state: JobState, news: News) -> None:
+def test_poll_brings_other_news_with_bound_pods(state: JobState, news: News) -> None:
     """A cancelled job evicts its Pods at once. A job that waits again may have been forgotten."""
     assert polled(in_phase(Phase.RUNNING), state, 3, bound=True)[1] is news
 

@@ -226,9 +226,7 @@ def test_what_was_asked_for_on_each_of_several_nodes_fits() -> None:
         ),
     ],
 )
-def test_what_one_of_several_nodes_lacks_another_does_not_make_up_for(
-    less: dict[str, Any], told: str
-) -> None:
+def test_no_node_makes_up_for_what_another_lacks(less: dict[str, Any], told: str) -> None:
     job = replace(GIVEN_THREE, **less)
     assert misfit(THREE, job) == told
     if "gres" in less:

@@ -103,10 +103,6 @@ NO_DEVICE = "UnexpectedAdmissionError: Allocate failed due to no healthy devices
 """Why a kubelet rejects a Pod whose device plugin has no healthy device."""
 
 
-def job_state(base: str) -> JobState:
-    return JobState(base)
-
-
 def kinds(effects: Iterable[Effect]) -> list[type]:
     return [type(effect) for effect in effects]
 
@@ -733,7 +729,7 @@ class World:
     def end_job(self, job_id: int, base: str) -> None:
         job = self.jobs.get(job_id)
         if job is not None and not job.state.ended:
-            self.jobs[job_id] = replace(job, state=job_state(base))
+            self.jobs[job_id] = replace(job, state=JobState(base))
 
     def disturb(self, job_id: int, base: str) -> None:
         """Slurm, or an admin, ends a job."""
@@ -784,11 +780,11 @@ class World:
 
     def start_native_job(self) -> None:
         """A user's own job, which gets a node if there is one."""
-        job = Job(self.next_id, job_state("PENDING"), name=NATIVE, submit_time=self.version)
+        job = Job(self.next_id, JobState("PENDING"), name=NATIVE, submit_time=self.version)
         self.next_id += 1
         free = self.free_nodes(job)
         if free:
-            self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=tuple(free[:1]))
+            self.jobs[job.id] = replace(job, state=JobState("RUNNING"), nodes=tuple(free[:1]))
 
     def save(self) -> None:
         self.saved, self.saved_at, self.next_saved = dict(self.jobs), self.now, self.next_id
@@ -940,7 +936,7 @@ class World:
     def _made(self, uid: str, job_id: int, asked: JobSpec) -> Job:
         job = Job(
             job_id,
-            job_state("PENDING"),
+            JobState("PENDING"),
             name=asked.name,
             partition=asked.partition or "main",
             cpus_per_node=asked.cpus,
@@ -970,7 +966,7 @@ class World:
     def _start_at_once(self, job: Job, asked: JobSpec) -> Grant | Failure | None:
         free = self.free_nodes(job)
         if len(free) < asked.nodes or any(j.state.pending for j in self.jobs.values()):
-            self.jobs[job.id] = replace(job, state=job_state("FAILED"))
+            self.jobs[job.id] = replace(job, state=JobState("FAILED"))
             return Failure(Remedy.NO_ROOM, "no room")
         self._note_start(job)
         given = self._run(job, free[: asked.nodes]).grant
@@ -980,7 +976,7 @@ class World:
         return given if self.tells_grants else None
 
     def _run(self, job: Job, nodes: Iterable[str]) -> Job:
-        job = replace(job, state=job_state("RUNNING"), nodes=tuple(nodes))
+        job = replace(job, state=JobState("RUNNING"), nodes=tuple(nodes))
         self.started_at[job.id] = self.now
         if self.numbers:
             self.given += 1
@@ -1126,6 +1122,11 @@ class World:
         self.effects.remove(effect)
         return effect
 
+    def lose_job(self, uid: str, base: str) -> None:
+        """Slurm, or an admin, ends a Pod's job, and a poll tells it. What follows is not done."""
+        self.disturb(self.job_id_of(uid), base)
+        self.poll_alone()
+
     def carry_out(self, effect: Effect) -> None:
         self.finish(effect, self.do(effect))
 
@@ -1150,6 +1151,12 @@ class World:
 
     def state_of(self, uid: str) -> State | None:
         return next((each.state for each in self.ledger.placeholders if each.uid == uid), None)
+
+    def shown(self, uid: str) -> Cause:
+        """Returns what the condition of a Pod by itself says."""
+        shown = self.record(uid).members[0].shown
+        assert shown is not None
+        return shown
 
     def job_of(self, uid: str) -> Job:
         (job,) = self.live_jobs(uid)

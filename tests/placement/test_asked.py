@@ -181,9 +181,7 @@ def test_a_refusal_is_too_large_only_if_the_nodes_say_so() -> None:
         ),
     ],
 )
-def test_a_pods_author_is_told_the_value_that_slurm_refuses(
-    asked: dict[str, Any], number: int, words: str
-) -> None:
+def test_an_author_is_told_the_refused_value(asked: dict[str, Any], number: int, words: str) -> None:
     world = World()
     uid, submit = world.pod_and_submission(request=replace(REQUEST, job=replace(REQUEST.job, **asked)))
     world.tell(Outcome(submit, Failure(Remedy.CHANGE, "no", number=number), AT.hardware))

@@ -37,8 +37,7 @@ def outwritten(world: World, uid: str, seconds: float = 60.0) -> None:
 
 def without_its_job(world: World) -> str:
     uid = world.bound_pod()
-    world.disturb(world.job_id_of(uid), "PREEMPTED")
-    world.poll_alone()
+    world.lose_job(uid, "PREEMPTED")
     return uid
 
 
@@ -55,7 +54,7 @@ def test_one_write_in_between_costs_an_eviction_no_second(world: World, heard: b
     assert uid not in world.pods
 
 
-def test_whoever_keeps_writing_to_a_bound_pod_does_not_put_its_eviction_off(world: World) -> None:
+def test_writes_to_a_bound_pod_do_not_put_its_eviction_off(world: World) -> None:
     uid = without_its_job(world)
     outwritten(world, uid)
     assert uid not in world.pods
@@ -66,17 +65,13 @@ def unbound_without_its_job(world: World, *, gated: bool) -> str:
     """A Pod whose job's time is over before it is bound."""
     uid = world.queued_pod() if gated else world.settled_pod()
     assert world.pods[uid].gated is gated
-    world.disturb(world.job_id_of(uid), "TIMEOUT")
-    world.poll_alone()
+    world.lose_job(uid, "TIMEOUT")
     return uid
 
 
 @pytest.mark.parametrize("gated", [True, False])
-def test_whoever_keeps_writing_to_a_pod_that_is_not_bound_does_not_put_its_eviction_off(
-    gated: bool,
-) -> None:
+def test_writes_to_an_unbound_pod_do_not_put_its_eviction_off(world: World, gated: bool) -> None:
     """Until it is deleted it may be bound to what its job had: nobody else gets that."""
-    world = World()
     uid = unbound_without_its_job(world, gated=gated)
     outwritten(world, uid, 10.0)
     assert uid not in world.pods

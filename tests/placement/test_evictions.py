@@ -40,8 +40,7 @@ def test_a_pod_that_leaves_slowly_leaves_in_time_when_its_job_ends(world: World,
 def test_an_eviction_is_repeated_while_the_pod_has_a_longer_grace(world: World) -> None:
     """Its deletion by us had not begun when somebody else deleted it."""
     uid = world.bound_pod()
-    world.disturb(world.job_id_of(uid), "CANCELLED")
-    world.poll_alone()
+    world.lose_job(uid, "CANCELLED")
     (eviction,) = evictions(world)
     world.effects.remove(eviction)
     world.finish(eviction, None)  # it is said to be done
@@ -78,8 +77,7 @@ def test_the_lost_job_of_a_pod_that_leaves_slowly_is_asked_for_again(world: Worl
 @pytest.mark.parametrize("attempt", [2, 900])
 def test_a_forged_attempt_saves_no_bound_pod_from_its_eviction(world: World, attempt: int) -> None:
     uid = world.bound_pod()
-    world.disturb(world.job_id_of(uid), "CANCELLED")
-    world.poll_alone()
+    world.lose_job(uid, "CANCELLED")
     world.forge(uid, attempt)  # hence the eviction conflicts
     calm_down(world, 5)
     assert uid not in world.pods

@@ -136,17 +136,13 @@ def test_no_job_is_asked_for_before_the_last_pod_is_there(world: World) -> None:
     assert (submit.job.nodes, submit.job.name) == (2, "g1@default")
 
 
-def test_each_pod_is_bound_to_a_node_of_its_own_by_one_job() -> None:
+def test_each_pod_is_bound_to_its_own_node_by_one_job_that_ends_with_the_last_pod() -> None:
     world = running_group()
+    first, second = world.pods
     (job,) = world.jobs.values()
     assert job.state.running
     assert {pod.life.node for pod in world.pods.values()} == set(NODES) == set(job.nodes)
     assert {pod.scheduling.job_id for pod in world.pods.values()} == {job.id}
-
-
-def test_the_job_ends_with_the_last_pod() -> None:
-    world = running_group()
-    first, second = world.pods
     world.remove_and_settle(first)
     assert state_of(world) is State.BOUND
     assert world.running()
@@ -174,9 +170,7 @@ def test_a_group_that_is_bound_in_part_goes_whole() -> None:
     world = allocated_group()
     first, second = world.pods
     world.bind(first)
-    world.refuse(second, offers=False)
-    world.settle()
-    done = world.wait(0.3)
+    done = world.settle_refused(second)
     assert {effect.pod.uid for effect in done if isinstance(effect, EvictPod)} == {first, second}
     assert not world.pods
 
@@ -194,9 +188,7 @@ BEGINNINGS = {"a new group": new_group, "a rejected group": rejected_group}
 @pytest.mark.parametrize("fate", ["done", "reply lost", "lost"])
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_a_crash_at_any_effect_leaves_one_job_and_all_pods_bound(
-    beginning: str, number: int, fate: str
-) -> None:
+def test_a_crash_leaves_one_job_and_all_pods_bound(beginning: str, number: int, fate: str) -> None:
     world = BEGINNINGS[beginning]()
     world.hear_all()
     for _ in range(number):

@@ -163,9 +163,7 @@ STEPS: tuple[Callable[[World], object], ...] = (
 
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from(STEPS), max_size=25))
-def test_a_pod_has_what_its_job_has_whatever_slurm_forgets(
-    steps: list[Callable[[World], object]],
-) -> None:
+def test_a_pod_has_what_its_job_has_if_slurm_forgets(steps: list[Callable[[World], object]]) -> None:
     world = World(replace(RULES, fast_path=False), numbers=True)  # a job granted at once is saved whole
     for _ in NODES:
         world.create_pod()

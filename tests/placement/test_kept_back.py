@@ -207,9 +207,7 @@ def test_a_pod_that_is_refused_only_after_filter_rests_longer_and_longer(lasts: 
         world.settle()
         if not world.pods[uid].scheduling.allocation:
             world.look(uid)
-        world.refuse(uid, offers=False)
-        world.settle()
-        world.wait(0.3)
+        world.settle_refused(uid)
         world.poll_alone()
         world.pass_time(step - 0.3)
     assert most - 1 <= world.started[uid] <= most
@@ -244,9 +242,7 @@ def test_a_pod_for_which_there_is_only_no_room_may_preempt_after_a_rest(lacking:
     assert world.started[uid] == 2
 
 
-def test_a_pod_that_lacks_what_no_job_makes_room_for_has_one_job_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pod_without_room_by_any_job_has_one_job_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else comes and goes on the Nodes."""
     lacking = "0/2 nodes are available: 2 Insufficient example.com/license."
     monkeypatch.setattr("tests.placement.ledger_world.REFUSAL", lacking)

@@ -104,10 +104,7 @@ def test_the_comment_of_a_job_that_is_given_back_tells_why(world: World) -> None
 @pytest.mark.parametrize(
     ("base", "evicted"), [("CANCELLED", True), ("PREEMPTED", False), ("FAILED", False)]
 )
-def test_a_pod_that_has_not_started_is_placed_again_unless_a_person_ended_its_job(
-    base: str, evicted: bool
-) -> None:
-    world = World()
+def test_unstarted_pod_outlives_its_job_unless_cancelled(world: World, base: str, evicted: bool) -> None:
     uid = world.settled_pod()
     world.disturb(world.job_id_of(uid), base)
     world.poll()
@@ -148,8 +145,7 @@ def holders(world: World, node: str = "n1") -> list[State]:
 def test_a_pod_whose_job_has_ended_holds_its_node_until_it_is_gone(world: World) -> None:
     uid = world.bound_pod()
     assert holders(world) == [State.BOUND]
-    world.disturb(world.job_id_of(uid), "PREEMPTED")
-    world.poll_alone()
+    world.lose_job(uid, "PREEMPTED")
     assert holders(world) == [State.EVICTING]
     world.settle()
     assert uid not in world.pods
@@ -159,8 +155,7 @@ def test_a_pod_whose_job_has_ended_holds_its_node_until_it_is_gone(world: World)
 def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt(world: World) -> None:
     uid = world.settled_pod()
     world.begin_binding(uid)
-    world.disturb(world.job_id_of(uid), "PREEMPTED")
-    world.poll_alone()
+    world.lose_job(uid, "PREEMPTED")
     assert holders(world) == [State.REPLACING]
     world.settle()
     assert holders(world) == [State.ALLOCATED]  # the next attempt's

@@ -157,9 +157,7 @@ def test_the_used_up_id_of_a_bound_pod_is_asked_for_again_as_the_next_try(world:
 
 @pytest.mark.parametrize("base", ["RUNNING", "PENDING", "CANCELLED"])
 @pytest.mark.parametrize("nodes", [("n1",), ("n2",)])
-def test_a_bound_pod_whose_id_is_anothers_by_now_gets_another_job_and_runs_on(
-    base: str, nodes: tuple[str, ...]
-) -> None:
+def test_bound_pod_whose_job_id_is_taken_runs_on(base: str, nodes: tuple[str, ...]) -> None:
     """Slurm forgot its own. Ids are computed, and two Pods' may be the same."""
     world = World()
     uid = world.bound_pod()

@@ -21,7 +21,7 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.states import State
-from tests.placement.ledger_world import VIEW, World, kinds, only
+from tests.placement.ledger_world import VIEW, World, kinds, of_kind, only
 from wellknown.names import GATE
 
 
@@ -63,7 +63,7 @@ def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not(world: World) -> N
     assert kinds(world.wait(world.rules.settle + 0.1)) == [ReadJob, ReportWaiting]
     world.remove_and_settle(first)
     world.schedule()
-    (written,) = (e for e in world.poll() if isinstance(e, WriteAllocation))
+    (written,) = of_kind(world.poll(), WriteAllocation)
     assert written.heard_at == world.now, "and what it got, by an Event"
     assert (written.uid, written.nominate) == (uid, True)
 
@@ -75,27 +75,21 @@ def test_kube_scheduler_is_led_to_the_node_only_where_there_are_many() -> None:
         many = {f"x{n}": Node(f"x{n}", f"x{n}", {}) for n in range(known - len(VIEW.nodes))}
         world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes) | many)))
         world.create_pod()
-        (written,) = (e for e in world.settle() if isinstance(e, WriteAllocation))
+        (written,) = of_kind(world.settle(), WriteAllocation)
         assert written.nominate is nominate
         assert written.heard_at is None, "it was told nothing"
 
 
-def test_what_finds_no_room_is_queued_under_the_next_id(world: World) -> None:
+def test_what_finds_no_room_is_queued_and_nobody_overtakes_it(world: World) -> None:
     world.bind_a_pod_to_each_node()
     uid = world.create_pod()
-    first, second = (e for e in world.settle() if isinstance(e, Submit))
+    first, second = of_kind(world.settle(), Submit)
     assert (first.immediate, second.immediate) == (True, False)
     assert first.job_id != second.job_id
     assert world.state_of(uid) is State.QUEUED
-
-
-def test_nobody_overtakes_a_pod_that_waits_in_slurm(world: World) -> None:
-    world.bind_a_pod_to_each_node()
     world.create_pod()
-    world.settle()
-    world.create_pod()
-    submitted = [e for e in world.settle() if isinstance(e, Submit)]
-    assert [e.immediate for e in submitted] == [False]
+    (behind,) = of_kind(world.settle(), Submit)
+    assert not behind.immediate
 
 
 def test_a_partition_that_had_no_room_is_left_in_peace_for_a_while(world: World) -> None:

@@ -91,14 +91,11 @@ def test_while_containers_run_whose_job_is_over_their_node_is_held(world: World,
 
 
 @pytest.mark.parametrize("retried_s", [0.2, 25.0])
-def test_a_pod_whose_allocation_is_written_already_is_bound_when_the_containers_have_ended(
-    retried_s: float,
-) -> None:
+def test_an_allocated_pod_is_bound_after_the_containers_have_ended(retried_s: float) -> None:
     """Whenever kube-scheduler tries it again: its time to be bound begins only then."""
     world = World()
     uid = world.bound_pod()
-    world.disturb(world.job_id_of(uid), "PREEMPTED")
-    world.poll_alone()
+    world.lose_job(uid, "PREEMPTED")
     world.effects.clear()  # it is deleted by force before its eviction
     other = world.settled_pod()
     allocation = world.allocation_of(other)

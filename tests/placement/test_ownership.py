@@ -66,9 +66,7 @@ def test_a_job_is_asked_for_as_its_user_and_never_at_once(world: World) -> None:
     ],
     ids=["another user", "another group", "nobody"],
 )
-def test_a_job_that_slurm_gives_to_another_is_cancelled_and_its_pod_refused(
-    user: int, group: int, words: str
-) -> None:
+def test_a_job_given_to_another_user_is_cancelled(user: int, group: int, words: str) -> None:
     world = World(gives_to=(user, group))
     uid = queued_for_alice(world)
     job_id = world.job_id_of(uid)
@@ -151,9 +149,7 @@ def test_what_slurm_has_granted_is_not_affected(world: World) -> None:
 
 
 @pytest.mark.parametrize("forbidden", [(), (FORBIDDEN,)])
-def test_a_bound_pod_runs_by_what_was_asked_for_whatever_is_asked_later(
-    forbidden: tuple[str, ...],
-) -> None:
+def test_a_bound_pod_runs_by_what_was_asked_for_at_first(forbidden: tuple[str, ...]) -> None:
     world = World()
     uid = queued_for_alice(world)
     world.start_and_poll()

@@ -18,7 +18,6 @@ from tests.placement.ledger_world import World, of_user
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from extender.explain.cause import Cause
 
 ALICE, BOB = 2001, 2002
 RULES = PlacementConfig(retry=(20.0, 120.0), mend=60.0)
@@ -45,11 +44,6 @@ class Site(World):
         for uid in sorted(self.pods):
             self.bind(uid)
         return done + self.settle()
-
-    def told(self, uid: str) -> Cause:
-        shown = self.record(uid).members[0].shown
-        assert shown is not None
-        return shown
 
 
 def _set(name: str, value: object, world: World) -> None:
@@ -124,14 +118,14 @@ def test_an_unknown_user_is_asked_for_again_with_backoff() -> None:
     uids = [world.create_pod(request=of_user(ALICE)) for _ in range(3)]
     world.live_on(20)
     assert {world.state_of(uid) for uid in uids} == {State.INVALID}
-    told = [world.told(uid) for uid in uids]
+    told = [world.shown(uid) for uid in uids]
     assert {sentence(each) for each in told} == {UNKNOWN}
     (due,) = {each.dues[0].at for each in told}
     assert due <= 20 + 1.25 * RULES.retry[0]
     done = world.live_on(5 * RULES.retry[0])
     assert 2 <= sum(isinstance(each, Submit) for each in done) <= 3
     mend(world)
-    world.live_on(max(each.dues[0].at for each in map(world.told, uids)) - world.now + 60)
+    world.live_on(max(each.dues[0].at for each in map(world.shown, uids)) - world.now + 60)
     assert {world.state_of(uid) for uid in uids} == {State.BOUND}
 
 
@@ -153,7 +147,7 @@ def test_a_job_that_slurmctld_holds_for_its_constraints_is_replaced() -> None:
     uid = world.create_pod(request=of_user(ALICE))
     world.live_on(20)
     assert world.state_of(uid) is State.INVALID
-    assert "(BadConstraints)" in sentence(world.told(uid))
+    assert "(BadConstraints)" in sentence(world.shown(uid))
     assert not world.live_jobs(uid)
     mend(world)
     world.live_on(2 * RULES.retry[0])

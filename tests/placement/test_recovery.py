@@ -258,9 +258,7 @@ def test_a_bound_pod_whose_job_slurm_does_not_know_runs_on() -> None:
         ("PENDING", None),
     ],
 )
-def test_a_bound_pod_whose_job_slurm_forgot_does_not_go_by_an_earlier_one(
-    state: str, node: str | None
-) -> None:
+def test_a_bound_pod_of_a_forgotten_job_ignores_an_earlier_job(state: str, node: str | None) -> None:
     """A killed slurmctld may have saved neither the earlier one's end nor the later one's start."""
     forgotten = placeholder_job(SECOND, attempt=2, node="n1")
     earlier = placeholder_job(GATED, state, node=node)
@@ -376,9 +374,7 @@ def test_a_job_that_a_pod_names_is_the_pods_where_it_has_the_pods_key_whatever_i
 
 
 @pytest.mark.parametrize("became", ["CANCELLED", "NODE_FAIL", "PENDING", None])
-def test_a_pod_that_carries_an_allocation_holds_its_node_whatever_its_job_became(
-    became: str | None,
-) -> None:
+def test_an_allocated_pod_holds_its_node_whatever_its_job_became(became: str | None) -> None:
     """A Binding may be under way."""
     granted = placeholder_job(GATED, became or "RUNNING", node=None if became == "PENDING" else "n1")
     carries = pod(uid="u1", gates=(), annotations={ATTEMPT: "1", JOB_ID: str(granted.id), NODE: "n1"})

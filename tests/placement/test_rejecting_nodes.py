@@ -8,7 +8,6 @@ from math import inf
 
 import pytest
 
-from extender.explain.cause import Cause
 from extender.explain.sentences import sentence
 from extender.node_view.view import ClusterView
 from extender.placement.nodes.rejecting_nodes import RejectingNodes
@@ -95,9 +94,7 @@ def test_a_node_is_closed_to_an_owner_whose_different_pods_are_rejected(known: R
 
 
 @pytest.mark.parametrize("pod", [rejected(namespace="elsewhere"), rejected(of_user(7))])
-def test_a_node_is_closed_to_all_if_pods_of_two_owners_are_rejected(
-    known: RejectingNodes, pod: Pod
-) -> None:
+def test_a_node_is_closed_to_all_if_pods_of_two_owners_fail(known: RejectingNodes, pod: Pod) -> None:
     reject(known, 2)
     reject(known, 1, at=2.0, pod=pod)
     assert closed_to_all(known) == {"n1"}
@@ -265,9 +262,6 @@ class Site(World):
         self.settle()
         self.wait_and_poll(seconds)
 
-    def shown(self, uid: str) -> Cause | None:
-        return self.record(uid).members[0].shown
-
 
 @pytest.fixture
 def site() -> Site:
@@ -298,7 +292,6 @@ def pod_that_no_kubelet_admits(site: Site) -> str:
 def test_a_pod_that_no_kubelet_admits_waits_and_is_told_why(site: Site) -> None:
     uid = pod_that_no_kubelet_admits(site)
     shown = site.shown(uid)
-    assert shown is not None
     assert shown.reason == "NoEligibleNode"
     assert "0/3 Nodes: 3 have a kubelet that rejects Pods" in sentence(shown)
     assert site.live_jobs(uid) == []

@@ -6,7 +6,7 @@ from extender.placement.transitions import on_pod
 from extender.record.config import Context
 from extender.record.states import State
 from tests.builders import cause_of, changed
-from tests.placement.test_groups import GROUP, group_of_three
+from tests.placement.test_groups import group_of_three, record_of
 from wellknown.names import Reason
 
 
@@ -14,10 +14,8 @@ def test_group_bound_in_part_while_replaced_goes_whole() -> None:
     """/bind was faster than the write of the next attempt."""
     for given, reason in ((None, Reason.POD_OF_GROUP_GONE), (Reason.CHANGED, Reason.CHANGED)):
         world = group_of_three()
-        record = world.ledger.record_of(GROUP)
-        assert record is not None
         cause = None if given is None else cause_of(given)
-        record = record.replaced(0.0, cause)
+        record = record_of(world).replaced(0.0, cause)
         first = record.members[0]
         assert first.slot is not None
         bound = changed(first.pod, node=first.slot.node)
@@ -31,8 +29,7 @@ def test_group_bound_in_part_while_replaced_goes_whole() -> None:
 def test_allocation_with_a_bound_pod_is_not_replaced() -> None:
     """A bound Pod cannot be bound again."""
     world = group_of_three()
-    record = world.ledger.record_of(GROUP)
-    assert record is not None
+    record = record_of(world)
     assert record.replaced(1.0, None).state is State.REPLACING
     first = record.members[0]
     bound = changed(first.pod, node="n1")

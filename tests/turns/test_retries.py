@@ -49,12 +49,16 @@ class Site(World):
 
     def told(self, uid: str) -> float:
         """When the Pod's author was told that it is asked for again."""
-        shown = self.record(uid).members[0].shown
-        assert shown is not None
+        shown = self.shown(uid)
         assert (shown.reason, sentence(shown)) == ("Invalid", "Slurm refuses the job: Invalid account")
         (due,) = shown.dues
         assert due.step is Step.SLURM_ASKED_AGAIN
         return due.at
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
 
 
 def asking(**wish: object) -> Request:
@@ -65,10 +69,7 @@ def asked(done: list[Effect]) -> list[str]:
     return [effect.uid for effect in done if isinstance(effect, Submit)]
 
 
-def test_a_refused_pod_is_asked_for_again_when_its_author_was_told_and_placed_once_that_is_mended() -> (
-    None
-):
-    site = Site()
+def test_a_refused_pod_is_asked_for_again_as_told_and_placed_once_mended(site: Site) -> None:
     uid = site.refused()
     due = site.told(uid)
     assert FIRST <= due <= 1.25 * FIRST
@@ -78,8 +79,7 @@ def test_a_refused_pod_is_asked_for_again_when_its_author_was_told_and_placed_on
     assert site.state_of(uid) is State.ALLOCATED
 
 
-def test_it_rests_longer_each_time_up_to_half_an_hour_and_says_so() -> None:
-    site = Site()
+def test_it_rests_longer_each_time_up_to_half_an_hour_and_says_so(site: Site) -> None:
     uid = site.refused()
     rests = []
     for _ in range(7):
@@ -90,8 +90,7 @@ def test_it_rests_longer_each_time_up_to_half_an_hour_and_says_so() -> None:
         assert base - 5 <= rest <= 1.25 * base
 
 
-def test_equal_requests_share_one_try_and_all_go_on_once_it_succeeds() -> None:
-    site = Site()
+def test_equal_requests_share_one_try_and_all_go_on_once_it_succeeds(site: Site) -> None:
     uids = {site.refused() for _ in range(60)}
     other = site.refused(cpus=2)
     dues = {site.told(uid) for uid in uids}
@@ -108,8 +107,7 @@ def test_equal_requests_share_one_try_and_all_go_on_once_it_succeeds() -> None:
     assert {site.state_of(uid) for uid in uids} <= {State.QUEUED, State.ALLOCATED}
 
 
-def test_those_that_are_alike_go_on_when_a_new_pod_shows_that_it_is_mended() -> None:
-    site = Site()
+def test_those_that_are_alike_go_on_when_a_new_pod_shows_that_it_is_mended(site: Site) -> None:
     refused = site.refused()
     other = site.refused(cpus=2)
     site.mended = True
@@ -119,8 +117,7 @@ def test_those_that_are_alike_go_on_when_a_new_pod_shows_that_it_is_mended() -> 
     assert site.state_of(other) is State.INVALID
 
 
-def test_another_try_is_made_by_another_pod_where_the_one_that_tried_is_gone() -> None:
-    site = Site()
+def test_another_try_is_made_by_another_pod_where_the_one_that_tried_is_gone(site: Site) -> None:
     first, second = site.refused(), site.refused()
     site.remove_pod(first)
     site.mended = True
@@ -129,8 +126,7 @@ def test_another_try_is_made_by_another_pod_where_the_one_that_tried_is_gone() -
     assert len(site.ledger._retries) == 0
 
 
-def test_nothing_is_kept_of_requests_whose_pods_are_gone() -> None:
-    site = Site()
+def test_nothing_is_kept_of_requests_whose_pods_are_gone(site: Site) -> None:
     tried, new = site.refused(), site.refused(cpus=2)
     site.live_on(site.told(tried) + 2)
     for uid in (tried, new):
@@ -139,8 +135,7 @@ def test_nothing_is_kept_of_requests_whose_pods_are_gone() -> None:
     assert len(site.ledger._retries) == 0
 
 
-def test_a_pod_that_is_annotated_is_asked_for_at_once_and_so_are_those_that_are_alike() -> None:
-    site = Site()
+def test_a_pod_that_is_annotated_and_those_alike_are_asked_for_at_once(site: Site) -> None:
     annotated, alike = site.refused(), site.refused()
     site.live_on(15)
     site.mended = True
@@ -149,8 +144,7 @@ def test_a_pod_that_is_annotated_is_asked_for_at_once_and_so_are_those_that_are_
     assert {site.state_of(uid) for uid in (annotated, alike)} == {State.ALLOCATED}
 
 
-def test_a_pod_that_is_annotated_all_the_time_is_asked_for_now_and_then() -> None:
-    site = Site()
+def test_a_pod_that_is_annotated_all_the_time_is_asked_for_now_and_then(site: Site) -> None:
     uid = site.refused()
     done = []
     for _ in range(100):
@@ -163,16 +157,14 @@ def cordoned(name: str) -> ClusterView:
     return VIEW.with_node(name, replace(VIEW.nodes[name], unschedulable=True))
 
 
-def test_a_change_of_nodes_has_no_pod_asked_for_again_that_is_refused_all_the_same() -> None:
-    site = Site()
+def test_a_change_of_nodes_has_no_refused_pod_asked_for_again(site: Site) -> None:
     site.refused()
     site.live_on(FIRST / 2)
     for _ in range(5):
         assert asked(site.tell_and_settle(ClusterObserved(VIEW.with_node("n3", None)))) == []
 
 
-def test_nodes_that_come_and_go_have_it_asked_for_again_now_and_then() -> None:
-    site = Site()
+def test_nodes_that_come_and_go_have_it_asked_for_again_now_and_then(site: Site) -> None:
     site.refused()
     done: list[Effect] = []
     for number in range(60):
@@ -182,8 +174,7 @@ def test_nodes_that_come_and_go_have_it_asked_for_again_now_and_then() -> None:
 
 
 @pytest.mark.parametrize("what", ["its node is open again", "its partition is made"])
-def test_a_request_is_made_again_when_what_it_may_use_has_changed(what: str) -> None:
-    site = Site()
+def test_a_request_is_made_again_when_what_it_may_use_has_changed(site: Site, what: str) -> None:
     site.tell(ClusterObserved(cordoned("n1")))
     uid = site.refused()
     site.live_on(1.25 * FIRST + 2)  # from now on it rests for longer
@@ -197,18 +188,15 @@ def test_a_request_is_made_again_when_what_it_may_use_has_changed(what: str) -> 
     assert site.state_of(uid) is State.ALLOCATED
 
 
-def test_a_pod_that_may_not_ask_any_more_is_not_asked_for() -> None:
-    site = Site()
+def test_a_pod_that_may_not_ask_any_more_is_not_asked_for(site: Site) -> None:
     uid = site.refused()
     site.edit(uid, forbidden=True)
     assert asked(site.live_on(10 * MINUTE)) == []
-    shown = site.record(uid).members[0].shown
-    assert shown is not None
+    shown = site.shown(uid)
     assert (sentence(shown), shown.dues) == ("forbidden", ())
 
 
-def test_authors_of_very_many_are_told_one_after_the_other_when_they_are_asked_for() -> None:
-    site = Site()
+def test_authors_of_very_many_pods_are_told_one_after_the_other(site: Site) -> None:
     uids = [site.refused() for _ in range(200)]
     site.live_on(1.25 * FIRST)
     told = [effect for effect in site.live_on(1) if isinstance(effect, ReportWaiting)]
@@ -217,8 +205,7 @@ def test_authors_of_very_many_are_told_one_after_the_other_when_they_are_asked_f
     assert len({site.told(uid) for uid in uids}) == 1
 
 
-def test_a_refused_pod_that_is_changed_all_the_time_is_not_asked_for_each_time() -> None:
-    site = Site()
+def test_a_refused_pod_that_is_changed_all_the_time_is_not_asked_for_each_time(site: Site) -> None:
     uid = site.refused()
     done: list[str] = []
     for number in range(200):
@@ -235,8 +222,7 @@ def test_a_refused_pod_that_is_changed_all_the_time_is_not_asked_for_each_time()
     assert again
 
 
-def test_others_are_told_why_they_wait_before_the_many_that_are_refused_until_another_time() -> None:
-    site = Site()
+def test_others_are_told_why_they_wait_before_many_that_are_refused(site: Site) -> None:
     uids = [site.create_pod(request=asking()) for _ in range(500)]
     site.live_on(30)
     site.write(site.pods[uids[0]]._replace(touch=1))
