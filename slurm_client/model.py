@@ -383,6 +383,12 @@ class Partition:
     """None is without limit."""
     max_nodes: int | None = None
     """Nodes of one job; None is without limit."""
+    min_nodes: int = 0
+    """Nodes that a job has at least."""
+    max_cpus_per_node: int | None = None
+    """CPUs of one job on a node; None is without limit."""
+    max_memory_mb: int | None = None
+    """Memory of one job on a node, in MiB; None is without limit. MaxMemPerCPU is another limit."""
     grace_time_s: int = 0
     oversubscribe: str = ""
     """As in `scontrol show partition`: "NO", "YES:4", "FORCE:2"; empty if not reported."""

@@ -95,6 +95,8 @@ class Kind(StrEnum):
     OWN_RESERVATIONS = "OwnReservations"
     TOO_LARGE = "TooLarge", Reason.TOO_LARGE
     TOO_FEW_NODES = "TooFewNodes", Reason.TOO_LARGE
+    OVER_LIMIT = "OverLimit", Reason.TOO_LARGE
+    TOO_SMALL = "TooSmall", Reason.INVALID
     HELD = "Held", Reason.INVALID
     HELD_TOO_LARGE = "HeldTooLarge", Reason.TOO_LARGE
     UNKNOWN_USER = "UnknownUser", Reason.INVALID

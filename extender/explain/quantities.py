@@ -13,6 +13,9 @@ _LAST: Final = 0xFFFF_FFFF
 _UNITS: Final = (("day", DAY_S), ("h", 3600), ("min", 60), ("s", 1))
 Amount = tuple[str, int]
 """A resource (`CPUS`, `MEMORY` in MiB, or a GRES), and how much of the resource."""
+_Amounts = tuple[Amount, ...]
+_Partitions = tuple[tuple[str, _Amounts], ...]
+"""Names of partitions, and an amount of each resource."""
 
 
 def duration(seconds: float) -> str:
@@ -46,14 +49,17 @@ def amounts(of: Iterable[Amount]) -> str:
     return ", ".join(_amount(name, number) for name, number in of)
 
 
-def too_large(
-    partition: str,
-    most: tuple[Amount, ...],
-    asks: tuple[Amount, ...],
-    others: tuple[tuple[str, tuple[Amount, ...]], ...],
-) -> str:
+def too_large(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions) -> str:
     """Returns the amounts that no node of a partition has, and partitions with more (`others`)."""
-    where = f"no node of partition {partition} has more than {amounts(most)}"
+    return _less(f"no node of partition {partition} has more than {amounts(most)}", asks, others)
+
+
+def over_limit(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions) -> str:
+    """Returns a partition's own limits on a node, and partitions that allow more (`others`)."""
+    return _less(f"partition {partition} allows a job {amounts(most)} on a node", asks, others)
+
+
+def _less(where: str, asks: _Amounts, others: _Partitions) -> str:
     enough = (f"{name} ({_amounts_again(has)})" for name, has in others)
     return _with_others(f"{where}; the Pod asks for {_amounts_again(asks)}", enough)
 
@@ -62,6 +68,13 @@ def too_few_nodes(partition: str, nodes: int, asks: int, others: tuple[tuple[str
     """Returns the number of nodes that a partition has, and partitions with more (`others`)."""
     where = f"partition {partition} has {_count(nodes, 'node')}"
     return _with_others(f"{where}; the Pod asks for {asks}", (f"{name} ({has})" for name, has in others))
+
+
+def too_small(partition: str, nodes: int, asks: int, others: tuple[str, ...]) -> str:
+    """Returns the number of nodes that each job of a partition has, and partitions that allow fewer
+    (`others`)."""
+    where = f"each job of partition {partition} has at least {_count(nodes, 'node')}"
+    return _with_others(f"{where}; the Pod asks for {asks}", others)
 
 
 def _with_others(said: str, partitions: Iterable[str]) -> str:

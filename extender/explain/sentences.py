@@ -6,7 +6,17 @@ from typing import Final
 
 from extender.explain.cause import Cause, Fact, Kind
 from extender.explain.pending_reasons import explained
-from extender.explain.quantities import DAY_S, amounts, clock, duration, listed, too_few_nodes, too_large
+from extender.explain.quantities import (
+    DAY_S,
+    amounts,
+    clock,
+    duration,
+    listed,
+    over_limit,
+    too_few_nodes,
+    too_large,
+    too_small,
+)
 from extender.explain.wording import cut
 from slurm_client import gres
 from wellknown import number_list
@@ -300,6 +310,8 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     ),
     Kind.TOO_LARGE: too_large,
     Kind.TOO_FEW_NODES: too_few_nodes,
+    Kind.OVER_LIMIT: over_limit,
+    Kind.TOO_SMALL: too_small,
     Kind.HELD: "{job}: {why} ({word}); it asks for {asks}",
     Kind.HELD_TOO_LARGE: "{large}. {job} ({word})",
     Kind.UNKNOWN_USER: "slurmctld does not know user {user} (is sssd running on its host?)",

@@ -62,24 +62,41 @@ def too_large(
     job: JobSpec, partition: str, known: Mapping[str, NodeHardware], partitions: Mapping[str, Partition]
 ) -> Cause | None:
     """Returns in which resources a job is too large for every node of a partition, or of a list of
-    partitions, and which other partitions fit; None if that is not known, or if the job fits."""
+    partitions, or for the partitions' own limits, and which other partitions fit; None if that is not
+    known, or if the job fits."""
     names, has = partition.split(","), together(partition, known)
+    allowed = {name: _limited(each, partitions.get(name)) for name, each in known.items()}
+    unfit = {*names, *(name for name, each in partitions.items() if each.min_nodes > job.nodes)}
     if partitions.keys() >= set(names) and 0 < (few := _nodes(names, partitions)) < job.nodes:
-        sizes = ((name, len(each.nodes)) for name, each in partitions.items() if name not in names)
+        sizes = ((name, len(each.nodes)) for name, each in partitions.items() if name not in unfit)
         others = tuple([each for each in sizes if each[1] >= job.nodes])
         return Cause.of(
             Kind.TOO_FEW_NODES, partition=partition, nodes=few, asks=job.nodes, others=others
         )
-    less = () if has is None else _less(job, has)
-    if has is None or not less:
+    least = min([each.min_nodes for each in map(partitions.get, names) if each], default=0)
+    if job.nodes < least:
+        fewer = tuple([name for name in partitions if name not in unfit])
+        return Cause.of(Kind.TOO_SMALL, partition=partition, nodes=least, asks=job.nodes, others=fewer)
+    most = has if has is None or _less(job, has) else together(partition, allowed)
+    less = () if most is None else _less(job, most)
+    if most is None or not less:
         return None
-    fits = ((name, each) for name, each in known.items() if name not in names and not _less(job, each))
-    return Cause.of(
-        Kind.TOO_LARGE,
-        partition=partition,
-        most=_of(has, less),
-        asks=less,
-        others=tuple([(name, _of(each, less)) for name, each in fits]),
+    found = _of(most, less)
+    fits = ((name, each) for name, each in allowed.items() if not _less(job, each))
+    larger = tuple([(name, _of(each, less)) for name, each in fits if name not in unfit])
+    if most is has:
+        return Cause.of(Kind.TOO_LARGE, partition=partition, most=found, asks=less, others=larger)
+    return Cause.of(Kind.OVER_LIMIT, partition=partition, most=found, asks=less, others=larger)
+
+
+def _limited(has: NodeHardware, partition: Partition | None) -> NodeHardware:
+    """Returns the hardware of a partition's nodes up to the partition's own limits."""
+    if partition is None:
+        return has
+    cpus, memory_mb = partition.max_cpus_per_node, partition.max_memory_mb
+    return has._replace(
+        cpus=has.cpus if cpus is None else min(cpus, has.cpus),
+        memory_mb=has.memory_mb if memory_mb is None else min(memory_mb, has.memory_mb),
     )
 
 

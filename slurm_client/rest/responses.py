@@ -225,6 +225,9 @@ def partition(entry: Mapping[str, Any]) -> Partition:
         preempt_mode=_preempt_mode(entry),
         max_time_minutes=number(maximums.get("time")),
         max_nodes=number(maximums.get("nodes")),
+        min_nodes=number((entry.get("minimums") or {}).get("nodes")) or 0,
+        max_cpus_per_node=number(maximums.get("cpus_per_node")),
+        max_memory_mb=number(maximums.get("partition_memory_per_node")) or None,  # 0: UNLIMITED
         grace_time_s=int(entry.get("grace_time") or 0),
         oversubscribe=_text(settings, "oversubscribe"),
         default_time_minutes=number((entry.get("defaults") or {}).get("time")),

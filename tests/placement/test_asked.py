@@ -157,6 +157,52 @@ def test_a_pod_that_is_too_large_is_told_what_nodes_have(asked: dict[str, Any], 
     assert large(**asked) == ("TooLarge", f"{words} (Slurm error 2014, HTTP 422)")
 
 
+@pytest.mark.parametrize(
+    ("asked", "reason", "words"),
+    [
+        (
+            {"cpus": 4, "partition": "small"},
+            "TooLarge",
+            (
+                "partition small allows a job 2 CPUs on a node; the Pod asks for 4."
+                " Other partitions: main (8)"
+            ),
+        ),
+        (
+            {"memory_mb": 4096, "partition": "small"},
+            "TooLarge",
+            (
+                "partition small allows a job 2000 MiB on a node; the Pod asks for 4 GiB."
+                " Other partitions: main (16 GiB)"
+            ),
+        ),
+        (
+            {"cpus": 16, "partition": "small"},
+            "TooLarge",
+            "no node of partition small has more than 8 CPUs; the Pod asks for 16",
+        ),
+        (
+            {"partition": "pairs"},
+            "Invalid",
+            (
+                "each job of partition pairs has at least 2 nodes; the Pod asks for 1."
+                " Other partitions: main, small"
+            ),
+        ),
+    ],
+    ids=["CPUs", "memory", "nodes are smaller still", "fewest nodes"],
+)
+def test_message_states_a_limit_of_the_partition(asked: dict[str, Any], reason: str, words: str) -> None:
+    small = Partition("small", ("n1",), max_cpus_per_node=2, max_memory_mb=2000)
+    partitions = (Partition("main", ("n1",)), small, Partition("pairs", ("n1", "n2"), min_nodes=2))
+    nodes = [
+        Node(name, frozenset(), 8, 16_384, partitions=tuple([each.name for each in partitions]))
+        for name in ("n1", "n2")
+    ]
+    at = Context(0.0, PlacementConfig(), view(partitions=partitions), hardware(nodes))
+    assert large(at, 2006, **asked) == (reason, f"{words} (Slurm error 2014, HTTP 422)")
+
+
 def test_a_refusal_is_too_large_only_if_the_nodes_say_so() -> None:
     assert large(cpus=1)[0] == "Invalid"
     assert large(replace(AT, hardware={}), cpus=64)[0] == "Invalid"

@@ -38,7 +38,10 @@ ALONE: dict[str, Any] = {"kubernetes": False, "extender": False, "kill_wait": 5}
 FEATURES = {"node-1": ("h100", "ib"), "node-2": ("h100",)}
 EXTRA_CONF = (
     "PartitionName=short Nodes=node-[1-2] MaxTime=5 MaxNodes=2 State=UP",
-    "PartitionName=closed Nodes=node-[1-2] State=DOWN DefaultTime=3 SelectTypeParameters=CR_Core",
+    (
+        "PartitionName=closed Nodes=node-[1-2] State=DOWN DefaultTime=3 SelectTypeParameters=CR_Core"
+        " MinNodes=1 MaxCPUsPerNode=6 MaxMemPerNode=2000"
+    ),
     # How long slurmrestd tries to reach a slurmctld that is down, in seconds.
     "MessageTimeout=3",
 )
@@ -193,6 +196,9 @@ class InMemoryBench(Bench):
                     NODES,
                     up=False,
                     default_time_minutes=3,
+                    min_nodes=1,
+                    max_cpus_per_node=6,
+                    max_memory_mb=2000,
                     select_type_parameters=("CR_CORE",),
                 ),
             ],

@@ -96,6 +96,9 @@ async def test_partitions_tell_their_nodes_and_limits(bench: Bench) -> None:
     assert partitions["closed"].default_time_minutes == 3
     allowed = {partition.name: partition.max_nodes for partition in partitions.values()}
     assert allowed == {"main": None, "short": 2, "closed": None}
+    of_closed = partitions["closed"]
+    assert (of_closed.max_cpus_per_node, of_closed.max_memory_mb, of_closed.min_nodes) == (6, 2000, 1)
+    assert (partitions["main"].max_cpus_per_node, partitions["main"].max_memory_mb) == (None, None)
     told = bench.slurm.capabilities.configuration
     assert partitions["main"].select_type_parameters == ()
     assert partitions["closed"].select_type_parameters == (("CR_CORE",) if told else ())

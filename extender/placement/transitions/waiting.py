@@ -10,7 +10,7 @@ from slurm_client.model import Job
 from wellknown.allocation import Allocation
 
 _HELD, _TOO_LONG = "JobHeldUser", "PartitionTimeLimit"
-TOO_LARGE = frozenset({"PartitionConfig", "BadConstraints"})
+TOO_LARGE = frozenset({"PartitionConfig", "BadConstraints", "PartitionNodeLimit", "MaxMemPerLimit"})
 """Slurm's reasons that may say that no node is so large."""
 
 
