@@ -421,23 +421,15 @@ def test_owners_with_as_many_go_one_after_the_other() -> None:
     assert [uid[0] for uid in gone] == list("abcabca")
 
 
-def test_jobs_that_wait_for_their_owner_count_against_that_owner_alone() -> None:
+@pytest.mark.parametrize(("why", "left"), [("QOSMaxJobsPerUserLimit", 4), ("Resources", 2)])
+def test_jobs_that_wait_for_their_owner_count_against_that_owner_alone(why: str, left: int) -> None:
     line = Line(size=4)
     many(line, "a", 100)
     for uid in line.take():
-        line.put(uid, State.QUEUED, account="a", why="QOSMaxJobsPerUserLimit")
+        line.put(uid, State.QUEUED, account="a", why=why)
     assert line.take() == []
     many(line, "b", 100)
-    assert shares(line.take()) == {"b": 4}
-
-
-def test_jobs_that_wait_for_nodes_count_against_everybody() -> None:
-    line = Line(size=4)
-    many(line, "a", 100)
-    for uid in line.take():
-        line.put(uid, State.QUEUED, account="a", why="Resources")
-    many(line, "b", 100)
-    assert shares(line.take()) == {"b": 2}
+    assert shares(line.take()) == {"b": left}
 
 
 def test_immediate_jobs_in_submission_count_against_all_owners() -> None:
