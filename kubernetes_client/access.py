@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Final
 
 from kubernetes_client.errors import NoCredentials
+from wellknown.quoting import words_of
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SERVER: Final = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
@@ -38,9 +39,15 @@ async def find_access(kubeconfig: Path | str | None, context: str | None = None)
     """Reads a context of the kubeconfig, by default its current one. Reads the service account if
     `kubeconfig` is None. Raises NoCredentials if neither can be read."""
     try:
+        _require_a_file(kubeconfig)
         return _of_account() if kubeconfig is None else await _of_kubeconfig(str(kubeconfig), context)
     except (NoCredentials, OSError) as error:
-        raise NoCredentials(f"{kubeconfig or 'service account'}: {error}") from error
+        raise NoCredentials(f"{kubeconfig or 'service account'}: {words_of(error)}") from error
+
+
+def _require_a_file(kubeconfig: Path | str | None) -> None:
+    if kubeconfig is not None and not any(map(os.path.exists, str(kubeconfig).split(os.pathsep))):
+        raise NoCredentials("no such file")
 
 
 def _of_account() -> Access:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 import structlog
 from pydantic import BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -43,6 +45,7 @@ _OF_A_SERVICE: Final = re.compile(
 )
 """NAME=VALUE of the kubelet's variables for Services (enableServiceLinks), which have the settings'
 prefix for a Service slurm-extender."""
+_MOST_SHOWN: Final = 60
 _ALIKE: Final = 0.85
 """The least likeness (difflib) of a wrong name to the intended setting."""
 
@@ -56,11 +59,28 @@ def from_environment(kind: type[_Settings], **given: Any) -> _Settings:
         prefix = kind.model_config["env_prefix"]
         for wrong in error.errors():
             name = str(wrong["loc"][0]).upper() if wrong["loc"] else "*"
-            print(f"{prefix}{name}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
+            print(f"{prefix}{name}: {_problem(wrong)}", file=sys.stderr)  # noqa: T201
     for name, meant in unknown_variables(kind, os.environ).items():
         hint = f"; {meant} is probably meant" if meant else ""
         print(f"{name} is no setting{hint}", file=sys.stderr)  # noqa: T201
     raise SystemExit(2)
+
+
+def _problem(wrong: ErrorDetails) -> str:
+    """Returns the words for pydantic's report of a wrong value."""
+    given = f'"{str(wrong["input"])[:_MOST_SHOWN]}"'
+    match wrong["type"]:
+        case "missing":
+            return "not set, and without a default"
+        case "int_parsing" | "int_type":
+            return f"{given} is no whole number"
+        case "float_parsing" | "float_type" | "decimal_parsing":
+            return f"{given} is no number"
+        case "bool_parsing" | "bool_type":
+            return f"{given} is neither true nor false"
+        case "string_pattern_mismatch":
+            return f"{given} does not match {wrong['ctx']['pattern']}"
+    return wrong["msg"].removeprefix("Value error, ")
 
 
 def log_unknown_variables(kind: type[BaseSettings]) -> None:
@@ -72,12 +92,33 @@ def log_unknown_variables(kind: type[BaseSettings]) -> None:
 def unknown_variables(kind: type[BaseSettings], environment: Mapping[str, str]) -> dict[str, str | None]:
     """Returns the unknown variables with the settings' prefix, with the probable setting or None."""
     prefix = kind.model_config["env_prefix"]
-    settings = {field.upper() for field in kind.model_fields}
+    settings = {name.upper(): field for name, field in kind.model_fields.items()}
     found: dict[str, str | None] = {}
     for name, value in sorted(environment.items()):
         own = name.upper().removeprefix(prefix)
-        ours = own != name.upper() and not _OF_A_SERVICE.search(f"_{own}={value}")
-        if ours and own not in settings:
-            alike = get_close_matches(own, settings, 1, _ALIKE)
-            found[name] = f"{prefix}{alike[0]}" if alike else None
+        if own == name.upper():
+            own = _after_prefix(own, prefix)
+            if own in settings:  # the prefix is misspelt
+                found[name] = f"{prefix}{own}"
+        elif own not in settings and not _OF_A_SERVICE.search(f"_{own}={value}"):
+            meant = _meant(own, settings)
+            found[name] = f"{prefix}{meant}" if meant else None
     return found
+
+
+def _after_prefix(name: str, prefix: str) -> str:
+    """Returns the part of a name after a misspelt prefix; the name if no part is like the prefix."""
+    words = prefix.count("_")
+    head, rest = "_".join(name.split("_")[:words]), "_".join(name.split("_")[words:])
+    return rest if get_close_matches(f"{head}_", [prefix], 1, _ALIKE) else name
+
+
+def _meant(own: str, settings: Mapping[str, FieldInfo]) -> str | None:
+    """Returns the setting with a similar name, or the only setting whose name contains the wrong one. A
+    setting without a default comes before the others."""
+    alike = get_close_matches(own, settings, 1, _ALIKE)
+    if alike:
+        return alike[0]
+    longer = [each for each in settings if own.replace("_", "") in each.replace("_", "")]
+    required = [each for each in longer if settings[each].is_required()]
+    return next((one[0] for one in (longer, required) if len(one) == 1), None)

@@ -54,7 +54,8 @@ def read(path: Path, kind: type[_Model], least: str) -> _Model:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise WrongFile(path, [Problem(0, "", f"cannot be read: {error}")]) from error
+        cause = getattr(error, "strerror", None) or error
+        raise WrongFile(path, [Problem(0, "", f"cannot be read: {cause}")]) from error
     document = _Document(text, kind, least)
     model = document.read()
     if model is None or document.problems:

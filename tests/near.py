@@ -3,8 +3,9 @@
     python -m tests.near extender/policy wellknown/names.py
 
 A path is a file or a folder. A test file is near a path if the file imports a module below the path, or
-a module of the product that imports such a module. A test file below a path is near, too. The tests of
-all pages are near a page (Markdown, or the folder docs). Other files have no test near.
+a module of the product that imports such a module. If no test does, tests that import more of the
+importers are near. A test file below a path is near, too. The tests of all pages are near a page
+(Markdown, or the folder docs). Other files have no test near.
 """
 
 import sys
@@ -32,7 +33,10 @@ def near(paths: Sequence[Path]) -> list[Path]:
         if _is_page(path):
             found.update(*(_below(package, graph.modules) for package in _PAGE_TESTS))
     users = named | {module for module in _importers(graph, named) if not module.startswith("tests.")}
-    tests = filter(_is_test, found | named | _importers(graph, users))
+    tests, known = {*filter(_is_test, found | named | _importers(graph, users))}, set[str]()
+    while not tests and users != known:
+        known, users = users, users | _importers(graph, users)
+        tests = {*filter(_is_test, users)}
     return sorted(Path(f"{module.replace('.', '/')}.py") for module in tests)
 
 
@@ -57,5 +61,7 @@ if __name__ == "__main__":
         sys.stdout.writelines(
             f"{path}\n" for path in near([Path(argument) for argument in sys.argv[1:]])
         )
-    except (FileNotFoundError, ValueError) as error:
+    except FileNotFoundError as error:
+        sys.exit(f"no such file or folder: {error.filename}")
+    except ValueError as error:
         sys.exit(str(error))

@@ -16,6 +16,11 @@ def test_a_module_has_the_tests_that_import_it_or_its_importers() -> None:
     assert Path("tests/node_agent/test_claims.py") not in files
 
 
+@pytest.mark.parametrize("module", ["placement/pods_apart.py", "placement/index.py", "bind/route.py"])
+def test_module_that_few_import_has_the_tests_of_its_users(module: str) -> None:
+    assert near([Path("extender") / module])
+
+
 def test_a_folder_of_tests_has_its_own_files() -> None:
     here = Path(__file__).parent
     expected = {path.relative_to(here.parent) for path in (here / "policy").glob("test_*.py")}

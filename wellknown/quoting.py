@@ -13,8 +13,10 @@ def quoted(value: object, most: int = _MOST_SHOWN) -> str:
 
 
 def words_of(error: Exception) -> str:
-    """Returns the message of an error, or the class of an error without a message (TimeoutError)."""
-    return str(error) or type(error).__name__
+    """Returns the message of an error without Python's number and file name, or the class of an error
+    without a message (TimeoutError)."""
+    system = error.strerror if isinstance(error, OSError) else None
+    return system or str(error) or type(error).__name__
 
 
 def printable(text: str) -> str:

@@ -1,6 +1,8 @@
 """Where everything of one cluster lies: one directory, one place that knows its names."""
 
 import json
+import os
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -8,6 +10,8 @@ from typing import Any, Final
 from deploy.local.errors import ClusterError
 from deploy.local.spec import ClusterSpec
 
+PYTHON: Final = os.path.relpath(sys.executable)
+"""The interpreter, for commands that a person copies."""
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 
 _SOCKET_PATH_LIMIT: Final = 107  # bytes in sockaddr_un.sun_path, less its final NUL

@@ -16,6 +16,12 @@ SLURMRESTD = "SLURM_EXTENDER_SLURMRESTD_URL"
         ("slurm_extender_slurmrestd_ulr", SLURMRESTD),
         ("SLURM_EXTENDER_SLURMRESTDURL", SLURMRESTD),
         ("SLURM_EXTENDER_SLURM_TOKENFILE", "SLURM_EXTENDER_SLURM_TOKEN_FILE"),
+        ("SLURM_EXTENDER_TOKEN_FILE", "SLURM_EXTENDER_SLURM_TOKEN_FILE"),
+        ("SLURM_EXTENDER_SLURM_TOKEN", "SLURM_EXTENDER_SLURM_TOKEN_FILE"),
+        ("SLURM_EXTENDER_SLURMRESTD", SLURMRESTD),
+        ("SLURM_EXTENDER_KILLWAIT", "SLURM_EXTENDER_KILL_WAIT_S"),
+        ("SLURM_EXTENDR_SCOPE", "SLURM_EXTENDER_SCOPE"),
+        ("SLURM_EXTENDER_PORT", None),
         ("SLURM_EXTENDER_KUBE_SCHEDULER", None),
         ("SLURM_EXTENDER_COLOUR", None),
     ],
@@ -48,6 +54,30 @@ def test_wrong_settings_and_unknown_variables_end_the_program(
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("NODE_AGENT_NODE: ")
     assert told[1] == "NODE_AGENT_NOD is no setting; NODE_AGENT_NODE is probably meant"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("KILL_WAIT_S", "abc", '"abc" is no whole number'),
+        ("POLL_INTERVAL_S", "often", '"often" is no number'),
+        ("FAST_PATH", "perhaps", '"perhaps" is neither true nor false'),
+        ("SLURMRESTD_URL", "nonsense", '"nonsense" does not match ^(https?|unix)://'),
+    ],
+)
+def test_wrong_value_is_named_in_plain_words(
+    setting: str,
+    value: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(f"SLURM_EXTENDER_{setting}", value)
+    with pytest.raises(SystemExit):
+        from_environment(ExtenderSettings)
+    told = capsys.readouterr().err.splitlines()
+    assert f"SLURM_EXTENDER_{setting}: {words}" in told
+    assert "SLURM_EXTENDER_SLURM_TOKEN_FILE: not set, and without a default" in told
 
 
 def test_unknown_variables_are_logged(
