@@ -22,6 +22,7 @@ _END = "<!-- End of what is made. -->\n"
 _SBATCH = "[sbatch(1)](https://slurm.schedmd.com/sbatch.html)"
 _COLUMNS = {
     "does": "its next effect",
+    "writes": "its effects on the Pods",
     "runs": "the job runs",
     "waits": "the job waits",
     "ended": "the job has ended",

@@ -1,1 +1,1 @@
-"""The Slurm job of a workload: owner, alterations, slots, and pending reason. Pure functions."""
+"""The Slurm job of a workload: phases, owner, alterations and slots. Pure functions."""

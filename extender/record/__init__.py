@@ -1,1 +1,1 @@
-"""Data and pure functions for a workload: record, states, events, effects, and the words in messages."""
+"""Data and pure functions for a workload: record, states, events and effects."""

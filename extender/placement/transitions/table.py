@@ -36,7 +36,7 @@ def _unchanged(record: Placeholder, *_news: Any) -> Placeholder:
     return record
 
 
-def _unclaimed(record: Placeholder, _at: Context) -> Placeholder:
+def unclaimed(record: Placeholder, _at: Context) -> Placeholder:
     return record.unclaimed()
 
 
@@ -57,7 +57,7 @@ class Row(NamedTuple):
     """The id belongs to another job."""
     unknown: Callable[[Placeholder, Context], Placeholder] = _unchanged
     """The job was read, and Slurm does not know the id."""
-    lost: Callable[[Placeholder, Context], Placeholder] = _unclaimed
+    lost: Callable[[Placeholder, Context], Placeholder] = unclaimed
     """A healthy Slurm did not know the job in several polls in a row."""
     grace: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
     """Slurm preempts the job, and the job's GraceTime has begun."""
