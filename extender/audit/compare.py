@@ -350,7 +350,7 @@ def _is_untold(pod: Pod) -> bool:
 
 def _patience(untold: int, config: PlacementConfig) -> float:
     """Returns how long a Pod may be without a condition: Pods in line get theirs one after the other."""
-    return _TOLD_WITHIN_S + untold * config.telling_interval
+    return _TOLD_WITHIN_S + untold * config.in_line_report_pause
 
 
 def _age(pod: Pod, at: datetime) -> float:

@@ -79,7 +79,7 @@ class Observer(Protocol):
 
 
 class Dispatcher:
-    """The only caller of the ledger. Its clock is the event loop's."""
+    """The only caller of `Ledger.apply`. The clock is the event loop's."""
 
     def __init__(  # noqa: PLR0913 -- the systems that it calls, and who is told
         self,

@@ -46,7 +46,7 @@ class Asked(NamedTuple):
     owner: Owner = NOBODY_ASKED
     """Owner of the queued job."""
     excluded: tuple[str, ...] = ()
-    """Slurm nodes that the job must not use (`cluster.Exclusion.nodes`)."""
+    """Slurm nodes that the job must not use (`view.Exclusion.nodes`)."""
     immediate: bool = False
     """True for job/allocate. A granted job runs on the granted nodes or not at all: a slurmctld that is
     killed forgets the whole job, and does not start the job elsewhere."""

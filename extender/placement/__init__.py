@@ -1,5 +1,5 @@
-"""What decides where a Pod runs, and nothing else: no await, no I/O, no clock of its own.
+"""Decisions about placeholders: pure functions of reports from both systems, without I/O or a clock.
 
-Everything here is a function of what the two systems said. What is decided leaves as effects that
-`extender.execution.dispatcher` carries out, and their outcomes come back as events.
+Effects are the result. `extender.execution.dispatcher` carries effects out, and the outcomes come back
+as events.
 """

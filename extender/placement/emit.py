@@ -107,7 +107,7 @@ class Emitter:
         deletes = isinstance(effect, EvictPod) or (isinstance(effect, CancelJob) and record.unseen)
         pod = effect.pod.uid if isinstance(effect, EvictPod) else None
         if deletes and not self._limiter.passes(record, at.now, pod):  # reported one after the other
-            told_at = at.now + self._limiter.held * at.rules.telling_interval
+            told_at = at.now + self._limiter.held * at.rules.in_line_report_pause
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
 

@@ -42,7 +42,7 @@ from extender.record.states import State
 from extender.turns.equivalence import window_of
 from extender.turns.window import InLine
 
-_AT_ONCE = 50  # some milliseconds
+_MAX_RECORDS_AT_ONCE = 50  # some milliseconds
 _Item = TypeVar("_Item")
 
 
@@ -103,7 +103,7 @@ class Ledger(Settled):
         after = after_outcome(record, event, self._at)
         if isinstance(event.effect, ReportWaiting):  # a Pod that still waits later gets the report again
             self._to_tell.again.pop(record.uid, None)
-            self._to_tell.again[record.uid] = self._at.now + self.rules.telling_again
+            self._to_tell.again[record.uid] = self._at.now + self.rules.report_interval
         self._settle(after)
 
     def _recovered(self, event: Recovered) -> None:
@@ -219,7 +219,7 @@ class Ledger(Settled):
         evaluated = self._view.evaluated
         for number, item in enumerate(items, 1):
             yield item
-            if number == _AT_ONCE or self._view.evaluated > evaluated:
+            if number == _MAX_RECORDS_AT_ONCE or self._view.evaluated > evaluated:
                 self._put_off = True
                 return
 
@@ -268,7 +268,7 @@ class Ledger(Settled):
     def _tell_when(self, uid: str) -> None:
         """Schedules a message for each Pod with the same request: the next try is earlier now."""
         for each in self._retries.alike(uid):
-            self._to_tell.when.setdefault(each, self._at.now + self.rules.settle)
+            self._to_tell.when.setdefault(each, self._at.now + self.rules.report_after)
 
     # Consequences of one record
 

@@ -290,7 +290,7 @@ def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
         return None
     if any(pod.doomed for pod in record.pods):
         return record.with_phase(Phase.ENDED, at.now).move(State.EVICTING, at.now, cause=_DOOMED)
-    later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
+    later = at.now + at.rules.recovery_read_spread * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record.with_asked(attempt=key.attempt), at)
     return known.with_phase(Phase.RUNNING, at.now).with_job(unread=True).with_retry(not_before=later)
 

@@ -62,7 +62,7 @@ class Settled(LedgerReader):
         self._emitter = Emitter(self._records, self._windows, self._eviction_limiter)
         self._retries = Retries(*rules.retry)
         self.rejecting_nodes = RejectingNodes(rules.kubelet_rejections, rules.closed_by_kubelet)
-        self._to_tell = ToTell(rules.telling_interval)
+        self._to_tell = ToTell(rules.in_line_report_pause)
         self._wakes = Wakes()
         self._effects: list[Effect] = []
         self._to_review: dict[str, None] = {}
@@ -114,7 +114,7 @@ class Settled(LedgerReader):
         if record.rejected_by_slurm:
             record = self._retries.follow(record, self._records.get(record.uid), self._at)
         if record.state is State.SEEN and record.cause is None and had_cause:
-            self._to_tell.in_line.setdefault(record.uid, self._at.now + self.rules.settle)
+            self._to_tell.in_line.setdefault(record.uid, self._at.now + self.rules.report_after)
         return self._apart.checked(record, self._at)
 
     def _observe(self, before: Placeholder | None, record: Placeholder) -> None:
@@ -130,7 +130,7 @@ class Settled(LedgerReader):
         if before is not None:
             self._to_review |= dict.fromkeys(self._retries.take(record, before.state))
         if record.state is State.SEEN:
-            self._to_tell.in_line.setdefault(uid, self._at.now + self.rules.settle)
+            self._to_tell.in_line.setdefault(uid, self._at.now + self.rules.report_after)
         if self._observer is not None:
             self._observer(before, record)
 

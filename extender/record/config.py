@@ -26,13 +26,13 @@ class PlacementConfig:
     """True if job/allocate may ask for a job while no other placeholder waits."""
     fast_path_rest: float = 1.0
     """Pause before the next request in a full partition, and first pause after a temporary rejection."""
-    settle: float = 1.0
+    report_after: float = 1.0
     """Time after which the extender reports on the Pod why the job waits: most jobs start earlier."""
-    glance: float = 0.02
+    shortest_read_pause: float = 0.02
     """Shortest pause before the extender reads a job again shortly before the job's start."""
-    telling_interval: float = 0.02
+    in_line_report_pause: float = 0.02
     """Pause between two reports to Pods that they are in line: 50,000 Pods may wait."""
-    telling_again: float = 1800.0
+    report_interval: float = 1800.0
     """Interval at which the reason for waiting is reported again: Events expire after an hour."""
     reason_interval: float = 10.0
     """Interval at which the extender reads the reason of a waiting job."""
@@ -49,27 +49,27 @@ class PlacementConfig:
     nominate_from: int = 1500
     """Number of Nodes from which the extender nominates a Node. Below, kube-scheduler filters all Nodes
     faster than a nomination takes."""
-    doubt: float = 30.0
+    restart_wait: float = 30.0
     """Time for a restarted slurmctld to start a job again whose start slurmctld has forgotten."""
-    saved: float = 10.0
+    slurmctld_save_time: float = 10.0
     """Age from which a killed slurmctld remembers a change: slurmctld forgets about 5 s."""
-    verified: float = 60.0
+    recovery_read_spread: float = 60.0
     """Time after a start over which the extender spreads the reads of jobs with a known state only."""
     annotation_prefix: str = DEFAULT_PREFIX
     """Prefix of the annotations in messages to users."""
-    mend: float = 600.0
+    altered_job_pause: float = 600.0
     """Pause after Slurm made another job than requested: each try costs one more job."""
     retry: tuple[float, float] = (120.0, 1800.0)
     """First and longest pause before the extender repeats a rejected request (`Retries`)."""
     retry_touched: float = 10.0
     """The same after an annotation of the Pod: a user may annotate a Pod all the time."""
-    avoid: float = 60.0
+    node_exclusion: float = 60.0
     """Time of a Node's exclusion after a failed binding, unless another placed Pod leaves the Node."""
     kubelet_rejections: tuple[int, float] = (3, 60.0)
     """Number of Pods rejected by a kubelet before the Node is closed, and the period that counts."""
     closed_by_kubelet: tuple[float, float] = (60.0, 1800.0)
     """First and longest time for which such a Node is closed. The time doubles in a row."""
-    offer: float = 60.0
+    offer_validity: float = 60.0
     """Time for which only the Nodes of kube-scheduler's last offer count."""
     unbindable: tuple[float, float] = (30.0, 1800.0)
     """First and longest pause after kube-scheduler has rejected every Node. The pause doubles."""
@@ -77,7 +77,7 @@ class PlacementConfig:
     """Pause before a cancellation without effect is repeated."""
     reevict: float = 60.0
     """Pause before an eviction without effect is repeated."""
-    renote: float = 10.0
+    job_id_rewrite_pause: float = 10.0
     """Shortest pause before a job id is written onto a Pod again: another client may change the id."""
     tombstone: float = 60.0
     """Time for which the extender watches a cancelled job: a killed slurmctld may restore the job."""

@@ -26,7 +26,7 @@ _MINUTE_S = 60.0
 _NAMED = 3
 _ORPHAN = "OrphanJob"
 _MAX_SHARE_OF_REST = 3
-_QUARTER = 4
+_RESERVED_SHARE = 4
 
 Heard = Callable[["EvictionLimiter", Placeholder | None], object]
 """Called after each change of the records in line, with the record if another record joins the line."""
@@ -46,7 +46,7 @@ class EvictionLimiter:
 
     def __init__(self, limit: int, heard: Heard = lambda *_: None) -> None:
         self.limit = limit
-        self._reserve = limit // _QUARTER
+        self._reserve = limit // _RESERVED_SHARE
         self._heard = heard
         self._passed: dict[str, tuple[float, str]] = {}
         """Time and namespace of the deletions of the last minute, in their order."""

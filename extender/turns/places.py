@@ -17,7 +17,7 @@ User = int | None
 other user has a place, this user may have all places except the last tenth."""
 Key = tuple[int, int]
 _Thing = TypeVar("_Thing", bound=Hashable)
-_QUARTER, _TENTH = 4, 10
+_USER_SHARE, _TENTH = 4, 10
 
 
 class Places(Generic[_Thing]):
@@ -53,7 +53,7 @@ class Places(Generic[_Thing]):
     @property
     def share(self) -> int:
         """Returns the number of places that an owner may have in a partition."""
-        return max(1, self.left // _QUARTER)
+        return max(1, self.left // _USER_SHARE)
 
     def open_to(self, user: User) -> bool:
         """Returns True if a user may have another place."""
@@ -63,7 +63,7 @@ class Places(Generic[_Thing]):
         if left <= self.most // _TENTH:
             return False
         alone = user is None and own == self.taken
-        return alone or own < (left + own) // _QUARTER
+        return alone or own < (left + own) // _USER_SHARE
 
     def waits(self, user: User, thing: _Thing) -> bool:
         """Returns True if something of a user waits for a place."""

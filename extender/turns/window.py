@@ -38,7 +38,7 @@ from extender.turns.ranking import Ranking
 
 IN_LINE = Cause.of(Kind.IN_LINE)
 NO_PLACE = Cause.of(Kind.NO_PLACE)
-_AT_ONCE = 200
+_MAX_STEPS = 200
 """Number of steps before other events get their turn."""
 _LONGEST = 15
 """Longest pause of a class, as a multiple of the shortest pause."""
@@ -274,7 +274,7 @@ class Windows:
     def turns(self, now: float) -> Iterator[tuple[str, str]]:
         """Yields partitions and uids of Pods that have their turn: a bounded number. If `opens` is not
         later than `now` afterwards, call again after other events."""
-        for _ in range(_AT_ONCE):
+        for _ in range(_MAX_STEPS):
             paused = self._paused.first()
             if self._woken:
                 woken, _ = self._woken.popitem()

@@ -58,7 +58,9 @@ class Cluster:
         self.slurm = InMemorySlurm(names, [partition("main", NODES, default=True)], tick_s=0.01)
         self.kubernetes = InMemoryKubernetes()
         self.view = replace(view(*(kube_node(name) for name in NODES)), cluster="a")
-        self.rules = PlacementConfig(cluster="a", settle=0.01, glance=0.01, recancel=0.05)
+        self.rules = PlacementConfig(
+            cluster="a", report_after=0.01, shortest_read_pause=0.01, recancel=0.05
+        )
         self.dies_at, self.fate = dies_at, fate
         self.carried_out = 0
         for number in range(GROUP.size):

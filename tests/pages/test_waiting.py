@@ -28,7 +28,7 @@ def test_what_the_page_shows_is_what_a_pod_is_told(words: str) -> None:
 
 def test_the_page_has_the_pace() -> None:
     rules = PlacementConfig()
-    assert f"every {rules.telling_again / 60:.0f} minutes" in PAGE.read_text()
+    assert f"every {rules.report_interval / 60:.0f} minutes" in PAGE.read_text()
     assert f"every {rules.reason_interval:.0f} s" in PAGE.read_text()
     first, longest = (seconds / 60 for seconds in rules.retry)
     assert f"after {first:g} to {1.25 * first:g} minutes" in PAGE.read_text()

@@ -135,7 +135,9 @@ class World:
     """Kubernetes, Slurm, a kube-scheduler, and one ledger between them."""
 
     rules: PlacementConfig = field(
-        default_factory=lambda: PlacementConfig(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0))
+        default_factory=lambda: PlacementConfig(
+            node_exclusion=20.0, offer_validity=10.0, unbindable=(5.0, 20.0)
+        )
     )
     nodes: tuple[str, ...] = NODES
     jobs_per_node: int = 1

@@ -77,7 +77,7 @@ def test_a_pod_whose_node_is_refused_is_told_with_the_next_attempt(cluster: Clus
     words = f"kube-scheduler refused {node}, which Slurm chose: 0/2 nodes are available: 1 Insufficient"
     assert over.cause is not None
     assert (over.cause.reason, sentence(over.cause)) == ("NodeRejected", f"{words} rdma/ib")
-    assert over.cause.dues == (Due(Step.NODE_ALLOWED, cluster.now + cluster.rules.avoid, node),)
+    assert over.cause.dues == (Due(Step.NODE_ALLOWED, cluster.now + cluster.rules.node_exclusion, node),)
     assert cluster.shown(uid) == over.cause
 
 
@@ -108,7 +108,7 @@ def test_a_pod_that_waits_in_slurm_for_other_nodes_is_told_of_both(cluster: Clus
     assert text(replace(shown, outlook=None)).endswith(words)
     (due,) = shown.dues
     assert f"; {node} is excluded until" in next_steps(shown, NOW, 0.0)
-    assert due.at == pytest.approx(refused_at + cluster.rules.avoid, abs=1)
+    assert due.at == pytest.approx(refused_at + cluster.rules.node_exclusion, abs=1)
 
 
 def test_a_pod_that_every_node_refuses_is_told_of_the_pause(cluster: Cluster) -> None:
@@ -122,7 +122,7 @@ def test_a_pod_that_every_node_refuses_is_told_of_the_pause(cluster: Cluster) ->
     )
     steps = next_steps(shown, NOW, 0.0)
     assert re.fullmatch(rf"; not before \S+ UTC; {node} is excluded until \S+ UTC", steps)
-    cluster.live_on(cluster.rules.avoid + 1)
+    cluster.live_on(cluster.rules.node_exclusion + 1)
     assert cluster.shown(uid).dues == ()
 
 

@@ -51,9 +51,9 @@ def test_a_forged_job_id_is_corrected_again_and_again_but_not_at_once(world: Wor
     for _ in range(100):
         name(world, uid, job_id + 1)
         written += sum(isinstance(effect, RecordJobId) for effect in world.settle())
-        world.pass_time(world.rules.renote / 10)
+        world.pass_time(world.rules.job_id_rewrite_pause / 10)
     assert 9 <= written <= 11
-    outlast(world, 2 * int(world.rules.renote))
+    outlast(world, 2 * int(world.rules.job_id_rewrite_pause))
     assert world.pods[uid].scheduling.job_id == job_id
 
 

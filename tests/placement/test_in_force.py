@@ -91,7 +91,7 @@ def test_the_next_leader_looks_once_at_the_jobs_of_bound_pods(world: World, same
     if same_devices:
         with_the_same_devices(world, uid)
     world.restart()
-    done = world.outlast(int(RULES.verified) + 1)
+    done = world.outlast(int(RULES.recovery_read_spread) + 1)
     assert sum(isinstance(each, ReadJob) for each in done) == 1
     assert Submit not in kinds(done)
     assert (uid in world.pods) is same_devices

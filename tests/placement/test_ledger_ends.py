@@ -206,7 +206,7 @@ def test_a_pod_whose_jobs_do_not_start_rests_after_a_few() -> None:
     """Each of them may have drained a node, and the Pod may be what its Prolog does not like."""
     world = World(external=False)
     uid = world.create_pod()
-    rest = int(world.rules.mend)
+    rest = int(world.rules.altered_job_pause)
     assert cancelled_within(world, rest) == 3
     record = world.record(uid)
     assert record.cause is not None

@@ -12,7 +12,9 @@ from extender.record.events import Event, Submit
 from slurm_client.model import Grant
 from tests.placement.ledger_world import LOST, World, calm_down, ends_well, of_user
 
-_RULES = PlacementConfig(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0), window=4, mend=20.0)
+_RULES = PlacementConfig(
+    node_exclusion=20.0, offer_validity=10.0, unbindable=(5.0, 20.0), window=4, altered_job_pause=20.0
+)
 _FATES = ("done", "done", "done", "reply lost", "lost", "undeliverable", "late")
 _INDEX = st.integers(0, 7)
 _OWNER = st.sampled_from([None, 2001, 2002])

@@ -111,7 +111,7 @@ def test_a_job_that_is_known_to_be_the_pods_own_is_not_read_before_it_is_cancell
     assert kinds(world.remove_and_settle(uid)) == [CancelJob]
     uid = world.bound_pod()
     world.restart()  # then only the Pod says which it is, until the job is read
-    assert ReadJob in kinds(world.wait(world.rules.verified))
+    assert ReadJob in kinds(world.wait(world.rules.recovery_read_spread))
     assert kinds(world.remove_and_settle(uid)) == [CancelJob]
 
 
@@ -150,7 +150,7 @@ def test_the_used_up_id_of_a_bound_pod_is_asked_for_again_as_the_next_try(world:
     assert world.poll() == world.settle() == []
     world.change_pod(uid, job_id=job.id)  # as if nobody had come to it
     world.restart()
-    world.wait(world.rules.verified)
+    world.wait(world.rules.recovery_read_spread)
     assert world.live_jobs(uid) == [again]
     assert (world.state_of(uid), world.pods[uid].scheduling.job_id) == (State.BOUND, again.id)
 

@@ -60,7 +60,7 @@ def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not(world: World) -> N
     world.bound_pod()
     first = world.bound_pod()
     uid = world.settled_pod()
-    assert kinds(world.wait(world.rules.settle + 0.1)) == [ReadJob, ReportWaiting]
+    assert kinds(world.wait(world.rules.report_after + 0.1)) == [ReadJob, ReportWaiting]
     world.remove_and_settle(first)
     world.schedule()
     (written,) = of_kind(world.poll(), WriteAllocation)

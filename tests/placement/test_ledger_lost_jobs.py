@@ -71,7 +71,7 @@ def test_a_bound_pod_whose_job_is_requeued_or_not_started_again_is_evicted(reque
     world.poll()
     assert (uid not in world.pods) is requeued
     for _ in range(2):
-        world.wait_and_poll(world.rules.doubt + 1)
+        world.wait_and_poll(world.rules.restart_wait + 1)
     assert uid not in world.pods
     assert not world.live_jobs(uid)
 
@@ -206,7 +206,7 @@ def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on(world: Wor
         world.poll()
     for _ in range(4):
         world.schedule()
-        world.wait_and_poll(world.rules.doubt + 1)
+        world.wait_and_poll(world.rules.restart_wait + 1)
     (job,) = world.live_jobs(uid)
     assert job.state.pending
     assert [p.cause and p.cause.reason for p in world.ledger.placeholders] == ["SlurmJobLost"]

@@ -77,7 +77,7 @@ def test_a_job_that_was_queued_is_read_once_more_after_its_pod_is_bound() -> Non
     world.disturbed.add(uid)
     world.poll()
     assert uid in world.pods
-    world.wait(world.rules.saved)
+    world.wait(world.rules.slurmctld_save_time)
     assert uid not in world.pods
 
 

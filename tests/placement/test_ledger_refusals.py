@@ -129,7 +129,7 @@ def test_a_first_refusal_for_want_of_room_may_be_of_a_pod_that_has_just_left(wor
         return kinds(done + world.wait(0.3))
 
     assert lacks("") == [CheckDepartures]
-    assert kinds(world.wait(world.rules.settle)) == [CheckDepartures, WriteAllocation]
+    assert kinds(world.wait(world.rules.report_after)) == [CheckDepartures, WriteAllocation]
     assert world.pods[uid].scheduling.allocation == allocated
     world.pass_time(world.rules.hears_within)
     assert lacks(" Still.")[:2] == [CheckDepartures, WriteAttempt]
@@ -189,7 +189,7 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever(world: World) -> None:
     world.wait(world.rules.unbindable[0])
     assert world.state_of(uid) is State.SUBMITTING
     assert not world.live_jobs(uid)
-    world.pass_time(world.rules.avoid + 1)
+    world.pass_time(world.rules.node_exclusion + 1)
     world.wait(60.0)
     assert world.state_of(uid) is State.ALLOCATED
 
@@ -210,7 +210,7 @@ def test_a_node_that_was_avoided_long_ago_is_not_waited_for(world: World) -> Non
     world.settle()
     world.settle_refused(uid)
     world.poll()
-    world.wait(world.rules.avoid + 1)
+    world.wait(world.rules.node_exclusion + 1)
     world.remove_and_settle(other)
     assert (world.state_of(uid), world.ledger._avoiding) == (State.SEEN, set())
 

@@ -50,7 +50,7 @@ def test_the_author_is_told_that_a_plugin_overwrites_the_key_and_of_the_next_job
     assert sentence(told).endswith("overwrites it. It is cancelled")
     (due,) = told.dues
     assert due.step is Step.ANOTHER_JOB
-    assert due.at == pytest.approx(world.now + world.rules.mend, abs=1)
+    assert due.at == pytest.approx(world.now + world.rules.altered_job_pause, abs=1)
 
 
 def test_a_pod_that_was_refused_for_a_plugin_is_tried_again_when_it_may_be_mended() -> None:
@@ -58,7 +58,7 @@ def test_a_pod_that_was_refused_for_a_plugin_is_tried_again_when_it_may_be_mende
     uid = world.create_pod()
     world.refusal_of(uid)
     world.overwrites_keys = False
-    outlast(world, int(world.rules.mend) + 5)
+    outlast(world, int(world.rules.altered_job_pause) + 5)
     assert len(world.live_jobs(uid)) == 1
     calm_down(world, rounds=5)
     ends_well(world)
@@ -76,7 +76,7 @@ def test_a_new_leader_asks_for_no_second_job_if_a_bound_pods_key_is_lost(world: 
     uid, job_id = world.bound_pod_and_job()
     world.overwrite_key(job_id, "by hand")
     world.restart()
-    outlast(world, int(world.rules.verified) + 5)
+    outlast(world, int(world.rules.recovery_read_spread) + 5)
     assert [job.id for job in world.live_jobs(uid)] == [job_id]
     assert world.state_of(uid) is State.BOUND
 
@@ -86,7 +86,7 @@ def test_a_bound_pods_job_without_its_key_ends_with_its_pod(world: World, name: 
     uid, job_id = world.bound_pod_and_job()
     world.jobs[job_id] = replace(world.jobs[job_id], name=name, admin_comment="")
     world.restart()
-    outlast(world, int(world.rules.verified) + 5)
+    outlast(world, int(world.rules.recovery_read_spread) + 5)
     world.remove_and_settle(uid)
     outlast(world, 20)
     assert world.jobs[job_id].state.base == "CANCELLED"
@@ -106,7 +106,7 @@ def test_what_readyz_says_of_lost_keys(world: World) -> None:
     assert not world.lost_keys
     world.overwrite_key(job_id)
     world.restart()
-    outlast(world, int(world.rules.verified) + 5)
+    outlast(world, int(world.rules.recovery_read_spread) + 5)
     assert world.lost_keys is not None
     assert "job_submit plugin" in world.lost_keys
     assert str(job_id) in world.lost_keys
@@ -326,7 +326,7 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
         live_on(world, 1)
     assert len(world.jobs) == 2
     live_on(world, 1800)
-    assert len(world.jobs) <= 2 + 1800 // world.rules.mend
+    assert len(world.jobs) <= 2 + 1800 // world.rules.altered_job_pause
     assert world.pods[uid].life.node is None
     assert world.state_of(uid) is State.INVALID
     told = world.record(uid).cause
@@ -334,7 +334,7 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     assert "job_submit plugin" in sentence(told)
     assert "instead of" in sentence(told)
     world.rewrites = {}
-    live_on(world, int(world.rules.mend) + 5)
+    live_on(world, int(world.rules.altered_job_pause) + 5)
     assert world.state_of(uid) is State.BOUND
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 ALICE, BOB = 2001, 2002
-RULES = PlacementConfig(retry=(20.0, 120.0), mend=60.0)
+RULES = PlacementConfig(retry=(20.0, 120.0), altered_job_pause=60.0)
 NODES = tuple(f"n{number}" for number in range(1, 13))
-LONGEST = 1.25 * RULES.retry[1] + RULES.mend
+LONGEST = 1.25 * RULES.retry[1] + RULES.altered_job_pause
 """Seconds of the longest backoff with the random part, and of a single pause after a wrong job."""
 
 

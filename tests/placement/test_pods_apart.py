@@ -62,7 +62,9 @@ def plain(name: str = "a") -> PodConstraints:
 def world_of(nodes: int, *, fast: bool = True) -> World:
     """Returns a world whose Slurm fills each Node before the next. Each Node has room for all Pods."""
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
-    rules = PlacementConfig(fast_path=fast, avoid=20.0, offer=10.0, unbindable=(5.0, 20.0))
+    rules = PlacementConfig(
+        fast_path=fast, node_exclusion=20.0, offer_validity=10.0, unbindable=(5.0, 20.0)
+    )
     return World(rules, names, jobs_per_node=100)
 
 
@@ -222,7 +224,7 @@ def test_all_jobs_of_a_template_are_queued_at_once_if_slurm_has_no_room() -> Non
 
 def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
     """A Pod outside of Slurm, unknown to the ledger, closes the Node each time."""
-    world = World(PlacementConfig(avoid=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
+    world = World(PlacementConfig(node_exclusion=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
     uid = world.create_pod(constraints=alone())
     words = "0/2 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules"
     for _ in range(6):
@@ -238,7 +240,7 @@ def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
 
 
 def test_other_rejections_lengthen_the_backoff() -> None:
-    world = World(PlacementConfig(avoid=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
+    world = World(PlacementConfig(node_exclusion=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
     uid = world.create_pod()
     world.catch_up_with_slurm()
     world.say(uid, REFUSAL)

@@ -59,7 +59,7 @@ def test_a_pod_is_told_that_it_is_in_line_after_a_while_and_once() -> None:
     world.create_pod()
     waits = world.create_pod()
     assert not told(world)
-    world.pass_time(world.rules.settle + 0.1)
+    world.pass_time(world.rules.report_after + 0.1)
     assert told(world)[waits] == IN_LINE.reason
     assert waits not in {each.uid for each in of_kind(world.wait(10.0, times=100), ReportWaiting)}
 
@@ -70,7 +70,7 @@ def test_many_in_line_are_told_one_after_the_other() -> None:
     world.settle()
     words = []
     for _ in range(300):
-        world.pass_time(world.rules.telling_interval)
+        world.pass_time(world.rules.in_line_report_pause)
         words.append(sum(reason == IN_LINE.reason for reason in told(world).values()))
     assert max(words) == 1
     assert sum(words) == 199
@@ -80,7 +80,7 @@ def test_a_pod_that_gets_its_turn_soon_is_not_told_of_the_line() -> None:
     world = of_window(1)
     first, second = world.create_pod(), world.settled_pod()
     world.remove_and_settle(first)
-    world.pass_time(world.rules.settle + 0.1)
+    world.pass_time(world.rules.report_after + 0.1)
     assert told(world).get(second) != IN_LINE.reason
 
 
@@ -93,7 +93,7 @@ def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() 
     assert word.cause.reason == "SlurmBusy"
     assert "MaxJobCount" in sentence(word.cause)
     later = world.settled_pod()
-    world.pass_time(world.rules.settle + 0.1)
+    world.pass_time(world.rules.report_after + 0.1)
     assert told(world)[later] == "SlurmBusy"
     world.remove_pod(bound[0])
     calm_down(world)
@@ -195,7 +195,7 @@ def asked_why(world: World) -> tuple[str, ReadJob]:
     uids = [world.create_pod() for _ in range(3)]
     world.settle()
     world.bind_and_settle(uids[0])
-    world.pass_time(world.rules.settle + 0.1)
+    world.pass_time(world.rules.report_after + 0.1)
     (read,) = (e for e in world.effects if isinstance(e, ReadJob))
     world.effects.remove(read)
     assert read.for_words
@@ -248,7 +248,7 @@ def test_what_was_said_before_a_job_went_back_to_the_queue_is_not_told(world: Wo
     assert world.jobs[read.job_id].state.pending
     world.finish(read, ended)
     assert world.state_of(uid) is State.QUEUED
-    world.pass_time(world.rules.settle + 0.1)
+    world.pass_time(world.rules.report_after + 0.1)
     assert [type(e) for e in world.settle()] == [ReadJob, ReportWaiting], "it is asked again"
 
 
@@ -335,7 +335,7 @@ def test_an_owner_whose_jobs_wait_for_its_limit_sends_no_more_of_them() -> None:
 def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
     world = of_window(1)
     greedy(world, pods=2)
-    world.pass_time(world.rules.settle + 0.1)
+    world.pass_time(world.rules.report_after + 0.1)
     told = of_kind(world.settle(), ReportWaiting)
     (word,) = (each for each in told if each.cause.reason == "WaitingForSubmitSlot")
     assert "of its Slurm user (of its namespace, where it has no user), account" in sentence(word.cause)

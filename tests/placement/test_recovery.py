@@ -397,7 +397,7 @@ def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -
     record = record_of(runs)
     assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.BOUND, job.id, 1)
     assert record.job.unread
-    assert AT.now <= record.retry.not_before <= AT.now + RULES.verified
+    assert AT.now <= record.retry.not_before <= AT.now + RULES.recovery_read_spread
 
 
 @pytest.mark.parametrize("state", ["PENDING", "SUSPENDED", "CANCELLED", "COMPLETING", "FAILED"])

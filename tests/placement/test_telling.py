@@ -8,7 +8,7 @@ from extender.record.events import ReportWaiting
 from extender.record.states import State
 from tests.placement.ledger_world import LOST, World, of_kind
 
-HALF_AN_HOUR = PlacementConfig().telling_again
+HALF_AN_HOUR = PlacementConfig().report_interval
 SOON = 3600
 """A time of Slurm's, in a world that begins at 0."""
 
@@ -88,7 +88,7 @@ def test_a_repetition_that_fails_is_made_up_for_by_the_next() -> None:
 def test_very_many_are_told_again_one_after_the_other() -> None:
     world = World(PlacementConfig(window=1, fast_path=False))
     world.create_pods(200)
-    interval = world.rules.telling_interval
+    interval = world.rules.in_line_report_pause
     assert len(told(world, 300 * interval, interval)) == 200
     world.pass_time(HALF_AN_HOUR - 300 * interval)
     counts = []

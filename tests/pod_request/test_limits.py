@@ -209,7 +209,7 @@ def test_the_record_of_a_retried_pod_takes_no_more_than_20_kb(offer: str) -> Non
     (record,) = driver.ledger.placeholders
     assert record.rejections.offered[1] > driver.now
     assert weight(record) <= MOST_BYTES_OF_A_POD
-    driver.now += driver.ledger.rules.offer + 1
+    driver.now += driver.ledger.rules.offer_validity + 1
     driver.tell(PodObserved(pod._replace(resource_version="101")))
     (record,) = driver.ledger.placeholders
     assert record.rejections.offered == NO_OFFER

@@ -200,7 +200,7 @@ def test_authors_of_very_many_pods_are_told_one_after_the_other(site: Site) -> N
     uids = [site.refused() for _ in range(200)]
     site.live_on(1.25 * FIRST)
     told = [effect for effect in site.live_on(1) if isinstance(effect, ReportWaiting)]
-    assert len(told) <= 1 / site.rules.telling_interval + 1
+    assert len(told) <= 1 / site.rules.in_line_report_pause + 1
     site.live_on(5)
     assert len({site.told(uid) for uid in uids}) == 1
 

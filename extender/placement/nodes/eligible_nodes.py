@@ -1,4 +1,4 @@
-"""The nodes that a placeholder's job may have: Slurm is told which it may not, the Pod's author why."""
+"""Slurm nodes that a job may use, and causes for the Pod's author if no node is left."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,7 @@ _OURS = re.compile(rf"\d+ {ELSEWHERE}, |, \d+ {ELSEWHERE}")
 
 
 def excluded_nodes_of(record: Placeholder, at: Context) -> Exclusion:
-    """What the Pod's author excludes, and what Kubernetes would refuse."""
+    """Returns the nodes that the author excludes or that Kubernetes closes."""
     return at.view.exclusion(_wish(record, at))
 
 
@@ -55,7 +55,9 @@ def offered_instead(record: Placeholder, found: FeasibleNodes, at: Context) -> P
     """
     closed, names = _closed(record, at).spread, found.names
     ignored = bool(closed & at.view.named(names)) if names else closed != 0
-    offered = (found.taken, at.now + at.rules.offer) if found.nodes else record.rejections.offered
+    offered = (
+        (found.taken, at.now + at.rules.offer_validity) if found.nodes else record.rejections.offered
+    )
     return record.with_rejections(offered=offered, spread_ignored=ignored)
 
 
@@ -96,46 +98,45 @@ def is_beside(record: Placeholder, at: Context) -> bool:
 
 
 def is_outdated(record: Placeholder, at: Context) -> bool:
-    """Tells whether a job that waits goes by Nodes as they were. All nodes are never excluded: Slurm
-    would call that a mistake."""
+    """Returns True if a waiting job excludes outdated Nodes, unless all Nodes would be excluded: Slurm
+    rejects such a job."""
     excluded = excluded_nodes_of(record, at)
     return excluded.nodes != record.job.asked.excluded and not excluded.leaves_none
 
 
 def has_no_node(record: Placeholder, at: Context) -> bool:
-    """Tells whether all nodes are closed to the Pod, or all of those that it requires: then asking is
-    pointless, and Slurm would call it a mistake of the Pod's author. Of several required nodes Slurm
-    gives a job of one node any that it can (24.11, 26.05)."""
+    """Returns True if all nodes, or all required nodes, are closed to the Pod. If a job for one node
+    requires several nodes, Slurm takes any of the nodes (24.11, 26.05)."""
     return excluded_nodes_of(record, at).leaves_none
 
 
 def regained(name: str, before: ClusterView, view: ClusterView) -> bool:
-    """Tells whether a Node that was refused may not be any more."""
+    """Returns True if a rejected Node has changed so that the Node may fit now."""
     old, new = before.nodes.get(name), view.nodes.get(name)
     return old is not None and new is not None and old is not new and gains(old, new)
 
 
 def no_node(record: Placeholder, at: Context) -> Cause:
-    """Returns why no job is asked for a Pod to which no Node is open."""
+    """Returns the cause for a Pod without an open Node."""
     wish = _wish(record, at)
     return Cause.of(Kind.NO_OPEN_NODE, partition=wish.partition, closed=at.view.why_none(wish))
 
 
 def in_its_words(rejection: str) -> str:
-    """Returns what kube-scheduler says against Nodes, without what /filter says of all Nodes but the
-    allocated one: these were not looked at."""
+    """Returns kube-scheduler's message about Nodes, without /filter's message about all Nodes but the
+    allocated Node."""
     return _OURS.sub("", rejection).rstrip(". ")
 
 
 def why_rejected(record: Placeholder) -> Cause:
-    """Returns why an attempt is over: kube-scheduler refused the Node that Slurm had chosen."""
+    """Returns the cause for the end of an attempt: kube-scheduler rejected Slurm's Node."""
     name, _ = record.rejections.nodes[-1]
     cause = Cause.of(Kind.NODE_REFUSED, node=name, said=_said(record))
     return replace(cause, dues=exclusions(record))
 
 
 def beside(record: Placeholder, cause: Cause) -> Cause:
-    """Returns a cause with the Nodes that are excluded meanwhile, which may be why there is no other."""
+    """Returns a cause with the Nodes excluded for now, which may be the reason for waiting."""
     nodes = record.rejections.nodes
     if not nodes:
         return cause
@@ -145,7 +146,7 @@ def beside(record: Placeholder, cause: Cause) -> Cause:
 
 
 def exclusions(record: Placeholder) -> tuple[Due, ...]:
-    """Returns until when Nodes are excluded; of many the last few."""
+    """Returns the times at which the last excluded Nodes are allowed again."""
     return tuple(Due(Step.NODE_ALLOWED, at, name) for name, at in record.rejections.nodes[-_NAMED:])
 
 

@@ -1,4 +1,4 @@
-"""What Slurm refuses, in words for a Pod's author: which value, who says so, and what there is."""
+"""Causes of Slurm's rejections: the rejected value, its author, and the known values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ _REFUSED: Mapping[int, tuple[str, ...]] = {
     2130: ("account", "partition"),
     2133: ("prefer",),
 }
-"""Which of a job's fields Slurm's error numbers are about (`slurm_client.errors.CAUSES`)."""
+"""Fields of a job by Slurm's error number (`slurm_client.errors.CAUSES`)."""
 _FEATURES = frozenset({2029, 2133})
 _TOO_LARGE = frozenset({2005, 2006, 2014, 2044, 2069, 2072, 2119, 2134})
 """Slurm's error numbers that may mean that the job is larger than every node."""

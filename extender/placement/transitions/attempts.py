@@ -68,7 +68,7 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
     """Sets the cause of a Pod that is held back. A claim may be created a moment after its Pod."""
     why, told = kept_back(record, at.now), record.cause
     if why is not None:
-        soon = why.reason == Reason.CLAIM_NOT_READY and at.now < record.since + at.rules.settle
+        soon = why.reason == Reason.CLAIM_NOT_READY and at.now < record.since + at.rules.report_after
         return record if soon and told is None else record._replace(cause=why)
     return record if told is None or told.reason not in REASONS else record._replace(cause=None)
 
@@ -123,7 +123,7 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
     if not rejecting:
         cause = Cause.of(Kind.NOT_BOUND, nodes=_nodes(record.members))
         return rested(record.replaced(at.now, cause), at)
-    nodes, until = _nodes(rejecting), at.now + at.rules.avoid
+    nodes, until = _nodes(rejecting), at.now + at.rules.node_exclusion
     avoid = (*record.rejections.nodes, *((node, until) for node in nodes))
     replaced = record.replaced(at.now, Cause.of(Kind.NODES_REJECTED, nodes=nodes))
     replaced = replaced.with_rejections(nodes=avoid)

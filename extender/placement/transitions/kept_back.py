@@ -1,16 +1,12 @@
-"""What keeps a Pod out of line though nothing is wrong with what it asks for: it could not use a job.
+"""Pods for which no job is requested yet, because kube-scheduler would bind the Pod nowhere.
 
-A job holds its node, and may have preempted somebody for it, from the moment that Slurm starts it. So
-none is asked for while it is known that kube-scheduler would bind the Pod nowhere: other scheduling
-gates hold it back, or an object is missing that it refers to (`claims`). Whatever else makes
-kube-scheduler refuse every Node is known by its having done so: a PreFilter plugin that fails asks no
-extender at all. Such a Pod has no gate any more, and kube-scheduler looks at it whenever what it failed
-for may have changed. Where it finds Nodes then, it asks /filter about them, which notes that on the Pod
-(`FeasibleNodes`): only then Slurm is asked again, so that nobody is preempted for another attempt as
-vain as the last. Or it says that Nodes lack room (`pod.lacks_room`): then all plugins' PreFilter has
-passed (each Node is told the reason of the first plugin alone that refuses it), and Slurm may make room
-where Kubernetes may not. What comes after these may still refuse: each attempt is followed by a longer
-rest.
+A job holds its node from its start, and may have preempted another job. Causes: missing Pods of a
+group, other scheduling gates, missing claims (`claims`), or a rejection of every Node by kube-scheduler.
+A Pod without gates stays in kube-scheduler's queue. If kube-scheduler later finds Nodes, /filter notes
+the Nodes on the Pod (`FeasibleNodes`), and the extender asks Slurm again. The extender also asks if
+kube-scheduler reports that Nodes lack room (`pod.lacks_room`): all PreFilter plugins have passed then,
+because each Node shows the reason of the first plugin that rejects the Node, and Slurm can make room.
+Later plugins may still reject the Node: each attempt is followed by a longer pause.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,19 +26,18 @@ _A_FEW, _NAMED = 5, 3
 REASONS = frozenset(
     {Reason.PODS_MISSING, Reason.SCHEDULING_GATED, Reason.CLAIM_NOT_READY, Reason.NOT_BINDABLE}
 )
-"""Of the causes that `kept_back` gives."""
+"""Reasons of the causes from `kept_back`."""
 
 
 class UnbindablePods:
-    """The Pods for which no job is asked since kube-scheduler refuses every Node; `heard` is told of
-    every change."""
+    """The Pods whose Nodes kube-scheduler rejects all. Calls `heard` after each change."""
 
     def __init__(self, heard: "Callable[[UnbindablePods], object]" = lambda _: None) -> None:
         self._heard = heard
         self._names: dict[str, str] = {}
 
     def note(self, record: Placeholder, why: Cause | None) -> None:
-        """Takes note of why a Pod is kept back; None: it is not, or it is gone."""
+        """Records why a Pod is kept back; None for a Pod in line, or gone."""
         uid, belongs = record.uid, why is not None and why.reason == Reason.NOT_BINDABLE
         if belongs is (uid in self._names):
             return
@@ -54,7 +49,7 @@ class UnbindablePods:
 
     @property
     def words(self) -> str | None:
-        """What is in vain, for a person; None where that is not more than a few."""
+        """Returns a message about Pods without a bindable Node; None for a few Pods."""
         if len(self._names) <= _A_FEW:
             return None
         names = ", ".join(islice(self._names.values(), _NAMED))
@@ -65,7 +60,7 @@ class UnbindablePods:
 
 
 def kept_back(record: Placeholder, now: float) -> Cause | None:
-    """Returns why a Pod is not to be in line yet; None where it may be."""
+    """Returns why a Pod may not be in line yet; None if the Pod may."""
     if record.lacking:
         return Cause.of(Kind.PODS_MISSING, missing=record.lacking)
     gates = tuple(dict.fromkeys(gate for pod in record.pods for gate in pod.other_gates))
@@ -84,10 +79,9 @@ def kept_back(record: Placeholder, now: float) -> Cause | None:
 
 
 def rested(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of an attempt that is over since kube-scheduler did not bind the Pod, and
-    offered no other Node. It was asked and refused, or (the first time: kube-scheduler may have been
-    down) has said nothing. A Pod that has our gate still, since its allocation could not be written, is
-    one that kube-scheduler never looks at: it only rests."""
+    """Returns the record after kube-scheduler bound no Pod and offered no Node: the next attempt waits
+    for a growing pause. Without a message of kube-scheduler, which may have been down, the first attempt
+    does not count. A gated Pod only pauses: kube-scheduler does not look at the Pod."""
     if names_other_pods(record.said):  # the places of other Pods change all the time
         return record.with_rejections(asks_first=not record.gated, rests_until=0.0)
     unbindable = record.rejections.in_a_row + 1
@@ -97,21 +91,21 @@ def rested(record: Placeholder, at: Context) -> Placeholder:
 
 
 def awake(record: Placeholder) -> Placeholder:
-    """Returns the record of a Pod one of whose Nodes another Pod has left: that may have been all that
-    was wrong. Where it was refused several times in a row, it was not, and Pods leave all the time."""
+    """Ends the pause of a Pod after another Pod has left a rejected Node, unless the Pod was rejected
+    several times in a row."""
     return record.with_rejections(rests_until=0.0) if record.rejections.in_a_row <= 1 else record
 
 
 def asking_first(record: Placeholder) -> Placeholder:
-    """Returns the record of a Pod of which it is not known why its last attempt was in vain: another
-    replica made it, or this one before it was started anew."""
+    """Returns the record of a Pod whose last attempt failed for an unknown reason, under an earlier
+    leader: kube-scheduler must find a Node first."""
     vain = any(pod.scheduling.attempt > 1 for pod in record.pods) and not record.gated
     return record.with_rejections(asks_first=True, in_a_row=1) if vain else record
 
 
 def as_found(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of a Pod whose turn it is: for a while only those Nodes count that
-    kube-scheduler has found for it, where it was asked first."""
+    """Returns the record of a Pod whose turn has come. If kube-scheduler was asked first, only the Nodes
+    that kube-scheduler found count for a while."""
     found = record.lead.scheduling.feasible_nodes
     if found is None or not found.nodes or not record.rejections.asks_first:
         return record
@@ -121,20 +115,22 @@ def as_found(record: Placeholder, at: Context) -> Placeholder:
 
 
 def may_be_given(request: Request, nodes: Iterable[str], view: ClusterView) -> bool:
-    """Tells whether Slurm might choose one of the Nodes that kube-scheduler has found for a Pod: only
-    then it is worth asking. True where nothing is known of the partition."""
+    """Returns True if Slurm might choose one of the Nodes that kube-scheduler found for a Pod, and for
+    an unknown partition."""
     job, partition = request.job, view.partition_name(request.job.partition)
     wish = Wish(request.constraints, partition, job.excluded_nodes, job.required_nodes)
     return view.leaves_any_of(nodes, wish)
 
 
 def _may_ask(record: Placeholder) -> bool:
-    """Tells whether kube-scheduler has found Nodes since this attempt was numbered (that takes what it
-    found before off the Pod), or would if there were room."""
+    """Returns True if kube-scheduler found Nodes in this attempt, or would find Nodes with more room.
+    The write of the attempt's number removes earlier findings."""
     pods = record.pods
     if any(pod.scheduling.attempt < record.attempt for pod in pods):
         return False
-    if all(pod.gated for pod in pods):  # kube-scheduler has looked at others of the group, and they went
+    if all(
+        pod.gated for pod in pods
+    ):  # kube-scheduler looked at other Pods of the group, which are gone
         return True
     return any(
         pod.scheduling.lacks_room

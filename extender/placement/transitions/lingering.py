@@ -1,10 +1,10 @@
-"""Containers that may outlive their Pod: it was deleted by force (`kubectl delete --force`).
+"""Containers that may outlive a Pod that was deleted by force (`kubectl delete --force`).
 
-kube-apiserver drops such a Pod at once, and its kubelet ends the containers within the Pod's own grace.
-Until then the job holds what it has: it is ended when that time is over. Where it ends before that, the
-Node's gate waits, and so do the Pods that are placed there next (invariant I4). How long is left in the
-job's comment, for people and for the next leader. What is deleted by force while nobody leads or
-watches cannot be known, nor for the next leader what lingers without a job.
+kube-apiserver drops such a Pod at once, and the kubelet ends the containers within the Pod's own grace
+period. The job keeps its resources until the grace period has passed. If the job ends before, the
+Node's gate and the next Pods wait (invariant I4). The job's comment has the remaining time, for people
+and for the next leader. Not known are deletions while no leader watches, and, to the next leader,
+containers without a job.
 """
 
 import re
@@ -23,7 +23,7 @@ _SAID = re.compile(_WORDS.format(r"(\d{1,4})") + rf"(?:{SEPARATOR}|\Z)")
 
 
 def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
-    """Returns the record of a Pod that is gone; `last` is its last version."""
+    """Returns the record after a Pod is gone; `last` is the Pod's last version."""
     seconds = last.lingers_s
     if not seconds or last.life.node is None or record.job.id is None:
         return record
@@ -31,16 +31,16 @@ def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
 
 
 def hold(record: Placeholder, job_id: int, now: float) -> HoldJob:
-    """Returns the effect that leaves the words on its job: before those of the Pod's author, who could
-    leave no room for them."""
+    """Returns the effect that writes the remaining time into the job's comment, before the author's
+    comment, which may fill the space."""
     words = _WORDS.format(ceil(record.lingers_until - now))
     return HoldJob(record.uid, job_id, after_words(words, record.request.job.comment))
 
 
 def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Returns the record of a job whose Pod nobody has seen, after the job was read: for as long as an
-    earlier leader said, once more. Whoever owns a job, or asked for it, may have written its comment: no
-    Pod's containers may run for longer than the rule of its grace lets them."""
+    """Returns the record of a job without a Pod after the job was read. The time in an earlier leader's
+    comment begins again. The job's user may have written the comment: the time is at most the longest
+    allowed grace period."""
     said = _SAID.match(job.comment)
     nodes = [node.name for name in job.nodes if (node := at.view.node_of(name))] if said else []
     if said is None or not nodes:
@@ -51,7 +51,7 @@ def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def over(record: Placeholder, now: float) -> Placeholder:
-    """Returns the record, without the time that its containers had where that is over."""
+    """Returns the record without expired lingering containers."""
     if not record.lingering:
         return record
     left = tuple(each for each in record.lingering if each[1] > now)

@@ -71,8 +71,8 @@ def over(record: Placeholder, at: Context) -> Placeholder:
 def look_again(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record with the job to be read soon at first (a job in configuration runs in a
     moment), later every `settle` seconds."""
-    pause = max(at.rules.glance, (at.now - record.since) / 2)
-    return record.with_retry(not_before=at.now + min(pause, at.rules.settle))
+    pause = max(at.rules.shortest_read_pause, (at.now - record.since) / 2)
+    return record.with_retry(not_before=at.now + min(pause, at.rules.report_after))
 
 
 def held_up(record: Placeholder, cause: Cause, at: Context) -> Placeholder:

@@ -184,7 +184,8 @@ def _last_words(record: Placeholder, *, again: bool) -> str:
 
 def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:
     """Returns the submission for a running Pod: on the Pod's Node, whatever the Node's rules for new
-    Pods. If Slurm has given the node to another job, the job waits, and the Pod runs on (`on_read`)."""
+    Pods. If Slurm has given the node to another job, the job waits, and the Pod runs on
+    (`on_job.granted_waits`)."""
     nodes = [at.view.nodes.get(pod.life.node or "") for pod in record.pods]
     where = tuple(node.slurm_name for node in nodes if node is not None)
     if len(where) < len(nodes) or record.request.problems:

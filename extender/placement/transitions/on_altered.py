@@ -101,7 +101,7 @@ def _without_key(record: Placeholder, job: Job, at: Context) -> Placeholder:
 def _forbidden(record: Placeholder, job: Job, cause: Cause, reason: str, at: Context) -> Placeholder:
     """The job is ended, and its Pod rejected for a while: an administrator must fix Slurm's
     configuration."""
-    why = WhyInvalid(cause, at.now + at.rules.mend)
+    why = WhyInvalid(cause, at.now + at.rules.altered_job_pause)
     return _given_back(record.with_rejections(forbidden_because=why), job, why.shown(reason), at)
 
 

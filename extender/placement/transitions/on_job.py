@@ -62,7 +62,7 @@ def asked_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     queued = queued.with_asked(owner=NOBODY_ASKED, excluded=excluded, immediate=False)
     if not job.state.pending:
         return look_again(queued, at)
-    return queued.with_retry(not_before=at.now + at.rules.settle)
+    return queued.with_retry(not_before=at.now + at.rules.report_after)
 
 
 def asked_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
@@ -113,7 +113,7 @@ def queued_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
         cause = in_vain(job, record.request, at)
         return refused(record, job, WhyInvalid(cause), cause.reason, at)
     if job.reason in ("", "None"):  # the scheduler has not looked at the job (again) yet
-        return record.with_retry(not_before=at.now + at.rules.settle)
+        return record.with_retry(not_before=at.now + at.rules.report_after)
     return held_up(record, why_it_waits(job, record.request, at), at)
 
 
@@ -175,7 +175,7 @@ def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     forgotten = job.state.pending and job.restart_count == 0
     if waits_for_its_pods_nodes(job, record.pods, at.view):
         return held_up(record, Cause.of(Kind.JOB_WAITS_FOR_POD, job=job.id), at)
-    if forgotten and at.now - since < at.rules.doubt:
+    if forgotten and at.now - since < at.rules.restart_wait:
         return look_again(record, at)
     gone = job.state.pending or job.state.suspended
     return ended(record, job.state, at) if gone else look_again(record, at)
@@ -264,8 +264,8 @@ def restored(record: Placeholder, at: Context) -> Placeholder:
 def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns a record in BOUND whose job runs on its Pods' Nodes. A slurmctld that started the job once
     more may have granted other cores and devices there, and granted the Pods' devices to other jobs. The
-    extender updates cores and memory on the Pods (`next_effect.keep`). Devices of a running container
-    cannot be changed."""
+    extender updates cores and memory on the Pods (`next_effect.record_job`). Devices of a running
+    container cannot be changed."""
     taken = judge(job, claim_of_record(record, at.rules, at.view)).lacks(Part.DEVICES)
     if taken:
         return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.DEVICES_TAKEN, taken=taken))
@@ -318,7 +318,7 @@ def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
     why = WhyInvalid(Cause.of(Kind.NOT_STARTED, job=job.id, nodes=nodes))
     number = record.job.mistrust.not_started + 1
     if number >= _NOT_STARTED:
-        why = why._replace(until=at.now + at.rules.mend)
+        why = why._replace(until=at.now + at.rules.altered_job_pause)
         record = record.with_rejections(forbidden_because=why)
     moved = record.with_phase(Phase.ENDED, at.now).replaced(
         at.now, why.shown(Reason.SLURM_JOB_NOT_STARTED)

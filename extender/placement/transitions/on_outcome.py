@@ -1,4 +1,4 @@
-"""What an effect's outcome means for its placeholder: each function returns the next record."""
+"""Reactions of a placeholder's record to the outcome of an effect: each returns the next record."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,9 +39,9 @@ from extender.record.states import State
 from slurm_client.model import Grant, Job, JobSpec
 from wellknown.names import Reason
 
-# What Slurm answers to a submission before it looks for a duplicate.
+# Slurm answers a submission in these ways before the search for a duplicate.
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR})
-# Answers that leave open whether there is a job under the id: it is read.
+# After these answers the job may exist under the id, and is read.
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _CONFLICTS = frozenset({Remedy.FRESHER, Remedy.GONE})
 _FRESHER_S = 1.0
@@ -54,11 +54,11 @@ _WRITTEN_IN: Mapping[type, State] = {
     HoldJob: State.RELEASING,
     RecordJobId: State.BOUND,
 }
-"""The state that each write belongs to."""
+"""State of each write."""
 
 
 def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeholder:
-    """Returns the record after one of its effects was carried out, or failed."""
+    """Returns the record after an effect was carried out, or failed."""
     effect, result = outcome.effect, outcome.result
     if outcome.hardware or outcome.rights:
         at = replace(at, hardware=outcome.hardware, rights=outcome.rights)
@@ -76,7 +76,7 @@ def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeho
 
 
 def _after_show(record: Placeholder, effect: ReportWaiting, result: Any, at: Context) -> Placeholder:
-    """What could not be told is told later: a message is not worth a hurry."""
+    """After a failed report, pauses before the next report."""
     record = record.with_member(effect.pod, reporting=False)
     pause = at.rules.reason_interval
     if not isinstance(result, Failure):
@@ -84,13 +84,13 @@ def _after_show(record: Placeholder, effect: ReportWaiting, result: Any, at: Con
         if effect.cause.reason != Reason.NO_ELIGIBLE_NODE:  # which changes with each Node
             return record
     elif result.remedy is Remedy.FRESHER:
-        pause = at.rules.settle
+        pause = at.rules.report_after
     return record.with_member(effect.pod, quiet_until=at.now + pause)
 
 
 def _after_words(record: Placeholder, effect: ReadJob, result: Any, at: Context) -> Placeholder:
-    """What was said of a job that has moved on since is old news. What else is under way decides when
-    there is more to do."""
+    """Ignores the reply if the job has changed its state since the request. Another effect under way
+    keeps the time of the next effect."""
     asked, record = record.retry.asked_why, record.with_retry(asked_why=None)
     waits = record.state is State.QUEUED and record.job.id == effect.job_id
     if not waits or asked is None or asked < record.since:
@@ -122,8 +122,8 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
 
 
 def _cancelled(record: Placeholder, effect: CancelJob, at: Context) -> Placeholder:
-    """If the cancellation named no name, the job is read before it is repeated: the id may be another
-    job's by then."""
+    """If the cancellation had no job name, reads the job before the next cancellation: the id may be
+    another job's."""
     doubted = record if effect.name is not None else record.with_job(unread=True)
     return doubted.with_retry(failures=0, not_before=at.now + at.rules.recancel)
 
@@ -136,7 +136,7 @@ def _written(record: Placeholder, effect: OnPod, result: Any, at: Context) -> Pl
         return record
     if isinstance(effect, WriteAllocation):
         pod = _as_written(member.pod, effect, result)
-        shown = None if effect.nominate else member.shown  # the condition says something else now
+        shown = None if effect.nominate else member.shown  # the condition has another cause now
         written = record.with_member(pod, pod=pod, shown=shown, said="")
         by = at.now + at.rules.unbound_deadline
         return written.with_retry(unbound_by=by)
@@ -146,14 +146,14 @@ def _written(record: Placeholder, effect: OnPod, result: Any, at: Context) -> Pl
 
 
 def _pause(effect: Effect, rules: PlacementConfig) -> float:
-    """Returns the time for which a write counts: another writer may undo the write again and again."""
+    """Returns the time for which a write counts: other writers may undo the write."""
     if isinstance(effect, EvictPod):
         return rules.reevict
-    return rules.renote if isinstance(effect, RecordJobId) else 0.0
+    return rules.job_id_rewrite_pause if isinstance(effect, RecordJobId) else 0.0
 
 
 def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
-    """kube-scheduler may ask to bind the Pod before the watch shows what was written."""
+    """Returns the written Pod: kube-scheduler may bind the Pod before the watch shows the write."""
     allocation = effect.allocation
     if pod.scheduling.allocation == allocation:
         return pod
@@ -164,15 +164,15 @@ def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
 
 
 def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
-    """A Node that is being vacated is waited for: kube-scheduler binds as soon as it is clear. Where it
-    has not even then, the allocation is written anew, so that what it says next is said of that Node.
-    A Pod whose deletion is done may still be in kube-scheduler's own view for a moment."""
+    """If Pods are leaving the rejected Node, waits for the Pods. If kube-scheduler still rejects the
+    Node afterwards, writes the allocation again, so that the next message is about the vacated Node. A
+    deleted Pod may stay in kube-scheduler's view for a moment."""
     if not record.node_rejected:
         return record
     lacks_room = any(pod.scheduling.lacks_room for pod in record.pods)
     unheard = lacks_room and at.now < record.since + at.rules.hears_within
     if not vacated_in and unheard and not record.rejections.waiting_for_departures:
-        vacated_in = at.rules.settle
+        vacated_in = at.rules.report_after
     if vacated_in > 0:
         clear = at.now + vacated_in
         by = max(record.retry.unbound_by, clear + at.rules.unbound_deadline)
@@ -185,7 +185,7 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
 
 
 def _stale(record: Placeholder, effect: Effect) -> bool:
-    """Tells whether a write belongs to a state that the placeholder has left meanwhile."""
+    """Returns True if the write belongs to a past state."""
     return _WRITTEN_IN.get(type(effect), record.state) is not record.state
 
 
@@ -200,21 +200,21 @@ def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context
         return _granted_at_once(record, grant, effect.job, at)
     excluded, owner = effect.job.excluded_nodes, asked_owner(effect.job)
     queued = record.move(State.QUEUED, at.now).with_asked(excluded=excluded, owner=owner)
-    return queued.with_retry(not_before=at.now + at.rules.settle)
+    return queued.with_retry(not_before=at.now + at.rules.report_after)
 
 
 def _granted_at_once(
     record: Placeholder, grant: Grant | None, asked: JobSpec, at: Context
 ) -> Placeholder:
-    """Where it is not known what was granted, or (a limit of the partition) it was queued all the same,
-    the job is read."""
+    """Reads the job if the grant is unknown, or if Slurm queued the job because of a partition's
+    limit."""
     if record.state is State.SUBMITTING and grant is not None and covers(grant, asked):
         return granted(record.move(State.ALLOCATED, at.now), record.job.known_id, grant, at)
     return record.with_job(unread=True) if record.state is State.SUBMITTING else record
 
 
 def _asked_again(record: Placeholder, at: Context) -> Placeholder:
-    until = at.now + at.rules.settle
+    until = at.now + at.rules.report_after
     suspect = record.with_phase(Phase.SUSPECT, at.now).with_mistrust(misses=0)
     return suspect.with_retry(failures=0, not_before=until)
 
@@ -229,7 +229,7 @@ def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Co
         if failure.remedy in _ANSWERS:
             return _not_taken(record, failure, at)
         record = record.with_job(unread=False)
-    if record.has_lost_job and failure.remedy is Remedy.ID_TAKEN:  # it has come back
+    if record.has_lost_job and failure.remedy is Remedy.ID_TAKEN:  # the job has come back
         return _asked_again(record, at)
     return _failed(record, effect, failure, at)
 
@@ -275,8 +275,8 @@ def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Cont
 
 
 def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
-    """A failure holds a submission up. What Slurm will not hear of the job of a Pod that goes on all the
-    same is said again and again, and its author told."""
+    """Reports a failure that holds up a submission, or that repeats for the job of a Pod that
+    continues."""
     if record.state is State.SUBMITTING:
         return record._replace(cause=trouble(failure))
     goes_on = record.state in (State.QUEUED, State.BOUND)
@@ -289,7 +289,7 @@ def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
 
 def _left_open(record: Placeholder, failure: Failure) -> Placeholder:
     denials = min(record.job.mistrust.denials + 1, _DENIALS)
-    last = denials == _DENIALS  # or one more of a Pod whose author knows
+    last = denials == _DENIALS  # or later: the Pod's author has the message already
     cause = record.cause if last else trouble(failure)
     doubted = record._replace(cause=cause).with_job(unread=True).with_mistrust(denials=denials)
     return doubted.with_retry(failures=0, denied=failure)
@@ -302,8 +302,8 @@ def _after_look(record: Placeholder, job: Job | None, at: Context) -> Placeholde
 
 
 def _denied(record: Placeholder, at: Context) -> Placeholder:
-    """slurmctld answers, and has no job under the id either: it made none. A plugin may refuse a job
-    without a word (job_submit.lua's `return slurm.ERROR`), and again and again."""
+    """Counts replies without a cause after which slurmctld has no job under the id. A plugin may refuse
+    a job without a message (job_submit.lua's `return slurm.ERROR`)."""
     denials, denied = record.job.mistrust.denials, record.retry.denied
     if denials == _DENIALS and denied is not None:
         return invalid(record, refused(denied, record.request, at), at.now)
@@ -313,7 +313,7 @@ def _denied(record: Placeholder, at: Context) -> Placeholder:
 
 def _not_taken(record: Placeholder, failure: Failure, at: Context) -> Placeholder:
     if record.retry.failures:
-        # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
+        # An earlier request may have arrived: the extender reads the job.
         return record.with_job(unread=True).with_retry(failures=0)
     if failure.remedy is Remedy.CHANGE:
         return invalid(record, refused(failure, record.request, at), at.now)

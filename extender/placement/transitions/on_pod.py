@@ -97,7 +97,7 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
         return bound
     # A killed slurmctld may forget the start of a waiting job, and start the job elsewhere before the
     # next question: the extender reads the job once more afterwards.
-    later = at.now + at.rules.saved
+    later = at.now + at.rules.slurmctld_save_time
     return bound.with_job(unread=True).with_retry(not_before=later)
 
 

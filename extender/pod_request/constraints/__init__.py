@@ -1,1 +1,1 @@
-"""What a Pod demands of its Node."""
+"""A Pod's constraints on Nodes and on other Pods."""
