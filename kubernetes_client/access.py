@@ -46,7 +46,8 @@ async def find_access(kubeconfig: Path | str | None, context: str | None = None)
 
 
 def _require_a_file(kubeconfig: Path | str | None) -> None:
-    if kubeconfig is not None and not any(map(os.path.exists, str(kubeconfig).split(os.pathsep))):
+    files = str(kubeconfig).split(os.pathsep)
+    if kubeconfig is not None and not any(Path(each).expanduser().exists() for each in files):
         raise NoCredentials("no such file")
 
 

@@ -68,7 +68,7 @@ def from_environment(kind: type[_Settings], **given: Any) -> _Settings:
 
 def _problem(wrong: ErrorDetails) -> str:
     """Returns the words for pydantic's report of a wrong value."""
-    given = f'"{str(wrong["input"])[:_MOST_SHOWN]}"'
+    given = f'"{" ".join(str(wrong["input"]).split())[:_MOST_SHOWN]}"'
     match wrong["type"]:
         case "missing":
             return "not set, and without a default"

@@ -12,7 +12,6 @@ import orjson
 
 from service.watched_file import Stamp, stamp
 from slurm_client.errors import BadToken
-from wellknown.quoting import words_of
 
 _VARIABLE: Final = "SLURM_JWT="
 
@@ -77,7 +76,8 @@ class TokenFile:
             if self._stamp != stamp(self._path):
                 self._read()
         except OSError as error:
-            raise BadToken(f"the token file {self._path} cannot be read: {words_of(error)}") from error
+            cause = error.strerror or error
+            raise BadToken(f"the token file {self._path} cannot be read: {cause}") from error
         if not self._token:
             raise BadToken(f"the token file {self._path} is empty")
         self._good_until = self._ticks() + self._look_every_s

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 CPUS: Final = "CPUs"
 MEMORY: Final = "memory"
@@ -11,6 +11,7 @@ _MOST_NAMED: Final = 10
 _LAST: Final = 0xFFFF_FFFF
 """Last time that Slurm's times can name."""
 _UNITS: Final = (("day", DAY_S), ("h", 3600), ("min", 60), ("s", 1))
+_Item = TypeVar("_Item")
 Amount = tuple[str, int]
 """A resource (`CPUS`, `MEMORY` in MiB, or a GRES), and how much of the resource."""
 _Amounts = tuple[Amount, ...]
@@ -37,11 +38,16 @@ def clock(unix_seconds: int) -> str:
     return datetime.fromtimestamp(min(unix_seconds, _LAST), UTC).strftime("%-d %b %H:%M")
 
 
-def listed(names: Iterable[str]) -> str:
-    """Returns the first of these names, and how many more there are."""
-    all_of_them = [*names]
-    more = len(all_of_them) - _MOST_NAMED
-    return ", ".join(all_of_them[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+def first(of: Iterable[_Item]) -> tuple[tuple[_Item, ...], int]:
+    """Returns the first items, as many as a message names, and the number of the other items. A cause
+    keeps no more items: very many Pods may have a cause each."""
+    items = tuple(of)
+    return items[:_MOST_NAMED], max(0, len(items) - _MOST_NAMED)
+
+
+def listed(names: Iterable[str], more: int) -> str:
+    """Returns names, and how many more there are."""
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def amounts(of: Iterable[Amount]) -> str:
@@ -49,36 +55,39 @@ def amounts(of: Iterable[Amount]) -> str:
     return ", ".join(_amount(name, number) for name, number in of)
 
 
-def too_large(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions) -> str:
+def too_large(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions, more: int) -> str:
     """Returns the amounts that no node of a partition has, and partitions with more (`others`)."""
-    return _less(f"no node of partition {partition} has more than {amounts(most)}", asks, others)
+    return _less(f"no node of partition {partition} has more than {amounts(most)}", asks, others, more)
 
 
-def over_limit(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions) -> str:
+def over_limit(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions, more: int) -> str:
     """Returns a partition's own limits on a node, and partitions that allow more (`others`)."""
-    return _less(f"partition {partition} allows a job {amounts(most)} on a node", asks, others)
+    return _less(f"partition {partition} allows a job {amounts(most)} on a node", asks, others, more)
 
 
-def _less(where: str, asks: _Amounts, others: _Partitions) -> str:
+def _less(where: str, asks: _Amounts, others: _Partitions, more: int) -> str:
     enough = (f"{name} ({_amounts_again(has)})" for name, has in others)
-    return _with_others(f"{where}; the Pod asks for {_amounts_again(asks)}", enough)
+    return _with_others(f"{where}; the Pod asks for {_amounts_again(asks)}", enough, more)
 
 
-def too_few_nodes(partition: str, nodes: int, asks: int, others: tuple[tuple[str, int], ...]) -> str:
+def too_few_nodes(
+    partition: str, nodes: int, asks: int, others: tuple[tuple[str, int], ...], more: int
+) -> str:
     """Returns the number of nodes that a partition has, and partitions with more (`others`)."""
     where = f"partition {partition} has {_count(nodes, 'node')}"
-    return _with_others(f"{where}; the Pod asks for {asks}", (f"{name} ({has})" for name, has in others))
+    enough = (f"{name} ({has})" for name, has in others)
+    return _with_others(f"{where}; the Pod asks for {asks}", enough, more)
 
 
-def too_small(partition: str, nodes: int, asks: int, others: tuple[str, ...]) -> str:
+def too_small(partition: str, nodes: int, asks: int, others: tuple[str, ...], more: int) -> str:
     """Returns the number of nodes that each job of a partition has, and partitions that allow fewer
     (`others`)."""
     where = f"each job of partition {partition} has at least {_count(nodes, 'node')}"
-    return _with_others(f"{where}; the Pod asks for {asks}", others)
+    return _with_others(f"{where}; the Pod asks for {asks}", others, more)
 
 
-def _with_others(said: str, partitions: Iterable[str]) -> str:
-    others = listed(partitions)
+def _with_others(said: str, partitions: Iterable[str], more: int) -> str:
+    others = listed(partitions, more)
     return f"{said}. Other partitions: {others}" if others else said
 
 

@@ -17,7 +17,6 @@ from extender.explain.quantities import (
     too_large,
     too_small,
 )
-from extender.explain.wording import cut
 from slurm_client import gres
 from wellknown import number_list
 from wellknown.quoting import quoted
@@ -26,8 +25,6 @@ _FAR_S: Final = 90 * DAY_S
 """Slurm's backfill scheduler takes a job without a time limit to last 365 days. A start after more than
 this time is planned behind such a job."""
 _OF_ONE: Final = {"have": "has", "do": "does", "are": "is"}
-_LONGEST_NAME: Final = 100
-_LONGEST_REMARK: Final = 300
 _OWN: Final = (
     "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
 )
@@ -74,7 +71,7 @@ def _closed_by(number: int, said: str) -> str:
 
 
 def _waiting_job(job: int, partition: str, since: int | None) -> str:
-    where = f"in partition {cut(partition, _LONGEST_NAME)}"
+    where = f"in partition {partition}"
     if since is None:
         return f"Slurm job {job} waits {where}"
     return f"Slurm job {job} has waited {where} since {clock(since)} UTC"
@@ -102,7 +99,7 @@ def _start(start: int | None, since: int | None) -> Iterator[str]:
 
 def _remark(remark: str) -> Iterator[str]:
     if remark:
-        yield f"Slurm says: {cut(remark, _LONGEST_REMARK).rstrip('.')}."
+        yield f"Slurm says: {remark.rstrip('.')}."
 
 
 # Slurm refuses the job
@@ -117,8 +114,8 @@ def _for_user(user: int | None) -> str:
     return "" if user is None else f", for user {user}"
 
 
-def _known_features(partition: str, features: tuple[str, ...]) -> str:
-    has = f"the features {listed(features)}" if features else "no features"
+def _known_features(partition: str, features: tuple[str, ...], more: int) -> str:
+    has = f"the features {listed(features, more)}" if features else "no features"
     return f"the nodes of partition {partition} have {has}"
 
 
@@ -127,9 +124,9 @@ def _refused_right(what: str, name: str | None, user: str, partition: str, has: 
     return f"Slurm refuses {right} of {user} in partition {partition}; {sentence(has)}"
 
 
-def _own_accounts(user: str, accounts: tuple[tuple[str, str | None], ...]) -> str:
+def _own_accounts(user: str, accounts: tuple[tuple[str, str | None], ...], more: int) -> str:
     named = (f"{name} (partition {where})" if where else name for name, where in accounts)
-    return f"accounts of {user}: {listed(named)}"
+    return f"accounts of {user}: {listed(named, more)}"
 
 
 # Others
@@ -285,7 +282,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.BY_PRIORITY_CLASS: "priorityClassName {name}, for the {field}",
     Kind.BY_POLICY: "the policy of slurm-extender, for the {field}",
     Kind.BY_ANNOTATION: "annotation {names}",
-    Kind.KNOWN_PARTITIONS: lambda partitions: f"Slurm has {listed(partitions)}",
+    Kind.KNOWN_PARTITIONS: lambda partitions, more: f"Slurm has {listed(partitions, more)}",
     Kind.ALLOWED_MINUTES: lambda limits: ", ".join(
         f"partition {name} allows {most} minutes" for name, most in limits
     ),
@@ -304,9 +301,11 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         f"{user} may not use reservation {quoted(name)}; {sentence(has)}"
     ),
     Kind.OWN_ACCOUNTS: _own_accounts,
-    Kind.OWN_QOS: lambda user, account, qos: f"QOS of {user} in account {account}: {listed(qos)}",
-    Kind.OWN_RESERVATIONS: lambda user, names: (
-        f"reservations of {user}: {listed(names)}" if names else f"{user} has no reservation"
+    Kind.OWN_QOS: lambda user, account, qos, more: (
+        f"QOS of {user} in account {account}: {listed(qos, more)}"
+    ),
+    Kind.OWN_RESERVATIONS: lambda user, names, more: (
+        f"reservations of {user}: {listed(names, more)}" if names else f"{user} has no reservation"
     ),
     Kind.TOO_LARGE: too_large,
     Kind.TOO_FEW_NODES: too_few_nodes,

@@ -6,7 +6,6 @@ import yaml
 from pydantic import ValidationError
 
 from extender.kube_scheduler.configuration import SchedulerConfiguration
-from wellknown.quoting import words_of
 
 _KIND = "KubeSchedulerConfiguration"
 
@@ -27,4 +26,5 @@ def read(path: Path) -> SchedulerConfiguration:
         place = ".".join(map(str, wrong["loc"]))
         raise NoConfiguration(f"{path}: {place}: {wrong['msg']}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise NoConfiguration(f"{path} cannot be read: {words_of(error)}") from error
+        cause = getattr(error, "strerror", None) or error
+        raise NoConfiguration(f"{path} cannot be read: {cause}") from error

@@ -1,13 +1,13 @@
 """The hardware of Slurm's nodes, and requests that are too large."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from extender.explain.cause import Cause, Kind
-from extender.explain.quantities import CPUS, MEMORY, Amount
+from extender.explain.quantities import CPUS, MEMORY, Amount, first
 from slurm_client import gres
 from slurm_client.model import JobSpec, Node, Partition, Sharing
 
@@ -65,28 +65,64 @@ def too_large(
     partitions, or for the partitions' own limits, and which other partitions fit; None if that is not
     known, or if the job fits."""
     names, has = partition.split(","), together(partition, known)
-    allowed = {name: _limited(each, partitions.get(name)) for name, each in known.items()}
-    unfit = {*names, *(name for name, each in partitions.items() if each.min_nodes > job.nodes)}
     if partitions.keys() >= set(names) and 0 < (few := _nodes(names, partitions)) < job.nodes:
-        sizes = ((name, len(each.nodes)) for name, each in partitions.items() if name not in unfit)
-        others = tuple([each for each in sizes if each[1] >= job.nodes])
+        sizes = ((name, len(partitions[name].nodes)) for name in _open_to(job, names, partitions))
+        others, more = first(each for each in sizes if each[1] >= job.nodes)
         return Cause.of(
-            Kind.TOO_FEW_NODES, partition=partition, nodes=few, asks=job.nodes, others=others
+            Kind.TOO_FEW_NODES, partition=partition, nodes=few, asks=job.nodes, others=others, more=more
         )
     least = min([each.min_nodes for each in map(partitions.get, names) if each], default=0)
     if job.nodes < least:
-        fewer = tuple([name for name in partitions if name not in unfit])
-        return Cause.of(Kind.TOO_SMALL, partition=partition, nodes=least, asks=job.nodes, others=fewer)
-    most = has if has is None or _less(job, has) else together(partition, allowed)
-    less = () if most is None else _less(job, most)
-    if most is None or not less:
+        fewer, more = first(_open_to(job, names, partitions))
+        return Cause.of(
+            Kind.TOO_SMALL, partition=partition, nodes=least, asks=job.nodes, others=fewer, more=more
+        )
+    if has is None:
+        return None
+    most = has if _less(job, has) else _allowed(names, known, partitions)
+    less = _less(job, most)
+    if not less:
         return None
     found = _of(most, less)
-    fits = ((name, each) for name, each in allowed.items() if not _less(job, each))
-    larger = tuple([(name, _of(each, less)) for name, each in fits if name not in unfit])
+    larger, more = first(
+        (name, _of(each, less)) for name, each in _larger(job, names, known, partitions)
+    )
     if most is has:
-        return Cause.of(Kind.TOO_LARGE, partition=partition, most=found, asks=less, others=larger)
-    return Cause.of(Kind.OVER_LIMIT, partition=partition, most=found, asks=less, others=larger)
+        return Cause.of(
+            Kind.TOO_LARGE, partition=partition, most=found, asks=less, others=larger, more=more
+        )
+    return Cause.of(
+        Kind.OVER_LIMIT, partition=partition, most=found, asks=less, others=larger, more=more
+    )
+
+
+def _open_to(job: JobSpec, names: Collection[str], partitions: Mapping[str, Partition]) -> Iterator[str]:
+    """Yields the other partitions that take as few nodes as the job has."""
+    for name, each in partitions.items():
+        if name not in names and each.min_nodes <= job.nodes:
+            yield name
+
+
+def _allowed(
+    names: Iterable[str], known: Mapping[str, NodeHardware], partitions: Mapping[str, Partition]
+) -> NodeHardware:
+    """Returns the most that partitions allow a job on a node."""
+    return reduce(NodeHardware.beside, (_limited(known[name], partitions.get(name)) for name in names))
+
+
+def _larger(
+    job: JobSpec,
+    names: Collection[str],
+    known: Mapping[str, NodeHardware],
+    partitions: Mapping[str, Partition],
+) -> Iterator[tuple[str, NodeHardware]]:
+    """Yields the other partitions that allow the job, with the most that each allows on a node."""
+    for name, has in known.items():
+        partition = partitions.get(name)
+        allowed = _limited(has, partition)
+        few = partition is not None and partition.min_nodes > job.nodes
+        if name not in names and not few and not _less(job, allowed):
+            yield name, allowed
 
 
 def _limited(has: NodeHardware, partition: Partition | None) -> NodeHardware:

@@ -25,6 +25,7 @@ from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, R
 _MOST_GATES = 4  # of other gates, which are only shown
 _MOST_ATTEMPTS = 1_000_000
 _LONGEST_REJECTION = 400
+_LONGEST_REASON = 63
 _INSUFFICIENT = re.compile(r"Insufficient (\S+)")
 _TOO_MANY_PODS = "Too many pods"
 
@@ -193,7 +194,7 @@ def _scheduling(manifest: Manifest, translation: TranslationConfig) -> Schedulin
         attempt=attempt_of(annotations),
         job_id=whole_number(annotations.get(JOB_ID, "")),
         allocation=Allocation.parse(annotations),
-        waiting=None if waiting is None else waiting.get("reason") or "",
+        waiting=None if waiting is None else (waiting.get("reason") or "")[:_LONGEST_REASON],
         feasible_nodes=FeasibleNodes.parse(annotations),
         looked_at=looked_at,
         node_rejection=node_rejection[:_LONGEST_REJECTION],

@@ -142,6 +142,7 @@ class SlurmRest:
         return await self._create("job/submit", requests.submission(spec, job_id, external=external))
 
     async def may_choose_ids(self) -> bool:
+        await self.connect()
         # slurmctld checks the id before the nodes (job_mgr.c: _job_create). No node has this name.
         try:
             created = await self.submit(JobSpec("no-job", 1, 1, excluded_nodes=(_NOWHERE,)), 1 << 25)

@@ -102,8 +102,17 @@ async def test_outside_of_pods_there_is_no_account(name: str, monkeypatch: pytes
 
 
 async def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NoCredentials, match=str(tmp_path / "none")):
+    with pytest.raises(NoCredentials, match=f"{tmp_path / 'none'}: no such file"):
         await find_access(tmp_path / "none")
+
+
+async def test_kubeconfig_may_be_in_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "config").write_text("{}")
+    with pytest.raises(NoCredentials, match=r"~/config: (?!no such file)"):  # it is read
+        await find_access("~/config")
 
 
 async def test_a_context_of_a_kubeconfig_can_be_chosen(tmp_path: Path) -> None:

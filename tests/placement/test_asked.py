@@ -157,6 +157,18 @@ def test_a_pod_that_is_too_large_is_told_what_nodes_have(asked: dict[str, Any], 
     assert large(**asked) == ("TooLarge", f"{words} (Slurm error 2014, HTTP 422)")
 
 
+def test_cause_keeps_ten_of_many_partitions() -> None:
+    """Thousands of rejected Pods keep a cause each."""
+    names = tuple([f"p{number}" for number in range(300)])
+    main = Node("n1", frozenset(), 8, 9999, partitions=("main",))
+    nodes = [main, Node("n2", frozenset(), 99, 9999, partitions=names)]
+    at = Context(0.0, PlacementConfig(), view(partitions=PARTITIONS), hardware(nodes))
+    request = replace(REQUEST, job=replace(REQUEST.job, cpus=64))
+    cause = refused(Failure(Remedy.CHANGE, "no", number=2014), request, at).cause
+    assert len(dict(cause.facts)["others"]) == 10  # type: ignore[arg-type]
+    assert large(at, cpus=64)[1].endswith("p9 (99) and 290 more (Slurm error 2014, HTTP 422)")
+
+
 @pytest.mark.parametrize(
     ("asked", "reason", "words"),
     [

@@ -130,6 +130,17 @@ def test_a_job_that_no_node_can_ever_run_is_told_the_most_that_one_has(reason: s
     assert text(cause).endswith(f" ({reason}).")
 
 
+def test_job_below_the_fewest_nodes_is_invalid_and_not_too_large() -> None:
+    pairs = Partition("pairs", ("n1", "n2"), min_nodes=2)
+    at = replace(AT, view=view(partitions=[pairs]), hardware={"pairs": NodeHardware(99, 99_999)})
+    job = replace(JOB, reason="PartitionNodeLimit", partition="pairs")
+    cause = why_it_waits(job, pod().request, at)
+    assert cause.reason == "Invalid"
+    assert text(cause).startswith(
+        "each job of partition pairs has at least 2 nodes; the Pod asks for 1."
+    )
+
+
 def test_a_job_that_a_node_could_run_is_told_the_reason_alone() -> None:
     plain = "the configuration of its partition does not let it start (PartitionConfig)"
     assert plain in text(told(pod(cpu="1", memory="1Gi"), reason="PartitionConfig"))

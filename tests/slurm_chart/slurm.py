@@ -46,9 +46,11 @@ class Slurm:
         )
 
     def start(self) -> None:
+        """As the StatefulSet does: each slurmctld after the last one serves. Of two that start together,
+        the second would take over from a first one that is slow."""
         for each in self.controllers:
             each.start("slurmctld")
-        eventually(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld serves", 60)
+            eventually(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld serves", 60)
 
     def start_rest(self) -> None:
         """slurmrestd, after its sackd."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from extender.explain.cause import Cause, Kind, codes
+from extender.explain.quantities import first
 from extender.node_view.node_hardware import together, too_large
 from extender.placement.transitions import rights
 from extender.placement.transitions.waiting import TOO_LARGE as WAITS_TOO_LARGE
@@ -98,7 +99,8 @@ def _known(failure: Failure, request: Request, at: Context) -> Cause | None:
     partitions, asked = at.view.partitions, at.view.partition_name(request.job.partition)
     match failure.number:
         case 2000 if partitions:
-            return Cause.of(Kind.KNOWN_PARTITIONS, partitions=tuple(partitions))
+            names, more = first(partitions)
+            return Cause.of(Kind.KNOWN_PARTITIONS, partitions=names, more=more)
         case 2051:
             known = (partitions[name] for name in asked.split(",") if name in partitions)
             limits = ((each.name, each.max_time_minutes) for each in known)
@@ -113,5 +115,5 @@ def _features(partition: str, at: Context) -> Cause | None:
     has = together(partition, at.hardware)
     if has is None:
         return None
-    features = tuple(sorted(has.features))
-    return Cause.of(Kind.KNOWN_FEATURES, partition=partition, features=features)
+    features, more = first(sorted(has.features))
+    return Cause.of(Kind.KNOWN_FEATURES, partition=partition, features=features, more=more)

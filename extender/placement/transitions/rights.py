@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from extender.explain.cause import Cause, Kind
+from extender.explain.quantities import first
 from slurm_client.model import JobSpec
 from slurm_client.rights import Association, UserRights
 
@@ -34,7 +35,8 @@ def _account(job: JobSpec, partition: str, user: str, associations: Iterable[Ass
     accounts = tuple([(each.account, each.partition) for each in associations])
     if not accounts:
         return Cause.of(Kind.WITHOUT_ACCOUNT, user=user)
-    has = Cause.of(Kind.OWN_ACCOUNTS, user=user, accounts=accounts)
+    named, more = first(accounts)
+    has = Cause.of(Kind.OWN_ACCOUNTS, user=user, accounts=named, more=more)
     if job.account is not None and job.account not in dict(accounts):
         return Cause.of(Kind.OTHER_ACCOUNTS, user=user, account=job.account, has=has)
     name = job.account
@@ -48,7 +50,8 @@ def _qos(job: JobSpec, partition: str, user: str, associations: Iterable[Associa
     association = next(in_use, None)
     if association is None or not association.qos:
         return None
-    has = Cause.of(Kind.OWN_QOS, user=user, account=association.account, qos=association.qos)
+    qos, more = first(association.qos)
+    has = Cause.of(Kind.OWN_QOS, user=user, account=association.account, qos=qos, more=more)
     if job.qos is not None and job.qos not in association.qos:
         return Cause.of(Kind.OTHER_QOS, user=user, qos=job.qos, has=has)
     return Cause.of(Kind.QOS_REFUSED, name=job.qos, user=user, partition=partition, has=has)
@@ -56,7 +59,8 @@ def _qos(job: JobSpec, partition: str, user: str, associations: Iterable[Associa
 
 def _reservation(number: int, job: JobSpec, rights: UserRights) -> Cause:
     name, user = job.reservation or "", rights.user
-    has = Cause.of(Kind.OWN_RESERVATIONS, user=user, names=rights.reservations)
+    names, more = first(rights.reservations)
+    has = Cause.of(Kind.OWN_RESERVATIONS, user=user, names=names, more=more)
     if number == _NO_RESERVATION:
         return Cause.of(Kind.RESERVATION_UNKNOWN, name=name, has=has)
     return Cause.of(Kind.RESERVATION_REFUSED, user=user, name=name, has=has)

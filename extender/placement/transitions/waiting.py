@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 from extender.explain.cause import Cause, Kind
+from extender.explain.wording import cut
 from extender.node_view.node_hardware import amounts, too_large
 from extender.pod_request.job_request import Request
 from extender.record.config import Context
 from slurm_client.model import Job
 from wellknown.allocation import Allocation
 
+_LONGEST_NAME, _LONGEST_REMARK = 100, 300
 _HELD, _TOO_LONG = "JobHeldUser", "PartitionTimeLimit"
 TOO_LARGE = frozenset({"PartitionConfig", "BadConstraints", "PartitionNodeLimit", "MaxMemPerLimit"})
 """Slurm's reasons that may say that no node is so large."""
@@ -19,7 +21,8 @@ def why_it_waits(job: Job, request: Request, at: Context) -> Cause:
     job changes with each look at the job, and is no news by itself (`Cause.outlook`)."""
     large = _too_large(job, request, at)
     if large is not None:
-        return Cause.of(Kind.WAITS_TOO_LARGE, job=_waiting(job), word=job.reason, large=large)
+        cause = Cause.of(Kind.WAITS_TOO_LARGE, job=_waiting(job), word=job.reason, large=large)
+        return replace(cause, reason=large.reason)
     why, asks = _why(job, request, at), amounts(request.job)
     cause = Cause.of(Kind.WAITS, job=_waiting(job), word=job.reason, why=why, asks=asks)
     return replace(cause, reason=job.reason, outlook=_plan(job))
@@ -29,7 +32,7 @@ def in_vain(job: Job, request: Request, at: Context) -> Cause:
     """Returns why a job is ended that Slurm holds because no node can run the job."""
     waits = why_it_waits(job, request, at)
     kind = Kind.HELD if waits.kind is Kind.WAITS else Kind.HELD_TOO_LARGE
-    return Cause(kind, kind.reason, waits.facts)
+    return Cause(kind, kind.reason if kind is Kind.HELD else waits.reason, waits.facts)
 
 
 def granted(allocation: Allocation, waited: float | None, ours: float) -> Cause:
@@ -40,7 +43,8 @@ def granted(allocation: Allocation, waited: float | None, ours: float) -> Cause:
 
 
 def _waiting(job: Job) -> Cause:
-    partition, since = job.partition, job.submit_time
+    partition, submitted = cut(job.partition, _LONGEST_NAME), job.submit_time
+    since = None if submitted is None else submitted // 60 * 60  # messages show minutes
     return Cause.of(Kind.WAITING_JOB, job=job.id, partition=partition, since=since)
 
 
@@ -61,9 +65,14 @@ def _why(job: Job, request: Request, at: Context) -> Cause:
     return Cause.of(Kind.PENDING_REASON, word=job.reason)
 
 
+def _remark(job: Job) -> str:
+    """Returns Slurm's own longer words, cut: each waiting Pod keeps the words."""
+    return cut(" ".join(job.state_description.split()), _LONGEST_REMARK)
+
+
 def _plan(job: Job) -> Cause | None:
     """Returns when Slurm expects the job to start, and Slurm's own longer words; None without both."""
-    start, remark = None if job.held else job.start_time, " ".join(job.state_description.split())
+    start, remark = None if job.held else job.start_time, _remark(job)
     if start is None and not remark:
         return None
     return Cause.of(Kind.PLAN, start=start, since=job.submit_time, remark=remark)
