@@ -116,6 +116,9 @@ class Sharing(enum.StrEnum):
     TOPO = "topo"  # the whole topology segment for this job
 
 
+HIGHEST_PRIORITY = 0xFFFFFF00
+"""Priority of a job for a running Pod, which has its room already. Slurm's own priorities end at
+0xffff0000 (priority/basic), and the last few numbers have other meanings."""
 MOST_CPUS = 65_533
 """The most CPUs on a node. slurmrestd cuts larger numbers to 16 bits without an error: a job for 65,537
 CPUs gets one (24.11 and 26.05)."""

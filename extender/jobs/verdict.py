@@ -15,8 +15,7 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
 
-from extender.explain.cause import Cause, Causes
-from extender.explain.cause import Kind as Difference
+from extender.explain.cause import Cause, Causes, Kind
 from extender.jobs.claim import JobClaim, identity_of, key_of
 from extender.jobs.grants import cpus_on_each, devices_taken, requested_gres
 from slurm_client.model import Job, JobSpec
@@ -26,7 +25,7 @@ _CLOCKS_DIFFER_S = 300
 """Slurm's authentication rejects older messages, so clocks differ by less."""
 
 
-class Kind(Enum):
+class Ownership(Enum):
     """Owner of a job."""
 
     OURS = auto()
@@ -64,13 +63,13 @@ the owner of a waiting job may lower the limit to start sooner, and takes nothin
 class Verdict(NamedTuple):
     """Owner of a job, and the altered parts, each with its difference."""
 
-    kind: Kind
+    kind: Ownership
     altered: tuple[tuple[Part, Cause], ...] = ()
 
     @property
     def is_ours(self) -> bool:
         """Returns True if the job is the workload's, altered or not."""
-        return self.kind in (Kind.OURS, Kind.ALTERED)
+        return self.kind in (Ownership.OURS, Ownership.ALTERED)
 
     def has_altered(self, part: Part) -> bool:
         """Returns True if a part is altered."""
@@ -82,9 +81,9 @@ class Verdict(NamedTuple):
         return tuple([difference for part, difference in self.altered if part in wanted])
 
 
-NOT_READ = Verdict(Kind.UNKNOWN)
+NOT_READ = Verdict(Ownership.UNKNOWN)
 """The job under an id is unknown."""
-TAKEN = Verdict(Kind.OURS)
+TAKEN = Verdict(Ownership.OURS)
 """Slurm has accepted a submission under an id."""
 
 
@@ -95,9 +94,9 @@ def judge(job: Job | None, claim: JobClaim, asked: JobSpec | None = None) -> Ver
         return NOT_READ
     key = key_of(job)
     if not (_is_without_key(job, claim) if key is None else _is_of(key, claim)):
-        return Verdict(Kind.FOREIGN)
+        return Verdict(Ownership.FOREIGN)
     altered = tuple(_altered(job, key, claim, asked))
-    return Verdict(Kind.ALTERED if altered else Kind.OURS, altered)
+    return Verdict(Ownership.ALTERED if altered else Ownership.OURS, altered)
 
 
 def asked_owner(asked: JobSpec) -> tuple[int | None, int | None]:
@@ -148,33 +147,33 @@ def _altered(
     job: Job, key: PlaceholderKey | None, claim: JobClaim, asked: JobSpec | None
 ) -> Iterator[tuple[Part, Cause]]:
     if key is None:
-        yield Part.ADMIN_COMMENT, Cause.of(Difference.KEY_OVERWRITTEN)
+        yield Part.ADMIN_COMMENT, Cause.of(Kind.KEY_OVERWRITTEN)
     if job.name != claim.job_name:
-        yield Part.NAME, Cause.of(Difference.OTHER_NAME, name=job.name)
+        yield Part.NAME, Cause.of(Kind.OTHER_NAME, name=job.name)
     if asked is not None:
         yield from _less(asked, job)
     if job.restart_count:
-        yield Part.RESTARTED, Cause.of(Difference.STARTED_AGAIN)
+        yield Part.RESTARTED, Cause.of(Kind.STARTED_AGAIN)
     if job.state.suspended:
-        yield Part.SUSPENDED, Cause.of(Difference.SUSPENDED)
+        yield Part.SUSPENDED, Cause.of(Kind.SUSPENDED)
     taken = (devices_taken(pod, job, claim.view) for pod in claim.pods if job.state.running)
     yield from ((Part.DEVICES, devices) for devices in taken if devices is not None)
 
 
 def _less(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
     if job.node_count not in (None, asked.nodes):
-        yield Part.SIZE, Cause.of(Difference.OTHER_NODE_COUNT, nodes=job.node_count, asked=asked.nodes)
+        yield Part.SIZE, Cause.of(Kind.OTHER_NODE_COUNT, nodes=job.node_count, asked=asked.nodes)
     yield from _too_small(asked, job)
     if not _may_be_in(job.partition, asked.partition):
-        where = Cause.of(Difference.OTHER_PARTITION, partition=job.partition, asked=asked.partition)
+        where = Cause.of(Kind.OTHER_PARTITION, partition=job.partition, asked=asked.partition)
         yield Part.PARTITION, where
     user, group = asked_owner(asked)
     if user not in (None, job.user_id) or group not in (None, job.group_id):
         owner = job.user_id, job.group_id
-        yield Part.OWNER, Cause.of(Difference.OTHER_USER, owner=owner, asked=(user, group))
+        yield Part.OWNER, Cause.of(Kind.OTHER_USER, owner=owner, asked=(user, group))
     limit = job.time_limit_minutes
     if limit is not None and limit < (asked.time_limit_minutes or 0):
-        most = Cause.of(Difference.SHORTER_TIME_LIMIT, minutes=limit, asked=asked.time_limit_minutes)
+        most = Cause.of(Kind.SHORTER_TIME_LIMIT, minutes=limit, asked=asked.time_limit_minutes)
         yield Part.TIME_LIMIT, most
 
 
@@ -183,14 +182,14 @@ def _too_small(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
     told = (allocated, None if job.state.running else job.cpus_per_node)
     cpus = min((n for n in told if n is not None), default=asked.cpus)
     if cpus < asked.cpus:
-        yield Part.SIZE, Cause.of(Difference.FEWER_CPUS, cpus=cpus, asked=asked.cpus)
+        yield Part.SIZE, Cause.of(Kind.FEWER_CPUS, cpus=cpus, asked=asked.cpus)
     memory = _memory(job, allocated)
     if memory is not None and 0 < memory < asked.memory_mb:  # 0 means the whole node's memory
-        yield Part.SIZE, Cause.of(Difference.LESS_MEMORY, memory_mb=memory, asked=asked.memory_mb)
+        yield Part.SIZE, Cause.of(Kind.LESS_MEMORY, memory_mb=memory, asked=asked.memory_mb)
     given: Counter[str] = requested_gres(job)
     for name, count in asked.gres:
         if given[name] < count:
-            yield Part.GRES, Cause.of(Difference.LESS_GRES, number=given[name], name=name, asked=count)
+            yield Part.GRES, Cause.of(Kind.LESS_GRES, number=given[name], name=name, asked=count)
 
 
 def _memory(job: Job, cpus: int | None) -> int | None:

@@ -20,14 +20,13 @@ from extender.record.events import (
 )
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder, Waits
-from extender.record.states import State
+from extender.record.states import IN_QUEUES, State
 from extender.turns.equivalence import window_of
 from extender.turns.eviction_limiter import EvictionLimiter
 from extender.turns.window import Windows
 from wellknown.names import Reason
 
-_WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
-_TOLD = _WAITING | {State.INVALID}
+_TOLD = IN_QUEUES | {State.INVALID}
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
 _ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED})
 
@@ -139,7 +138,7 @@ def _what_holds_up(record: Placeholder, member: Member) -> Cause | None:
     """Returns the cause of a record, for a waiting Pod with the Nodes that rejected the Pod.
     kube-scheduler's message about a Node may come after the report of the rejection."""
     cause, shown = record.cause, member.shown
-    if record.state not in _WAITING:
+    if record.state not in IN_QUEUES:
         return cause
     if cause is None:
         outdated = shown is not None and shown.reason == Reason.NODE_REJECTED and record.rejections.nodes

@@ -23,14 +23,13 @@ from extender.record.events import (
     Effect,
 )
 from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
-from extender.record.states import State
+from extender.record.states import IN_QUEUES, State
 from extender.turns import eviction_limiter
 from extender.turns.backoff import Retries
 from extender.turns.equivalence import window_of
 from extender.turns.eviction_limiter import EvictionLimiter
 from extender.turns.window import Windows
 
-_IN_QUEUES = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
 
 Observer = Callable[[Placeholder | None, Placeholder], None]
@@ -153,7 +152,7 @@ class Settled(LedgerReader):
         self._in_vain.note(record, why)
         if self._apart.keeps(record, partition, self._at, ready=why is None) or why is not None:
             self._windows.forget(record.uid)
-        elif before is None or not _IN_QUEUES.isdisjoint((before.state, record.state)):
+        elif before is None or not IN_QUEUES.isdisjoint((before.state, record.state)):
             self._windows.follow(partition, record, self._at.now)
         self._wakes.note(before, record, self._at.now)
         self._signatures.follow(partition, record)

@@ -10,7 +10,7 @@ from extender.pod_request.devices.shared_gpus import SharedGpus
 from extender.pod_request.grace_period import GraceRule
 from extender.pod_request.scope import Scope
 from kubernetes_client.protocol import Manifest
-from wellknown.names import ATTEMPT, DEFAULT_PREFIX, GATE, JOB_ID
+from wellknown.names import ATTEMPT, DEFAULT_PREFIX, GATE, GRES, JOB_ID
 from wellknown.resources import gpu_resources
 
 DEFAULT_SCHEDULER = "default-scheduler"  # of a Pod without `schedulerName`
@@ -24,9 +24,7 @@ class TranslationConfig:
     scheduler_name: str = "slurm-scheduler"
     take_schedulers: tuple[str, ...] = ()
     """Other schedulers, whose new Pods go to Slurm too."""
-    gres: Mapping[str, str] = field(
-        default_factory=lambda: {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
-    )
+    gres: Mapping[str, str] = field(default_factory=lambda: GRES)
     """Extended resource name -> GRES (name or name:type); others are kube-scheduler's alone."""
     not_gpus: frozenset[str] = frozenset()
     """Extended resources of GPU_DOMAINS that are no GPUs, such as network devices."""

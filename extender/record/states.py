@@ -134,4 +134,6 @@ OPEN = WITHOUT_JOB | {State.REPLACING}
 """States in which a group takes another Pod: the Pod can have a part in the next attempt."""
 ASKED = frozenset({State.SUBMITTING, State.QUEUED})
 UNBOUND = ASKED | {State.ALLOCATED}
+IN_QUEUES = ASKED | {State.SEEN}
+"""States in which a Pod waits for a turn, or for Slurm."""
 OVER = frozenset({State.RELEASING, State.DONE})

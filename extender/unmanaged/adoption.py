@@ -15,7 +15,6 @@ from typing import Any, Self
 from extender.jobs.claim import JobClaim
 from extender.jobs.verdict import judge
 from extender.node_view.view import ClusterView
-from extender.placement.transitions.next_effect import BEFORE_ALL
 from extender.pod_request.annotations import LONGEST_MINUTES
 from extender.pod_request.job_request import gres_of
 from extender.pod_request.pod_end import pod_in_words, with_words
@@ -34,7 +33,7 @@ from extender.record.events import (
 )
 from extender.unmanaged.capacity import adopted_as, exempt
 from kubernetes_client.protocol import Manifest
-from slurm_client.model import UNKNOWN_STATE, Job, JobSpec, JobState, Partition
+from slurm_client.model import HIGHEST_PRIORITY, UNKNOWN_STATE, Job, JobSpec, JobState, Partition
 from wellknown.job_key import ADOPTED_ATTEMPT, JobIdRange, PlaceholderKey, job_name
 from wellknown.resources import effective_requests, mebibytes, whole
 
@@ -350,7 +349,7 @@ def _asked(record: Adopted, view: ClusterView) -> JobSpec | None:
         gres=adopted_pod.gres,
         partition=partition.name,
         comment=adopted_pod.comment,
-        priority=BEFORE_ALL,
+        priority=HIGHEST_PRIORITY,
         required_nodes=(node,),
         time_limit_minutes=min(partition.max_time_minutes or LONGEST_MINUTES, LONGEST_MINUTES),
         admin_comment=str(record.key),

@@ -20,7 +20,7 @@ import pytest
 
 from deploy.local.layout import CHECKOUT
 from extender.node_sync.drains import PREFIX
-from extender.placement.transitions.next_effect import BEFORE_ALL
+from slurm_client.model import HIGHEST_PRIORITY
 from tests.deploy_slurm.listeners import Listener
 from tests.node_sync.test_drain_decision import observed, slurm_node
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
@@ -108,7 +108,7 @@ class Slurmd:
         (self._folder / "key").write_text(f"{admin_comment:.16}\n")
 
     def waits_for(
-        self, nodes: str, job: int = PLACEHOLDER, priority: int = BEFORE_ALL, attempt: int = 1
+        self, nodes: str, job: int = PLACEHOLDER, priority: int = HIGHEST_PRIORITY, attempt: int = 1
     ) -> None:
         """A job waits, and can start on these nodes alone."""
         (self._folder / "waits").write_text(f"1 1 node-1\n{job} {priority} {nodes}\n")

@@ -10,7 +10,7 @@ import pytest
 from extender.explain.sentences import sentence
 from extender.jobs.claim import JobClaim, JobIdentity, identity_of
 from extender.jobs.grants import covers
-from extender.jobs.verdict import Kind, Part, Verdict, judge
+from extender.jobs.verdict import Ownership, Part, Verdict, judge
 from extender.pod_request.workload import Workload
 from slurm_client.model import Grant, Job, JobSpec, JobState
 from tests.builders import kube_node, pod, view
@@ -34,10 +34,10 @@ WITHOUT = replace(JOB, admin_comment="")
 RENAMED = replace(WITHOUT, name="mine")
 AT_N1 = {"pods": (pod(name="p", node="n1", gates=()),), "view": view(kube_node("n1"), kube_node("n2"))}
 AT_N2 = AT_N1 | {"pods": (pod(name="p", node="n2", gates=()),)}
-OURS = (Kind.OURS, set[Part]())
-FOREIGN = (Kind.FOREIGN, set[Part]())
-LOST_KEY = (Kind.ALTERED, {Part.ADMIN_COMMENT})
-BOTH = (Kind.ALTERED, {Part.ADMIN_COMMENT, Part.NAME})
+OURS = (Ownership.OURS, set[Part]())
+FOREIGN = (Ownership.FOREIGN, set[Part]())
+LOST_KEY = (Ownership.ALTERED, {Part.ADMIN_COMMENT})
+BOTH = (Ownership.ALTERED, {Part.ADMIN_COMMENT, Part.NAME})
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ BOTH = (Kind.ALTERED, {Part.ADMIN_COMMENT, Part.NAME})
     [
         (JOB, {}, OURS),
         (replace(JOB, id=7, submit_time=None), {}, OURS),
-        (replace(JOB, name="x"), {}, (Kind.ALTERED, {Part.NAME})),
-        (replace(JOB, restart_count=1), {}, (Kind.ALTERED, {Part.RESTARTED})),
-        (replace(JOB, state=JobState("SUSPENDED")), {}, (Kind.ALTERED, {Part.SUSPENDED})),
+        (replace(JOB, name="x"), {}, (Ownership.ALTERED, {Part.NAME})),
+        (replace(JOB, restart_count=1), {}, (Ownership.ALTERED, {Part.RESTARTED})),
+        (replace(JOB, state=JobState("SUSPENDED")), {}, (Ownership.ALTERED, {Part.SUSPENDED})),
         (JOB, {"attempt": 2}, OURS),
         (JOB, {"attempt": 3}, FOREIGN),
         (JOB, {"workload": Workload("u2", "default", "p")}, FOREIGN),
@@ -72,15 +72,17 @@ BOTH = (Kind.ALTERED, {Part.ADMIN_COMMENT, Part.NAME})
         (RENAMED, AT_N1 | {"ids": (7,)}, FOREIGN),
     ],
 )
-def test_whose_a_job_is(job: Job, changes: dict[str, Any], expected: tuple[Kind, set[Part]]) -> None:
+def test_whose_a_job_is(
+    job: Job, changes: dict[str, Any], expected: tuple[Ownership, set[Part]]
+) -> None:
     verdict = judge(job, replace(CLAIM, **changes))
     assert (verdict.kind, {part for part, _ in verdict.altered}) == expected
-    assert verdict.is_ours is (verdict.kind is not Kind.FOREIGN)
+    assert verdict.is_ours is (verdict.kind is not Ownership.FOREIGN)
 
 
 def test_nobody_knows_whose_a_job_is_that_slurm_does_not_know() -> None:
     verdict = judge(None, CLAIM)
-    assert verdict.kind is Kind.UNKNOWN
+    assert verdict.kind is Ownership.UNKNOWN
     assert not verdict.is_ours
 
 

@@ -30,13 +30,10 @@ from extender.record.events import (
 )
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
+from slurm_client.model import HIGHEST_PRIORITY
 from wellknown.allocation import Allocation
 from wellknown.job_key import job_name
 from wellknown.names import Reason
-
-# A running Pod has its room already. Slurm's own priorities end at 0xffff0000 (priority/basic), and the
-# last few numbers have other meanings.
-BEFORE_ALL = 0xFFFFFF00
 
 
 def ask(record: Placeholder, at: Context) -> Effect | None:
@@ -196,7 +193,7 @@ def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | Non
         nodes=len(where),
         required_nodes=where,
         excluded_nodes=(),
-        priority=BEFORE_ALL,
+        priority=HIGHEST_PRIORITY,
     )
     return Submit(record.uid, job_id, job, immediate=False)
 
