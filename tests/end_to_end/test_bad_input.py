@@ -135,10 +135,11 @@ def test_a_wrong_token_is_told_by_readyz_and_mended_without_a_restart(
 
 def test_a_token_that_turns_bad_is_told_on_the_pods_that_wait(quiet: Actors, tmp_path: Path) -> None:
     token = tmp_path / "token"
-    token.write_text(quiet.cluster.mint_token("root", 4))
+    token.write_text(quiet.cluster.mint_token("root"))
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token)})
     try:
-        time.sleep(5)  # a token expires by the clock, and there is only one
+        token.write_text(quiet.cluster.mint_token("root", 1))
+        time.sleep(5)  # the token expires, and the extender reads the file again
         quiet.create("p")
         eventually(lambda: quiet.condition("p").get("reason") == "SlurmNeedsOperator", "condition")
         assert "expired" in quiet.condition("p")["message"]

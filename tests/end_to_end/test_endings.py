@@ -163,12 +163,15 @@ def native_is(actors: Actors, state: str) -> Job:
     return eventually(see, f"the native job {state}")  # type: ignore[return-value]
 
 
-def is_being_evicted(actors: Actors, name: str, reason: str, words: str) -> None:
-    """Its author reads why in an Event and on the Pod, which has the grace that it asked for."""
+def is_being_evicted(
+    actors: Actors, name: str, reason: str, words: str, *, graces: tuple[int, ...] = (GRACE_S,)
+) -> None:
+    """Its author reads why in an Event and on the Pod, which has the grace that it asked for. After the
+    grace, a Pod that a finalizer keeps has a grace of 0."""
     eventually(lambda: words in actors.events(name).get(reason, ""), f"{name}: an Event {reason}")
     seen = eventually(lambda: deleted(actors, name), f"{name} deleted")
     assert seen is not None
-    assert seen["metadata"]["deletionGracePeriodSeconds"] == GRACE_S
+    assert seen["metadata"]["deletionGracePeriodSeconds"] in graces
     condition = actors.condition(name, "DisruptionTarget")
     assert (condition["status"], condition["reason"]) == ("True", reason)
     assert words in condition["message"]
@@ -582,7 +585,7 @@ def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) 
     actors, job = elsewhere.actors, elsewhere.late
     eventually(lambda: actors.events("late").get("SlurmJobTimeout"), "an Event", 60)
     words = f"Slurm job {job.id} reached its time limit in Slurm (TIMEOUT)"
-    is_being_evicted(actors, "late", "SlurmJobTimeout", words)
+    is_being_evicted(actors, "late", "SlurmJobTimeout", words, graces=(GRACE_S, 0))
     comment = commented(f"elsewhere/{actors.full('late')}", "")
     actors.in_the_books(job.id, {"state": "TIMEOUT", "comment": comment})
 

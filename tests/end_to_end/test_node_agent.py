@@ -193,4 +193,5 @@ def test_settings_that_are_missing_are_named() -> None:
     argv = [sys.executable, "-m", "node_agent", "run"]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "NODE_AGENT_NODE: Field required\nNODE_AGENT_GRES: Field required\n"
+    words = "not set, and without a default"
+    assert done.stderr == f"NODE_AGENT_NODE: {words}\nNODE_AGENT_GRES: {words}\n"
