@@ -107,10 +107,10 @@ def unknown_variables(kind: type[BaseSettings], environment: Mapping[str, str]) 
 
 
 def _after_prefix(name: str, prefix: str) -> str:
-    """Returns the part of a name after a misspelt prefix; the name if no part is like the prefix."""
+    """Returns the part of a name after a misspelt prefix; "" for a name without one."""
     words = prefix.count("_")
     head, rest = "_".join(name.split("_")[:words]), "_".join(name.split("_")[words:])
-    return rest if get_close_matches(f"{head}_", [prefix], 1, _ALIKE) else name
+    return rest if get_close_matches(f"{head}_", [prefix], 1, _ALIKE) else ""
 
 
 def _meant(own: str, settings: Mapping[str, FieldInfo]) -> str | None:

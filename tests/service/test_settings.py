@@ -31,6 +31,11 @@ def test_the_setting_that_is_meant_is_named(variable: str, meant: str | None) ->
     assert unknown_variables(ExtenderSettings, environment) == {variable: meant}
 
 
+def test_variables_without_the_prefix_are_other_programs() -> None:
+    environment = {"KUBECONFIG": "x", "NAMESPACE": "x", "SCOPE": "x", "SLURM_CLUSTER_NAME": "x"}
+    assert unknown_variables(ExtenderSettings, environment) == {}
+
+
 def test_the_variables_of_services_are_the_kubelets() -> None:
     port = {"PORT_443_TCP": "tcp://10.0.0.1:443", "PORT_443_TCP_PORT": "443"}
     port |= {"PORT": "tcp://10.0.0.1:443", "PORT_443_TCP_PROTO": "tcp", "PORT_443_TCP_ADDR": "10.0.0.1"}
