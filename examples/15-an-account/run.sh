@@ -10,8 +10,9 @@ scontrol show config | grep -q "^AccountingStorageType.*slurmdbd" ||
 command -v sacctmgr sacct >/dev/null || skip "not in PATH: sacctmgr or sacct"
 sacctmgr -n show account "$ACCOUNT" 2>/dev/null | grep -q . ||
     skip "there is no account $ACCOUNT: set ACCOUNT"
-sacctmgr -n show associations account="$ACCOUNT" user="$USER" 2>/dev/null | grep -q . ||
-    skip "$USER has no account $ACCOUNT"
+user=$(id -un)
+sacctmgr -n show associations account="$ACCOUNT" user="$user" 2>/dev/null | grep -q . ||
+    skip "$user has no account $ACCOUNT"
 
 say "The job is charged to account $ACCOUNT, under QOS $QOS."
 apply_or_skip pod.yaml policy \
