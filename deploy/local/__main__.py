@@ -14,7 +14,7 @@ from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.kubernetes.components import AUDIT
-from deploy.local.layout import CHECKOUT, PYTHON
+from deploy.local.layout import CHECKOUT, python
 from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import Stopwatch
 from deploy.local.prometheus import prometheus
@@ -201,7 +201,7 @@ def _say_what_to_try(cluster: Cluster) -> None:
     console.print(f"  slurmrestd  {cluster.slurmrestd_url}  (token in {cluster.token_file})")
     _say_where_to_look(cluster)
     console.print(f"  logs        {cluster.logs}")
-    console.print(f"  the end     {PYTHON} -m deploy.local down --directory {cluster.directory}")
+    console.print(f"  the end     {python()} -m deploy.local down --directory {cluster.directory}")
 
 
 def _say_where_to_look(cluster: Cluster) -> None:

@@ -1,10 +1,10 @@
-"""What Helm makes of the chart for a cluster of this machine.
+"""The chart's objects for a cluster of this machine.
 
 The objects for a cluster of the default shape are recorded in rendered.json, so that the demo builds no
 Helm. `python -m deploy.local.chart` records them, and a test compares them with Helm's.
 
-Extender and node agents run outside of Pods here, as on hosts where pip has installed them: the chart
-has values for that. What is local alone (ports, files, what a test wants) is left to whoever uses this.
+Extender and node agents run outside of Pods here, like programs that pip installed on hosts: the chart
+has values for such hosts. Callers add the local parts (ports, files, wishes of tests).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Where everything of one cluster lies: one directory, one place that knows its names."""
+"""The files of one cluster, all in one directory."""
 
 import json
 import os
@@ -10,8 +10,6 @@ from typing import Any, Final
 from deploy.local.errors import ClusterError
 from deploy.local.spec import ClusterSpec
 
-PYTHON: Final = os.path.relpath(sys.executable)
-"""The interpreter, for commands that a person copies."""
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 
 _SOCKET_PATH_LIMIT: Final = 107  # bytes in sockaddr_un.sun_path, less its final NUL
@@ -20,16 +18,21 @@ _TUPLES: Final = (
     *("extender_argv", "extender_verbs", "guest_images", "hooks"),
     *("kubernetes_nodes", "slurm_conf"),
 )
-"""The spec's fields that JSON makes lists of, and that are used as tuples."""
+"""Tuples of the spec, which JSON stores as lists."""
+
+
+def python() -> str:
+    """Returns the path of the interpreter, for commands that a person copies."""
+    return os.path.relpath(sys.executable)
 
 
 class Layout:
-    """The paths of one cluster; all of it is replaced at the next `up`."""
+    """The paths of one cluster. The next `up` replaces all files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.record = directory / "cluster.json"
-        """What was chosen at `up`; marks the directory as ours."""
+        """The choices of `up`; marks the directory as a cluster's."""
         self.control = directory / "control.sock"
         """The supervisor's socket."""
         self.init = directory / "init"
@@ -37,32 +40,31 @@ class Layout:
         self.logs = directory / "logs"
         self.bin = directory / "bin"
         self.root = directory / "root"
-        """Where Slurm's tree is mounted, inside the cluster's mount namespace only."""
+        """Mount point of Slurm's tree, inside the cluster's mount namespace only."""
         self.slurm = directory / "slurm"
         self.job_submit_lua = self.slurm / "etc" / "job_submit.lua"
-        """What slurmctld asks about every submission, where the spec has it asked."""
+        """The job_submit plugin, if the spec has one."""
         self.home = directory / "home"
-        """The home directories that jobs run in; seen as /home inside."""
+        """The home directories of jobs, mounted as /home."""
         self.slurmrestd_socket = directory / "rest" / "slurmrestd.sock"
         self.database_socket = directory / "db" / "mysqld.sock"
         self.token_file = directory / "slurm.token"
         self.hooks_token_file = self.slurm / "etc" / "slurm-extender-hook.token"
-        """What Slurm's pushes to the extender carry; beside the script, for SlurmUser to read."""
+        """The token of Slurm's pushes to the extender; beside the script, readable by SlurmUser."""
         self.policy_file = directory / "policy.yaml"
         self.pools_file = directory / "pools.yaml"
-        """Who may ask the extender for what."""
         self.kubernetes = directory / "kubernetes"
         self.chart = self.kubernetes / "chart.json"
-        """The objects that Helm has made of the chart."""
+        """The chart's objects, rendered by Helm."""
         self.kubeconfig = directory / "kubeconfig"
         self.guest = directory / "guest"
-        """What the guest's programs read, a folder each, by the paths that it has there."""
+        """A folder of files for each program of the guest."""
 
     def log(self, component: str) -> Path:
         return self.logs / f"{component}.log"
 
     def check(self) -> None:
-        """Refuses a directory that cannot hold the sockets, or that holds something else."""
+        """Raises ClusterError for a directory that cannot hold the sockets, or has other files."""
         if len(bytes(self.slurmrestd_socket)) > _SOCKET_PATH_LIMIT:
             raise ClusterError(f"{self.directory}: too long a path to hold a UNIX socket")
         if self.directory.exists() and not self.record.exists() and any(self.directory.iterdir()):
@@ -71,7 +73,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What `up` decided, kept so that another process can attach to the cluster."""
+    """The choices of `up`, so that another process can attach to the cluster."""
 
     spec: ClusterSpec
     ports: dict[str, int]

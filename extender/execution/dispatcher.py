@@ -20,7 +20,7 @@ from extender.execution import pod_patches
 from extender.execution.failures import failure_of
 from extender.explain.message import next_steps
 from extender.node_view.pods_on_node import vacated_in
-from extender.node_view.slurm_nodes import NodeEquipment, SlurmNodes
+from extender.node_view.slurm_nodes import HardwareOfNodes, SlurmNodes
 from extender.node_view.user_rights import RightsOfUsers
 from extender.placement.ledger import Ledger
 from extender.placement.transitions.asked import needs_hardware, needs_rights
@@ -96,7 +96,7 @@ class Dispatcher:
         """`slurm_nodes` is shared with other parts. `allowed` waits until effects may be carried out."""
         self._ledger, self._slurm, self._kubernetes = ledger, slurm, kubernetes
         self._observer, self._workers = observer, workers
-        self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
+        self._hardware = HardwareOfNodes(slurm_nodes or SlurmNodes(slurm))
         self._rights = RightsOfUsers(slurm)
         self._allowed, self._events_after_s = allowed, events_after_s
         self._submissions, self._writes = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
@@ -175,7 +175,7 @@ class Dispatcher:
         else:
             self._observer.done(effect, perf_counter() - start)
         if needs_hardware(effect, result):
-            return Outcome(effect, result, await self._equipment.by_partition())
+            return Outcome(effect, result, await self._hardware.by_partition())
         if isinstance(effect, Submit) and needs_rights(effect, result):
             return Outcome(effect, result, rights=await self._rights.of(effect.job.user_id))
         return Outcome(effect, result)

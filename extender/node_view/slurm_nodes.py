@@ -62,7 +62,7 @@ class SlurmNodes:
             self._under_way = None
 
 
-class NodeEquipment:
+class HardwareOfNodes:
     """The hardware of Slurm's nodes for messages, computed at most once a minute."""
 
     def __init__(self, slurm_nodes: SlurmNodes) -> None:

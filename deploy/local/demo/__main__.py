@@ -18,7 +18,7 @@ from deploy.local.demo.screen import make_console, make_screen, summary_table, t
 from deploy.local.demo.slurm import Slurm
 from deploy.local.demo.story import NODES, Stage, cluster_of, tell
 from deploy.local.errors import AlreadyRunningError, ClusterError, MissingPrerequisitesError
-from deploy.local.layout import CHECKOUT, PYTHON, Layout
+from deploy.local.layout import CHECKOUT, Layout, python
 from deploy.local.processes.supervision import tail
 from deploy.local.progress import Report, Stopwatch
 from deploy.local.spec import ClusterSpec
@@ -116,7 +116,7 @@ def _explain(error: Exception, place: Path, console: Console) -> None:
         error = error.exceptions[0]
     console.print(f"error: {error}", style="red")
     if isinstance(error, AlreadyRunningError):
-        console.print(f"take it down: {PYTHON} -m deploy.local down --directory {place}")
+        console.print(f"take it down: {python()} -m deploy.local down --directory {place}")
         return
     logs = sorted(Layout(place).logs.glob("*.log"), key=lambda log: log.stat().st_mtime)
     if logs and "\n" not in str(error):

@@ -15,7 +15,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.demo.findings import Findings
 from deploy.local.demo.pods import Sighting, pod_manifest
 from deploy.local.kubernetes.components import AUDIT
-from deploy.local.layout import PYTHON
+from deploy.local.layout import python
 
 _PLAIN_WIDTH: Final = 120
 _REPAINT_S: Final = 0.1
@@ -170,4 +170,4 @@ def things_to_try(cluster: Cluster, console: Console) -> None:
     ):
         console.print(f"  {command}", soft_wrap=True)
     console.print(f"The logs are in {cluster.logs}. To take it down:", soft_wrap=True)
-    console.print(f"  {PYTHON} -m deploy.local down --directory {cluster.directory}", soft_wrap=True)
+    console.print(f"  {python()} -m deploy.local down --directory {cluster.directory}", soft_wrap=True)
