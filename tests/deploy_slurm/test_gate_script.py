@@ -101,7 +101,9 @@ class Slurmd:
         adopted = f"*--jobs=*\\ --Format=admin_comment:1000*) cat {self._folder}/waiting-key; exit"
         waits = f"*--states=PENDING*) cat {self._folder}/waits; exit {status}"
         cases = f'case "$*" in {own} ;; {adopted} ;; {key} ;; {waits} ;; esac'
-        self._command("squeue", f"echo >>{self._folder}/asked; {cases}; printf '{text}'; exit {status}")
+        starts = f'echo "$SLURM_JOB_ID CONFIGURING $(cat {self._folder}/key)"' if job == "7" else ":"
+        says = f"{cases}; {starts}; printf '{text}'"
+        self._command("squeue", f"echo >>{self._folder}/asked; {says}; exit {status}")
 
     def signed(self, admin_comment: str) -> None:
         """What the job that is to start has as its AdminComment."""
@@ -117,6 +119,11 @@ class Slurmd:
 
     def slurmctld_hangs(self) -> None:
         self._command("squeue", "sleep 60")
+
+    def is_busy(self) -> None:
+        """Makes squeue take 3.5 s."""
+        squeue = self._folder / "squeue"
+        squeue.write_text(squeue.read_text().replace("\n", "\nsleep 3.5\n", 1))
 
     def times_asked(self) -> int:
         """How often squeue has run."""
@@ -539,6 +546,22 @@ def test_a_slurmctld_that_hangs_is_not_waited_for(slurmd: Slurmd) -> None:
     slurmd.extenders(DOWN)
     slurmd.slurmctld_hangs()
     assert slurmd.run().returncode == 1
+
+
+def test_on_a_busy_node_questions_may_take_longer_from_round_to_round(slurmd: Slurmd) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.is_busy()
+    slurmd.patience(14)
+    assert slurmd.run().returncode == 0
+
+
+def test_longer_questions_take_no_longer_in_all(slurmd: Slurmd) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.slurmctld_hangs()
+    slurmd.patience(8)
+    began = time.monotonic()
+    assert slurmd.run().returncode == 1
+    assert time.monotonic() - began < 13
 
 
 def test_without_its_configuration_it_fails(slurmd: Slurmd) -> None:
