@@ -43,9 +43,6 @@ class PlacementConfig:
     leaves_within: float = GraceRule().leaves_within
     """Longest time to wait for a terminating Pod on a Node, or for containers that outlive a Pod by an
     earlier leader's report (`GraceRule`)."""
-    hears_within: float = 3.0
-    """Time after a job's start for which kube-scheduler may reject the Node because of a Pod that has
-    left the Node."""
     nominate_from: int = 1500
     """Number of Nodes from which the extender nominates a Node. Below, kube-scheduler filters all Nodes
     faster than a nomination takes."""

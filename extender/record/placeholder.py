@@ -87,6 +87,8 @@ class Rejections(NamedTuple):
     possible, so the names are compressed (`FeasibleNodes.taken`)."""
     waiting_for_departures: bool = False
     """True if kube-scheduler rejected the Node while Pods were leaving: the rejection does not count."""
+    rejection_counts: bool = False
+    """True after kube-scheduler was asked again about the allocated Node: the next rejection counts."""
     asks_first: bool = False
     """True after a failed attempt: kube-scheduler must find a Node before the extender asks again."""
     in_a_row: int = 0
@@ -225,8 +227,8 @@ class Placeholder(NamedTuple):
         job = job.to(phase_in(state, job.phase), now)
         if job.mistrust.misses:
             job = job._replace(mistrust=job.mistrust._replace(misses=0))
-        if rejections.waiting_for_departures:
-            rejections = rejections._replace(waiting_for_departures=False)
+        if rejections.waiting_for_departures or rejections.rejection_counts:
+            rejections = rejections._replace(waiting_for_departures=False, rejection_counts=False)
         return self._replace(
             state=state,
             since=now,

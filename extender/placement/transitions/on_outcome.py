@@ -165,22 +165,26 @@ def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
 
 def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
     """If Pods are leaving the rejected Node, waits for the Pods. If kube-scheduler still rejects the
-    Node afterwards, writes the allocation again, so that the next message is about the vacated Node. A
-    deleted Pod may stay in kube-scheduler's view for a moment."""
+    Node afterwards, writes the allocation again, so that the next message is about the vacated Node.
+
+    The first rejection for lack of room never counts: a deleted Pod may stay in kube-scheduler's view,
+    for half a minute after an outage of kube-apiserver. A new allocation reaches kube-scheduler after
+    the deletion, by the same watch."""
     if not record.node_rejected:
         return record
+    rejections = record.rejections
     lacks_room = any(pod.scheduling.lacks_room for pod in record.pods)
-    unheard = lacks_room and at.now < record.since + at.rules.hears_within
-    if not vacated_in and unheard and not record.rejections.waiting_for_departures:
+    asked_again = rejections.rejection_counts or rejections.waiting_for_departures
+    if not vacated_in and lacks_room and not asked_again:
         vacated_in = at.rules.report_after
     if vacated_in > 0:
         clear = at.now + vacated_in
         by = max(record.retry.unbound_by, clear + at.rules.unbound_deadline)
         waiting = record.with_retry(unbound_by=by).with_rejections(waiting_for_departures=True)
         return waiting.with_retry(failures=0, not_before=clear)
-    if record.rejections.waiting_for_departures:
+    if rejections.waiting_for_departures:
         anew = record.with_members(write=Write(), rejection_cleared=False).with_retry(failures=0)
-        return anew.with_rejections(waiting_for_departures=False)
+        return anew.with_rejections(waiting_for_departures=False, rejection_counts=True)
     return give_back(record, at)
 
 
