@@ -20,13 +20,14 @@ import structlog
 from kubernetes_client.errors import Expired, KubernetesError, Unavailable, error_of
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.cooperative import Turn, yielding
+from wellknown.pauses import Pauses
 from wellknown.quoting import words_of
 
 _WATCH_S = 290
 _TRIAL_S = 1
 _SILENCE_S = 100.0  # bookmarks, if the resource has any, come about once a minute
 _LOOKS_S = 1.0  # by which the end of a silence may come too early
-_BACKOFF_S = (0.1, 5.0)
+_PAUSES = Pauses(0.1, 5.0)
 
 Item = TypeVar("Item")
 _Names = tuple[str, str]
@@ -85,7 +86,7 @@ class ResourceWatch:
 
     async def changes(self) -> AsyncIterator[Change]:
         """Yields changes for ever, after a `list`."""
-        delay = list_delay = _BACKOFF_S[0]
+        failures = expiries = 0
         expired = False
         while True:
             try:
@@ -95,18 +96,20 @@ class ResourceWatch:
                     expired = False
                 else:
                     async for change in self._one_watch():
-                        list_delay = _BACKOFF_S[0]
+                        expiries = 0
                         yield change
-                    list_delay = _BACKOFF_S[0]
-                delay = _BACKOFF_S[0]
+                    expiries = 0
+                failures = 0
             except Expired:
                 log.info("watch expired, listing again", kind=self._kind)
                 expired = True
-                delay = list_delay = _longer(list_delay)  # every watch of a broken server may expire
+                expiries += 1  # every watch of a broken server may expire
+                failures = expiries
             except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
                 self._on_trouble(_as_ours(error))
-                delay = _longer(delay)
-            await asyncio.sleep(delay)  # a server that ends watches at once is not called more often
+                failures += 1
+            # Also without a failure: a server that ends watches at once is not called more often.
+            await asyncio.sleep(_PAUSES.after(failures))
 
     async def _list_again(self) -> AsyncIterator[Change]:
         """Yields each object as it comes: only one page of manifests is in memory. Yields a missing
@@ -195,10 +198,6 @@ class ResourceWatch:
             else:
                 self._known[uid] = _names(item)
             yield Change(item, gone)
-
-
-def _longer(delay: float) -> float:
-    return min(delay * 2, _BACKOFF_S[1])
 
 
 def _watch_error(status: Manifest) -> KubernetesError:

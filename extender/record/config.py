@@ -13,6 +13,15 @@ from extender.record.events import Remedy
 from slurm_client.rights import UserRights
 from wellknown.job_key import JobIdRange
 from wellknown.names import DEFAULT_PREFIX
+from wellknown.pauses import Pauses
+
+_PAUSES: Mapping[Remedy, Pauses] = {
+    Remedy.LATER: Pauses(1.0, 30.0),
+    Remedy.NO_ROOM: Pauses(1.0, 30.0),
+    Remedy.OPERATOR: Pauses(2.0, 15.0),
+}
+_OTHER_PAUSES = Pauses(0.1, 5.0)
+_UNBINDABLE = Pauses(30.0, 1800.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,7 @@ class PlacementConfig:
     """First and longest time for which such a Node is closed. The time doubles in a row."""
     offer_validity: float = 60.0
     """Time for which only the Nodes of kube-scheduler's last offer count."""
-    unbindable: tuple[float, float] = (30.0, 1800.0)
+    unbindable: Pauses = _UNBINDABLE
     """First and longest pause after kube-scheduler has rejected every Node. The pause doubles."""
     recancel: float = 5.0
     """Pause before a cancellation without effect is repeated."""
@@ -86,17 +95,11 @@ class PlacementConfig:
 
     def rest_unbindable(self, times: int) -> float:
         """Returns the pause after kube-scheduler rejected every Node so many times in a row."""
-        first, longest = self.unbindable
-        return min(longest, first * 2.0 ** min(times - 1, 20)) if times > 0 else 0.0
+        return self.unbindable.after(times - 1) if times > 0 else 0.0
 
     def delay(self, remedy: Remedy, failures: int) -> float:
         """Returns the pause before the next try after so many failures in a row."""
-        base, longest = {
-            Remedy.LATER: (1.0, 30.0),
-            Remedy.NO_ROOM: (1.0, 30.0),
-            Remedy.OPERATOR: (2.0, 15.0),
-        }.get(remedy, (0.1, 5.0))
-        return float(min(longest, base * 2 ** min(failures, 10)))
+        return _PAUSES.get(remedy, _OTHER_PAUSES).after(failures)
 
 
 @dataclass(frozen=True, slots=True)

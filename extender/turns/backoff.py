@@ -20,6 +20,7 @@ from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, State
 from extender.turns.equivalence import request_of
 from extender.turns.ranking import Ranking
+from wellknown.pauses import Pauses
 
 _SPREAD = 0.25
 """Largest share of a pause that chance adds: requests with one refusal are not repeated at once."""
@@ -30,8 +31,7 @@ _TAKEN = frozenset({State.QUEUED, State.ALLOCATED})
 class Backoff:
     """The pauses of one class of equal requests."""
 
-    shortest: float
-    longest: float
+    pauses: Pauses
     refusals: int = 0
     """Number of consecutive refusals."""
     due: float | None = None
@@ -39,8 +39,7 @@ class Backoff:
 
     def pause(self, now: float, spread: float = 0.0) -> None:
         """Begins a pause, longer by the share `spread`."""
-        length = min(self.longest, self.shortest * 2.0 ** min(self.refusals, 20))
-        self.due = now + length * (1 + spread)
+        self.due = now + self.pauses.after(self.refusals) * (1 + spread)
 
     def hasten(self, to: float) -> bool:
         """Ends the pause at another time. Returns False if the pause ends earlier."""
@@ -69,7 +68,7 @@ class Retries:
     up to a quarter longer."""
 
     def __init__(self, shortest: float, longest: float) -> None:
-        self._pauses = shortest, longest
+        self._pauses = Pauses(shortest, longest)
         self._requests: dict[Hashable, _Rejected] = {}
         self._of: dict[str, _Rejected] = {}
         self._dues: Ranking[_Rejected, float] = Ranking()
@@ -158,7 +157,7 @@ class Retries:
         self.leave(uid)
         rejected = self._requests.get(request)
         if rejected is None:
-            rejected = self._requests[request] = _Rejected(request, Backoff(*self._pauses), now)
+            rejected = self._requests[request] = _Rejected(request, Backoff(self._pauses), now)
             self._pause(rejected, uid, now)
         rejected.after_its_start = after_its_start
         rejected.uids[uid] = None

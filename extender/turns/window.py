@@ -35,6 +35,7 @@ from extender.turns.backoff import Backoff
 from extender.turns.equivalence import Owner, Turn, kind_of, turn_of
 from extender.turns.places import Key, Places
 from extender.turns.ranking import Ranking
+from wellknown.pauses import Pauses
 
 IN_LINE = Cause.of(Kind.IN_LINE)
 NO_PLACE = Cause.of(Kind.NO_PLACE)
@@ -350,7 +351,7 @@ class Windows:
     def _join(self, uid: str, queue: _Queue, kind: Hashable) -> _Class:
         joined = queue.classes.get(kind)
         if joined is None:
-            backoff = Backoff(self._shortest, _LONGEST * self._shortest)
+            backoff = Backoff(Pauses(self._shortest, _LONGEST * self._shortest))
             joined = queue.classes[kind] = _Class(queue, kind, backoff)
         joined.members += 1
         self._class_of[uid] = joined

@@ -35,12 +35,13 @@ from extender.unmanaged.capacity import adopted_as, exempt
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import HIGHEST_PRIORITY, UNKNOWN_STATE, Job, JobSpec, JobState, Partition
 from wellknown.job_key import ADOPTED_ATTEMPT, JobIdRange, PlaceholderKey, job_name
+from wellknown.pauses import Pauses
 from wellknown.resources import effective_requests, mebibytes, whole
 
 COMMENT = "adopted: another scheduler has bound this Pod, which runs on without its job"
 _OVER = ("Succeeded", "Failed")
 _ENDED_PAUSE_S = 10.0  # Slurm may have preempted it, and would again
-_REJECTED_PAUSE_S = (10.0, 600.0)
+_REJECTED_PAUSES = Pauses(10.0, 600.0)
 _NOTE_PAUSE_S = 10.0
 _GONE = "Pod is gone"
 
@@ -316,10 +317,12 @@ class Adoptions:
         return record.next_try(self._config.ids) if read is None else replace(read, failures=0)
 
     def _after_failure(self, record: Adopted, failure: Failure, now: float) -> Adopted:
-        shortest, longest = _REJECTED_PAUSE_S
         never = failure.remedy is Remedy.CHANGE
-        rejected = min(longest, shortest * 2 ** min(record.failures, 10))
-        pause = rejected if never else self._config.delay(failure.remedy, record.failures)
+        pause = (
+            _REJECTED_PAUSES.after(record.failures)
+            if never
+            else self._config.delay(failure.remedy, record.failures)
+        )
         held_up = replace(record, failures=record.failures + 1, not_before=now + pause)
         return held_up.at(Stage.REJECTED_BY_SLURM) if never else held_up
 

@@ -14,13 +14,14 @@ from typing import Final
 import extender.settings
 from extender.app import main
 from extender.record.config import PlacementConfig
+from wellknown.pauses import Pauses
 
 ARGV: Final = (sys.executable, "-m", "tests.end_to_end.brief_extender")
 
 if __name__ == "__main__":
     brief = partial(
         PlacementConfig,
-        unbindable=(8.0, 1800.0),
+        unbindable=Pauses(8.0, 1800.0),
         retry=(4.0, 1800.0),
         closed_by_kubelet=(8.0, 1800.0),
     )

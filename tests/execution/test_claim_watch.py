@@ -23,6 +23,7 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from tests.builders import PREFIX, Manifest, pod_manifest
 from tests.eventually import until
+from wellknown.pauses import Pauses
 
 LATE: Manifest = {
     "metadata": {"name": "late", "uid": "c1", "resourceVersion": "6"},
@@ -271,7 +272,7 @@ async def test_claims_that_cannot_be_listed_keep_no_pod_from_being_placed() -> N
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubernetes_client.watch._BACKOFF_S", (0.001, 0.002))
+    monkeypatch.setattr("kubernetes_client.watch._PAUSES", Pauses(0.001, 0.002))
     monkeypatch.setattr("extender.execution.claim_watch._BROKEN_S", 0.02)
 
 

@@ -10,6 +10,7 @@ from kubernetes_client.errors import Conflict, Rejected, Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.watch import ResourceWatch
 from tests.builders import Manifest, node_manifest, pod_manifest
+from wellknown.pauses import Pauses
 
 DOWN = Unavailable(0, "kube-apiserver does not answer")
 ANNOTATED: Manifest = {"metadata": {"annotations": {"x": "y"}}}
@@ -129,7 +130,7 @@ async def test_objects_keep_the_uid_and_the_version_that_they_bring() -> None:
 
 
 async def test_after_a_compaction_a_watch_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubernetes_client.watch._BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr("kubernetes_client.watch._PAUSES", Pauses(0.0, 0.0))
     kubernetes = InMemoryKubernetes()
     watch = ResourceWatch(kubernetes, "pods")
     await watch.list()

@@ -23,6 +23,7 @@ from service import cooperative
 from service.health import Health
 from tests.builders import TRANSLATION, Manifest, node_manifest, pod_manifest
 from tests.service.turns import turns_of_others
+from wellknown.pauses import Pauses
 
 Step = bytes | Exception | None
 
@@ -34,7 +35,7 @@ BROKEN_OFF: Manifest = {}
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_BACKOFF_S", (0.001, 0.002))
+    monkeypatch.setattr(watch, "_PAUSES", Pauses(0.001, 0.002))
 
 
 class FakeApi:
@@ -268,7 +269,7 @@ async def test_objects_are_listed_again_if_a_version_is_smaller_or_no_number(
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses before each call, which none waits for."""
-    monkeypatch.setattr(watch, "_BACKOFF_S", (1.0, 16.0))
+    monkeypatch.setattr(watch, "_PAUSES", Pauses(1.0, 16.0))
     given: list[float] = []
     sleep = asyncio.sleep
 

@@ -63,6 +63,7 @@ from tests.builders import TRANSLATION, changed
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import GATE
+from wellknown.pauses import Pauses
 
 OnSlurm = Submit | ReadJob | ExcludeNodes | HoldJob | CancelJob
 E = TypeVar("E", bound=Effect)
@@ -136,7 +137,7 @@ class World:
 
     rules: PlacementConfig = field(
         default_factory=lambda: PlacementConfig(
-            node_exclusion=20.0, offer_validity=10.0, unbindable=(5.0, 20.0)
+            node_exclusion=20.0, offer_validity=10.0, unbindable=Pauses(5.0, 20.0)
         )
     )
     nodes: tuple[str, ...] = NODES

@@ -11,9 +11,14 @@ from extender.record.config import PlacementConfig
 from extender.record.events import Event, Submit
 from slurm_client.model import Grant
 from tests.placement.ledger_world import LOST, World, calm_down, ends_well, of_user
+from wellknown.pauses import Pauses
 
 _RULES = PlacementConfig(
-    node_exclusion=20.0, offer_validity=10.0, unbindable=(5.0, 20.0), window=4, altered_job_pause=20.0
+    node_exclusion=20.0,
+    offer_validity=10.0,
+    unbindable=Pauses(5.0, 20.0),
+    window=4,
+    altered_job_pause=20.0,
 )
 _FATES = ("done", "done", "done", "reply lost", "lost", "undeliverable", "late")
 _INDEX = st.integers(0, 7)

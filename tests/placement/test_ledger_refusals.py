@@ -79,7 +79,7 @@ def test_an_offer_without_a_node_of_the_partition_is_none(world: World) -> None:
     first = world.allocation_of(uid)
     world.change_and_settle(uid, feasible_nodes=FeasibleNodes(first.job_id, ("other",)))
     assert not any(isinstance(effect, Submit) for effect in world.poll())
-    world.pass_time(world.rules.unbindable[0])
+    world.pass_time(world.rules.unbindable.shortest)
     assert not any(isinstance(effect, Submit) for effect in world.poll())
     world.change_pod(uid, feasible_nodes=FeasibleNodes(0, ("n2",)))
     (submitted,) = (e for e in world.settle() if isinstance(e, Submit))
@@ -167,7 +167,7 @@ def test_an_offer_that_names_another_job_is_not_gone_by(world: World) -> None:
     world.wait(0.3)
     world.poll()
     world.change_and_settle(uid, feasible_nodes=FeasibleNodes(0))
-    world.pass_time(world.rules.unbindable[0])
+    world.pass_time(world.rules.unbindable.shortest)
     (submitted,) = of_kind(world.poll(), Submit)
     assert submitted.job.excluded_nodes == ("n1",)
 
@@ -187,7 +187,7 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever(world: World) -> None:
     world.settle_refused(uid)
     world.poll()
     world.change_and_settle(uid, feasible_nodes=FeasibleNodes(0))
-    world.wait(world.rules.unbindable[0])
+    world.wait(world.rules.unbindable.shortest)
     assert world.state_of(uid) is State.SUBMITTING
     assert not world.live_jobs(uid)
     world.pass_time(world.rules.node_exclusion + 1)

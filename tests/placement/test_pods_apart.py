@@ -30,6 +30,7 @@ from tests.clock import CpuClock
 from tests.placement.ledger_world import HOSTNAME, REFUSAL, REQUEST, ZONE, World, calm_down, view_of
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
+from wellknown.pauses import Pauses
 
 
 def app(name: str) -> tuple[Requirement, ...]:
@@ -63,7 +64,7 @@ def world_of(nodes: int, *, fast: bool = True) -> World:
     """Returns a world whose Slurm fills each Node before the next. Each Node has room for all Pods."""
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
     rules = PlacementConfig(
-        fast_path=fast, node_exclusion=20.0, offer_validity=10.0, unbindable=(5.0, 20.0)
+        fast_path=fast, node_exclusion=20.0, offer_validity=10.0, unbindable=Pauses(5.0, 20.0)
     )
     return World(rules, names, jobs_per_node=100)
 
@@ -224,7 +225,7 @@ def test_all_jobs_of_a_template_are_queued_at_once_if_slurm_has_no_room() -> Non
 
 def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
     """A Pod outside of Slurm, unknown to the ledger, closes the Node each time."""
-    world = World(PlacementConfig(node_exclusion=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
+    world = World(PlacementConfig(node_exclusion=1.0, unbindable=Pauses(5.0, 20.0)), ("n1", "n2"))
     uid = world.create_pod(constraints=alone())
     words = "0/2 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules"
     for _ in range(6):
@@ -240,7 +241,7 @@ def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
 
 
 def test_other_rejections_lengthen_the_backoff() -> None:
-    world = World(PlacementConfig(node_exclusion=1.0, unbindable=(5.0, 20.0)), ("n1", "n2"))
+    world = World(PlacementConfig(node_exclusion=1.0, unbindable=Pauses(5.0, 20.0)), ("n1", "n2"))
     uid = world.create_pod()
     world.catch_up_with_slurm()
     world.say(uid, REFUSAL)
@@ -276,7 +277,7 @@ def test_spread_follows_kube_scheduler_if_the_ledger_closes_all_nodes() -> None:
 
 def test_spread_follows_kube_scheduler_if_the_open_zone_is_busy() -> None:
     """Without the unmanaged Pods, the ledger opens only the first zone, where Slurm has no room."""
-    world = World(PlacementConfig(unbindable=(5.0, 20.0)), ("n1", "n2"), jobs_per_node=3)
+    world = World(PlacementConfig(unbindable=Pauses(5.0, 20.0)), ("n1", "n2"), jobs_per_node=3)
     world.unmanaged = [(spread(), "n1"), (spread(), "n1")]
     assert place(world, spread()) == "n2"
     for _ in range(3):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from extender.turns.backoff import Backoff
+from wellknown.pauses import Pauses
 
 
 def test_a_pause_ends_earlier_and_never_later() -> None:
-    backoff = Backoff(1.0, 15.0)
+    backoff = Backoff(Pauses(1.0, 15.0))
     backoff.pause(10.0)
     assert not backoff.hasten(12.0)
     assert backoff.due == 11.0
