@@ -13,9 +13,10 @@ _SCRIPT: Final = {
     "environment": ["PATH=/usr/bin:/bin"],
     "standard_output": "/dev/null",
     "standard_error": "/dev/null",
-    "script": "#!/bin/sh\nexec sleep infinity\n",
+    "script": '#!/bin/sh\n[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0\nexec sleep infinity\n',
 }
-"""Fields of a batch placeholder, which holds the allocation without EXTERNAL_JOB."""
+"""Fields of a batch placeholder, which holds the allocation without EXTERNAL_JOB. A job that its owner
+requeues ends at its next start: it may be smaller then, and a poll may see neither."""
 
 
 def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
 from slurm_client import negotiation
 from slurm_client.errors import InvalidRequest, NeedsOperator, OutcomeUnknown, RetryLater, Unreachable
 from slurm_client.rest.client import SlurmRest
@@ -205,6 +207,32 @@ async def test_an_api_without_external_jobs_has_scripts_that_sleep(
     assert (queued.gres, allocated.gres) == (("gpu:h100:2(IDX:0-1)",), ("gpu:h100:1(IDX:2)",))
     assert (queued.user_id, queued.external, queued.requeue) == (2001, False, False)
     assert (await bench.slurm.configuration()).kill_wait_s is None
+    await bench.clear()
+    await bench.slurm.aclose()
+
+
+async def test_a_batch_placeholder_that_its_owner_requeues_ends(
+    cluster: Cluster, real_bench: RealBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(negotiation, "KNOWN", ("v0.0.42",))
+    bench = RealBench(SlurmRest(cluster.slurmrestd_url, cluster.token_file), cluster)
+    await bench.slurm.connect()
+    job = await bench.until_running(await bench.submit(gres=(("gpu", 2),)))
+
+    def scontrol(*arguments: str) -> None:
+        cluster.run_slurm("scontrol", *arguments)
+
+    async def has_run_twice() -> bool:
+        read = await bench.read(job.id)
+        if read.state.pending:  # slurmctld lets it wait for two minutes
+            with suppress(ClusterError):  # it may just have started
+                await asyncio.to_thread(scontrol, "update", of, "StartTime=now", "NumCPUs=1")
+        return read.restart_count == 1 and read.state.ended
+
+    of = f"JobId={job.id}"
+    await asyncio.to_thread(scontrol, "update", of, "Requeue=1")
+    await asyncio.to_thread(scontrol, "requeue", str(job.id))
+    await until(has_run_twice, "it has run twice, and has ended by itself", 40)
     await bench.clear()
     await bench.slurm.aclose()
 
