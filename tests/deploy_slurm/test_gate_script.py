@@ -139,7 +139,17 @@ class Slurmd:
         told = f'printf "%s\\n" "$@" >>{self._folder}/told'
         expands = "sed 's/node-.\\([0-9]*\\)-\\([0-9]*\\).$/node-\\1,node-\\2/' | tr , '\\n'"
         names = f'[ "$2" = hostnames ] && {{ echo $3 | {expands}; exit; }}'
-        self._command("scontrol", f'{names}; [ "$1" = show ] && {{ {shows}; }}; {told}')
+        ping = f'[ "$1" = ping ] && {{ cat {self._folder}/ping; exit; }}'
+        self._command("scontrol", f'{names}; {ping}; [ "$1" = show ] && {{ {shows}; }}; {told}')
+
+    def has_backup(self, *, leads: bool) -> None:
+        """There is a backup slurmctld, which scontrol names."""
+        scontrol, of_first = self._folder / "scontrol", "DOWN" if leads else "UP"
+        pings = f"Slurmctld(primary) at one is {of_first}\nSlurmctld(backup) at two is UP\n"
+        (self._folder / "ping").write_text(pings)
+        show = "echo 'AuthType  = auth/slurm'"
+        named = "echo 'SlurmctldHost[0]        = one'; echo 'SlurmctldHost[1]        = two'"
+        scontrol.write_text(scontrol.read_text().replace(f"{show};", f"{show}; {named};"))
 
     def node_is(self, state: str) -> None:
         """What sinfo says; without it, it says nothing."""
@@ -174,14 +184,16 @@ class Slurmd:
         with (self._folder / "gate.conf").open("a") as configuration:
             configuration.write(f"SLURM_EXTENDER_GATE_S={seconds}\n")
 
-    def run(self, *arguments: str, job: int = 7) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, job: int = 7, script: Path = SCRIPT
+    ) -> subprocess.CompletedProcess[str]:
         environment = {
             "PATH": f"{self._folder}:{os.environ['PATH']}",
             "SLURM_EXTENDER_HOOK_CONF": str(self._folder / "gate.conf"),
             "SLURM_JOB_ID": str(job),
             "SLURMD_NODENAME": "node-1",
         }
-        argv = [str(SCRIPT), *arguments]
+        argv = [str(script), *arguments]
         return subprocess.run(
             argv, env=environment, capture_output=True, text=True, timeout=30, check=False
         )
@@ -532,6 +544,36 @@ def test_no_job_fails_only_because_slurmctld_has_just_started(slurmd: Slurmd) ->
     slurmd.slurmctld_started(27)
     slurmd.patience(20)
     assert slurmd.run().returncode == 0
+
+
+def test_a_backup_that_leads_counts_as_just_started_for_half_a_minute(
+    slurmd: Slurmd, tmp_path: Path
+) -> None:
+    """BOOT_TIME is its own start, long before it took over."""
+    slurmd.extenders(DOWN)
+    slurmd.has_backup(leads=True)
+    assert slurmd.run().returncode == 1
+    slurmd.has_backup(leads=False)
+    assert slurmd.run().returncode == 0
+    slurmd.has_backup(leads=True)
+    slurmd.patience(8)
+    (hasty := tmp_path / "hasty-gate").write_text(
+        SCRIPT.read_text().replace("led_since + 30", "led_since + 3")
+    )
+    hasty.chmod(0o755)
+    assert slurmd.run(script=hasty).returncode == 0
+
+
+@pytest.mark.parametrize(("at_first", "status"), [(True, 0), (False, 1)])
+def test_only_a_backup_that_takes_over_meanwhile_may_have_forgotten_a_job(
+    slurmd: Slurmd, at_first: bool, status: int
+) -> None:
+    slurmd.extenders(Extender(*(409,) * 40, 204))
+    slurmd.patience(20)
+    slurmd.has_elsewhere()
+    slurmd.has_backup(leads=at_first)
+    Timer(5.0, slurmd.has_backup, kwargs={"leads": True}).start()
+    assert slurmd.run().returncode == status
 
 
 def test_while_nobody_answers_slurmctld_is_asked_now_and_then(slurmd: Slurmd) -> None:

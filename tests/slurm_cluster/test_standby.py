@@ -1,6 +1,7 @@
 """Two real slurmctlds with one state: the one that stands by has the configuration that the other one
 took, and takes over with it, so that no job is lost whichever of both is killed."""
 
+import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -65,6 +66,13 @@ class Two:
     def states(self, jobs: str) -> str:
         """As the second one's host sees them."""
         return self.second.ask("squeue", "--noheader", f"--jobs={jobs}", "--format=%T").strip()
+
+    def first_leads(self) -> bool:
+        """As slurm-extender-gate reads it."""
+        assert "SlurmctldHost[1] " in self.second.ask("scontrol", "show", "config")
+        ping = self.second.ask("scontrol", "ping")
+        (first,) = re.findall(r"Slurmctld\(primary\)[^\n]* is (UP|DOWN)", ping)
+        return bool(first == "UP")
 
     def kill_wait(self) -> str:
         shown = self.second.ask("scontrol", "show", "config").splitlines()
@@ -137,6 +145,7 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     two.cluster.kill("slurmctld")
     eventually(lambda: "Running as primary controller" in two.second.said(), within_s=90.0)
     eventually(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2, within_s=20)
+    assert not two.first_leads()
     # It leads: a change is its own to bring in, and the first one comes back with it.
     two.want(two.conf.replace("KillWait=40", "KillWait=41") + NEW)
     outcome = two.of_second(look)
@@ -149,6 +158,7 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     assert two.kill_wait() == "41 sec"
     eventually(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2, within_s=20)
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
+    assert two.first_leads()
 
 
 @pytest.mark.one_release("The configurer alone waits for the first slurmctld")
