@@ -16,11 +16,10 @@ from extender.commands import preflight as preflight_command
 from extender.commands import uninstall as uninstall_command
 from extender.commands.preflight import Places
 from extender.commands.uninstall import Choice, Gates, Jobs
-from service.command_line import Output, OutputOption, Version, program
+from service.command_line import Output, OutputOption, program
 from wellknown.quoting import quoted
 
 app = program("slurm-extender", "A kube-scheduler extender that lets Slurm place Kubernetes Pods.")
-_audit_alone = typer.Typer(pretty_exceptions_enable=False)
 _DEFAULT = Wish()
 _Settle = Annotated[float, typer.Option(help="Differences count after this time.", metavar="SECONDS")]
 
@@ -107,16 +106,3 @@ def uninstall(
 ) -> None:
     """After all replicas have stopped: lift the gates of waiting Pods, and end live jobs, by choice."""
     raise typer.Exit(uninstall_command.run(Choice(gates, jobs, timeout)))
-
-
-@_audit_alone.command()
-def audit_program(
-    output: OutputOption = Output.TABLE, settle: _Settle = 5.0, _version: Version = False
-) -> None:
-    """Print every difference between both systems, with its cause and its fix. Changes nothing."""
-    audit(output, settle)
-
-
-def audit_alone() -> None:
-    """Runs the program slurm-extender-audit."""
-    _audit_alone(prog_name="slurm-extender-audit")

@@ -90,17 +90,6 @@ def test_a_program_prints_help_and_its_version_and_completes(
     assert calls == []
 
 
-def test_the_audit_alone_takes_the_audits_options(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for arguments in (["-o", "json", "--settle", "1"], ["--version"]):
-        monkeypatch.setattr(sys, "argv", ["slurm-extender-audit", *arguments])
-        with pytest.raises(SystemExit):
-            command_line.audit_alone()
-    assert calls == [("audit", Output.JSON, 1.0)]
-    assert capsys.readouterr().out.startswith("slurm-extender-audit ")
-
-
 def test_preflights_places_override_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_EXTENDER_SLURMRESTD_URL", "http://a")
     monkeypatch.setenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", "/a")
@@ -180,7 +169,7 @@ def test_serving_loads_none_of_the_commands() -> None:
 
 def test_the_programs_that_are_installed_are_there() -> None:
     scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert {"slurm-extender", "slurm-extender-audit"} <= scripts.keys()
+    assert {"slurm-extender", "node-agent", "slurm-cluster"} == scripts.keys()
     for entry in scripts.values():
         module, _, function = entry.partition(":")
         assert callable(getattr(import_module(module), function))

@@ -16,7 +16,7 @@ PROGRAMS = frozenset(
         *(".venv/bin/python", "aws", "buildah", "curl", "docker", "eksctl", "gcloud", "git", "helm"),
         *("kubectl", "make", "node-agent", "openssl", "pip", "promtool", "pytest", "python"),
         *("sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "sdiag", "sinfo", "squeue"),
-        *("slurm-extender", "slurm-extender-audit", "slurm-extender-gate", "slurm-extender-hook"),
+        *("slurm-extender", "slurm-extender-gate", "slurm-extender-hook"),
         *("srun", "ssh", "systemctl"),
     }
 )

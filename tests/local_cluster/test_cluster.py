@@ -240,7 +240,7 @@ def test_the_command_line_says_where_to_look_and_starts_a_component_again(tmp_pa
         unknown = deploy_local(tmp_path, "restart", "slurm")
         assert (unknown.returncode, "no component slurm; there are etcd," in unknown.stdout) == (1, True)
         audit = subprocess.run(
-            [tmp_path / "bin/slurm-extender-audit", "--settle=1"],
+            [tmp_path / "bin/slurm-extender", "audit", "--settle=1"],
             capture_output=True,
             text=True,
             check=False,

@@ -1,6 +1,7 @@
 """What kube-scheduler and the API server are told of an extender."""
 
 import json
+import os
 import re
 import subprocess
 from collections import defaultdict
@@ -14,11 +15,11 @@ import yaml
 from deploy.local.blueprint import port_names
 from deploy.local.chart import AGENT_NAME, AGENT_USER, NAMESPACE, Rendered, values_of
 from deploy.local.kubernetes.components import (
-    AUDIT,
+    PROGRAM,
     control_components,
     extender_environment,
     store_components,
-    write_audit,
+    write_program,
 )
 from deploy.local.kubernetes.scheduler_config import configured
 from deploy.local.layout import Layout
@@ -123,20 +124,24 @@ def test_the_kube_scheduler_of_others_asks_as_the_page_shows() -> None:
     assert entry(configuration(spec, others=True)) == shown_for_others()
 
 
-def test_the_audit_goes_by_the_extenders_settings(tmp_path: Path) -> None:
+def test_slurm_extender_in_the_clusters_bin_has_the_clusters_settings(tmp_path: Path) -> None:
     gres = '{"example.com/gpu": "it\'s \\"odd\\""}'
     spec, ports = ClusterSpec(extender_settings=(("GRES", gres),)), defaultdict[str, int](int)
     layout = Layout(tmp_path)
     layout.bin.mkdir()
-    write_audit(spec, ports, layout)
-    command = layout.bin / AUDIT
-    helped = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
+    write_program(spec, ports, layout)
+    command = layout.bin / PROGRAM
+    helped = subprocess.run([command, "audit", "--help"], capture_output=True, text=True, check=True)
     assert "every difference between both systems" in helped.stdout
     print_environment = "-c 'import json, os; print(json.dumps(dict(os.environ)))'"
-    exported = command.read_text().replace("-m extender audit", print_environment)
+    exported = command.read_text().replace("-m extender", print_environment)
     printed = subprocess.run(["sh", "-c", exported], capture_output=True, text=True, check=True)
     settings = extender_environment("extender", spec, ports, layout)
+    settings["SLURM_EXTENDER_KUBECONFIG"] = str(layout.kubeconfig)
     assert json.loads(printed.stdout).items() >= settings.items()
+    own = {**os.environ, "SLURM_EXTENDER_GRES": "{}"}
+    printed = subprocess.run(["sh", "-c", exported], env=own, capture_output=True, text=True, check=True)
+    assert json.loads(printed.stdout)["SLURM_EXTENDER_GRES"] == "{}"
 
 
 def test_what_the_extender_notes_is_dropped_from_copies_of_any_pod_and_guarded() -> None:
