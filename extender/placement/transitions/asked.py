@@ -69,8 +69,9 @@ def _refused(failure: Failure, request: Request, at: Context) -> Cause:
         if at.rights.unknown and user is not None:
             return Cause.of(Kind.UNKNOWN_USER, user=user)
         lacks = rights.lacking(failure.number, request.job, partition, at.rights)
-    cause = lacks or Cause.of(Kind.SLURM_REFUSES, said=failure.message)
-    return Cause.of(Kind.REFUSED_BY_SLURM, parts=(cause, *_rejected_values(failure, request, at)))
+    values = tuple(_rejected_values(failure, request, at))
+    said = Cause.of(Kind.SLURM_REFUSES, said=failure.message)
+    return Cause.of(Kind.REFUSED_BY_SLURM, parts=(lacks, *values) if lacks else (*values, said))
 
 
 def _rejected_values(failure: Failure, request: Request, at: Context) -> Iterator[Cause]:
