@@ -13,7 +13,7 @@ from rich.table import Table
 from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError, MissingPrerequisitesError
-from deploy.local.kubernetes.components import PROGRAM
+from deploy.local.kubernetes.components import EXTENDER_PROGRAM
 from deploy.local.layout import CHECKOUT, python
 from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import Stopwatch
@@ -192,7 +192,7 @@ def _running(directory: Path) -> Cluster:
 
 def _say_what_to_try(cluster: Cluster) -> None:
     spec = cluster.spec
-    extender = [PROGRAM] if spec.extender else []
+    extender = [EXTENDER_PROGRAM] if spec.extender else []
     programs = [*(["kubectl"] if spec.kubernetes else []), *extender, *clients(spec)]
     console.print(f"  programs    PATH={cluster.directory / 'bin'}:$PATH  ({', '.join(programs)})")
     console.print("              SLURM_AS=alice (or bob) makes Slurm's run as that user")

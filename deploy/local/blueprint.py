@@ -20,7 +20,7 @@ from deploy.local.kubernetes.components import (
     control_components,
     extender_components,
     store_components,
-    write_program,
+    write_extender_program,
 )
 from deploy.local.kubernetes.config import EXTENDER_LISTENERS, write_kubernetes_files
 from deploy.local.layout import Layout, Record
@@ -68,7 +68,7 @@ def prepare_directory(layout: Layout, record: Record) -> None:
     if record.spec.kubernetes:
         write_kubernetes_files(record.spec, record.ports, layout, record.binaries)
     if record.spec.extender:
-        write_program(record.spec, record.ports, layout)
+        write_extender_program(record.spec, record.ports, layout)
     if record.spec.guest:
         write_guest_files(record.spec, record.ports, layout)
     if record.spec.services:

@@ -15,8 +15,8 @@ _SCRIPT: Final = {
     "standard_error": "/dev/null",
     "script": '#!/bin/sh\n[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0\nexec sleep infinity\n',
 }
-"""Fields of a batch placeholder, which holds the allocation without EXTERNAL_JOB. A job that its owner
-requeues ends at its next start: it may be smaller then, and a poll may see neither."""
+"""Fields of a batch placeholder, which holds the allocation without EXTERNAL_JOB. A job that the
+owner has requeued ends at its next start: the job may be smaller now, and no poll may have seen that."""
 
 
 def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:

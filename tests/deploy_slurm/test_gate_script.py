@@ -144,12 +144,19 @@ class Slurmd:
 
     def has_backup(self, *, leads: bool) -> None:
         """There is a backup slurmctld, which scontrol names."""
-        scontrol, of_first = self._folder / "scontrol", "DOWN" if leads else "UP"
-        pings = f"Slurmctld(primary) at one is {of_first}\nSlurmctld(backup) at two is UP\n"
-        (self._folder / "ping").write_text(pings)
+        self.backup_leads(leads)
         show = "echo 'AuthType  = auth/slurm'"
         named = "echo 'SlurmctldHost[0]        = one'; echo 'SlurmctldHost[1]        = two'"
+        scontrol = self._folder / "scontrol"
         scontrol.write_text(scontrol.read_text().replace(f"{show};", f"{show}; {named};"))
+
+    def backup_leads(self, leads: bool) -> None:
+        """Changes who leads, also while the script runs."""
+        pings = (
+            f"Slurmctld(primary) at one is {'DOWN' if leads else 'UP'}\nSlurmctld(backup) at two is UP\n"
+        )
+        (self._folder / "new-ping").write_text(pings)
+        (self._folder / "new-ping").rename(self._folder / "ping")
 
     def node_is(self, state: str) -> None:
         """What sinfo says; without it, it says nothing."""
@@ -553,9 +560,9 @@ def test_a_backup_that_leads_counts_as_just_started_for_half_a_minute(
     slurmd.extenders(DOWN)
     slurmd.has_backup(leads=True)
     assert slurmd.run().returncode == 1
-    slurmd.has_backup(leads=False)
+    slurmd.backup_leads(False)
     assert slurmd.run().returncode == 0
-    slurmd.has_backup(leads=True)
+    slurmd.backup_leads(True)
     slurmd.patience(8)
     (hasty := tmp_path / "hasty-gate").write_text(
         SCRIPT.read_text().replace("led_since + 30", "led_since + 3")
@@ -572,7 +579,7 @@ def test_only_a_backup_that_takes_over_meanwhile_may_have_forgotten_a_job(
     slurmd.patience(20)
     slurmd.has_elsewhere()
     slurmd.has_backup(leads=at_first)
-    Timer(5.0, slurmd.has_backup, kwargs={"leads": True}).start()
+    Timer(5.0, slurmd.backup_leads, [True]).start()
     assert slurmd.run().returncode == status
 
 

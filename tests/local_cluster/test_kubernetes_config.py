@@ -15,11 +15,11 @@ import yaml
 from deploy.local.blueprint import port_names
 from deploy.local.chart import AGENT_NAME, AGENT_USER, NAMESPACE, Rendered, values_of
 from deploy.local.kubernetes.components import (
-    PROGRAM,
+    EXTENDER_PROGRAM,
     control_components,
     extender_environment,
     store_components,
-    write_program,
+    write_extender_program,
 )
 from deploy.local.kubernetes.scheduler_config import configured
 from deploy.local.layout import Layout
@@ -129,8 +129,8 @@ def test_slurm_extender_in_the_clusters_bin_has_the_clusters_settings(tmp_path: 
     spec, ports = ClusterSpec(extender_settings=(("GRES", gres),)), defaultdict[str, int](int)
     layout = Layout(tmp_path)
     layout.bin.mkdir()
-    write_program(spec, ports, layout)
-    command = layout.bin / PROGRAM
+    write_extender_program(spec, ports, layout)
+    command = layout.bin / EXTENDER_PROGRAM
     helped = subprocess.run([command, "audit", "--help"], capture_output=True, text=True, check=True)
     assert "every difference between both systems" in helped.stdout
     print_environment = "-c 'import json, os; print(json.dumps(dict(os.environ)))'"

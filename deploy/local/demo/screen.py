@@ -14,7 +14,7 @@ from rich.table import Table
 from deploy.local.cluster import Cluster
 from deploy.local.demo.findings import Findings
 from deploy.local.demo.pods import Sighting, pod_manifest
-from deploy.local.kubernetes.components import PROGRAM
+from deploy.local.kubernetes.components import EXTENDER_PROGRAM
 from deploy.local.layout import python
 
 _PLAIN_WIDTH: Final = 120
@@ -164,7 +164,7 @@ def things_to_try(cluster: Cluster, console: Console) -> None:
         f"{programs}/kubectl describe pod mine",
         f"{programs}/squeue --format '%.10i %.20j %.9T %.8u %.10N %r'",
         f"{programs}/scontrol show job",
-        f"{programs}/{PROGRAM} audit",
+        f"{programs}/{EXTENDER_PROGRAM} audit",
         f"{programs}/scancel --name mine@default",
         f"SLURM_AS=alice {programs}/sbatch --gres gpu:1 --wrap 'sleep 60'",
     ):

@@ -41,7 +41,7 @@ _CONTROLLERS_FOR_PODS: Final = (
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
 )
-PROGRAM: Final = "slurm-extender"
+EXTENDER_PROGRAM: Final = "slurm-extender"
 # Of the replicas' leader, the extenders' and the kube-schedulers' alike.
 LEASE_DURATION_S: Final = 5
 _DRAIN_S: Final = 2
@@ -129,15 +129,15 @@ def _beside(extender: str, spec: ClusterSpec) -> str:
     return dict(zip(spec.extender_names, spec.scheduler_names, strict=True))[extender]
 
 
-def write_program(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
+def write_extender_program(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """Writes a `slurm-extender` that has the settings of the cluster's extender, for people. It calls
     kube-apiserver as the administrator: the extender itself may not create Pods, as `check` does."""
     settings = extender_environment(spec.extender_names[0], spec, ports, layout)
     settings["SLURM_EXTENDER_KUBECONFIG"] = str(layout.kubeconfig)
-    command = layout.bin / PROGRAM
+    command = layout.bin / EXTENDER_PROGRAM
     command.write_text(
         render(
-            f"{PROGRAM}.sh.j2",
+            f"{EXTENDER_PROGRAM}.sh.j2",
             environment={name: shlex.quote(value) for name, value in settings.items()},
             checkout=shlex.quote(str(CHECKOUT)),
             python=shlex.quote(sys.executable),
