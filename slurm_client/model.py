@@ -245,6 +245,8 @@ class Job:
     submit_time: int | None = None
     start_time: int | None = None
     end_time: int | None = None
+    suspend_time: int | None = None
+    """Time of the last suspension or resumption since the start: other jobs may have the cores since."""
     preempt_time: int | None = None
     """Time of the preemption. The job may still run, for the partition's GraceTime."""
     sluid: str = ""

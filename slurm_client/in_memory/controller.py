@@ -133,12 +133,9 @@ class Controller:
 
     def end(self, record: Record, base: str, now: float, *, reason: str = "") -> None:
         """Ends a job in a terminal state, and frees its resources."""
-        if record.has_nodes:
-            self._give_back(record)
         started = record.started if record.started is not None else now
         ended = replace(record, state=JobState(base), reason=reason, started=started, ended=now)
-        self.jobs.put(ended, now)
-        self.changed(now)
+        self.change(record, ended, now)
 
     def changed(self, now: float) -> None:
         """Makes the scheduler look at the next tick."""
@@ -149,8 +146,7 @@ class Controller:
         for machine in self.machines.values():
             machine.clear()
         for record in self.jobs:
-            if record.has_nodes:
-                self._take(record.slots)
+            self._take(record.taken)
         self.changed(now)
 
     def job(self, job_id: int) -> Job | None:
@@ -316,6 +312,14 @@ class Controller:
         self._take(slots)
         self.jobs.put(replace(record, state=RUNNING, reason="", slots=slots, started=now), now)
 
+    def change(self, before: Record, after: Record, now: float) -> None:
+        """Changes a job that has nodes, or ends a job."""
+        for slot in before.taken:
+            self.machines[slot.node].give_back(slot)
+        self._take(after.taken)
+        self.jobs.put(after, now)
+        self.changed(now)
+
     def _launch(self, record: Record, slots: tuple[Slot, ...], now: float) -> None:
         """Starts a job that waited. A batch job needs a credential: slurmctld holds the job if the user
         cannot be resolved (24.11), until somebody releases the job."""
@@ -341,10 +345,6 @@ class Controller:
     def _take(self, slots: Sequence[Slot]) -> None:
         for slot in slots:
             self.machines[slot.node].take(slot)
-
-    def _give_back(self, record: Record) -> None:
-        for slot in record.slots:
-            self.machines[slot.node].give_back(slot)
 
     def _machine(self, node: Node, partitions: tuple[str, ...]) -> Machine:
         return Machine(node, partitions, counts_memory=self._counts_memory)

@@ -8,7 +8,7 @@ from functools import partial
 from slurm_client.errors import OutcomeUnknown, SlurmError
 from slurm_client.in_memory.controller import Controller, Plugin
 from slurm_client.in_memory.machines import SILENT
-from slurm_client.in_memory.record import Record, kept
+from slurm_client.in_memory.record import RUNNING, SUSPENDED, Record, kept
 from slurm_client.model import JobState, Node, Power
 from slurm_client.reservation import Reservation
 
@@ -70,12 +70,12 @@ class Controls:
         self._controller.end(self._record(job_id), base, now)
 
     def suspend(self, job_id: int) -> None:
-        """Runs `scontrol suspend`: the job keeps its nodes and does not run."""
-        self._set_state(job_id, "RUNNING", JobState("SUSPENDED"))
+        """Runs `scontrol suspend`: the job does not run, and other jobs may get its cores."""
+        self._suspend(job_id, RUNNING, SUSPENDED)
 
     def resume(self, job_id: int) -> None:
-        """Runs `scontrol resume`, after `suspend`."""
-        self._set_state(job_id, "SUSPENDED", JobState("RUNNING"))
+        """Runs `scontrol resume`, after `suspend`: the job has its cores, also beside another job."""
+        self._suspend(job_id, SUSPENDED, RUNNING)
 
     def fail_node(self, name: str) -> None:
         """Sets the node DOWN; its jobs end as NODE_FAIL."""
@@ -156,11 +156,11 @@ class Controls:
             self._lose_reply_of.remove(method)
             raise OutcomeUnknown(f"{method}: the reply was lost")
 
-    def _set_state(self, job_id: int, expected: str, state: JobState) -> None:
+    def _suspend(self, job_id: int, expected: JobState, state: JobState) -> None:
         now, record = self._now(), self._record(job_id)
-        if record.state.base != expected:
+        if record.state != expected:
             raise ValueError(f"job {job_id} is {record.state}, not {expected}")
-        self._controller.jobs.put(replace(record, state=state), now)
+        self._controller.change(record, replace(record, state=state, suspended=now), now)
 
     def _record(self, job_id: int) -> Record:
         record = self._controller.jobs.get(job_id)

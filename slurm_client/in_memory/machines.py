@@ -132,6 +132,8 @@ class Machine:
         self._slots.remove(slot)
         self._pools.give_back(slot.devices)
         self._free_cores.update(slot.cores)
+        for other in self._slots:  # a resumed job and the job that got its cores both have them
+            self._free_cores.difference_update(other.cores)
         self._cpus -= slot.cpus
         self._memory_mb -= slot.memory_mb
         self._told = None
@@ -154,7 +156,7 @@ class Machine:
         base = {"IDLE"}
         if "DOWN" in self.flags:
             base = {"DOWN"}
-        elif self._slots:
+        elif any(slot.cpus for slot in self._slots):  # a node with suspended jobs alone is IDLE
             base = {"ALLOCATED" if self._cpus == self.configured.cpus else "MIXED"}
         reserved = {"RESERVED"} if self.reservation else set()
         return (self.configured.states - {"IDLE"}) | base | self.flags | reserved

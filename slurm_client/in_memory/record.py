@@ -1,6 +1,6 @@
 """One job of an `InMemorySlurm`: frozen, so that the journal can put an earlier record back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_client.in_memory.machines import Slot
 from slurm_client.model import Job, JobSpec, JobState
@@ -8,6 +8,7 @@ from wellknown import number_list
 
 PENDING = JobState("PENDING")
 RUNNING = JobState("RUNNING")
+SUSPENDED = JobState("SUSPENDED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Record:
     slots: tuple[Slot, ...] = ()
     started: float | None = None
     ended: float | None = None
+    suspended: float | None = None
+    """Time of the last suspension or resumption."""
     preempted: float | None = None
     restarts: int = 0
     held_for: str = ""
@@ -45,6 +48,13 @@ class Record:
     @property
     def has_nodes(self) -> bool:
         return self.state.base in {"RUNNING", "SUSPENDED"}
+
+    @property
+    def taken(self) -> tuple[Slot, ...]:
+        """Returns what no other job can have: a suspended job keeps memory and devices, and no cores."""
+        if self.state.suspended:
+            return tuple(replace(slot, cpus=0, cores=()) for slot in self.slots)
+        return self.slots if self.has_nodes else ()
 
     @property
     def deadline(self) -> float | None:
@@ -80,6 +90,7 @@ class Record:
             submit_time=int(self.submitted),
             start_time=_seconds(self.started),
             end_time=_seconds(end),
+            suspend_time=_seconds(self.suspended),
             preempt_time=_seconds(self.preempted),
             sluid=f"s{self.order:013X}",
             external=self.external,

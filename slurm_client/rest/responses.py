@@ -113,6 +113,7 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         submit_time=_time(entry, "submit_time"),
         start_time=_time(entry, "start_time"),
         end_time=_time(entry, "end_time"),
+        suspend_time=_time(entry, "suspend_time"),
         preempt_time=_time(entry, "preempt_time"),
         sluid=str((entry.get("step_id") or {}).get("sluid") or ""),
         external="EXTERNAL_JOB" in (entry.get("flags") or ()),

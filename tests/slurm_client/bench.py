@@ -122,6 +122,14 @@ class Bench:
         """The job's owner changes these."""
         raise NotImplementedError
 
+    async def suspend_job(self, job_id: int) -> None:
+        """Runs `scontrol suspend`."""
+        raise NotImplementedError
+
+    async def resume_job(self, job_id: int) -> None:
+        """Runs `scontrol resume`."""
+        raise NotImplementedError
+
     async def allocate(self, **wanted: Any) -> Job:
         return await self.read(await self.slurm.allocate(spec(**wanted), next(self.ids)))
 
@@ -235,6 +243,12 @@ class InMemoryBench(Bench):
     async def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
         self.controls.edit(job_id, name=name, comment=comment)
 
+    async def suspend_job(self, job_id: int) -> None:
+        self.controls.suspend(job_id)
+
+    async def resume_job(self, job_id: int) -> None:
+        self.controls.resume(job_id)
+
     @contextmanager
     def reserved(
         self, name: str, nodes: Names, users: Names, in_hours: int = 0, flags: Names = ()
@@ -273,6 +287,12 @@ class RealBench(Bench):
     async def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
         texts = f"JobName={os.fsdecode(name)}", f"Comment={os.fsdecode(comment)}"
         self._scontrol("update", f"JobId={job_id}", *texts)
+
+    async def suspend_job(self, job_id: int) -> None:
+        self._scontrol("suspend", str(job_id))
+
+    async def resume_job(self, job_id: int) -> None:
+        self._scontrol("resume", str(job_id))
 
     def reserved(
         self, name: str, nodes: Names, users: Names, in_hours: int = 0, flags: Names = ()

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from slurm_client.errors import InvalidRequest, OtherJob
+from slurm_client.errors import InvalidRequest, NoRoomNow, OtherJob
 from slurm_client.model import JobChanges
 from tests.eventually import until
-from tests.slurm_client.bench import GPUS, Bench
+from tests.slurm_client.bench import CPUS, GPUS, Bench
 
 # -- reading
 
@@ -188,6 +188,28 @@ async def test_an_ended_job_says_when_and_has_no_gpus(bench: Bench) -> None:
         )
 
     await until(read, within_s=15)
+
+
+async def test_the_cores_of_a_suspended_job_go_to_the_next_job(bench: Bench) -> None:
+    """A resumption asks nobody: both jobs run on the same cores. The job keeps memory and devices."""
+    whole = {"required_nodes": ("node-1",), "cpus": CPUS}
+    first = await bench.allocate(**whole, gres=(("gpu", 1),))
+    assert first.suspend_time is None
+    await bench.suspend_job(first.id)
+    assert (await bench.state(first.id)).suspended
+    node = await bench.see("node-1")
+    assert "IDLE" in node.states
+    assert (node.cpus_allocated, node.memory_allocated_mb) == (0, 100)
+    with pytest.raises(NoRoomNow):
+        await bench.allocate(**whole, gres=(("gpu", GPUS),))
+    second = await bench.allocate(**whole)
+    await bench.resume_job(first.id)
+    first = await bench.read(first.id)
+    assert (first.state.running, first.cores) == (True, second.cores)
+    assert first.suspend_time is not None
+    await bench.slurm.cancel(first.id)
+    with pytest.raises(NoRoomNow):
+        await bench.allocate(**whole)
 
 
 async def test_many_tasks_may_use_one_client(bench: Bench) -> None:
