@@ -29,7 +29,7 @@ _COLUMNS = {
     "foreign": "another's job has the id",
     "unknown": "no job has the id",
     "lost": "the job is lost",
-    "grace": "the job is preempted",
+    "read": "the job is read between two polls",
     "bound": "a Pod is bound",
     "changed": "another request",
 }

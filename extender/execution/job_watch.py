@@ -9,7 +9,7 @@ from functools import partial
 
 from extender.execution.dispatcher import Dispatcher
 from extender.placement.ledger import Ledger
-from extender.record.events import GraceStarted, JobsPolled
+from extender.record.events import JobRead, JobsPolled
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import SlurmError
@@ -25,6 +25,8 @@ _AROUND_S = 0.05  # between two looks at all jobs, or as long as a look takes
 _GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as a look takes
 _GRACE_READERS = 4
 _GRACES_A_SECOND = 100
+_ROUND_S = 10.0  # between two rounds of reading each job of bound Pods
+_READ_S = 0.1  # between two of them
 
 
 class JobWatch:
@@ -33,6 +35,7 @@ class JobWatch:
     def __init__(self, ledger: Ledger, slurm: Slurm, health: Health, interval: float) -> None:
         self._ledger, self._slurm, self._health, self._interval = ledger, slurm, health, interval
         self._pushed: dict[int, int] = {}  # job id -> number of looks since the push
+        self._doubted = set[int]()
         self._woken, self._evicted = asyncio.Event(), asyncio.Event()
 
     async def run(self, dispatcher: Dispatcher) -> None:
@@ -42,10 +45,16 @@ class JobWatch:
             tasks.create_task(self._follow_pushes(dispatcher))
             tasks.create_task(self._keep_looking_around(dispatcher))
             tasks.create_task(self._keep_reading_graces(dispatcher))
+            tasks.create_task(self._keep_reading_jobs(dispatcher))
 
     def poll_now(self, job_id: int, looked: int = 0) -> None:
         """Makes the watch look at a watched job now. Returns at once."""
         self._pushed[job_id] = looked
+        self._woken.set()
+
+    def read_now(self, job_id: int) -> None:
+        """Makes the watch read the job of a bound Pod now, and not the state alone. Returns at once."""
+        self._doubted.add(job_id)
         self._woken.set()
 
     async def _keep_polling(self, dispatcher: Dispatcher) -> None:
@@ -73,18 +82,28 @@ class JobWatch:
         while True:
             began, jobs = dispatcher.now(), self._ledger.jobs_with_grace()
             left = iter(jobs.items())
-            await asyncio.gather(*(self._read_graces(left, dispatcher) for _ in range(_GRACE_READERS)))
+            await asyncio.gather(*(self._read(left, dispatcher) for _ in range(_GRACE_READERS)))
             took = dispatcher.now() - began
             await asyncio.sleep(max(_GRACE_S, took, len(jobs) / _GRACES_A_SECOND - took))
 
-    async def _read_graces(self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher) -> None:
+    async def _keep_reading_jobs(self, dispatcher: Dispatcher) -> None:
+        """Reads each job of bound Pods, one after the other: a state does not show that the owner has
+        suspended and resumed the job, or that slurmctld has started the job once more."""
+        while True:
+            await asyncio.sleep(_ROUND_S)
+            await self._read(iter(self._ledger.bound_jobs().items()), dispatcher, _READ_S)
+
+    async def _read(
+        self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher, rest_s: float = 0.0
+    ) -> None:
         for uid, job_id in left:
             try:
                 job = await self._slurm.job(job_id)
             except SlurmError:
                 return  # a poll will report the error
-            if job is not None and job.preempt_time is not None:
-                dispatcher.feed(GraceStarted(uid, job))
+            if job is not None:
+                dispatcher.feed(JobRead(uid, job))
+            await asyncio.sleep(rest_s)
 
     async def _follow_pushes(self, dispatcher: Dispatcher) -> None:
         later = asyncio.get_running_loop().call_later
@@ -92,6 +111,8 @@ class JobWatch:
             await self._woken.wait()
             self._woken.clear()
             pushed, self._pushed = self._pushed, {}
+            doubted, self._doubted = self._doubted, set()
+            await self._read(iter(self._ledger.bound_jobs(doubted).items()), dispatcher)
             plain = await self._look(pushed.keys(), dispatcher)
             for job_id, looked in pushed.items():
                 if job_id not in plain and looked < len(_AGAIN_S):

@@ -154,6 +154,7 @@ class Kind(StrEnum):
     NODE_FAILED_AT_BOOT = "NodeFailedAtBoot", Reason.SLURM_NODE_FAILED
     JOB_COMPLETED = "JobCompleted", Reason.SLURM_JOB_COMPLETED
     JOB_SUSPENDED = "JobSuspended", Reason.SLURM_JOB_SUSPENDED
+    JOB_RESUMED = "JobResumed", Reason.SLURM_JOB_SUSPENDED
     JOB_REQUEUED = "JobRequeued", Reason.SLURM_JOB_REQUEUED
     JOB_ENDED = "JobEnded", Reason.SLURM_JOB_ENDED
     JOB_FORGOTTEN = "JobForgotten", Reason.SLURM_JOB_ENDED

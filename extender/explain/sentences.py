@@ -362,7 +362,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.LESS_GRES: "it has {number} of GRES {name} instead of {asked}",
     Kind.SHORTER_TIME_LIMIT: "its time limit is {minutes} minutes instead of {asked}",
     Kind.STARTED_AGAIN: "Slurm has started it again",
-    Kind.SUSPENDED: "it is suspended",
+    Kind.SUSPENDED: "it was suspended",
     Kind.OTHER_DEVICES: _other_devices,
     Kind.JOB_CANCELLED: "Slurm job {job} was cancelled in Slurm ({state})",
     Kind.JOB_PREEMPTED: "Slurm job {job} was preempted by Slurm ({state})",
@@ -373,6 +373,9 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.NODE_FAILED_AT_BOOT: "Slurm job {job} lost its node in Slurm while it booted ({state})",
     Kind.JOB_COMPLETED: "Slurm job {job} was completed in Slurm ({state})",
     Kind.JOB_SUSPENDED: "Slurm job {job} was suspended in Slurm ({state})",
+    Kind.JOB_RESUMED: (
+        "Slurm job {job} was suspended and resumed in Slurm: another job may have its cores"
+    ),
     Kind.JOB_REQUEUED: "Slurm job {job} was requeued in Slurm ({state})",
     Kind.JOB_ENDED: "Slurm job {job} ended in Slurm ({state})",
     Kind.JOB_FORGOTTEN: "its job in Slurm had ended, and is forgotten by now",

@@ -51,11 +51,12 @@ class Part(Enum):
     TIME_LIMIT = auto()
     RESTARTED = auto()
     SUSPENDED = auto()
+    """The job is suspended, or was suspended since its start: other jobs may have its cores."""
     DEVICES = auto()
     """A bound Pod runs on devices missing from the job on the Pod's Node."""
 
 
-LESS = frozenset({Part.SIZE, Part.GRES, Part.PARTITION, Part.OWNER})
+LESS = frozenset({Part.SIZE, Part.GRES, Part.PARTITION, Part.OWNER, Part.SUSPENDED})
 """Parts whose alteration makes a job less than the Pod's request. A shorter time limit is not included:
 the owner of a waiting job may lower the limit to start sooner, and takes nothing from other users."""
 
@@ -154,7 +155,7 @@ def _altered(
         yield from _less(asked, job)
     if job.restart_count:
         yield Part.RESTARTED, Cause.of(Kind.STARTED_AGAIN)
-    if job.state.suspended:
+    if job.state.suspended or job.suspend_time is not None:
         yield Part.SUSPENDED, Cause.of(Kind.SUSPENDED)
     taken = (devices_taken(pod, job, claim.view) for pod in claim.pods if job.state.running)
     yield from ((Part.DEVICES, devices) for devices in taken if devices is not None)

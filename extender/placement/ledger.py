@@ -5,7 +5,7 @@ ledger never waits, and never reads a clock. The rules are pure functions (`on_p
 `next_effect`, `recovery`). `settled` has the consequences of a changed record.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
@@ -26,7 +26,7 @@ from extender.record.events import (
     Effect,
     Event,
     Failure,
-    GraceStarted,
+    JobRead,
     JobsPolled,
     OrphanFound,
     Outcome,
@@ -51,15 +51,22 @@ class Ledger(Settled):
 
     # Queries
 
+    def bound_jobs(self, among: Iterable[int] | None = None) -> dict[str, int]:
+        """Returns, by uid, the jobs of bound Pods, perhaps only those `among` some jobs."""
+        bound = self._records.of(State.BOUND) if among is None else self._records.with_jobs(among)
+        return {
+            each.uid: each.job.id
+            for each in bound
+            if each.state is State.BOUND and each.job.id is not None and not each.leaving
+        }
+
     def jobs_with_grace(self) -> dict[str, int]:
         """Returns, by uid, the jobs of bound Pods with a grace time before a preemption."""
         if not self._view.gives_grace:
             return {}
-        return {
-            p.uid: p.job.id
-            for p in self._records.of(State.BOUND)
-            if p.job.id is not None and not p.leaving and self._view.has_grace(p.request.job)
-        }
+        has_grace = self._view.has_grace
+        jobs = self.bound_jobs()
+        return {uid: job for uid, job in jobs.items() if has_grace(self._records[uid].request.job)}
 
     def next_wake(self) -> float:
         """Returns the time of the next Tick, on the caller's clock; infinity if none is due."""
@@ -184,9 +191,10 @@ class Ledger(Settled):
         for record in sorted(moved, key=lambda each: each.first_seen):
             self._settle(record)
 
-    def _grace_started(self, event: GraceStarted) -> None:
-        if (record := self._records.get(event.uid)) is not None:
-            self._settle(TABLE[record.state].grace(record, event.job, self._at))
+    def _job_read(self, event: JobRead) -> None:
+        record = self._records.get(event.uid)
+        if record is not None and record.job.id == event.job.id:
+            self._settle(TABLE[record.state].read(record, event.job, self._at))
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         mended = event.view.partitions != self._view.partitions
@@ -313,7 +321,7 @@ class Ledger(Settled):
         PodObserved: _pod_observed,
         PodVanished: _pod_vanished,
         JobsPolled: _jobs_polled,
-        GraceStarted: _grace_started,
+        JobRead: _job_read,
         ClusterObserved: _cluster_observed,
         Tick: _tick,
     }

@@ -265,8 +265,9 @@ class JobsPolled:
 
 
 @dataclass(frozen=True, slots=True)
-class GraceStarted:
-    """A job was read: Slurm preempts the job, and the job runs on for its GraceTime."""
+class JobRead:
+    """The job of bound Pods was read, without a `ReadJob`: a state does not show all changes of a
+    job."""
 
     uid: str
     job: Job
@@ -289,7 +290,7 @@ Event = (
     | PodObserved
     | PodVanished
     | JobsPolled
-    | GraceStarted
+    | JobRead
     | ClusterObserved
     | Tick
 )

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from extender.execution import job_watch
 from extender.execution.dispatcher import Dispatcher
 from extender.execution.job_watch import _AGAIN_S, _GRACE_READERS, JobWatch
+from extender.jobs.phase import Phase
 from extender.placement.ledger import Ledger
 from extender.record.events import ClusterObserved, Recovered
 from extender.record.placeholder import Placeholder
@@ -20,6 +22,7 @@ from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import Job, JobSpec, JobState, Partition
 from tests.builders import RULES, kube_node, placeholder_job, pod, view
+from tests.eventually import until
 
 NO_POLL_S = 3600.0
 FOREIGN = 40_000_000
@@ -97,8 +100,11 @@ class Stage:
         await self.slurm.submit(JobSpec(name, 1, 1, admin_comment=job.admin_comment), job.id)
         main = Partition("main", ("n1",), default=True, grace_time_s=grace_time_s)
         self.dispatcher.feed(ClusterObserved(view(kube_node(), partitions=[main])))
-        self.dispatcher.feed(Recovered((bound,), (job,)))
         self.slurm.start_jobs()
+        started = await self.slurm.job(job.id)
+        assert started is not None
+        self.dispatcher.feed(Recovered((bound,), (started,)))
+        self.slurm.read.clear()
         self.moved.clear()
         return job.id
 
@@ -112,6 +118,9 @@ class Stage:
 
     def states(self) -> list[State]:
         return [p.state for p in self.ledger.placeholders]
+
+    def phase(self, job_id: int) -> Phase:
+        return next(p.job.phase for p in self.ledger.placeholders if p.job.id == job_id)
 
     def state(self, job_id: int) -> State:
         return next(p.state for p in self.ledger.placeholders if p.job.id == job_id)
@@ -311,3 +320,51 @@ async def test_a_slurm_that_does_not_answer_is_not_asked_for_each_of_them() -> N
     with stage.watching():
         await asyncio.sleep(0.05)
     assert len(stage.slurm.read) == _GRACE_READERS
+
+
+async def test_a_job_in_doubt_is_read_at_once_and_not_its_state_alone() -> None:
+    stage = Stage(cpus=20)
+    job, other = await stage.bind("p", grace_time_s=0), await stage.bind("q", grace_time_s=0)
+    stage.slurm.suspend(job)
+    stage.slurm.resume(job)
+    with stage.watching():
+        stage.watch.poll_now(job)
+        await stage.asked()
+        assert (stage.phase(job), stage.slurm.read) == (Phase.RUNNING, [])
+        stage.watch.read_now(other)
+        stage.watch.read_now(job)
+        await until(lambda: _is_in_doubt(stage, job), within_s=5)  # the ledger reads the job next
+    assert stage.phase(other) is Phase.RUNNING
+    assert sorted(stage.slurm.read) == sorted([job, other])
+
+
+async def test_a_job_that_no_bound_pod_has_is_not_read() -> None:
+    stage = Stage(cpus=20)
+    job = await stage.queue("p")
+    with stage.watching():
+        stage.watch.read_now(job)
+        stage.watch.read_now(job + 1)
+        await asyncio.sleep(0.05)
+    assert stage.slurm.read == []
+
+
+async def test_all_jobs_of_bound_pods_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_watch, "_ROUND_S", 0.02)
+    monkeypatch.setattr(job_watch, "_READ_S", 0.0)
+    stage = Stage(cpus=20)
+    jobs = {await stage.bind(f"p{number}", grace_time_s=0) for number in range(20)}
+    with stage.watching():
+        await asyncio.wait_for(stage.slurm.all_read.wait(), 5)
+        stage.slurm.outage(Unreachable("slurmctld was not reached"))
+        stage.slurm.read.clear()
+        await until(lambda: _has_read(stage, 2), within_s=5)
+    first, second, *_ = stage.slurm.read
+    assert first == second in jobs, "a round ends where Slurm does not answer"
+
+
+async def _is_in_doubt(stage: Stage, job_id: int) -> bool:
+    return stage.phase(job_id) is Phase.SUSPECT
+
+
+async def _has_read(stage: Stage, number: int) -> bool:
+    return len(stage.slurm.read) >= number

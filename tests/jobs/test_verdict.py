@@ -48,6 +48,7 @@ BOTH = (Ownership.ALTERED, {Part.ADMIN_COMMENT, Part.NAME})
         (replace(JOB, name="x"), {}, (Ownership.ALTERED, {Part.NAME})),
         (replace(JOB, restart_count=1), {}, (Ownership.ALTERED, {Part.RESTARTED})),
         (replace(JOB, state=JobState("SUSPENDED")), {}, (Ownership.ALTERED, {Part.SUSPENDED})),
+        (replace(JOB, suspend_time=CREATED), {}, (Ownership.ALTERED, {Part.SUSPENDED})),
         (JOB, {"attempt": 2}, OURS),
         (JOB, {"attempt": 3}, FOREIGN),
         (JOB, {"workload": Workload("u2", "default", "p")}, FOREIGN),

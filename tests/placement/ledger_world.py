@@ -37,8 +37,8 @@ from extender.record.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
-    GraceStarted,
     HoldJob,
+    JobRead,
     JobsPolled,
     OrphanFound,
     Outcome,
@@ -717,7 +717,7 @@ class World:
             self.started[uid] += 1
 
     def free_nodes(self, wanted: Job) -> list[str]:
-        live = (job for job in self.jobs.values() if not job.state.ended)
+        live = (job for job in self.jobs.values() if not (job.state.ended or job.state.suspended))
         used = Counter(name for job in live for name in job.nodes)
         allowed = wanted.required_nodes or self.nodes
         free = [name for name in allowed if used[name] < self.jobs_per_node]
@@ -746,12 +746,24 @@ class World:
             self._blame(job)
             self.jobs[job_id] = replace(job, preempt_time=1 + int(self.now))
 
-    def read_graces(self) -> None:
-        """The jobs of bound Pods are read, and those that are being preempted told."""
-        for record in [p for p in self.ledger.placeholders if p.state is State.BOUND]:
-            job = self.jobs.get(record.job.id or 0)
-            if job is not None and job.preempt_time is not None:
-                self.tell(GraceStarted(record.uid, job))
+    def suspend(self, job_id: int) -> None:
+        """The job's owner runs `scontrol suspend`. Slurm gives the cores to other jobs."""
+        job = self.jobs[job_id]
+        if job.state.running:
+            self._blame(job)
+            self.jobs[job_id] = replace(job, state=JobState("SUSPENDED"), suspend_time=1 + int(self.now))
+
+    def resume(self, job_id: int) -> None:
+        """The job's owner runs `scontrol resume`, whoever has the cores now."""
+        job = self.jobs[job_id]
+        if job.state.suspended:
+            self.jobs[job_id] = replace(job, state=JobState("RUNNING"))
+
+    def read_jobs(self) -> None:
+        """The jobs of bound Pods are read."""
+        for uid, job_id in self.ledger.bound_jobs().items():
+            if job_id in self.jobs and job_id not in self.garbled:
+                self.tell(JobRead(uid, self.jobs[job_id]))
 
     def _blame(self, job: Job) -> None:
         if job.id in self.submitted:
@@ -1256,6 +1268,7 @@ def calm_down(world: World, rounds: int = 120) -> None:
             world.bind(uid)
         world.ask()
         world.answer()
+        world.read_jobs()
         world.pass_time(1.0)
 
 
@@ -1320,6 +1333,7 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
         assert pod.life.node in live[0].required_nodes, f"{pod.name} may be given another Node"
     elif pod.life.node is not None:
         assert pod.life.node in live[0].nodes, f"{pod.name} is bound elsewhere"
+        assert live[0].suspend_time is None, f"another job may have the cores of {pod.name}"
         assert live[0].state.running
         has_what_its_job_has(world, pod, live[0])
     else:

@@ -55,7 +55,7 @@ def test_a_pod_that_leaves_slowly_leaves_at_the_start_of_its_jobs_grace_time(wor
     world.delete_pod(uid, A_DAY)
     world.settle()
     world.begin_grace(world.job_id_of(uid))
-    world.read_graces()
+    world.read_jobs()
     world.settle()
     assert world.state_of(uid) is State.EVICTING
     assert world.pods[uid].leaving
@@ -86,7 +86,7 @@ def test_a_forged_attempt_saves_no_bound_pod_from_its_eviction(world: World, att
 def test_a_forged_attempt_ends_no_job_before_its_pod_at_a_grace_time(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.begin_grace(job_id)
-    world.read_graces()
+    world.read_jobs()
     world.forge(uid, 2)
     world.hear_all()
     assert world.state_of(uid) is State.EVICTING

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from extender.explain.cause import Kind
 from extender.explain.sentences import sentence
-from extender.record.events import CancelJob, ClusterObserved, EvictPod, GraceStarted
+from extender.record.events import CancelJob, ClusterObserved, EvictPod, JobRead, ReadJob
 from extender.record.states import State
 from slurm_client.model import JobState
-from tests.placement.ledger_world import REQUEST, VIEW, World, kinds, only
+from tests.placement.ledger_world import REQUEST, VIEW, World, kinds, of_kind, only
 
 
 @pytest.mark.parametrize("base", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "SUSPENDED"])
@@ -30,7 +31,7 @@ def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_
     uid, job_id = world.bound_pod_and_job()
     world.begin_grace(job_id)
     assert world.poll() == []  # its state says nothing of it
-    world.read_graces()
+    world.read_jobs()
     eviction = only(world.effects, EvictPod)
     assert eviction.cause.reason == "SlurmJobPreempted"
     assert f"Slurm job {job_id}" in sentence(eviction.cause)
@@ -42,7 +43,7 @@ def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time(world: World) -> 
     uid = world.bound_pod()
     world.change_and_settle(uid, deleting=True)
     world.begin_grace(world.job_id_of(uid))
-    world.read_graces()
+    world.read_jobs()
     assert world.effects == []
 
 
@@ -50,10 +51,44 @@ def test_a_grace_time_of_another_job_or_that_is_over_already_says_nothing(world:
     uid = world.bound_pod()
     job = replace(world.live_jobs(uid)[0], preempt_time=1)
     for not_now in (replace(job, id=job.id + 1), replace(job, state=JobState("PREEMPTED"))):
-        world.tell(GraceStarted(uid, not_now))
-    world.tell(GraceStarted("nobody", job))
+        world.tell(JobRead(uid, not_now))
+    world.tell(JobRead("nobody", job))
     assert world.effects == []
     assert world.state_of(uid) is State.BOUND
+
+
+def test_a_job_that_was_suspended_between_two_polls_evicts_its_pod(world: World) -> None:
+    """Another job may have got the cores meanwhile, and both run."""
+    uid = world.bound_pod()
+    job_id = world.job_id_of(uid)
+    world.suspend(job_id)
+    world.resume(job_id)
+    world.poll_alone()
+    assert world.effects == []
+    world.read_jobs()
+    assert only(world.effects, ReadJob).job_id == job_id  # the answer may have been old
+    evicted = of_kind(world.settle(), EvictPod)
+    assert [(each.uid, each.cause.kind) for each in evicted] == [(uid, Kind.JOB_RESUMED)]
+    assert world.live_jobs(uid) == []
+
+
+def test_a_job_that_was_suspended_binds_no_pod(world: World) -> None:
+    uid = world.queued_pod()
+    job_id = world.job_id_of(uid)
+    world.disturb(world.running()[0], "COMPLETED")
+    world.schedule()
+    world.suspend(job_id)
+    world.resume(job_id)
+    world.poll()
+    assert job_id not in {job.id for job in world.live_jobs(uid)}
+    assert world.record(uid).attempt == 2
+
+
+def test_jobs_that_run_as_known_are_left_alone(world: World) -> None:
+    for uid in world.bind_a_pod_to_each_node():
+        before = world.record(uid)
+        world.read_jobs()
+        assert world.record(uid) is before
 
 
 def graceful(**partition: Any) -> ClusterObserved:

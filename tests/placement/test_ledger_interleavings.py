@@ -268,8 +268,23 @@ class Interleavings(RuleBasedStateMachine):
             self.world.begin_grace(jobs[index % len(jobs)])
 
     @rule()
-    def read_graces(self) -> None:
-        self.world.read_graces()
+    def read_jobs(self) -> None:
+        self.world.read_jobs()
+
+    @rule(index=_INDEX, resumes=st.booleans())
+    def suspend(self, index: int, resumes: bool) -> None:
+        """A job's owner does, and may resume the job at once: no poll sees that."""
+        jobs = self.world.running()
+        if jobs:
+            job_id = jobs[index % len(jobs)]
+            self.world.suspend(job_id)
+            if resumes:
+                self.world.resume(job_id)
+
+    @rule()
+    def resume_all(self) -> None:
+        for job_id in tuple(self.world.jobs):
+            self.world.resume(job_id)
 
     @precondition(lambda self: not self.forged)
     @rule(overwrites=st.booleans())

@@ -161,9 +161,7 @@ def test_a_finished_pods_ended_job_is_left_alone() -> None:
 # Pods that wait
 
 
-@pytest.mark.parametrize(
-    "state", ["RUNNING,CONFIGURING", "SUSPENDED", "RUNNING,COMPLETING", "UNHEARD-OF"]
-)
+@pytest.mark.parametrize("state", ["RUNNING,CONFIGURING", "RUNNING,COMPLETING", "UNHEARD-OF"])
 def test_a_live_job_that_does_not_run_yet_is_waited_for(state: str) -> None:
     assert record_of(GATED, placeholder_job(GATED, state, node="n1")).state is State.QUEUED
 

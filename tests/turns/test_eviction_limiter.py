@@ -21,7 +21,7 @@ from extender.record.events import (
     Event,
     EvictPod,
     Failure,
-    GraceStarted,
+    JobRead,
     JobsPolled,
     OrphanFound,
     Outcome,
@@ -247,7 +247,7 @@ def test_a_pod_that_is_held_back_and_was_missing_for_a_while_gets_its_turn_all_t
     story = running(2, limit=1)
     for n in (0, 1):
         job = replace(placeholder_job(bound(n), node="n1"), preempt_time=1)
-        story.tell(GraceStarted(f"u{n}", job))
+        story.tell(JobRead(f"u{n}", job))
     story.tell(*missing(1))
     assert deleted(story.tell(PodObserved(seen_again(1)))) == []
     assert "1 are held back" in (story.told[-1] or "")

@@ -27,9 +27,9 @@ def recognised(record: Placeholder, job: Job, verdict: Verdict) -> Placeholder:
 
 def altered(record: Placeholder, job: Job, at: Context, *, first: bool) -> Placeholder | None:
     """SUBMITTING, QUEUED, ALLOCATED: returns the record after its live job was found to be altered; None
-    if Pods may be bound by the job. `first`: the extender submitted the job, and reads the job for the
-    first time."""
-    if record.state not in UNBOUND or job.state.ended:
+    if Pods may be bound by the job, or the job holds no cores. `first`: the extender submitted the job,
+    and reads the job for the first time."""
+    if record.state not in UNBOUND or job.state.ended or job.state.suspended:
         return None
     if record.job.has_lost_key and record.job.identity is None:
         return _without_key(record, job, at)

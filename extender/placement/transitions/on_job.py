@@ -17,7 +17,15 @@ from extender.jobs.tracked_job import NOBODY_ASKED
 from extender.jobs.verdict import NOT_READ, Part, judge
 from extender.node_view.view import ClusterView, excluding
 from extender.placement.transitions.lingering import still_held
-from extender.placement.transitions.moves import ask_again, ended, granted, held_up, look_again, over
+from extender.placement.transitions.moves import (
+    ask_again,
+    ended,
+    granted,
+    held_up,
+    in_doubt,
+    look_again,
+    over,
+)
 from extender.placement.transitions.on_altered import outdated, refused, replaced_job
 from extender.placement.transitions.waiting import in_vain, why_it_waits
 from extender.pod_request.pod import Pod
@@ -200,15 +208,25 @@ def bound_lost(record: Placeholder, at: Context) -> Placeholder:
     return unclaimed if record.leaving or record.has_lost_job else ask_again(unclaimed, at)
 
 
-def grace_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """BOUND: Slurm preempts the job. The extender evicts the Pod at the start of the job's GraceTime:
-    the Pod's own grace period may need all of the time. Slurm never revokes a preemption, and nobody can
-    postpone the end (24.11, 26.05)."""
-    if record.job.id != job.id or record.leaving:
+def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """BOUND: the job was read between two polls. The answer may be old: a job that does not run as known
+    is read again.
+
+    The extender evicts the Pod at the start of the job's GraceTime: the Pod's own grace period may need
+    all of the time. Slurm never revokes a preemption, and nobody can postpone the end (24.11, 26.05)."""
+    if record.leaving or record.job.phase is not Phase.RUNNING or not job.state.running:
         return record
-    if job.preempt_time is None or not job.state.running:
-        return record
-    return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.JOB_IN_GRACE_TIME, job=job.id))
+    if job.preempt_time is not None:
+        return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.JOB_IN_GRACE_TIME, job=job.id))
+    return record if _runs_as_known(record, job, at) else in_doubt(record, at)
+
+
+def _runs_as_known(record: Placeholder, job: Job, at: Context) -> bool:
+    if not judge(job, claim_of_record(record, at.rules, at.view)).is_ours:
+        return False
+    found = bound_runs(record, job, at)
+    slots_before, slots_now = ([each.slot for each in one.members] for one in (record, found))
+    return found.state is State.BOUND and slots_now == slots_before
 
 
 # REPLACING, EVICTING, RELEASING, DONE
@@ -265,8 +283,12 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     """Returns a record in BOUND whose job runs on its Pods' Nodes. A slurmctld that started the job once
     more may have granted other cores and devices there, and granted the Pods' devices to other jobs. The
     extender updates cores and memory on the Pods (`next_effect.record_job`). Devices of a running
-    container cannot be changed."""
-    taken = judge(job, claim_of_record(record, at.rules, at.view)).lacks(Part.DEVICES)
+    container cannot be changed. Slurm may have given the cores of a suspended job to another job, and
+    asks nobody when a user resumes the job (24.11, 26.05)."""
+    verdict = judge(job, claim_of_record(record, at.rules, at.view))
+    if verdict.has_altered(Part.SUSPENDED):
+        return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.JOB_RESUMED, job=job.id))
+    taken = verdict.lacks(Part.DEVICES)
     if taken:
         return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.DEVICES_TAKEN, taken=taken))
     has = slots(job.grant, job.id, record.workload.size, nodes_by(at.view, record.pods))

@@ -59,8 +59,8 @@ class Row(NamedTuple):
     """The job was read, and Slurm does not know the id."""
     lost: Callable[[Placeholder, Context], Placeholder] = unclaimed
     """A healthy Slurm did not know the job in several polls in a row."""
-    grace: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
-    """Slurm preempts the job, and the job's GraceTime has begun."""
+    read: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
+    """The job of bound Pods was read between two polls (`JobRead`)."""
     bound: Callable[[Placeholder, Pod, Context], Placeholder] = on_pod.bound_elsewhere
     """A Pod of the placeholder was seen on a Node."""
     changed: Callable[[Placeholder, Request, Context], Placeholder] = on_pod.changed
@@ -109,7 +109,7 @@ TABLE: Mapping[State, Row] = {
         foreign=on_job.bound_foreign,
         unknown=look_again,
         lost=on_job.bound_lost,
-        grace=on_job.grace_started,
+        read=on_job.bound_read,
         bound=_unchanged,
     ),
     State.REPLACING: Row(
