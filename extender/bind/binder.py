@@ -21,6 +21,7 @@ from extender.bind.running import RunningJobs
 from extender.execution.failures import failure_of
 from extender.explain.sentences import sentence
 from extender.jobs.claim import JobClaim
+from extender.jobs.overlap import common
 from extender.jobs.slots import nodes_by, slots
 from extender.jobs.verdict import judge
 from extender.kube_scheduler.deadline import (
@@ -148,6 +149,8 @@ class Binder:
         # Also a Pod bound a moment ago: the watch may not show the Pod on the Node yet.
         record, member = known
         others = [each for each in ledger.holding(target.node) if each is not record]
+        if any(_overlap(member.pod, pod) for each in others for pod in each.pods):
+            return False
         allocation, alone = await asyncio.gather(
             self._still_granted(record, member, target.node), self._have_their_jobs(others)
         )
@@ -215,3 +218,11 @@ class Binder:
         job = await slurm_in_time(self._slurm.job(pod.scheduling.job_id))
         view = self._view()
         return verified(pod, job, node, view, PlacementConfig(cluster=view.cluster, ids=self._ids))
+
+
+def _overlap(pod: Pod, other: Pod) -> bool:
+    """Returns True if both Pods have a core or a device of one Node on them."""
+    own, others = pod.scheduling.allocation, other.scheduling.allocation
+    if own is None or others is None or own.node != others.node:
+        return False
+    return bool(common(own, others))

@@ -9,12 +9,14 @@ native job after the answer, because Slurm does not know unmanaged Pods.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
 from extender.kube_scheduler.deadline import kubernetes_in_time, slurm_in_time
+from extender.node_sync.overlaps import Overlaps
 from extender.node_view.pods_on_node import gone_in, pods_on
+from extender.pod_request.pod import parse_pod
 from extender.pod_request.translation import TranslationConfig
 from extender.unmanaged.capacity import (
     Amounts,
@@ -49,9 +51,11 @@ class NodeReservation:
         slurm: Slurm,
         translation: TranslationConfig,
         capacity: FreeCapacity,
+        overlaps: Overlaps,
     ) -> None:
         self._kubernetes, self._slurm = kubernetes, slurm
         self._translation, self._capacity = translation, capacity
+        self._overlaps = overlaps
         self._held: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._adopted_pods: set[str] = set()
         """Nodes to which unmanaged Pods were bound here, perhaps before the watch knows."""
@@ -67,7 +71,7 @@ class NodeReservation:
         Raises DoesNotFit, and both systems' errors."""
         if allocation is None:
             return self._left(manifest, node)
-        return self._granted(manifest, node, allocation.job_id)
+        return self._granted(manifest, node, allocation)
 
     @asynccontextmanager
     async def _left(self, manifest: Manifest, node: str) -> AsyncIterator[None]:
@@ -87,11 +91,13 @@ class NodeReservation:
             yield
 
     @asynccontextmanager
-    async def _granted(self, manifest: Manifest, node: str, job_id: int) -> AsyncIterator[None]:
+    async def _granted(
+        self, manifest: Manifest, node: str, allocation: Allocation
+    ) -> AsyncIterator[None]:
         async with self._alone(node):
-            taken = await self._taken(manifest, node)
+            taken = await self._taken(manifest, node, allocation)
             if taken == TAKEN:
-                self._capacity.allocation_taken(manifest["metadata"]["uid"], job_id)
+                self._capacity.allocation_taken(manifest["metadata"]["uid"], allocation.job_id)
             if taken is not None:
                 raise DoesNotFit(taken)
             yield
@@ -120,10 +126,12 @@ class NodeReservation:
         free = open_to_pods(slurm_node, self._translation).less(await self._uncounted(bound))
         return requested(manifest, self._translation).within(free)
 
-    async def _taken(self, manifest: Manifest, node: str) -> str | None:
+    async def _taken(self, manifest: Manifest, node: str, allocation: Allocation) -> str | None:
         """Returns why a managed Pod cannot use its allocation, if so. Exempt Pods do not count: such
         Pods run beside all jobs."""
         on_node = await kubernetes_in_time(pods_on(self._kubernetes, node))
+        if await self._overlapping(on_node, allocation):
+            return LEAVING
         bound = [pod for pod in on_node if not exempt(pod)]
         if not await self._uncounted(bound):
             self._adopted_pods.discard(node)  # until another Pod comes: Slurm counts these
@@ -138,6 +146,13 @@ class NodeReservation:
             return TAKEN
         everybody = list(uncounted(bound, states, self._translation))
         return None if left.less(everybody).covers(asked) else LEAVING
+
+    async def _overlapping(self, on_node: Iterable[Manifest], allocation: Allocation) -> bool:
+        """Returns True if another Pod still has a core or a device of an allocation."""
+        managed = (
+            parse_pod(pod, self._translation) for pod in on_node if self._translation.manages(pod)
+        )
+        return bool(await slurm_in_time(self._overlaps.with_slot(allocation, managed)))
 
     def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
         """Returns True if a Pod that Slurm does not count stays: an adopted Pod, or a managed Pod if

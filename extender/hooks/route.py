@@ -109,7 +109,7 @@ async def _answer(
     try:
         if job_id is not None and await gate.is_placeholder(node, job_id):
             return GateAnswer.PLACEHOLDER, Response(status_code=204, headers=_PLACEHOLDER)
-        there = await gate.wait(node, seconds)
+        there = await gate.wait(node, seconds, job_id)
     except NotOurs:
         return GateAnswer.NOT_OURS, reply({"Error": "no Node of this cluster stands for it"}, 421)
     except NotLeading:

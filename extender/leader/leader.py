@@ -17,6 +17,7 @@ from extender.execution.pod_watch import PodWatch
 from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import drain_reason
+from extender.node_sync.overlaps import Overlaps
 from extender.node_sync.prolog_gate import Gate
 from extender.placement.ledger import Ledger
 from extender.placement.transitions.kept_back import UnbindablePods
@@ -57,9 +58,13 @@ class Leader:
         self._jobs: JobWatch | None = None
         self._ledger: Ledger | None = None
         translation = replica.settings.translation
+        self.overlaps = Overlaps(
+            replica.slurm, replica.view, self._read_now, replica.settings.placeholder_ids
+        )
         self.gate = Gate(
             *(replica.kubernetes, replica.slurm, translation, replica.view),
             *(self.ledger, self.poll_now),
+            overlaps=self.overlaps,
         )
 
     def ledger(self) -> Ledger | None:
@@ -70,6 +75,10 @@ class Leader:
         """Passes a push on; a replica that does not lead drops it."""
         if self._jobs is not None:
             self._jobs.poll_now(job_id)
+
+    def _read_now(self, job_id: int) -> None:
+        if self._jobs is not None:
+            self._jobs.read_now(job_id)
 
     def stand_by(self) -> None:
         """Notes that another replica leads: this one is ready as soon as it can verify bindings."""

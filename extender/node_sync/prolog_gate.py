@@ -1,4 +1,5 @@
-"""The Prolog gate: would a job that Slurm starts on a node meet a Pod there whose own job has ended?
+"""The Prolog gate: would a job that Slurm starts on a node meet a Pod there whose own job has ended, or
+a Pod on the job's cores or devices?
 
 Slurm gives a node away when a job ends; the Pod has its grace. So each node's Prolog (deploy/slurm)
 calls the gate, and the job's first process waits for the answer. Slurm may serve several Kubernetes
@@ -6,9 +7,12 @@ clusters: each answers for its own Nodes only."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from extender.jobs.claim import JobClaim, claim_of, key_of, own_key
+from extender.jobs.slots import whole_on
 from extender.jobs.verdict import Part, judge
+from extender.node_sync.overlaps import Overlaps
 from extender.node_view.job_states import JobStates
 from extender.node_view.pods_on_node import pods_on
 from extender.node_view.view import ClusterView
@@ -25,6 +29,8 @@ from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 
 _LOOK_AGAIN_S = 0.1
+_KEPT_S = 10.0
+"""A job that starts is read once for all its nodes: a job keeps what Slurm gave to it."""
 _LEAVING = frozenset({State.EVICTING, State.RELEASING})
 _BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.RELEASING})
 
@@ -48,6 +54,8 @@ class Gate:
         view: Callable[[], ClusterView],
         ledger: Callable[[], Ledger | None],
         poll_now: Callable[[int], None],
+        *,
+        overlaps: Overlaps,
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
@@ -56,8 +64,11 @@ class Gate:
         self._ledger = ledger
         self._poll_now = poll_now
         self._states = JobStates(slurm)
+        self._overlaps = overlaps
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
         """The calls under way that tell whether a job is a placeholder."""
+        self._starting: dict[int, asyncio.Future[Job | None]] = {}
+        """The jobs that start."""
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
         """Returns True if a job that starts on a Slurm node is a placeholder of this cluster: no Pod is
@@ -73,7 +84,7 @@ class Gate:
             asked.add_done_callback(lambda _: self._about_jobs.pop(job_id))
         return await asyncio.shield(asked)
 
-    async def wait(self, node: str, seconds: float) -> tuple[str, ...]:
+    async def wait(self, node: str, seconds: float, job_id: int | None = None) -> tuple[str, ...]:
         """Returns the Pods (namespace/name) that are still in the way of a job on a Slurm node, at the
         latest after so many seconds; as soon as there are none. Where a system stops to answer, those
         that were there a moment ago count. Raises NotOurs, NotLeading, SlurmError, KubernetesError."""
@@ -82,7 +93,7 @@ class Gate:
         there: tuple[str, ...] = ()
         while True:
             try:
-                there = await self.in_the_way(node)
+                there = await self.in_the_way(node, job_id)
             except (SlurmError, KubernetesError):
                 if not there:
                     raise
@@ -91,9 +102,9 @@ class Gate:
                 return there
             await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at once
 
-    async def in_the_way(self, node: str) -> tuple[str, ...]:
+    async def in_the_way(self, node: str, job_id: int | None = None) -> tuple[str, ...]:
         """Returns the Pods that are on a node, or may yet be bound to it, without a running job that has
-        their devices. Slurm gives no resources of a running job, also of one being preempted, to others.
+        their devices; or else the Pods on cores or devices of the job that starts.
 
         Only the leader knows Pods that may yet be bound: also by annotations, which a deposed replica
         may have written. The leader may not know all bound Pods yet: kube-apiserver has the last word. A
@@ -107,8 +118,32 @@ class Gate:
         there_now = [pod for name in names for pod in await self._bound(name)]
         bound = [pod for pod in there_now if pod.uid not in known]
         alone = [pod for pod in bound if await self._outlasts_its_job(node, pod)]
+        if job_id is not None and not alone:
+            to_be_bound = [pod for each in held for pod in each.pods if pod.life.node is None]
+            alone = await self._on_slots_of(job_id, node, names[0], [*there_now, *to_be_bound])
         self._leading()  # still
-        return tuple(pod.full_name for pod in alone)
+        return tuple(dict.fromkeys(pod.full_name for pod in alone))
+
+    async def _on_slots_of(
+        self, job_id: int, slurm_node: str, node: str, pods: Sequence[Pod]
+    ) -> list[Pod]:
+        """Returns the Pods on cores or devices that Slurm gave to a job that starts."""
+        job = await self._starts(job_id) if pods else None
+        slot = None if job is None else whole_on(slurm_node, job, node)
+        return [] if slot is None else await self._overlaps.with_slot(slot, pods)
+
+    async def _starts(self, job_id: int) -> Job | None:
+        """Returns a job that starts."""
+        asked = self._starting.get(job_id)
+        if asked is None:
+            asked = self._starting[job_id] = asyncio.ensure_future(self._slurm.job(job_id))
+            forget = partial(self._starting.pop, job_id, None)
+            asked.add_done_callback(
+                lambda done: asyncio.get_running_loop().call_later(
+                    0 if done.exception() else _KEPT_S, forget
+                )
+            )
+        return await asyncio.shield(asked)
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
         """Returns the Nodes that name a node, mostly one."""

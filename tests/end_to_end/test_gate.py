@@ -505,6 +505,47 @@ def gate_tries(cluster: Cluster, seconds: int) -> Iterator[None]:
 
 
 @contextmanager
+def resumed_unseen(actors: Actors, pod: str) -> Iterator[None]:
+    """The owner of a Pod's job suspends the job, and resumes the job when the block ends. The extender
+    does not look meanwhile."""
+    job = actors.job_of(pod)
+    assert job is not None
+    actors.cluster.pause("extender")
+    try:
+        actors.cluster.run_slurm("scontrol", "suspend", str(job.id))
+        yield
+        actors.cluster.run_slurm("scontrol", "resume", str(job.id))
+    finally:
+        actors.cluster.resume("extender")
+
+
+def test_a_native_job_with_the_cores_of_a_resumed_job_waits_for_the_pod(
+    actors: Actors, watched: Watched
+) -> None:
+    """Slurm gives the cores of a suspended job away, and both jobs are RUNNING afterwards."""
+    place(actors, "node-1", does=SLOW)
+    native = Native(actors, "node-1").queued()
+    with resumed_unseen(actors, "p-node-1"):
+        native.waits_in_prolog()
+    assert overlap(native, watched, "p-node-1", time.time()) == 0
+
+
+def test_a_pod_with_the_cores_of_a_resumed_job_waits_for_the_other_pod(actors: Actors) -> None:
+    """kube-scheduler counts both Pods, and has room for both."""
+    sbatch = ("sbatch", "-Jnative", "-w", "node-1", "-n1", "-c4", "--mem=100", "-o", "/dev/null")
+    actors.cluster.run_slurm(*sbatch, "--wrap", "sleep 60", user="alice")
+    place(actors, "node-1", does=SLOW, cpu="4")
+    actors.create("heir", cpu="4", annotations={"required-nodes": "node-1"})
+    actors.queued("heir")
+    with resumed_unseen(actors, "p-node-1"):
+        eventually(lambda: actors.scontrol("heir")["JobState"] == "RUNNING", "the heir's job runs")
+    while actors.full("p-node-1") in (there := actors.pods()):
+        assert not there[actors.full("heir")]["spec"].get("nodeName")
+        time.sleep(0.05)
+    assert actors.bound("heir", 30) == "node-1"
+
+
+@contextmanager
 def configured(cluster: Cluster, line: str) -> Iterator[None]:
     """Adds a line to the configuration of the hook and the gate; both run the configuration as bash."""
     configuration = cluster.directory / "slurm/etc/slurm-extender-hook.conf"

@@ -16,6 +16,7 @@ from extender.audit.reader import Reader
 from extender.execution.dispatcher import Dispatcher
 from extender.execution.startup import recover
 from extender.hooks.route import router
+from extender.node_sync.overlaps import Overlaps
 from extender.node_sync.prolog_gate import Gate
 from extender.node_view.slurm_nodes import SlurmNodes
 from extender.placement.ledger import Ledger
@@ -104,8 +105,11 @@ class Cluster:
         return [finding.kind for finding in await reader.look(self.pods, self.view, known)]
 
     def gate(self) -> Gate:
+        overlaps = Overlaps(self.slurm, lambda: self.view, drop, self.rules.ids)
         return Gate(
-            *(self.kubernetes, self.slurm, TRANSLATION, lambda: self.view, lambda: self.ledger, drop)
+            *(self.kubernetes, self.slurm, TRANSLATION, lambda: self.view, lambda: self.ledger),
+            drop,
+            overlaps=overlaps,
         )
 
 

@@ -384,7 +384,7 @@ def test_pod_lingers_after_the_grace_time_of_its_job() -> None:
     world = World()
     job_id = world.job_id_of(world.bound_pod())
     world.begin_grace(job_id)
-    world.read_graces()
+    world.read_jobs()
     began = world.now
     world.pass_time(60)
     assert there(world, world.now) == {}

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from extender.node_sync.overlaps import Overlaps
 from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
 from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
@@ -36,12 +37,15 @@ class Site:
         self.view = VIEW
         self.kubernetes = InMemoryKubernetes()
         self.pushed: list[int] = []
+        self.doubted: list[int] = []
         self.asked: list[list[int]] = []
         self.read: list[int] = []
         self.answers = asyncio.Event()
         self.answers.set()
         self._heard = asyncio.Event()
         self.outage: Exception | None = None
+        self.reading: Exception | None = None
+        """The failure of each read of a job."""
         self.gate = Gate(
             self.kubernetes,
             cast(Slurm, self),
@@ -49,6 +53,7 @@ class Site:
             lambda: self.view,
             self._ledger,
             self._poll_now,
+            overlaps=Overlaps(cast(Slurm, self), lambda: self.view, self.doubted.append, RULES.ids),
         )
 
     def _ledger(self) -> Ledger | None:
@@ -81,6 +86,8 @@ class Site:
 
     async def job(self, job_id: int) -> Job | None:
         self.read.append(job_id)
+        if self.reading is not None:
+            raise self.reading
         await asyncio.sleep(0)
         return self.world.jobs.get(job_id)
 
@@ -195,7 +202,7 @@ async def test_pod_is_in_the_way_after_the_grace_time_of_its_job(site: Site) -> 
     """Before, the resources of the job are no other job's."""
     uid, job_id = site.bound_job()
     site.world.begin_grace(job_id)
-    site.world.read_graces()
+    site.world.read_jobs()
     assert site.world.state_of(uid) is State.EVICTING
     assert await site.gate.in_the_way("n1") == ()
     site.world.disturb(job_id, "PREEMPTED")
@@ -206,7 +213,7 @@ async def test_pod_is_in_the_way_after_the_grace_time_of_its_job(site: Site) -> 
 async def test_a_pod_whose_job_was_started_again_elsewhere_is_in_the_way(site: Site) -> None:
     _, job_id = site.bound_job()
     site.world.begin_grace(job_id)
-    site.world.read_graces()
+    site.world.read_jobs()
     site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
     assert await site.gate.in_the_way("n1") == ("default/p1",)
 
@@ -420,3 +427,118 @@ async def test_containers_without_a_pod_are_in_the_way_after_their_job(site: Sit
     assert await site.gate.in_the_way("n1") == ()
     site.world.disturb(job_id, "PREEMPTED")
     assert await site.gate.in_the_way("n1") == ("default/p1",)
+
+
+# A job that starts on a Pod's cores
+
+
+STARTS = 100
+"""The id of a native job that starts on n1."""
+
+
+class Started:
+    """A Pod on n1 with one core, and a native job that starts there."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        site.world = World(numbers=True)
+        self.uid, self.job_id = site.bound_job()
+        self.slot = site.world.allocation_of(self.uid)
+        site.binds(self.uid, self.slot.annotations())
+
+    def starts_on(self, cores: str, gres: str = "") -> None:
+        running = JobState("RUNNING")
+        self.site.world.jobs[STARTS] = Job(STARTS, running, nodes=("n1",), cores=(cores,), gres=(gres,))
+
+    def changes(self, **changes: Any) -> None:
+        """Changes the Pod's job in Slurm."""
+        jobs = self.site.world.jobs
+        jobs[self.job_id] = replace(jobs[self.job_id], **changes)
+
+    async def in_the_way(self) -> tuple[str, ...]:
+        return await self.site.gate.in_the_way("n1", STARTS)
+
+
+@pytest.fixture
+def started(site: Site) -> Started:
+    return Started(site)
+
+
+async def test_a_job_on_other_cores_than_the_pods_starts(site: Site, started: Started) -> None:
+    started.starts_on("100-107")
+    assert await started.in_the_way() == ()
+    assert site.read == [STARTS]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"suspend_time": 1},
+        {"cores": ("200",), "gres": ("gpu:1(IDX:200)",)},
+        {"nodes": ("n2",)},
+        {"admin_comment": key("elsewhere")},
+    ],
+    ids=["was suspended", "was started again on other cores", "runs elsewhere", "is another's"],
+)
+@pytest.mark.parametrize("on", ["cores", "devices"])
+async def test_a_pod_on_the_cores_or_devices_of_a_job_that_starts_is_in_the_way(
+    site: Site, started: Started, changes: dict[str, Any], on: str
+) -> None:
+    """The ledger reads the Pod's job next."""
+    started.starts_on(
+        started.slot.cores if on == "cores" else "100", "" if on == "cores" else started.slot.gres
+    )
+    started.changes(**changes)
+    assert await started.in_the_way() == ("default/late",)
+    assert site.doubted == [started.job_id]
+
+
+async def test_cores_that_slurm_gives_to_both_jobs_are_shared(site: Site, started: Started) -> None:
+    """The partition has OverSubscribe."""
+    started.starts_on(started.slot.cores)
+    assert await started.in_the_way() == ()
+    assert site.doubted == []
+
+
+async def test_only_cores_that_slurm_gives_to_both_jobs_are_shared(site: Site, started: Started) -> None:
+    """Slurm has started the Pod's job again, with one core of two."""
+    site.binds(started.uid, replace(started.slot, cores="1-2").annotations())
+    started.starts_on("1-2")
+    assert await started.in_the_way() == ("default/late",)
+    started.changes(cores=("1-2",))
+    assert await started.in_the_way() == ()
+
+
+async def test_a_pod_to_be_bound_is_in_the_way_of_a_job_on_its_cores(site: Site) -> None:
+    site.world = World(numbers=True)
+    uid = site.world.settled_pod()
+    started_on = site.world.allocation_of(uid)
+    running = JobState("RUNNING")
+    site.world.jobs[STARTS] = Job(STARTS, running, nodes=("n1",), cores=(started_on.cores,))
+    job_id = site.world.job_id_of(uid)
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], suspend_time=1)
+    assert await site.gate.in_the_way("n1", STARTS) == ("default/p1",)
+
+
+async def test_all_nodes_of_a_job_that_starts_share_one_read(site: Site, started: Started) -> None:
+    started.starts_on("100")
+    await asyncio.gather(*(started.in_the_way() for _ in range(20)))
+    await started.in_the_way()
+    assert site.read.count(STARTS) == 1
+
+
+async def test_a_job_that_could_not_be_read_is_read_again(site: Site, started: Started) -> None:
+    started.starts_on(started.slot.cores)
+    started.changes(suspend_time=1)
+    site.reading = Unreachable("slurmctld was not reached")
+    with pytest.raises(Unreachable):
+        await started.in_the_way()
+    site.reading = None
+    await asyncio.sleep(0.01)
+    assert await started.in_the_way() == ("default/late",)
+
+
+async def test_a_person_asks_about_no_job(site: Site, started: Started) -> None:
+    started.starts_on(started.slot.cores)
+    started.changes(suspend_time=1)
+    assert await site.gate.in_the_way("n1") == ()

@@ -37,7 +37,7 @@ class Shut:
         self.asked_of.append((node, job_id))
         return job_id in self.placeholders
 
-    async def wait(self, node: str, seconds: float) -> tuple[str, ...]:
+    async def wait(self, node: str, seconds: float, _job_id: int | None) -> tuple[str, ...]:
         self.asked.append((node, seconds))
         if isinstance(self.answer, Exception):
             raise self.answer

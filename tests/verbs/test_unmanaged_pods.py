@@ -31,6 +31,7 @@ from tests.builders import (
 )
 from tests.clock import CpuClock
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners
+from wellknown.allocation import Allocation
 from wellknown.names import ADOPTED, JOB_ID, NODE
 
 DAEMON_SET = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}]
@@ -245,11 +246,12 @@ async def test_a_daemon_sets_pod_is_bound_without_asking_slurm() -> None:
 # Pods of ours, beside them
 
 
-def ours(cluster: Cluster, attempt: int = 1) -> Manifest:
+def ours(cluster: Cluster, attempt: int = 1, cores: str = "") -> Manifest:
     """A Pod whose job runs on n1 with 2 CPUs, that is not bound yet."""
-    job = placeholder_job(pod(name="ours"), node="n1", attempt=attempt)
+    job = placeholder_job(pod(name="ours"), node="n1", attempt=attempt, cores=(cores,))
     cluster.slurm.jobs[job.id] = job
-    annotations = {JOB_ID: str(job.id), NODE: "n1", "slurm-extender.io/attempt": str(attempt)}
+    granted = Allocation(job.id, "n1", cores=cores).annotations()
+    annotations = granted | {"slurm-extender.io/attempt": str(attempt)}
     manifest = pod_manifest("ours", cpu="2", gates=(), annotations=annotations)
     cluster.kubernetes.put("pods", manifest)
     return manifest
@@ -300,11 +302,13 @@ async def test_where_no_unmanaged_pods_are_slurms_nodes_are_not_read() -> None:
 # Pods of ours that outlast their jobs
 
 
-def leaving(cluster: Cluster, state: str, cpu: str = "5") -> Placeholder:
+def leaving(
+    cluster: Cluster, state: str, cpu: str = "5", cores: str = "", **job_fields: Any
+) -> Placeholder:
     """A Pod of ours on n1, the state of whose job the leader has not heard yet; returns its record."""
-    job = placeholder_job(pod(name="leaving"), state, node="n1")
+    job = placeholder_job(pod(name="leaving"), state, node="n1", cores=(cores,), **job_fields)
     cluster.slurm.jobs[job.id] = job
-    annotations = {JOB_ID: str(job.id), NODE: "n1"}
+    annotations = Allocation(job.id, "n1", cores=cores).annotations()
     manifest = pod_manifest("leaving", cpu=cpu, gates=(), node="n1", annotations=annotations)
     cluster.kubernetes.put("pods", manifest)
     return placeholder_of(
@@ -362,6 +366,30 @@ async def test_what_slurm_granted_is_bound_when_who_had_it_is_gone(
         cluster.kubernetes.remove("pods", "leaving")
         cluster.listeners.leads({})
         assert await cluster.bind(manifest) == ""
+
+
+@pytest.mark.parametrize("leader", [True, False])
+@pytest.mark.parametrize(
+    ("cores", "state", "job", "answer"),
+    [
+        ("1-2", "CANCELLED", {}, LEAVING),
+        ("1-2", "RUNNING", {"suspend_time": 1}, LEAVING),
+        ("1-2", "RUNNING", {}, ""),  # the partition has OverSubscribe
+        ("2-3", "CANCELLED", {}, ""),
+    ],
+)
+async def test_a_pod_waits_for_the_pod_on_its_cores(
+    cores: str, state: str, job: dict[str, Any], answer: str, *, leader: bool
+) -> None:
+    """Of 8 CPUs Slurm has given 2 away, cores 0 and 1: there is room for the other Pod's 2, too."""
+    cluster = await Cluster(nodes=(machine("n1", cpus=2),)).known()
+    manifest, beside = ours(cluster, cores="0-1"), leaving(cluster, state, "2", cores, **job)
+    if leader:
+        leads(cluster, manifest, beside)
+    assert await cluster.bind(manifest) == answer
+    cluster.kubernetes.remove("pods", "leaving")
+    cluster.listeners.leads({})
+    assert await cluster.bind(manifest) == ""
 
 
 @pytest.mark.parametrize("forgotten", ["the job", "its start"])

@@ -1,0 +1,30 @@
+"""Cores and devices that two slots have in common."""
+
+import pytest
+
+from extender.jobs.overlap import Unit, common
+from wellknown.allocation import Allocation
+
+NOTHING = set[Unit]()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({"cores": "0-3"}, {"cores": "4-7"}, NOTHING),
+        ({"cores": "0-3"}, {"cores": "3-7"}, {("core", 3)}),
+        ({"cores": "0,64"}, {"cores": "64"}, {("core", 64)}),
+        ({"cores": ""}, {"cores": "0-7"}, NOTHING),
+        ({"gres": "gpu:h100:2(IDX:0-1)"}, {"gres": "gpu:a100:1(IDX:1)"}, {("gpu", 1)}),
+        ({"gres": "gpu:h100:2(IDX:0-1)"}, {"gres": "gpu:h100:1(IDX:2)"}, NOTHING),
+        ({"gres": "gpu:1(IDX:0)"}, {"gres": "nic:1(IDX:0)"}, NOTHING),
+        ({"gres": "shard:2(2/4)"}, {"gres": "shard:2(2/4)"}, NOTHING),
+        ({"gres": "gpu:1"}, {"gres": "gpu:1"}, NOTHING),
+        ({"gres": "gpu:1", "cores": "0"}, {"gres": "gpu:1(IDX:0)", "cores": "0-1"}, {("core", 0)}),
+    ],
+)
+def test_slots_have_cores_and_devices_in_common(
+    one: dict[str, str], other: dict[str, str], expected: set[Unit]
+) -> None:
+    slots = Allocation(1, "n1", **one), Allocation(2, "n1", **other)  # type: ignore[arg-type]
+    assert common(*slots) == common(*reversed(slots)) == expected
