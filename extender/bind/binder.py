@@ -45,6 +45,9 @@ from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
 from wellknown.job_key import JobIdRange
 
+_FRESH_S = 1.0
+"""Age of an immediate job up to which its state is enough. Nearly all Pods are bound before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -149,7 +152,7 @@ class Binder:
         # Also a Pod bound a moment ago: the watch may not show the Pod on the Node yet.
         record, member = known
         others = [each for each in ledger.holding(target.node) if each is not record]
-        if any(_overlap(member.pod, pod) for each in others for pod in each.pods):
+        if any(each.lingering or _overlaps(member.pod, each) for each in others):
             return False
         allocation, alone = await asyncio.gather(
             self._still_granted(record, member, target.node), self._have_their_jobs(others)
@@ -187,13 +190,19 @@ class Binder:
 
     async def _not_beside_containers(self, node: str) -> None:
         """Raises NotBound while containers of Pods deleted by force, which no list of Pods has, may run
-        on a Node after the end of the job."""
+        on a Node after the end of the job, or after Slurm could give the cores to other jobs."""
         ledger = self._ledger()
         held = () if ledger is None else ledger.holding(node)
         outlive = [each for each in held if each.lingering]
-        if not await self._have_their_jobs(outlive):
+        if not all([await self._keeps_its_job(each) for each in outlive]):
             names = ", ".join(each.workload.full_name for each in outlive)
             raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
+
+    async def _keeps_its_job(self, record: Placeholder) -> bool:
+        if record.job.over:
+            return False
+        job = await slurm_in_time(self._slurm.job(record.job.known_id))
+        return job is not None and job.state.holds_nodes and job.suspend_time is None
 
     async def _have_their_jobs(self, bound: Sequence[Placeholder]) -> bool:
         """Returns True if no Pod outlasts the Pod's job. Asks Slurm in the call for the new Pod's
@@ -203,10 +212,11 @@ class Binder:
         return len(known) == len(jobs) and await slurm_in_time(self._running.hold_nodes(known))
 
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
-        """Returns the allocation if still valid. For an immediate job, the state is enough. Slurm may
-        have started any other job again on another node, so the binder reads the job."""
-        slot = member.slot
-        if slot is None or slot.node != node or not record.job.asked.immediate:
+        """Returns the allocation if still valid. For an immediate job that began a moment ago, the state
+        is enough. Slurm may have started any other job again on another node, and an administrator may
+        have suspended and resumed the job, so the binder reads the job."""
+        slot, age_s = member.slot, asyncio.get_running_loop().time() - record.job.since
+        if slot is None or slot.node != node or not record.job.asked.immediate or age_s > _FRESH_S:
             return await self._granted(member.pod, node)
         if not await slurm_in_time(self._running.runs(slot.job_id)):
             raise NotBound(f"Slurm job {slot.job_id} is not running")
@@ -220,9 +230,9 @@ class Binder:
         return verified(pod, job, node, view, PlacementConfig(cluster=view.cluster, ids=self._ids))
 
 
-def _overlap(pod: Pod, other: Pod) -> bool:
-    """Returns True if both Pods have a core or a device of one Node on them."""
-    own, others = pod.scheduling.allocation, other.scheduling.allocation
-    if own is None or others is None or own.node != others.node:
-        return False
-    return bool(common(own, others))
+def _overlaps(pod: Pod, record: Placeholder) -> bool:
+    """Returns True if a core or a device on a Pod is on a Pod of another workload, too."""
+    own, others = pod.scheduling.allocation, (each.scheduling.allocation for each in record.pods)
+    return own is not None and any(
+        other is not None and other.node == own.node and common(own, other) for other in others
+    )

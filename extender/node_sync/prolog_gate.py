@@ -207,11 +207,12 @@ class Gate:
 
 
 def _runs_on(job: Job | None, node: str, claim: JobClaim) -> bool | None:
-    """Returns True if a workload's job runs on a node with the Pods' devices; None: another's job."""
+    """Returns True if a workload's job runs on a node with the Pods' devices and cores; None: another's
+    job."""
     verdict = judge(job, claim)
     if job is None or not verdict.is_ours:
         return None
-    return job.state.running and node in job.nodes and not verdict.has_altered(Part.DEVICES)
+    return job.state.running and node in job.nodes and not verdict.lacks(Part.DEVICES, Part.SUSPENDED)
 
 
 def _goes_by_its_job(held: Placeholder) -> bool:

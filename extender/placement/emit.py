@@ -1,9 +1,11 @@
 """Effects to carry out now, effects that must wait, and new reports for users."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from extender.explain.cause import Cause, Kind
 from extender.explain.message import text
+from extender.jobs.overlap import common
 from extender.placement.index import Records
 from extender.placement.nodes.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.transitions.attempts import not_now
@@ -14,7 +16,9 @@ from extender.record.events import (
     CancelJob,
     Effect,
     EvictPod,
+    OnPod,
     ReadJob,
+    RecordJobId,
     ReportWaiting,
     WriteAllocation,
 )
@@ -81,7 +85,8 @@ class Emitter:
 
     def _emit_writes(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
         sent = list[Pod]()
-        for effect in writes(record, at):
+        for wanted in writes(record, at):
+            effect = self._without_taken(wanted)
             waits = self._must_wait(record, effect, at)
             if waits is None:
                 effects.append(effect)
@@ -100,6 +105,8 @@ class Emitter:
 
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
         """Returns the record if its effect must wait for the limiter or for containers; None if not."""
+        if isinstance(effect, RecordJobId) and not effect.granted and _names(effect.pod, effect):
+            return record.with_writes([effect.pod], not_before=at.now + at.rules.report_after)
         if isinstance(effect, WriteAllocation):
             clear = self.clear_at([effect.allocation.node])
             return record.with_writes([effect.pod], not_before=clear) if clear > at.now else None
@@ -109,6 +116,24 @@ class Emitter:
             told_at = at.now + self._limiter.held * at.rules.in_line_report_pause
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
+
+    def _without_taken(self, effect: OnPod) -> OnPod:
+        """Returns an effect that leaves a running Pod on its cores while another Pod is still on a core
+        of the new slot: Slurm may have started the jobs of several Pods again, each on cores of another
+        Pod."""
+        if not isinstance(effect, RecordJobId) or effect.granted is None:
+            return effect
+        slot, others = effect.granted, self._records.holding(effect.granted.node)
+        there = (
+            pod.scheduling.allocation for each in others if each.uid != effect.uid for pod in each.pods
+        )
+        taken = any(own is not None and own.node == slot.node and common(own, slot) for own in there)
+        return replace(effect, granted=None) if taken else effect
+
+
+def _names(pod: Pod, effect: RecordJobId) -> bool:
+    """Returns True if the Pod has the numbers of an effect already."""
+    return (pod.scheduling.job_id, pod.scheduling.attempt) == (effect.job_id, effect.attempt)
 
 
 def _may_report(record: Placeholder) -> bool:

@@ -9,7 +9,7 @@ from slurm_client.errors import OutcomeUnknown, SlurmError
 from slurm_client.in_memory.controller import Controller, Plugin
 from slurm_client.in_memory.machines import SILENT
 from slurm_client.in_memory.record import RUNNING, SUSPENDED, Record, kept
-from slurm_client.model import JobState, Node, Power
+from slurm_client.model import Job, JobState, Node, Power
 from slurm_client.reservation import Reservation
 
 
@@ -137,6 +137,11 @@ class Controls:
         """Deletes a reservation."""
         self._controller.reservations.end(name)
         self._now()
+
+    def live_jobs(self) -> list[Job]:
+        """Returns the jobs that have not ended."""
+        self._now()
+        return [record.job() for record in self._controller.jobs if not record.state.ended]
 
     def forget_since(self, time: float) -> None:
         """Undoes all changes after `time`, as kill -9 of slurmctld does."""

@@ -210,11 +210,14 @@ async def test_pod_is_in_the_way_after_the_grace_time_of_its_job(site: Site) -> 
     assert site.pushed == [job_id]
 
 
-async def test_a_pod_whose_job_was_started_again_elsewhere_is_in_the_way(site: Site) -> None:
+@pytest.mark.parametrize("changes", [{"nodes": ("n2",)}, {"suspend_time": 1}], ids=str)
+async def test_a_leaving_pod_whose_job_was_started_elsewhere_or_suspended_is_in_the_way(
+    site: Site, changes: dict[str, Any]
+) -> None:
     _, job_id = site.bound_job()
     site.world.begin_grace(job_id)
     site.world.read_jobs()
-    site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], **changes)
     assert await site.gate.in_the_way("n1") == ("default/p1",)
 
 

@@ -13,7 +13,7 @@ from extender.explain.sentences import sentence
 from extender.record.events import EvictPod, ReadJob, RecordJobId, Submit
 from extender.record.states import State
 from slurm_client.model import Job, JobState
-from tests.builders import RULES
+from tests.builders import RULES, changed
 from tests.placement.ledger_world import NODES, World, calm_down, ends_well, kinds, of_kind
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
@@ -42,6 +42,34 @@ def start_again(world: World, uid: str, how: str) -> None:
         world.forget_the_job(uid)
         world.outlast(world.rules.confirmations)
     world.schedule()
+
+
+def test_a_pod_moves_to_cores_that_no_other_pod_has() -> None:
+    """A killed slurmctld has started the jobs of two Pods again, one on the cores of the other."""
+    world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
+    uid, other = world.bound_pod(), world.bound_pod()
+    stands, taken = world.allocation_of(uid), world.allocation_of(other)
+    job = with_the_same_devices(world, uid)
+    world.jobs[job.id] = replace(job, cores=(taken.cores,))
+    world.read_jobs()
+    world.outlast(3)
+    assert world.allocation_of(uid) == stands
+    world.remove_pod(other)
+    world.outlast(3)
+    assert world.allocation_of(uid) == replace(stands, cores=taken.cores)
+
+
+def test_a_pod_gets_its_jobs_id_before_it_moves() -> None:
+    world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
+    uid, other = world.bound_pod(), world.bound_pod()
+    stands, taken = world.allocation_of(uid), world.allocation_of(other)
+    job = with_the_same_devices(world, uid)
+    world.jobs[job.id] = replace(job, cores=(taken.cores,))
+    world.write(changed(world.pods[uid], job_id=job.id + 1))
+    world.read_jobs()
+    world.outlast(3)
+    assert world.pods[uid].scheduling.job_id == job.id
+    assert world.allocation_of(uid) == stands
 
 
 @pytest.mark.parametrize("how", ["forgot the start", "lost its state"])

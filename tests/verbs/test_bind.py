@@ -71,15 +71,22 @@ class Cluster:
         self.health = self.listeners.health
 
     def knows(
-        self, manifest: Manifest, *, immediate: bool = False, holding: Sequence[Placeholder] = ()
+        self,
+        manifest: Manifest,
+        *,
+        immediate: bool = False,
+        holding: Sequence[Placeholder] = (),
+        age_s: float = 0.0,
     ) -> None:
-        """The extender leads, and has seen this version of the Pod, and those on its Node."""
+        """The extender leads, and has seen this version of the Pod, and those on its Node. The job began
+        so long ago."""
         seen = parse_pod(manifest, TranslationConfig())
+        since = asyncio.get_running_loop().time() - age_s
         known = placeholder_of(
             seen,
             State.ALLOCATED,
             members=(Member(seen, seen.scheduling.allocation),),
-            job=TrackedJob(id=seen.scheduling.job_id, asked=Asked(immediate=immediate)),
+            job=TrackedJob(id=seen.scheduling.job_id, asked=Asked(immediate=immediate), since=since),
         )
         self.listeners.leads({seen.uid: known}, holding=holding)
 
@@ -201,6 +208,15 @@ async def test_immediate_job_that_no_longer_runs_binds_nothing(state: str) -> No
     cluster.knows(granted(), immediate=True)
     assert "is not running" in await cluster.bind()
     assert cluster.kubernetes.bindings == []
+
+
+@pytest.mark.parametrize(("age_s", "error"), [(0.5, ""), (2.0, "it was suspended")])
+async def test_immediate_job_that_began_earlier_is_read(age_s: float, error: str) -> None:
+    """An administrator may have suspended and resumed the job, which its state does not show."""
+    cluster = Cluster(granted(), jobs=(replace(JOB, suspend_time=1),))
+    cluster.knows(granted(), immediate=True, age_s=age_s)
+    assert (await cluster.bind()).endswith(error)
+    assert len(cluster.kubernetes.bindings) == (not error)
 
 
 async def test_a_job_that_was_granted_at_once_binds_nowhere_else() -> None:
@@ -447,14 +463,21 @@ GONE = pod(name="gone", uid="gone", gates=(), node="n4")
 @pytest.mark.parametrize("version", ["41", "40"])
 @pytest.mark.parametrize("immediate", [True, False])
 @pytest.mark.parametrize(
-    ("state", "told"), [("PREEMPTED", True), ("PREEMPTED", False), ("PENDING", False)]
+    ("state", "told", "suspend_time"),
+    [
+        ("PREEMPTED", True, None),
+        ("PREEMPTED", False, None),
+        ("PENDING", False, None),
+        ("RUNNING", False, 1),
+    ],
 )
 async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_job(
-    state: str, version: str, *, immediate: bool, told: bool
+    state: str, version: str, suspend_time: int | None, *, immediate: bool, told: bool
 ) -> None:
-    """They are in no list of Pods, and Slurm counts them no more; that may be news to the leader. Once
-    they have ended the next try binds."""
-    job = placeholder_job(GONE, state, node="gpu-04")
+    """They are in no list of Pods, and Slurm counts them no more, or has given their cores to others
+    while the job was suspended; that may be news to the leader. Once they have ended the next try
+    binds."""
+    job = placeholder_job(GONE, state, node="gpu-04", suspend_time=suspend_time)
     gone = placeholder_of(
         GONE,
         State.RELEASING,

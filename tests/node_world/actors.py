@@ -1,0 +1,135 @@
+"""Actors that disturb a `NodeWorld` at random: owners of jobs and Pods, and failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from slurm_client.errors import SlurmError, Unreachable
+from slurm_client.model import Job
+from tests.node_world.world import NODES, NodeWorld
+
+_MOST = 8
+"""Number of Pods, and of native jobs, at a time."""
+_NOTICES_S = 2.0
+USER = 1000
+Acts = tuple[Callable[[], Awaitable[None]], ...]
+
+
+class Actor:
+    """Acts once in a while until its time is over."""
+
+    LONGEST_PAUSE_S = 2.0
+
+    def __init__(self, world: NodeWorld, until: float) -> None:
+        self._world, self._until, self._random = world, until, world.random
+        self.did: list[str] = []
+
+    def acts(self) -> Acts:
+        raise NotImplementedError
+
+    async def act(self) -> None:
+        """Acts until the time is over."""
+        while self._world.now < self._until:
+            await asyncio.sleep(self._random.uniform(0.0, self.LONGEST_PAUSE_S))
+            act = self._random.choice(self.acts())
+            with suppress(SlurmError):
+                await act()
+
+
+class Owner(Actor):
+    """Does to own jobs and Pods what a user may do. The jobs of other Pods belong to the user of the
+    extender's token: only an administrator may change such a job, after a moment to see the job."""
+
+    def acts(self) -> Acts:
+        own = self._create_pod, self._create_job, self._suspend, self._cancel, self._delete
+        return *own, self._suspend, self._resume
+
+    def _may_change(self, job: Job) -> bool:
+        return job.user_id == USER or self._world.now - (job.start_time or 0) > _NOTICES_S
+
+    async def _create_pod(self) -> None:
+        if len(self._world.kubernetes.objects("pods")) < _MOST:
+            cpus, gpus = self._random.choice((1, 2, 4)), self._random.choice((0, 0, 1, 2))
+            grace_s, user = self._random.choice((0, 1, 5)), self._random.choice((None, USER))
+            name = self._world.create_pod(cpus, gpus, grace_s, user)
+            self.did.append(f"{name} for {cpus} CPUs and {gpus} GPUs")
+
+    async def _create_job(self) -> None:
+        if sum(job.id in self._world.natives for job in self._world.jobs()) < _MOST:
+            cpus, gpus = self._random.choice((1, 4, 8)), self._random.choice((0, 0, 1, 2))
+            job_id = await self._world.create_native_job(cpus, gpus, self._random.uniform(1.0, 20.0))
+            self.did.append(f"job {job_id} for {cpus} CPUs and {gpus} GPUs")
+
+    async def _suspend(self) -> None:
+        """Mostly resumes the job soon, perhaps between two polls."""
+        placeholders = filter(self._may_change, self._world.placeholders())
+        running = [job for job in placeholders if job.state.running]
+        if running:
+            job = self._random.choice(running)
+            self.did.append(f"suspends {job.name}")
+            self._world.slurm.suspend(job.id)
+            if self._random.random() < 0.8:
+                await asyncio.sleep(self._random.choice((0.0, 0.3, 0.6, 2.0)))
+                await self._resume()
+
+    async def _resume(self) -> None:
+        """Resumes all jobs, native jobs too."""
+        for job in self._world.jobs():
+            if job.state.suspended:
+                self.did.append(f"resumes {job.name}")
+                self._world.slurm.resume(job.id)
+
+    async def _cancel(self) -> None:
+        found = self._world.placeholders()
+        if found:
+            job = self._random.choice(found)
+            self.did.append(f"cancels {job.name}")
+            await self._world.slurm.cancel(job.id)
+
+    async def _delete(self) -> None:
+        """Deletes a Pod, one in five by force."""
+        pods = self._world.kubernetes.objects("pods")
+        if pods:
+            name = self._random.choice(pods)["metadata"]["name"]
+            # The extender does not know Pods that are deleted by force while it is away (`lingering`).
+            if self._random.random() < 0.2 and self._world.extender_runs:
+                self.did.append(f"deletes {name} by force")
+                self._world.kubernetes.remove("pods", name)
+            else:
+                grace = self._random.choice((6, 600))
+                self.did.append(f"deletes {name} with a grace of {grace} s")
+                await self._world.kubernetes.delete_pod("default", name, {}, grace)
+
+
+class Failures(Actor):
+    """Crashes of slurmctld, the extender and nodes."""
+
+    LONGEST_PAUSE_S = 20.0
+
+    def acts(self) -> Acts:
+        return self._outage, self._kill_slurmctld, self._crash_extender, self._fail_node
+
+    async def _outage(self) -> None:
+        self.did.append("slurmctld does not answer")
+        self._world.slurm.outage(Unreachable("slurmctld was not reached"))
+        await asyncio.sleep(self._random.uniform(0.0, 5.0))
+        self._world.slurm.outage(None)
+
+    async def _kill_slurmctld(self) -> None:
+        """slurmctld forgets up to 5 s."""
+        self.did.append("slurmctld is killed")
+        self._world.slurm.forget_since(self._world.now - self._random.uniform(0.0, 5.0))
+
+    async def _crash_extender(self) -> None:
+        self.did.append("the extender crashes")
+        await self._world.crash_extender(self._random.uniform(0.0, 5.0))
+
+    async def _fail_node(self) -> None:
+        """slurmd does not answer for SlurmdTimeout, and comes back."""
+        name = self._random.choice(NODES)
+        self.did.append(f"{name} fails")
+        self._world.slurm.fail_node(name)
+        await asyncio.sleep(self._random.uniform(0.0, 10.0))
+        self._world.slurm.resume_node(name)

@@ -1,0 +1,382 @@
+"""Two nodes with both systems on them: the whole extender beside kubelets, slurmds and node agents.
+
+The extender, its gate and its binder are the product's own, and so are both systems in memory. The rest
+is reduced to what decides who computes where: kube-scheduler binds what has an allocation and fits,
+kubelets start and end containers, slurmds start native jobs after their Prolog, and node agents hold
+containers to their slots. The actors of `actors` disturb all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from extender.app import Extender
+from extender.bind.binder import Binder, NotBound, Target
+from extender.bind.node_reservation import NodeReservation
+from extender.jobs.claim import key_of
+from extender.jobs.overlap import Unit, common
+from extender.jobs.slots import whole_on
+from extender.leader.replica import Replica
+from extender.node_sync.prolog_gate import NotLeading, NotOurs
+from extender.policy.current import CurrentPolicy
+from extender.settings import Settings
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.in_memory import InMemoryKubernetes
+from node_agent.pods.cgroups import PodCgroup
+from node_agent.pods.claims import claim_of
+from node_agent.pods.gate import answer
+from slurm_client.errors import SlurmError
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import Job, JobSpec
+from tests.builders import node_manifest, pod_manifest
+from wellknown.allocation import Allocation
+from wellknown.job_key import JobIdRange
+from wellknown.names import DEFAULT_PREFIX, DEVICE_PROBLEM
+
+NODES = ("n1", "n2")
+CPUS, GPUS = 8, 4
+GATE_S = 45.0  # SLURM_EXTENDER_GATE_S
+_LOOK_S = 0.05
+_AGENT_S = 0.3  # the longest time from a new slot on a Pod to the kernel's limits
+_UNSEEN_S = 0.5  # the longest time that kubelets and slurmds need to see a change
+
+
+@dataclass
+class Container:
+    """A Pod's processes on a node, with the slot that the node agent holds them to."""
+
+    name: str
+    node: str
+    slot: Allocation
+    grace_s: float
+    """Uses so much of its grace."""
+    stops_at: float | None = None
+
+
+@dataclass
+class Process:
+    """A native job's first process on a node."""
+
+    job_id: int
+    node: str
+    slot: Allocation
+    ends_at: float
+
+
+@dataclass(frozen=True)
+class Overlap:
+    at: float
+    node: str
+    who: frozenset[str]
+    units: frozenset[Unit]
+
+
+@dataclass
+class NodeWorld:
+    """Both systems, and who computes where. Times are the loop's."""
+
+    random: Random
+    containers: dict[str, Container] = field(default_factory=dict)
+    """By the uid of the Pod."""
+    processes: dict[tuple[int, str], Process] = field(default_factory=dict)
+    prologs: dict[tuple[int, str], asyncio.Task[None]] = field(default_factory=dict)
+    natives: dict[int, float] = field(default_factory=dict)
+    """The native jobs, by id, and for how long each computes."""
+    overlaps: list[Overlap] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    """Native jobs that the gate has let fail."""
+    left: list[str] = field(default_factory=list)
+    """What is wrong at the end."""
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        clock = asyncio.get_running_loop().time
+        self.slurm = InMemorySlurm(
+            [node(name, cpus=CPUS, memory_mb=64_000, gres=f"gpu:h100:{GPUS}") for name in NODES],
+            [partition("main", NODES, default=True)],
+            clock=clock,
+        )
+        self.kubernetes = InMemoryKubernetes(clock=clock)
+        agents = {"conditions": [{"type": DEVICE_PROBLEM, "status": "False"}]}
+        self.kubernetes.put("nodes", *(node_manifest(name) | {"status": agents} for name in NODES))
+        self.extender = self._extender()
+        self.binder = self._binder()
+        self._extender_runs: asyncio.Task[None] | None = None
+
+    def _extender(self) -> Extender:
+        settings = Settings(
+            slurm_token_file=Path("token"),
+            policy="open",
+            shared_gpus="allow",
+            poll_interval_s=1.0,
+            namespace="slurm-extender",
+        )
+        policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted")
+        return Extender(Replica(settings, self.kubernetes, self.slurm, policy))
+
+    def _binder(self) -> Binder:
+        own, leader = self.extender.replica, self.extender.leader
+        translation = own.settings.translation
+        reservation = NodeReservation(
+            own.kubernetes, own.slurm, translation, own.capacity, leader.overlaps
+        )
+        systems = own.kubernetes, own.slurm, translation, own.view, reservation, leader.ledger
+        return Binder(*systems, ids=own.settings.placeholder_ids)
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @property
+    def ids(self) -> JobIdRange:
+        return self.extender.replica.settings.placeholder_ids
+
+    # Time
+
+    async def run(self, seconds: float, *actors: Any) -> None:
+        """Lets everybody act for some time, and other actors with them."""
+        await self.start_extender()
+        watching = (self._kube_scheduler, self._kubelets, self._slurmds, self._agents, self._watch)
+        tasks = [asyncio.ensure_future(_again(act)) for act in watching]
+        tasks += [asyncio.ensure_future(actor()) for actor in actors]
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()
+            task.cancel()
+        self.left = self.left_behind()
+        await self.stop_extender()
+        for task in (*tasks, *self.prologs.values()):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    @property
+    def extender_runs(self) -> bool:
+        return self._extender_runs is not None
+
+    async def start_extender(self) -> None:
+        if self._extender_runs is None:
+            self._extender_runs = asyncio.ensure_future(self.extender.run())
+
+    async def stop_extender(self) -> None:
+        if self._extender_runs is not None:
+            self._extender_runs.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._extender_runs
+            self._extender_runs = None
+
+    async def crash_extender(self, seconds: float) -> None:
+        """kill -9: another begins after some time."""
+        await self.stop_extender()
+        await asyncio.sleep(seconds)
+        self.extender = self._extender()
+        self.binder = self._binder()
+        await self.start_extender()
+
+    # Users
+
+    def create_pod(self, cpus: int, gpus: int, grace_s: float, user: int | None) -> str:
+        self.made += 1
+        annotations = {} if user is None else {f"{DEFAULT_PREFIX}user-id": str(user)}
+        name = f"p{self.made}"
+        asks: dict[str, Any] = {"cpu": str(cpus), "gpus": gpus, "annotations": annotations}
+        pod = pod_manifest(name, **asks, terminationGracePeriodSeconds=int(grace_s) + 1)
+        self.kubernetes.put("pods", pod)
+        return name
+
+    async def create_native_job(self, cpus: int, gpus: int, seconds: float) -> int:
+        self.made += 1
+        job_id = 1000 + self.made
+        self.natives[job_id] = seconds
+        gres = (("gpu", gpus),) if gpus else ()
+        await self.slurm.submit(JobSpec(f"native-{job_id}", cpus, 100, gres=gres), job_id)
+        return job_id
+
+    def jobs(self) -> list[Job]:
+        """Returns the jobs that have not ended."""
+        return self.slurm.live_jobs()
+
+    def placeholders(self) -> list[Job]:
+        """Returns the placeholders that run or are suspended."""
+        return [job for job in self.jobs() if job.id in self.ids and not job.state.pending]
+
+    def natives_running(self) -> list[Job]:
+        """Returns the native jobs that run or are suspended."""
+        return [job for job in self.jobs() if job.id in self.natives and not job.state.pending]
+
+    # kube-scheduler
+
+    async def _kube_scheduler(self) -> None:
+        for pod in self.kubernetes.objects("pods"):
+            own = Allocation.parse(pod["metadata"].get("annotations") or {})
+            spec = pod["spec"]
+            if (
+                own is None
+                or spec.get("nodeName")
+                or spec.get("schedulingGates")
+                or self._is_deleted(pod)
+            ):
+                continue
+            if _cpus(pod) <= CPUS - sum(_cpus(each) for each in self._on(own.node)):
+                metadata = pod["metadata"]
+                target = Target(metadata["namespace"], metadata["name"], metadata["uid"], own.node)
+                with suppress(NotBound):
+                    await self.binder.bind(target)
+        await asyncio.sleep(self.random.uniform(0.02, 0.5))
+
+    def _on(self, name: str) -> Iterator[dict[str, Any]]:
+        return (pod for pod in self.kubernetes.objects("pods") if pod["spec"].get("nodeName") == name)
+
+    @staticmethod
+    def _is_deleted(pod: dict[str, Any]) -> bool:
+        return "deletionTimestamp" in pod["metadata"]
+
+    # Kubelets
+
+    async def _kubelets(self) -> None:
+        await asyncio.sleep(self.random.uniform(0.0, _UNSEEN_S))
+        there = {pod["metadata"]["uid"]: pod for name in NODES for pod in self._on(name)}
+        for uid, pod in there.items():
+            annotations = pod["metadata"].get("annotations") or {}
+            slot = Allocation.parse(annotations)
+            if uid not in self.containers and not self._is_deleted(pod) and slot is not None:
+                grace_s = pod["spec"]["terminationGracePeriodSeconds"] - 1
+                name = pod["metadata"]["name"]
+                self.containers[uid] = Container(name, pod["spec"]["nodeName"], slot, grace_s)
+            elif self._is_deleted(pod):
+                self._stop(uid, pod)
+        for uid, container in tuple(self.containers.items()):
+            if uid not in there and container.stops_at is None:  # it was deleted by force
+                container.stops_at = self.now + container.grace_s
+            if container.stops_at is not None and self.now >= container.stops_at:
+                del self.containers[uid]
+                if uid in there:
+                    self.kubernetes.remove("pods", container.name)
+
+    def _stop(self, uid: str, pod: dict[str, Any]) -> None:
+        container = self.containers.get(uid)
+        if container is None:  # it never had one
+            self.kubernetes.remove("pods", pod["metadata"]["name"])
+            return
+        grace_s = min(container.grace_s, pod["metadata"]["deletionGracePeriodSeconds"])
+        stops_at = self.now + grace_s
+        container.stops_at = min(stops_at, container.stops_at or stops_at)
+
+    # Node agents
+
+    async def _agents(self) -> None:
+        """Hold containers to the slots on their Pods."""
+        await asyncio.sleep(self.random.uniform(0.0, _AGENT_S))
+        for name in NODES:
+            for pod in self._on(name):
+                container = self.containers.get(pod["metadata"]["uid"])
+                slot = Allocation.parse(pod["metadata"].get("annotations") or {})
+                if container is not None and slot is not None:
+                    container.slot = slot
+
+    def agent_says(self, name: str) -> str:
+        """Returns the node agent's word for the gate."""
+        here = {uid: each.name for uid, each in self.containers.items() if each.node == name}
+        claims = {pod["metadata"]["uid"]: claim_of(pod, name) for pod in self._on(name)}
+        removed = {uid: who for uid, who in here.items() if uid not in claims}
+        cgroups = [PodCgroup(uid, number, populated=True) for number, uid in enumerate(here)]
+        return answer(claims, removed, cgroups, heard=True).word
+
+    # slurmds
+
+    async def _slurmds(self) -> None:
+        await asyncio.sleep(self.random.uniform(0.0, _UNSEEN_S))
+        there = {(job.id, name) for job in self.natives_running() for name in job.nodes}
+        for at in there - self.prologs.keys() - self.processes.keys():
+            self.prologs[at] = asyncio.ensure_future(self._prolog(*at))
+        for at, process in tuple(self.processes.items()):
+            if at not in there:  # slurmd ends what slurmctld does not know there
+                del self.processes[at]
+            elif self.now >= process.ends_at:
+                del self.processes[at]
+                self.slurm.end(process.job_id)
+
+    async def _prolog(self, job_id: int, name: str) -> None:
+        """slurm-extender-gate, and the first process after it."""
+        begun = self.now
+        while not await self._is_clear(job_id, name):
+            if self.now > begun + GATE_S:
+                self.failed.append(job_id)
+                with suppress(ValueError):  # it has ended
+                    self.slurm.end(job_id, "FAILED")
+                break
+            await asyncio.sleep(0.2)
+        else:
+            self._start(job_id, name)
+        del self.prologs[job_id, name]
+
+    def _start(self, job_id: int, name: str) -> None:
+        for job in self.natives_running():  # it may have ended, or be forgotten
+            if job.id == job_id and name in job.nodes:
+                slot = whole_on(name, job, name)
+                assert slot is not None
+                ends_at = self.now + self.natives[job_id]
+                self.processes[job_id, name] = Process(job_id, name, slot, ends_at)
+
+    async def _is_clear(self, job_id: int, name: str) -> bool:
+        said, gate = self.agent_says(name), self.extender.leader.gate
+        if said != "ask":
+            return said == "clear"
+        try:
+            return not await gate.wait(name, 5.0, job_id)
+        except (NotLeading, NotOurs, SlurmError, KubernetesError):
+            return False
+
+    # What must hold
+
+    async def _watch(self) -> None:
+        """Notes whose cores or devices a Pod shares. Native jobs are Slurm's to keep apart."""
+        await asyncio.sleep(_LOOK_S)
+        computes = {job.id for job in self.natives_running() if job.state.running}
+        for name in NODES:
+            pods = [(each.name, each.slot) for each in self.containers.values() if each.node == name]
+            processes = [each for each in self.processes.values() if each.node == name]
+            natives = [(f"job {one.job_id}", one.slot) for one in processes if one.job_id in computes]
+            for number, (pod, slot) in enumerate(pods):
+                for other, others in (*pods[number + 1 :], *natives):
+                    if units := common(slot, others):
+                        self.overlaps.append(Overlap(self.now, name, frozenset((pod, other)), units))
+
+    def _fits(self, slot: Allocation, has: Allocation | None) -> bool:
+        """Returns True if a slot is what its job has, or if other Pods are on what its job has."""
+        slots = [each.slot for each in self.containers.values() if each.slot.job_id != slot.job_id]
+        there = [each for each in slots if each.node == slot.node]
+        return has is not None and (has == slot or any(common(has, each) for each in there))
+
+    def left_behind(self) -> list[str]:
+        """Returns what is wrong after everybody has had the time to come to rest."""
+        pods = {pod["metadata"]["uid"]: pod for pod in self.kubernetes.objects("pods")}
+        jobs = {job.id: job for job in self.jobs() if job.id in self.ids}
+        wrong = [
+            f"a container of {each.name}" for uid, each in self.containers.items() if uid not in pods
+        ]
+        for pod in pods.values():
+            slot = Allocation.parse(pod["metadata"].get("annotations") or {})
+            job = jobs.pop(slot.job_id, None) if slot is not None else None
+            if slot is not None and pod["spec"].get("nodeName"):
+                has = None if job is None else whole_on(slot.node, job, slot.node)
+                if not self._fits(slot, has) or (job is not None and job.suspend_time is not None):
+                    wrong.append(f"{pod['metadata']['name']} has {slot}, and its job {job}")
+        keys = {key.uid for job in jobs.values() if (key := key_of(job)) is not None}
+        return wrong + [f"a job of {uid}" for uid in keys - pods.keys()]
+
+
+async def _again(act: Any) -> None:
+    while True:
+        await act()
+
+
+def _cpus(pod: dict[str, Any]) -> int:
+    return int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
