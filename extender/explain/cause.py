@@ -126,6 +126,7 @@ class Kind(StrEnum):
 
     # The Pod runs on, and its job needs attention
     JOB_LOST_AND_REPEATED = "JobLostAndRepeated", Reason.SLURM_JOB_LOST
+    NODE_FAILED_AND_REPEATED = "NodeFailedAndRepeated", Reason.SLURM_JOB_LOST
     JOB_WAITS_FOR_POD = "JobWaitsForPod", Reason.SLURM_JOB_LOST
     NODE_UNNAMED = "NodeUnnamed", Reason.SLURM_NODE_UNNAMED
     UPDATE_REFUSED = "UpdateRefused", Reason.REJECTED_BY_SLURM

@@ -347,6 +347,9 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.JOB_LOST_AND_REPEATED: (
         "Slurm job {job} is not known to Slurm any more: another is asked for where the Pod runs"
     ),
+    Kind.NODE_FAILED_AND_REPEATED: (
+        "Slurm job {job} lost its node in Slurm, and the Pod runs on: another is asked for where it runs"
+    ),
     Kind.JOB_WAITS_FOR_POD: "Slurm job {job} waits for the Node where its Pod runs",
     Kind.NODE_UNNAMED: "Slurm job {job} runs on {node}, which no Node names",
     Kind.UPDATE_REFUSED: "Slurm refuses what it is asked for job {job}: {said}",

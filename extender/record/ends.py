@@ -7,6 +7,9 @@ from wellknown.names import Reason
 PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
 """Ends by Slurm, not by a user: an unstarted Pod is placed again. FAILED: slurmctld has started the job
 and lost control ("response msg send failure, killing")."""
+NODE_FAILED = frozenset({"NODE_FAIL", "BOOT_FAIL"})
+"""Ends of all jobs of a node whose slurmd has not answered for SlurmdTimeout, or that an administrator
+set DOWN."""
 FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})
 """Reasons of ends that follow from the request or from the job."""
 ENDS = {

@@ -320,7 +320,6 @@ class JobEnds:
 
 JOB_ENDS = (
     JobEnds(cancel, "SlurmJobCancelled", "was cancelled in Slurm (CANCELLED)", CANCELLED),
-    JobEnds(fail_its_node, "SlurmNodeFailed", "lost its node in Slurm (NODE_FAIL)", "NODE_FAIL"),
     JobEnds(preempt, "SlurmJobPreempted", "was preempted by Slurm (PREEMPTED)", "PREEMPTED"),
 )
 
@@ -337,6 +336,39 @@ def test_jobs_that_end_evict_their_pods_with_words(actors: Actors) -> None:
         is_being_evicted(actors, str(how), how.reason, f"Slurm job {job.id} {how.words}")
     for how, job in jobs.items():
         slurm_says(actors, job.id, how.books, pod=str(how))
+
+
+def test_a_node_that_failed_in_slurm_alone_evicts_nobody(actors: Actors) -> None:
+    """slurmd is being replaced, or an administrator set the node DOWN. The kubelet is there."""
+    first = place(actors, "p", **WHOLE)
+    before = actors.see("p")
+    fail_its_node(actors, first)
+
+    def runs_by_another_job() -> bool:
+        job, seen = actors.job_of("p"), actors.see("p")
+        if job is None or job.id == first.id or job.state != "RUNNING" or seen is None:
+            return False
+        return bool(seen["metadata"]["annotations"]["slurm-extender.io/job-id"] == str(job.id))
+
+    eventually(runs_by_another_job, "another job runs, and the Pod has its id", 30)
+    after = actors.see("p")
+    assert before is not None
+    assert after is not None
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert "deletionTimestamp" not in after["metadata"]
+
+
+def test_a_node_that_failed_in_both_systems_evicts_its_pods(actors: Actors) -> None:
+    job = place(actors, "p", **WHOLE)
+    unreachable = "node.kubernetes.io/unreachable:NoSchedule"
+    actors.cluster.kubectl("taint", "node", job.node, unreachable)
+    try:
+        time.sleep(1.0)  # the extender watches Nodes
+        fail_its_node(actors, job)
+        words = f"Slurm job {job.id} lost its node in Slurm (NODE_FAIL)"
+        is_being_evicted(actors, "p", "SlurmNodeFailed", words)
+    finally:
+        actors.cluster.kubectl("taint", "node", job.node, f"{unreachable}-")
 
 
 def test_a_suspended_job_evicts_its_pod_and_is_ended_once_that_is_gone(actors: Actors) -> None:

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from extender.explain.cause import Kind
+from extender.explain.cause import Cause, Kind
 from extender.explain.sentences import sentence
+from extender.pod_request.constraints.node_constraints import Taint
 from extender.record.events import CancelJob, ClusterObserved, EvictPod, JobRead, ReadJob
 from extender.record.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_world import REQUEST, VIEW, World, kinds, of_kind, only
 
 
-@pytest.mark.parametrize("base", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "SUSPENDED"])
+@pytest.mark.parametrize("base", ["CANCELLED", "TIMEOUT", "PREEMPTED", "SUSPENDED"])
 def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_a_reason(world: World, base: str) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.disturb(job_id, base)
@@ -24,6 +25,42 @@ def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_a_reason(world: Wo
     assert base in sentence(evictions[0].cause)
     assert uid not in world.pods
     world.poll()
+    assert not world.live_jobs(uid)
+
+
+@pytest.mark.parametrize("base", ["NODE_FAIL", "BOOT_FAIL"])
+def test_a_node_that_fails_in_slurm_alone_ends_no_pod(world: World, base: str) -> None:
+    """The next job can start nowhere but on the Pod's Node."""
+    uid, job_id = world.bound_pod_and_job()
+    world.end_job(job_id, base)
+    assert not of_kind(world.poll(), EvictPod)
+    assert world.record(uid).cause == Cause.of(Kind.NODE_FAILED_AND_REPEATED, job=job_id)
+    job = world.job_of(uid)
+    assert job.required_nodes == (world.pods[uid].life.node,)
+    world.start_and_poll()
+    world.outlast(12)
+    assert world.pods[uid].scheduling.job_id == world.job_id_of(uid) == job.id != job_id
+    assert world.record(uid).cause is None
+
+
+@pytest.mark.parametrize("key", ["not-ready", "unreachable"])
+@pytest.mark.parametrize("base", ["NODE_FAIL", "BOOT_FAIL"])
+def test_a_node_that_fails_in_both_systems_ends_its_pods(world: World, base: str, key: str) -> None:
+    uid, job_id = world.bound_pod_and_job()
+    taint = Taint(f"node.kubernetes.io/{key}", "", "NoSchedule")
+    node = world.pods[uid].life.node or ""
+    world.tell(ClusterObserved(VIEW.with_node(node, replace(VIEW.nodes[node], taints=(taint,)))))
+    world.disturb(job_id, base)
+    assert [each.uid for each in of_kind(world.poll(), EvictPod)] == [uid]
+    assert not world.live_jobs(uid)
+
+
+def test_a_node_that_fails_gets_no_job_for_a_pod_that_leaves(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
+    world.delete_pod(uid, 20)
+    world.settle()
+    world.disturb(job_id, "NODE_FAIL")
+    world.outlast(3)
     assert not world.live_jobs(uid)
 
 
@@ -80,8 +117,8 @@ def test_a_job_that_was_suspended_binds_no_pod(world: World) -> None:
     world.suspend(job_id)
     world.resume(job_id)
     world.poll()
-    assert job_id not in {job.id for job in world.live_jobs(uid)}
-    assert world.record(uid).attempt == 2
+    assert world.live_jobs(uid) == []
+    assert world.record(uid).state is State.REPLACING
 
 
 def test_jobs_that_run_as_known_are_left_alone(world: World) -> None:

@@ -38,9 +38,9 @@ def _unusable(grant: Grant, of_job: Sequence[Allocation], members: int, node_of:
     return None
 
 
-def ask_again(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of running Pods (invariant I5) whose job Slurm does not know."""
-    cause = Cause.of(Kind.JOB_LOST_AND_REPEATED, job=record.job.id)
+def ask_again(record: Placeholder, cause: Cause, at: Context) -> Placeholder:
+    """Returns the record of running Pods (invariant I5) whose job is lost: Slurm does not know the job,
+    or has ended the job without any user's wish."""
     reported = record._replace(cause=cause).with_retry(not_before=0.0)
     return reported.with_phase(Phase.ASKED, at.now).with_job(unread=False)
 

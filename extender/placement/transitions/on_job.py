@@ -31,6 +31,7 @@ from extender.placement.transitions.waiting import in_vain, why_it_waits
 from extender.pod_request.pod import Pod
 from extender.pod_request.pod_end import is_replaced
 from extender.record.config import Context
+from extender.record.ends import NODE_FAILED
 from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -191,21 +192,36 @@ def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 def bound_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
     """BOUND: the job has ended, and the extender evicts the Pods. A job of a rejected request never ran:
-    then the Pods' job is lost."""
+    then the Pods' job is lost. A node may fail in Slurm alone, while slurmd is replaced or its image is
+    pulled: then the Pods run on, and the extender asks for another job on the same Nodes."""
     if job is not None and failed_before_start(job):
         return bound_foreign(record, at)
+    if state.base in NODE_FAILED and not record.leaving and _on_ready_nodes(record, at.view):
+        cause = Cause.of(Kind.NODE_FAILED_AND_REPEATED, job=record.job.id)
+        return ask_again(record.next_try(at.rules), cause, at)
     return ended(record, state, at)
+
+
+def _on_ready_nodes(record: Placeholder, view: ClusterView) -> bool:
+    """Returns True if Kubernetes has tainted no Node of the Pods as not ready."""
+    nodes = [view.nodes.get(pod.life.node or "") for pod in record.pods]
+    return all(node is not None and not node.away for node in nodes)
 
 
 def bound_foreign(record: Placeholder, at: Context) -> Placeholder:
     """BOUND: Slurm has lost the job, and the id is used up: the extender asks under the next id."""
-    return ask_again(record.next_try(at.rules), at)
+    return ask_again(record.next_try(at.rules), _lost(record), at)
 
 
 def bound_lost(record: Placeholder, at: Context) -> Placeholder:
     """BOUND: the Pods run on, and the extender asks for another job on the same Nodes."""
     unclaimed = record.unclaimed()
-    return unclaimed if record.leaving or record.has_lost_job else ask_again(unclaimed, at)
+    lost = not (record.leaving or record.has_lost_job)
+    return ask_again(unclaimed, _lost(record), at) if lost else unclaimed
+
+
+def _lost(record: Placeholder) -> Cause:
+    return Cause.of(Kind.JOB_LOST_AND_REPEATED, job=record.job.id)
 
 
 def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
