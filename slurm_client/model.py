@@ -334,6 +334,13 @@ class Node:
         return not (self.states & _NODE_CLOSED)
 
     @property
+    def has_jobs(self) -> bool:
+        """True if jobs are here, or a job ends. A suspended job has memory and no CPUs: a node with
+        suspended jobs alone is IDLE (24.11, 26.05)."""
+        has = self.cpus_allocated or self.memory_allocated_mb
+        return bool(has) or "COMPLETING" in self.states
+
+    @property
     def cpus_per_core(self) -> int:
         """CPUs of a core; a job has all or none (slurm.conf(5) CR_Core). A node that declares as many
         CPUs as cores has one CPU a core, with any number of threads."""

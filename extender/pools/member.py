@@ -8,6 +8,7 @@ from typing import Final, Self
 from extender.node_sync.drains import Holder, holder_of
 from extender.pools.reserved import any_would_lose
 from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode
 from slurm_client.model import Power
@@ -110,7 +111,7 @@ class Member:
     @property
     def allocated(self) -> bool:
         """Whether any job has a part of it, placeholders too: Slurm cannot forget it then."""
-        return self.slurm is not None and (self.slurm.cpus_allocated > 0 or self.busy)
+        return self.slurm is not None and self.slurm.has_jobs
 
     @property
     def ours(self) -> bool:
@@ -200,10 +201,11 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """Whether native jobs are there, or a job ends."""
+        """Returns True if native jobs are there, suspended jobs too, or if a job ends."""
         if self.slurm is None:
             return False
-        return self.slurm.cpus_allocated > self.placeholder_cpus or "COMPLETING" in self.slurm.states
+        others = self.slurm.has_jobs if not self.placeholder_cpus else "COMPLETING" in self.slurm.states
+        return others or self.slurm.cpus_allocated > self.placeholder_cpus
 
     @property
     def drained(self) -> bool:
@@ -284,10 +286,11 @@ class Member:
 
 
 def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:
-    """Returns the CPUs that these placeholders have on a Node, as Slurm counts them there. Where a job
-    has ended, its Pod may be there yet, and a native job have its CPUs."""
+    """Returns the CPUs that these placeholders have on a Node, as Slurm counts them there. A native job
+    may have the CPUs of a job that has ended, or was suspended, while its Pod is being evicted."""
     run = (each for each in placeholders if not (each.job.over or each.misses_job))
-    slots = (member.slot for each in run for member in each.members)
+    keep = (each for each in run if each.state is not State.EVICTING)
+    slots = (member.slot for each in keep for member in each.members)
     cores = (number_list.expand(slot.cores) for slot in slots if slot is not None and slot.node == node)
     return sum(map(len, cores)) * slurm.cpus_per_core
 

@@ -51,7 +51,7 @@ def decide(
         left = _has_left(node)
         reserved = "RESERVED" in node.states or any_would_lose(reservations.get(node.name, ()))
         given_up = "DOWN" in node.states and holder_of(node) is Holder.POOL
-        if age >= (_DOWN_S if left else _DELETE_S) and not (_has_jobs(node) or reserved):
+        if age >= (_DOWN_S if left else _DELETE_S) and not (node.has_jobs or reserved):
             orders.append(Removal(node.name))
         elif age >= _DOWN_S and not (left or given_up):
             orders.append(Removal(node.name, _reason(node)))
@@ -62,11 +62,7 @@ def _has_left(node: SlurmNode) -> bool:
     """Returns True if a pool has drained an empty node for good. slurmctld may append to a reason."""
     drained = "DRAIN" in node.states and holder_of(node) is Holder.POOL
     for_good = PoolCause.LEAVES in node.reason or PoolCause.CORDONED in node.reason
-    return drained and for_good and not _has_jobs(node)
-
-
-def _has_jobs(node: SlurmNode) -> bool:
-    return node.cpus_allocated > 0 or "COMPLETING" in node.states
+    return drained and for_good and not node.has_jobs
 
 
 def _reason(node: SlurmNode) -> str:

@@ -9,6 +9,7 @@ from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import TrackedJob
 from extender.pools.member import Member, SlurmdPod, placeholder_cpus
 from extender.record.member import Member as RecordMember
+from extender.record.states import State
 from slurm_client.model import Node
 from tests import builders
 from wellknown.allocation import Allocation
@@ -78,11 +79,8 @@ def member(node: Node | None, of: SlurmdPod | None = None, **more: Any) -> Membe
     return Member("n1", "n1", ASSIGNED, of, node, **more)
 
 
-def slurm(*states: str, cpus_allocated: int = 0, started: int | None = None, reason: str = "") -> Node:
-    return Node(
-        "n1", frozenset(states), 8, 100,
-        cpus_allocated=cpus_allocated, slurmd_started=started, reason=reason, cores=4,
-    )  # fmt: skip
+def slurm(*states: str, started: int | None = None, **fields: Any) -> Node:
+    return Node("n1", frozenset(states), 8, 100, slurmd_started=started, cores=4, **fields)
 
 
 def test_a_node_is_busy_with_native_jobs_and_not_with_placeholders() -> None:
@@ -91,6 +89,13 @@ def test_a_node_is_busy_with_native_jobs_and_not_with_placeholders() -> None:
     assert not member(slurm("MIXED", cpus_allocated=2), placeholder_cpus=2).busy
     assert member(slurm("MIXED", cpus_allocated=4), placeholder_cpus=2).busy
     assert member(slurm("IDLE", "COMPLETING")).busy
+
+
+def test_a_node_with_a_suspended_job_is_not_idle() -> None:
+    """Slurm calls the node IDLE: the job has memory, and no CPUs."""
+    suspended = member(slurm("IDLE", memory_allocated_mb=10))
+    assert suspended.busy
+    assert suspended.allocated
 
 
 def test_a_slurmd_that_registered_before_its_pod_started_is_the_one_before() -> None:
@@ -135,7 +140,7 @@ def test_a_slurmctld_that_started_a_moment_ago_makes_no_slurmd_silent() -> None:
     assert "10 minutes" in member(None, pod({}, creationTimestamp=made), now=late).failing
 
 
-def test_a_placeholder_whose_job_has_ended_has_no_cpus() -> None:
+def test_a_placeholder_whose_job_has_ended_or_was_suspended_has_no_cpus() -> None:
     part = RecordMember(builders.pod(name="p"), Allocation(1, "n1", cores="0-3"))
     record = builders.placeholder_of(part.pod, members=(part,))
     node = slurm("ALLOCATED")
@@ -143,6 +148,7 @@ def test_a_placeholder_whose_job_has_ended_has_no_cpus() -> None:
     assert placeholder_cpus([record], "n1", node) == 8
     over = record._replace(job=TrackedJob(id=1, phase=Phase.ENDED))
     assert placeholder_cpus([over], "n1", node) == 0
+    assert placeholder_cpus([record._replace(state=State.EVICTING)], "n1", node) == 0
 
 
 @pytest.mark.parametrize("pool", ["", "x" * 64, 7])

@@ -99,7 +99,7 @@ def test_what_slurmd_has_left_in_order_does_not_count() -> None:
     assert believed(left, 16) == left
     assert believed([*left, *crashed], 16 + 17) == left
     assert believed([*left, *crashed], 16 + 18) == [*left, *crashed]
-    busy = [replace(each, cpus_allocated=1) for each in left]
+    busy = [replace(each, memory_allocated_mb=1) for each in left]  # of a suspended job
     assert believed(busy, 32) == []
 
 
