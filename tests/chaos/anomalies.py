@@ -79,7 +79,7 @@ def anomalies(
         *(
             found
             for pod in pods
-            if not pod.over
+            if not pod.over and not _waits_for_its_node(pod, live[pod.uid], usable)
             for found in (_of_pod if pod.managed else _of_adopted_pod)(pod, live[pod.uid])
         ),
         *_stuck(by_uid, jobs, node_cpus if usable is None else usable),
@@ -123,6 +123,12 @@ def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
         if job.running and pod.odd != Odd.NOWHERE:  # of that, `Judge.held_s` tells
             words = f"job {job.id} runs, {pod.name} is not bound"
             yield Anomaly(UNBOUND_LEAKS, pod.uid, words, placing=True)
+
+
+def _waits_for_its_node(pod: SeenPod, jobs: list[SeenJob], usable: Mapping[str, int] | None) -> bool:
+    """Returns True if a Pod runs on a node that failed in Slurm alone, and the next job waits for it."""
+    out = bool(pod.node) and usable is not None and pod.node not in usable
+    return out and [job.state for job in jobs] == ["PENDING"]
 
 
 def _of_adopted_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:

@@ -35,7 +35,7 @@ from tests.chaos.anomalies import (
 )
 from tests.chaos.history import ENDED_BY_SLURM, SeenJob, SeenNode, SeenPod
 from tests.chaos.overlap import Stay
-from tests.chaos.plan import Outage
+from tests.chaos.plan import Mischief, Outage
 from tests.chaos.signals import Kind, Signal
 from wellknown.names import Reason
 
@@ -45,8 +45,6 @@ LAG_S = 5.0
 """How much later than the extender we may see what a job does."""
 DOUBT_S = 20.0
 """How long a bound Pod's job must wait before one may conclude that Slurm will not start it again."""
-NEWS_S = 60.0
-"""How long after a node was set DOWN its Pods may be evicted for it, if the job's end was not seen."""
 FORGETS_S = 75.0
 """The longest outage of slurmctld: a start of a job may be forgotten for so long."""
 WATCHED_S = 10.0
@@ -69,10 +67,9 @@ class Causes:
     """When all of slurmctld's state was taken from it."""
     held_out: dict[str, tuple[Outage, float]] = field(default_factory=dict)
     """The nodes that a person keeps out of service, how, and since when they surely are."""
-    downed: list[tuple[float, str]] = field(default_factory=list)
-    """Nodes, and when a person set them DOWN."""
     mischief: list[tuple[float, str, str]] = field(default_factory=list)
-    """When a placeholder was changed, the uid of its Pod, and what: no cause to evict a running Pod."""
+    """When a placeholder was changed, the uid of its Pod, and what: a suspension alone gives cause to
+    evict a running Pod."""
 
     def gave_cause(self, pod: SeenPod, bound_at: float, at: float) -> bool:
         """Returns whether a person gave cause to delete a Pod. An adopted Pod needs one of its own."""
@@ -82,8 +79,8 @@ class Causes:
             return True
         if pod.told == Reason.SLURM_DEVICES_CHANGED and pod.gpus and pod.managed:
             return self._restarted_its_job(bound_at, at)
-        downed = (when for when, node in self.downed if node == pod.node and pod.managed)
-        return any(bound_at <= when <= at <= when + NEWS_S for when in downed)
+        done = (when for when, uid, how in self.mischief if uid == pod.uid and how == Mischief.SUSPEND)
+        return any(when <= at for when in done)
 
     def _restarted_its_job(self, bound_at: float, at: float) -> bool:
         """Whether slurmctld may have started the job of a bound Pod again, on other devices."""

@@ -19,11 +19,13 @@ NAMESPACE = job_name("default", "")
 """How the names of its Pods' jobs end."""
 
 _GPUS = re.compile(r"gres[/:]gpu(?:[:][a-z]\w*)?[:=](\d+)")
-ENDED_BY_SLURM = frozenset(
-    {"TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
-)
-"""States of a job that Slurm ended by itself."""
-_ENDED = ENDED_BY_SLURM | {"COMPLETED", "CANCELLED", "FAILED", "COMPLETING"}
+ENDED_BY_SLURM = frozenset({"TIMEOUT", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY"})
+"""States of a job that Slurm ended by itself, and with the job its Pod. A node that fails in Slurm alone
+ends no Pod."""
+_ENDED = ENDED_BY_SLURM | {
+    *("NODE_FAIL", "BOOT_FAIL"),
+    *("COMPLETED", "CANCELLED", "FAILED", "COMPLETING"),
+}
 
 
 @dataclass(frozen=True, slots=True)

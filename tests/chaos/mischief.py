@@ -21,6 +21,7 @@ SETTLED_S = 5.0
 _WAITS_S = 10.0
 _LOOKS_EVERY_S = 0.2
 _OWNER = "alice"
+_OF_RUNNING_PODS = frozenset({Mischief.REWRITE, Mischief.SUSPEND})
 _DENIAL = re.compile(rf"refuses (\S+{NAMESPACE})\b")
 
 
@@ -42,15 +43,24 @@ class Mischiefs:
             time.sleep(_LOOKS_EVERY_S)
         job = found[int(plan.choice * len(found))]
         self.causes.mischief.append((time.monotonic(), job.uid, plan.how))
-        user = "root" if plan.how is Mischief.REWRITE else _OWNER
+        user = "root" if plan.how in _OF_RUNNING_PODS else _OWNER
         with suppress(ClusterError):
-            changes = _changes(plan.how, job)
-            self.cluster.run_slurm("scontrol", "update", f"JobId={job.id}", *changes, user=user)
+            if plan.how is Mischief.SUSPEND:
+                self._suspend(job, plan.choice)
+            else:
+                changes = _changes(plan.how, job)
+                self.cluster.run_slurm("scontrol", "update", f"JobId={job.id}", *changes, user=user)
             self.done[plan.how] += 1
+
+    def _suspend(self, job: SeenJob, seconds: float) -> None:
+        self.cluster.run_slurm("scontrol", "suspend", str(job.id))
+        time.sleep(seconds)
+        with suppress(ClusterError):  # it may have been cancelled
+            self.cluster.run_slurm("scontrol", "resume", str(job.id))
 
     def _within_reach(self, how: Mischief) -> list[SeenJob]:
         jobs = self.observer.latest_jobs()
-        if how is Mischief.REWRITE:
+        if how in _OF_RUNNING_PODS:
             settled = self.observer.placed_before(time.monotonic() - SETTLED_S)
             mine = (job for job in jobs if job.running and job.uid in settled)
             return [job for job in mine if pod_of(job.name)]  # else nothing would tell
@@ -72,6 +82,8 @@ def _changes(how: Mischief, job: SeenJob) -> tuple[str, ...]:
         case Mischief.SHRINK:
             gpus = ("TresPerNode=gres/gpu:1",) if job.gpus > 1 else ()
             return gpus or (("NumCPUs=1",) if job.cpus > 1 else ())
+        case Mischief.SUSPEND:
+            return ()
 
 
 def denials(cluster: Cluster) -> list[int]:

@@ -144,6 +144,14 @@ def test_there_is_no_room_on_a_node_that_is_out_of_service() -> None:
     assert anomalies([WAITING], jobs, NODES, usable={"n1": 8}) == []
 
 
+def test_a_pod_may_wait_for_a_node_that_failed_in_slurm_alone() -> None:
+    down = {"n2": 8}
+    assert anomalies([BOUND], [PENDING], NODES, usable=down) == []
+    assert [each.kind for each in anomalies([BOUND], [PENDING], NODES, usable=NODES)] == [UNBOUND_LEAKS]
+    assert [each.kind for each in anomalies([BOUND], [], NODES, usable=down)] == [UNBOUND_LEAKS]
+    assert [each.kind for each in anomalies([WAITING], [JOB], NODES, usable=down)] == [UNBOUND_LEAKS]
+
+
 SERVING = SeenNode("n1", cordoned=False, told=False, tainted=False, in_service=True, reason="")
 OURS = replace(SERVING, cordoned=True, told=True, in_service=False, reason="slurm-extender: cordoned")
 BY_HAND = replace(SERVING, told=True, tainted=True, in_service=False, reason="disk")

@@ -10,7 +10,7 @@ from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, UNDERSIZED, UNDONE,
 from tests.chaos.checker import WATCHED_S, Causes, Checker
 from tests.chaos.history import SeenJob, SeenNode, SeenPod
 from tests.chaos.overlap import Stay, overlaps
-from tests.chaos.plan import Outage
+from tests.chaos.plan import Mischief, Outage
 from tests.chaos.signals import Kind, Signal
 
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
@@ -224,10 +224,15 @@ def test_a_start_that_slurmctld_forgot_is_not_held_against_the_binding() -> None
 
 
 @pytest.mark.parametrize(
-    "job", [replace(RUNNING, state=each) for each in ("TIMEOUT", "NODE_FAIL", "PREEMPTED")] + [ELSEWHERE]
+    "job", [replace(RUNNING, state=each) for each in ("TIMEOUT", "PREEMPTED")] + [ELSEWHERE]
 )
 def test_eviction_after_slurm_ended_or_moved_the_job_is_right(job: SeenJob) -> None:
     assert verdict(*STARTED, (3, [job]), (4, DELETED)) == []
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "BOOT_FAIL"])
+def test_eviction_after_a_node_failed_in_slurm_alone_is_wrong(state: str) -> None:
+    assert verdict(*STARTED, (3, [replace(RUNNING, state=state)]), (4, DELETED)) == [WRONG_KILLS]
 
 
 @pytest.mark.parametrize(
@@ -238,11 +243,12 @@ def test_eviction_after_slurm_ended_or_moved_the_job_is_right(job: SeenJob) -> N
         ([*STARTED, (3, DELETED)], Causes(deleted={"p": 3.5}), False),
         ([*STARTED, (3, DELETED)], Causes(cancelled={"p": 3.5}), False),
         ([*STARTED, (3, DELETED)], Causes(deleted={"p": 2.5}), True),
-        # A Node that is set DOWN, while the Pod is bound, and not long before.
-        (EVICTED, Causes(downed=[(2.5, "n1")]), True),
-        (EVICTED, Causes(downed=[(0.5, "n1")]), False),
-        ([*STARTED, (63, DELETED)], Causes(downed=[(2.5, "n1")]), False),
-        (EVICTED, Causes(downed=[(2.5, "n2")]), False),
+        # Another job may have got its cores.
+        (EVICTED, Causes(mischief=[(2.5, "u", Mischief.SUSPEND)]), True),
+        (EVICTED, Causes(mischief=[(2.5, "v", Mischief.SUSPEND)]), False),
+        ([*STARTED, (3, DELETED)], Causes(mischief=[(3.5, "u", Mischief.SUSPEND)]), False),
+        # A node that a person set DOWN runs on in Kubernetes.
+        (EVICTED, Causes(held_out={"n1": (Outage.DOWN, 2.5)}), False),
     ],
 )
 def test_eviction_needs_a_cause_before_it(

@@ -158,8 +158,6 @@ class Workload:
         if plan.how is Outage.CORDON:
             self._insist(plan.how, lambda: self._schedulable(plan.node, wanted=False))
         else:
-            if plan.how is Outage.DOWN:
-                self._causes.downed.append((time.monotonic(), plan.node))
             state = "DOWN" if plan.how is Outage.DOWN else "DRAIN"
             self._slurm(plan.how, "scontrol", *_update(plan.node, state), f"reason={BY_HAND}")
             if not self.is_out(plan.node):
