@@ -279,6 +279,12 @@ class Job:
     """Number of an array's tasks that run or have ended, in the answer about a single array."""
 
     @property
+    def was_suspended(self) -> bool:
+        """True if the job is suspended, or was suspended since its start: other jobs may have its
+        cores."""
+        return self.state.suspended or self.suspend_time is not None
+
+    @property
     def grant(self) -> Grant:
         return Grant(self.nodes, self.gres, self.cores, self.memory_allocated_mb)
 

@@ -21,7 +21,7 @@ from extender.bind.running import RunningJobs
 from extender.execution.failures import failure_of
 from extender.explain.sentences import sentence
 from extender.jobs.claim import JobClaim
-from extender.jobs.overlap import common
+from extender.jobs.overlap import units_on
 from extender.jobs.slots import nodes_by, slots
 from extender.jobs.verdict import judge
 from extender.kube_scheduler.deadline import (
@@ -152,7 +152,7 @@ class Binder:
         # Also a Pod bound a moment ago: the watch may not show the Pod on the Node yet.
         record, member = known
         others = [each for each in ledger.holding(target.node) if each is not record]
-        if any(each.lingering or _overlaps(member.pod, each) for each in others):
+        if any(each.lingering or _overlaps(member.slot, each) for each in others):
             return False
         allocation, alone = await asyncio.gather(
             self._still_granted(record, member, target.node), self._have_their_jobs(others)
@@ -194,15 +194,17 @@ class Binder:
         ledger = self._ledger()
         held = () if ledger is None else ledger.holding(node)
         outlive = [each for each in held if each.lingering]
-        if not all([await self._keeps_its_job(each) for each in outlive]):
-            names = ", ".join(each.workload.full_name for each in outlive)
-            raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
+        for each in outlive:
+            if not await self._keeps_its_job(each):
+                who = each.workload.full_name
+                raise NotBound(f"containers of a Pod that was deleted by force still end there: {who}")
 
     async def _keeps_its_job(self, record: Placeholder) -> bool:
+        """Returns True if a job holds its nodes, and was never suspended."""
         if record.job.over:
             return False
         job = await slurm_in_time(self._slurm.job(record.job.known_id))
-        return job is not None and job.state.holds_nodes and job.suspend_time is None
+        return job is not None and job.state.holds_nodes and not job.was_suspended
 
     async def _have_their_jobs(self, bound: Sequence[Placeholder]) -> bool:
         """Returns True if no Pod outlasts the Pod's job. Asks Slurm in the call for the new Pod's
@@ -213,8 +215,8 @@ class Binder:
 
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
         """Returns the allocation if still valid. For an immediate job that began a moment ago, the state
-        is enough. Slurm may have started any other job again on another node, and an administrator may
-        have suspended and resumed the job, so the binder reads the job."""
+        is enough. Slurm may have started any other job again on another node, and a job may have been
+        suspended and resumed, so the binder reads the job."""
         slot, age_s = member.slot, asyncio.get_running_loop().time() - record.job.since
         if slot is None or slot.node != node or not record.job.asked.immediate or age_s > _FRESH_S:
             return await self._granted(member.pod, node)
@@ -230,9 +232,6 @@ class Binder:
         return verified(pod, job, node, view, PlacementConfig(cluster=view.cluster, ids=self._ids))
 
 
-def _overlaps(pod: Pod, record: Placeholder) -> bool:
-    """Returns True if a core or a device on a Pod is on a Pod of another workload, too."""
-    own, others = pod.scheduling.allocation, (each.scheduling.allocation for each in record.pods)
-    return own is not None and any(
-        other is not None and other.node == own.node and common(own, other) for other in others
-    )
+def _overlaps(slot: Allocation | None, record: Placeholder) -> bool:
+    """Returns True if a core or a device of a slot is on a Pod of another workload."""
+    return slot is not None and any(units_on(pod, slot) for pod in record.pods)

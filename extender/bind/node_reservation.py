@@ -152,7 +152,7 @@ class NodeReservation:
         managed = (
             parse_pod(pod, self._translation) for pod in on_node if self._translation.manages(pod)
         )
-        return bool(await slurm_in_time(self._overlaps.with_slot(allocation, managed)))
+        return bool(await slurm_in_time(self._overlaps.in_the_way(allocation, managed)))
 
     def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
         """Returns True if a Pod that Slurm does not count stays: an adopted Pod, or a managed Pod if

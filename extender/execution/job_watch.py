@@ -4,7 +4,7 @@ A push makes the watch look at a job at once; correctness depends on the polls a
 """
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from functools import partial
 
 from extender.execution.dispatcher import Dispatcher
@@ -26,7 +26,7 @@ _GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as
 _GRACE_READERS = 4
 _GRACES_A_SECOND = 100
 _ROUND_S = 10.0  # between two rounds of reading each job of bound Pods
-_READ_S = 0.1  # between two of them
+_READ_S = 0.1  # between two reads
 
 
 class JobWatch:
@@ -35,7 +35,6 @@ class JobWatch:
     def __init__(self, ledger: Ledger, slurm: Slurm, health: Health, interval: float) -> None:
         self._ledger, self._slurm, self._health, self._interval = ledger, slurm, health, interval
         self._pushed: dict[int, int] = {}  # job id -> number of looks since the push
-        self._doubted = set[int]()
         self._woken, self._evicted = asyncio.Event(), asyncio.Event()
 
     async def run(self, dispatcher: Dispatcher) -> None:
@@ -50,11 +49,6 @@ class JobWatch:
     def poll_now(self, job_id: int, looked: int = 0) -> None:
         """Makes the watch look at a watched job now. Returns at once."""
         self._pushed[job_id] = looked
-        self._woken.set()
-
-    def read_now(self, job_id: int) -> None:
-        """Makes the watch read the job of a bound Pod now, and not the state alone. Returns at once."""
-        self._doubted.add(job_id)
         self._woken.set()
 
     async def _keep_polling(self, dispatcher: Dispatcher) -> None:
@@ -87,14 +81,14 @@ class JobWatch:
             await asyncio.sleep(max(_GRACE_S, took, len(jobs) / _GRACES_A_SECOND - took))
 
     async def _keep_reading_jobs(self, dispatcher: Dispatcher) -> None:
-        """Reads each job of bound Pods, one after the other: a state does not show that the owner has
-        suspended and resumed the job, or that slurmctld has started the job once more."""
+        """Reads each job of bound Pods, one after the other: a state does not show that the job was
+        suspended and resumed, or that slurmctld has started the job once more."""
         while True:
             await asyncio.sleep(_ROUND_S)
-            await self._read(iter(self._ledger.bound_jobs().items()), dispatcher, _READ_S)
+            await self._read(self._ledger.bound_jobs().items(), dispatcher, _READ_S)
 
     async def _read(
-        self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher, rest_s: float = 0.0
+        self, left: Iterable[tuple[str, int]], dispatcher: Dispatcher, pause_s: float = 0.0
     ) -> None:
         for uid, job_id in left:
             try:
@@ -103,7 +97,7 @@ class JobWatch:
                 return  # a poll will report the error
             if job is not None:
                 dispatcher.feed(JobRead(uid, job))
-            await asyncio.sleep(rest_s)
+            await asyncio.sleep(pause_s)
 
     async def _follow_pushes(self, dispatcher: Dispatcher) -> None:
         later = asyncio.get_running_loop().call_later
@@ -111,8 +105,6 @@ class JobWatch:
             await self._woken.wait()
             self._woken.clear()
             pushed, self._pushed = self._pushed, {}
-            doubted, self._doubted = self._doubted, set()
-            await self._read(iter(self._ledger.bound_jobs(doubted).items()), dispatcher)
             plain = await self._look(pushed.keys(), dispatcher)
             for job_id, looked in pushed.items():
                 if job_id not in plain and looked < len(_AGAIN_S):

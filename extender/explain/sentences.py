@@ -348,7 +348,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         "Slurm job {job} is not known to Slurm any more: another is asked for where the Pod runs"
     ),
     Kind.NODE_FAILED_AND_REPEATED: (
-        "Slurm job {job} lost its node in Slurm, and the Pod runs on: another is asked for where it runs"
+        "Slurm job {job} lost its node in Slurm, and the Pod runs on: the extender requests another job"
     ),
     Kind.JOB_WAITS_FOR_POD: "Slurm job {job} waits for the Node where its Pod runs",
     Kind.NODE_UNNAMED: "Slurm job {job} runs on {node}, which no Node names",

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from extender.pod_request.pod import Pod
 from slurm_client import gres
 from wellknown import number_list
 from wellknown.allocation import Allocation
@@ -11,9 +12,17 @@ Unit = tuple[str, int]
 
 
 def common(one: Allocation, other: Allocation) -> frozenset[Unit]:
-    """Returns the cores and devices in both of two slots of a node. Parts of a shared GPU do not count:
-    several jobs may have parts of one GPU."""
+    """Returns the cores and devices in both of two slots; none for slots of two Nodes. Parts of a shared
+    GPU do not count: several jobs may have parts of one GPU."""
+    if one.node != other.node:
+        return frozenset()
     return _units(one.cores, one.gres) & _units(other.cores, other.gres)
+
+
+def units_on(pod: Pod, slot: Allocation) -> frozenset[Unit]:
+    """Returns the cores and devices of a slot that are on a Pod of another job."""
+    own = pod.scheduling.allocation
+    return frozenset() if own is None or own.job_id == slot.job_id else common(own, slot)
 
 
 @lru_cache(maxsize=4096)

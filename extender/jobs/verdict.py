@@ -155,7 +155,7 @@ def _altered(
         yield from _less(asked, job)
     if job.restart_count:
         yield Part.RESTARTED, Cause.of(Kind.STARTED_AGAIN)
-    if job.state.suspended or job.suspend_time is not None:
+    if job.was_suspended:
         yield Part.SUSPENDED, Cause.of(Kind.SUSPENDED)
     taken = (devices_taken(pod, job, claim.view) for pod in claim.pods if job.state.running)
     yield from ((Part.DEVICES, devices) for devices in taken if devices is not None)

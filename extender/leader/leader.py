@@ -1,7 +1,7 @@
 """The work of the leading replica: it places Pods."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from extender.audit.auditor import PeriodicAudit
@@ -28,7 +28,7 @@ from extender.pools.demand_reader import PART as DEMAND
 from extender.pools.demand_reader import DemandReader
 from extender.pools.member import placeholder_cpus
 from extender.record.config import PlacementConfig
-from extender.record.events import ClusterObserved
+from extender.record.events import ClusterObserved, Event, JobRead
 from extender.record.placeholder import Placeholder
 from extender.telemetry.capacity import CapacityNow
 from extender.telemetry.leader_states import Sources
@@ -36,6 +36,7 @@ from extender.turns.eviction_limiter import EvictionLimiter
 from extender.unmanaged.adopter import PART as ADOPTION
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, adoptable
+from slurm_client.model import Job
 from slurm_client.model import Node as SlurmNode
 
 IN_VAIN = "Pods that cannot be bound"
@@ -58,8 +59,9 @@ class Leader:
         self._jobs: JobWatch | None = None
         self._ledger: Ledger | None = None
         translation = replica.settings.translation
+        self._feed: Callable[[Event], None] | None = None
         self.overlaps = Overlaps(
-            replica.slurm, replica.view, self._read_now, replica.settings.placeholder_ids
+            replica.slurm, replica.view, self._report, replica.settings.placeholder_ids
         )
         self.gate = Gate(
             *(replica.kubernetes, replica.slurm, translation, replica.view),
@@ -76,9 +78,10 @@ class Leader:
         if self._jobs is not None:
             self._jobs.poll_now(job_id)
 
-    def _read_now(self, job_id: int) -> None:
-        if self._jobs is not None:
-            self._jobs.read_now(job_id)
+    def _report(self, uid: str, job: Job) -> None:
+        """Tells the ledger of a job that was read. A replica that does not lead has no ledger."""
+        if self._feed is not None:
+            self._feed(JobRead(uid, job))
 
     def stand_by(self) -> None:
         """Notes that another replica leads: this one is ready as soon as it can verify bindings."""
@@ -92,7 +95,7 @@ class Leader:
         finally:  # the work of another replica is no trouble of this one
             for part in _OWN_PARTS:
                 self._replica.health.says(part, None)
-            self._jobs = self._ledger = None
+            self._jobs = self._ledger = self._feed = None
 
     async def _lead(self) -> None:
         replica = self._replica
@@ -107,7 +110,7 @@ class Leader:
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
-        self._jobs, self._ledger = jobs, ledger  # from now on pushes have an effect
+        self._jobs, self._ledger, self._feed = jobs, ledger, dispatcher.feed  # pushes have an effect now
         nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger, adoptions)
         demand = self._demand_reader()
         with (

@@ -7,7 +7,6 @@ clusters: each answers for its own Nodes only."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
 from extender.jobs.claim import JobClaim, claim_of, key_of, own_key
 from extender.jobs.slots import whole_on
@@ -30,7 +29,7 @@ from slurm_client.protocol import Slurm
 
 _LOOK_AGAIN_S = 0.1
 _KEPT_S = 10.0
-"""A job that starts is read once for all its nodes: a job keeps what Slurm gave to it."""
+"""Time for which the gates of a job's nodes share one read of the job."""
 _LEAVING = frozenset({State.EVICTING, State.RELEASING})
 _BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.RELEASING})
 
@@ -67,8 +66,8 @@ class Gate:
         self._overlaps = overlaps
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
         """The calls under way that tell whether a job is a placeholder."""
-        self._starting: dict[int, asyncio.Future[Job | None]] = {}
-        """The jobs that start."""
+        self._starting_jobs: dict[int, asyncio.Future[Job | None]] = {}
+        """The reads of jobs that start, by the id of the job."""
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
         """Returns True if a job that starts on a Slurm node is a placeholder of this cluster: no Pod is
@@ -87,7 +86,8 @@ class Gate:
     async def wait(self, node: str, seconds: float, job_id: int | None = None) -> tuple[str, ...]:
         """Returns the Pods (namespace/name) that are still in the way of a job on a Slurm node, at the
         latest after so many seconds; as soon as there are none. Where a system stops to answer, those
-        that were there a moment ago count. Raises NotOurs, NotLeading, SlurmError, KubernetesError."""
+        that were there a moment ago count. `job_id` is the job that starts, None if a person asks.
+        Raises NotOurs, NotLeading, SlurmError, KubernetesError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         there: tuple[str, ...] = ()
@@ -120,30 +120,31 @@ class Gate:
         alone = [pod for pod in bound if await self._outlasts_its_job(node, pod)]
         if job_id is not None and not alone:
             to_be_bound = [pod for each in held for pod in each.pods if pod.life.node is None]
-            alone = await self._on_slots_of(job_id, node, names[0], [*there_now, *to_be_bound])
+            alone = await self._on_slots_of(job_id, node, names, [*there_now, *to_be_bound])
         self._leading()  # still
         return tuple(dict.fromkeys(pod.full_name for pod in alone))
 
     async def _on_slots_of(
-        self, job_id: int, slurm_node: str, node: str, pods: Sequence[Pod]
+        self, job_id: int, slurm_node: str, names: Sequence[str], pods: Sequence[Pod]
     ) -> list[Pod]:
         """Returns the Pods on cores or devices that Slurm gave to a job that starts."""
         job = await self._starts(job_id) if pods else None
-        slot = None if job is None else whole_on(slurm_node, job, node)
-        return [] if slot is None else await self._overlaps.with_slot(slot, pods)
+        slots = [] if job is None else [whole_on(slurm_node, job, name) for name in names]
+        found = [await self._overlaps.in_the_way(slot, pods) for slot in slots if slot is not None]
+        return [pod for each in found for pod in each]
 
     async def _starts(self, job_id: int) -> Job | None:
-        """Returns a job that starts."""
-        asked = self._starting.get(job_id)
+        """Returns a job that starts; None for a job that Slurm does not know."""
+        asked = self._starting_jobs.get(job_id)
         if asked is None:
-            asked = self._starting[job_id] = asyncio.ensure_future(self._slurm.job(job_id))
-            forget = partial(self._starting.pop, job_id, None)
-            asked.add_done_callback(
-                lambda done: asyncio.get_running_loop().call_later(
-                    0 if done.exception() else _KEPT_S, forget
-                )
-            )
+            asked = self._starting_jobs[job_id] = asyncio.ensure_future(self._slurm.job(job_id))
+            asked.add_done_callback(lambda done: self._forget(job_id, done))
         return await asyncio.shield(asked)
+
+    def _forget(self, job_id: int, read: asyncio.Future[Job | None]) -> None:
+        is_known = read.exception() is None and read.result() is not None
+        later = asyncio.get_running_loop().call_later
+        later(_KEPT_S if is_known else 0.0, self._starting_jobs.pop, job_id, None)
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
         """Returns the Nodes that name a node, mostly one."""

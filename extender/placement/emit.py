@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from extender.explain.cause import Cause, Kind
 from extender.explain.message import text
-from extender.jobs.overlap import common
+from extender.jobs.overlap import units_on
 from extender.placement.index import Records
 from extender.placement.nodes.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.transitions.attempts import not_now
@@ -104,8 +104,9 @@ class Emitter:
         return record.with_asked(immediate=False)
 
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
-        """Returns the record if its effect must wait for the limiter or for containers; None if not."""
-        if isinstance(effect, RecordJobId) and not effect.granted and _names(effect.pod, effect):
+        """Returns the record if its effect must wait for the limiter, for containers or for another
+        Pod's cores (`_without_taken`); None if not."""
+        if isinstance(effect, RecordJobId) and not effect.granted and _has_numbers(effect.pod, effect):
             return record.with_writes([effect.pod], not_before=at.now + at.rules.report_after)
         if isinstance(effect, WriteAllocation):
             clear = self.clear_at([effect.allocation.node])
@@ -124,15 +125,12 @@ class Emitter:
         if not isinstance(effect, RecordJobId) or effect.granted is None:
             return effect
         slot, others = effect.granted, self._records.holding(effect.granted.node)
-        there = (
-            pod.scheduling.allocation for each in others if each.uid != effect.uid for pod in each.pods
-        )
-        taken = any(own is not None and own.node == slot.node and common(own, slot) for own in there)
-        return replace(effect, granted=None) if taken else effect
+        there = (pod for each in others if each.uid != effect.uid for pod in each.pods)
+        return replace(effect, granted=None) if any(units_on(pod, slot) for pod in there) else effect
 
 
-def _names(pod: Pod, effect: RecordJobId) -> bool:
-    """Returns True if the Pod has the numbers of an effect already."""
+def _has_numbers(pod: Pod, effect: RecordJobId) -> bool:
+    """Returns True if the Pod already has the job id and the attempt of an effect."""
     return (pod.scheduling.job_id, pod.scheduling.attempt) == (effect.job_id, effect.attempt)
 
 

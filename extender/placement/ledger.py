@@ -5,7 +5,7 @@ ledger never waits, and never reads a clock. The rules are pure functions (`on_p
 `next_effect`, `recovery`). `settled` has the consequences of a changed record.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
@@ -51,14 +51,10 @@ class Ledger(Settled):
 
     # Queries
 
-    def bound_jobs(self, among: Iterable[int] | None = None) -> dict[str, int]:
-        """Returns, by uid, the jobs of bound Pods, perhaps only those `among` some jobs."""
-        bound = self._records.of(State.BOUND) if among is None else self._records.with_jobs(among)
-        return {
-            each.uid: each.job.id
-            for each in bound
-            if each.state is State.BOUND and each.job.id is not None and not each.leaving
-        }
+    def bound_jobs(self) -> dict[str, int]:
+        """Returns the ids of the jobs of bound Pods, by the uid of the workload."""
+        bound = (each for each in self._records.of(State.BOUND) if not each.leaving)
+        return {each.uid: each.job.id for each in bound if each.job.id is not None}
 
     def jobs_with_grace(self) -> dict[str, int]:
         """Returns, by uid, the jobs of bound Pods with a grace time before a preemption."""

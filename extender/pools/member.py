@@ -201,11 +201,13 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """Returns True if native jobs are there, suspended jobs too, or if a job ends."""
+        """Returns True if native jobs are there, or if a job ends. Suspended native jobs are seen if no
+        placeholder is there."""
         if self.slurm is None:
             return False
-        others = self.slurm.has_jobs if not self.placeholder_cpus else "COMPLETING" in self.slurm.states
-        return others or self.slurm.cpus_allocated > self.placeholder_cpus
+        if not self.placeholder_cpus:
+            return self.slurm.has_jobs
+        return self.slurm.cpus_allocated > self.placeholder_cpus or "COMPLETING" in self.slurm.states
 
     @property
     def drained(self) -> bool:
@@ -286,8 +288,8 @@ class Member:
 
 
 def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:
-    """Returns the CPUs that these placeholders have on a Node, as Slurm counts them there. A native job
-    may have the CPUs of a job that has ended, or was suspended, while its Pod is being evicted."""
+    """Returns the CPUs that these placeholders have on a Node, as Slurm counts them there. Leaves out
+    placeholders whose job has ended, or whose Pod is being evicted: a native job may have their CPUs."""
     run = (each for each in placeholders if not (each.job.over or each.misses_job))
     keep = (each for each in run if each.state is not State.EVICTING)
     slots = (member.slot for each in keep for member in each.members)

@@ -8,8 +8,8 @@ PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
 """Ends by Slurm, not by a user: an unstarted Pod is placed again. FAILED: slurmctld has started the job
 and lost control ("response msg send failure, killing")."""
 NODE_FAILED = frozenset({"NODE_FAIL", "BOOT_FAIL"})
-"""Ends of all jobs of a node whose slurmd has not answered for SlurmdTimeout, or that an administrator
-set DOWN."""
+"""Ends because of the node: slurmd did not answer for SlurmdTimeout, an administrator set the node DOWN,
+or the node did not boot."""
 FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})
 """Reasons of ends that follow from the request or from the job."""
 ENDS = {

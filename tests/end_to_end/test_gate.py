@@ -539,6 +539,7 @@ def test_a_pod_with_the_cores_of_a_resumed_job_waits_for_the_other_pod(actors: A
     actors.queued("heir")
     with resumed_unseen(actors, "p-node-1"):
         eventually(lambda: actors.scontrol("heir")["JobState"] == "RUNNING", "the heir's job runs")
+    assert actors.full("p-node-1") in actors.pods()
     while actors.full("p-node-1") in (there := actors.pods()):
         assert not there[actors.full("heir")]["spec"].get("nodeName")
         time.sleep(0.05)

@@ -322,48 +322,32 @@ async def test_a_slurm_that_does_not_answer_is_not_asked_for_each_of_them() -> N
     assert len(stage.slurm.read) == _GRACE_READERS
 
 
-async def test_a_job_in_doubt_is_read_at_once_and_not_its_state_alone() -> None:
-    stage = Stage(cpus=20)
-    job, other = await stage.bind("p", grace_time_s=0), await stage.bind("q", grace_time_s=0)
-    stage.slurm.suspend(job)
-    stage.slurm.resume(job)
-    with stage.watching():
-        stage.watch.poll_now(job)
-        await stage.asked()
-        assert (stage.phase(job), stage.slurm.read) == (Phase.RUNNING, [])
-        stage.watch.read_now(other)
-        stage.watch.read_now(job)
-        await until(lambda: _is_in_doubt(stage, job), within_s=5)  # the ledger reads the job next
-    assert stage.phase(other) is Phase.RUNNING
-    assert sorted(stage.slurm.read) == sorted([job, other])
-
-
-async def test_a_job_that_no_bound_pod_has_is_not_read() -> None:
-    stage = Stage(cpus=20)
-    job = await stage.queue("p")
-    with stage.watching():
-        stage.watch.read_now(job)
-        stage.watch.read_now(job + 1)
-        await asyncio.sleep(0.05)
-    assert stage.slurm.read == []
-
-
-async def test_all_jobs_of_bound_pods_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_job_of_a_bound_pod_is_read_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state does not show that a job was suspended and resumed: the ledger reads that job next."""
     monkeypatch.setattr(job_watch, "_ROUND_S", 0.02)
     monkeypatch.setattr(job_watch, "_READ_S", 0.0)
     stage = Stage(cpus=20)
-    jobs = {await stage.bind(f"p{number}", grace_time_s=0) for number in range(20)}
+    jobs = [await stage.bind(f"p{number}", grace_time_s=0) for number in range(4)]
+    waits = await stage.queue("q")
+    stage.slurm.suspend(jobs[1])
+    stage.slurm.resume(jobs[1])
     with stage.watching():
-        await asyncio.wait_for(stage.slurm.all_read.wait(), 5)
-        stage.slurm.outage(Unreachable("slurmctld was not reached"))
-        stage.slurm.read.clear()
+        await until(lambda: _has_read(stage, 8), within_s=5)
+    assert sorted(stage.slurm.read[:4]) == sorted(stage.slurm.read[4:8]) == sorted(jobs)
+    assert waits not in stage.slurm.read
+    in_doubt = [job for job in jobs if stage.phase(job) is Phase.SUSPECT]
+    assert in_doubt == [jobs[1]]
+
+
+async def test_a_round_ends_where_slurm_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_watch, "_ROUND_S", 0.02)
+    stage = Stage(cpus=20)
+    for number in range(4):
+        await stage.bind(f"p{number}", grace_time_s=0)
+    stage.slurm.outage(Unreachable("slurmctld was not reached"))
+    with stage.watching():
         await until(lambda: _has_read(stage, 2), within_s=5)
-    first, second, *_ = stage.slurm.read
-    assert first == second in jobs, "a round ends where Slurm does not answer"
-
-
-async def _is_in_doubt(stage: Stage, job_id: int) -> bool:
-    return stage.phase(job_id) is Phase.SUSPECT
+    assert len(set(stage.slurm.read)) == 1
 
 
 async def _has_read(stage: Stage, number: int) -> bool:

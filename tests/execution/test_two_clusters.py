@@ -105,7 +105,7 @@ class Cluster:
         return [finding.kind for finding in await reader.look(self.pods, self.view, known)]
 
     def gate(self) -> Gate:
-        overlaps = Overlaps(self.slurm, lambda: self.view, drop, self.rules.ids)
+        overlaps = Overlaps(self.slurm, lambda: self.view, lambda *_: None, self.rules.ids)
         return Gate(
             *(self.kubernetes, self.slurm, TRANSLATION, lambda: self.view, lambda: self.ledger),
             drop,

@@ -23,8 +23,12 @@ NOTHING = set[Unit]()
         ({"gres": "gpu:1", "cores": "0"}, {"gres": "gpu:1(IDX:0)", "cores": "0-1"}, {("core", 0)}),
     ],
 )
-def test_slots_have_cores_and_devices_in_common(
+def test_common_returns_the_units_of_both_slots(
     one: dict[str, str], other: dict[str, str], expected: set[Unit]
 ) -> None:
     slots = Allocation(1, "n1", **one), Allocation(2, "n1", **other)  # type: ignore[arg-type]
     assert common(*slots) == common(*reversed(slots)) == expected
+
+
+def test_slots_of_two_nodes_have_nothing_in_common() -> None:
+    assert common(Allocation(1, "n1", cores="0"), Allocation(2, "n2", cores="0")) == NOTHING

@@ -37,7 +37,7 @@ class Site:
         self.view = VIEW
         self.kubernetes = InMemoryKubernetes()
         self.pushed: list[int] = []
-        self.doubted: list[int] = []
+        self.reported: list[tuple[str, Job]] = []
         self.asked: list[list[int]] = []
         self.read: list[int] = []
         self.answers = asyncio.Event()
@@ -53,11 +53,14 @@ class Site:
             lambda: self.view,
             self._ledger,
             self._poll_now,
-            overlaps=Overlaps(cast(Slurm, self), lambda: self.view, self.doubted.append, RULES.ids),
+            overlaps=Overlaps(cast(Slurm, self), lambda: self.view, self._report, RULES.ids),
         )
 
     def _ledger(self) -> Ledger | None:
         return self.world.ledger if self.leads else None
+
+    def _report(self, uid: str, job: Job) -> None:
+        self.reported.append((uid, job))
 
     def _poll_now(self, job_id: int) -> None:
         self.pushed.append(job_id)
@@ -211,7 +214,7 @@ async def test_pod_is_in_the_way_after_the_grace_time_of_its_job(site: Site) -> 
 
 
 @pytest.mark.parametrize("changes", [{"nodes": ("n2",)}, {"suspend_time": 1}], ids=str)
-async def test_a_leaving_pod_whose_job_was_started_elsewhere_or_suspended_is_in_the_way(
+async def test_a_leaving_pod_without_its_jobs_cores_is_in_the_way(
     site: Site, changes: dict[str, Any]
 ) -> None:
     _, job_id = site.bound_job()
@@ -493,14 +496,14 @@ async def test_a_pod_on_the_cores_or_devices_of_a_job_that_starts_is_in_the_way(
     )
     started.changes(**changes)
     assert await started.in_the_way() == ("default/late",)
-    assert site.doubted == [started.job_id]
+    assert site.reported == [(started.uid, site.world.jobs[started.job_id])]
 
 
 async def test_cores_that_slurm_gives_to_both_jobs_are_shared(site: Site, started: Started) -> None:
     """The partition has OverSubscribe."""
     started.starts_on(started.slot.cores)
     assert await started.in_the_way() == ()
-    assert site.doubted == []
+    assert site.read == [STARTS, started.job_id]
 
 
 async def test_only_cores_that_slurm_gives_to_both_jobs_are_shared(site: Site, started: Started) -> None:
@@ -528,6 +531,26 @@ async def test_all_nodes_of_a_job_that_starts_share_one_read(site: Site, started
     await asyncio.gather(*(started.in_the_way() for _ in range(20)))
     await started.in_the_way()
     assert site.read.count(STARTS) == 1
+
+
+async def test_a_job_that_slurm_did_not_know_is_read_again(site: Site, started: Started) -> None:
+    assert await started.in_the_way() == ()
+    await asyncio.sleep(0.01)
+    started.starts_on(started.slot.cores)
+    started.changes(suspend_time=1)
+    assert await started.in_the_way() == ("default/late",)
+
+
+async def test_a_pod_to_be_bound_to_another_node_is_in_nobodys_way(site: Site, started: Started) -> None:
+    """The numbers of its cores are those of another node."""
+    uid = site.world.settled_pod()
+    elsewhere = site.world.allocation_of(uid)
+    assert elsewhere.node == "n2"
+    job_id = site.world.job_id_of(uid)
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], suspend_time=1)
+    started.starts_on(elsewhere.cores, elsewhere.gres)
+    assert await started.in_the_way() == ()
+    assert site.read == [STARTS]
 
 
 async def test_a_job_that_could_not_be_read_is_read_again(site: Site, started: Started) -> None:

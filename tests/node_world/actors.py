@@ -10,7 +10,7 @@ from slurm_client.errors import SlurmError, Unreachable
 from slurm_client.model import Job
 from tests.node_world.world import NODES, NodeWorld
 
-_MOST = 8
+_MAX_PODS = 8
 """Number of Pods, and of native jobs, at a time."""
 _NOTICES_S = 2.0
 USER = 1000
@@ -50,14 +50,14 @@ class Owner(Actor):
         return job.user_id == USER or self._world.now - (job.start_time or 0) > _NOTICES_S
 
     async def _create_pod(self) -> None:
-        if len(self._world.kubernetes.objects("pods")) < _MOST:
+        if len(self._world.kubernetes.objects("pods")) < _MAX_PODS:
             cpus, gpus = self._random.choice((1, 2, 4)), self._random.choice((0, 0, 1, 2))
             grace_s, user = self._random.choice((0, 1, 5)), self._random.choice((None, USER))
             name = self._world.create_pod(cpus, gpus, grace_s, user)
             self.did.append(f"{name} for {cpus} CPUs and {gpus} GPUs")
 
     async def _create_job(self) -> None:
-        if sum(job.id in self._world.natives for job in self._world.jobs()) < _MOST:
+        if sum(job.id in self._world.natives for job in self._world.jobs()) < _MAX_PODS:
             cpus, gpus = self._random.choice((1, 4, 8)), self._random.choice((0, 0, 1, 2))
             job_id = await self._world.create_native_job(cpus, gpus, self._random.uniform(1.0, 20.0))
             self.did.append(f"job {job_id} for {cpus} CPUs and {gpus} GPUs")

@@ -1,6 +1,6 @@
-"""An event loop whose time stands still while tasks run, and jumps to the next timer while all wait.
+"""An event loop with virtual time, which passes only while all tasks wait.
 
-An hour passes in as long as its work takes. Work in threads is done at once, in the loop's own thread.
+The time then jumps to the next timer. Work for threads is done at once, in the loop's own thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EPOCH = 1_800_000_000.0
 """The virtual time of the start, in UNIX seconds."""
 _TURN_S = 1e-6
 """Time that a turn of the loop takes: the resolution of a float after EPOCH is a quarter of that."""
-_MOST_TURNS = 100_000
+_MAX_TURNS = 100_000
 """Turns of a loop, after each of which a task goes on, without a pause."""
 
 
@@ -53,7 +53,7 @@ class _Jumps(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         assert timeout is not None, "every task waits for another one"
         self._turns = 0 if timeout > 0 else self._turns + 1
-        assert self._turns < _MOST_TURNS, "a task never pauses"
+        assert self._turns < _MAX_TURNS, "a task never pauses"
         self._loop.now += max(_TURN_S, timeout)
         return super().select(0)
 

@@ -9,6 +9,7 @@ containers to their slots. The actors of `actors` disturb all of them.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -89,10 +90,10 @@ class NodeWorld:
     natives: dict[int, float] = field(default_factory=dict)
     """The native jobs, by id, and for how long each computes."""
     overlaps: list[Overlap] = field(default_factory=list)
-    failed: list[int] = field(default_factory=list)
-    """Native jobs that the gate has let fail."""
     left: list[str] = field(default_factory=list)
     """What is wrong at the end."""
+    ran: Counter[str] = field(default_factory=Counter)
+    """Number of containers, and of native jobs' processes, that ever ran."""
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -250,6 +251,7 @@ class NodeWorld:
                 grace_s = pod["spec"]["terminationGracePeriodSeconds"] - 1
                 name = pod["metadata"]["name"]
                 self.containers[uid] = Container(name, pod["spec"]["nodeName"], slot, grace_s)
+                self.ran["containers"] += 1
             elif self._is_deleted(pod):
                 self._stop(uid, pod)
         for uid, container in tuple(self.containers.items()):
@@ -282,7 +284,7 @@ class NodeWorld:
                     container.slot = slot
 
     def agent_says(self, name: str) -> str:
-        """Returns the node agent's word for the gate."""
+        """Returns the node agent's answer to the gate."""
         here = {uid: each.name for uid, each in self.containers.items() if each.node == name}
         claims = {pod["metadata"]["uid"]: claim_of(pod, name) for pod in self._on(name)}
         removed = {uid: who for uid, who in here.items() if uid not in claims}
@@ -308,7 +310,6 @@ class NodeWorld:
         begun = self.now
         while not await self._is_clear(job_id, name):
             if self.now > begun + GATE_S:
-                self.failed.append(job_id)
                 with suppress(ValueError):  # it has ended
                     self.slurm.end(job_id, "FAILED")
                 break
@@ -324,6 +325,7 @@ class NodeWorld:
                 assert slot is not None
                 ends_at = self.now + self.natives[job_id]
                 self.processes[job_id, name] = Process(job_id, name, slot, ends_at)
+                self.ran["processes"] += 1
 
     async def _is_clear(self, job_id: int, name: str) -> bool:
         said, gate = self.agent_says(name), self.extender.leader.gate

@@ -166,6 +166,10 @@ def test_a_live_job_that_does_not_run_yet_is_waited_for(state: str) -> None:
     assert record_of(GATED, placeholder_job(GATED, state, node="n1")).state is State.QUEUED
 
 
+def test_a_suspended_job_of_a_pod_that_waits_is_replaced() -> None:
+    assert record_of(GATED, placeholder_job(GATED, "SUSPENDED", node="n1")).state is State.REPLACING
+
+
 def test_a_running_job_is_an_allocation_that_has_to_be_written() -> None:
     job = placeholder_job(GATED, node="n2", gres=("gpu:2(IDX:0-1)",))
     record = record_of(GATED, job)

@@ -140,7 +140,7 @@ def test_a_slurmctld_that_started_a_moment_ago_makes_no_slurmd_silent() -> None:
     assert "10 minutes" in member(None, pod({}, creationTimestamp=made), now=late).failing
 
 
-def test_a_placeholder_whose_job_has_ended_or_was_suspended_has_no_cpus() -> None:
+def test_a_placeholder_whose_job_has_ended_or_whose_pod_ends_has_no_cpus() -> None:
     part = RecordMember(builders.pod(name="p"), Allocation(1, "n1", cores="0-3"))
     record = builders.placeholder_of(part.pod, members=(part,))
     node = slurm("ALLOCATED")

@@ -30,15 +30,15 @@ class Shut:
     def __init__(self) -> None:
         self.answer: tuple[str, ...] | Exception = ()
         self.placeholders: set[int] = set()
-        self.asked: list[tuple[str, float]] = []
+        self.asked: list[tuple[str, float, int | None]] = []
         self.asked_of: list[tuple[str, int]] = []
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
         self.asked_of.append((node, job_id))
         return job_id in self.placeholders
 
-    async def wait(self, node: str, seconds: float, _job_id: int | None) -> tuple[str, ...]:
-        self.asked.append((node, seconds))
+    async def wait(self, node: str, seconds: float, job_id: int | None) -> tuple[str, ...]:
+        self.asked.append((node, seconds, job_id))
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -161,7 +161,7 @@ async def test_a_clear_node_is_told_so_in_a_status_without_words(pushed: Pushed)
     answer = await pushed.is_clear()
     assert (answer.status_code, answer.content) == (204, b"")
     assert "Slurm-Extender-Job" not in answer.headers
-    assert [node for node, _ in pushed.gate.asked] == ["node-1"]
+    assert pushed.gate.asked == [("node-1", 5.0, None)]
 
 
 async def test_placeholder_of_this_cluster_waits_for_no_pods(pushed: Pushed) -> None:
@@ -198,6 +198,7 @@ async def test_gate_answers_with_a_status(
 ) -> None:
     pushed.gate.answer = known
     answer = await pushed.is_clear(f"node-1?wait=5{job}")
+    assert pushed.gate.asked == [("node-1", 5.0, JOB if job else None)]
     assert answer.status_code == status
     assert words in answer.text
 

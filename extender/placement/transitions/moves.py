@@ -38,9 +38,10 @@ def _unusable(grant: Grant, of_job: Sequence[Allocation], members: int, node_of:
     return None
 
 
-def ask_again(record: Placeholder, cause: Cause, at: Context) -> Placeholder:
+def ask_again(record: Placeholder, at: Context, cause: Cause | None = None) -> Placeholder:
     """Returns the record of running Pods (invariant I5) whose job is lost: Slurm does not know the job,
-    or has ended the job without any user's wish."""
+    or ended the job because its node failed."""
+    cause = cause or Cause.of(Kind.JOB_LOST_AND_REPEATED, job=record.job.id)
     reported = record._replace(cause=cause).with_retry(not_before=0.0)
     return reported.with_phase(Phase.ASKED, at.now).with_job(unread=False)
 

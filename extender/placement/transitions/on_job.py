@@ -198,7 +198,7 @@ def bound_ended(record: Placeholder, state: JobState, job: Job | None, at: Conte
         return bound_foreign(record, at)
     if state.base in NODE_FAILED and not record.leaving and _on_ready_nodes(record, at.view):
         cause = Cause.of(Kind.NODE_FAILED_AND_REPEATED, job=record.job.id)
-        return ask_again(record.next_try(at.rules), cause, at)
+        return ask_again(record.next_try(at.rules), at, cause)
     return ended(record, state, at)
 
 
@@ -210,23 +210,21 @@ def _on_ready_nodes(record: Placeholder, view: ClusterView) -> bool:
 
 def bound_foreign(record: Placeholder, at: Context) -> Placeholder:
     """BOUND: Slurm has lost the job, and the id is used up: the extender asks under the next id."""
-    return ask_again(record.next_try(at.rules), _lost(record), at)
+    cause = Cause.of(Kind.JOB_LOST_AND_REPEATED, job=record.job.id)
+    return ask_again(record.next_try(at.rules), at, cause)
 
 
 def bound_lost(record: Placeholder, at: Context) -> Placeholder:
     """BOUND: the Pods run on, and the extender asks for another job on the same Nodes."""
     unclaimed = record.unclaimed()
-    lost = not (record.leaving or record.has_lost_job)
-    return ask_again(unclaimed, _lost(record), at) if lost else unclaimed
-
-
-def _lost(record: Placeholder) -> Cause:
-    return Cause.of(Kind.JOB_LOST_AND_REPEATED, job=record.job.id)
+    if record.leaving or record.has_lost_job:
+        return unclaimed
+    return ask_again(unclaimed, at)
 
 
 def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """BOUND: the job was read between two polls. The answer may be old: a job that does not run as known
-    is read again.
+    """BOUND: the job was read between two polls. The reply may be older than the record: a job that
+    differs from the record is read again.
 
     The extender evicts the Pod at the start of the job's GraceTime: the Pod's own grace period may need
     all of the time. Slurm never revokes a preemption, and nobody can postpone the end (24.11, 26.05)."""
@@ -300,7 +298,7 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     more may have granted other cores and devices there, and granted the Pods' devices to other jobs. The
     extender updates cores and memory on the Pods (`next_effect.record_job`). Devices of a running
     container cannot be changed. Slurm may have given the cores of a suspended job to another job, and
-    asks nobody when a user resumes the job (24.11, 26.05)."""
+    lets the job resume all the same (24.11, 26.05)."""
     verdict = judge(job, claim_of_record(record, at.rules, at.view))
     if verdict.has_altered(Part.SUSPENDED):
         return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.JOB_RESUMED, job=job.id))

@@ -89,8 +89,7 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after the last of its Pods was bound."""
     if record.job.phase is Phase.LOST:
         bound = record.move(State.BOUND, at.now)
-        cause = Cause.of(Kind.JOB_LOST_AND_REPEATED, job=record.job.id)
-        return bound if bound.leaving else ask_again(bound, cause, at)
+        return bound if bound.leaving else ask_again(bound, at)
     if record.job.over:
         return record.move(State.EVICTING, at.now, cause=record.cause)
     bound = record.move(State.BOUND, at.now)
