@@ -253,7 +253,7 @@ def _is_forged(pod: Pod, live: set[int], config: PlacementConfig) -> bool:
     return (
         pod.scheduling.job_id is not None
         and pod.scheduling.job_id not in live
-        and pod.scheduling.job_id not in own_ids(pod, config)
+        and own_key(pod.scheduling.job_id, pod, config) is None
     )
 
 

@@ -45,8 +45,9 @@ from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
 from wellknown.job_key import JobIdRange
 
-_FRESH_S = 1.0
-"""Age of an immediate job up to which its state is enough. Nearly all Pods are bound before."""
+_FRESH_S = 5.0
+"""Age of an immediate job up to which its state is enough: a read for each Pod of a burst would cost as
+much as its allocation. Only administrators may suspend the job: it belongs to the token's user."""
 
 
 @dataclass(frozen=True, slots=True)

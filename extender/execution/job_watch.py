@@ -4,7 +4,7 @@ A push makes the watch look at a job at once; correctness depends on the polls a
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from extender.execution.dispatcher import Dispatcher
@@ -12,7 +12,7 @@ from extender.placement.ledger import Ledger
 from extender.record.events import JobRead, JobsPolled
 from service.health import Health
 from service.periodic import periodically
-from slurm_client.errors import SlurmError
+from slurm_client.errors import SlurmError, Unreadable
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 
@@ -82,22 +82,29 @@ class JobWatch:
 
     async def _keep_reading_jobs(self, dispatcher: Dispatcher) -> None:
         """Reads each job of bound Pods, one after the other: a state does not show that the job was
-        suspended and resumed, or that slurmctld has started the job once more."""
+        suspended and resumed, or that slurmctld has started the job once more. After an outage of Slurm
+        the round goes on."""
+        left = iter(self._ledger.bound_jobs().items())
         while True:
             await asyncio.sleep(_ROUND_S)
-            await self._read(self._ledger.bound_jobs().items(), dispatcher, _READ_S)
+            if await self._read(left, dispatcher, _READ_S):
+                left = iter(self._ledger.bound_jobs().items())
 
     async def _read(
-        self, left: Iterable[tuple[str, int]], dispatcher: Dispatcher, pause_s: float = 0.0
-    ) -> None:
+        self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher, pause_s: float = 0.0
+    ) -> bool:
+        """Reads jobs. Returns False after a job that Slurm did not tell of: a poll reports the error."""
         for uid, job_id in left:
             try:
                 job = await self._slurm.job(job_id)
+            except Unreadable:
+                continue
             except SlurmError:
-                return  # a poll will report the error
+                return False
             if job is not None:
                 dispatcher.feed(JobRead(uid, job))
             await asyncio.sleep(pause_s)
+        return True
 
     async def _follow_pushes(self, dispatcher: Dispatcher) -> None:
         later = asyncio.get_running_loop().call_later

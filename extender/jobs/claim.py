@@ -15,6 +15,9 @@ from extender.pod_request.workload import Workload
 from slurm_client.model import Job
 from wellknown.job_key import TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey, job_name
 
+_MAX_TRIES = 100
+"""Each failure of a node in Slurm alone takes a running Pod another try of the same attempt."""
+
 
 class Keys(Protocol):
     """Parameters of the keys and ids of a Kubernetes cluster's jobs."""
@@ -50,13 +53,14 @@ def key_of(job: Job) -> PlaceholderKey | None:
     return PlaceholderKey.parse(job.admin_comment)
 
 
-def own_keys(pod: Pod, keys: Keys) -> Iterator[PlaceholderKey]:
-    """Yields the keys that a Pod's jobs can have, the most probable key first."""
+def own_keys(pod: Pod, keys: Keys, tries: int = TRIES_AT_RECOVERY) -> Iterator[PlaceholderKey]:
+    """Yields the keys that a Pod's jobs can have within so many tries of an attempt, the most probable
+    key first."""
     uid, namespace, name, *_ = pod.workload
     return (
         PlaceholderKey(keys.cluster, namespace, name, uid, attempt, attempt_try)
         for attempt in (pod.scheduling.attempt, pod.scheduling.attempt - 1)
-        for attempt_try in range(TRIES_AT_RECOVERY)
+        for attempt_try in range(tries)
         if attempt > 0
     )
 
@@ -68,7 +72,8 @@ def own_ids(pod: Pod, keys: Keys) -> tuple[int, ...]:
 
 def own_key(job_id: int, pod: Pod, keys: Keys) -> PlaceholderKey | None:
     """Returns the key of a Pod's job with this id; None if no job of the Pod has the id."""
-    return next((key for key in own_keys(pod, keys) if key.job_id(keys.ids) == job_id), None)
+    own = own_keys(pod, keys, _MAX_TRIES)
+    return next((key for key in own if key.job_id(keys.ids) == job_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Cores and devices that two slots have in common."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 from extender.pod_request.pod import Pod
@@ -9,14 +10,17 @@ from wellknown.allocation import Allocation
 
 Unit = tuple[str, int]
 """A core or a device of a node, by Slurm's number: ("core", 3), ("gpu", 0)."""
+_CORE, _GPU = "core", "gpu"
 
 
 def common(one: Allocation, other: Allocation) -> frozenset[Unit]:
-    """Returns the cores and devices in both of two slots; none for slots of two Nodes. Parts of a shared
-    GPU do not count: several jobs may have parts of one GPU."""
+    """Returns the cores and devices in both of two slots; none for slots of two Nodes. Two jobs may have
+    parts of one GPU, but not one job a part and the other the whole GPU."""
     if one.node != other.node:
         return frozenset()
-    return _units(one.cores, one.gres) & _units(other.cores, other.gres)
+    own, parts = _units(one.cores, one.gres)
+    others, other_parts = _units(other.cores, other.gres)
+    return (own & others) | (own & other_parts) | (parts & others)
 
 
 def units_on(pod: Pod, slot: Allocation) -> frozenset[Unit]:
@@ -25,13 +29,23 @@ def units_on(pod: Pod, slot: Allocation) -> frozenset[Unit]:
     return frozenset() if own is None or own.job_id == slot.job_id else common(own, slot)
 
 
+def without(slot: Allocation, taken: frozenset[Unit]) -> Allocation | None:
+    """Returns a slot without some of its cores; None if no core is left, or if devices are taken."""
+    left = [core for core in number_list.expand(slot.cores) if (_CORE, core) not in taken]
+    if not left or any(name != _CORE for name, _ in taken):
+        return None
+    return replace(slot, cores=number_list.compress(left))
+
+
 @lru_cache(maxsize=4096)
-def _units(cores: str, devices: str) -> frozenset[Unit]:
-    """Returns the units of a slot, without the devices of an invalid text."""
+def _units(cores: str, devices: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
+    """Returns the units that a slot has alone, and the GPUs of which the slot has parts, without the
+    devices of an invalid text."""
     try:
         by_name = gres.numbers(devices)
     except ValueError:
         by_name = {}
-    whole = {name: numbers for name, numbers in by_name.items() if name not in gres.SHARED}
-    by_name = {"core": number_list.expand(cores)} | whole
-    return frozenset((name, number) for name, numbers in by_name.items() for number in numbers)
+    parts = {(_GPU, n) for name in gres.SHARED & by_name.keys() for n in by_name[name]}
+    whole = {(name, n) for name in by_name.keys() - gres.SHARED for n in by_name[name]}
+    own = whole | {(_CORE, core) for core in number_list.expand(cores)}
+    return frozenset(own), frozenset(parts)

@@ -46,12 +46,12 @@ def whole_on_node(pod: Pod, job: Job, view: ClusterView) -> Allocation | None:
     return next((whole for whole in on_nodes if whole.node == pod.life.node), None)
 
 
-def whole_on(slurm_node: str, job: Job, node: str) -> Allocation | None:
+def whole_on(slurm_node: str, grant: Grant, job_id: int, node: str) -> Allocation | None:
     """Returns all that a job has on one of Slurm's nodes, as a slot of a Node; None if the job is not
     there."""
-    if slurm_node not in job.nodes:
+    if slurm_node not in grant.nodes:
         return None
-    return _whole(job.grant, job.nodes.index(slurm_node), job.id, node)
+    return _whole(grant, grant.nodes.index(slurm_node), job_id, node)
 
 
 def _whole(grant: Grant, number: int, job_id: int, node: str) -> Allocation:

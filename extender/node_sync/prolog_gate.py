@@ -24,12 +24,13 @@ from extender.record.states import State
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError
-from slurm_client.model import Job, JobState
+from slurm_client.model import Grant, Job, JobState
 from slurm_client.protocol import Slurm
 
 _LOOK_AGAIN_S = 0.1
-_KEPT_S = 10.0
-"""Time for which the gates of a job's nodes share one read of the job."""
+_KEPT_S = 60.0
+"""Time for which the gates of a job's nodes share one read of the job's grant: the longest time that a
+gate waits."""
 _LEAVING = frozenset({State.EVICTING, State.RELEASING})
 _BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.RELEASING})
 
@@ -66,8 +67,8 @@ class Gate:
         self._overlaps = overlaps
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
         """The calls under way that tell whether a job is a placeholder."""
-        self._starting_jobs: dict[int, asyncio.Future[Job | None]] = {}
-        """The reads of jobs that start, by the id of the job."""
+        self._grants: dict[int, asyncio.Future[Grant | None]] = {}
+        """The reads of the grants of jobs that start, by the id of the job."""
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
         """Returns True if a job that starts on a Slurm node is a placeholder of this cluster: no Pod is
@@ -128,23 +129,23 @@ class Gate:
         self, job_id: int, slurm_node: str, names: Sequence[str], pods: Sequence[Pod]
     ) -> list[Pod]:
         """Returns the Pods on cores or devices that Slurm gave to a job that starts."""
-        job = await self._starts(job_id) if pods else None
-        slots = [] if job is None else [whole_on(slurm_node, job, name) for name in names]
+        grant = await self._grant(job_id) if pods else None
+        slots = [] if grant is None else [whole_on(slurm_node, grant, job_id, name) for name in names]
         found = [await self._overlaps.in_the_way(slot, pods) for slot in slots if slot is not None]
         return [pod for each in found for pod in each]
 
-    async def _starts(self, job_id: int) -> Job | None:
-        """Returns a job that starts; None for a job that Slurm does not know."""
-        asked = self._starting_jobs.get(job_id)
+    async def _grant(self, job_id: int) -> Grant | None:
+        """Returns the grant of a job that starts; None for a job that Slurm does not know."""
+        asked = self._grants.get(job_id)
         if asked is None:
-            asked = self._starting_jobs[job_id] = asyncio.ensure_future(self._slurm.job(job_id))
+            asked = self._grants[job_id] = asyncio.ensure_future(self._slurm.grant(job_id))
             asked.add_done_callback(lambda done: self._forget(job_id, done))
         return await asyncio.shield(asked)
 
-    def _forget(self, job_id: int, read: asyncio.Future[Job | None]) -> None:
+    def _forget(self, job_id: int, read: asyncio.Future[Grant | None]) -> None:
         is_known = read.exception() is None and read.result() is not None
         later = asyncio.get_running_loop().call_later
-        later(_KEPT_S if is_known else 0.0, self._starting_jobs.pop, job_id, None)
+        later(_KEPT_S if is_known else 0.0, self._grants.pop, job_id, None)
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
         """Returns the Nodes that name a node, mostly one."""

@@ -154,6 +154,13 @@ class ClusterView:
         """Returns the partition a job goes to: the one it names, else Slurm's default."""
         return asked or self._default_partition
 
+    def shares_cores(self, asked: str | None) -> bool:
+        """Returns True if Slurm gives cores of a partition, or of one of several, to several jobs
+        (slurm.conf(5) OverSubscribe)."""
+        names = self.partition_name(asked).split(",")
+        known = (self.partitions[name] for name in names if name in self.partitions)
+        return any(each.oversubscribe.partition(":")[0] in {"YES", "FORCE"} for each in known)
+
     def may_preempt(self, partition: str) -> bool:
         """Returns True if a job of this partition, or of an unknown one, could take another's place: no
         fast path there, because a rejected immediate allocation may have preempted jobs."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from extender.explain.cause import Cause, Kind
 from extender.explain.message import text
-from extender.jobs.overlap import units_on
+from extender.jobs.overlap import Unit, units_on, without
 from extender.placement.index import Records
 from extender.placement.nodes.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.transitions.attempts import not_now
@@ -84,9 +84,9 @@ class Emitter:
         return record.with_retry(in_flight=True)
 
     def _emit_writes(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
-        sent = list[Pod]()
+        sent, shares = list[Pod](), at.view.shares_cores(record.request.job.partition)
         for wanted in writes(record, at):
-            effect = self._without_taken(wanted)
+            effect = wanted if shares else self._without_taken(wanted)
             waits = self._must_wait(record, effect, at)
             if waits is None:
                 effects.append(effect)
@@ -119,14 +119,15 @@ class Emitter:
         return None
 
     def _without_taken(self, effect: OnPod) -> OnPod:
-        """Returns an effect that leaves a running Pod on its cores while another Pod is still on a core
-        of the new slot: Slurm may have started the jobs of several Pods again, each on cores of another
-        Pod."""
+        """Returns an effect that moves a running Pod to no core that another Pod is still on: Slurm may
+        have started the jobs of several Pods again, each on cores of another Pod. A Pod first moves to
+        the free cores of its slot, so that the other Pod can move."""
         if not isinstance(effect, RecordJobId) or effect.granted is None:
             return effect
         slot, others = effect.granted, self._records.holding(effect.granted.node)
         there = (pod for each in others if each.uid != effect.uid for pod in each.pods)
-        return replace(effect, granted=None) if any(units_on(pod, slot) for pod in there) else effect
+        taken = frozenset[Unit]().union(*(units_on(pod, slot) for pod in there))
+        return replace(effect, granted=without(slot, taken)) if taken else effect
 
 
 def _has_numbers(pod: Pod, effect: RecordJobId) -> bool:

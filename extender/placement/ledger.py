@@ -17,6 +17,7 @@ from extender.placement.transitions import on_pod
 from extender.placement.transitions.attempts import asked_all_the_same, begin
 from extender.placement.transitions.kept_back import kept_back
 from extender.placement.transitions.lingering import still_held
+from extender.placement.transitions.on_job import doubted
 from extender.placement.transitions.on_outcome import after_outcome
 from extender.placement.transitions.table import TABLE, after_pod, after_pods, after_poll
 from extender.placement.wakes import taken
@@ -245,8 +246,12 @@ class Ledger(Settled):
 
     def _follow_up(self) -> None:
         """Carries out the moves that follow from stored moves."""
-        rules = (self._missed, on_pod.after_missed), (self._to_reread, after_pods)
-        while self._missed or self._to_reread or self._to_offer:
+        rules = (
+            (self._missed, on_pod.after_missed),
+            (self._to_reread, after_pods),
+            (self._doubted, doubted),
+        )
+        while self._missed or self._to_reread or self._doubted or self._to_offer:
             for uids, rule in rules:
                 for uid in taken(uids):
                     if (record := self._records.get(uid)) is not None:

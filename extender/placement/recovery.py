@@ -16,6 +16,7 @@ from extender.node_view.view import ClusterView
 from extender.placement.transitions.kept_back import asking_first
 from extender.placement.transitions.lingering import still_held
 from extender.placement.transitions.on_job import (
+    bound_ended,
     failed_before_start,
     runs_where_its_pods_are,
     waits_for_its_pods_nodes,
@@ -30,7 +31,6 @@ from extender.placement.transitions.on_pod import (
 from extender.placement.transitions.table import after_poll, after_read
 from extender.pod_request.pod import Pod, Scheduling
 from extender.record.config import Context, PlacementConfig
-from extender.record.ends import end_of
 from extender.record.member import Member, with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -270,8 +270,7 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
         return runs_where_its_pods_are(record, job, at)
     if chosen.live:
         return record.with_job(unread=True)
-    cause = end_of(job.id, job.state)
-    return record.with_phase(Phase.ENDED, at.now).move(State.EVICTING, at.now, cause=cause)
+    return bound_ended(record, job.state, job, at)
 
 
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:

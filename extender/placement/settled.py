@@ -5,8 +5,9 @@ A record takes three short paths. `_settle` makes the moves that are due, and st
 other records that follow are queued: no path enters itself again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from extender.jobs.overlap import units_on
 from extender.jobs.phase import Phase
 from extender.node_view.view import ClusterView
 from extender.placement import signatures
@@ -29,6 +30,7 @@ from extender.turns.backoff import Retries
 from extender.turns.equivalence import window_of
 from extender.turns.eviction_limiter import EvictionLimiter
 from extender.turns.window import Windows
+from wellknown.allocation import Allocation
 
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
 
@@ -74,6 +76,8 @@ class Settled(LedgerReader):
         """Records at the start of another attempt: the extender looks at their Pods again."""
         self._missed: dict[str, None] = {}
         """Records with Pods missing from a list of all Pods, to be taken for deleted now."""
+        self._doubted: dict[str, None] = {}
+        """Records of Pods on cores or devices that Slurm has given to another Pod's job."""
         self._settled: dict[str, Placeholder | None] = {}
         """Settled records before effects and books, each as before the change."""
         self._put_off = False
@@ -156,6 +160,9 @@ class Settled(LedgerReader):
             self._windows.follow(partition, record, self._at.now)
         self._wakes.note(before, record, self._at.now)
         self._signatures.follow(partition, record)
+        if record.state is State.ALLOCATED:
+            known = {each.slot for each in before.members} if before is not None else set()
+            self._doubt(record.uid, [each.slot for each in record.members if each.slot not in known])
         avoiding = record.rejections.nodes and record.state not in _PLACED
         (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
@@ -165,6 +172,13 @@ class Settled(LedgerReader):
             # Pods to be bound beside these containers get a later deadline.
             for node in record.holds:
                 self._to_review |= dict.fromkeys(each.uid for each in self._records.holding(node))
+
+    def _doubt(self, uid: str, slots: Iterable[Allocation | None]) -> None:
+        """Notes the other records of Pods on new slots: their jobs are read."""
+        for slot in filter(None, slots):
+            for other in self._records.holding(slot.node):
+                if other.uid != uid and any(units_on(pod, slot) for pod in other.pods):
+                    self._doubted[other.uid] = None
 
     def _forget(self, uid: str) -> None:
         if (record := self._records.get(uid)) is not None:

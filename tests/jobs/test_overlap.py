@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.jobs.overlap import Unit, common
+from extender.jobs.overlap import Unit, common, without
 from wellknown.allocation import Allocation
 
 NOTHING = set[Unit]()
@@ -19,6 +19,9 @@ NOTHING = set[Unit]()
         ({"gres": "gpu:h100:2(IDX:0-1)"}, {"gres": "gpu:h100:1(IDX:2)"}, NOTHING),
         ({"gres": "gpu:1(IDX:0)"}, {"gres": "nic:1(IDX:0)"}, NOTHING),
         ({"gres": "shard:2(2/4)"}, {"gres": "shard:2(2/4)"}, NOTHING),
+        ({"gres": "shard:2(2/4)"}, {"gres": "mps:50(50/100)"}, NOTHING),
+        ({"gres": "shard:2(0/4,2/4)"}, {"gres": "gpu:h100:2(IDX:0-1)"}, {("gpu", 1)}),
+        ({"gres": "shard:2(0/4,2/4)"}, {"gres": "gpu:h100:1(IDX:0)"}, NOTHING),
         ({"gres": "gpu:1"}, {"gres": "gpu:1"}, NOTHING),
         ({"gres": "gpu:1", "cores": "0"}, {"gres": "gpu:1(IDX:0)", "cores": "0-1"}, {("core", 0)}),
     ],
@@ -32,3 +35,18 @@ def test_common_returns_the_units_of_both_slots(
 
 def test_slots_of_two_nodes_have_nothing_in_common() -> None:
     assert common(Allocation(1, "n1", cores="0"), Allocation(2, "n2", cores="0")) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("taken", "cores"),
+    [
+        (NOTHING, "0-3"),
+        ({("core", 0), ("core", 2)}, "1,3"),
+        ({("core", 9)}, "0-3"),
+        ({("core", number) for number in range(4)}, None),
+        ({("gpu", 0)}, None),
+    ],
+)
+def test_a_slot_without_taken_cores(taken: set[Unit], cores: str | None) -> None:
+    left = without(Allocation(1, "n1", "gpu:1(IDX:0)", "0-3"), frozenset(taken))
+    assert (left.cores if left else None) == cores

@@ -18,7 +18,7 @@ from extender.record.states import State
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import Unreachable
-from slurm_client.model import Job, JobState
+from slurm_client.model import Grant, Job, JobState, grant_of
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, kube_node, pod_manifest, view
 from tests.placement.ledger_world import VIEW, World
@@ -93,6 +93,9 @@ class Site:
             raise self.reading
         await asyncio.sleep(0)
         return self.world.jobs.get(job_id)
+
+    async def grant(self, job_id: int) -> Grant | None:
+        return grant_of(await self.job(job_id))
 
     def bound(self, uid: str, job_id: int) -> None:
         """Binds a Pod by a job in kube-apiserver, unknown to the ledger."""

@@ -12,7 +12,7 @@ from tests.node_world.world import NODES, NodeWorld
 
 _MAX_PODS = 8
 """Number of Pods, and of native jobs, at a time."""
-_NOTICES_S = 2.0
+_NOTICES_S = 5.0  # more than `binder._FRESH_S`, as a person needs to see a job and to type its id
 USER = 1000
 Acts = tuple[Callable[[], Awaitable[None]], ...]
 

@@ -29,7 +29,7 @@ async def walk(seed: int, *, fails: bool) -> tuple[NodeWorld, list[Actor]]:
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("seed", range(15))
 def test_pods_share_no_core_and_no_device(seed: int, fails: bool) -> None:
-    """Not tested: suspensions of a job of the token's user within 2 s of its start, and Pods that are
+    """Not tested: suspensions of a job of the token's user within 5 s of its start, and Pods that are
     deleted by force while no extender runs (`actors`)."""
     world, actors = run(lambda: walk(seed, fails=fails), node_reservation, free_capacity)
     did = [each.did for each in actors]

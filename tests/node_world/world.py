@@ -321,7 +321,7 @@ class NodeWorld:
     def _start(self, job_id: int, name: str) -> None:
         for job in self.natives_running():  # it may have ended, or be forgotten
             if job.id == job_id and name in job.nodes:
-                slot = whole_on(name, job, name)
+                slot = whole_on(name, job.grant, job.id, name)
                 assert slot is not None
                 ends_at = self.now + self.natives[job_id]
                 self.processes[job_id, name] = Process(job_id, name, slot, ends_at)
@@ -368,7 +368,7 @@ class NodeWorld:
             slot = Allocation.parse(pod["metadata"].get("annotations") or {})
             job = jobs.pop(slot.job_id, None) if slot is not None else None
             if slot is not None and pod["spec"].get("nodeName"):
-                has = None if job is None else whole_on(slot.node, job, slot.node)
+                has = None if job is None else whole_on(slot.node, job.grant, job.id, slot.node)
                 if not self._fits(slot, has) or (job is not None and job.suspend_time is not None):
                     wrong.append(f"{pod['metadata']['name']} has {slot}, and its job {job}")
         keys = {key.uid for job in jobs.values() if (key := key_of(job)) is not None}

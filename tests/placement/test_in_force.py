@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.explain.sentences import sentence
-from extender.record.events import EvictPod, ReadJob, RecordJobId, Submit
+from extender.record.events import ClusterObserved, EvictPod, ReadJob, RecordJobId, Submit
 from extender.record.states import State
 from slurm_client.model import Job, JobState
 from tests.builders import RULES, changed
-from tests.placement.ledger_world import NODES, World, calm_down, ends_well, kinds, of_kind
+from tests.placement.ledger_world import NODES, VIEW, World, calm_down, ends_well, kinds, of_kind
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
@@ -44,32 +44,82 @@ def start_again(world: World, uid: str, how: str) -> None:
     world.schedule()
 
 
-def test_a_pod_moves_to_cores_that_no_other_pod_has() -> None:
-    """A killed slurmctld has started the jobs of two Pods again, one on the cores of the other."""
-    world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
-    uid, other = world.bound_pod(), world.bound_pod()
-    stands, taken = world.allocation_of(uid), world.allocation_of(other)
-    job = with_the_same_devices(world, uid)
-    world.jobs[job.id] = replace(job, cores=(taken.cores,))
-    world.read_jobs()
-    world.outlast(3)
-    assert world.allocation_of(uid) == stands
-    world.remove_pod(other)
-    world.outlast(3)
-    assert world.allocation_of(uid) == replace(stands, cores=taken.cores)
+def two_pods(world: World, *cores: str) -> tuple[str, str]:
+    """Binds two Pods to n1, on these cores."""
+    uids = world.bound_pod(), world.bound_pod()
+    start_on(world, uids, *cores)
+    world.outlast(int(RULES.job_id_rewrite_pause) + 1)
+    assert cores_of(world, uids) == cores
+    return uids
 
 
-def test_a_pod_gets_its_jobs_id_before_it_moves() -> None:
-    world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
-    uid, other = world.bound_pod(), world.bound_pod()
-    stands, taken = world.allocation_of(uid), world.allocation_of(other)
-    job = with_the_same_devices(world, uid)
-    world.jobs[job.id] = replace(job, cores=(taken.cores,))
-    world.write(changed(world.pods[uid], job_id=job.id + 1))
+def start_on(world: World, uids: tuple[str, str], *cores: str) -> None:
+    """Slurm has started both jobs again, on other cores alone."""
+    for uid, each in zip(uids, cores, strict=True):
+        job = with_the_same_devices(world, uid)
+        world.jobs[job.id] = replace(job, cores=(each,))
     world.read_jobs()
     world.outlast(3)
-    assert world.pods[uid].scheduling.job_id == job.id
-    assert world.allocation_of(uid) == stands
+
+
+def cores_of(world: World, uids: tuple[str, str]) -> tuple[str, ...]:
+    return tuple(world.allocation_of(uid).cores for uid in uids)
+
+
+@pytest.fixture
+def one_node() -> World:
+    return World(numbers=True, nodes=("n1",), jobs_per_node=2)
+
+
+def test_pods_on_the_cores_of_each_others_jobs_stay_there(one_node: World) -> None:
+    uids = two_pods(one_node, "10", "11")
+    start_on(one_node, uids, "11", "10")
+    assert cores_of(one_node, uids) == ("10", "11")
+    one_node.remove_pod(uids[1])
+    one_node.outlast(2)
+    assert one_node.allocation_of(uids[0]).cores == "11"
+
+
+def test_pods_move_to_the_free_cores_of_their_slots_first(one_node: World) -> None:
+    """Neither could move at once: each is on a core of the other's job."""
+    uids = two_pods(one_node, "14-17", "10-11")
+    start_on(one_node, uids, "10-13", "14-15")
+    for _ in range(int(RULES.job_id_rewrite_pause) + 2):
+        now = cores_of(one_node, uids)
+        assert now in {("14-17", "10-11"), ("12-13", "10-11"), ("12-13", "14-15"), ("10-13", "14-15")}
+        one_node.outlast(1)
+    assert cores_of(one_node, uids) == ("10-13", "14-15")
+
+
+def test_a_pod_moves_to_cores_of_another_pod_where_slurm_shares_cores(one_node: World) -> None:
+    uids = two_pods(one_node, "10", "11")
+    main = replace(VIEW.partitions["main"], oversubscribe="FORCE:2")
+    one_node.tell(ClusterObserved(replace(one_node.view, partitions={"main": main})))
+    start_on(one_node, uids, "11", "11")
+    assert cores_of(one_node, uids) == ("11", "11")
+
+
+def test_a_pod_gets_its_jobs_id_before_it_moves(one_node: World) -> None:
+    uids = two_pods(one_node, "10", "11")
+    job_id = one_node.job_id_of(uids[0])
+    one_node.write(changed(one_node.pods[uids[0]], job_id=job_id + 1))
+    start_on(one_node, uids, "11", "10")
+    assert one_node.pods[uids[0]].scheduling.job_id == job_id
+    assert cores_of(one_node, uids) == ("10", "11")
+
+
+def test_a_job_on_the_cores_of_a_bound_pod_puts_the_pods_job_in_doubt() -> None:
+    """The Pod's job was suspended and resumed: no state shows that."""
+    world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
+    uid = world.bound_pod()
+    world.suspend(world.job_id_of(uid))
+    world.resume(world.job_id_of(uid))
+    world.given -= 1  # the next job gets the same core
+    other = world.create_pod()
+    done = world.settle()
+    assert uid in {each.uid for each in of_kind(done, EvictPod)}
+    assert uid not in world.pods
+    assert world.live_jobs(other)
 
 
 @pytest.mark.parametrize("how", ["forgot the start", "lost its state"])

@@ -55,6 +55,53 @@ def test_a_node_that_fails_in_both_systems_ends_its_pods(world: World, base: str
     assert not world.live_jobs(uid)
 
 
+def test_a_node_that_fails_in_slurm_first_ends_its_pods_when_it_fails_in_kubernetes(
+    world: World,
+) -> None:
+    """A machine that shuts down ends slurmd first."""
+    uid, job_id = world.bound_pod_and_job()
+    world.end_job(job_id, "NODE_FAIL")
+    world.poll()
+    node = world.pods[uid].life.node or ""
+    world.outlast(30)
+    assert world.record(uid).cause == Cause.of(Kind.NODE_FAILED_AND_REPEATED, job=job_id)
+    assert uid in world.pods
+    away = replace(VIEW.nodes[node], taints=(Taint("node.kubernetes.io/unreachable", "", "NoExecute"),))
+    world.disturb(world.job_id_of(uid), "PENDING")
+    world.jobs[world.job_id_of(uid)] = replace(world.job_of(uid), nodes=())
+    world.tell(ClusterObserved(VIEW.with_node(node, away)))
+    world.outlast(12)
+    assert uid not in world.pods
+    assert world.live_jobs(uid) == []
+
+
+def test_a_leader_that_begins_asks_again_for_a_pod_whose_node_failed(world: World) -> None:
+    uid, job_id = world.bound_pod_and_job()
+    world.end_job(job_id, "NODE_FAIL")
+    assert not of_kind(world.restart_and_settle(), EvictPod)
+    world.start_and_poll()
+    assert world.job_of(uid).state.running
+    assert world.job_id_of(uid) != job_id
+
+
+@pytest.mark.parametrize("failures", [5, 9])
+def test_a_node_may_fail_often(world: World, failures: int) -> None:
+    """Each failure takes another id of the same attempt, and a leader that begins knows all of them."""
+    uid = world.bound_pod()
+    for _ in range(failures):
+        world.end_job(world.job_id_of(uid), "NODE_FAIL")
+        world.poll()
+        world.start_and_poll()
+        world.outlast(12)
+    job_id = world.forget_the_job(uid)
+    assert world.pods[uid].scheduling.job_id == job_id
+    world.restart_and_settle()
+    world.outlast(world.rules.confirmations + 1)
+    assert uid in world.pods
+    world.start_and_poll()
+    assert world.job_of(uid).state.running
+
+
 def test_a_node_that_fails_gets_no_job_for_a_pod_that_leaves(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.delete_pod(uid, 20)
@@ -119,6 +166,16 @@ def test_a_job_that_was_suspended_binds_no_pod(world: World) -> None:
     world.poll()
     assert world.live_jobs(uid) == []
     assert world.record(uid).state is State.REPLACING
+
+
+def test_an_allocated_pods_job_that_was_suspended_is_replaced(world: World) -> None:
+    uid = world.settled_pod()
+    job_id = world.job_id_of(uid)
+    world.suspend(job_id)
+    world.resume(job_id)
+    world.tell_and_settle(JobRead(uid, world.jobs[job_id]))
+    assert world.jobs[job_id].state.ended
+    assert world.pods[uid].life.node is None
 
 
 def test_jobs_that_run_as_known_are_left_alone(world: World) -> None:

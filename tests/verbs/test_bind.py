@@ -210,7 +210,7 @@ async def test_immediate_job_that_no_longer_runs_binds_nothing(state: str) -> No
     assert cluster.kubernetes.bindings == []
 
 
-@pytest.mark.parametrize(("age_s", "binds"), [(0.5, True), (2.0, False)])
+@pytest.mark.parametrize(("age_s", "binds"), [(4.0, True), (6.0, False)])
 async def test_immediate_job_that_began_earlier_is_read(age_s: float, *, binds: bool) -> None:
     """The job may have been suspended and resumed, which its state does not show."""
     cluster = Cluster(granted(), jobs=(replace(JOB, suspend_time=1),))

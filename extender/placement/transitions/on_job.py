@@ -31,7 +31,7 @@ from extender.placement.transitions.waiting import in_vain, why_it_waits
 from extender.pod_request.pod import Pod
 from extender.pod_request.pod_end import is_replaced
 from extender.record.config import Context
-from extender.record.ends import NODE_FAILED
+from extender.record.ends import NODE_FAILED, end_of
 from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -182,12 +182,22 @@ def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     job (invariant I5)."""
     since = record.job.since if record.job.phase is Phase.SUSPECT else at.now
     forgotten = job.state.pending and job.restart_count == 0
+    failed = _failed_node(record)
+    if failed is not None and not _on_ready_nodes(record, at.view):  # the node failed in Slurm first
+        cause = end_of(job.id, JobState("NODE_FAIL"))
+        return record.move(State.EVICTING, at.now, cause=cause)
     if waits_for_its_pods_nodes(job, record.pods, at.view):
-        return held_up(record, Cause.of(Kind.JOB_WAITS_FOR_POD, job=job.id), at)
+        return held_up(record, failed or Cause.of(Kind.JOB_WAITS_FOR_POD, job=job.id), at)
     if forgotten and at.now - since < at.rules.restart_wait:
         return look_again(record, at)
     gone = job.state.pending or job.state.suspended
     return ended(record, job.state, at) if gone else look_again(record, at)
+
+
+def _failed_node(record: Placeholder) -> Cause | None:
+    """Returns the cause of a record whose Pods run on a node that failed in Slurm alone."""
+    cause = record.cause
+    return cause if cause is not None and cause.kind is Kind.NODE_FAILED_AND_REPEATED else None
 
 
 def bound_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
@@ -220,6 +230,17 @@ def bound_lost(record: Placeholder, at: Context) -> Placeholder:
     if record.leaving or record.has_lost_job:
         return unclaimed
     return ask_again(unclaimed, at)
+
+
+def doubted(record: Placeholder, at: Context) -> Placeholder:
+    """ALLOCATED, BOUND: Slurm has given cores or devices of the Pods to another job: the job is read."""
+    runs = record.state in (State.ALLOCATED, State.BOUND) and record.job.phase is Phase.RUNNING
+    return in_doubt(record, at) if runs and not record.leaving else record
+
+
+def allocated_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """ALLOCATED: the job was read between two polls, and may have been suspended."""
+    return in_doubt(record, at) if job.was_suspended and record.job.phase is Phase.RUNNING else record
 
 
 def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:

@@ -60,7 +60,7 @@ class Row(NamedTuple):
     lost: Callable[[Placeholder, Context], Placeholder] = unclaimed
     """A healthy Slurm did not know the job in several polls in a row."""
     read: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
-    """The job of bound Pods was read between two polls (`JobRead`)."""
+    """The job was read between two polls (`JobRead`)."""
     bound: Callable[[Placeholder, Pod, Context], Placeholder] = on_pod.bound_elsewhere
     """A Pod of the placeholder was seen on a Node."""
     changed: Callable[[Placeholder, Request, Context], Placeholder] = on_pod.changed
@@ -97,6 +97,7 @@ TABLE: Mapping[State, Row] = {
         foreign=on_job.allocated_lost,
         unknown=look_again,
         lost=on_job.allocated_lost,
+        read=on_job.allocated_read,
         bound=on_pod.bound_by_its_job,
         changed=on_pod.allocated_changed,
     ),
