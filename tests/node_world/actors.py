@@ -20,7 +20,7 @@ Acts = tuple[Callable[[], Awaitable[None]], ...]
 class Actor:
     """Acts once in a while until its time is over."""
 
-    LONGEST_PAUSE_S = 2.0
+    LONGEST_PAUSE_S = 1.5
 
     def __init__(self, world: NodeWorld, until: float) -> None:
         self._world, self._until, self._random = world, until, world.random
@@ -36,6 +36,10 @@ class Actor:
             act = self._random.choice(self.acts())
             with suppress(SlurmError):
                 await act()
+        await self.end()
+
+    async def end(self) -> None:
+        """Undoes what would last for ever."""
 
 
 class Owner(Actor):
@@ -43,8 +47,8 @@ class Owner(Actor):
     extender's token: only an administrator may change such a job, after a moment to see the job."""
 
     def acts(self) -> Acts:
-        own = self._create_pod, self._create_job, self._suspend, self._cancel, self._delete
-        return *own, self._suspend, self._resume
+        creates = (self._create_pod, self._create_job) * 2
+        return *creates, self._suspend, self._suspend, self._suspend, self._cancel, self._delete
 
     def _may_change(self, job: Job) -> bool:
         return job.user_id == USER or self._world.now - (job.start_time or 0) > _NOTICES_S
@@ -59,7 +63,7 @@ class Owner(Actor):
     async def _create_job(self) -> None:
         if sum(job.id in self._world.natives for job in self._world.jobs()) < _MAX_PODS:
             cpus, gpus = self._random.choice((1, 4, 8)), self._random.choice((0, 0, 1, 2))
-            job_id = await self._world.create_native_job(cpus, gpus, self._random.uniform(1.0, 20.0))
+            job_id = await self._world.create_native_job(cpus, gpus, self._random.uniform(1.0, 10.0))
             self.did.append(f"job {job_id} for {cpus} CPUs and {gpus} GPUs")
 
     async def _suspend(self) -> None:
@@ -71,7 +75,7 @@ class Owner(Actor):
             self.did.append(f"suspends {job.name}")
             self._world.slurm.suspend(job.id)
             if self._random.random() < 0.8:
-                await asyncio.sleep(self._random.choice((0.0, 0.3, 0.6, 2.0)))
+                await asyncio.sleep(self._random.choice((0.3, 0.6, 0.9, 2.0)))
                 await self._resume()
 
     async def _resume(self) -> None:
@@ -123,6 +127,9 @@ class Failures(Actor):
         self._world.slurm.forget_since(self._world.now - self._random.uniform(0.0, 5.0))
 
     async def _crash_extender(self) -> None:
+        """The next leader does not know containers that outlive their Pod and its job (`lingering`)."""
+        if self._world.containers_without_pods():
+            return
         self.did.append("the extender crashes")
         await self._world.crash_extender(self._random.uniform(0.0, 5.0))
 
@@ -133,3 +140,9 @@ class Failures(Actor):
         self._world.slurm.fail_node(name)
         await asyncio.sleep(self._random.uniform(0.0, 10.0))
         self._world.slurm.resume_node(name)
+
+    async def end(self) -> None:
+        """A killed slurmctld may have forgotten that a node is up again."""
+        self._world.slurm.outage(None)
+        for name in NODES:
+            self._world.slurm.resume_node(name)

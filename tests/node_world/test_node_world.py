@@ -34,5 +34,5 @@ def test_pods_share_no_core_and_no_device(seed: int, fails: bool) -> None:
     world, actors = run(lambda: walk(seed, fails=fails), node_reservation, free_capacity)
     did = [each.did for each in actors]
     assert world.ran.keys() == {"containers", "processes"}
-    assert world.overlaps == [], did
+    assert world.lasting_overlaps() == [], did
     assert world.left == [], did

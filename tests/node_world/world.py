@@ -77,6 +77,10 @@ class Overlap:
     who: frozenset[str]
     units: frozenset[Unit]
 
+    @property
+    def between(self) -> tuple[str, frozenset[str]]:
+        return self.node, self.who
+
 
 @dataclass
 class NodeWorld:
@@ -89,6 +93,8 @@ class NodeWorld:
     prologs: dict[tuple[int, str], asyncio.Task[None]] = field(default_factory=dict)
     natives: dict[int, float] = field(default_factory=dict)
     """The native jobs, by id, and for how long each computes."""
+    ended: set[int] = field(default_factory=set)
+    """Native jobs whose processes have ended."""
     overlaps: list[Overlap] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """What is wrong at the end."""
@@ -215,22 +221,17 @@ class NodeWorld:
     # kube-scheduler
 
     async def _kube_scheduler(self) -> None:
+        await asyncio.sleep(self.random.uniform(0.02, 0.5))
         for pod in self.kubernetes.objects("pods"):
-            own = Allocation.parse(pod["metadata"].get("annotations") or {})
-            spec = pod["spec"]
-            if (
-                own is None
-                or spec.get("nodeName")
-                or spec.get("schedulingGates")
-                or self._is_deleted(pod)
-            ):
+            own, spec = Allocation.parse(pod["metadata"].get("annotations") or {}), pod["spec"]
+            waits = not (spec.get("nodeName") or spec.get("schedulingGates") or self._is_deleted(pod))
+            if own is None or not waits or not self.extender_runs:
                 continue
             if _cpus(pod) <= CPUS - sum(_cpus(each) for each in self._on(own.node)):
                 metadata = pod["metadata"]
                 target = Target(metadata["namespace"], metadata["name"], metadata["uid"], own.node)
                 with suppress(NotBound):
                     await self.binder.bind(target)
-        await asyncio.sleep(self.random.uniform(0.02, 0.5))
 
     def _on(self, name: str) -> Iterator[dict[str, Any]]:
         return (pod for pod in self.kubernetes.objects("pods") if pod["spec"].get("nodeName") == name)
@@ -271,6 +272,11 @@ class NodeWorld:
         stops_at = self.now + grace_s
         container.stops_at = min(stops_at, container.stops_at or stops_at)
 
+    def containers_without_pods(self) -> list[str]:
+        """Returns the names of Pods that were deleted by force, and whose containers run."""
+        there = {pod["metadata"]["uid"] for pod in self.kubernetes.objects("pods")}
+        return [each.name for uid, each in self.containers.items() if uid not in there]
+
     # Node agents
 
     async def _agents(self) -> None:
@@ -297,13 +303,17 @@ class NodeWorld:
         await asyncio.sleep(self.random.uniform(0.0, _UNSEEN_S))
         there = {(job.id, name) for job in self.natives_running() for name in job.nodes}
         for at in there - self.prologs.keys() - self.processes.keys():
+            if at[0] in self.ended:
+                continue
             self.prologs[at] = asyncio.ensure_future(self._prolog(*at))
         for at, process in tuple(self.processes.items()):
             if at not in there:  # slurmd ends what slurmctld does not know there
                 del self.processes[at]
             elif self.now >= process.ends_at:
                 del self.processes[at]
-                self.slurm.end(process.job_id)
+                self.ended.add(process.job_id)
+        for job_id in {job_id for job_id, _ in there} & self.ended:  # a killed slurmctld forgets that
+            self.slurm.end(job_id)
 
     async def _prolog(self, job_id: int, name: str) -> None:
         """slurm-extender-gate, and the first process after it."""
@@ -357,13 +367,17 @@ class NodeWorld:
         there = [each for each in slots if each.node == slot.node]
         return has is not None and (has == slot or any(common(has, each) for each in there))
 
+    def lasting_overlaps(self) -> list[Overlap]:
+        """Returns the overlaps that lasted longer than a node agent needs to follow a new slot."""
+        first = {each.between: each.at for each in reversed(self.overlaps)}
+        most = _AGENT_S + 2 * _LOOK_S
+        return [each for each in self.overlaps if each.at - first[each.between] > most]
+
     def left_behind(self) -> list[str]:
         """Returns what is wrong after everybody has had the time to come to rest."""
         pods = {pod["metadata"]["uid"]: pod for pod in self.kubernetes.objects("pods")}
         jobs = {job.id: job for job in self.jobs() if job.id in self.ids}
-        wrong = [
-            f"a container of {each.name}" for uid, each in self.containers.items() if uid not in pods
-        ]
+        wrong = [f"a container of {name}" for name in self.containers_without_pods()]
         for pod in pods.values():
             slot = Allocation.parse(pod["metadata"].get("annotations") or {})
             job = jobs.pop(slot.job_id, None) if slot is not None else None
