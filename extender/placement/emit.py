@@ -6,6 +6,7 @@ from dataclasses import replace
 from extender.explain.cause import Cause, Kind
 from extender.explain.message import text
 from extender.jobs.overlap import Unit, units_on, without
+from extender.node_view.view import ClusterView
 from extender.placement.index import Records
 from extender.placement.nodes.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.transitions.attempts import not_now
@@ -84,9 +85,9 @@ class Emitter:
         return record.with_retry(in_flight=True)
 
     def _emit_writes(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
-        sent, shares = list[Pod](), at.view.shares_cores(record.request.job.partition)
+        sent, partition = list[Pod](), record.request.job.partition
         for wanted in writes(record, at):
-            effect = wanted if shares else self._without_taken(wanted)
+            effect = self._without_taken(wanted, partition, at.view)
             waits = self._must_wait(record, effect, at)
             if waits is None:
                 effects.append(effect)
@@ -118,11 +119,13 @@ class Emitter:
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
 
-    def _without_taken(self, effect: OnPod) -> OnPod:
+    def _without_taken(self, effect: OnPod, partition: str | None, view: ClusterView) -> OnPod:
         """Returns an effect that moves a running Pod to no core that another Pod is still on: Slurm may
         have started the jobs of several Pods again, each on cores of another Pod. A Pod first moves to
         the free cores of its slot, so that the other Pod can move."""
         if not isinstance(effect, RecordJobId) or effect.granted is None:
+            return effect
+        if view.shares_cores(partition):
             return effect
         slot, others = effect.granted, self._records.holding(effect.granted.node)
         there = (pod for each in others if each.uid != effect.uid for pod in each.pods)
