@@ -311,7 +311,7 @@ def test_ends_that_are_nobodys_mistake_neither_wait_nor_count(end: str) -> None:
     assert "1 are held back (1 SlurmJobCancelled)" in (story.told[-1] or "")
 
 
-@pytest.mark.parametrize("end", ["CANCELLED", "NODE_FAIL", "PREEMPTED", "FAILED", "OUT_OF_MEMORY"])
+@pytest.mark.parametrize("end", ["CANCELLED", "PREEMPTED", "FAILED", "OUT_OF_MEMORY"])
 def test_whatever_may_be_a_mistake_counts(end: str) -> None:
     """slurmctld does not tell an owner's scancel from an administrator's."""
     story = Story(limit=3)
