@@ -341,8 +341,8 @@ class Node:
 
     @property
     def has_jobs(self) -> bool:
-        """True if jobs are here, or a job ends. A suspended job has memory and no CPUs: a node with
-        suspended jobs alone is IDLE (24.11, 26.05)."""
+        """True if jobs are here, or a job ends. A suspended job has memory and no CPUs (24.11,
+        26.05)."""
         has = self.cpus_allocated or self.memory_allocated_mb
         return bool(has) or "COMPLETING" in self.states
 

@@ -156,7 +156,7 @@ class Machine:
         base = {"IDLE"}
         if "DOWN" in self.flags:
             base = {"DOWN"}
-        elif any(slot.cpus for slot in self._slots):  # a node with suspended jobs alone is IDLE
+        elif self._slots:  # also with suspended jobs alone, which have no CPUs
             base = {"ALLOCATED" if self._cpus == self.configured.cpus else "MIXED"}
         reserved = {"RESERVED"} if self.reservation else set()
         return (self.configured.states - {"IDLE"}) | base | self.flags | reserved

@@ -92,8 +92,8 @@ def test_a_node_is_busy_with_native_jobs_and_not_with_placeholders() -> None:
 
 
 def test_a_node_with_a_suspended_job_is_not_idle() -> None:
-    """Slurm calls the node IDLE: the job has memory, and no CPUs."""
-    suspended = member(slurm("IDLE", memory_allocated_mb=10))
+    """The job has memory, and no CPUs."""
+    suspended = member(slurm("MIXED", memory_allocated_mb=10))
     assert suspended.busy
     assert suspended.allocated
 

@@ -198,7 +198,7 @@ async def test_the_cores_of_a_suspended_job_go_to_the_next_job(bench: Bench) -> 
     await bench.suspend_job(first.id)
     assert (await bench.state(first.id)).suspended
     node = await bench.see("node-1")
-    assert "IDLE" in node.states
+    assert "MIXED" in node.states
     assert (node.cpus_allocated, node.memory_allocated_mb) == (0, 100)
     with pytest.raises(NoRoomNow):
         await bench.allocate(**whole, gres=(("gpu", GPUS),))
