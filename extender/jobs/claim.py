@@ -15,7 +15,7 @@ from extender.pod_request.workload import Workload
 from slurm_client.model import Job
 from wellknown.job_key import TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey, job_name
 
-_MAX_TRIES = 100
+MAX_TRIES = 100
 """Each failure of a node in Slurm alone takes a running Pod another try of the same attempt."""
 
 
@@ -72,7 +72,7 @@ def own_ids(pod: Pod, keys: Keys) -> tuple[int, ...]:
 
 def own_key(job_id: int, pod: Pod, keys: Keys) -> PlaceholderKey | None:
     """Returns the key of a Pod's job with this id; None if no job of the Pod has the id."""
-    own = own_keys(pod, keys, _MAX_TRIES)
+    own = own_keys(pod, keys, MAX_TRIES)
     return next((key for key in own if key.job_id(keys.ids) == job_id), None)
 
 

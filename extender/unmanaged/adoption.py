@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Self
 
-from extender.jobs.claim import JobClaim
+from extender.jobs.claim import MAX_TRIES, JobClaim
 from extender.jobs.verdict import judge
 from extender.node_view.view import ClusterView
 from extender.pod_request.annotations import LONGEST_MINUTES
@@ -230,7 +230,8 @@ class Adoptions:
             self._store(self._after(self._adopted[effect.uid], effect, result, now))
 
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
-        """Returns a new record with the found job of the Pod, else with the first try."""
+        """Returns a new record with the found job of the Pod, else with the try whose job is noted on
+        the Pod, since that job may have lost its key, else with the first try."""
         ids, found = self._config.ids, self._found.pop(adopted_pod.uid, [])
         for second, _ in found[1:]:
             job_id = second.job_id(ids)
@@ -238,7 +239,10 @@ class Adoptions:
         own = adopted_pod.namespace, adopted_pod.name, adopted_pod.uid
         first = PlaceholderKey(self._config.cluster, *own, ADOPTED_ATTEMPT)
         if not found:
-            return Adopted(adopted_pod, first, first.job_id(ids))
+            tries = (replace(first, attempt_try=number) for number in range(MAX_TRIES))
+            noted = (key for key in tries if key.job_id(ids) == adopted_pod.noted)
+            key = first if adopted_pod.noted is None else next(noted, first)
+            return Adopted(adopted_pod, key, key.job_id(ids))
         key, job = found[0]
         return Adopted(adopted_pod, key, key.job_id(ids), owned=True, cpus=job.cpus_per_node or 0)
 

@@ -353,6 +353,20 @@ async def test_a_leader_goes_on_with_the_jobs_that_it_found_whatever_their_tries
     assert (await adopted.job()).id == job.id
 
 
+async def test_a_later_try_that_lost_its_key_is_found_by_the_pods_annotation(adopted: World) -> None:
+    """Slurm has forgotten the job of the first try, whose id is free again."""
+    adopted.slurm.preempt((await adopted.job()).id)
+    await adopted.rounds(15)
+    later = await adopted.job()
+    assert adopted.noted() == str(later.id)
+    await adopted.slurm.update(later.id, JobChanges(admin_comment="belongs to project 7"))
+    adopted.now += 400.0
+    adopted.lead()
+    await adopted.rounds()
+    assert list(await adopted.jobs()) == [later.id]
+    assert adopted.stages == {Stage.RUNNING: 1}
+
+
 async def test_a_job_that_lost_its_key_is_the_guests_still_for_the_next_leader(adopted: World) -> None:
     job = await adopted.job()
     await adopted.slurm.update(job.id, JobChanges(admin_comment="by a plugin"))
