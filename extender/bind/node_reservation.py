@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
+from extender.jobs.overlap import common
 from extender.kube_scheduler.deadline import kubernetes_in_time, slurm_in_time
 from extender.node_sync.overlaps import Overlaps
 from extender.node_view.pods_on_node import gone_in, pods_on
@@ -149,10 +150,14 @@ class NodeReservation:
 
     async def _overlapping(self, on_node: Iterable[Manifest], allocation: Allocation) -> bool:
         """Returns True if another Pod still has a core or a device of an allocation."""
-        managed = (
-            parse_pod(pod, self._translation) for pod in on_node if self._translation.manages(pod)
-        )
-        return bool(await slurm_in_time(self._overlaps.in_the_way(allocation, managed)))
+        near = [
+            parse_pod(pod, self._translation)
+            for pod in on_node
+            if (own := Allocation.parse(pod["metadata"].get("annotations") or {})) is not None
+            and common(own, allocation)
+            and self._translation.manages(pod)
+        ]
+        return bool(near and await slurm_in_time(self._overlaps.in_the_way(allocation, near)))
 
     def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
         """Returns True if a Pod that Slurm does not count stays: an adopted Pod, or a managed Pod if

@@ -129,15 +129,20 @@ class Gate:
         self, job_id: int, slurm_node: str, names: Sequence[str], pods: Sequence[Pod]
     ) -> list[Pod]:
         """Returns the Pods on cores or devices that Slurm gave to a job that starts."""
-        grant = await self._grant(job_id) if pods else None
+        grant = await self._grant(job_id, slurm_node) if pods else None
         slots = [] if grant is None else [whole_on(slurm_node, grant, job_id, name) for name in names]
         found = [await self._overlaps.in_the_way(slot, pods) for slot in slots if slot is not None]
         return [pod for each in found for pod in each]
 
-    async def _grant(self, job_id: int) -> Grant | None:
-        """Returns the grant of a job that starts; None for a job that Slurm does not know."""
+    async def _grant(self, job_id: int, slurm_node: str) -> Grant | None:
+        """Returns the grant of a job that starts on a node; None for a job that Slurm does not know. A
+        grant without the node is of an earlier start of the job."""
+        earlier = self._grants.get(job_id)
+        grant = None if earlier is None else await asyncio.shield(earlier)
+        if grant is not None and slurm_node in grant.nodes:
+            return grant
         asked = self._grants.get(job_id)
-        if asked is None:
+        if asked is None or asked is earlier:
             asked = self._grants[job_id] = asyncio.ensure_future(self._slurm.grant(job_id))
             asked.add_done_callback(lambda done: self._forget(job_id, done))
         return await asyncio.shield(asked)
@@ -145,7 +150,11 @@ class Gate:
     def _forget(self, job_id: int, read: asyncio.Future[Grant | None]) -> None:
         is_known = read.exception() is None and read.result() is not None
         later = asyncio.get_running_loop().call_later
-        later(_KEPT_S if is_known else 0.0, self._grants.pop, job_id, None)
+        later(_KEPT_S if is_known else 0.0, self._drop, job_id, read)
+
+    def _drop(self, job_id: int, read: asyncio.Future[Grant | None]) -> None:
+        if self._grants.get(job_id) is read:
+            del self._grants[job_id]
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
         """Returns the Nodes that name a node, mostly one."""

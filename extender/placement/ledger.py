@@ -190,8 +190,11 @@ class Ledger(Settled):
 
     def _job_read(self, event: JobRead) -> None:
         record = self._records.get(event.uid)
-        if record is not None and record.job.id == event.job.id:
-            self._settle(TABLE[record.state].read(record, event.job, self._at))
+        if record is None or record.job.id != event.job.id:
+            return
+        after = TABLE[record.state].read(record, event.job, self._at)
+        if after is not record:
+            self._settle(after)
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         mended = event.view.partitions != self._view.partitions

@@ -23,6 +23,7 @@ from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
     Effect,
 )
+from extender.record.member import new_slots
 from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
 from extender.record.states import IN_QUEUES, State
 from extender.turns import eviction_limiter
@@ -160,9 +161,8 @@ class Settled(LedgerReader):
             self._windows.follow(partition, record, self._at.now)
         self._wakes.note(before, record, self._at.now)
         self._signatures.follow(partition, record)
-        if record.state is State.ALLOCATED:
-            known = {each.slot for each in before.members} if before is not None else set()
-            self._doubt(record.uid, [each.slot for each in record.members if each.slot not in known])
+        if record.state is State.ALLOCATED and not self._view.shares_cores(record.request.job.partition):
+            self._doubt(record.uid, new_slots(before.members if before else (), record.members))
         avoiding = record.rejections.nodes and record.state not in _PLACED
         (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
@@ -173,9 +173,9 @@ class Settled(LedgerReader):
             for node in record.holds:
                 self._to_review |= dict.fromkeys(each.uid for each in self._records.holding(node))
 
-    def _doubt(self, uid: str, slots: Iterable[Allocation | None]) -> None:
+    def _doubt(self, uid: str, slots: Iterable[Allocation]) -> None:
         """Notes the other records of Pods on new slots: their jobs are read."""
-        for slot in filter(None, slots):
+        for slot in slots:
             for other in self._records.holding(slot.node):
                 if other.uid != uid and any(units_on(pod, slot) for pod in other.pods):
                     self._doubted[other.uid] = None

@@ -101,6 +101,13 @@ def changed_members(before: Members, after: Members) -> list[tuple[Member, Membe
     return None if any(old.pod.uid != new.pod.uid for old, new in changed) else changed
 
 
+def new_slots(before: Members, after: Members) -> list[Allocation]:
+    """Returns the slots that members have got."""
+    changed = changed_members(before, after)
+    got = after if changed is None else [new for old, new in changed if new.slot is not old.slot]
+    return [each.slot for each in got if each.slot is not None]
+
+
 def with_slots(
     members: Sequence[Member], slots: Iterable[Allocation], *, bound: bool = False
 ) -> tuple[Member, ...]:

@@ -556,6 +556,17 @@ async def test_a_pod_to_be_bound_to_another_node_is_in_nobodys_way(site: Site, s
     assert site.read == [STARTS]
 
 
+async def test_a_job_that_starts_again_elsewhere_is_read_again(site: Site, started: Started) -> None:
+    """Its first start was on another node, a moment ago."""
+    running = JobState("RUNNING")
+    site.kubernetes.put("pods", pod_manifest("other", uid="u9", node="n2", gates=()))
+    site.world.jobs[STARTS] = Job(STARTS, running, nodes=("n2",), cores=("0",))
+    assert await site.gate.in_the_way("n2", STARTS) == ()
+    started.starts_on(started.slot.cores)
+    started.changes(suspend_time=1)
+    assert await started.in_the_way() == ("default/late",)
+
+
 async def test_a_job_that_could_not_be_read_is_read_again(site: Site, started: Started) -> None:
     started.starts_on(started.slot.cores)
     started.changes(suspend_time=1)
