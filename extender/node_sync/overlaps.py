@@ -1,9 +1,9 @@
 """Pods that run on cores or devices of another job.
 
 Slurm gives a core or a device to one job at a time, with two exceptions. A partition may share cores
-(OverSubscribe), and then both jobs have the core. A suspended job loses its cores to the next job, and
-gets the cores back at once when its owner resumes the job (24.11, 26.05): then a Pod and another job
-compute on the same cores, and the states of both jobs are RUNNING.
+(OverSubscribe): then both jobs have the core. Slurm gives the cores of a suspended job to the next job,
+and lets the first job resume on the same cores (24.11, 26.05): then a Pod and another job compute on the
+same cores, and the states of both jobs are RUNNING.
 """
 
 from collections.abc import Callable, Iterable

@@ -257,6 +257,7 @@ def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def _runs_as_known(record: Placeholder, job: Job, at: Context) -> bool:
+    """Returns True if a job that was read has what the record says."""
     if not judge(job, claim_of_record(record, at.rules, at.view)).is_ours:
         return False
     found = bound_runs(record, job, at)
