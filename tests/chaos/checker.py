@@ -147,6 +147,8 @@ class Checker:
         self._lasting, self._nodes_lasting = Lasting(), Lasting()
         self._out: frozenset[str] = frozenset()
         self._lingering_pods: dict[str, Stay] = {}
+        self._moved: list[Stay] = []
+        """Stays of bound Pods on their earlier cores."""
         self._linger_s: dict[str, int] = {}
         """For how long the containers of Pods that were deleted by force may outlive them."""
         self._ended_by_slurm: set[int] = set()
@@ -176,12 +178,10 @@ class Checker:
         if before is None or str(before) != str(pod):
             self._history[pod.uid].append((now, f"Pod {pod}"))
         if pod.node and not (before and before.node):
-            self._bindings.append(binding := Binding(now, pod))
-            self._bound_at[pod.uid] = now
-            if pod.job_id is not None:
-                self._bound_by[pod.job_id] = binding
-            if pod.managed:
-                self._lingering_pods[pod.uid] = Stay(pod.name, pod.node, pod.cpus, now, now)
+            self._bound(now, pod)
+        elif (stay := self._lingering_pods.get(pod.uid)) and stay.cores != pod.cores:
+            self._moved.append(stay)
+            self._lingering_pods[pod.uid] = replace(stay, first=now, last=now, cores=pod.cores)
         if pod.deleting:
             self._went(now, pod)
         elif pod.ended:
@@ -275,7 +275,12 @@ class Checker:
         for uid, seconds in self._linger_s.items():
             if (stay := lingering_pods.get(uid)) and quiet(stay.last - WATCHED_S, stay.last + seconds):
                 lingering_pods[uid] = replace(stay, last=stay.last + seconds)
-        return list(lingering_pods.values())
+        return [*self._moved, *lingering_pods.values()]
+
+    def cores_of(self, job_id: int, node: str) -> frozenset[int]:
+        """Returns the cores of a native job on a node; none if a later start there had other cores."""
+        seen = {s.job.cores for s in self._stretches[job_id] if s.job.node == node and s.job.there}
+        return seen.pop() if len(seen) == 1 else frozenset()
 
     @property
     def node_cpus(self) -> Mapping[str, int]:
@@ -316,6 +321,15 @@ class Checker:
 
     def _went(self, now: float, pod: SeenPod) -> None:
         self._evicted.setdefault(pod.uid, (now, pod))
+
+    def _bound(self, now: float, pod: SeenPod) -> None:
+        self._bindings.append(binding := Binding(now, pod))
+        self._bound_at[pod.uid] = now
+        if pod.job_id is not None:
+            self._bound_by[pod.job_id] = binding
+        if pod.managed:
+            stay = Stay(pod.name, pod.node, pod.cpus, now, now, cores=pod.cores)
+            self._lingering_pods[pod.uid] = stay
 
     def _job_seen(self, begin: float, end: float, job: SeenJob) -> None:
         stretches = self._stretches[job.id]

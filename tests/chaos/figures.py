@@ -44,14 +44,14 @@ def signals_of(cluster: Cluster) -> list[Signal]:
         return [replace(each, at=each.at - ahead) for each in read_signals(log)]
 
 
-def processes_of(cluster: Cluster, cpus: Mapping[str, int]) -> list[Stay]:
+def processes_of(cluster: Cluster, cpus: Mapping[str, int], checker: Checker) -> list[Stay]:
     """Returns when native jobs' processes were there, by that clock; `cpus` are the jobs' by name."""
     ahead = _ahead()
     files = (cluster.directory / "home").glob(f"*/{PROCESSES}")
     said = (line for file in files for line in file.read_text().splitlines())
     return [
         replace(each, first=each.first - ahead, last=each.last - ahead)
-        for each in read_processes(said, cpus)
+        for each in read_processes(said, cpus, checker.cores_of)
     ]
 
 

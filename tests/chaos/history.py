@@ -11,6 +11,8 @@ from extender.node_sync.drain_decision import TAINT
 from extender.node_sync.drains import PREFIX
 from tests.chaos.cluster_spec import ODD
 from tests.chaos.cluster_spec import PREFIX as ASKS
+from wellknown import number_list
+from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import CONDITION as PLACEHOLDER
 from wellknown.names import JOB_ID, SLURM_OUT_OF_SERVICE
@@ -50,6 +52,8 @@ class SeenPod:
     """Those that it asks for; empty: any."""
     grace_s: int = 0
     """Its own: for so long its containers may run after it is told to end."""
+    cores: frozenset[int] = frozenset()
+    """Granted cores, by the Pod's annotation; empty without them."""
 
     @property
     def over(self) -> bool:
@@ -110,6 +114,8 @@ class SeenJob:
     """How many it asks for."""
     held: bool = False
     """Slurm is not to start it."""
+    cores: frozenset[int] = frozenset()
+    """Cores on the job's only node; empty if Slurm names none."""
 
     @property
     def live(self) -> bool:
@@ -126,8 +132,9 @@ class SeenJob:
 
     def __str__(self) -> str:
         size = f"{self.cpus} CPUs" + (f", {self.gpus} GPUs" if self.gpus else "")
+        cores = f", cores {number_list.compress(self.cores)}" if self.cores else ""
         where = self.node or self.partition
-        return f"job {self.id} {self.state} {where}".rstrip() + f": {size}"
+        return f"job {self.id} {self.state} {where}".rstrip() + f": {size}{cores}"
 
 
 def read_pod(manifest: Mapping[str, Any]) -> SeenPod:
@@ -135,7 +142,7 @@ def read_pod(manifest: Mapping[str, Any]) -> SeenPod:
     annotations = metadata.get("annotations") or {}
     job_id, status = annotations.get(JOB_ID), manifest.get("status") or {}
     grace, asked = spec["terminationGracePeriodSeconds"], annotations.get(f"{ASKS}partition", "")
-    resources = spec["containers"][0]["resources"]
+    resources, allocation = spec["containers"][0]["resources"], Allocation.parse(annotations)
     requests, limits = resources["requests"], resources.get("limits") or {}
     return SeenPod(
         uid=metadata["uid"],
@@ -152,6 +159,7 @@ def read_pod(manifest: Mapping[str, Any]) -> SeenPod:
         managed=spec.get("schedulerName") == "slurm-scheduler",
         partitions=frozenset(filter(None, asked.split(","))),
         grace_s=grace,
+        cores=frozenset(number_list.expand(allocation.cores)) if allocation else frozenset(),
     )
 
 
@@ -187,7 +195,7 @@ def _read_node(line: str, manifest: Mapping[str, Any]) -> SeenNode:
 
 
 def read_jobs(shown: str, uid_of: Callable[[str], str] = lambda _: "") -> list[SeenJob]:
-    """Reads `scontrol -o show jobs`. For jobs without a key, `uid_of` has the uids of Pods by name."""
+    """Reads `scontrol -d -o show jobs`. `uid_of` has the uids of Pods, for jobs without a key."""
     return [_read_job(line, uid_of) for line in shown.splitlines() if line.startswith("JobId=")]
 
 
@@ -212,4 +220,5 @@ def _read_job(line: str, uid_of: Callable[[str], str]) -> SeenJob:
         partition=fields.get("Partition", ""),
         gpus=sum(int(count) for count in _GPUS.findall(fields.get("TresPerNode", ""))),
         held=fields.get("Priority") == "0",
+        cores=frozenset(number_list.expand(fields.get("CPU_IDs", ""))),
     )

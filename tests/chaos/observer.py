@@ -79,7 +79,7 @@ class Observer:
             return self._checker.placed_before(moment)
 
     def _scontrol(self, what: str) -> str:
-        scontrol = [str(self._cluster.directory / "bin" / "scontrol"), "-o", "show", what]
+        scontrol = [str(self._cluster.directory / "bin" / "scontrol"), "-d", "-o", "show", what]
         done = subprocess.run(scontrol, capture_output=True, text=True, timeout=_SCONTROL_S, check=True)
         return done.stdout
 

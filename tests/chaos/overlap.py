@@ -1,21 +1,25 @@
-"""Finds when native jobs and Pods had the same cores, and for how long."""
+"""Finds when native jobs and Pods had the same cores, or too few for all, and for how long."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from wellknown import number_list
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Somebody was surely on a node from `first` to `last`, by the clock on the wall, with its CPUs."""
+    """A Pod or a native job's process was surely on a node from `first` to `last`, by the clock on the
+    wall. `cores` is empty if the cores are unknown."""
 
     who: str
     node: str
     cpus: int
     first: float
     last: float
+    cores: frozenset[int] = field(default=frozenset(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +30,22 @@ class Overlap:
     words: str
 
 
-def read_processes(lines: Iterable[str], cpus: Mapping[str, int]) -> list[Stay]:
-    """Reads the lines of native jobs' processes: name, run, node and time. `cpus` are by name."""
+def read_processes(
+    lines: Iterable[str],
+    cpus: Mapping[str, int],
+    cores_of: Callable[[int, str], frozenset[int]] = lambda *_: frozenset(),
+) -> list[Stay]:
+    """Reads the lines of native jobs' processes: name, run (job id and process), node and time. `cpus`
+    are by name; `cores_of` has the cores of a job on a node."""
     said: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for line in lines:
         name, run, node, at = line.split()
         said[name, run, node].append(float(at))
     return [
-        Stay(name, node, cpus[name], min(times), max(times))
-        for (name, _, node), times in said.items()
+        Stay(
+            name, node, cpus[name], min(times), max(times), cores=cores_of(int(run.split(".")[0]), node)
+        )
+        for (name, run, node), times in said.items()
         if name in cpus
     ]
 
@@ -45,23 +56,40 @@ def overlaps(
     node_cpus: Mapping[str, int],
     disowned: Callable[[Stay, float], bool] = lambda *_: False,
 ) -> Iterator[Overlap]:
-    """Yields each start on CPUs that others had, with Pods among them. `disowned` jobs do not count."""
+    """Yields each start on CPUs that others had, with Pods among them: on a node with too few CPUs for
+    all, or on the same cores. `disowned` jobs do not count."""
     on: defaultdict[str, list[tuple[Stay, bool]]] = defaultdict(list)
     for native, lingering_pods in ((True, processes), (False, pods)):
         for each in lingering_pods:
             on[each.node].append((each, native))
     for node, everybody in on.items():
-        for one, _ in everybody:
+        for one, is_native in everybody:
             covering = [
                 (each, native)
                 for each, native in everybody
                 if _covers(each, one.first) and not (native and disowned(each, one.first))
             ]
-            there = sorted((each for each, _ in covering), key=lambda each: each.last)
-            seconds = _until_they_fit(there, node_cpus[node]) - one.first
-            if one in there and seconds > 0 and not all(native for _, native in covering):
-                names = ", ".join(each.who for each in there if each is not one)
-                yield Overlap(one.first, seconds, node, f"{one.who} started on {names}")
+            if any(each is one for each, _ in covering):
+                yield from _among_too_many(one, covering, node_cpus[node])
+                yield from _on_their_cores(one, covering, is_native=is_native)
+
+
+def _among_too_many(one: Stay, covering: list[tuple[Stay, bool]], cpus: int) -> Iterator[Overlap]:
+    there = sorted((each for each, _ in covering), key=lambda each: each.last)
+    seconds = _until_they_fit(there, cpus) - one.first
+    if seconds > 0 and not all(native for _, native in covering):
+        names = ", ".join(each.who for each in there if each is not one)
+        yield Overlap(one.first, seconds, one.node, f"{one.who} started on {names}")
+
+
+def _on_their_cores(
+    one: Stay, covering: list[tuple[Stay, bool]], *, is_native: bool
+) -> Iterator[Overlap]:
+    for each, native in covering:
+        shared = one.cores & each.cores
+        if each is not one and shared and not (native and is_native):
+            words = f"{one.who} started on cores of {each.who}: {number_list.compress(shared)}"
+            yield Overlap(one.first, min(one.last, each.last) - one.first, one.node, words)
 
 
 def _covers(stay: Stay, at: float) -> bool:
@@ -69,7 +97,8 @@ def _covers(stay: Stay, at: float) -> bool:
 
 
 def _until_they_fit(there: list[Stay], cpus: int) -> float:
-    """Until enough of them, in the order of their ends, are gone; minus infinity if they fit."""
+    """Returns the time at which enough stays, in the order of their ends, are over; minus infinity if
+    all fit."""
     asked, until = sum(each.cpus for each in there), float("-inf")
     for each in there:
         if asked <= cpus:

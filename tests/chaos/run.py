@@ -94,7 +94,7 @@ class Run:
     def _figures(self) -> Figures:
         signals = signals_of(self._cluster)
         self.checker.conclude(signals)
-        processes = processes_of(self._cluster, self._workload.native_cpus)
+        processes = processes_of(self._cluster, self._workload.native_cpus, self.checker)
 
         def tell(at: float, words: str) -> None:
             self._log(f"{at - self.begin:8.2f} s  {words}")

@@ -22,6 +22,7 @@ from tests.chaos.anomalies import (
 )
 from tests.chaos.cluster_spec import CROWD
 from tests.chaos.history import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
+from wellknown.allocation import Allocation
 
 NODES = {"n1": 8, "n2": 8}
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
@@ -268,18 +269,20 @@ def test_scontrols_words_are_read() -> None:
     key = "slurm-extender/c/default/p/u/1.0"
     shown = (
         "JobId=7 JobName=p@default UserId=root(0) JobState=RUNNING Reason=None NodeList=n1"
-        f" NumCPUs=2 AdminComment={key} OOMKillStep=0\n"
+        f" NumCPUs=2 AdminComment={key} OOMKillStep=0 Nodes=n1 CPU_IDs=0,3 Mem=100 GRES=\n"
         "JobId=8 JobName=x UserId=alice(2001) JobState=PENDING NodeList=(null) NumCPUs=1-4 X=/y\n"
     )
     ours, native = read_jobs(shown)
-    assert ours == SeenJob(7, "p@default", "root", "RUNNING", "n1", 2, "u")
+    cores = frozenset({0, 3})
+    assert ours == SeenJob(7, "p@default", "root", "RUNNING", "n1", 2, "u", cores=cores)
     assert native == SeenJob(8, "x", "alice", "PENDING", "", 1, "")
     assert read_jobs("No jobs in the system\n") == []
 
 
 def test_a_pods_manifest_is_read() -> None:
     resources = {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": "1"}}
-    annotations = {"slurm-extender.io/job-id": "7", "sunk.coreweave.com/partition": "main,low"}
+    annotations = Allocation(7, "n1", cores="2-3").annotations()
+    annotations["sunk.coreweave.com/partition"] = "main,low"
     names = {"uid": "u", "name": "p", "annotations": annotations, "labels": {"odd": "greedy"}}
     told = {"type": "slurm-extender.io/Placeholder", "reason": "WaitingForSubmitSlot"}
     manifest: dict[str, Any] = {
@@ -293,7 +296,7 @@ def test_a_pods_manifest_is_read() -> None:
         "status": {"phase": "Running", "conditions": [told]},
     }
     seen = replace(BOUND, deleting=True, gpus=1, job_id=7, odd="greedy", told="WaitingForSubmitSlot")
-    seen = replace(seen, partitions=frozenset({"main", "low"}), grace_s=8)
+    seen = replace(seen, partitions=frozenset({"main", "low"}), grace_s=8, cores=frozenset({2, 3}))
     assert read_pod(manifest) == seen
     manifest["metadata"]["deletionGracePeriodSeconds"] = 8
     assert read_pod(manifest) == seen

@@ -157,6 +157,25 @@ def test_containers_of_a_pod_that_was_deleted_by_force_stay_for_its_grace() -> N
     assert list(overlaps([replace(native, first=12.0)], stays, checker.node_cpus)) == []
 
 
+def test_a_bound_pod_that_gets_other_cores_had_the_first_ones_until_then() -> None:
+    checker, before, after = Checker(Causes(), {"n1": 8}), frozenset({0, 1}), frozenset({2, 3})
+    checker.pod_seen(1, replace(BOUND, cores=before))
+    checker.pod_there(5, "u")
+    checker.pod_seen(6, replace(BOUND, cores=after))
+    checker.pod_there(9, "u")
+    stay = Stay("p", "n1", 2, 1, 5, cores=before)
+    assert checker.lingering_pods() == [stay, replace(stay, first=6, last=9, cores=after)]
+
+
+def test_a_native_jobs_cores_are_known_unless_it_was_started_on_others() -> None:
+    checker, cores = Checker(Causes(), {"n1": 8}), frozenset({0})
+    checker.jobs_seen(1.0, 1.1, NOBODY_KNOWS, [replace(NATIVE, cores=cores)])
+    assert checker.cores_of(NATIVE.id, "n1") == cores
+    assert checker.cores_of(NATIVE.id, "n2") == frozenset()
+    checker.jobs_seen(2.0, 2.1, NOBODY_KNOWS, [replace(NATIVE, cores=frozenset({1}))])
+    assert checker.cores_of(NATIVE.id, "n1") == frozenset()
+
+
 def test_nobody_can_know_of_such_containers_unless_all_is_well_until_their_end() -> None:
     spans = list[tuple[float, float]]()
 

@@ -60,10 +60,25 @@ def test_other_jobs_of_the_node_count_while_they_run() -> None:
     assert found([first, starts(11.0, cpus=1)], POD) == []
 
 
+def test_the_same_cores_are_an_overlap_on_a_node_with_room() -> None:
+    pod = replace(POD, cpus=2, cores=frozenset({0, 1}))
+    there = replace(starts(10.0, cpus=2), cores=frozenset({1, 2}))
+    words = "native started on cores of p: 1"
+    assert found([there], pod) == [Overlap(10.0, 2.0, "n1", words)]
+    assert found([replace(there, last=11.0)], pod) == [Overlap(10.0, 1.0, "n1", words)]
+    assert found([replace(there, cores=frozenset({2, 3}))], pod) == []
+    assert found([replace(there, cores=frozenset())], pod) == []
+    other = replace(pod, who="q", first=9.0)
+    assert [each.words for each in found([], pod, other)] == ["q started on cores of p: 0-1"]
+    assert found([there, replace(there, who="second", first=10.5)]) == []
+
+
 def test_what_processes_say_of_themselves_is_read() -> None:
     said = ["a 3.17 n1 10.5", "b 4.20 n1 11.0", "a 3.17 n1 11.0", "a 3.99 n2 30.0", "other 1.1 n1 2.0"]
-    assert read_processes(said, {"a": 2, "b": 1}) == [
-        Stay("a", "n1", 2, 10.5, 11.0),
+    known = {(3, "n1"): frozenset({4, 5})}
+    read = read_processes(said, {"a": 2, "b": 1}, lambda job, node: known.get((job, node), frozenset()))
+    assert read == [
+        Stay("a", "n1", 2, 10.5, 11.0, cores=frozenset({4, 5})),
         Stay("b", "n1", 1, 11.0, 11.0),
         Stay("a", "n2", 2, 30.0, 30.0),
     ]
