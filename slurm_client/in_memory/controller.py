@@ -58,6 +58,8 @@ class Controller:
         self._origin = now
         self._changed_at: float | None = None
         self._arrivals = 0
+        self._restarted: set[int] = set()
+        """Jobs with an earlier start (`Record.script_ends`)."""
         self.unknown_users: set[int] = set()
         """The users that slurmctld's host cannot resolve."""
         self.user_names = {0: "root"}
@@ -147,6 +149,7 @@ class Controller:
             machine.clear()
         for record in self.jobs:
             self._take(record.taken)
+        self._restarted = {record.id for record in self.jobs if record.script_ends}
         self.changed(now)
 
     def job(self, job_id: int) -> Job | None:
@@ -166,6 +169,10 @@ class Controller:
 
     def _schedule(self, now: float) -> None:
         self._changed_at = None
+        for job_id in tuple(self._restarted):
+            self._restarted.discard(job_id)
+            if (record := self.jobs.get(job_id)) is not None and record.script_ends:
+                self.end(record, "COMPLETED", now)
         this_pass = scheduler.Pass(self.machines, self.partitions, self._limited)
         for record in scheduler.by_tier(self.jobs.pending(), self.partitions):
             outcome = this_pass.consider(record)
@@ -325,6 +332,9 @@ class Controller:
         cannot be resolved (24.11), until somebody releases the job."""
         if record.external or record.user_id not in self.unknown_users:
             self._start(record, slots, now)
+            if record.restarts:
+                self._restarted.add(record.id)
+                self.changed(now)
             return
         asked = replace(record, restarts=1, system_comment=_NO_CREDENTIAL)
         self._hold(asked, scheduler.HELD_BY_SLURM, now)

@@ -8,7 +8,7 @@ from functools import partial
 from slurm_client.errors import OutcomeUnknown, SlurmError
 from slurm_client.in_memory.controller import Controller, Plugin
 from slurm_client.in_memory.machines import SILENT
-from slurm_client.in_memory.record import RUNNING, SUSPENDED, Record, kept
+from slurm_client.in_memory.record import PENDING, RUNNING, SUSPENDED, Record, kept
 from slurm_client.model import Job, JobState, Node, Power
 from slurm_client.reservation import Reservation
 
@@ -76,6 +76,23 @@ class Controls:
     def resume(self, job_id: int) -> None:
         """Runs `scontrol resume`, after `suspend`: the job has its cores, also beside another job."""
         self._suspend(job_id, SUSPENDED, RUNNING)
+
+    def requeue(self, job_id: int) -> None:
+        """Runs `scontrol requeue` for a batch job, after `scontrol update Requeue=1` by the owner: the
+        job waits again, under the same id. The placeholder's script ends at the next start."""
+        now, record = self._now(), self._record(job_id)
+        if record.external or record.state != RUNNING:
+            raise ValueError(f"job {job_id} is no batch job that runs")
+        waits = replace(record, state=PENDING, slots=(), started=None, restarts=record.restarts + 1)
+        self._controller.change(record, waits, now)
+
+    def resize(self, job_id: int, cpus: int) -> None:
+        """Runs `scontrol update NumCPUs` for a waiting job, by the owner."""
+        now, record = self._now(), self._record(job_id)
+        if record.state != PENDING:
+            raise ValueError(f"job {job_id} does not wait")
+        self._controller.jobs.put(replace(record, spec=replace(record.spec, cpus=cpus)), now)
+        self._controller.changed(now)
 
     def fail_node(self, name: str) -> None:
         """Sets the node DOWN; its jobs end as NODE_FAIL."""

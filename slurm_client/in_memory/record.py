@@ -50,6 +50,11 @@ class Record:
         return self.state.base in {"RUNNING", "SUSPENDED"}
 
     @property
+    def script_ends(self) -> bool:
+        """Returns True if the job's script ends at once: a placeholder's, which Slurm started again."""
+        return self.restarts > 0 and not self.external and self.state == RUNNING
+
+    @property
     def taken(self) -> tuple[Slot, ...]:
         """Returns what no other job can have: a suspended job keeps memory and devices, and no cores."""
         if self.state.suspended:

@@ -47,8 +47,8 @@ class Owner(Actor):
     extender's token: only an administrator may change such a job, after a moment to see the job."""
 
     def acts(self) -> Acts:
-        creates = (self._create_pod, self._create_job) * 2
-        return *creates, self._suspend, self._suspend, self._suspend, self._cancel, self._delete
+        creates, suspends = (self._create_pod, self._create_job) * 2, (self._suspend,) * 3
+        return *creates, *suspends, self._requeue, self._shrink, self._cancel, self._delete
 
     def _may_change(self, job: Job) -> bool:
         return job.user_id == USER or self._world.now - (job.start_time or 0) > _NOTICES_S
@@ -65,6 +65,24 @@ class Owner(Actor):
             cpus, gpus = self._random.choice((1, 4, 8)), self._random.choice((0, 0, 1, 2))
             job_id = await self._world.create_native_job(cpus, gpus, self._random.uniform(1.0, 10.0))
             self.did.append(f"job {job_id} for {cpus} CPUs and {gpus} GPUs")
+
+    async def _requeue(self) -> None:
+        """Mostly makes the job smaller before the next start."""
+        running = [job for job in self._world.placeholders() if job.state.running and not job.external]
+        found = list(filter(self._may_change, running))
+        if found:
+            job = self._random.choice(found)
+            self.did.append(f"requeues {job.name}")
+            self._world.slurm.requeue(job.id)
+            if self._random.random() < 0.8:
+                self._world.slurm.resize(job.id, 1)
+
+    async def _shrink(self) -> None:
+        found = [job for job in self._world.waiting() if job.user_id == USER]
+        if found:
+            job = self._random.choice(found)
+            self.did.append(f"makes {job.name} smaller")
+            self._world.slurm.resize(job.id, 1)
 
     async def _suspend(self) -> None:
         """Mostly resumes the job soon, perhaps between two polls."""

@@ -87,6 +87,8 @@ class NodeWorld:
     """Both systems, and who computes where. Times are the loop's."""
 
     random: Random
+    external_jobs: bool = True
+    """False: placeholders that wait are batch jobs, as on 24.11."""
     containers: dict[str, Container] = field(default_factory=dict)
     """By the uid of the Pod."""
     processes: dict[tuple[int, str], Process] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class NodeWorld:
             [node(name, cpus=CPUS, memory_mb=64_000, gres=f"gpu:h100:{GPUS}") for name in NODES],
             [partition("main", NODES, default=True)],
             clock=clock,
+            external_jobs=self.external_jobs,
         )
         self.kubernetes = InMemoryKubernetes(clock=clock)
         agents = {"conditions": [{"type": DEVICE_PROBLEM, "status": "False"}]}
@@ -209,6 +212,10 @@ class NodeWorld:
     def jobs(self) -> list[Job]:
         """Returns the jobs that have not ended."""
         return self.slurm.live_jobs()
+
+    def waiting(self) -> list[Job]:
+        """Returns the placeholders in Slurm's queue."""
+        return [job for job in self.jobs() if job.id in self.ids and job.state.pending]
 
     def placeholders(self) -> list[Job]:
         """Returns the placeholders that run or are suspended."""

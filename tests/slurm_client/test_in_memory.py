@@ -156,6 +156,37 @@ async def test_a_suspended_job_keeps_its_node(slurm: InMemorySlurm) -> None:
     assert (await slurm.states([1]))[1].running
 
 
+async def test_a_requeued_batch_job_may_start_smaller_and_ends(clock: Clock) -> None:
+    """Real Slurm: test_rest.test_a_batch_placeholder_that_its_owner_requeues_ends."""
+    nodes = [node("n1", cpus=8, gres="gpu:h100:4")]
+    slurm = InMemorySlurm(
+        nodes, [partition("main", "n1", default=True)], clock=clock, external_jobs=False
+    )
+    await slurm.submit(spec(cpus=8), 1)
+    clock.now += 0.25
+    slurm.requeue(1)
+    slurm.resize(1, 1)
+    assert await base(slurm, 1) == "PENDING"
+    await slurm.submit(spec(cpus=7), 2)
+    clock.now += 0.25
+    job = await slurm.job(1)
+    assert job is not None
+    assert (job.state.base, job.restart_count, job.cores) == ("RUNNING", 1, ("0",))
+    assert await base(slurm, 2) == "RUNNING"
+    before = clock.now
+    clock.now += 0.25
+    assert await base(slurm, 1) == "COMPLETED"
+    slurm.forget_since(before)
+    clock.now += 0.25
+    assert await base(slurm, 1) == "COMPLETED"
+
+
+async def test_an_external_job_cannot_be_requeued(slurm: InMemorySlurm) -> None:
+    await slurm.allocate(spec(), 1)
+    with pytest.raises(ValueError, match="no batch job that runs"):
+        slurm.requeue(1)
+
+
 async def test_an_administrator_may_cancel(slurm: InMemorySlurm) -> None:
     await slurm.allocate(spec(), 1)
     slurm.admin_cancel(1)
