@@ -22,6 +22,7 @@ _WAITS_S = 10.0
 _LOOKS_EVERY_S = 0.2
 _OWNER = "alice"
 _OF_RUNNING_PODS = frozenset({Mischief.REWRITE, Mischief.SUSPEND})
+_FOR_A_MOMENT = {Mischief.SUSPEND: ("suspend", "resume"), Mischief.HOLD: ("hold", "release")}
 _DENIAL = re.compile(rf"refuses (\S+{NAMESPACE})\b")
 
 
@@ -45,18 +46,18 @@ class Mischiefs:
         self.causes.mischief.append((time.monotonic(), job.uid, plan.how))
         user = "root" if plan.how in _OF_RUNNING_PODS else _OWNER
         with suppress(ClusterError):
-            if plan.how is Mischief.SUSPEND:
-                self._suspend(job, plan.choice)
+            if plan.how in _FOR_A_MOMENT:
+                self._for_a_moment(job, plan.choice, *_FOR_A_MOMENT[plan.how], user=user)
             else:
                 changes = _changes(plan.how, job)
                 self.cluster.run_slurm("scontrol", "update", f"JobId={job.id}", *changes, user=user)
             self.done[plan.how] += 1
 
-    def _suspend(self, job: SeenJob, seconds: float) -> None:
-        self.cluster.run_slurm("scontrol", "suspend", str(job.id))
+    def _for_a_moment(self, job: SeenJob, seconds: float, do: str, undo: str, *, user: str) -> None:
+        self.cluster.run_slurm("scontrol", do, str(job.id), user=user)
         time.sleep(seconds)
         with suppress(ClusterError):  # it may have been cancelled
-            self.cluster.run_slurm("scontrol", "resume", str(job.id))
+            self.cluster.run_slurm("scontrol", undo, str(job.id), user=user)
 
     def _within_reach(self, how: Mischief) -> list[SeenJob]:
         jobs = self.observer.latest_jobs()
@@ -67,7 +68,7 @@ class Mischiefs:
         placed = self.observer.placed_before(time.monotonic())
         hers = (job for job in jobs if job.uid and job.user == _OWNER and job.uid not in placed)
         wanted = [job for job in hers if job.state == "PENDING"]
-        return [job for job in wanted if _changes(how, job)]
+        return [job for job in wanted if how in _FOR_A_MOMENT or _changes(how, job)]
 
 
 def _changes(how: Mischief, job: SeenJob) -> tuple[str, ...]:
@@ -82,7 +83,7 @@ def _changes(how: Mischief, job: SeenJob) -> tuple[str, ...]:
         case Mischief.SHRINK:
             gpus = ("TresPerNode=gres/gpu:1",) if job.gpus > 1 else ()
             return gpus or (("NumCPUs=1",) if job.cpus > 1 else ())
-        case Mischief.SUSPEND:
+        case Mischief.SUSPEND | Mischief.HOLD:
             return ()
 
 

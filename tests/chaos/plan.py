@@ -127,6 +127,7 @@ class Mischief(StrEnum):
     """By its owner, as the following, while it waits."""
     MOVE = "moved"
     RENAME = "renamed"
+    HOLD = "held and released"
     SUSPEND = "suspended and resumed"
     """By an administrator, of a job whose Pod runs, mostly between two polls: its Pod is evicted."""
 
@@ -278,5 +279,5 @@ def mischief(seed: int, duration: float) -> Iterator[MischiefPlan]:
     random = Random(f"mischief {seed}")
     at = 0.0
     while (at := at + random.expovariate(1 / _MISCHIEF_APART_S)) < duration:
-        how = random.choices(list(Mischief), (0.3, 0.3, 0.15, 0.15, 0.1))[0]
+        how = random.choices(list(Mischief), (0.3, 0.25, 0.1, 0.1, 0.15, 0.1))[0]
         yield MischiefPlan(at, how, random.random())
