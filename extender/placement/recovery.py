@@ -249,8 +249,8 @@ def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
 
 def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placeholder | None:
     """Returns the record of bound Pods. Bound Pods without a job belong to another scheduler, and so do
-    Pods on other Nodes than their job's. Pods whose own job was not read, or is unknown to Slurm, run on
-    (invariant I5)."""
+    Pods on other Nodes than their job's, unless the job bound the Pods and was started elsewhere later.
+    Pods whose own job was not read, or is unknown to Slurm, run on (invariant I5)."""
     record = _blank(pods, at.now)._replace(state=State.BOUND).with_phase(Phase.RUNNING, at.now)
     if chosen is None:
         return _without_job(record, at)
@@ -259,7 +259,7 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     if not there and any(_runs_by_another(pod, job, at) for pod in pods):
         return _without_job(record, at)
     never_granted = not job.nodes and all(pod.scheduling.allocation is None for pod in pods)
-    if never_granted or there is False:
+    if never_granted or (there is False and not all(_was_bound_by(pod, job) for pod in pods)):
         return None
     blank = [each._replace(slot=Allocation(job.id, each.pod.life.node or "")) for each in record.members]
     has = slots(job.grant, job.id, record.workload.size, nodes_by(at.view, record.pods))
@@ -271,6 +271,12 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     if chosen.live:
         return record.with_job(unread=True)
     return bound_ended(record, job.state, job, at)
+
+
+def _was_bound_by(pod: Pod, job: Job) -> bool:
+    """Returns True if the job was granted the Pod's Node at the time of the Binding."""
+    carried = pod.scheduling.allocation
+    return carried is not None and (carried.job_id, carried.node) == (job.id, pod.life.node)
 
 
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from extender.explain.sentences import sentence
 from extender.placement.recovery import possible_ids, recovered, to_read
+from extender.placement.transitions.table import after_read
 from extender.pod_request.pod import Pod
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -241,6 +242,23 @@ def test_a_bound_pod_whose_job_ended_is_evicted() -> None:
     assert (record.state, record.job.over) == (State.EVICTING, True)
     assert record.cause is not None
     assert record.cause.reason == "SlurmJobPreempted"
+
+
+@pytest.mark.parametrize(
+    ("state", "at_once", "later"),
+    [
+        ("COMPLETED", State.EVICTING, State.EVICTING),
+        ("RUNNING", State.BOUND, State.EVICTING),
+    ],
+)
+def test_a_bound_pod_whose_job_was_started_elsewhere_is_evicted(
+    state: str, at_once: State, later: State
+) -> None:
+    """Its owner may have requeued the job while nobody led."""
+    job = placeholder_job(GATED, state, node="n2", restart_count=1)
+    record = record_of(bound(placeholder_job(GATED, node="n1")), job)
+    assert (record.state, record.job.id) == (at_once, job.id)
+    assert after_read(record, job, AT).state is later
 
 
 def test_a_bound_pod_whose_job_slurm_does_not_know_runs_on() -> None:
