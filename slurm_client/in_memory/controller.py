@@ -84,7 +84,7 @@ class Controller:
             self._refused(record, now)
             raise rejections.rejection("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE")
         reason = scheduler.standing_reason(record, partition, self.machines) or ""
-        self.jobs.put(replace(record, reason=reason), now)
+        self.jobs.put(replace(record, reason=reason, batch=not record.external), now)
         self.changed(now)
         return job_id
 

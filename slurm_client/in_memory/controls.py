@@ -81,7 +81,7 @@ class Controls:
         """Runs `scontrol requeue` for a batch job, after `scontrol update Requeue=1` by the owner: the
         job waits again, under the same id. The placeholder's script ends at the next start."""
         now, record = self._now(), self._record(job_id)
-        if record.external or record.state != RUNNING:
+        if not record.batch or record.state != RUNNING:
             raise ValueError(f"job {job_id} is no batch job that runs")
         waits = replace(record, state=PENDING, slots=(), started=None, restarts=record.restarts + 1)
         self._controller.change(record, waits, now)

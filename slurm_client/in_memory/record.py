@@ -27,6 +27,8 @@ class Record:
     """Rank of arrival: the older of two with the same priority goes first."""
     submitted: float
     external: bool
+    batch: bool = False
+    """The job has a script: submitted, and no EXTERNAL_JOB."""
     state: JobState = PENDING
     reason: str = ""
     slots: tuple[Slot, ...] = ()
@@ -52,7 +54,7 @@ class Record:
     @property
     def script_ends(self) -> bool:
         """Returns True if the job's script ends at once: a placeholder's, which Slurm started again."""
-        return self.restarts > 0 and not self.external and self.state == RUNNING
+        return self.restarts > 0 and self.batch and self.state == RUNNING
 
     @property
     def taken(self) -> tuple[Slot, ...]:

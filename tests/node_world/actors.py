@@ -68,14 +68,15 @@ class Owner(Actor):
 
     async def _requeue(self) -> None:
         """Mostly makes the job smaller before the next start."""
-        running = [job for job in self._world.placeholders() if job.state.running and not job.external]
+        running = [job for job in self._world.placeholders() if job.state.running]
         found = list(filter(self._may_change, running))
         if found:
             job = self._random.choice(found)
-            self.did.append(f"requeues {job.name}")
-            self._world.slurm.requeue(job.id)
-            if self._random.random() < 0.8:
-                self._world.slurm.resize(job.id, 1)
+            with suppress(ValueError):  # the job is no batch job
+                self._world.slurm.requeue(job.id)
+                self.did.append(f"requeues {job.name}")
+                if self._random.random() < 0.8:
+                    self._world.slurm.resize(job.id, 1)
 
     async def _shrink(self) -> None:
         found = [job for job in self._world.waiting() if job.user_id == USER]
