@@ -9,6 +9,7 @@ from kubernetes_client.protocol import Manifest
 from slurm_client import gres
 from wellknown import number_list
 from wellknown.allocation import Allocation
+from wellknown.job_key import whole_number
 from wellknown.names import ADOPTED, GRANTED, JOB_ID
 from wellknown.resources import effective_requests, mebibytes
 
@@ -33,13 +34,19 @@ class Claim(NamedTuple):
     """Number of parts of GPUs by the name of the GRES."""
     problem: str = ""
     """Reason for an unknown claim."""
-    of_job: bool = False
+    job: int | None = None
+    """Id of the Pod's job, 0 for an unknown id; None for a Pod of no job."""
     leaves: bool = False
     """True if the Pod is being deleted, or has ended."""
     adopted: bool = False
     """True for an adopted Pod. The allocation of an adopted Pod is not annotated on the Pod."""
     slurmd: bool = False
     """True for the Node's slurmd Pod, which has the resources beside all Pods of jobs."""
+
+    @property
+    def of_job(self) -> bool:
+        """Returns True for a Pod that the extender placed by a job."""
+        return self.job is not None and not self.adopted
 
 
 def claim_of(manifest: Manifest, node: str) -> Claim:
@@ -48,7 +55,7 @@ def claim_of(manifest: Manifest, node: str) -> Claim:
     who, annotations = f"{metadata['namespace']}/{metadata['name']}", metadata.get("annotations") or {}
     claim = claim_by(metadata["uid"], who, annotations, node)
     if (manifest.get("status") or {}).get("phase") in _ENDED:
-        return Claim(claim.uid, who, of_job=claim.of_job, leaves=True)
+        return Claim(claim.uid, who, job=claim.job, leaves=True, adopted=claim.adopted)
     claim = claim._replace(leaves="deletionTimestamp" in metadata)
     if not claim.of_job or claim.problem or claim.memory_mb:
         return claim
@@ -59,8 +66,9 @@ def claim_of(manifest: Manifest, node: str) -> Claim:
 def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> Claim:
     """Returns the claim by annotations. Parameter `pod` is the namespace and name."""
     if not annotations.keys() & {JOB_ID, GRANTED}:
-        return Claim(uid, pod, adopted=ADOPTED in annotations)
-    none = Claim(uid, pod, of_job=True)
+        adopted = ADOPTED in annotations
+        return Claim(uid, pod, job=_job(annotations, ADOPTED) if adopted else None, adopted=adopted)
+    none = Claim(uid, pod, job=_job(annotations, JOB_ID))
     allocation = Allocation.parse(annotations) if GRANTED in annotations else None
     if allocation is None:
         return none._replace(problem="what Slurm granted it cannot be read")
@@ -73,3 +81,7 @@ def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> C
     counts = gres.counts(allocation.gres)
     parts = {name: counts[name] for name in sorted(devices.keys() & gres.SHARED)}
     return none._replace(devices=devices, parts=parts, cores=cores, memory_mb=allocation.memory_mb)
+
+
+def _job(annotations: Mapping[str, str], name: str) -> int:
+    return whole_number(annotations.get(name, "")) or 0

@@ -17,8 +17,8 @@ def manifest(gres: str = "", *, phase: str = "Pending", node: str = "n1", **anno
     return {"metadata": metadata, "status": {"phase": phase}}
 
 
-JOB = Claim("u1", "ml/p", cores=(0, 1), memory_mb=512, of_job=True)
-ENDED = Claim("u1", "ml/p", of_job=True, leaves=True)
+JOB = Claim("u1", "ml/p", cores=(0, 1), memory_mb=512, job=7)
+ENDED = Claim("u1", "ml/p", job=7, leaves=True)
 OF_NO_JOB = {"metadata": {"uid": "u1", "namespace": "ml", "name": "p"}}
 
 
@@ -90,17 +90,24 @@ def without_granted() -> Any:
         (manifest("gpu:2"), '"gpu:2" are no devices of a job'),
         (manifest("gpu:1(IDX:0)", node="n2"), "what Slurm granted it is on Node n2"),
         (manifest(**{GRANTED: '{"v":9}'}), "what Slurm granted it cannot be read"),
-        (manifest(**{JOB_ID: "x"}), "what Slurm granted it cannot be read"),
         (manifest(**{NODE: ""}), "what Slurm granted it cannot be read"),
         (without_granted(), "what Slurm granted it cannot be read"),
     ],
 )
 def test_what_is_not_understood_is_told_of(pod: Any, words: str) -> None:
-    assert claim_of(pod, "n1") == Claim("u1", "ml/p", problem=words, of_job=True)
+    assert claim_of(pod, "n1") == Claim("u1", "ml/p", problem=words, job=7)
 
 
-def test_an_adopted_pod_is_told_from_one_of_no_job() -> None:
-    pod = manifest()
-    for own, adopted in ((None, False), ({ADOPTED: "7"}, True)):
+def test_pod_with_an_unreadable_id_is_a_pod_of_a_job() -> None:
+    found = claim_of(manifest(**{JOB_ID: "x"}), "n1")
+    assert found == Claim("u1", "ml/p", problem="what Slurm granted it cannot be read", job=0)
+    assert found.of_job
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+def test_adopted_pod_differs_from_a_pod_of_no_job(phase: str) -> None:
+    pod = manifest(phase=phase)
+    for own, job in ((None, None), ({ADOPTED: "7"}, 7)):
         pod["metadata"]["annotations"] = own
-        assert claim_of(pod, "n1") == Claim("u1", "ml/p", adopted=adopted)
+        found = claim_of(pod, "n1")
+        assert (found.job, found.adopted, found.of_job) == (job, job is not None, False)

@@ -28,11 +28,11 @@ SHARED = Machine(
 
 
 def claim(uid: str, *gpus: int) -> Claim:
-    return Claim(uid, f"ml/{uid}", {"gpu": gpus} if gpus else {}, of_job=True)
+    return Claim(uid, f"ml/{uid}", {"gpu": gpus} if gpus else {}, job=7)
 
 
 def in_part(uid: str, *gpus: int, name: str = "shard") -> Claim:
-    return Claim(uid, f"ml/{uid}", {name: gpus}, of_job=True)
+    return Claim(uid, f"ml/{uid}", {name: gpus}, job=7)
 
 
 def entries(cgroup: int, *minors: int, in_part: bool = False) -> set[Entry]:
@@ -134,7 +134,7 @@ def test_missing_device_is_a_problem() -> None:
 
 
 def test_a_pod_of_which_nothing_is_known_loses_nothing_while_it_runs() -> None:
-    unknown = Claim("a", "ml/a", of_job=True, problem="what Slurm granted it cannot be read")
+    unknown = Claim("a", "ml/a", job=7, problem="what Slurm granted it cannot be read")
     found = decided([unknown], [A], entries(1, 0))
     assert found.entries == entries(1, 0)
     assert found.problems == {"a": unknown.problem}
@@ -188,7 +188,7 @@ def test_running_pod_changes_no_part_to_a_whole_device() -> None:
 
 
 def test_a_device_both_whole_and_in_part_is_whole() -> None:
-    both = Claim("a", "ml/a", {"shard": (0, 1), "gpu": (0,)}, of_job=True)
+    both = Claim("a", "ml/a", {"shard": (0, 1), "gpu": (0,)}, job=7)
     found = decided([both], [A], set(), SHARED)
     assert found.entries == entries(1, 0) | entries(1, 1, in_part=True)
 

@@ -9,7 +9,7 @@ from node_agent.pods.claims import Claim
 from node_agent.pods.gate import Answer, answer
 
 A, B, STATIC = "a-1", "b-2", "0f5cbb089b1c4f33a4a70c8e3f1f5d1a"
-STAYS, LEAVES = Claim(A, "ml/a", of_job=True), Claim(A, "ml/a", of_job=True, leaves=True)
+STAYS, LEAVES = Claim(A, "ml/a", job=7), Claim(A, "ml/a", job=7, leaves=True)
 OTHER = Claim(B, "ml/b")
 
 

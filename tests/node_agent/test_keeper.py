@@ -34,18 +34,18 @@ class Kept(Keeper):
 def test_changed_grant_is_no_repair(tmp_path: Path) -> None:
     keeper = Kept(tmp_path)
     for cores, cpus in (((0,), "0,4"), ((2, 3), "2-3,6-7")):
-        keeper.keep({"u1": Claim("u1", "ml/one", cores=cores, memory_mb=1, of_job=True)})
+        keeper.keep({"u1": Claim("u1", "ml/one", cores=cores, memory_mb=1, job=7)})
         assert keeper.says("cpuset.cpus") == cpus
         assert keeper.limits.repaired == 0
     (tmp_path / "cpuset.cpus").write_text("0-7")
-    keeper.keep({"u1": Claim("u1", "ml/one", cores=(2, 3), memory_mb=1, of_job=True)})
+    keeper.keep({"u1": Claim("u1", "ml/one", cores=(2, 3), memory_mb=1, job=7)})
     assert keeper.says("cpuset.cpus") == "2-3,6-7"
     assert keeper.limits.repaired == 1
 
 
 def test_request_limits_a_pod_once_the_pod_uses_less(tmp_path: Path) -> None:
     keeper = Kept(tmp_path)
-    claims = {"u1": Claim("u1", "ml/one", requested_mb=1, of_job=True)}
+    claims = {"u1": Claim("u1", "ml/one", requested_mb=1, job=7)}
     for used, memory, swap in ((2 << 20, "max", "max"), (1 << 20, str(1 << 20), "0")):
         (tmp_path / "memory.current").write_text(str(used))
         keeper.keep(claims)

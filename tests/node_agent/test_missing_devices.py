@@ -37,7 +37,7 @@ class Known(Keeper):
 
 
 def made(*numbers: Number, gres: str = "gpu", id: str = "1", **variables: str) -> Made:  # noqa: A002
-    claim = Claim("u", "ml/p", {gres: (0,)} if gres else {}, of_job=True)
+    claim = Claim("u", "ml/p", {gres: (0,)} if gres else {}, job=7)
     return Made(claim, id, f"c{id}", variables, frozenset(numbers))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.node_agent.node import Node
 
 SCOPE = "system.slice/n1_slurmstepd.scope"
-OF_JOB = {A: Claim(A, "ml/a", memory_mb=64, of_job=True)}
+OF_JOB = {A: Claim(A, "ml/a", memory_mb=64, job=7)}
 OTHERS = {A: Claim(A, "kube-system/slurmd"), B: Claim(B, "ml/b", adopted=True)}
 
 
@@ -113,7 +113,7 @@ def test_memory_is_checked_if_slurm_grants_memory(tmp_path: Path, native: Jobs) 
     make_job(tmp_path, memory="max")
     assert [native.seen(OTHERS), native.seen(OTHERS), native.seen(OF_JOB)] == ["", "", ""]
     assert "ConstrainRAMSpace=yes (cgroup.conf) is not in force for job_33" in native.seen(OF_JOB)
-    assert native.seen({A: Claim(A, "ml/a", requested_mb=64, of_job=True)}) == ""
+    assert native.seen({A: Claim(A, "ml/a", requested_mb=64, job=7)}) == ""
 
 
 def test_cgroup_without_a_step_is_no_job(tmp_path: Path, native: Jobs) -> None:

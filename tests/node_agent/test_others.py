@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
 STATIC, UNKNOWN = "c70ec165edcd57eafdfe2a7ab4bdffe9", "2e6b6a0e-0d52-4f8e-8a39-9b1a2c3d4e5f"
 OTHER = Claim(A, "kube-system/p")
-JOB = Claim(B, "ml/b", cores=(1,), of_job=True)
+JOB = Claim(B, "ml/b", cores=(1,), job=7)
 BOTH = {A: OTHER, B: JOB}
 NOBODY = Native()
 
@@ -36,7 +36,7 @@ NOBODY = Native()
 def test_pods_of_no_job_are_those_that_are_known_to_have_none() -> None:
     assert [of_no_job(uid, BOTH) for uid in (A, B, UNKNOWN, STATIC)] == [True, False, False, True]
     assert not of_no_job(A, {A: OTHER._replace(adopted=True)})
-    assert not of_no_job(B, {B: Claim(B, "ml/b", problem="cannot be read", of_job=True)})
+    assert not of_no_job(B, {B: Claim(B, "ml/b", problem="cannot be read", job=7)})
 
 
 def test_a_pod_that_was_adopted_has_all_cores_again(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_of_a_gpu_in_parts_native_jobs_may_have_others() -> None:
 
 CPUS = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
 OWN = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
-POD = Claim(A, "ml/p", cores=(1, 2), memory_mb=1000, of_job=True)
+POD = Claim(A, "ml/p", cores=(1, 2), memory_mb=1000, job=7)
 
 
 def test_share_is_what_pods_of_jobs_leave() -> None:
@@ -177,7 +177,7 @@ def test_share_is_what_pods_of_jobs_leave() -> None:
 
 def test_slurmd_keeps_memory_that_pods_only_request() -> None:
     """Native jobs use memory that Slurm does not count: their use may exceed what requests leave."""
-    pod = Claim(A, "ml/p", requested_mb=1000, of_job=True)
+    pod = Claim(A, "ml/p", requested_mb=1000, job=7)
     assert with_share({A: pod, B: OWN}, None, 4000)[B].memory_mb == 4000
 
 
