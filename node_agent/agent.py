@@ -10,9 +10,12 @@ from pathlib import Path
 import structlog
 
 from kubernetes_client.protocol import Kubernetes
+from node_agent.enforcement import overlaps
 from node_agent.enforcement.decision import Decision
 from node_agent.enforcement.keeper import Keeper
+from node_agent.enforcement.lasting import Lasting
 from node_agent.enforcement.native_jobs import NativeJobs
+from node_agent.enforcement.pod_steps import PodSteps
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.nri import plugin
 from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups
@@ -37,6 +40,8 @@ _DEAF_S = 1.0
 _AWAITED_S = 0.2
 """Interval while a Pod has no cgroup yet, or waits for a device; the folder of a cgroup may be new,
 too."""
+_STEPS_S = 1.0
+"""Interval between looks for steps in the jobs of Pods."""
 _PATIENCE = 20
 """Divisor of the waiting time: the interval grows to a twentieth of the waiting time."""
 _TOGETHER_S = 0.02
@@ -49,6 +54,8 @@ _RUNTIME = "container runtime"
 _OTHERS = "cores of Pods of no job"
 _PROGRAMS = "other device programs"
 _NATIVE = "Slurm's limits of its jobs"
+_SHARED = "cores of two jobs"
+_STEPS = "steps in jobs of Pods"
 
 
 class Agent:
@@ -62,6 +69,10 @@ class Agent:
         self._cgroups = cgroups
         self._settings = settings
         self._native = NativeJobs(cgroups)
+        self.steps = PodSteps(ends=settings.end_steps)
+        self._overlaps = Lasting[overlaps.Holders]()
+        self.shared_cpus: Mapping[overlaps.Holders, list[int]] = {}
+        """CPUs of Pods that are also another Pod's or a native job's."""
         self._news = asyncio.Event()
         node, namespace = settings.node, settings.slurmd_namespace
         says = partial(self.health.says, _WATCH)
@@ -91,6 +102,7 @@ class Agent:
             tasks.create_task(self._pods.follow())
             tasks.create_task(self.health.run())
             tasks.create_task(self._watch_native_jobs())
+            tasks.create_task(self._watch_steps())
             await self.devices.ask()  # before the first container, if the drivers reply
             tasks.create_task(self.devices.run())
             if self._settings.nri is not None:
@@ -170,12 +182,36 @@ class Agent:
         before = self._native.known
         try:
             trouble = self._native.look(claims, self.keeper.devices) or None
+            self._compare_cores(claims)
         except OSError as error:
             self.health.says(_NATIVE, error, alarm=True)
             return
         self.health.says(_NATIVE, trouble, alarm=True)
         if self._native.known != before:
             self._news.set()
+
+    def _compare_cores(self, claims: Mapping[str, Claim]) -> None:
+        """Compares the cores of Pods with processes, and of native jobs. Raises OSError."""
+        here = [
+            claims[each.uid] for each in self._cgroups.pods() if each.populated and each.uid in claims
+        ]
+        pods = [(claim.pod, self.keeper.cpus(claim)) for claim in here]
+        found = overlaps.overlaps(pods, self._native.cpus)
+        self.shared_cpus = {each: found[each] for each in self._overlaps.of(found)}
+        words = overlaps.words(self.shared_cpus)
+        self.health.says(_SHARED, words or None)
+        self.devices.hears(Reason.CORES_SHARED, words)
+
+    async def _watch_steps(self) -> None:
+        while True:
+            try:
+                words = self.steps.look(self._native.scopes, (self._pods.claims or {}).values())
+            except OSError as error:
+                self.health.says(_STEPS, error, alarm=True)
+            else:
+                self.health.says(_STEPS, words or None)
+                self.devices.hears(Reason.STEP_IN_JOB_OF_POD, words)
+            await asyncio.sleep(_STEPS_S)
 
     def _look_at_machine(self) -> None:
         self.health.says(_CPUS, _error_of(self.keeper.read_cpus), alarm=True)

@@ -52,6 +52,18 @@ _REPAIRED: Final = Metric(
     "Limits of Pods that somebody else had changed, and that were put right.",
     "Does another program write the limits that the agent writes?",
 )
+_SHARED: Final = Metric(
+    "node_agent_shared_cpus",
+    "gauge",
+    "CPUs of Pods that are also a native job's, or another Pod's, for 5 s or more.",
+    "Do two jobs compute on one core?",
+)
+_STEPS: Final = Metric(
+    "node_agent_steps_in_jobs_of_pods_total",
+    "counter",
+    "Steps that users started in the jobs of Pods.",
+    "Does somebody use a Pod's resources by srun?",
+)
 _DEVICES: Final = Metric(
     "node_agent_devices",
     "gauge",
@@ -101,6 +113,8 @@ class _Figures(Collector):
         yield _LOOKED.told(agent.looked_at)
         yield _LESS.told(len(agent.problems))
         yield _REPAIRED.read_counter(agent.keeper.limits.repaired)
+        yield _SHARED.told(sum(map(len, agent.shared_cpus.values())))
+        yield _STEPS.read_counter(agent.steps.found)
         devices, failed = _DEVICES.read(), _FAILED.read()
         for kind, (number, broken) in agent.keeper.counted.items():
             devices.add_metric(kind, number)

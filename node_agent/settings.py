@@ -58,6 +58,9 @@ class Settings(BaseSettings):
     keep_others_off_cores: bool = False
     """Whether Pods of no job are kept off the cores that jobs have on this Node
     (docs/node-agent.md#pods-of-no-job)."""
+    end_steps: bool = True
+    """Whether steps in the jobs of Pods (`srun --jobid=... --overlap`) are ended, and not only reported
+    (docs/node-agent.md#steps-in-the-jobs-of-pods)."""
     bpf: Path = FOLDER
     """Where program and maps are kept, in the host's BPF file system."""
     socket: OptionalPath = Path("/run/slurm-extender/node-agent.sock")

@@ -24,13 +24,12 @@ from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Number
 from node_agent.machine.numbered import Machine
 from node_agent.machine.slurmd_gres import SHARING
-from node_agent.pods.cgroups import CPUS, MEMORY, PodCgroup, PodCgroups, limits_now
+from node_agent.pods.cgroups import CPUS, CPUS_IN_FORCE, MEMORY, PodCgroup, PodCgroups, limits_now
 from node_agent.pods.claims import Claim, claim_of
 from node_agent.settings import Settings
 from wellknown import number_list
 
 _MIB: Final = 1 << 20
-_EFFECTIVE: Final = "cpuset.cpus.effective"
 _FIELDS: Final = ("cpus", "memory", "devices")
 _NONE: Final = "-"
 _UNKNOWN: Final = "not known"
@@ -118,7 +117,7 @@ def pod(claim: Claim, kernel: Kernel) -> Row:
     granted = number_list.compress(limits.cpus) or (_UNKNOWN if claim.cores else _NONE)
     return Row(
         claim.pod,
-        (granted, now.get(_EFFECTIVE) or _NONE),
+        (granted, now.get(CPUS_IN_FORCE) or _NONE),
         (_mebibytes(str(limits.memory or "")), _mebibytes(now.get(MEMORY, ""))),
         (_granted(claim), kernel.devices(cgroup.number) if cgroup else _NONE),
         problem or ("" if now else "it has no cgroup"),
@@ -129,7 +128,7 @@ def jobs(scopes: Iterable[Scope], what: Counted) -> Iterator[Row]:
     """Yields the rows of native jobs. The grants of native jobs are known to Slurm alone."""
     for job in sorted(job for scope in scopes for job in scope.jobs()):
         now = _in_force(job)
-        cpus, memory = now.get(_EFFECTIVE) or _NONE, _mebibytes(now.get(MEMORY, ""))
+        cpus, memory = now.get(CPUS_IN_FORCE) or _NONE, _mebibytes(now.get(MEMORY, ""))
         problem = constraints.words({job.name: missing(job, what)})
         yield Row(job.name, (_NONE, cpus), (_NONE, memory), (_NONE, _NONE), problem)
 
@@ -137,11 +136,11 @@ def jobs(scopes: Iterable[Scope], what: Counted) -> Iterator[Row]:
 def _in_force(place: Path) -> dict[str, str]:
     """Returns the texts of a cgroup's files, {} for a removed cgroup."""
     try:
-        now, effective = limits_now(place), place / _EFFECTIVE
+        now, effective = limits_now(place), place / CPUS_IN_FORCE
         shown = effective.read_text().strip() if effective.exists() else now.get(CPUS, "")
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    return now | {_EFFECTIVE: shown}
+    return now | {CPUS_IN_FORCE: shown}
 
 
 def _mebibytes(text: str) -> str:

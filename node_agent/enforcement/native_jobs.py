@@ -7,17 +7,26 @@ job (24.11), or with PrologFlags=Contain. Slurm limits such a placeholder like a
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from node_agent.enforcement import constraints
 from node_agent.enforcement.constraints import Counted
+from node_agent.enforcement.lasting import Lasting
 from node_agent.enforcement.limits import listed
 from node_agent.enforcement.others import Native, of_no_job
 from node_agent.kernel import bpf
-from node_agent.pods.cgroups import CPUS, PodCgroups, has_processes, limits_now
+from node_agent.pods.cgroups import (
+    CPUS,
+    CPUS_IN_FORCE,
+    EVENTS,
+    PodCgroups,
+    has_processes,
+    limits_now,
+    read,
+)
 from node_agent.pods.claims import Claim
 
 _SCOPE: Final = "slurmstepd.scope"
@@ -25,8 +34,6 @@ _SCOPE: Final = "slurmstepd.scope"
 _DEEPEST: Final = 3
 """Levels below the machine's root, or below a Pod: the cgroup may be in a container and a slice."""
 _STEP: Final = "step_"
-_SETTLES_S: Final = 5.0
-"""Time from a job's cgroup to the job's limits, usually milliseconds."""
 _REMOVED: Final = (errno.ENOENT, errno.ENODEV)
 """The kernel's errors for a removed cgroup, and for an open file of a removed cgroup."""
 
@@ -41,6 +48,12 @@ class Scope(NamedTuple):
     def jobs(self) -> Iterator[Path]:
         """Yields the cgroups of jobs, named `job_33` (24.11) or by SLUID (26.05). Raises OSError."""
         yield from filter(_runs, _folders(self.place))
+
+
+def cgroup_of(job: int) -> str:
+    """Returns the name of a job's cgroup on 24.11, and on 26.05 with CgroupJobIdPaths
+    (cgroup.conf(5))."""
+    return f"job_{job}"
 
 
 def scopes(cgroups: PodCgroups, claims: Mapping[str, Claim]) -> Iterator[Scope]:
@@ -75,11 +88,14 @@ class NativeJobs:
 
     def __init__(self, cgroups: PodCgroups, clock: Callable[[], float] = time.monotonic) -> None:
         self._cgroups = cgroups
-        self._clock = clock
-        self._since: dict[tuple[Path, str], float] = {}
-        """Time since which a parameter is not in force for a job, by the job's cgroup."""
+        self._missing = Lasting[tuple[Path, str]](clock)
+        """Parameters that are not in force for a job, by the job's cgroup."""
         self.known: Native | None = None
         """Result of the last look."""
+        self.scopes: Sequence[Scope] = ()
+        """The scopes of the last look."""
+        self.cpus: Mapping[str, frozenset[int]] = {}
+        """CPUs on which each native job computes, by the name of the job's cgroup, at the last look."""
 
     def jobs_in(self, pod: str) -> list[str]:
         """Returns the names of the cgroups of jobs with processes in slurmd's Pod, by the Pod's uid.
@@ -90,20 +106,16 @@ class NativeJobs:
 
     def look(self, claims: Mapping[str, Claim], devices: Collection[object]) -> str:
         """Returns a message about missing limits, "" without missing limits. Raises OSError."""
-        what, now = counted(claims, devices), self._clock()
-        since: dict[tuple[Path, str], float] = {}
+        what, self.scopes = counted(claims, devices), [*scopes(self._cgroups, claims)]
+        jobs = [job for scope in self.scopes for job in scope.jobs()]
+        found = {(job, parameter): why for job in jobs for parameter, why in missing(job, what).items()}
         lasting: dict[str, dict[str, str]] = {}
-        found = list(scopes(self._cgroups, claims))
-        jobs = [job for scope in found for job in scope.jobs()]
-        for job in jobs:
-            for parameter, why in missing(job, what).items():
-                began = self._since.get((job, parameter), now)
-                since[job, parameter] = began
-                if now - began >= _SETTLES_S:
-                    lasting.setdefault(job.name, {})[parameter] = why
-        self._since = since
+        for job, parameter in self._missing.of(found):
+            lasting.setdefault(job.name, {})[parameter] = found[job, parameter]
         cpus = frozenset(cpu for job in jobs for cpu in _cpus(job))
-        self.known = Native(cpus, frozenset(scope.pod for scope in found if scope.pod))
+        self.known = Native(cpus, frozenset(scope.pod for scope in self.scopes if scope.pod))
+        of_pods = {cgroup_of(claim.job) for claim in claims.values() if claim.job}
+        self.cpus = {job.name: _computes_on(job) for job in jobs if job.name not in of_pods}
         return constraints.words(lasting)
 
 
@@ -115,11 +127,26 @@ def _runs(job: Path) -> bool:
     return False
 
 
-def _cpus(job: Path) -> tuple[int, ...]:
+def _cpus(job: Path, file: str = CPUS) -> tuple[int, ...]:
     try:
-        return listed((job / CPUS).read_text().strip())
+        return listed((job / file).read_text().strip())
     except OSError:  # the controller is off, or the job has ended
         return ()
+
+
+def _computes_on(job: Path) -> frozenset[int]:
+    """Returns the CPUs of a job that Slurm limits to its cores; none for a suspended job: slurmstepd has
+    frozen the processes of each step (proctrack_cgroup.c)."""
+    computes = _cpus(job) and any(map(is_awake, job.glob(f"{_STEP}*/user")))
+    return frozenset(_cpus(job, CPUS_IN_FORCE) if computes else ())
+
+
+def is_awake(user: Path) -> bool:
+    """Returns True for a step with processes that are not frozen."""
+    with suppress(FileNotFoundError):  # the cgroup was removed just now
+        told = read(user / EVENTS)
+        return "populated 1" in told and "frozen 1" not in told
+    return False
 
 
 def _has_program(job: Path) -> bool:

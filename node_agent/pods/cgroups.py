@@ -20,6 +20,8 @@ _POD: Final = re.compile(
 """systemd writes "_" for the "-" of a uid. The uid of a static Pod is a hash of its configuration."""
 
 CPUS: Final = "cpuset.cpus"
+CPUS_IN_FORCE: Final = "cpuset.cpus.effective"
+"""File with the CPUs of a cgroup, also by the limits of the cgroups above."""
 MEMORY: Final = "memory.max"
 SWAP: Final = "memory.swap.max"
 LIMITS: Final = (CPUS, MEMORY, SWAP)
@@ -27,7 +29,9 @@ LIMITS: Final = (CPUS, MEMORY, SWAP)
 USED: Final = ("memory.current", "memory.swap.current")
 """Files with the bytes of memory and swap in use."""
 EVENTS: Final = "cgroup.events"
-"""File of a cgroup with the field `populated`."""
+"""File of a cgroup with the fields `populated` and `frozen`."""
+KILL: Final = "cgroup.kill"
+"""File that ends each process in a cgroup, or below it, by a 1."""
 
 
 class PodCgroup(NamedTuple):
@@ -65,12 +69,12 @@ class PodCgroups:
 
     def folders(self) -> list[Path]:
         """Returns all parents of cgroups of single Pods. Raises OSError."""
-        return [folder for root in self.roots() for folder in (root, *_children(root, _CLASS))]
+        return [folder for root in self.roots() for folder in (root, *children(root, _CLASS))]
 
     def pods(self) -> Iterator[PodCgroup]:
         """Yields the cgroups of Pods. Raises OSError."""
         for folder in self.folders():
-            for place in _children(folder, _POD):
+            for place in children(folder, _POD):
                 with suppress(FileNotFoundError, NotADirectoryError):  # the cgroup was removed just now
                     found = _POD.fullmatch(place.name)
                     assert found is not None
@@ -134,6 +138,7 @@ def depth(cgroup: Path) -> int:
     raise OSError(errno.EXDEV, "not all of the machine's cgroups are mounted here", str(cgroup))
 
 
-def _children(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
+def children(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
+    """Yields the cgroups in a cgroup with such a name, none in a removed cgroup. Raises OSError."""
     with suppress(FileNotFoundError):
         yield from (place for place in folder.iterdir() if name.fullmatch(place.name))

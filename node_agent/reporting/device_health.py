@@ -70,7 +70,7 @@ class DeviceHealth:
         self._silence = ""
         """Reason why newer replies are missing."""
         self._troubles: dict[Reason, str] = {}
-        """Problems of all devices together; "" after a problem."""
+        """Problems of all devices together, and of jobs; "" after a problem."""
         self._told: object = None
         """Failed devices, problems and list of devices in the last report on the Node."""
         self._ask_at = self._tell_at = 0.0
@@ -93,9 +93,10 @@ class DeviceHealth:
         why = [*problems.values(), *filter(None, [self._silence])]
         return f"no driver tells of the GPU at {buses[0]}" + (f" ({'; '.join(why)})" if why else "")
 
-    def hears(self, reason: Reason, trouble: Exception | None) -> None:
-        """Notes a problem of all devices together, or None after the problem."""
-        self._troubles[reason] = f"{_WORDS[reason]}: {trouble}" if trouble else ""
+    def hears(self, reason: Reason, trouble: Exception | str | None) -> None:
+        """Notes a problem of all devices together or of jobs, or None after the problem."""
+        subject = f"{_WORDS[reason]}: " if reason in _WORDS else ""
+        self._troubles[reason] = f"{subject}{trouble}" if trouble else ""
 
     async def run(self) -> None:
         """Reads drivers, listens to drivers, and reports on the Node for ever."""

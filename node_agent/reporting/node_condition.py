@@ -1,6 +1,7 @@
 """The agent's condition on its Node, False if all devices that Slurm counts are known, closed to other
 Pods and usable, and if Slurm and the kubelet count the same: pure. The extender drains the node in Slurm
-for the condition (SLURM_EXTENDER_DRAIN_CONDITIONS)."""
+for the condition (SLURM_EXTENDER_DRAIN_CONDITIONS). Reason and message also report problems with jobs:
+then the status stays False, so that the owner of a job drains no node."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -22,12 +23,18 @@ _FINE: Final = "every device that Slurm counts can be used"
 
 
 class Reason(StrEnum):
-    """Reason of a True condition; the first of several reasons counts."""
+    """Reason of the condition; the first of several reasons counts."""
 
     NOT_GUARDED = "NotGuarded"
     LIST_UNREADABLE = "ListUnreadable"
     DEVICE_FAILED = "DeviceFailed"
     COUNTS_DIFFER = "CountsDiffer"
+    CORES_SHARED = "CoresShared"
+    STEP_IN_JOB_OF_POD = "StepInJobOfPod"
+
+
+_OF_JOBS: Final = (Reason.CORES_SHARED, Reason.STEP_IN_JOB_OF_POD)
+"""Reasons of a False condition, last in the order."""
 
 
 class Condition(NamedTuple):
@@ -45,14 +52,16 @@ class Condition(NamedTuple):
         troubles: Mapping[Reason, str] = MappingProxyType({}),
     ) -> "Condition":
         """Returns the condition. Parameter `failed` has the problems of devices by Slurm's numbers,
-        `counts` texts about different counts, `troubles` the problems of all devices together."""
+        `counts` texts about different counts, `troubles` the problems of all devices together, and of
+        jobs."""
         found = [(reason, words) for reason, words in troubles.items() if words]
         found += [(Reason.DEVICE_FAILED, f"{of}: {why}") for of, why in sorted(failed.items())]
         found += [(Reason.COUNTS_DIFFER, words) for words in counts]
         if not found:
             return cls(False, "DevicesUsable", _FINE)
         found.sort(key=lambda each: [*Reason].index(each[0]))
-        return cls(True, found[0][0].value, "; ".join(words for _, words in found)[:_LONGEST])
+        problem = found[0][0] not in _OF_JOBS
+        return cls(problem, found[0][0].value, "; ".join(words for _, words in found)[:_LONGEST])
 
     @classmethod
     def on(cls, node: Manifest) -> "Condition | None":

@@ -50,6 +50,7 @@ class Node:
         self.kubernetes.put("nodes", {"metadata": {"name": "n1"}, "spec": {}, "status": {}})
         self.own_pod = ""
         self.keeps_others_off = False
+        self.ends_steps = True
         self.gres = folder / "gres"
         self.nri: Path | None = None
         self.device_plugins: Path | None = None
@@ -178,6 +179,7 @@ class Node:
             resources=self.resources,
             slurmd_namespace=self.slurmd_namespace,
             keep_others_off_cores=self.keeps_others_off,
+            end_steps=self.ends_steps,
             bpf=self.tree.bpf,
         )
         cgroups = PodCgroups(self.tree.root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -15,21 +16,26 @@ from structlog.testing import capture_logs
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.watch import Change, ResourceWatch
 from node_agent import agent as agent_module
-from node_agent.enforcement import native_jobs
+from node_agent.enforcement import lasting
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.machine import names
+from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Answers
 from node_agent.metrics import METRICS, registry_of
+from node_agent.pods.cgroups import EVENTS, has_processes
 from node_agent.pods.node_pods import NodePods
 from node_agent.reporting import node_devices
 from node_agent.reporting.node_condition import Condition
 from service import probes
 from tests.eventually import until
 from tests.node_agent.node import A, B, C, until_equal, with_each_driver
+from tests.node_agent.test_native_jobs import make_job
+from wellknown import number_list
+from wellknown.allocation import Allocation
 from wellknown.names import GRANTED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from node_agent.agent import Agent
@@ -380,7 +386,7 @@ async def test_node_reports_a_failed_device_until_the_repair(node: Node) -> None
 
 async def test_unlimited_job_is_a_trouble(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
-    monkeypatch.setattr(native_jobs, "_SETTLES_S", 0.0)
+    monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
     part = "Slurm's limits of its jobs"
     scope = "system.slice/n1_slurmstepd.scope"
     node.tree.make(f"{scope}/system")
@@ -401,10 +407,86 @@ async def test_unlimited_job_is_a_trouble(node: Node, monkeypatch: pytest.Monkey
         assert told == [("error", "trouble"), ("info", "trouble over")]
 
 
+async def test_core_of_two_pods_is_reported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
+    for uid in (A, B):
+        node.bind(uid, "", **{GRANTED: Allocation(7, "n1", cores="0").granted})
+    one, other = node.start(A), node.start(B)
+    shared = "node_agent_shared_cpus"
+    async with node.agent() as agent:
+        with node.process(one):
+            await until_equal(node.condition, Condition.of({}, []))
+            with node.process(other):
+                await until_equal(node.reason, "CoresShared")
+                cpus = Cpus.read().cores[0]
+                words = f"Pod ml/{A} and Pod ml/{B} have the same CPUs: {number_list.compress(cpus)}"
+                assert await node.condition() == Condition(False, "CoresShared", words)
+                assert agent.health.troubles()["cores of two jobs"] == words
+                assert registry_of(agent).get_sample_value(shared) == len(cpus)
+            await until_equal(node.condition, Condition.of({}, []))
+        assert registry_of(agent).get_sample_value(shared) == 0
+
+
+@pytest.fixture
+def native_jobs(node: Node, tmp_path: Path) -> Iterator[Path]:
+    """Native jobs as plain files: this kernel has no cores for cgroups. Returns their folder."""
+    folder, at = tmp_path / "native", node.tree.root / "system.slice"
+    (folder / "system.slice").mkdir(parents=True)
+    node.tree.make("system.slice")
+    subprocess.run(["mount", "--bind", folder / "system.slice", at], check=True)
+    yield folder
+    subprocess.run(["umount", at], check=True)
+
+
+async def test_core_of_a_pod_and_a_native_job_is_reported(
+    node: Node, native_jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
+    node.print_devices("")  # a folder has no device program
+    first = number_list.compress(Cpus.read().cores[0])
+    job = make_job(native_jobs, cpus=first)
+    make_job(native_jobs, "job_7", cpus=first)  # the Pod's own job
+    node.bind(A, "", **{GRANTED: Allocation(7, "n1", cores="0").granted})
+    with node.process(node.start(A)):
+        async with node.agent():
+            words = f"Pod ml/{A} and job_33 have the same CPUs: {first}"
+            await until_equal(node.condition, Condition(False, "CoresShared", words))
+            (job / "step_batch/user" / EVENTS).write_text("populated 1\nfrozen 1\n")
+            await until_equal(node.condition, Condition.of({}, []))
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_step_in_the_job_of_a_pod_is_reported(
+    node: Node, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """`srun --jobid=7 --overlap` on 24.11."""
+    monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(agent_module, "_STEPS_S", 0.05)
+    node.ends_steps = ends
+    job = "system.slice/n1_slurmstepd.scope/job_7"
+    for step in ("batch", "0"):
+        node.tree.make(f"{job}/step_{step}/user")
+    pod = node.begin(A, "gpu:1(IDX:0)")
+    with node.process(pod), node.process(f"{job}/step_batch/user"):
+        async with node.agent() as agent:
+            await until_equal(node.condition, Condition.of({}, []))
+            with node.process(f"{job}/step_0/user"):
+                words = f"a user ran srun in job 7 of Pod ml/{A}"
+                words += ": the node agent ends such steps" if ends else ""
+                await until_equal(node.condition, Condition(False, "StepInJobOfPod", words))
+                await until(lambda: has_processes(node.tree.root / job / "step_0") is not ends)
+            assert agent.health.troubles()["steps in jobs of Pods"] == words
+            assert registry_of(agent).get_sample_value("node_agent_steps_in_jobs_of_pods_total") == 1
+            assert has_processes(node.tree.root / pod)
+            assert has_processes(node.tree.root / job / "step_batch")
+
+
 @pytest.mark.parametrize("off", [True, False])
 async def test_setting_limits_other_pods(node: Node, off: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """This kernel has no cores for cgroups: the agent reports a Pod that it should limit."""
-    monkeypatch.setattr(native_jobs, "_SETTLES_S", 0.0)
+    monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
     part, step = "cores of Pods of no job", "system.slice/n1_slurmstepd.scope/job_33/step_0"
     node.keeps_others_off = off
     node.bind_without_job(A, "kube-system")

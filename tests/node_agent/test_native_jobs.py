@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node_agent.enforcement.constraints import Counted
-from node_agent.enforcement.native_jobs import NativeJobs, Scope, missing, scopes
+from node_agent.enforcement.native_jobs import NativeJobs, Scope, is_awake, missing, scopes
 from node_agent.enforcement.others import Native
 from node_agent.kernel import bpf
 from node_agent.kernel.assembler import Assembler
-from node_agent.pods.cgroups import CPUS, EVENTS, MEMORY, PodCgroups
+from node_agent.pods.cgroups import CPUS, CPUS_IN_FORCE, EVENTS, MEMORY, PodCgroups
 from node_agent.pods.claims import Claim
+from tests.eventually import eventually, eventually_not
 from tests.node_agent.node import A, B
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ def make_job(
     (folder / SCOPE / "system").mkdir(parents=True, exist_ok=True)
     place = folder / SCOPE / job
     (place / "step_batch/user").mkdir(parents=True, exist_ok=True)
-    (place / EVENTS).write_text(f"populated {runs:d}\nfrozen 0\n")
-    (place / CPUS).write_text(f"{cpus}\n")
+    for part in (place, place / "step_batch/user"):
+        (part / EVENTS).write_text(f"populated {runs:d}\nfrozen 0\n")
+    for file in (CPUS, CPUS_IN_FORCE):
+        (place / file).write_text(f"{cpus}\n")
     (place / MEMORY).write_text(f"{memory}\n")
     return place
 
@@ -162,6 +165,47 @@ def test_look_finds_the_cores_of_jobs_and_slurmds_pods(tmp_path: Path, native: J
     pods = frozenset({A})
     expected = [None, Native(frozenset({2, 3, 5, 8}), pods), Native(frozenset({5}), pods)]
     assert [before, after, native.known] == expected
+
+
+def test_job_computes_on_its_cores_in_force(tmp_path: Path, native: Jobs) -> None:
+    job = make_job(tmp_path, cpus="2-3")
+    make_job(tmp_path, "job_34", cpus="")  # not limited to any cores
+    (tmp_path / SCOPE / "job_34" / CPUS_IN_FORCE).write_text("0-7\n")
+    native.seen()
+    assert native.cpus == {"job_33": {2, 3}, "job_34": frozenset()}
+    (job / CPUS_IN_FORCE).write_text("3\n")  # slurmd's Pod lacks core 2
+    native.seen()
+    assert native.cpus["job_33"] == {3}
+
+
+@pytest.mark.parametrize("events", ["populated 1\nfrozen 1\n", "populated 0\nfrozen 0\n", None])
+def test_suspended_job_computes_on_no_core(tmp_path: Path, native: Jobs, events: str | None) -> None:
+    step = make_job(tmp_path) / "step_batch/user" / EVENTS
+    step.unlink() if events is None else step.write_text(events)
+    native.seen()
+    assert native.cpus == {"job_33": frozenset()}
+
+
+@pytest.mark.real
+def test_frozen_step_is_not_awake(node: Node) -> None:
+    """slurmstepd freezes cgroup `user` of a step."""
+    tree, user = node.tree, f"{SCOPE}/job_33/step_0/user"
+    tree.make(f"{user}/task_0")
+    assert not is_awake(tree.root / user)
+    with node.process(f"{user}/task_0"):
+        assert is_awake(tree.root / user)
+        (tree.root / user / "cgroup.freeze").write_text("1")
+        eventually_not(lambda: is_awake(tree.root / user), "frozen")
+        (tree.root / user / "cgroup.freeze").write_text("0")
+        eventually(lambda: is_awake(tree.root / user), "awake again")
+
+
+def test_job_of_a_pod_is_no_native_job(tmp_path: Path, native: Jobs) -> None:
+    """On 24.11 it is a batch job that sleeps, beside its Pod."""
+    make_job(tmp_path)
+    make_job(tmp_path, "job_34")
+    native.seen({A: Claim(A, "ml/a", job=33), B: Claim(B, "ml/b", job=35, adopted=True)})
+    assert [*native.cpus] == ["job_34"]
 
 
 @pytest.mark.parametrize("devices", [False, True])

@@ -37,6 +37,15 @@ def test_of_several_reasons_the_worst_counts_and_all_are_told() -> None:
     assert Condition.of({}, [], dict.fromkeys(Reason, "")) == FINE
 
 
+def test_problem_of_jobs_leaves_the_condition_false() -> None:
+    step = {Reason.STEP_IN_JOB_OF_POD: "a step"}
+    assert Condition.of({}, [], step) == Condition(False, "StepInJobOfPod", "a step")
+    both = step | {Reason.CORES_SHARED: "shared"}
+    assert Condition.of({}, [], both) == Condition(False, "CoresShared", "shared; a step")
+    found = Condition.of({"gpu 0": "GPU is lost"}, [], both)
+    assert found == Condition(True, "DeviceFailed", "gpu 0: GPU is lost; shared; a step")
+
+
 @pytest.mark.parametrize(
     ("before", "changes"), [(None, True), (FINE, False), (FINE._replace(problem=True), True)]
 )

@@ -64,6 +64,15 @@ NODES: Final = Group(
             " devices, cores or memory.",
         ),
         Alert(
+            "SlurmExtenderCoresShared",
+            f"sum {by('node')} (node_agent_shared_cpus) > 0",
+            "1m",
+            Severity.WARNING,
+            "{{ $value }} CPUs of Node {{ $labels.node }} have two jobs at once",
+            "A Pod and a native job, or two Pods, compute on the same CPUs. The Node's condition names"
+            " them. In a partition with OverSubscribe, Slurm shares cores on purpose.",
+        ),
+        Alert(
             "SlurmExtenderGresMismatch",
             f"sum {by('node')} (node_agent_gres_mismatches) > 0",
             "10m",

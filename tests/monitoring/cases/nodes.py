@@ -62,6 +62,11 @@ CASES = (
         {'node_agent_pods_with_less_than_their_jobs{node="n1"}': "0x60"},
     ),
     Case(
+        "SlurmExtenderCoresShared",
+        {'node_agent_shared_cpus{node="n1"}': "2x60"},
+        {'node_agent_shared_cpus{node="n1"}': "0x60"},
+    ),
+    Case(
         "SlurmExtenderGresMismatch",
         {'node_agent_gres_mismatches{node="n1"}': "1x60"},
         {'node_agent_gres_mismatches{node="n1"}': "1x5 0x60"},

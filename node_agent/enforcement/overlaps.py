@@ -1,0 +1,43 @@
+"""Cores that a Pod shares with a native job, or with another Pod: pure.
+
+Slurm gives the cores of a suspended job to the next job, and lets the first job resume on the same cores
+(extender.node_sync.overlaps). Slurm also gives cores to several jobs of a partition that shares cores
+(OverSubscribe): the Node does not know the partition, and reports these cores, too.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from operator import itemgetter
+
+from wellknown import number_list
+
+Holders = tuple[str, ...]
+"""Names of Pods and native jobs with the same CPUs, in alphabetical order, Pods first."""
+
+
+def overlaps(
+    pods: Iterable[tuple[str, Collection[int]]], jobs: Mapping[str, Collection[int]]
+) -> Mapping[Holders, list[int]]:
+    """Returns the shared CPUs of Pods, in ascending order, by their holders. Parameters `pods` and
+    `jobs` have names with CPUs in the machine's numbers. CPUs that only native jobs share are left
+    out."""
+    holders: defaultdict[int, Holders] = defaultdict(tuple)
+    for name, cpus in sorted(pods, key=itemgetter(0)):
+        for cpu in cpus:
+            holders[cpu] += (f"Pod {name}",)
+    for name, cpus in sorted(jobs.items(), key=itemgetter(0)):
+        for cpu in holders.keys() & cpus:
+            holders[cpu] += (name,)
+    shared: defaultdict[Holders, list[int]] = defaultdict(list)
+    for cpu, names in sorted(holders.items()):
+        if len(names) > 1:
+            shared[names].append(cpu)
+    return shared
+
+
+def words(shared: Mapping[Holders, Collection[int]]) -> str:
+    """Returns a message about shared CPUs, "" without shared CPUs."""
+    return "; ".join(
+        f"{' and '.join(holders)} have the same CPUs: {number_list.compress(cpus)}"
+        for holders, cpus in sorted(shared.items())
+    )
