@@ -1,9 +1,10 @@
-"""Jobs that lose their key, their name or their size: somebody changes them by scontrol."""
+"""Jobs that lose their key, their name or their size, by scontrol, and steps in the jobs of Pods."""
 
 from __future__ import annotations
 
 import pytest
 
+from deploy.local.errors import ClusterError
 from tests.end_to_end.actors import Actors
 from tests.eventually import eventually
 
@@ -70,3 +71,17 @@ def test_a_job_that_its_owner_shrank_is_replaced(actors: Actors, change: str, fi
     actors.delete(big[0])
     actors.bound("p", 60)
     assert actors.scontrol("p")[field] == whole
+
+
+def test_owner_starts_a_step_in_the_job_of_a_pod_on_24_11_alone(actors: Actors) -> None:
+    """No node agent is here: it ends such a step. 26.05 has no steps in an EXTERNAL_JOB."""
+    actors.create("p", annotations=ALICES)
+    actors.bound("p")
+    job_id = number_of(actors, "p")
+    step = ("srun", f"--jobid={job_id}", "--overlap", "echo", "well")
+    if actors.cluster.spec.release == "24.11":
+        assert actors.cluster.run_slurm(*step, user="alice").stdout == "well\n"
+    else:
+        with pytest.raises(ClusterError, match="Requested operation not supported"):
+            actors.cluster.run_slurm(*step, user="alice")
+    assert number_of(actors, "p") == job_id

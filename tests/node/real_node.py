@@ -304,6 +304,10 @@ class RealNode:
         """The agent's own metric."""
         return self._metric("node_agent_limits_repaired_total")
 
+    def steps_in_jobs_of_pods(self) -> int:
+        """The agent's own metric."""
+        return self._metric("node_agent_steps_in_jobs_of_pods_total")
+
     def _metric(self, name: str) -> int:
         port = self.cluster.ports["node-agent-metrics"]
         text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text

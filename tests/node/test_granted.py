@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deploy.local.guest.nodes import GPUS
-from deploy.local.spec import GUEST_GPUS
+from deploy.local.spec import GUEST_CPUS, GUEST_GPUS
 from tests.eventually import eventually
 from tests.node.real_node import STARTS_WITHIN_S, container
 from wellknown.names import DEVICE_PROBLEM
@@ -192,6 +192,31 @@ def test_a_device_that_fails_drains_the_node_until_it_is_back(node: RealNode) ->
     eventually(lambda: condition() == "False", "the condition gone", 30)
     eventually(lambda: node.drained() == "none", "resumed", 30)
     node.counts()
+
+
+def test_core_of_two_jobs_is_reported_until_one_job_ends(node: RealNode) -> None:
+    """The extender would evict the Pod whose job was suspended, and is paused."""
+
+    def reason() -> str | None:
+        return node.device_problem().get("reason")
+
+    node.run("pod")
+    job = str(node.allocation("pod").job_id)
+    node.cluster.pause("extender")
+    try:
+        node.cluster.run_slurm("scontrol", "suspend", job)
+        native = node.sbatch("sleep 600", f"-n{GUEST_CPUS}", "--mem=100")
+        eventually(lambda: node.job_state(native) == "RUNNING", "the native job runs")
+        node.cluster.run_slurm("scontrol", "resume", job)
+        eventually(lambda: reason() == "CoresShared", "the condition", 60)
+        told = node.device_problem()
+        assert told["status"] == "False"
+        assert f"Pod {node.actors.namespace}/{node.actors.full('pod')} and " in told["message"]
+        assert node.drained() == "none"
+        node.cluster.run_slurm("scancel", str(native))
+        eventually(lambda: reason() == "DevicesUsable", "the condition without the cores", 60)
+    finally:
+        node.cluster.resume("extender")
 
 
 def test_status_shows_what_is_granted_and_what_is_in_force(node: RealNode) -> None:

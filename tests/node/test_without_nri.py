@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from deploy.local.errors import ClusterError
 from deploy.local.spec import GUEST_GPUS
 from tests.eventually import eventually
 from tests.node.conftest import WITHOUT_NRI
@@ -70,6 +71,20 @@ def test_slurm_holds_a_native_job_beside_a_pod(node: RealNode) -> None:
     assert Opened.of(said).numbers == own
     cores = number_list.expand(said.partition("Cpus_allowed_list:")[2].split()[0])
     assert set(cores).isdisjoint(number_list.expand(node.limit("pod", "cpuset.cpus")))
+
+
+def test_step_in_the_job_of_a_pod_ends_and_the_pod_stays(node: RealNode) -> None:
+    """This guest has Slurm 24.11."""
+    node.run("pod")
+    job, since = node.allocation("pod").job_id, node.steps_in_jobs_of_pods()
+    with pytest.raises(ClusterError, match="Killed"):
+        node.cluster.run_slurm("srun", f"--jobid={job}", "--overlap", "sleep", "600")
+    assert node.steps_in_jobs_of_pods() == since + 1
+    words = f"a user ran srun in job {job} of Pod {node.actors.namespace}/{node.actors.full('pod')}"
+    eventually(lambda: words in node.device_problem()["message"], "the condition", STARTS_WITHIN_S)
+    assert node.device_problem()["status"] == "False"
+    assert node.job_state(job) == "RUNNING"
+    assert node.inside("pod", "echo lives") == "lives\n"
 
 
 def looked(node: RealNode, name: str) -> str:
