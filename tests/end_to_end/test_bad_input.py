@@ -49,10 +49,9 @@ def test_a_refused_pod_is_placed_once_it_is_mended(actors: Actors) -> None:
 
 
 def test_pods_wait_out_a_directory_that_is_away(brief: Actors) -> None:
-    """Slurm gives a job that is requested at once to nobody. 24.11 holds a queued job; 26.05 runs it. A
-    Pod with a group has a queued job."""
-    asked = {"at-once": {"user-id": "2001"}, "queued": {"user-id": "2001", "group-id": "2001"}}
-    told = asked if brief.cluster.spec.release == "24.11" else ("at-once",)
+    """24.11 holds the job of a user without a name, 26.05 runs it."""
+    asked = {"user": {"user-id": "2001"}, "group": {"user-id": "2001", "group-id": "2001"}}
+    told = asked if brief.cluster.spec.release == "24.11" else ()
     with directory_away(brief.cluster, ["alice"]):
         for name, annotations in asked.items():
             brief.create(name, annotations=annotations)

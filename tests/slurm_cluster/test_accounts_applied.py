@@ -4,12 +4,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
 from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
 from deploy.local.layout import CHECKOUT
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_cluster.accounts.apply import Status, apply, plan
@@ -104,9 +106,16 @@ def accounts(slurm: Cluster, tmp_path: Path) -> Iterator[Accounts]:
 
 
 def run_job(slurm: Cluster, account: str) -> str:
-    """Lets bob run a job by an account. Returns the id."""
+    """Lets bob run a job by an account. Returns the id. After an outage of slurmdbd, slurmctld learns of
+    new accounts at its next connection."""
     command = ("sbatch", "--parsable", f"--account={account}")
-    job = slurm.run_slurm(*command, user="bob", stdin="#!/bin/sh\nsleep 60\n").stdout.strip()
+
+    def submitted() -> str:
+        with suppress(ClusterError):
+            return slurm.run_slurm(*command, user="bob", stdin="#!/bin/sh\nsleep 60\n").stdout.strip()
+        return ""
+
+    job = eventually(submitted, within_s=60)
     jobs = ("squeue", "--noheader", "--format=%T")
     eventually(lambda: "RUNNING" in slurm.run_slurm(*jobs).stdout, within_s=20)
     return job

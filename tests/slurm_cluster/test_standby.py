@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,11 @@ class Two:
     def states(self, jobs: str) -> str:
         """As the second one's host sees them."""
         return self.second.ask("squeue", "--noheader", f"--jobs={jobs}", "--format=%T").strip()
+
+    def run(self, *jobs: str) -> None:
+        """Waits until jobs run."""
+        shown = partial(self.states, ",".join(jobs))
+        eventually(shown, within_s=20, holds=lambda states: states.split() == ["RUNNING"] * len(jobs))
 
     def first_leads(self) -> bool:
         """As slurm-extender-gate reads it."""
@@ -144,7 +150,7 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     Controller(WITHIN_S).reconfigure()  # before it all state is saved, else what is 5 s old at least
     two.cluster.kill("slurmctld")
     eventually(lambda: "Running as primary controller" in two.second.said(), within_s=90.0)
-    eventually(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2, within_s=20)
+    two.run(old, new)
     assert not two.first_leads()
     # It leads: a change is its own to bring in, and the first one comes back with it.
     two.want(two.conf.replace("KillWait=40", "KillWait=41") + NEW)
@@ -156,7 +162,7 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     two.cluster.start("slurmctld")
     eventually(lambda: two.second.said().count("background mode") == started + 2, within_s=90.0)
     assert two.kill_wait() == "41 sec"
-    eventually(lambda: two.states(f"{old},{new}").split() == ["RUNNING"] * 2, within_s=20)
+    two.run(old, new)
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
     assert two.first_leads()
 
