@@ -15,7 +15,7 @@ from node_agent.enforcement.keeper import Keeper
 from node_agent.enforcement.native_jobs import NativeJobs
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.nri import plugin
-from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups
+from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups, write
 from node_agent.pods.claims import Claim
 from node_agent.pods.gate import Answer, answer
 from node_agent.pods.node_pods import NodePods
@@ -27,6 +27,7 @@ from node_agent.settings import Settings
 from node_agent.slurmd.manifest import gres_of
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from service.health import Health
+from service.periodic import periodically
 
 log = structlog.get_logger()
 
@@ -49,6 +50,7 @@ _RUNTIME = "container runtime"
 _OTHERS = "cores of Pods of no job"
 _PROGRAMS = "other device programs"
 _NATIVE = "Slurm's limits of its jobs"
+_MEMORY = "lower limits of memory"
 
 
 class Agent:
@@ -63,6 +65,8 @@ class Agent:
         self._settings = settings
         self._native = NativeJobs(cgroups)
         self._news = asyncio.Event()
+        self._reduces = asyncio.Event()
+        """Set if a limit of memory is to become lower than the use."""
         node, namespace = settings.node, settings.slurmd_namespace
         says = partial(self.health.says, _WATCH)
         self._pods = NodePods(kubernetes, node, self._hears_of_pods, says, namespace)
@@ -91,6 +95,12 @@ class Agent:
             tasks.create_task(self._pods.follow())
             tasks.create_task(self.health.run())
             tasks.create_task(self._watch_native_jobs())
+            report = partial(self.health.says, _MEMORY)
+            tasks.create_task(
+                periodically(
+                    self._reduce, self._reduces.wait, outlives=OSError, retry=_LOOK_S, report=report
+                )
+            )
             await self.devices.ask()  # before the first container, if the drivers reply
             tasks.create_task(self.devices.run())
             if self._settings.nri is not None:
@@ -141,6 +151,8 @@ class Agent:
             self.devices.hears(Reason.NOT_GUARDED, error)
             self.health.ready = False  # no limit of a new Pod is in force: no Pod should come
             return None
+        if self.keeper.limits.reductions:
+            self._reduces.set()
         self.health.says("guard", None)
         self.devices.hears(Reason.NOT_GUARDED, None)
         self.health.says(_OTHERS, self.keeper.others or None)
@@ -150,6 +162,16 @@ class Agent:
             self._tell(self._containers.missing.problems() | decision.problems)
             self.health.ready = not self._awaits_runtime
         return decision
+
+    async def _reduce(self) -> None:
+        """Lowers limits of memory below the use, a step each, in a thread: the container runtime does
+        not wait for the kernel to free memory. The next look notes the next steps. Raises OSError."""
+        self._reduces.clear()
+        while self.keeper.limits.reductions:
+            file, limit = self.keeper.limits.reductions.popitem()
+            with suppress(FileNotFoundError, NotADirectoryError):  # the cgroup was removed just now
+                await asyncio.to_thread(write, file, str(limit), waits=True)
+            self._news.set()
 
     def _other_programs(self) -> str | None:
         if not (found := self.keeper.other_programs):

@@ -168,10 +168,13 @@ def test_share_is_what_pods_of_jobs_leave() -> None:
     assert shares[A] == POD
     assert (shares[B].cores, shares[B].memory_mb) == ((0, 3), 3000)
     now = {"cpuset.cpus": "", "memory.max": "max", "memory.swap.max": "max"}
-    written = limits_of(shares[B], CPUS).corrections(now)
-    assert written == {"cpuset.cpus": "0,3-4,7", "memory.max": str(3000 << 20)}
+    limits = limits_of(shares[B], CPUS)
+    written = limits.corrections(now)
+    assert (written, limits.reduction(now)) == ({"cpuset.cpus": "0,3-4,7"}, 3000 << 20)
     alone = limits_of(with_share({B: OWN}, CPUS, 4000)[B], CPUS)
-    assert alone.corrections(now | written) == {"cpuset.cpus": "0-7", "memory.max": str(4000 << 20)}
+    now |= {**written, "memory.max": str(3000 << 20)}
+    assert alone.corrections(now) == {"cpuset.cpus": "0-7", "memory.max": str(4000 << 20)}
+    assert not alone.reduction(now)
     assert with_share({A: POD}, CPUS, 4000) == {A: POD}
 
 
