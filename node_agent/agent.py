@@ -201,7 +201,8 @@ class Agent:
 
     def _look_at_machine(self) -> None:
         self.health.says(_CPUS, _error_of(self.keeper.read_cpus), alarm=True)
-        error = _error_of(lambda: self.keeper.read_devices(list_may_come=self._slurmd.starts))
+        starts, since = self._slurmd.starts, self._slurmd.began
+        error = _error_of(lambda: self.keeper.read_devices(list_may_come=starts, since=since))
         self.devices.hears(Reason.LIST_UNREADABLE, error)
         problems = self.keeper.machine.problems if self.keeper.machine else {}
         broken = "; ".join(f"{of}: {why}" for of, why in problems.items())

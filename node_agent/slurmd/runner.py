@@ -17,7 +17,7 @@ from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Reject
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from node_agent.slurmd.manifest import Found, finds_gres, manifest
-from node_agent.slurmd.step import Step, in_words, starts, step
+from node_agent.slurmd.step import Step, began, in_words, starts, step
 from service.periodic import periodically
 from wellknown import node_mapping
 from wellknown.conditions import condition
@@ -93,10 +93,21 @@ class SlurmdRunner:
     def starts(self) -> bool:
         """Returns True while slurmd starts on this Node, and its list may be missing. Returns False for
         slurmd on the host, whose start is unknown."""
-        labels = (self._seen or {"metadata": {}})["metadata"].get("labels") or {}
-        if not self._namespace or labels.get(SLURMD_LABEL) == ON_HOST:
+        if self._on_host:
             return False
         return starts(self._here.pod(), datetime.now(UTC), time.clock_gettime(time.CLOCK_BOOTTIME))
+
+    @property
+    def began(self) -> float:
+        """Returns the start of slurmd's container, in UNIX seconds, and so the earliest time of slurmd's
+        list; 0 without such a container."""
+        since = None if self._on_host else began(self._here.pod())
+        return 0.0 if since is None else since.timestamp()
+
+    @property
+    def _on_host(self) -> bool:
+        labels = (self._seen or {"metadata": {}})["metadata"].get("labels") or {}
+        return not self._namespace or labels.get(SLURMD_LABEL) == ON_HOST
 
     def hears(self) -> None:
         """Wakes the loop after a change of the Node's Pods."""

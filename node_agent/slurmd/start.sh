@@ -30,9 +30,33 @@ done
 mkdir -p /var/spool/slurmd
 
 # The node agent reads there which release this is, and which device has which number, or why slurmd cannot tell.
-(slurmd -V || :; exec slurmd -G "$@") >/run/slurm-extender/gres.new 2>&1 &
-wait "$!" || :
-mv /run/slurm-extender/gres.new /run/slurm-extender/gres
+list_devices() {
+    failed=
+    (slurmd -V || :; exec slurmd -G "$@") >/run/slurm-extender/gres.new 2>&1 || failed=$?
+    [ -z "$failed" ] || echo "fatal: slurmd -G ended with exit status $failed" >>/run/slurm-extender/gres.new
+    mv /run/slurm-extender/gres.new /run/slurm-extender/gres
+    [ -z "$failed" ]
+}
+
+# At `scontrol reconfigure` slurmd executes itself: the process is the same one, and its stack is elsewhere.
+stack() {
+    read -r stat <"/proc/$1/stat" || return
+    # shellcheck disable=SC2086  # a word for each field
+    set -- $stat
+    echo "${28}"
+}
+
+# Lists the devices whenever this slurmd has executed itself, since it may number them in another order.
+follow() {
+    slurmd=$1 listed=$2 of=
+    shift 2
+    sleep 1
+    [ -z "$listed" ] || of=$(stack "$slurmd")
+    while now=$(stack "$slurmd"); do
+        if [ "$now" != "$of" ] && list_devices "$@"; then of=$now; fi
+        sleep 2
+    done
+}
 
 # slurmctld waits for a boot of the node; a second one it would take for a crash, and end its jobs.
 boot=
@@ -45,9 +69,13 @@ fi
 # One that crashes at once ends it, so that people see it.
 ends=
 while :; do
+    list_devices "$@" &
+    wait "$!" && listed=yes || listed=
     began=$(date +%s)
     slurmd "$@" $boot &
     slurmd=$! boot=
+    follow "$slurmd" "$listed" "$@" 2>/dev/null &
+    follower=$!
     trap 'ends=yes; kill -TERM "$slurmd"' TERM INT
     while :; do
         wait "$slurmd" && status=0 || status=$?
@@ -55,4 +83,6 @@ while :; do
     done
     [ -z "$ends" ] && [ $(($(date +%s) - began)) -ge 60 ] || exit "$status"
     echo "slurmd ended with exit status $status: it is started again"
+    trap 'exit 143' TERM INT
+    wait "$follower" || :
 done

@@ -43,13 +43,17 @@ def starts(pod: Manifest | None, now: datetime, up_s: float) -> bool:
     """Returns True while slurmd's first list of devices may be missing: without a Pod, without a running
     container, or in the container's first 5 minutes. Parameter `up_s` is the uptime of the machine: a
     Pod's status from before the boot is stale."""
+    if (since := began(pod)) is None:
+        return True
+    return min((now - since).total_seconds(), up_s) < _TELLS_WITHIN_S
+
+
+def began(pod: Manifest | None) -> datetime | None:
+    """Returns the start of slurmd's container, in whole seconds; None without a running container."""
     listed = ((pod or {}).get("status") or {}).get("containerStatuses") or ()
     own: Manifest = next((each for each in listed if each.get("name") == CONTAINER), {})
-    began = ((own.get("state") or {}).get("running") or {}).get("startedAt")
-    if began is None:
-        return True
-    ran_s = (now - datetime.fromisoformat(began)).total_seconds()
-    return min(ran_s, up_s) < _TELLS_WITHIN_S
+    at = ((own.get("state") or {}).get("running") or {}).get("startedAt")
+    return None if at is None else datetime.fromisoformat(at)
 
 
 def in_words(jobs: Collection[str]) -> str:

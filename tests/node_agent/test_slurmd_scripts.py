@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +54,7 @@ def started(
     text = text.replace("/slurm-extender/scripts", f"{root}/slurm-extender/scripts")
     text = text.replace("/var/spool/slurmd", f"{root}/spool")
     text = text.replace("/dev/termination-log", f"{root}/termination-log")
+    text = text.replace("sleep 2", "sleep 0.1")
     with (root / "output").open("w") as to:
         ran = subprocess.Popen(
             [*inside, "/bin/sh", "-c", text, "start", "-D", "-Z"],
@@ -81,6 +83,33 @@ def test_the_agent_is_told_why_slurmd_cannot_tell_its_devices(root: Path) -> Non
         slurmd_gres.parse((root / "run/slurm-extender/gres").read_text())
 
 
+def test_a_slurmd_without_a_list_has_not_told_of_no_devices(root: Path) -> None:
+    program(root / "bin/slurmd", '[ "$1" != -G ] || kill -KILL "$$"')
+    start(root)
+    with pytest.raises(WrongGres, match="fatal: slurmd -G ended with exit status 137"):
+        slurmd_gres.parse((root / "run/slurm-extender/gres").read_text())
+
+
+def test_devices_are_listed_again_after_slurmd_executes_itself(root: Path) -> None:
+    """As at `scontrol reconfigure`. A list that fails is made again."""
+    order, listed = root / "order", root / "run/slurm-extender/gres"
+    order.write_text("before")
+    behaves = f"""[ "$1" != -V ] || exit 0
+[ "$1" = -D ] || {{ cat {order}; exit; }}
+trap 'exec "$0" "$@"' HUP
+echo $$ >{root}/pid
+while :; do sleep 0.05; done"""
+    program(root / "bin/slurmd", behaves)
+    with started(root):
+        eventually(lambda: listed.exists() and listed.read_text() == "before", within_s=10)
+        time.sleep(1.5)  # until then it is the first list that counts
+        order.unlink()
+        os.kill(int((root / "pid").read_text()), signal.SIGHUP)
+        eventually(lambda: "fatal: slurmd -G ended" in listed.read_text(), within_s=10)
+        order.write_text("after")
+        eventually(lambda: listed.read_text() == "after", within_s=10)
+
+
 def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
     assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z -b\n")
     assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z\n")
@@ -90,7 +119,8 @@ def test_a_slurmd_that_crashes_after_a_while_is_started_again_in_the_same_contai
     """Steps of jobs run on there. `date` says when it was started, and when it ended."""
     (root / "clock").write_text("0")
     program(root / "bin/date", f'read -r now <{root}/clock; echo "$now"')
-    crash = f"""[ "$1" != -D ] && exit
+    crash = f"""[ "$1" = -G ] && echo listed >>{root}/lists
+[ "$1" != -D ] && exit
 echo "slurmd $*"
 [ -e {root}/crashed ] && exit 4
 : >{root}/crashed
@@ -104,6 +134,7 @@ exit 3"""
         "slurmd ended with exit status 3: it is started again",
         "slurmd -D -Z",  # it has not booted again
     ]
+    assert (root / "lists").read_text().count("listed") == 2
 
 
 def test_scripts_run_in_their_order_before_slurmd_and_services_beside_it(root: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from node_agent.machine.devices import Number
 from node_agent.pods.claims import Claim
 from node_agent.reporting.node_condition import Condition
 from tests.eventually import until
-from tests.node_agent.node import A, B, until_equal
+from tests.node_agent.node import A, B, C, until_equal
 from wellknown.conditions import timestamp
 from wellknown.names import ON_HOST, SLURMD, SLURMD_LABEL, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment, pod_name
@@ -41,6 +43,13 @@ def start_slurmd(node: Node) -> str:
     metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1"), "labels": labels}
     node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
     return node.start(B, guaranteed=False)
+
+
+def begins(node: Node, at: datetime) -> None:
+    """Slurmd's container starts at a time."""
+    pod = node.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
+    running = {"name": "slurmd", "state": {"running": {"startedAt": timestamp(at)}}}
+    node.kubernetes.put("pods", pod | {"status": {"containerStatuses": [running]}})
 
 
 @pytest.mark.real
@@ -85,13 +94,41 @@ async def test_a_slurmd_pod_that_never_tells_its_devices_is_a_problem(node: Node
     """A command of the template's does not write the list, say."""
     node.gres.unlink()
     start_slurmd(node)
-    pod = node.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
     async with node.agent() as agent:
         await until_equal(node.condition, Condition.of({}, []))
-        began = datetime.now(UTC) - timedelta(minutes=10)
-        running = {"name": "slurmd", "state": {"running": {"startedAt": timestamp(began)}}}
-        node.kubernetes.put("pods", pod | {"status": {"containerStatuses": [running]}})
+        begins(node, datetime.now(UTC) - timedelta(minutes=10))
         await until(lambda: "slurmd's list of devices" in agent.health.troubles())
+        await until_equal(node.reason, "ListUnreadable")
+        node.print_devices("xyz")
+        await node.run_pod(A, "gpu:1(IDX:1)", "y")
+
+
+@pytest.mark.real
+async def test_no_pod_gets_devices_by_the_list_of_an_earlier_slurmd(node: Node) -> None:
+    start_slurmd(node)
+    async with node.agent() as agent:
+        one = await node.run_pod(A, "gpu:1(IDX:1)", "y")
+        begins(node, datetime.now(UTC) + timedelta(seconds=60))  # the scripts before slurmd run
+        other = node.begin(C, "gpu:1(IDX:0)")
+        await until(lambda: "since its last start" in agent.problems.get(f"ml/{C}", ""))
+        assert (node.has(one), node.has(other)) == ("y", "")
+        assert not agent.health.troubles()
+        node.print_devices("zyx")
+        listed_at = time.time() + 61
+        os.utime(node.gres, (listed_at, listed_at))
+        await until(lambda: (node.has(one), node.has(other)) == ("y", "z"))
+        assert not agent.problems
+
+
+@pytest.mark.real
+async def test_the_list_of_an_earlier_slurmd_is_a_problem_after_five_minutes(node: Node) -> None:
+    start_slurmd(node)
+    os.utime(node.gres, (0, time.time() - 3600))
+    begins(node, datetime.now(UTC) - timedelta(minutes=10))
+    async with node.agent(ready=False) as agent:
+        await until(
+            lambda: "earlier slurmd" in agent.health.troubles().get("slurmd's list of devices", "")
+        )
         await until_equal(node.reason, "ListUnreadable")
         node.print_devices("xyz")
         await node.run_pod(A, "gpu:1(IDX:1)", "y")
