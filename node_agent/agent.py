@@ -12,7 +12,7 @@ import structlog
 from kubernetes_client.protocol import Kubernetes
 from node_agent.enforcement.decision import Decision
 from node_agent.enforcement.keeper import Keeper
-from node_agent.enforcement.native_jobs import NativeJobs
+from node_agent.enforcement.native_jobs import NativeJobs, has_run_slurmd
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.nri import plugin
 from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups, write
@@ -77,6 +77,7 @@ class Agent:
         here = Here(
             pod=lambda: self._pods.slurmd,
             jobs=self._native.jobs_in,
+            left=self._slurmds_left,
             machine=self._machine,
             awaited=lambda: self.devices.awaited,
         )
@@ -160,8 +161,16 @@ class Agent:
         if decision is not None:
             self.looked_at = time.time()
             self._tell(self._containers.missing.problems() | decision.problems)
+            self.devices.hears(Reason.DEVICES_HELD, self._devices_held())
             self.health.ready = not self._awaits_runtime
         return decision
+
+    def _devices_held(self) -> str:
+        """Returns the devices that slurmd's Pod lacks. If a job's Pod was deleted by force, the gate
+        keeps native jobs from its devices."""
+        held = self.keeper.held_by_gone.items()
+        lacks = [each for uid, of in held if not self._pods.is_of_job(uid) for each in of]
+        return ", ".join(sorted(lacks))
 
     async def _reduce(self) -> None:
         """Lowers limits of memory below the use, a step each, in a thread: the container runtime does
@@ -235,6 +244,15 @@ class Agent:
     def _hears_of_pods(self) -> None:
         self._news.set()
         self._slurmd.hears()
+
+    def _slurmds_left(self) -> list[str] | None:
+        claims = self._pods.claims
+        if claims is None:
+            return None
+        gone = (each for each in self._cgroups.pods() if each.populated and each.uid not in claims)
+        return [
+            each.uid for each in gone if each.uid in self._pods.slurmds or has_run_slurmd(each.place)
+        ]
 
     def _machine(self) -> tuple[str, int]:
         """Returns the GPUs in the form of slurmd's Gres=, and the number of CPUs of a core."""

@@ -1,7 +1,7 @@
 """Keeps each Pod of this Node to the resources of its job, by the kernel."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +60,9 @@ class Keeper:
         """Reason why a Pod of no job is not kept off the cores of jobs."""
         self.other_programs = ""
         """Foreign device programs on the cgroups of all Pods."""
+        self.held_by_gone: Mapping[str, Sequence[str]] = {}
+        """Devices that slurmd's Pod lacks, by Slurm's numbers, by the uid of a Pod with processes that
+        kube-apiserver does not have."""
         self.machine: Machine | None = None
         """None before the first successful read of slurmd's list."""
         self._listed: tuple[Device, ...] = ()
@@ -141,6 +144,11 @@ class Keeper:
         of_others = {entry for entry in known - own if entry[0] not in slurmd}
         decision = decide(claims, cgroups, of_others, machine, closed=self._closed)
         wanted = decision.entries | own | slurmd_share.entries(slurmd, self.guarded, decision.entries)
+        self.held_by_gone = (
+            slurmd_share.held_by_gone(claims, cgroups, decision.entries, machine.numbered)
+            if slurmd
+            else {}
+        )
         self._guard.change(known - wanted, wanted - known)
         return decision._replace(problems=_together(problems, decision.problems))
 

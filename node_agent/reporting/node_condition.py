@@ -26,6 +26,7 @@ class Reason(StrEnum):
 
     NOT_GUARDED = "NotGuarded"
     LIST_UNREADABLE = "ListUnreadable"
+    DEVICES_HELD = "DevicesHeld"
     DEVICE_FAILED = "DeviceFailed"
     COUNTS_DIFFER = "CountsDiffer"
 

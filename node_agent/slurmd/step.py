@@ -62,3 +62,11 @@ def in_words(jobs: Collection[str]) -> str:
     more = f" and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     names = ", ".join(told[:_MOST_TOLD]) + more
     return f"the slurmd Pod is not ended, since Slurm's jobs run in it: {names}"
+
+
+def in_words_of_left(uids: Collection[str]) -> str:
+    """Returns the reason why no slurmd Pod is made beside processes of earlier slurmd Pods."""
+    return (
+        "no slurmd Pod is made, since processes of a slurmd Pod run here that kube-apiserver does not"
+        f" have: {', '.join(sorted(uids))}"
+    )

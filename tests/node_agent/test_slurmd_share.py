@@ -189,6 +189,66 @@ async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(nod
         await until(lambda: node.has(pods) == "y")
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("agent_was_away", [False, True])
+async def test_slurmd_pod_is_made_after_the_last_process_of_the_one_before(
+    node: Node, *, agent_was_away: bool
+) -> None:
+    """The Pod is deleted by force, and its jobs run on."""
+    slurmds = start_slurmd(node)
+    job = f"{slurmds}/system.slice/n1_slurmstepd.scope/job_7/step_0"
+    node.tree.make(job)
+    template = {"spec": {"containers": [{"name": "slurmd", "image": "i"}]}}
+    data = {"controllers": ["a"], "slurm": {"gres": "gpu:3"}, "template": template}
+    revision = {"metadata": {"name": "gpu-1", "namespace": "slurm-nodes"}, "data": data}
+    await node.kubernetes.create_revision("slurm-nodes", revision)
+    node.kubernetes.edit("nodes", "n1", {"metadata": {"uid": "u-n1"}})
+
+    def pod() -> bool:
+        listed = node.kubernetes.objects("pods")
+        return any(each["metadata"]["name"] == pod_name("n1") for each in listed)
+
+    async def told() -> bool:
+        conditions = (await node.kubernetes.read_node("n1"))["status"].get("conditions") or ()
+        messages = {each["type"]: each["message"] for each in conditions}
+        return f"kube-apiserver does not have: {B}" in messages.get(SLURMD_PROBLEM, "")
+
+    with node.process(job):
+        if agent_was_away:
+            node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+        async with node.agent():
+            if not agent_was_away:
+                await until(lambda: node.has(slurmds) == "xyz")
+                node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+            await until_equal(told, expected=True)
+            assert not pod()
+    async with node.agent():
+        await until(pod)
+
+
+@pytest.mark.real
+async def test_node_reports_devices_that_the_next_slurmd_pod_lacks(node: Node) -> None:
+    """Somebody makes the next Pod, beside processes of the Pod before."""
+    slurmds = start_slurmd(node)
+    async with node.agent():
+        await until(lambda: node.has(slurmds) == "xyz")
+        pods = await node.run_pod(A, "gpu:1(IDX:1)", "y")
+        with node.process(slurmds), node.process(pods):
+            await node.delete(A)  # by force, too: the gate waits for its process
+            node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+            metadata = {"uid": C, "namespace": "slurm-nodes", "name": pod_name("n1")}
+            spec = {"nodeName": "n1", "containers": []}
+            node.kubernetes.put("pods", {"metadata": metadata, "spec": spec})
+            following = node.start(C)
+            await until_equal(node.reason, "DevicesHeld")
+            condition = await node.condition()
+            assert condition is not None
+            assert condition.message.endswith("processes of an earlier Pod have: gpu 0, gpu 2")
+            assert node.has(following) == ""
+        await until(lambda: node.has(following) == "xyz")
+        await until_equal(node.reason, "DevicesUsable")
+
+
 def test_of_a_gpu_in_parts_native_jobs_may_have_others() -> None:
     x, y, z = (Number(1, minor) for minor in range(3))
     others = [Entry(1, x), Entry(2, y, in_part=True), Entry(3, y, in_part=True)]
