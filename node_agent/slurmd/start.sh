@@ -32,7 +32,7 @@ mkdir -p /var/spool/slurmd
 # The node agent reads there which release this is, and which device has which number, or why slurmd cannot tell.
 list_devices() {
     failed=
-    (slurmd -V || :; exec slurmd -G "$@") >/run/slurm-extender/gres.new 2>&1 || failed=$?
+    (slurmd -V || :; exec timeout 60 slurmd -G "$@") >/run/slurm-extender/gres.new 2>&1 || failed=$?
     [ -z "$failed" ] || echo "fatal: slurmd -G ended with exit status $failed" >>/run/slurm-extender/gres.new
     mv /run/slurm-extender/gres.new /run/slurm-extender/gres
     [ -z "$failed" ]
@@ -46,6 +46,19 @@ stack() {
     echo "${28}"
 }
 
+# Lists the devices beside slurmd. Both are in one cgroup, from which `slurmd -G` takes slurmd's limits (CoreSpecCount,
+# MemSpecLimit): they are put back.
+list_beside() {
+    done='' cpus='' memory=''
+    while read -r line; do place=/sys/fs/cgroup${line#0::}; done <"/proc/$slurmd/cgroup"
+    read -r cpus <"$place/cpuset.cpus" || :
+    read -r memory <"$place/memory.max" || :
+    list_devices "$@" && done=yes
+    [ -z "$cpus" ] || echo "$cpus" >"$place/cpuset.cpus" || :
+    [ -z "$memory" ] || echo "$memory" >"$place/memory.max" || :
+    [ -n "$done" ]
+}
+
 # Lists the devices whenever this slurmd has executed itself, since it may number them in another order.
 follow() {
     slurmd=$1 listed=$2 of=
@@ -53,7 +66,7 @@ follow() {
     sleep 1
     [ -z "$listed" ] || of=$(stack "$slurmd")
     while now=$(stack "$slurmd"); do
-        if [ "$now" != "$of" ] && list_devices "$@"; then of=$now; fi
+        if [ "$now" != "$of" ] && list_beside "$@"; then of=$now; fi
         sleep 2
     done
 }

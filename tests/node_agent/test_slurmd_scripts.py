@@ -54,7 +54,7 @@ def started(
     text = text.replace("/slurm-extender/scripts", f"{root}/slurm-extender/scripts")
     text = text.replace("/var/spool/slurmd", f"{root}/spool")
     text = text.replace("/dev/termination-log", f"{root}/termination-log")
-    text = text.replace("sleep 2", "sleep 0.1")
+    text = text.replace("/sys/fs/cgroup", f"{root}/cgroup").replace("sleep 2", "sleep 0.1")
     with (root / "output").open("w") as to:
         ran = subprocess.Popen(
             [*inside, "/bin/sh", "-c", text, "start", "-D", "-Z"],
@@ -94,8 +94,13 @@ def test_devices_are_listed_again_after_slurmd_executes_itself(root: Path) -> No
     """As at `scontrol reconfigure`. A list that fails is made again."""
     order, listed = root / "order", root / "run/slurm-extender/gres"
     order.write_text("before")
+    cgroup = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
+    limits = [root / f"cgroup{cgroup}/{name}" for name in ("cpuset.cpus", "memory.max")]
+    limits[0].parent.mkdir(parents=True)
+    for limit in limits:
+        limit.write_text("7\n")
     behaves = f"""[ "$1" != -V ] || exit 0
-[ "$1" = -D ] || {{ cat {order}; exit; }}
+[ "$1" = -D ] || {{ echo max >{limits[0]}; echo max >{limits[1]}; cat {order}; exit; }}
 trap 'exec "$0" "$@"' HUP
 echo $$ >{root}/pid
 while :; do sleep 0.05; done"""
@@ -103,11 +108,14 @@ while :; do sleep 0.05; done"""
     with started(root):
         eventually(lambda: listed.exists() and listed.read_text() == "before", within_s=10)
         time.sleep(1.5)  # until then it is the first list that counts
+        for limit in limits:  # CoreSpecCount and MemSpecLimit
+            limit.write_text("3\n")
         order.unlink()
         os.kill(int((root / "pid").read_text()), signal.SIGHUP)
         eventually(lambda: "fatal: slurmd -G ended" in listed.read_text(), within_s=10)
         order.write_text("after")
         eventually(lambda: listed.read_text() == "after", within_s=10)
+        eventually(lambda: [limit.read_text() for limit in limits] == ["3\n", "3\n"], within_s=10)
 
 
 def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
