@@ -59,12 +59,18 @@ list_beside() {
     [ -n "$done" ]
 }
 
-# Lists the devices whenever this slurmd has executed itself, since it may number them in another order.
+# Lists the devices whenever this slurmd has executed itself, since it may number them in another order. Its environment
+# has SLURMD_RECONF if it has done so before this program looks.
 follow() {
-    slurmd=$1 listed=$2 of=
+    slurmd=$1 listed=$2
     shift 2
     sleep 1
-    [ -z "$listed" ] || of=$(stack "$slurmd")
+    of=$(stack "$slurmd")
+    case $listed$(tr '\0' '\n' <"/proc/$slurmd/environ") in
+    *SLURMD_RECONF=*) of= ;;
+    yes*) ;;
+    *) of= ;; # the first list has failed
+    esac
     while now=$(stack "$slurmd"); do
         if [ "$now" != "$of" ] && list_beside "$@"; then of=$now; fi
         sleep 2

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,17 +100,17 @@ def test_devices_are_listed_again_after_slurmd_executes_itself(root: Path) -> No
         limit.write_text("7\n")
     behaves = f"""[ "$1" != -V ] || exit 0
 [ "$1" = -D ] || {{ echo max >{limits[0]}; echo max >{limits[1]}; cat {order}; exit; }}
-trap 'exec "$0" "$@"' HUP
+trap 'SLURMD_RECONF=1 exec "$0" "$@"' HUP
 echo $$ >{root}/pid
 while :; do sleep 0.05; done"""
     program(root / "bin/slurmd", behaves)
     with started(root):
         eventually(lambda: listed.exists() and listed.read_text() == "before", within_s=10)
-        time.sleep(1.5)  # until then it is the first list that counts
         for limit in limits:  # CoreSpecCount and MemSpecLimit
             limit.write_text("3\n")
         order.unlink()
-        os.kill(int((root / "pid").read_text()), signal.SIGHUP)
+        pid = eventually(lambda: (root / "pid").read_text().strip(), within_s=10)
+        os.kill(int(pid), signal.SIGHUP)
         eventually(lambda: "fatal: slurmd -G ended" in listed.read_text(), within_s=10)
         order.write_text("after")
         eventually(lambda: listed.read_text() == "after", within_s=10)
