@@ -14,11 +14,11 @@ from node_agent.enforcement import overlaps
 from node_agent.enforcement.decision import Decision
 from node_agent.enforcement.keeper import Keeper
 from node_agent.enforcement.lasting import Lasting
-from node_agent.enforcement.native_jobs import NativeJobs
+from node_agent.enforcement.native_jobs import NativeJobs, has_run_slurmd
 from node_agent.enforcement.pod_steps import PodSteps
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.nri import plugin
-from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups
+from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups, write
 from node_agent.pods.claims import Claim
 from node_agent.pods.gate import Answer, answer
 from node_agent.pods.node_pods import NodePods
@@ -30,6 +30,7 @@ from node_agent.settings import Settings
 from node_agent.slurmd.manifest import gres_of
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from service.health import Health
+from service.periodic import periodically
 
 log = structlog.get_logger()
 
@@ -56,6 +57,7 @@ _PROGRAMS = "other device programs"
 _NATIVE = "Slurm's limits of its jobs"
 _SHARED = "cores of two jobs"
 _STEPS = "steps in jobs of Pods"
+_MEMORY = "lower limits of memory"
 
 
 class Agent:
@@ -74,6 +76,8 @@ class Agent:
         self.shared_cpus: Mapping[overlaps.Holders, list[int]] = {}
         """CPUs of Pods that are also another Pod's or a native job's."""
         self._news = asyncio.Event()
+        self._reduces = asyncio.Event()
+        """Set if a limit of memory is to become lower than the use."""
         node, namespace = settings.node, settings.slurmd_namespace
         says = partial(self.health.says, _WATCH)
         self._pods = NodePods(kubernetes, node, self._hears_of_pods, says, namespace)
@@ -84,6 +88,7 @@ class Agent:
         here = Here(
             pod=lambda: self._pods.slurmd,
             jobs=self._native.jobs_in,
+            left=self._slurmds_left,
             machine=self._machine,
             awaited=lambda: self.devices.awaited,
         )
@@ -103,6 +108,12 @@ class Agent:
             tasks.create_task(self.health.run())
             tasks.create_task(self._watch_native_jobs())
             tasks.create_task(self._watch_steps())
+            report = partial(self.health.says, _MEMORY)
+            tasks.create_task(
+                periodically(
+                    self._reduce, self._reduces.wait, outlives=OSError, retry=_LOOK_S, report=report
+                )
+            )
             await self.devices.ask()  # before the first container, if the drivers reply
             tasks.create_task(self.devices.run())
             if self._settings.nri is not None:
@@ -153,6 +164,8 @@ class Agent:
             self.devices.hears(Reason.NOT_GUARDED, error)
             self.health.ready = False  # no limit of a new Pod is in force: no Pod should come
             return None
+        if self.keeper.limits.reductions:
+            self._reduces.set()
         self.health.says("guard", None)
         self.devices.hears(Reason.NOT_GUARDED, None)
         self.health.says(_OTHERS, self.keeper.others or None)
@@ -160,8 +173,26 @@ class Agent:
         if decision is not None:
             self.looked_at = time.time()
             self._tell(self._containers.missing.problems() | decision.problems)
+            self.devices.hears(Reason.DEVICES_HELD, self._devices_held())
             self.health.ready = not self._awaits_runtime
         return decision
+
+    def _devices_held(self) -> str:
+        """Returns the devices that slurmd's Pod lacks. If a job's Pod was deleted by force, the gate
+        keeps native jobs from its devices."""
+        held = self.keeper.held_by_gone.items()
+        lacks = [each for uid, of in held if not self._pods.is_of_job(uid) for each in of]
+        return ", ".join(sorted(lacks))
+
+    async def _reduce(self) -> None:
+        """Lowers limits of memory below the use, a step each, in a thread: the container runtime does
+        not wait for the kernel to free memory. The next look notes the next steps. Raises OSError."""
+        self._reduces.clear()
+        while self.keeper.limits.reductions:
+            file, limit = self.keeper.limits.reductions.popitem()
+            with suppress(FileNotFoundError, NotADirectoryError):  # the cgroup was removed just now
+                await asyncio.to_thread(write, file, str(limit), waits=True)
+            self._news.set()
 
     def _other_programs(self) -> str | None:
         if not (found := self.keeper.other_programs):
@@ -215,7 +246,8 @@ class Agent:
 
     def _look_at_machine(self) -> None:
         self.health.says(_CPUS, _error_of(self.keeper.read_cpus), alarm=True)
-        error = _error_of(lambda: self.keeper.read_devices(list_may_come=self._slurmd.starts))
+        starts, since = self._slurmd.starts, self._slurmd.began
+        error = _error_of(lambda: self.keeper.read_devices(list_may_come=starts, since=since))
         self.devices.hears(Reason.LIST_UNREADABLE, error)
         problems = self.keeper.machine.problems if self.keeper.machine else {}
         broken = "; ".join(f"{of}: {why}" for of, why in problems.items())
@@ -248,6 +280,15 @@ class Agent:
     def _hears_of_pods(self) -> None:
         self._news.set()
         self._slurmd.hears()
+
+    def _slurmds_left(self) -> list[str] | None:
+        claims = self._pods.claims
+        if claims is None:
+            return None
+        gone = (each for each in self._cgroups.pods() if each.populated and each.uid not in claims)
+        return [
+            each.uid for each in gone if each.uid in self._pods.slurmds or has_run_slurmd(each.place)
+        ]
 
     def _machine(self) -> tuple[str, int]:
         """Returns the GPUs in the form of slurmd's Gres=, and the number of CPUs of a core."""

@@ -58,8 +58,8 @@ _DATABASE: Final = tuple(
 IMAGES: Final = (
     Image("extender", "python.Dockerfile", _PROGRAM),
     Image("node-agent", "python.Dockerfile", _PROGRAM),
-    Image("slurmd", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
-    Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm",), of_slurm=True),
+    Image("slurmd", "slurm.Dockerfile", ("deploy/slurm/slurm-extender-gate",), of_slurm=True),
+    Image("slurmctld", "slurm.Dockerfile", ("deploy/slurm/slurm-extender-hook",), of_slurm=True),
     Image("slurmrestd", "slurm.Dockerfile", (), of_slurm=True),
     Image("slurm-cluster", "python.Dockerfile", _PROGRAM, of_slurm=True),
     Image("login", "slurm.Dockerfile", ("deploy/login",), of_slurm=True),

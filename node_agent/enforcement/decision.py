@@ -47,9 +47,11 @@ def decide(
     cgroups: Sequence[PodCgroup],
     known: AbstractSet[Entry],
     machine: Machine,
+    *,
+    closed: str = "",
 ) -> Decision:
     """Returns the decision. Parameter `claims` has the Pods by uid, `known` the access in the kernel
-    now."""
+    now. Parameter `closed` is the reason why no Pod gets further devices, "" without a reason."""
     problems = {uid: claim.problem for uid, claim in claims.items() if claim.problem}
     parts = dict[str, list[Part]]()
     for uid, claim in claims.items():
@@ -78,6 +80,9 @@ def decide(
                 holders.drop(wanted[cgroup])
         elif own and cgroup in moved:
             problems[uid] = _MOVED
+        elif closed and not wanted[cgroup] <= known:
+            problems[uid] = closed
+            waiting.add(uid)
         else:
             holders.take(wanted[cgroup])
     awaited = {uid for uid, of in parts.items() if of and not claims[uid].leaves} - {*uids.values()}

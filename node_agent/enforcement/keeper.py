@@ -1,8 +1,9 @@
 """Keeps each Pod of this Node to the resources of its job, by the kernel."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from node_agent.enforcement import slurmd_share
 from node_agent.enforcement.decision import Decision, Entry, decide
@@ -16,9 +17,12 @@ from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device, Files, Names, Number
 from node_agent.machine.gpu_vendors import may_be
 from node_agent.machine.numbered import Machine, Part
+from node_agent.machine.slurmd_gres import WrongGres
 from node_agent.pods.cgroups import PodCgroup, PodCgroups, depth
 from node_agent.pods.claims import Claim
 from service.watched_file import Stamp, stamp
+
+_CLOSED: Final = "slurmd has not told its devices since its last start, or its list cannot be used"
 
 
 class Keeper:
@@ -33,12 +37,14 @@ class Keeper:
         *,
         keeps_others_off: bool = False,
     ) -> None:
-        """Parameter `gres` is a file with the output of `slurmd -G` from the start of slurmd, in a Pod
-        after the output of `slurmd -V`. Parameter `own_pod` is the uid of the agent's Pod, which has
+        """Parameter `gres` is a file with the output of `slurmd -G` from the last start of slurmd, in a
+        Pod after the output of `slurmd -V`. Parameter `own_pod` is the uid of the agent's Pod, which has
         access to all devices, because the agent calls the drivers. Parameter `keeps_others_off` keeps
         Pods of no job off the cores of jobs."""
         self._gres = gres
         self._awaits_list = self._slurmd_starts_placeholders = False
+        self._closed = ""
+        """Reason why no Pod gets further devices: slurmd may number its devices in another order."""
         self._own_pod = own_pod
         self._read: Stamp | None = None
         self.guarded = frozenset[Number]()
@@ -54,6 +60,9 @@ class Keeper:
         """Reason why a Pod of no job is not kept off the cores of jobs."""
         self.other_programs = ""
         """Foreign device programs on the cgroups of all Pods."""
+        self.held_by_gone: Mapping[str, Sequence[str]] = {}
+        """Devices that slurmd's Pod lacks, by Slurm's numbers, by the uid of a Pod with processes that
+        kube-apiserver does not have."""
         self.machine: Machine | None = None
         """None before the first successful read of slurmd's list."""
         self._listed: tuple[Device, ...] = ()
@@ -86,14 +95,20 @@ class Keeper:
             for other in self._guard.put_on(root, depth(root))
         )
 
-    def read_devices(self, *, list_may_come: bool = False) -> None:
+    def read_devices(self, *, list_may_come: bool = False, since: float = 0.0) -> None:
         """Reads the devices, and guards their files. Reads slurmd's list after a change of the list, and
         the files each time, because a driver may make files later. A guarded device stays guarded. A
-        missing list is no error while slurmd starts (`list_may_come`). Raises OSError and ValueError:
-        then the last list stays in force."""
-        self._awaits_list = list_may_come and self.machine is None and not self._gres.exists()
-        if self._awaits_list:
+        list from before `since`, in UNIX seconds, is the list of an earlier slurmd. While slurmd starts
+        (`list_may_come`), such a list is no error, nor is a first list that is missing. Raises OSError
+        and ValueError: then Pods keep the devices that they have, and no Pod gets more."""
+        self._closed = _CLOSED
+        exists = self._gres.exists()
+        self._awaits_list = list_may_come and self.machine is None and not exists
+        older = exists and self._gres.stat().st_mtime < since
+        if self._awaits_list or (list_may_come and older):
             return
+        if older:
+            raise WrongGres("the list is of an earlier slurmd")
         now = stamp(self._gres)
         if now != self._read:
             told = self._gres.read_text()
@@ -104,6 +119,7 @@ class Keeper:
         self._guard.close(machine.guarded - self.guarded)
         self.guarded |= machine.guarded
         self.machine = machine
+        self._closed = ""
 
     def keep(self, claims: Mapping[str, Claim] | None, native: Native | None = None) -> Decision | None:
         """Gives each Pod, by uid, access to its devices, and no other Pod, and holds each Pod to its
@@ -126,8 +142,13 @@ class Keeper:
             return None
         slurmd = {each.number for each in cgroups if (of := claims.get(each.uid)) and of.slurmd}
         of_others = {entry for entry in known - own if entry[0] not in slurmd}
-        decision = decide(claims, cgroups, of_others, machine)
+        decision = decide(claims, cgroups, of_others, machine, closed=self._closed)
         wanted = decision.entries | own | slurmd_share.entries(slurmd, self.guarded, decision.entries)
+        self.held_by_gone = (
+            slurmd_share.held_by_gone(claims, cgroups, decision.entries, machine.numbered)
+            if slurmd
+            else {}
+        )
         self._guard.change(known - wanted, wanted - known)
         return decision._replace(problems=_together(problems, decision.problems))
 

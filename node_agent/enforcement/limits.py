@@ -14,6 +14,9 @@ from wellknown import number_list
 
 UNLIMITED: Final = "max"
 _MIB: Final = 1 << 20
+_STEP: Final = 256 * _MIB
+"""Memory to free in one write of a limit: a step is short, and the next step counts with the limits of
+that time."""
 
 
 class Limits(NamedTuple):
@@ -37,18 +40,28 @@ class Limits(NamedTuple):
         return self._replace(memory=0) if self.requested and used > self.memory else self
 
     def corrections(self, now: Mapping[str, str]) -> dict[str, str]:
-        """Returns the texts to write into the files with the texts `now`; swap first, so that a lower
-        limit of memory uses no swap. A limit of memory below the grant is the author's limit, and stays.
-        A kernel without swap needs no limit of swap."""
+        """Returns the texts to write at once into the files with the texts `now`; swap first, so that a
+        lower limit of memory uses no swap. A limit of memory below the grant is the author's limit, and
+        stays. A kernel without swap needs no limit of swap."""
         wanted = dict[str, str]()
         if self.memory and not self.grows and _bytes(now.get(SWAP, "0")):
             wanted[SWAP] = "0"
         memory = _bytes(now.get(MEMORY, "0"))
-        if self.memory and (memory > self.memory or (self.grows and 0 < memory < self.memory)):
+        lower = memory > self.memory and not self.reduction(now)
+        if self.memory and (lower or (self.grows and 0 < memory < self.memory)):
             wanted[MEMORY] = str(self.memory)
         if self.cpus and listed(now.get(CPUS, "")) != self.cpus and CPUS in now:
             wanted[CPUS] = number_list.compress(self.cpus)
         return wanted
+
+    def reduction(self, now: Mapping[str, str]) -> int:
+        """Returns the next limit of memory on the way to a limit below the use, in bytes; 0 without such
+        a limit. The kernel frees the memory before a write returns. The use of slurmd's Pod can grow
+        until the write."""
+        memory, used = _bytes(now.get(MEMORY, "0")), _bytes(now.get(USED[0], "0"))
+        if not 0 < self.memory < memory or not (self.grows or used > self.memory):
+            return 0
+        return max(self.memory, int(min(memory, used)) - _STEP)
 
     def problems(self, now: Mapping[str, str]) -> list[str]:
         """Returns the reasons why a cgroup with the files `now` cannot have the limits. A limit that

@@ -65,6 +65,11 @@ def scopes(cgroups: PodCgroups, claims: Mapping[str, Claim]) -> Iterator[Scope]:
             yield from (Scope(place, pod.uid) for place in _scopes(pod.place))
 
 
+def has_run_slurmd(pod: Path) -> bool:
+    """Returns True if a slurmd has made its cgroup of jobs below the cgroup of a Pod."""
+    return any(_scopes(pod))
+
+
 def counted(claims: Mapping[str, Claim], devices: Collection[object]) -> Counted:
     """Returns the resources that Slurm counts here, by the claims of Pods and by slurmd's list of
     devices."""

@@ -1,10 +1,11 @@
 """Holds Pods to the cores and the memory of their jobs, by the files of their cgroups."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from node_agent.enforcement.limits import Limits, limits_of
 from node_agent.machine.cpus import Cpus
-from node_agent.pods.cgroups import PodCgroup, limits_now, write
+from node_agent.pods.cgroups import MEMORY, PodCgroup, limits_now, write
 from node_agent.pods.claims import Claim
 
 
@@ -16,12 +17,16 @@ class PodLimits:
         """Number of limits that other programs had changed."""
         self._limited = dict[int, Limits]()
         """Last limits of cgroups, by the kernel's numbers."""
+        self.reductions = dict[Path, int]()
+        """Next limits of memory, in bytes, by the file: writes that may take long."""
 
     def hold(
         self, claims: Mapping[str, Claim], cgroups: Sequence[PodCgroup], cpus: Cpus | None
     ) -> dict[str, str]:
-        """Writes all limits. Returns the reasons of failed limits by the uid of the Pod."""
+        """Writes all limits that the kernel takes at once, and notes the others in `reductions`. Returns
+        the reasons of failed limits by the uid of the Pod."""
         problems: dict[str, str] = {}
+        self.reductions = {}
         for cgroup in cgroups:
             claim = claims.get(cgroup.uid)
             if claim is None:
@@ -49,5 +54,7 @@ class PodLimits:
                 found.append(f"{name}: {error.strerror}")
             else:
                 self.repaired += self._limited.get(cgroup.number) == limits
+        if reduction := limits.reduction(now):
+            self.reductions[cgroup.place / MEMORY] = reduction
         self._limited[cgroup.number] = limits
         return found

@@ -4,12 +4,15 @@ Slurm itself gives native jobs no resources of Pods. The limits of slurmd's Pod 
 cgroups of jobs: a job that escapes from its cgroup finds no more. If slurmd starts placeholders (24.11),
 the Pod keeps all cores, because task/affinity binds placeholders to their cores, or drains the node."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from node_agent.enforcement.decision import Entry
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Number
+from node_agent.machine.numbered import Part
+from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
 
 
@@ -39,3 +42,20 @@ def entries(
     in_part = {each.number for each in others if each.in_part}
     free = closed - {each.number for each in others if not each.in_part}
     return frozenset(Entry(cgroup, number, number in in_part) for cgroup in slurmd for number in free)
+
+
+def held_by_gone(
+    claims: Mapping[str, Claim],
+    cgroups: Sequence[PodCgroup],
+    entries: Iterable[Entry],
+    numbered: Mapping[str, Part],
+) -> Mapping[str, Sequence[str]]:
+    """Returns the devices, by Slurm's numbers ("gpu 3"), of each Pod with processes that kube-apiserver
+    does not have, by uid. Parameter `numbered` has all devices by Slurm's numbers."""
+    gone = {each.number: each.uid for each in cgroups if each.uid not in claims}
+    whole = [each for each in entries if each.cgroup in gone and not each.in_part]
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for of, part in numbered.items():
+        for uid in sorted({gone[each.cgroup] for each in whole if each.number in part.own}):
+            found[uid].append(of)
+    return found

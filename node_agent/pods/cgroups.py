@@ -105,11 +105,11 @@ def read(file: Path) -> str:
         return file.read_text().strip()
 
 
-def write(file: Path, text: str) -> None:
-    """Writes a file. Raises OSError, as `read`. With O_NONBLOCK (Linux 6.16), the Pod's own processes
-    wait while the kernel frees memory for a lower memory.max. Without O_NONBLOCK, the writer waits."""
+def write(file: Path, text: str, *, waits: bool = False) -> None:
+    """Writes a file. Raises OSError, as `read`. With `waits`, the writer waits while the kernel frees
+    memory for a lower memory.max. Otherwise the Pod's own processes wait (O_NONBLOCK, Linux 6.16)."""
     with _removal(file):
-        fd = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
+        fd = os.open(file, os.O_WRONLY | os.O_TRUNC | (0 if waits else os.O_NONBLOCK))
         try:
             os.write(fd, text.encode())
         finally:

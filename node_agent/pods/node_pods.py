@@ -30,6 +30,8 @@ class NodePods:
         self._slurmd = slurmd_namespace, pod_name(node)
         self.slurmd: Manifest | None = None
         """The Node's slurmd Pod, if kube-apiserver has the Pod."""
+        self.slurmds = set[str]()
+        """Uids of all slurmd Pods of this Node that kube-apiserver has reported to this agent."""
         self._changed = changed
         self._says = says
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", self._hear)
@@ -47,6 +49,11 @@ class NodePods:
         uid. Parameter `here` is the uids of all cgroups. Forgets the other removals."""
         self._removals = {uid: name for uid, name in self._removals.items() if uid in here}
         return self._removals
+
+    def is_of_job(self, uid: str) -> bool:
+        """Returns True for a job's Pod, also for a removed one."""
+        claim = (self.claims or {}).get(uid)
+        return uid in self._removals or (claim is not None and claim.of_job)
 
     def doubt(self) -> None:
         """Lists the Pods again, because a Pod is missing: perhaps the connection is dead."""
@@ -82,6 +89,7 @@ class NodePods:
         if (metadata.get("namespace"), metadata["name"]) != self._slurmd or claim.of_job:
             return claim
         self.slurmd = manifest
+        self.slurmds.add(claim.uid)
         return claim._replace(slurmd=True)
 
     async def _list(self) -> dict[str, Claim]:

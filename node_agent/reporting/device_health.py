@@ -35,8 +35,9 @@ _TELL_S: Final = 300.0
 _WORDS: Final = {
     Reason.NOT_GUARDED: "the devices are not closed to other Pods",
     Reason.LIST_UNREADABLE: "slurmd's list of devices cannot be used",
+    Reason.DEVICES_HELD: "slurmd's Pod lacks devices that processes of an earlier Pod have",
 }
-_FIRST: Final = _WORDS.keys()
+_FIRST: Final = {Reason.NOT_GUARDED, Reason.LIST_UNREADABLE}
 """Reasons to know before the first condition on the Node."""
 
 Says = Callable[[str, Exception | str | None], object]

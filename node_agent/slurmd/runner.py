@@ -17,7 +17,7 @@ from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Reject
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from node_agent.slurmd.manifest import Found, finds_gres, manifest
-from node_agent.slurmd.step import Step, in_words, starts, step
+from node_agent.slurmd.step import Step, began, in_words, in_words_of_left, starts, step
 from service.periodic import periodically
 from wellknown import node_mapping
 from wellknown.conditions import condition
@@ -49,6 +49,9 @@ class Here:
     """Returns the slurmd Pod of the Node, from kube-apiserver."""
     jobs: Callable[[str], Collection[str]]
     """Returns Slurm's jobs with processes in a Pod, by the Pod's uid."""
+    left: Callable[[], Collection[str] | None]
+    """Returns the uids of earlier slurmd Pods with processes, which kube-apiserver does not have; None
+    while the Node's Pods are unknown. Raises OSError."""
     machine: Callable[[], tuple[str, int]]
     """Returns the devices in the form of slurmd's Gres=, and the number of CPUs of a core."""
     awaited: Callable[[], str]
@@ -93,10 +96,21 @@ class SlurmdRunner:
     def starts(self) -> bool:
         """Returns True while slurmd starts on this Node, and its list may be missing. Returns False for
         slurmd on the host, whose start is unknown."""
-        labels = (self._seen or {"metadata": {}})["metadata"].get("labels") or {}
-        if not self._namespace or labels.get(SLURMD_LABEL) == ON_HOST:
+        if self._on_host:
             return False
         return starts(self._here.pod(), datetime.now(UTC), time.clock_gettime(time.CLOCK_BOOTTIME))
+
+    @property
+    def began(self) -> float:
+        """Returns the start of slurmd's container, in UNIX seconds, and so the earliest time of slurmd's
+        list; 0 without such a container."""
+        since = None if self._on_host else began(self._here.pod())
+        return 0.0 if since is None else since.timestamp()
+
+    @property
+    def _on_host(self) -> bool:
+        labels = (self._seen or {"metadata": {}})["metadata"].get("labels") or {}
+        return not self._namespace or labels.get(SLURMD_LABEL) == ON_HOST
 
     def hears(self) -> None:
         """Wakes the loop after a change of the Node's Pods."""
@@ -154,7 +168,13 @@ class SlurmdRunner:
 
     async def _make(self, node: Manifest, assigned: Assignment) -> None:
         """Makes the Pod. Slurm reads a node's devices only once, so that the Pod waits for drivers if
-        the agent finds the devices."""
+        the agent finds the devices. The Pod also waits for the last process of an earlier slurmd Pod
+        that was deleted by force: its jobs run on, with cores and devices."""
+        if (left := self._here.left()) is None:
+            return
+        if left:
+            await self._tell(node, in_words_of_left(left))
+            return
         revision = await self._kubernetes.read_revision(self._namespace, assigned.revision)
         if revision is None:
             words = f"there is no ControllerRevision {assigned.revision} in {self._namespace}"

@@ -30,9 +30,52 @@ done
 mkdir -p /var/spool/slurmd
 
 # The node agent reads there which release this is, and which device has which number, or why slurmd cannot tell.
-(slurmd -V || :; exec slurmd -G "$@") >/run/slurm-extender/gres.new 2>&1 &
-wait "$!" || :
-mv /run/slurm-extender/gres.new /run/slurm-extender/gres
+list_devices() {
+    failed=
+    (slurmd -V || :; exec timeout 60 slurmd -G "$@") >/run/slurm-extender/gres.new 2>&1 || failed=$?
+    [ -z "$failed" ] || echo "fatal: slurmd -G ended with exit status $failed" >>/run/slurm-extender/gres.new
+    mv /run/slurm-extender/gres.new /run/slurm-extender/gres
+    [ -z "$failed" ]
+}
+
+# At `scontrol reconfigure` slurmd executes itself: the process is the same one, and its stack is elsewhere.
+stack() {
+    read -r stat <"/proc/$1/stat" || return
+    # shellcheck disable=SC2086  # a word for each field
+    set -- $stat
+    echo "${28}"
+}
+
+# Lists the devices beside slurmd. Both are in one cgroup, from which `slurmd -G` takes slurmd's limits (CoreSpecCount,
+# MemSpecLimit): they are put back.
+list_beside() {
+    done='' cpus='' memory=''
+    while read -r line; do place=/sys/fs/cgroup${line#0::}; done <"/proc/$slurmd/cgroup"
+    read -r cpus <"$place/cpuset.cpus" || :
+    read -r memory <"$place/memory.max" || :
+    list_devices "$@" && done=yes
+    [ -z "$cpus" ] || echo "$cpus" >"$place/cpuset.cpus" || :
+    [ -z "$memory" ] || echo "$memory" >"$place/memory.max" || :
+    [ -n "$done" ]
+}
+
+# Lists the devices whenever this slurmd has executed itself, since it may number them in another order. Its environment
+# has SLURMD_RECONF if it has done so before this program looks.
+follow() {
+    slurmd=$1 listed=$2
+    shift 2
+    sleep 1
+    of=$(stack "$slurmd")
+    case $listed$(tr '\0' '\n' <"/proc/$slurmd/environ") in
+    *SLURMD_RECONF=*) of= ;;
+    yes*) ;;
+    *) of= ;; # the first list has failed
+    esac
+    while now=$(stack "$slurmd"); do
+        if [ "$now" != "$of" ] && list_beside "$@"; then of=$now; fi
+        sleep 2
+    done
+}
 
 # slurmctld waits for a boot of the node; a second one it would take for a crash, and end its jobs.
 boot=
@@ -45,9 +88,13 @@ fi
 # One that crashes at once ends it, so that people see it.
 ends=
 while :; do
+    list_devices "$@" &
+    wait "$!" && listed=yes || listed=
     began=$(date +%s)
     slurmd "$@" $boot &
     slurmd=$! boot=
+    follow "$slurmd" "$listed" "$@" 2>/dev/null &
+    follower=$!
     trap 'ends=yes; kill -TERM "$slurmd"' TERM INT
     while :; do
         wait "$slurmd" && status=0 || status=$?
@@ -55,4 +102,6 @@ while :; do
     done
     [ -z "$ends" ] && [ $(($(date +%s) - began)) -ge 60 ] || exit "$status"
     echo "slurmd ended with exit status $status: it is started again"
+    trap 'exit 143' TERM INT
+    wait "$follower" || :
 done

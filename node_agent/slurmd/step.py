@@ -43,13 +43,17 @@ def starts(pod: Manifest | None, now: datetime, up_s: float) -> bool:
     """Returns True while slurmd's first list of devices may be missing: without a Pod, without a running
     container, or in the container's first 5 minutes. Parameter `up_s` is the uptime of the machine: a
     Pod's status from before the boot is stale."""
+    if (since := began(pod)) is None:
+        return True
+    return min((now - since).total_seconds(), up_s) < _TELLS_WITHIN_S
+
+
+def began(pod: Manifest | None) -> datetime | None:
+    """Returns the start of slurmd's container, in whole seconds; None without a running container."""
     listed = ((pod or {}).get("status") or {}).get("containerStatuses") or ()
     own: Manifest = next((each for each in listed if each.get("name") == CONTAINER), {})
-    began = ((own.get("state") or {}).get("running") or {}).get("startedAt")
-    if began is None:
-        return True
-    ran_s = (now - datetime.fromisoformat(began)).total_seconds()
-    return min(ran_s, up_s) < _TELLS_WITHIN_S
+    at = ((own.get("state") or {}).get("running") or {}).get("startedAt")
+    return None if at is None else datetime.fromisoformat(at)
 
 
 def in_words(jobs: Collection[str]) -> str:
@@ -58,3 +62,11 @@ def in_words(jobs: Collection[str]) -> str:
     more = f" and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     names = ", ".join(told[:_MOST_TOLD]) + more
     return f"the slurmd Pod is not ended, since Slurm's jobs run in it: {names}"
+
+
+def in_words_of_left(uids: Collection[str]) -> str:
+    """Returns the reason why no slurmd Pod is made beside processes of earlier slurmd Pods."""
+    return (
+        "no slurmd Pod is made, since processes of a slurmd Pod run here that kube-apiserver does not"
+        f" have: {', '.join(sorted(uids))}"
+    )

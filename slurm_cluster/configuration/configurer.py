@@ -190,7 +190,10 @@ class Configurer:
         if need < Need.RESTART:
             return self._controller.reconfigure()
         before = self._conf(kept)
-        return self._controller.restart(before, _host(before)) + self._controller.reconfigure()
+        unserved = self._controller.restart(before, _host(before))
+        if need >= Need.RESTART_APART:
+            return unserved
+        return unserved + self._controller.reconfigure()
 
     def _await_start(self) -> float:
         self._controller.await_serving()

@@ -11,6 +11,7 @@ from slurm_cluster.configuration.slurm_conf import SlurmConf
 from slurm_cluster.jwks import SLURM_JWKS, SLURM_KEY, known
 
 SLURM_CONF: Final = "slurm.conf"
+GRES_CONF: Final = "gres.conf"
 Attributes = Mapping[str, str]
 _Value = TypeVar("_Value")
 _SHOWN: Final = 20
@@ -84,6 +85,10 @@ _NEEDS: Final = {
     Need.RECONFIGURE: "scontrol reconfigure",
     Need.RESTART: "a restart of slurmctld, then scontrol reconfigure",
     Need.RESTART_ALL: "a restart of slurmctld, then one of every slurmd, which is yours to do",
+    Need.RESTART_APART: (
+        "a restart of slurmctld, without scontrol reconfigure,"
+        " then one of every slurmd, which is yours to do"
+    ),
     Need.BY_HAND: "a person",
 }
 
@@ -137,14 +142,21 @@ def _keys(conf: SlurmConf) -> Iterator[str]:
 
 def _nodes(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:
     """Nodes of which the same changes are one change."""
-    alike: dict[tuple[str, bool, bool], list[str]] = {}
+    alike: dict[tuple[str, bool, Row], list[str]] = {}
     for name, old, new in _changed(running, wanted):
         loses = old is not None and (new is None or _size(old) != _size(new))
-        moves = old is not None and new is not None and old.get("port") != new.get("port")
-        alike.setdefault((_difference(old, new), loses, moves), []).append(name)
-    for (words, loses, moves), names in alike.items():
-        row = needs.of_setting("slurmdport") if moves else needs.PLAIN
+        alike.setdefault((_difference(old, new), loses, _row_of(old, new)), []).append(name)
+    for (words, loses, row), names in alike.items():
         yield Change(f"node {compress(names)}", row, words, nodes=frozenset(names if loses else ()))
+
+
+def _row_of(old: Attributes | None, new: Attributes | None) -> Row:
+    """Returns what a change of a node needs."""
+    if old is None or new is None:
+        return needs.PLAIN
+    if old.get("gres") != new.get("gres"):
+        return needs.DEVICES
+    return needs.of_setting("slurmdport") if old.get("port") != new.get("port") else needs.PLAIN
 
 
 def _size(attributes: Attributes) -> list[str | None]:
@@ -167,7 +179,8 @@ def _files(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterato
         if name != SLURM_CONF:
             words = "is new" if old is None else "is removed" if new is None else "has other content"
             replaced = name in {SLURM_KEY, SLURM_JWKS} and _replaces_keys(running, wanted)
-            yield Change(name, needs.OTHER_KEYS if replaced else needs.PLAIN, words)
+            row = needs.DEVICES if name == GRES_CONF else needs.PLAIN
+            yield Change(name, needs.OTHER_KEYS if replaced else row, words)
 
 
 def _replaces_keys(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> bool:

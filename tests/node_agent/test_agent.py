@@ -282,6 +282,18 @@ async def test_dead_watch_ends_after_a_doubt(node: Node, monkeypatch: pytest.Mon
         following.cancel()
 
 
+async def test_no_pod_gets_devices_while_the_list_is_unreadable(node: Node) -> None:
+    async with node.agent() as agent:
+        one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
+        node.gres.write_text("slurmd: fatal: no such file\n")
+        other, without = node.begin(B, "gpu:1(IDX:1)"), node.begin(C, "")
+        await until(lambda: "its list cannot be used" in agent.problems.get(f"ml/{B}", ""))
+        assert [node.has(each) for each in (one, other, without)] == ["x", "", ""]
+        assert agent.problems.keys() == {f"ml/{B}"}
+        node.print_devices("xzy")
+        await until(lambda: (node.has(one), node.has(other)) == ("x", "z"))
+
+
 async def test_what_the_kernel_writes_wakes_nobody(tmp_path: Path) -> None:
     """The kernel writes memory.events each time that a Pod reaches the limit of memory."""
     told: list[None] = []

@@ -77,6 +77,24 @@ def test_wrong_files_are_written(limits: Limits, now: dict[str, str], written: d
     assert limits.corrections(now) == written
 
 
+@pytest.mark.parametrize(
+    ("limit", "used", "at_once", "step"),
+    [
+        ("max", 100, True, 0),  # no memory to free
+        ("max", 1000, False, 744),
+        ("744", 744, False, 488),
+        ("744", 800, False, 488),  # the kernel could not free all
+        ("232", 232, False, 100),
+        ("100", 100, False, 0),
+    ],
+)
+def test_memory_in_use_is_freed_in_steps(limit: str, used: int, at_once: bool, step: int) -> None:
+    now = {MEMORY: limit if limit == "max" else str(int(limit) * MIB), USED[0]: str(used * MIB)}
+    limits = Limits(memory=100 * MIB)
+    assert limits.corrections(now) == ({MEMORY: str(100 * MIB)} if at_once else {})
+    assert limits.reduction(now) == step * MIB
+
+
 @pytest.mark.parametrize(("limits", "name"), [(Limits((1,)), CPUS), (Limits(memory=MIB), MEMORY)])
 def test_a_cgroup_without_a_controller_is_told_of(limits: Limits, name: str) -> None:
     assert limits.problems({}) == [f"its cgroup has no {name}: the controller is not enabled for Pods"]

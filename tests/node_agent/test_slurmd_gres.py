@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.spec import DEBIAN_SUITES
+from deploy.local.cluster import Cluster
+from deploy.local.layout import Layout
+from deploy.local.slurm.components import slurm_components
+from deploy.local.slurm.config import run_folder
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from node_agent.machine.slurmd_gres import WrongGres, parse, starts_placeholders
+from node_agent.slurmd import manifest
+from tests.eventually import eventually
 from tests.node_agent.slurmd import slurmd_prints
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _CONF = "GresTypes=fpga,shard,gpu,nic,mps\nNodeName=n1 CPUs=1 RealMemory=1 Gres="
 # What slurm.conf counts, gres.conf, and the files of the devices by name in Slurm's order.
@@ -154,6 +157,38 @@ def test_any_text_is_devices_or_an_error(text: str) -> None:
         parse(text)
     except WrongGres:
         return
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+def test_a_reconfiguration_renumbers_devices_and_renews_the_list(tmp_path: Path, release: str) -> None:
+    spec = ClusterSpec(nodes=1, gpus_per_node=4, kubernetes=False, extender=False, release=release)
+    with Cluster.up(spec, tmp_path / "cluster") as cluster:
+        layout, log = Layout(cluster.directory), cluster.logs / "slurmd-node-1.log"
+        etc, run = layout.slurm / "etc", run_folder(layout, "node-1") / "slurm-extender"
+        run.mkdir()
+        (etc / "slurm.conf").write_text(f"{(etc / 'slurm.conf').read_text()}DebugFlags=gres\n")
+        cluster.stop("slurmd-node-1")
+        components = slurm_components(spec, dict(cluster.ports), layout)
+        argv = next(each.argv for each in components if each.name == "slurmd-node-1")
+        program = argv.index("/usr/sbin/slurmd")
+        script = Path(manifest.__file__).with_name("start.sh").read_text()
+        start = ("/bin/sh", "-c", script.replace("/var/spool/slurmd", "/run/spool"), "start")
+        cluster.start("slurmd-node-1", argv=[*argv[:program], *start, *argv[program + 1 :]])
+
+        def numbered(text: str) -> str:
+            return "".join(device.files[0][-1] for device in parse(text))
+
+        def slurmd_says() -> str:
+            """Returns the numbers of the slurmd that runs, by its log."""
+            return numbered([line for line in log.read_text().splitlines() if "Gres Name=" in line][-1])
+
+        assert (slurmd_says(), numbered((run / "gres").read_text())) == ("0123", "0123")
+        other = (etc / "gres.conf").read_text().replace("nvidia[0-3]", "nvidia[2-3,0-1]")
+        (etc / "gres.conf").write_text(other)
+        cluster.run_slurm("scontrol", "reconfigure")
+        eventually(lambda: slurmd_says() == "2301", within_s=20)
+        eventually(lambda: numbered((run / "gres").read_text()) == "2301", within_s=20)
 
 
 @pytest.mark.real

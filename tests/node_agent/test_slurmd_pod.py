@@ -202,11 +202,16 @@ class Bench:
         self.kubernetes.put("nodes", NODE)
         self.jobs: set[str] = set()
         self.awaited = ""
+        self.left: list[str] | None = []
         self.troubles: dict[str, object] = {}
         says = self.troubles.__setitem__
         self.pods = NodePods(self.kubernetes, "n1", self._hears, print, "slurm-nodes")
         here = Here(
-            lambda: self.pods.slurmd, lambda _: self.jobs, lambda: ("gpu:2", 1), lambda: self.awaited
+            pod=lambda: self.pods.slurmd,
+            jobs=lambda _: self.jobs,
+            left=lambda: self.left,
+            machine=lambda: ("gpu:2", 1),
+            awaited=lambda: self.awaited,
         )
         self.now = 1000.0
         names = "n1", "slurm-nodes", "example.io/name"
@@ -305,6 +310,24 @@ async def test_removed_pod_is_made_again(bench: Bench) -> None:
     uid = await bench.runs()
     bench.remove()
     await until(lambda: bench.uid not in ("", uid))
+
+
+async def test_no_pod_is_made_beside_processes_of_an_earlier_one(bench: Bench) -> None:
+    bench.left = None  # the Node's Pods are not listed yet
+    await bench.assign("gpu-1")
+    await asyncio.sleep(0.1)
+    assert (bench.pod, bench.condition) == ({}, ("", ""))
+    bench.left = ["u-0"]
+    bench.runner.hears()
+    await until(lambda: bench.problem)
+    assert (
+        "processes of a slurmd Pod run here that kube-apiserver does not have: u-0" in bench.condition[1]
+    )
+    assert not bench.pod
+    bench.left = []
+    bench.runner.hears()
+    await until(lambda: bench.pod)
+    await until(lambda: bench.problem is None)
 
 
 async def test_ended_pod_is_made_again_after_a_pause(bench: Bench) -> None:

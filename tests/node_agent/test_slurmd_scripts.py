@@ -53,6 +53,7 @@ def started(
     text = text.replace("/slurm-extender/scripts", f"{root}/slurm-extender/scripts")
     text = text.replace("/var/spool/slurmd", f"{root}/spool")
     text = text.replace("/dev/termination-log", f"{root}/termination-log")
+    text = text.replace("/sys/fs/cgroup", f"{root}/cgroup").replace("sleep 2", "sleep 0.1")
     with (root / "output").open("w") as to:
         ran = subprocess.Popen(
             [*inside, "/bin/sh", "-c", text, "start", "-D", "-Z"],
@@ -81,6 +82,41 @@ def test_the_agent_is_told_why_slurmd_cannot_tell_its_devices(root: Path) -> Non
         slurmd_gres.parse((root / "run/slurm-extender/gres").read_text())
 
 
+def test_a_slurmd_without_a_list_has_not_told_of_no_devices(root: Path) -> None:
+    program(root / "bin/slurmd", '[ "$1" != -G ] || kill -KILL "$$"')
+    start(root)
+    with pytest.raises(WrongGres, match="fatal: slurmd -G ended with exit status 137"):
+        slurmd_gres.parse((root / "run/slurm-extender/gres").read_text())
+
+
+def test_devices_are_listed_again_after_slurmd_executes_itself(root: Path) -> None:
+    """As at `scontrol reconfigure`. A list that fails is made again."""
+    order, listed = root / "order", root / "run/slurm-extender/gres"
+    order.write_text("before")
+    cgroup = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
+    limits = [root / f"cgroup{cgroup}/{name}" for name in ("cpuset.cpus", "memory.max")]
+    limits[0].parent.mkdir(parents=True)
+    for limit in limits:
+        limit.write_text("7\n")
+    behaves = f"""[ "$1" != -V ] || exit 0
+[ "$1" = -D ] || {{ echo max >{limits[0]}; echo max >{limits[1]}; cat {order}; exit; }}
+trap 'SLURMD_RECONF=1 exec "$0" "$@"' HUP
+echo $$ >{root}/pid
+while :; do sleep 0.05; done"""
+    program(root / "bin/slurmd", behaves)
+    with started(root):
+        eventually(lambda: listed.exists() and listed.read_text() == "before", within_s=10)
+        for limit in limits:  # CoreSpecCount and MemSpecLimit
+            limit.write_text("3\n")
+        order.unlink()
+        pid = eventually(lambda: (root / "pid").read_text().strip(), within_s=10)
+        os.kill(int(pid), signal.SIGHUP)
+        eventually(lambda: "fatal: slurmd -G ended" in listed.read_text(), within_s=10)
+        order.write_text("after")
+        eventually(lambda: listed.read_text() == "after", within_s=10)
+        eventually(lambda: [limit.read_text() for limit in limits] == ["3\n", "3\n"], within_s=10)
+
+
 def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
     assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z -b\n")
     assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z\n")
@@ -90,7 +126,8 @@ def test_a_slurmd_that_crashes_after_a_while_is_started_again_in_the_same_contai
     """Steps of jobs run on there. `date` says when it was started, and when it ended."""
     (root / "clock").write_text("0")
     program(root / "bin/date", f'read -r now <{root}/clock; echo "$now"')
-    crash = f"""[ "$1" != -D ] && exit
+    crash = f"""[ "$1" = -G ] && echo listed >>{root}/lists
+[ "$1" != -D ] && exit
 echo "slurmd $*"
 [ -e {root}/crashed ] && exit 4
 : >{root}/crashed
@@ -104,6 +141,7 @@ exit 3"""
         "slurmd ended with exit status 3: it is started again",
         "slurmd -D -Z",  # it has not booted again
     ]
+    assert (root / "lists").read_text().count("listed") == 2
 
 
 def test_scripts_run_in_their_order_before_slurmd_and_services_beside_it(root: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from node_agent.machine.devices import Number
 from node_agent.pods.claims import Claim
 from node_agent.reporting.node_condition import Condition
 from tests.eventually import until
-from tests.node_agent.node import A, B, until_equal
+from tests.node_agent.node import A, B, C, until_equal
 from wellknown.conditions import timestamp
 from wellknown.names import ON_HOST, SLURMD, SLURMD_LABEL, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment, pod_name
@@ -41,6 +43,13 @@ def start_slurmd(node: Node) -> str:
     metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1"), "labels": labels}
     node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
     return node.start(B, guaranteed=False)
+
+
+def begins(node: Node, at: datetime) -> None:
+    """Slurmd's container starts at a time."""
+    pod = node.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
+    running = {"name": "slurmd", "state": {"running": {"startedAt": timestamp(at)}}}
+    node.kubernetes.put("pods", pod | {"status": {"containerStatuses": [running]}})
 
 
 @pytest.mark.real
@@ -85,13 +94,41 @@ async def test_a_slurmd_pod_that_never_tells_its_devices_is_a_problem(node: Node
     """A command of the template's does not write the list, say."""
     node.gres.unlink()
     start_slurmd(node)
-    pod = node.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
     async with node.agent() as agent:
         await until_equal(node.condition, Condition.of({}, []))
-        began = datetime.now(UTC) - timedelta(minutes=10)
-        running = {"name": "slurmd", "state": {"running": {"startedAt": timestamp(began)}}}
-        node.kubernetes.put("pods", pod | {"status": {"containerStatuses": [running]}})
+        begins(node, datetime.now(UTC) - timedelta(minutes=10))
         await until(lambda: "slurmd's list of devices" in agent.health.troubles())
+        await until_equal(node.reason, "ListUnreadable")
+        node.print_devices("xyz")
+        await node.run_pod(A, "gpu:1(IDX:1)", "y")
+
+
+@pytest.mark.real
+async def test_no_pod_gets_devices_by_the_list_of_an_earlier_slurmd(node: Node) -> None:
+    start_slurmd(node)
+    async with node.agent() as agent:
+        one = await node.run_pod(A, "gpu:1(IDX:1)", "y")
+        begins(node, datetime.now(UTC) + timedelta(seconds=60))  # the scripts before slurmd run
+        other = node.begin(C, "gpu:1(IDX:0)")
+        await until(lambda: "since its last start" in agent.problems.get(f"ml/{C}", ""))
+        assert (node.has(one), node.has(other)) == ("y", "")
+        assert not agent.health.troubles()
+        node.print_devices("zyx")
+        listed_at = time.time() + 61
+        os.utime(node.gres, (listed_at, listed_at))
+        await until(lambda: (node.has(one), node.has(other)) == ("y", "z"))
+        assert not agent.problems
+
+
+@pytest.mark.real
+async def test_the_list_of_an_earlier_slurmd_is_a_problem_after_five_minutes(node: Node) -> None:
+    start_slurmd(node)
+    os.utime(node.gres, (0, time.time() - 3600))
+    begins(node, datetime.now(UTC) - timedelta(minutes=10))
+    async with node.agent(ready=False) as agent:
+        await until(
+            lambda: "earlier slurmd" in agent.health.troubles().get("slurmd's list of devices", "")
+        )
         await until_equal(node.reason, "ListUnreadable")
         node.print_devices("xyz")
         await node.run_pod(A, "gpu:1(IDX:1)", "y")
@@ -152,6 +189,66 @@ async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(nod
         await until(lambda: node.has(pods) == "y")
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("agent_was_away", [False, True])
+async def test_slurmd_pod_is_made_after_the_last_process_of_the_one_before(
+    node: Node, *, agent_was_away: bool
+) -> None:
+    """The Pod is deleted by force, and its jobs run on."""
+    slurmds = start_slurmd(node)
+    job = f"{slurmds}/system.slice/n1_slurmstepd.scope/job_7/step_0"
+    node.tree.make(job)
+    template = {"spec": {"containers": [{"name": "slurmd", "image": "i"}]}}
+    data = {"controllers": ["a"], "slurm": {"gres": "gpu:3"}, "template": template}
+    revision = {"metadata": {"name": "gpu-1", "namespace": "slurm-nodes"}, "data": data}
+    await node.kubernetes.create_revision("slurm-nodes", revision)
+    node.kubernetes.edit("nodes", "n1", {"metadata": {"uid": "u-n1"}})
+
+    def pod() -> bool:
+        listed = node.kubernetes.objects("pods")
+        return any(each["metadata"]["name"] == pod_name("n1") for each in listed)
+
+    async def told() -> bool:
+        conditions = (await node.kubernetes.read_node("n1"))["status"].get("conditions") or ()
+        messages = {each["type"]: each["message"] for each in conditions}
+        return f"kube-apiserver does not have: {B}" in messages.get(SLURMD_PROBLEM, "")
+
+    with node.process(job):
+        if agent_was_away:
+            node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+        async with node.agent():
+            if not agent_was_away:
+                await until(lambda: node.has(slurmds) == "xyz")
+                node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+            await until_equal(told, expected=True)
+            assert not pod()
+    async with node.agent():
+        await until(pod)
+
+
+@pytest.mark.real
+async def test_node_reports_devices_that_the_next_slurmd_pod_lacks(node: Node) -> None:
+    """Somebody makes the next Pod, beside processes of the Pod before."""
+    slurmds = start_slurmd(node)
+    async with node.agent():
+        await until(lambda: node.has(slurmds) == "xyz")
+        pods = await node.run_pod(A, "gpu:1(IDX:1)", "y")
+        with node.process(slurmds), node.process(pods):
+            await node.delete(A)  # by force, too: the gate waits for its process
+            node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+            metadata = {"uid": C, "namespace": "slurm-nodes", "name": pod_name("n1")}
+            spec = {"nodeName": "n1", "containers": []}
+            node.kubernetes.put("pods", {"metadata": metadata, "spec": spec})
+            following = node.start(C)
+            await until_equal(node.reason, "DevicesHeld")
+            condition = await node.condition()
+            assert condition is not None
+            assert condition.message.endswith("processes of an earlier Pod have: gpu 0, gpu 2")
+            assert node.has(following) == ""
+        await until(lambda: node.has(following) == "xyz")
+        await until_equal(node.reason, "DevicesUsable")
+
+
 def test_of_a_gpu_in_parts_native_jobs_may_have_others() -> None:
     x, y, z = (Number(1, minor) for minor in range(3))
     others = [Entry(1, x), Entry(2, y, in_part=True), Entry(3, y, in_part=True)]
@@ -168,10 +265,13 @@ def test_share_is_what_pods_of_jobs_leave() -> None:
     assert shares[A] == POD
     assert (shares[B].cores, shares[B].memory_mb) == ((0, 3), 3000)
     now = {"cpuset.cpus": "", "memory.max": "max", "memory.swap.max": "max"}
-    written = limits_of(shares[B], CPUS).corrections(now)
-    assert written == {"cpuset.cpus": "0,3-4,7", "memory.max": str(3000 << 20)}
+    limits = limits_of(shares[B], CPUS)
+    written = limits.corrections(now)
+    assert (written, limits.reduction(now)) == ({"cpuset.cpus": "0,3-4,7"}, 3000 << 20)
     alone = limits_of(with_share({B: OWN}, CPUS, 4000)[B], CPUS)
-    assert alone.corrections(now | written) == {"cpuset.cpus": "0-7", "memory.max": str(4000 << 20)}
+    now |= {**written, "memory.max": str(3000 << 20)}
+    assert alone.corrections(now) == {"cpuset.cpus": "0-7", "memory.max": str(4000 << 20)}
+    assert not alone.reduction(now)
     assert with_share({A: POD}, CPUS, 4000) == {A: POD}
 
 

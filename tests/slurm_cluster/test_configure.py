@@ -155,6 +155,24 @@ def test_another_port_takes_a_restart_and_jobs_run_on(port: int, bench: Bench) -
     assert bench.cluster.pid("slurmctld") != pid
 
 
+@pytest.mark.timeout(120 + 2 * RESTART_S)
+def test_another_order_of_devices_arrives_by_no_reconfiguration(bench: Bench) -> None:
+    """slurmd executes itself at a reconfiguration, and has this variable then."""
+    job, pid, before = bench.submit(), bench.cluster.pid("slurmctld"), bench.others()["gres.conf"]
+    bench.cluster.restart("slurmd-node-1")
+    environment = Path(f"/proc/{bench.cluster.pid('slurmd-node-1')}/environ")
+    bench.want(bench.conf, **{"gres.conf": before + b"# in another order\n"})
+    with kubelet(bench.cluster):
+        outcome = bench.look()
+        assert outcome.verdict is Verdict.APPLIED, outcome.words
+        assert bench.cluster.pid("slurmctld") != pid
+        assert bench.look().verdict is Verdict.CURRENT
+        assert b"SLURMD_RECONF" not in environment.read_bytes()
+        assert bench.state_of(job) == "RUNNING"
+        bench.want(bench.conf, **{"gres.conf": before})
+        assert bench.look().verdict is Verdict.APPLIED
+
+
 def test_a_wrong_configuration_leaves_everything_as_it_is(bench: Bench) -> None:
     job, pid, started = bench.submit(), bench.cluster.pid("slurmctld"), bench.shows("BOOT_TIME")
     bench.want(bench.conf.replace("KillWait=40", "KilWait=40"))

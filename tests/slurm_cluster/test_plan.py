@@ -41,6 +41,7 @@ def test_the_same_configuration_in_other_words_changes_nothing() -> None:
         ),
         ("CPUs=4", "CPUs=4 Feature=a", Need.RECONFIGURE, "node n[1-3]: feature not set -> a"),
         ("CPUs=4", "CPUs=4 Port=7", Need.RESTART_ALL, ""),
+        ("CPUs=4", "CPUs=4 Port=7 Gres=gpu:1", Need.RESTART_APART, ""),
         ("Name=c\n", "Name=d\n", Need.BY_HAND, ""),
         ("Nodes=n1", "Nodes=n2", Need.RECONFIGURE, "partition batch: nodes n1 -> n2"),
     ],
@@ -55,6 +56,16 @@ def test_the_greatest_need_counts() -> None:
     made = planned(BASE.replace("6817", "6818").replace("info", "debug"))
     assert made.need is Need.RESTART
     assert made.lines()[-1] == "needs: a restart of slurmctld, then scontrol reconfigure"
+
+
+def test_numbers_of_devices_change_by_no_reconfiguration() -> None:
+    before = configuration(BASE, **{"gres.conf": b"a"})
+    other = BASE.replace("SlurmctldDebug=info", "CommunicationParameters=NoInAddrAny")
+    made = plan(before, configuration(other, **{"gres.conf": b"b"}), ())
+    assert made.need is Need.RESTART_APART
+    assert "without scontrol reconfigure" in made.lines()[-1]
+    new_node = plan(before, configuration(f"{BASE}NodeName=n4 Gres=gpu:1\n", **{"gres.conf": b"a"}), ())
+    assert new_node.need is Need.RECONFIGURE
 
 
 def test_jobs_of_a_partition_or_a_node_that_goes_are_told() -> None:
@@ -79,7 +90,8 @@ def test_files_beside_slurm_conf_count() -> None:
     before = configuration(BASE, **{"gres.conf": b"a", "old.lua": b"", "slurm.key": b"1"})
     after = configuration(BASE, **{"gres.conf": b"b", "new.yaml": b"", "slurm.key": b"1"})
     lines = plan(before, after, ()).lines()[:3]
-    assert lines == ["gres.conf: has other content", "new.yaml: is new", "old.lua: is removed"]
+    assert lines[0].startswith("gres.conf: has other content (slurmd would number devices in another")
+    assert lines[1:] == ["new.yaml: is new", "old.lua: is removed"]
     other = configuration(BASE, **{"slurm.key": b"2"})
     assert plan(configuration(BASE, **{"slurm.key": b"1"}), other, ()).need is Need.BY_HAND
     assert plan(configuration(BASE), other, ()).need is Need.RECONFIGURE

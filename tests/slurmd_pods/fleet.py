@@ -121,7 +121,11 @@ class Fleet:
 
         pods = NodePods(api, node, hears, lambda _: None, POOLS_NAMESPACE)
         here = Here(
-            lambda: pods.slurmd, lambda _: self._native.get(node, []), lambda: (self.gres, 1), str
+            pod=lambda: pods.slurmd,
+            jobs=lambda _: self._native.get(node, []),
+            left=lambda: None if pods.claims is None else [],
+            machine=lambda: (self.gres, 1),
+            awaited=str,
         )
 
         def says(part: str, trouble: object) -> None:
