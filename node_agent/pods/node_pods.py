@@ -32,13 +32,11 @@ class NodePods:
         """The Node's slurmd Pod, if kube-apiserver has the Pod."""
         self._changed = changed
         self._says = says
-        self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", self._hear)
+        self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", says)
         self.claims: dict[str, Claim] | None = None
         """The claims of all Pods by uid; None before the first list."""
         self._removals: dict[str, str] = {}
         """Names by uid of jobs' Pods that kube-apiserver removed while the agent listened."""
-        self.heard = False
-        """True while kube-apiserver sends changes."""
         self._listening: asyncio.Timeout | None = None
         """Limit of the time of the current watch."""
 
@@ -89,10 +87,10 @@ class NodePods:
             try:
                 manifests = await self._watch.list()
             except KubernetesError as error:
-                self._hear(error)
+                self._says(error)
                 await asyncio.sleep(_PAUSE_S)
             else:
-                self._hear(None)
+                self._says(None)
                 self.slurmd = None
                 found = [self._claim(manifest) for manifest in manifests]
                 before, self.claims = self.claims or {}, {claim.uid: claim for claim in found}
@@ -103,7 +101,3 @@ class NodePods:
     def _note_removal(self, claim: Claim | None) -> None:
         if claim is not None and claim.of_job:
             self._removals[claim.uid] = claim.pod
-
-    def _hear(self, trouble: KubernetesError | None) -> None:
-        self.heard = trouble is None
-        self._says(trouble)
