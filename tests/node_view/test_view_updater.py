@@ -245,7 +245,8 @@ async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
     ("happens", "told"),
     [
         ([], "Nodes n1, n2 name Slurm's node gpu: none stands for it, and it gets no Pods"),
-        ([comes(node_manifest("gpu"))], "Nodes gpu, n1, n2 name Slurm's node gpu: gpu"),
+        ([comes(node_manifest("gpu"))], "Nodes gpu, n1, n2 name Slurm's node gpu: none"),
+        ([comes(node_manifest("gpu")), goes("n2")], "Nodes gpu, n1 name Slurm's node gpu: n1 alone"),
         ([comes(node_manifest("n2"))], ""),
         ([goes("n2")], ""),
     ],
