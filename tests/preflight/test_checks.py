@@ -291,6 +291,9 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("node-agents", FAIL, "Node n1: GPU 3 has fallen off"): machine(
         conditions=(condition("True", "GPU 3 has fallen off"),)
     ),
+    ("node-agents", FAIL, "Node n1: the node agent is silent"): machine(
+        conditions=(condition("False") | {"lastHeartbeatTime": "2020-01-01T12:00:00Z"},)
+    ),
 }
 
 
