@@ -11,6 +11,8 @@ from node_agent.pods.claims import Claim, claim_of
 from wellknown.slurmd_pod import pod_name
 
 _PAUSE_S = 1.0
+_MAX_REMOVALS = 1024
+"""Number of removed Pods to remember between two calls of `removals`: more than a kubelet runs."""
 
 
 class NodePods:
@@ -101,3 +103,5 @@ class NodePods:
     def _note_removal(self, claim: Claim | None) -> None:
         if claim is not None and claim.of_job:
             self._removals[claim.uid] = claim.pod
+            if len(self._removals) > _MAX_REMOVALS:
+                del self._removals[next(iter(self._removals))]
