@@ -20,7 +20,7 @@ from node_agent.kernel.inotify import FolderWatch
 from node_agent.nri import plugin
 from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups, write
 from node_agent.pods.claims import Claim
-from node_agent.pods.gate import Answer, answer
+from node_agent.pods.gate import lingering
 from node_agent.pods.node_pods import NodePods
 from node_agent.reporting.device_health import DeviceHealth
 from node_agent.reporting.node_condition import Reason
@@ -124,15 +124,15 @@ class Agent:
             if self._settings.slurmd_namespace:
                 tasks.create_task(self._slurmd.run())
 
-    def clear(self) -> Answer:
-        """Answers the Prolog's gate. Raises OSError. First, slurmd's Pod gets access to the devices of
-        ended Pods: the job behind the gate may start at once."""
+    def lingering(self) -> tuple[str, ...]:
+        """Returns the Pods that the Prolog's gate must wait for (node_agent.pods.gate). Raises OSError.
+        First, slurmd's Pod gets access to the devices of ended Pods: the job behind the gate may start
+        at once."""
         if self._pods.slurmd is not None:
             self._look()
         cgroups = list(self._cgroups.pods())
         removals = self._pods.removals({cgroup.uid for cgroup in cgroups})
-        claims = self._pods.claims
-        return answer(claims or {}, removals, cgroups, heard=self._pods.heard and claims is not None)
+        return lingering(self._pods.claims or {}, removals, cgroups)
 
     async def _keep(self) -> None:
         folders, waits_since = self._folders(), time.monotonic()

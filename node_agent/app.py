@@ -135,13 +135,13 @@ def local(agent: Agent) -> Starlette:
     """Returns the HTTP application for programs of this machine that run as root."""
 
     async def clear(_: Request) -> Response:
-        """Answers in a line: "clear", "there" and the Pods, or "ask" (node_agent.pods.gate)."""
+        """Answers in a line: "there" and the Pods that linger, or else "ask"."""
         try:
-            told = agent.clear()
+            pods = agent.lingering()
         except OSError as error:
             log.warning("the gate cannot be answered", error=str(error))
             return PlainTextResponse("ask\n")
-        return PlainTextResponse(" ".join((told.word, *told.pods)) + "\n")
+        return PlainTextResponse(" ".join(("there", *pods) if pods else ("ask",)) + "\n")
 
     return Starlette(routes=[Route("/gate/v1/clear", clear)])
 

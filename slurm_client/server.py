@@ -56,7 +56,8 @@ class Configuration:
     max_node_count: int | None = None
     next_job_id: int | None = None
     boot_time: int | None = None
-    """Start of slurmctld in UNIX seconds. Before v0.0.45 also midnight (UTC), and `sdiag -r`."""
+    """Start of slurmctld in UNIX seconds. Before v0.0.45 also midnight (UTC), and `sdiag -r`. If a
+    backup leads: not before this client first saw the backup lead."""
 
 
 def counts_memory(select_type_parameters: Iterable[str]) -> bool:

@@ -1,6 +1,11 @@
 """Conditions of a Pod's or a Node's status, for a strategic merge patch."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
+
+AGENT_HEARTBEAT_S: Final = 300.0
+"""Interval at which a node agent writes its condition of the Node again, as a kubelet its status."""
 
 
 def condition(
@@ -15,6 +20,13 @@ def condition(
         "message": message,
     }
     return written | {"lastTransitionTime": timestamp(now)} if changed else written
+
+
+def is_stale(told: Mapping[str, str], now: float, after_s: float) -> bool:
+    """Returns True if a condition was last written more than `after_s` seconds before `now`, in UNIX
+    seconds. A condition without a heartbeat is never stale."""
+    beat = told.get("lastHeartbeatTime")
+    return beat is not None and now - datetime.fromisoformat(beat).timestamp() > after_s
 
 
 def timestamp(moment: datetime) -> str:

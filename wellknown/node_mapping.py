@@ -1,9 +1,10 @@
 """The mapping between Nodes of Kubernetes and nodes of Slurm.
 
-A Node names a Slurm node by a label, or else by the Node's own name. If several Nodes name the same
-Slurm node, the Node with the Slurm node's name stands for the Slurm node. If no Node has the name, no
-Node stands for the Slurm node until a person corrects the labels: the jobs may run on any of the Nodes.
-Code that must be sure that a Slurm node is free looks at all Nodes that name the Slurm node.
+A Node names a Slurm node by a label, or else by the Node's own name. The label of a Node overrides the
+own name of another Node: only an administrator can set the label, and a machine may join by any name. If
+the labels of several Nodes name the same Slurm node, no Node stands for the Slurm node until a person
+corrects the labels: the jobs may run on any of the Nodes. Code that must be sure that a Slurm node is
+free looks at all Nodes that name the Slurm node.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,9 +41,8 @@ class NodeNames:
     def standing_for(self, slurm_node: str) -> str | None:
         """Returns the Node that stands for a Slurm node."""
         naming = self.naming(slurm_node)
-        if len(naming) == 1:
-            return naming[0]
-        return slurm_node if slurm_node in naming else None
+        labelled = [node for node in naming if node != slurm_node] or naming
+        return labelled[0] if len(labelled) == 1 else None
 
     @property
     def contested(self) -> Mapping[str, tuple[str, ...]]:

@@ -14,6 +14,7 @@ the Pod returns the outcome.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from extender.bind.node_reservation import DoesNotFit, NodeReservation
@@ -132,11 +133,18 @@ class Binder:
         work = self._under_way.get(target)
         if work is None:
             work = self._under_way[target] = asyncio.ensure_future(self._bind(target))
-            work.add_done_callback(lambda _: self._under_way.pop(target))
+            work.add_done_callback(partial(self._ended, target))
         try:
             await work_in_time(work)
         except TimeoutError as error:
             raise Unavailable(0, "no answer to the Binding in time for kube-scheduler") from error
+
+    def _ended(self, target: Target, work: asyncio.Task[None]) -> None:
+        """Forgets a Binding. After the deadline no call may wait for the error, which asyncio would
+        report as unhandled."""
+        del self._under_way[target]
+        if not work.cancelled():
+            work.exception()
 
     async def _bind(self, target: Target) -> None:
         with questions_in_time():

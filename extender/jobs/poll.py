@@ -52,7 +52,7 @@ def _news(job: TrackedJob, state: JobState, *, bound: bool) -> News | None:
             return _news_of_running(job, state, bound=bound)
         case Phase.ENDING if state.ended:
             return News.ENDED
-        case Phase.ENDED if not state.ended and (state.running or state.pending):
+        case Phase.ENDED if state.running or state.pending or state.suspended:
             return News.RESTORED
         case Phase.ASKED:
             # The lost job of a bound Pod is back, or another job has the id.

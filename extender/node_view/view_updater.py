@@ -1,6 +1,7 @@
 """The updater of the read model: watches Nodes, and reads slurm.conf periodically."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -81,7 +82,7 @@ class ClusterViewUpdater:
         return self.view
 
     def read(self, manifest: Manifest) -> tuple[Node, NodeStatus]:
-        return Node.parse(manifest, self._label), NodeStatus.parse(manifest)
+        return Node.parse(manifest, self._label, time.time()), NodeStatus.parse(manifest)
 
     @contextmanager
     def telling(self, tell: Callable[[ClusterView], None]) -> Iterator[None]:

@@ -1,17 +1,19 @@
 """The checks of both systems' nodes side by side: their names, devices, CPUs and memory."""
 
+import time
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final
 
 from extender.node_sync.cpu_counts import disagreements, whole_cores
 from extender.node_view.view import ClusterView
-from extender.pod_request.constraints.node_constraints import Node
+from extender.pod_request.constraints.node_constraints import AGENT_SILENT_S, Node
 from extender.preflight.facts import Facts, NotKnown, known
 from extender.preflight.result import Check, Finding, failed, passed, some, warned
 from kubernetes_client.protocol import Manifest
 from slurm_client import gres
 from slurm_client.model import Node as SlurmNode
+from wellknown.conditions import is_stale
 from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
 from wellknown.node_mapping import trouble
 from wellknown.resources import MEBIBYTE, in_millis, parse_quantity
@@ -133,10 +135,11 @@ def node_agents(facts: Facts) -> Finding:
     ]
     if not told:
         raise NotKnown("no Node has the condition of a node agent")
+    now = time.time()
     wrong = [
-        f"Node {name}: {condition.get('message')}"
+        f"Node {name}: {'the node agent is silent' if silent else condition.get('message')}"
         for name, condition in told
-        if condition.get("status") != "False"
+        if (silent := is_stale(condition, now, AGENT_SILENT_S)) or condition.get("status") != "False"
     ]
     return failed(some(wrong)) if wrong else passed(f"{len(told)} node agents find nothing wrong")
 
@@ -183,7 +186,8 @@ NODE_CHECKS: Final = (
     Check(
         "node-agents",
         "The node agents find nothing wrong with the devices of their Nodes.",
-        f"See `kubectl describe node NODE`: the condition {DEVICE_PROBLEM} says what is wrong.",
+        f"See `kubectl describe node NODE`: the condition {DEVICE_PROBLEM} says what is wrong."
+        " A silent agent has not written the condition for 15 minutes: look at the agent's Pod.",
         "`node-agent status` in the agent's Pod of a Node",
         node_agents,
     ),

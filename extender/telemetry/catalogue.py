@@ -95,7 +95,7 @@ END_JOB_ID: Final = _gauge(
 )
 SLURMCTLD_STARTED: Final = _gauge(
     "slurm_extender_slurmctld_start_timestamp_seconds",
-    "When slurmctld started, as slurmrestd tells, in UNIX seconds.",
+    "When slurmctld started, or when a backup was first seen to lead, in UNIX seconds.",
     "Was slurmctld restarted? slurmrestd 24.11 also tells another time at midnight UTC.",
 )
 

@@ -7,7 +7,6 @@ from typing import NamedTuple, Self
 from node_agent.enforcement.limits import listed
 from node_agent.machine.cpus import Cpus
 from node_agent.pods.claims import Claim
-from node_agent.pods.gate import is_static
 from wellknown import number_list
 
 
@@ -47,7 +46,13 @@ def of_no_job(uid: str, claims: Mapping[str, Claim]) -> bool:
     """Returns True for a Pod without a job. A Pod that kube-apiserver does not know may have a job. An
     adopted Pod has a job, although the Node does not know the job's resources."""
     claim = claims.get(uid)
-    return is_static(uid) if claim is None else not (claim.of_job or claim.adopted)
+    return _is_static(uid) if claim is None else not (claim.of_job or claim.adopted)
+
+
+def _is_static(uid: str) -> bool:
+    """Returns True for a Pod from a file of the kubelet: its uid is a hash, and kube-apiserver's copy
+    has another uid."""
+    return "-" not in uid
 
 
 def _in_order(cores: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

@@ -110,8 +110,6 @@ class GpuVendor(Protocol):
     """True if the vendor also owns such files for which sysfs names no vendor."""
     common: tuple[str, ...] = ()
     """Files that a program needs beside the files of a device."""
-    numbers: frozenset[Number] = frozenset()
-    """Numbers of all files of GPUs that the driver may make later."""
     library: str = ""
     """Environment variable with the UUIDs of devices for the vendor's libraries."""
     runtime: str = ""
@@ -126,6 +124,11 @@ class GpuVendor(Protocol):
     def buses(self, pci: Path = PCI_DEVICES) -> list[str]:
         """Returns the addresses on the PCI bus of the GPUs that `read` should report."""
         return [place.name for place in gpus_of(self.pci, pci)]
+
+    def numbers(self) -> frozenset[Number]:
+        """Returns the numbers of files to close to all Pods besides the files of counted GPUs: files of
+        GPUs that the driver may make later, and files that change all GPUs."""
+        return frozenset()
 
     def watch(self) -> DriverWatch | None:
         """Returns the complaints of the driver, or None without such a GPU."""

@@ -115,9 +115,9 @@ def _look(device: Device) -> tuple[frozenset[Number], str]:
 
 
 def _of_vendors(devices: Sequence[Device]) -> frozenset[Number]:
-    """Returns the numbers of files that the vendors' drivers may make later."""
+    """Returns the numbers of further files of the vendors' drivers."""
     vendors = {device.vendor for device in devices if device.vendor is not None}
-    return frozenset(number for vendor in vendors for number in vendor.numbers)
+    return frozenset(number for vendor in vendors for number in vendor.numbers())
 
 
 def _graphics(counted: Iterable[Number], nodes: Path) -> frozenset[Number]:

@@ -10,6 +10,9 @@ _CLASSES = ("0x03", "0x12")
 MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
 """Numbers of the files of /dev/nvidia-caps: "gpu0/gi1/ci0/access 13"."""
 
+CHARACTER_DEVICES = Path("/proc/devices")
+"""Major numbers of the kernel's drivers: "235 nvidia-caps"."""
+
 
 def gpus_of(vendor: str, pci: Path = PCI_DEVICES) -> list[Path]:
     """Returns the folders of a vendor's GPUs in the order of their addresses. Parameter `vendor` is

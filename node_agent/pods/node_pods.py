@@ -11,6 +11,8 @@ from node_agent.pods.claims import Claim, claim_of
 from wellknown.slurmd_pod import pod_name
 
 _PAUSE_S = 1.0
+_MAX_REMOVALS = 1024
+"""Number of removed Pods to remember between two calls of `removals`: more than a kubelet runs."""
 
 
 class NodePods:
@@ -34,13 +36,11 @@ class NodePods:
         """Uids of all slurmd Pods of this Node that kube-apiserver has reported to this agent."""
         self._changed = changed
         self._says = says
-        self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", self._hear)
+        self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", says)
         self.claims: dict[str, Claim] | None = None
         """The claims of all Pods by uid; None before the first list."""
         self._removals: dict[str, str] = {}
         """Names by uid of jobs' Pods that kube-apiserver removed while the agent listened."""
-        self.heard = False
-        """True while kube-apiserver sends changes."""
         self._listening: asyncio.Timeout | None = None
         """Limit of the time of the current watch."""
 
@@ -97,10 +97,10 @@ class NodePods:
             try:
                 manifests = await self._watch.list()
             except KubernetesError as error:
-                self._hear(error)
+                self._says(error)
                 await asyncio.sleep(_PAUSE_S)
             else:
-                self._hear(None)
+                self._says(None)
                 self.slurmd = None
                 found = [self._claim(manifest) for manifest in manifests]
                 before, self.claims = self.claims or {}, {claim.uid: claim for claim in found}
@@ -111,7 +111,5 @@ class NodePods:
     def _note_removal(self, claim: Claim | None) -> None:
         if claim is not None and claim.of_job:
             self._removals[claim.uid] = claim.pod
-
-    def _hear(self, trouble: KubernetesError | None) -> None:
-        self.heard = trouble is None
-        self._says(trouble)
+            if len(self._removals) > _MAX_REMOVALS:
+                del self._removals[next(iter(self._removals))]

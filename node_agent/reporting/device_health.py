@@ -19,6 +19,7 @@ from node_agent.machine.hang_safe_call import HangSafeCall, Unanswered
 from node_agent.reporting import node_devices
 from node_agent.reporting.node_condition import Condition, Reason, differences
 from service.periodic import periodically
+from wellknown.conditions import AGENT_HEARTBEAT_S
 from wellknown.quoting import words_of
 
 log = structlog.get_logger()
@@ -29,8 +30,9 @@ _ASK_S: Final = 30.0
 _PATIENCE_S: Final = 10.0
 """Time for a driver's reply; a hanging driver never replies."""
 _LISTEN_S: Final = 1.0
-_TELL_S: Final = 300.0
-"""Interval between reads of the Node, for the kubelet's counts, while the condition is the same."""
+_TELL_S: Final = AGENT_HEARTBEAT_S
+"""Interval between reads of the Node, for the kubelet's counts, and between writes of the condition,
+while the condition is the same."""
 
 _WORDS: Final = {
     Reason.NOT_GUARDED: "the devices are not closed to other Pods",
@@ -165,9 +167,10 @@ class DeviceHealth:
         node = await self._kubernetes.read_node(self._node)
         self.differing = self._differences(node)
         condition, before = Condition.of(failed, self.differing, troubles), Condition.on(node)
-        if condition != before or devices not in (None, node_devices.text_on(node)):
-            patch = condition.patch(before) | node_devices.patch(devices)
-            await self._kubernetes.patch_node_status(self._node, patch)
+        patch = condition.patch(before)
+        if devices != node_devices.text_on(node):
+            patch |= node_devices.patch(devices)
+        await self._kubernetes.patch_node_status(self._node, patch)
         if condition != before:
             tell = log.warning if condition.problem else log.info
             tell("the Node has another condition", **condition._asdict())

@@ -4,7 +4,9 @@
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -38,6 +40,7 @@ from slurm_client.model import (
 )
 from slurm_client.reservation import Reservation
 from slurm_client.rest import ask_rights, error_mapping, requests, responses
+from slurm_client.rest.backup_leader import BackupLeader
 from slurm_client.rest.http import CallObserver, Connections, Document, Request
 from slurm_client.rest.responses import Malformed, Reader
 from slurm_client.rights import UserRights
@@ -91,6 +94,7 @@ class SlurmRest:
         self._connections = Connections(
             url, token_source, timeout_s=timeout_s, concurrency=concurrency, heard=heard
         )
+        self._backup = BackupLeader()
         self._capabilities: Capabilities | None = None
         self._connecting = asyncio.Lock()
         self._have_allocations_counted = Shared(self._ask_for_no_nodes)
@@ -108,15 +112,20 @@ class SlurmRest:
         return self._capabilities
 
     async def configuration(self) -> Configuration:
-        if not (await self.connect()).configuration:
+        if (await self.connect()).configuration:
+            told = await self._ask(Request("GET", "conf"), responses.configuration)
+        else:
             boot_time = await self._ask(Request("GET", "diag/"), responses.boot_time)
-            return Configuration(boot_time=boot_time)
-        return await self._ask(Request("GET", "conf"), responses.configuration)
+            told = Configuration(boot_time=boot_time)
+        leads_since = self._backup.since(await self._pings(), time.time())
+        if leads_since is None:
+            return told
+        return replace(told, boot_time=max(leads_since, told.boot_time or 0))
 
     async def ping(self) -> None:
         # HTTP 200 for any token, also without slurmctld. The reply comes at once; any other call waits
         # MessageTimeout for a slurmctld that is down.
-        pings = _objects((await self._send(Request("GET", "ping/"))).get("pings"))
+        pings = await self._pings()
         if any(one.get("responding") for one in pings):
             return
         statuses = [str(one["status"]) for one in pings if one.get("status")]
@@ -131,6 +140,10 @@ class SlurmRest:
             raise
         except SlurmError as unsaid:
             raise Unreachable(error.words) from unsaid
+
+    async def _pings(self) -> list[Document]:
+        """Returns a report on each slurmctld, in slurm.conf's order."""
+        return _objects((await self._send(Request("GET", "ping/"))).get("pings"))
 
     async def allocate(self, spec: JobSpec, job_id: int) -> int:
         ownership.check_allocation(spec, tokens.user(self._tokens.token()))

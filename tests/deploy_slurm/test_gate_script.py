@@ -636,34 +636,34 @@ def test_a_person_is_told_for_whom_a_node_waits(slurmd: Slurmd) -> None:
 @pytest.mark.parametrize(
     ("said", "arguments", "asked"),
     [
-        ("clear", (), (1, 0)),
-        ("ask", (), (1, 1)),
-        ("", (), (1, 1)),
-        ("nonsense", (), (1, 1)),
-        ("clear", ("node-1",), (0, 1)),  # for a person: the agent may be another node's
+        ("ask", (), 1),
+        ("clear", (), 1),  # an older agent, which does not know of a Binding under way
+        ("", (), 1),
+        ("there ml/p", ("node-1",), 0),  # for a person: the agent may be another node's
     ],
 )
-def test_extender_is_asked_unless_the_agent_knows_the_node_to_be_clear(
-    slurmd: Slurmd, said: str, arguments: tuple[str, ...], asked: tuple[int, int]
+@pytest.mark.parametrize(("answer", "status"), [(204, 0), (409, 1)])
+def test_extender_is_asked_if_no_pod_lingers(
+    slurmd: Slurmd, said: str, arguments: tuple[str, ...], asked: int, answer: int, status: int
 ) -> None:
-    slurmd.extenders(leader := Extender(204 if asked[1] else 409))
+    slurmd.extenders(leader := Extender(answer))
     agent = slurmd.agent(said)
-    assert slurmd.run(*arguments).returncode == 0
-    assert (agent.asked, len(leader.asked)) == asked
+    assert slurmd.run(*arguments).returncode == status
+    assert (agent.asked, len(leader.asked)) == (asked, 1)
 
 
 def test_a_socket_that_nobody_serves_is_passed_by(slurmd: Slurmd) -> None:
     slurmd.extenders(Extender(204))
-    slurmd.agent("clear").close()
+    slurmd.agent("ask").close()
     assert slurmd.run().returncode == 0
 
 
 def test_a_native_job_waits_for_processes_of_pods_that_are_gone(slurmd: Slurmd) -> None:
     slurmd.extenders(leader := Extender(204))
-    agent = slurmd.agent("there ml/p", "there ml/p", "clear")
+    agent = slurmd.agent("there ml/p", "there ml/p", "ask")
     slurmd.patience(20)
     assert slurmd.run().returncode == 0
-    assert (agent.asked, len(leader.asked)) == (3, 2)
+    assert (agent.asked, len(leader.asked)) == (3, 3)
 
 
 def test_processes_that_stay_fail_the_job_and_drain_the_node(slurmd: Slurmd) -> None:

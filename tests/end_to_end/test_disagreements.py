@@ -328,23 +328,23 @@ def test_a_node_stands_for_the_slurm_node_that_its_label_names(actors: Actors) -
         actors.cluster.kubectl("label", "node", "node-1", "node-2", f"{NODE_NAME_LABEL}-")
 
 
-def test_of_two_nodes_that_name_the_same_slurm_node_the_one_of_that_name_counts(actors: Actors) -> None:
+def test_of_two_nodes_that_name_the_same_slurm_node_the_labelled_one_counts(actors: Actors) -> None:
     """What runs goes on; the other Node gets nothing, and an administrator is told."""
     actors.create("runs", annotations={"required-nodes": "node-2"})
     assert actors.bound("runs") == "node-2"
     actors.cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
     try:
         told = eventually(lambda: actors.trouble("Node names"), "it is told")
-        assert "Nodes node-1, node-2 name Slurm's node node-2: node-2 alone stands for it" in told
+        assert "Nodes node-1, node-2 name Slurm's node node-2: node-1 alone stands for it" in told
         actors.create("there", annotations={"required-nodes": "node-2"})
-        assert actors.bound("there") == "node-2"
-        actors.create("nowhere", nodeSelector={HOSTNAME: "node-1"})
+        assert actors.bound("there") == "node-1"
+        actors.create("nowhere", nodeSelector={HOSTNAME: "node-2"})
         eventually(lambda: actors.condition("nowhere").get("reason") == "NoEligibleNode", "no node")
         assert actors.node_of("runs") == "node-2"
     finally:
         actors.cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}-")
     eventually(lambda: not actors.trouble("Node names"), "it is over")
-    assert actors.bound("nowhere") == "node-1"
+    assert actors.bound("nowhere") == "node-2"
 
 
 # Pods that come another way

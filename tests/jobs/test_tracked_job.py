@@ -36,6 +36,7 @@ def in_phase(phase: Phase, **fields: Any) -> TrackedJob:
         (Phase.ENDING, CANCELLED, News.ENDED),
         (Phase.ENDED, RUNNING, News.RESTORED),
         (Phase.ENDED, PENDING, News.RESTORED),
+        (Phase.ENDED, SUSPENDED, News.RESTORED),
         (Phase.ENDED, ENDED, None),
         (Phase.ASKED, RUNNING, News.DOUBTFUL),
     ],

@@ -174,7 +174,7 @@ def test_a_pod_whose_device_another_has_yet_is_not_begun_and_says_why(node: Real
     node.has("next", frozenset({0}))
     node.actors.delete("next")
     node.actors.gone("next", STARTS_WITHIN_S)
-    eventually(lambda: gate(node) == "clear", "the gate clear", 60)
+    eventually(lambda: gate(node) == "ask", "no process of a Pod that is gone", 60)
 
 
 def test_a_device_that_fails_drains_the_node_until_it_is_back(node: RealNode) -> None:

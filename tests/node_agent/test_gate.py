@@ -1,4 +1,4 @@
-"""What the Node answers the Prolog's gate."""
+"""What the Node tells the Prolog's gate."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
-from node_agent.pods.gate import Answer, answer
+from node_agent.pods.gate import lingering
 
-A, B, STATIC = "a-1", "b-2", "0f5cbb089b1c4f33a4a70c8e3f1f5d1a"
+A, B = "a-1", "b-2"
 STAYS, LEAVES = Claim(A, "ml/a", job=7), Claim(A, "ml/a", job=7, leaves=True)
-OTHER = Claim(B, "ml/b")
+OTHER = Claim(B, "ml/b", leaves=True)
 
 
 def cgroup(uid: str, *, populated: bool = True) -> PodCgroup:
@@ -20,25 +20,19 @@ def cgroup(uid: str, *, populated: bool = True) -> PodCgroup:
 @pytest.mark.parametrize(
     ("claims", "removed", "cgroups", "expected"),
     [
-        ([], {}, [], Answer("clear")),
-        ([OTHER], {}, [cgroup(B), cgroup(STATIC)], Answer("clear")),
-        ([STAYS], {}, [cgroup(A)], Answer("ask")),
-        ([STAYS], {}, [], Answer("ask")),  # it begins
-        ([LEAVES], {}, [cgroup(A)], Answer("there", ("ml/a",))),
-        ([LEAVES], {}, [cgroup(A, populated=False)], Answer("clear")),
-        ([LEAVES], {}, [], Answer("clear")),
-        ([], {A: "ml/a"}, [cgroup(A)], Answer("there", ("ml/a",))),  # by force
-        ([], {A: "ml/a"}, [cgroup(A, populated=False)], Answer("clear")),
-        ([], {}, [cgroup(A)], Answer("ask")),  # of a job, or not: nobody knows any more
-        ([STAYS._replace(uid=B, pod="ml/b"), LEAVES], {}, [cgroup(A)], Answer("there", ("ml/a",))),
+        ([], {}, [], ()),
+        ([OTHER], {}, [cgroup(B)], ()),  # of no job
+        ([STAYS], {}, [cgroup(A)], ()),
+        ([LEAVES], {}, [cgroup(A)], ("ml/a",)),
+        ([LEAVES], {}, [cgroup(A, populated=False)], ()),
+        ([LEAVES], {}, [], ()),
+        ([], {A: "ml/a"}, [cgroup(A)], ("ml/a",)),  # by force
+        ([], {A: "ml/a"}, [cgroup(A, populated=False)], ()),
+        ([], {}, [cgroup(A)], ()),  # of a job, or not: nobody knows any more
+        ([STAYS._replace(uid=B, pod="ml/b"), LEAVES], {}, [cgroup(A), cgroup(B)], ("ml/a",)),
     ],
 )
-def test_the_node_answers_by_what_is_here(
-    claims: list[Claim], removed: dict[str, str], cgroups: list[PodCgroup], expected: Answer
+def test_pods_that_should_be_gone_linger_while_they_have_processes(
+    claims: list[Claim], removed: dict[str, str], cgroups: list[PodCgroup], expected: tuple[str, ...]
 ) -> None:
-    assert answer({each.uid: each for each in claims}, removed, cgroups, heard=True) == expected
-
-
-def test_without_word_of_kube_apiserver_only_who_is_there_is_known() -> None:
-    assert answer({}, {}, [], heard=False) == Answer("ask")
-    assert answer({A: LEAVES}, {}, [cgroup(A)], heard=False) == Answer("there", ("ml/a",))
+    assert lingering({each.uid: each for each in claims}, removed, cgroups) == expected

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from node_agent.machine import names
-from node_agent.machine.devices import Answers, Device
+from node_agent.machine.devices import Answers, Device, Number
 from node_agent.machine.gpu_vendors import with_vendor
+from node_agent.machine.vendors.nvidia import NVIDIA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -316,3 +317,15 @@ def test_gpu_with_malformed_replies_is_absent(gpus: Gpus, fields: dict[str, Any]
     assert first["uuid"] == "GPU-0"
     assert failed["problem"].startswith(words)
     assert (failed["files"], failed["absent"]) == ([], True)
+
+
+def test_file_of_migs_configuration_is_closed_with_all_gpus(tmp_path: Path) -> None:
+    """With the file a program ends the instances of other jobs."""
+    kernel, minors = tmp_path / "devices", tmp_path / "mig-minors"
+    assert Number(195, 0) in NVIDIA.numbers(kernel, minors)  # without MIG
+    kernel.write_text(
+        "Character devices:\n195 nvidia\n235 nvidia-caps\n236 nvidia-caps-imex-channels\n\n"
+        "Block devices:\n  8 sd\n"
+    )
+    minors.write_text("config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\n")
+    assert {each for each in NVIDIA.numbers(kernel, minors) if each.major != 195} == {Number(235, 1)}

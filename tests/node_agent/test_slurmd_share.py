@@ -61,9 +61,9 @@ async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(node: Node) -> N
         assert node.has(slurmds) == "xz"
         with node.process(pods):
             await node.delete(A)  # by force: its process has the device yet
-            await until(lambda: agent.clear().word == "there")
+            await until(agent.lingering)
             assert (node.has(pods), node.has(slurmds)) == ("y", "xz")
-        await until(lambda: agent.clear().word == "clear")
+        await until(lambda: not agent.lingering())
         assert node.has(slurmds) == "xyz"  # the job that was told so begins now
         node.bind(A, "gpu:1(IDX:1)")
         await until(lambda: node.has(pods) == "y")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from slurm_client.model import Partition
 from slurm_client.server import Configuration
 from tests.builders import Manifest, node_manifest
 from tests.eventually import until
-from wellknown.names import NODE_NAME_LABEL
+from wellknown.conditions import timestamp
+from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
 
 MAIN = Partition("main", ("n1", "n2"), default=True)
 LONG = Partition("long", ("n1", "n2"))
@@ -245,7 +247,8 @@ async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
     ("happens", "told"),
     [
         ([], "Nodes n1, n2 name Slurm's node gpu: none stands for it, and it gets no Pods"),
-        ([comes(node_manifest("gpu"))], "Nodes gpu, n1, n2 name Slurm's node gpu: gpu"),
+        ([comes(node_manifest("gpu"))], "Nodes gpu, n1, n2 name Slurm's node gpu: none"),
+        ([comes(node_manifest("gpu")), goes("n2")], "Nodes gpu, n1 name Slurm's node gpu: n1 alone"),
         ([comes(node_manifest("n2"))], ""),
         ([goes("n2")], ""),
     ],
@@ -269,6 +272,16 @@ async def test_a_heartbeat_is_not_published() -> None:
     beat = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready"}]}}
     kubernetes = having(node_manifest("n1"))
     assert await followed(updater(kubernetes), kubernetes, comes(beat)) == []
+
+
+async def test_node_without_a_heartbeat_of_its_agent_has_no_agent_at_its_next_version() -> None:
+    """A kubelet writes its Node every five minutes."""
+    beat = {"type": DEVICE_PROBLEM, "status": "False", "lastHeartbeatTime": timestamp(datetime.now(UTC))}
+    silent = beat | {"lastHeartbeatTime": "2020-01-01T12:00:00Z"}
+    before, after = (node_manifest("n1") | {"status": {"conditions": [each]}} for each in (beat, silent))
+    kubernetes = having(before)
+    views = await followed(updater(kubernetes), kubernetes, comes(before), comes(after))
+    assert [view.nodes["n1"].has_agent for view in views] == [False]
 
 
 async def test_what_a_node_says_of_itself_is_kept_beside_the_view() -> None:

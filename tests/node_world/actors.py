@@ -126,6 +126,20 @@ class Owner(Actor):
                 await self._world.kubernetes.delete_pod("default", name, {}, grace)
 
 
+class SlowBindings(Actor):
+    """Makes kube-apiserver slow for some Bindings: a job may end during the Binding of its Pod."""
+
+    LONGEST_PAUSE_S = 10.0
+
+    def acts(self) -> Acts:
+        return (self._hold,)
+
+    async def _hold(self) -> None:
+        self._world.kubernetes.hold("bind_pod")
+        await asyncio.sleep(self._random.uniform(0.0, 5.0))
+        self._world.kubernetes.release()
+
+
 class Failures(Actor):
     """Crashes of slurmctld, the extender and nodes."""
 

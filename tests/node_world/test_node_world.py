@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import pytest
 
 from extender.bind import node_reservation
 from extender.unmanaged import free_capacity
-from tests.node_world.actors import Actor, Failures, Owner
+from slurm_client.errors import Unreachable
+from tests.node_world.actors import Actor, Failures, Owner, SlowBindings
 from tests.node_world.virtual_time import run
-from tests.node_world.world import NodeWorld
+from tests.node_world.world import CPUS, NODES, NodeWorld
 
 ACTS_S = 60.0
 SETTLE_S = 90.0
@@ -19,9 +21,8 @@ SETTLE_S = 90.0
 async def walk(seed: int, *, fails: bool) -> tuple[NodeWorld, list[Actor]]:
     """Actors act for a minute, and then everybody comes to rest."""
     world = NodeWorld(Random(seed), external_jobs=seed % 2 == 0)
-    actors: list[Actor] = [Owner(world, world.now + ACTS_S)]
-    if fails:
-        actors.append(Failures(world, world.now + ACTS_S))
+    kinds = [Owner, SlowBindings, *([Failures] if fails else [])]
+    actors: list[Actor] = [kind(world, world.now + ACTS_S) for kind in kinds]
     await world.run(ACTS_S + SETTLE_S, *(actor.act for actor in actors))
     return world, actors
 
@@ -36,3 +37,33 @@ def test_pods_share_no_core_and_no_device(seed: int, fails: bool) -> None:
     assert world.ran.keys() == {"containers", "processes"}
     assert world.lasting_overlaps() == [], did
     assert world.left == [], did
+
+
+async def end_job_during_binding() -> NodeWorld:
+    """The job of the only Pod ends while kube-apiserver works on the Binding, and a native job gets the
+    node, before the extender learns of the end."""
+    world = NodeWorld(Random(0))
+
+    async def owner() -> None:
+        world.kubernetes.hold("bind_pod")
+        world.create_pod(CPUS, 0, grace_s=5, user=None)
+        await world.kubernetes.until(lambda: "bind_pod" in world.kubernetes.calls)
+        (placeholder,) = world.placeholders()
+        for _ in NODES:
+            await world.create_native_job(CPUS, 0, seconds=10.0)
+        await world.slurm.cancel(placeholder.id)
+        world.slurm.outage(Unreachable("slurmctld was not reached"))
+        await asyncio.sleep(1.0)  # slurmd starts the native job
+        world.kubernetes.release()
+        await asyncio.sleep(3.0)
+        world.slurm.outage(None)
+
+    await world.run(SETTLE_S, owner)
+    return world
+
+
+def test_native_job_does_not_start_during_a_binding_to_its_node() -> None:
+    world = run(end_job_during_binding, node_reservation, free_capacity)
+    assert world.ran["processes"] == len(NODES)
+    assert world.lasting_overlaps() == []
+    assert world.left == []

@@ -31,7 +31,7 @@ from kubernetes_client.errors import KubernetesError
 from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import claim_of
-from node_agent.pods.gate import answer
+from node_agent.pods.gate import lingering
 from slurm_client.errors import SlurmError
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import Job, JobSpec
@@ -296,13 +296,13 @@ class NodeWorld:
                 if container is not None and slot is not None:
                     container.slot = slot
 
-    def agent_says(self, name: str) -> str:
+    def lingering_on(self, name: str) -> tuple[str, ...]:
         """Returns the node agent's answer to the gate."""
         here = {uid: each.name for uid, each in self.containers.items() if each.node == name}
         claims = {pod["metadata"]["uid"]: claim_of(pod, name) for pod in self._on(name)}
         removed = {uid: who for uid, who in here.items() if uid not in claims}
         cgroups = [PodCgroup(uid, number, populated=True) for number, uid in enumerate(here)]
-        return answer(claims, removed, cgroups, heard=True).word
+        return lingering(claims, removed, cgroups)
 
     # slurmds
 
@@ -345,11 +345,10 @@ class NodeWorld:
                 self.ran["processes"] += 1
 
     async def _is_clear(self, job_id: int, name: str) -> bool:
-        said, gate = self.agent_says(name), self.extender.leader.gate
-        if said != "ask":
-            return said == "clear"
+        if self.lingering_on(name):
+            return False
         try:
-            return not await gate.wait(name, 5.0, job_id)
+            return not await self.extender.leader.gate.wait(name, 5.0, job_id)
         except (NotLeading, NotOurs, SlurmError, KubernetesError):
             return False
 

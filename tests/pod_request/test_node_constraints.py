@@ -1,6 +1,7 @@
 """Which Nodes kube-scheduler itself would refuse to a Pod."""
 
 import tracemalloc
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from extender.node_view.node_index import Nodes
 from extender.pod_request.constraints.node_constraints import Node, NodeConstraints
 from tests.builders import kube_node, node_manifest
+from wellknown.conditions import timestamp
 from wellknown.names import DEVICE_PROBLEM
 
 NO_SCHEDULE = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -197,6 +199,14 @@ def test_a_node_agent_is_there_where_it_has_written_its_condition(status: str) -
     told = {"conditions": [{"type": DEVICE_PROBLEM, "status": status}]}
     assert Node.parse(node_manifest("n1") | {"status": told}, "slurm").has_agent
     assert not kube_node("n1").has_agent
+
+
+def test_a_node_agent_is_gone_without_a_heartbeat_for_a_quarter_of_an_hour() -> None:
+    written = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    beat = {"type": DEVICE_PROBLEM, "status": "False", "lastHeartbeatTime": timestamp(written)}
+    manifest = node_manifest("n1") | {"status": {"conditions": [beat]}}
+    assert Node.parse(manifest, "slurm", written.timestamp() + 900).has_agent
+    assert not Node.parse(manifest, "slurm", written.timestamp() + 901).has_agent
 
 
 def test_what_is_kept_of_a_pod_takes_no_more_memory_than_it_says() -> None:

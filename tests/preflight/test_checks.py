@@ -267,7 +267,7 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("node-names", FAIL, "Nodes a, b name Slurm's node n1"): kubernetes(
         nodes=tuple(kubernetes_node(name, labels=NAMES_N1) for name in ("a", "b"))
     ),
-    ("node-names", WARN, "n1 alone stands for it"): kubernetes(
+    ("node-names", WARN, "b alone stands for it"): kubernetes(
         nodes=(kubernetes_node(), kubernetes_node("b", labels=NAMES_N1))
     ),
     ("node-names", SKIPPED, "not told"): slurm(nodes=UNREAD),
@@ -290,6 +290,9 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("node-agents", SKIPPED, "no Node has the condition"): machine(),
     ("node-agents", FAIL, "Node n1: GPU 3 has fallen off"): machine(
         conditions=(condition("True", "GPU 3 has fallen off"),)
+    ),
+    ("node-agents", FAIL, "Node n1: the node agent is silent"): machine(
+        conditions=(condition("False") | {"lastHeartbeatTime": "2020-01-01T12:00:00Z"},)
     ),
 }
 

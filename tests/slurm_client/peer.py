@@ -55,12 +55,13 @@ def lost() -> Act:
 
 @dataclass
 class Peer:
-    """The script, and what was received."""
+    """The script, the answer to ping, and what was received."""
 
     script: list[Act]
     url: str = ""
     seen: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
+    ping: dict[str, Any] = field(default_factory=lambda: PING)
     most_at_once: int = 0
     connections: int = 0
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -111,7 +112,7 @@ class Peer:
         if "/openapi/" in line:
             return Act(reply(200, OPENAPI))
         if "/ping/" in line:
-            return Act(reply(200, PING))
+            return Act(reply(200, self.ping))
         self.seen.append(line)
         self.tokens.append(token)
         return self.script.pop(0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from slurm_client.rest.client import SlurmRest
 from slurm_client.rest.http import Request
 from slurm_client.tokens import StaticToken
 from tests.slurm_client.bench import spec
-from tests.slurm_client.peer import Act, Peer, lost, peer, reply, slurm_error
+from tests.slurm_client.peer import PING, Act, Peer, lost, peer, reply, slurm_error
 
 CREATED = Act(reply(200, {"job_id": 7, "errors": []}))
 NO_JOBS = Act(reply(200, {"jobs": [], "errors": []}))
@@ -410,3 +411,22 @@ async def test_jobs_that_wait_count_by_the_ids_that_they_have_by_themselves() ->
     async with peer(Act(reply(200, {"jobs": told}))) as served, client_of(served) as slurm:
         states = await slurm.all_states()
     assert states.waiting == {73: 1, 7: 3, 9: 1, 5: 1, 12: 1}
+
+
+async def test_backup_that_leads_has_not_started_before_it_was_seen_to_lead() -> None:
+    """A backup reports its own start, long before it took over."""
+    statistics = Act(reply(200, {"statistics": {"req_time_start": {"set": True, "number": 1000}}}))
+    async with peer([statistics] * 5) as served, client_of(served) as slurm:
+
+        async def started(*responding: bool) -> int:
+            served.ping = PING | {"pings": [{"responding": each} for each in responding]}
+            told = (await slurm.configuration()).boot_time
+            assert told is not None
+            return told
+
+        assert await started(True, True) == 1000
+        began = int(time.time())
+        assert (seen := await started(False, True)) >= began
+        assert await started(False, True) == seen
+        assert await started(False, False) == 1000  # nobody says who leads
+        assert await started(True, True) == 1000

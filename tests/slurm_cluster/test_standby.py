@@ -1,9 +1,11 @@
 """Two real slurmctlds with one state: the one that stands by has the configuration that the other one
 took, and takes over with it, so that no job is lost whichever of both is killed."""
 
+import asyncio
 import re
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.layout import Layout
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from slurm_client.rest.client import SlurmRest
 from slurm_cluster.configuration import folders
 from slurm_cluster.configuration.configurer import Configurer, Outcome, Places, Verdict
 from slurm_cluster.configuration.controller import Controller
@@ -96,6 +99,20 @@ class Two:
         (first,) = re.findall(r"Slurmctld\(primary\)[^\n]* is (UP|DOWN)", ping)
         return bool(first == "UP")
 
+    def started(self) -> int:
+        """The start of slurmctld, as the extender reads it."""
+
+        async def read() -> int | None:
+            slurm = SlurmRest(self.cluster.slurmrestd_url, self.cluster.token_file)
+            try:
+                return (await slurm.configuration()).boot_time
+            finally:
+                await slurm.aclose()
+
+        told = asyncio.run(read())
+        assert told is not None
+        return told
+
     def kill_wait(self) -> str:
         shown = self.second.ask("scontrol", "show", "config").splitlines()
         return next((line.split("=")[1].strip() for line in shown if "KillWait" in line), "")
@@ -164,10 +181,13 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
     new = two.submit("--partition=new")
     Controller(WITHIN_S).reconfigure()  # before it all state is saved, else what is 5 s old at least
+    eventually(lambda: two.started() < int(time.time()), "slurmctld started a second ago")
+    killed = int(time.time())
     two.cluster.kill("slurmctld")
     eventually(lambda: "Running as primary controller" in two.second.said(), within_s=90.0)
     two.run(old, new)
     assert not two.first_leads()
+    assert two.started() >= killed
     # It leads: a change is its own to bring in, and the first one comes back with it.
     two.want(two.conf.replace("KillWait=40", "KillWait=41") + NEW)
     outcome = two.of_second(look)

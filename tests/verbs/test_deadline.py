@@ -1,6 +1,7 @@
 """kube-scheduler gets an answer before its timeout, and the answer names the silent system."""
 
 import asyncio
+import gc
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -203,6 +204,20 @@ async def test_a_late_binding_is_reported_to_the_next_call(patiently: Callable[[
     assert len(cluster.kubernetes.bindings) == 1
     assert cluster.kubernetes.calls.count("bind_pod") == 1
     assert await cluster.bind() == ""
+
+
+async def test_a_late_failure_of_a_binding_is_no_unhandled_error() -> None:
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, error: unhandled.append(error))
+    cluster = Cluster(granted())
+    cluster.kubernetes.hold("bind_pod")
+    assert await cluster.bind() == NO_KUBERNETES
+    cluster.kubernetes.outage(Unavailable(0, "it broke off"), "bind_pod")
+    cluster.kubernetes.release()
+    await asyncio.sleep(0.1)
+    gc.collect()
+    assert "bind_pod" in cluster.kubernetes.calls
+    assert unhandled == []
 
 
 async def test_a_late_binding_keeps_its_room_until_its_answer(patiently: Callable[[], None]) -> None:

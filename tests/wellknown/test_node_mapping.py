@@ -39,17 +39,17 @@ def test_one_node_stands_for_a_slurm_node_and_both_ways_agree(named: dict[str, s
         assert set(names.naming(slurm_node)) == naming
         stands = names.standing_for(slurm_node)
         assert stands is None or stands in naming
-        if len(naming) == 1:
-            assert {stands} == naming
-        elif naming:
-            assert stands == (slurm_node if slurm_node in naming else None)
-            assert names.contested[slurm_node] == tuple(sorted(naming))
+        labelled = naming - {slurm_node} or naming
+        assert {stands} == (labelled if len(labelled) == 1 else {None})
+        assert names.contested.get(slurm_node, ()) == (
+            tuple(sorted(naming)) if naming - {stands} else ()
+        )
 
 
 def test_who_names_the_same_node_is_told_and_who_of_them_counts() -> None:
     assert trouble(NodeNames({"a": "a", "b": "x"}), "label") is None
-    assert trouble(NodeNames({"b": "x", "a": "x", "x": "x", "c": "y", "d": "y"}), "label") == (
-        "Nodes a, b, x name Slurm's node x: x alone stands for it; "
+    assert trouble(NodeNames({"a": "x", "x": "x", "c": "y", "d": "y"}), "label") == (
+        "Nodes a, x name Slurm's node x: a alone stands for it; "
         "Nodes c, d name Slurm's node y: none stands for it, and it gets no Pods; the label is label"
     )
 
@@ -97,11 +97,13 @@ def test_no_placeholder_is_asked_for_on_a_contested_node() -> None:
     assert hostlist.names(seen.exclusion(Wish(ANYWHERE, "main")).nodes) == ("gpu",)
 
 
-def test_a_node_of_that_very_name_keeps_it() -> None:
-    own = kube_node("gpu")
-    seen = view(*CONTESTED, own)
-    assert seen.node_of("gpu") is own
-    assert {node.name for node in seen.naming("gpu")} == {"n1", "n2", "gpu"}
+def test_label_of_a_node_overrides_the_own_name_of_another() -> None:
+    """A kubelet chooses the name of its Node, and cannot set the label."""
+    labelled, namesake = kube_node("n1", {"slurm": "gpu"}), kube_node("gpu")
+    seen = view(labelled, namesake)
+    assert seen.node_of("gpu") is labelled
+    assert {node.name for node in seen.naming("gpu")} == {"n1", "gpu"}
+    assert view(*CONTESTED, namesake).node_of("gpu") is None
 
 
 @pytest.mark.parametrize("others", [(), (kube_node("gpu"),)], ids=["by nobody", "by its namesake"])

@@ -17,10 +17,13 @@ import orjson
 from extender.pod_request import limits
 from kubernetes_client.protocol import Manifest
 from wellknown import node_mapping
+from wellknown.conditions import AGENT_HEARTBEAT_S, is_stale
 from wellknown.names import DEVICE_PROBLEM
 from wellknown.resources import parse_quantity
 
 _SMALL = 512
+AGENT_SILENT_S = 3 * AGENT_HEARTBEAT_S
+"""Time without a heartbeat after which a Node has no node agent."""
 
 
 class Taint(NamedTuple):
@@ -45,11 +48,13 @@ class Node:
     unschedulable: bool = False
     cpus: Decimal | None = None  # logical CPUs
     allocatable: Mapping[str, str] = field(default_factory=dict)  # quantities for all Pods together
-    has_agent: bool = False  # a node agent has written the Node's condition
+    has_agent: bool = False  # a node agent writes the Node's condition
 
     @classmethod
-    def parse(cls, manifest: Manifest, name_label: str) -> Self:
-        """Returns the Node of a manifest; `name_label` is the label that may name the Slurm node."""
+    def parse(cls, manifest: Manifest, name_label: str, now: float = 0.0) -> Self:
+        """Returns the Node of a manifest at a time in UNIX seconds; `name_label` is the label that may
+        name the Slurm node. A kubelet writes its Node every five minutes, so that a silent node agent
+        is seen at the next version (k8s.io/kubelet config, nodeStatusReportFrequency)."""
         metadata, spec = manifest["metadata"], manifest.get("spec") or {}
         labels = metadata.get("labels") or {}
         taints = tuple(
@@ -61,7 +66,8 @@ class Node:
         capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
         cpus = parse_quantity(capacity["cpu"]) if "cpu" in capacity else None
         slurm_name = node_mapping.slurm_name(name, labels, name_label)
-        has_agent = any(each.get("type") == DEVICE_PROBLEM for each in status.get("conditions") or ())
+        told = (each for each in status.get("conditions") or () if each.get("type") == DEVICE_PROBLEM)
+        has_agent = any(not is_stale(each, now, AGENT_SILENT_S) for each in told)
         return cls(name, slurm_name, labels, taints, cordoned, cpus, allocatable, has_agent)
 
     @property

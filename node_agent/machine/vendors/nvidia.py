@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from node_agent.machine.devices import Device, DriverWatch, GpuVendor, Number
-from node_agent.machine.sysfs import MIG_MINORS, PCI_DEVICES
+from node_agent.machine.sysfs import CHARACTER_DEVICES, MIG_MINORS, PCI_DEVICES, told
+
+_GPUS: Final = frozenset(Number(195, minor) for minor in range(254))
+"""Minors 254 and 255 are files of all GPUs together, and give access to no GPU."""
+_CAPS: Final = re.compile(r"^ *(\d+) nvidia-caps$", re.ASCII | re.MULTILINE)
+_MIG_CONFIG: Final = re.compile(r"^config (\d+)$", re.ASCII | re.MULTILINE)
 
 
 class _Nvidia(GpuVendor):
@@ -18,8 +23,6 @@ class _Nvidia(GpuVendor):
     unnamed = True
     domain = "nvidia.com"
     common = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-    numbers = frozenset(Number(195, minor) for minor in range(254))
-    """Minors 254 and 255 are files of all GPUs together, and give access to no GPU."""
     library = "CUDA_VISIBLE_DEVICES"
     runtime = "NVIDIA_VISIBLE_DEVICES"
     must_report = re.compile(r"/dev/nvidia\d+", re.ASCII)
@@ -31,6 +34,15 @@ class _Nvidia(GpuVendor):
         from node_agent.machine.vendors import nvml  # noqa: PLC0415 -- see above
 
         return tuple(replace(device, vendor=self) for device in nvml.read(pci, mig_minors))
+
+    def numbers(
+        self, kernel: Path = CHARACTER_DEVICES, mig_minors: Path = MIG_MINORS
+    ) -> frozenset[Number]:
+        """Returns all GPUs, and the file of MIG's configuration, which can end the instances of other
+        jobs. Source: NVIDIA MIG User Guide, Device Nodes and Capabilities."""
+        major, minor = _CAPS.search(told(kernel)), _MIG_CONFIG.search(told(mig_minors))
+        config = {Number(int(major[1]), int(minor[1]))} if major and minor else set[Number]()
+        return _GPUS | config
 
     def watch(self) -> DriverWatch | None:
         if not self.buses():

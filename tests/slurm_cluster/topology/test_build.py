@@ -179,5 +179,5 @@ def test_nodes_are_read_by_the_selector_and_slurms_name() -> None:
 
 def test_of_nodes_that_name_one_node_of_slurms_one_counts() -> None:
     one, other = places("gpu-01 s1 l1", "gpu-01 s1 l2")
-    assert standing({"gpu-01": one, "ip-1": other}) == (one,)
+    assert standing({"gpu-01": one, "ip-1": other}) == (other,)
     assert standing({"ip-1": one, "ip-2": other}) == ()
