@@ -15,7 +15,7 @@ import pytest
 from deploy.local.accounting import Reservation, reserved
 from deploy.local.chart import POOLS_NAMESPACE
 from tests.end_to_end.agent_account import token_of_a_pod
-from tests.end_to_end.test_own_node import Caller
+from tests.end_to_end.caller import Caller
 from tests.eventually import eventually
 from tests.slurmd_pods.conftest import serving
 from tests.slurmd_pods.evidence import Evidence
