@@ -119,6 +119,13 @@ key.startsWith('{{ include "slurm-extender.annotationPrefix" . }}')
 {{- if include "slurm-extender.readsSlurmBridge" . }} || {{ include "slurm-extender.isSlurmBridges" . }}{{ end -}}
 {{- end -}}
 
+{{/* Whether Pods that other schedulers bound get jobs. */}}
+{{- define "slurm-extender.adopts" -}}
+{{- with .Values.extender.settings -}}
+{{- if eq "adopt" (default (default "" .UNMANAGED_PODS) .unmanagedPods) }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Whether slurm-bridge's annotations are read. */}}
 {{- define "slurm-extender.readsSlurmBridge" -}}
 {{- with .Values.extender.settings -}}
