@@ -9,12 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.local.chart import NAMESPACE, POOLS_NAMESPACE
+from deploy.local.chart import NAMESPACE
 from deploy.local.cluster import Cluster
 from tests.chart.rendering import roles_and_policies
-from tests.chart_matrix import POOLS, merged
 from tests.end_to_end.actors import pod
-from tests.end_to_end.agent_account import token_of_a_pod
 from tests.end_to_end.caller import Caller
 from tests.eventually import eventually
 
@@ -28,16 +26,14 @@ DRY_RUN = "?dryRun=All"
 
 @pytest.fixture(scope="module")
 def callers(release_cluster: Cluster) -> Iterator[dict[str, Caller]]:
-    """Returns an author and a kubelet, who may create Pods in some namespaces, the agent of a Node and
-    the administrator, while the policy is in force."""
+    """Returns an author and a kubelet, who may create Pods in some namespaces, and the administrator,
+    while the policy is in force."""
     with ExitStack() as stack:
-        stack.enter_context(roles_and_policies(release_cluster, merged(POOLS, ADOPTS)))
-        agent = stack.enter_context(token_of_a_pod(release_cluster, NODE))
+        stack.enter_context(roles_and_policies(release_cluster, ADOPTS))
         made = {
             "admin": Caller(release_cluster),
             "author": Caller(release_cluster, user="author"),
             "kubelet": Caller(release_cluster, user=KUBELET, group="system:nodes"),
-            "agent": Caller(release_cluster, token=agent),
         }
         for caller in made.values():
             stack.callback(caller.close)
@@ -91,8 +87,7 @@ def test_account_that_may_bind_pods_may_name_a_node(callers: dict[str, Caller]) 
     eventually(lambda: not create(author).is_success, "the author may not any more")
 
 
-def test_kubelet_agent_and_release_name_nodes(callers: dict[str, Caller]) -> None:
-    """A kubelet creates mirror Pods, an agent its slurmd Pod, and `extender.nodeNames` names Nodes."""
+def test_kubelet_and_release_name_nodes(callers: dict[str, Caller]) -> None:
+    """A kubelet creates mirror Pods, and `extender.nodeNames` names Nodes."""
     create(callers["kubelet"], mirror=True).raise_for_status()
-    create(callers["agent"], POOLS_NAMESPACE, name=f"slurmd-{NODE}").raise_for_status()
     create(callers["author"], NAMESPACE).raise_for_status()
