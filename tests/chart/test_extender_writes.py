@@ -14,8 +14,10 @@ import pytest
 
 from deploy.local.chart import NAMESPACE, RELEASE, Manifest
 from deploy.local.cluster import Cluster
+from extender.certificates import KeyPair
 from extender.execution import pod_patches
 from extender.node_sync.drain_decision import with_taint
+from kubernetes_client.trust import trusting
 from tests.chart.rendering import roles_and_policies
 from tests.end_to_end.actors import pod
 from tests.end_to_end.caller import Caller
@@ -38,6 +40,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
 
 PODS = "/api/v1/namespaces/team-a/pods"
 NODE = "/api/v1/nodes/node-1"
+SERVICE, URL = "service.example.com", "url.example.com"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 READY = {"type": "Ready", "status": "Unknown"}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OTHERS_GATE, OTHERS_TAINT = "example.com/gate", {"key": "example.com/taint", "effect": "NoSchedule"}
@@ -238,3 +242,50 @@ def test_extender_writes_nothing_else_of_a_node(
     before = read(admin, NODE)
     assert refusal(extender.ask("PATCH", NODE + subresource, patch)) == named
     assert read(admin, NODE) == before
+
+
+@pytest.fixture
+def webhooks(admin: Caller) -> Iterator[str]:
+    """Creates a configuration of the extender's name with webhooks that are never called."""
+    nothing = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["nothing"]}
+    webhook = {
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "rules": [nothing | {"operations": ["CREATE"]}],
+    }
+    service = {"name": "s", "namespace": NAMESPACE, "path": "/mutate", "port": 443}
+    clients = {SERVICE: {"service": service}, URL: {"url": "https://a.example.com"}}
+    both = [webhook | {"name": name, "clientConfig": client} for name, client in clients.items()]
+    admin.ask("POST", WEBHOOKS, {"metadata": {"name": RELEASE}, "webhooks": both}).raise_for_status()
+    yield f"{WEBHOOKS}/{RELEASE}"
+    admin.ask("DELETE", f"{WEBHOOKS}/{RELEASE}").raise_for_status()
+
+
+def test_extender_writes_the_authority_of_its_webhooks(
+    admin: Caller, extender: Caller, webhooks: str
+) -> None:
+    """Twice: a new authority is trusted beside the one before."""
+    for _ in range(2):
+        certificate = KeyPair.authority(datetime.now(UTC)).certificate
+        patch = trusting(read(admin, webhooks)["webhooks"], certificate)
+        extender.ask("PATCH", webhooks, patch).raise_for_status()
+        assert trusting(read(admin, webhooks)["webhooks"], certificate) is None
+
+
+@pytest.mark.parametrize(
+    ("patch", "named"),
+    [
+        ({"webhooks": [{"name": SERVICE, "clientConfig": {"service": {"name": "x"}}}]}, "webhooks"),
+        ({"webhooks": [{"name": URL, "clientConfig": {"url": "https://x.example.com"}}]}, "webhooks"),
+        ({"webhooks": [{"name": URL, "failurePolicy": "Ignore"}]}, "webhooks"),
+        ({"webhooks": [{"name": URL, "rules": []}]}, "webhooks"),
+        ({"webhooks": [{"name": URL, "$patch": "delete"}]}, "webhooks"),
+        ({"metadata": {"labels": {"added": "yes"}}}, "labels"),
+    ],
+)
+def test_extender_writes_nothing_else_of_its_webhooks(
+    admin: Caller, extender: Caller, webhooks: str, patch: Manifest, named: str
+) -> None:
+    before = read(admin, webhooks)
+    assert refusal(extender.ask("PATCH", webhooks, patch)) == named
+    assert read(admin, webhooks) == before
