@@ -15,6 +15,10 @@ import orjson
 
 from wellknown.names import SLURMD
 
+TEMPLATES: Final = "slurmd-templates"
+"""ConfigMap in the namespace of slurmd Pods: what the Pods of each revision may use."""
+AGENTS_FOLDER: Final = "/run/slurm-extender"
+"""The node agent's folder on the host, with the agent's socket and the output of `slurmd -G`."""
 CONTAINER: Final = "slurmd"
 """The template's container for slurmd."""
 MARK: Final = "slurm-extender/"

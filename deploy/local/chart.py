@@ -40,6 +40,7 @@ _RENDERED: Final = {
     "TAINT_NODES": "taintNodes",
     "SLURM_BRIDGE_ANNOTATIONS": "slurmBridgeAnnotations",
     "TAKE_SCHEDULERS": "takeSchedulers",
+    "UNMANAGED_PODS": "unmanagedPods",
 }
 """The extender's settings on which the chart's objects depend, and its values for them."""
 

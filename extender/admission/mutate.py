@@ -18,13 +18,13 @@ from extender.admission.review import (
     allowed,
     asked_of,
     cannot_run,
-    is_mirror,
     is_taken,
     parsed,
 )
 from extender.admission.routes import routes_of
 from extender.pod_request.translation import TranslationConfig
 from extender.policy.rules import Policy
+from extender.unmanaged.capacity import is_mirror
 from kubernetes_client.protocol import Manifest
 from wellknown.names import ATTEMPT, DOMAIN, GATE, JOB_ID
 

@@ -234,11 +234,6 @@ def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) 
     )
 
 
-def is_mirror(pod: Manifest) -> bool:
-    """Returns True for a mirror Pod: a kubelet runs the static Pod already."""
-    return "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {})
-
-
 def asked_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Request:
     """Returns a Pod's request after the policy. The Pod's status does not matter."""
     wish = {"metadata": pod["metadata"], "spec": pod["spec"]}

@@ -153,7 +153,8 @@ class Leader:
             adoptable=lambda manifest: adoptable(manifest, translation) is not None,
             adopted=replica.capacity.adopted_pods,
         )
-        return Adoptions(config, jobs, replica.telemetry.placement.adopted)
+        observe, policy = replica.telemetry.placement.adopted, replica.policy
+        return Adoptions(config, jobs, observe, lambda: policy.policy)
 
     def _adopter(self, adoptions: Adoptions, config: PlacementConfig) -> Adopter:
         own = self._replica

@@ -15,7 +15,7 @@ from extender.pod_request.devices.shared_gpus import shared_gpus, uncounted_gpus
 from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
 from extender.pod_request.translation import TranslationConfig
-from slurm_client.model import JobSpec
+from slurm_client.model import HIGHEST_PRIORITY, JobSpec
 from wellknown.quoting import quoted
 
 _SHOWN = 80
@@ -72,6 +72,16 @@ class Rule:
         here = any(fnmatchcase(namespace, one) for one in self.namespaces)
         return here and any(fnmatchcase(service_account, one) for one in self.service_accounts)
 
+    @property
+    def gives_user(self) -> bool:
+        """Returns True if a Pod need not name a user."""
+        return self.token or self.user.default is not None
+
+    @property
+    def default_minutes(self) -> int | None:
+        """Returns the time limit of a Pod that names none; None for the partition's."""
+        return self.max_timeout_minutes if self.timeout_minutes is None else self.timeout_minutes
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -91,9 +101,29 @@ class Policy:
         """Returns the rule for such Pods, if there is one."""
         return next((r for r in self.rules if r.matches(namespace, service_account)), None)
 
+    def adopts(self, namespace: str, service_account: str) -> bool:
+        """Returns True if a Pod that another scheduler bound may have a job."""
+        rule = self.rule_for(namespace, service_account)
+        return self.open if rule is None else rule.gives_user
+
 
 OPEN = Policy(open=True)  # any annotation is allowed; jobs belong to the token's user by default
 RESTRICTED = Policy()  # nothing is allowed without a rule
+
+
+def for_adopted(job: JobSpec, rule: Rule | None) -> JobSpec:
+    """Returns the job of a Pod that another scheduler bound, with the owner, account, QOS and time limit
+    that the rule gives by default, and the highest priority that the rule allows. Without a rule (preset
+    `open`), the job is the token's user's, with Slurm's highest priority."""
+    if rule is None:
+        return replace(job, priority=HIGHEST_PRIORITY)
+    given = {name: rule.fields.get(name, Choice()).default for name in ("account", "qos")}
+    user, minutes = rule.user.default, rule.default_minutes
+    limits = [each for each in (minutes, job.time_limit_minutes) if each is not None]
+    owner = {"user_id": user, "group_id": user if rule.group.default is None else rule.group.default}
+    rest = {"priority": rule.max_priority, "time_limit_minutes": min(limits, default=None)}
+    changes: dict[str, Any] = {**given, **owner, **rest}
+    return replace(job, **changes)
 
 
 def judged(pod: Pod, policy: Policy, translation: TranslationConfig) -> Pod:
@@ -189,7 +219,7 @@ class _Verdict:
     def _time_limit(self, asked: int | None) -> int | None:
         default, most = self._rule.timeout_minutes, self._rule.max_timeout_minutes
         if asked is None:
-            return most if default is None else default
+            return self._rule.default_minutes
         if most is None or asked <= max(most, default or 0):
             return asked
         self.problems.append(
@@ -221,7 +251,7 @@ def described(rule: Rule) -> Iterator[str]:
             default = "the token's own user"
         yield f"{FIELD_NAMES[name]}: {default}; may be asked for: {choice}"
     yield f"priority: Slurm's; may be asked for: {_priorities(rule)}"
-    minutes = rule.max_timeout_minutes if rule.timeout_minutes is None else rule.timeout_minutes
+    minutes = rule.default_minutes
     limit = "the partition's" if minutes is None else f"{minutes} minutes"
     yield f"timeout: {limit}; may be asked for: {_time_limits(rule)}"
 

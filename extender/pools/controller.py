@@ -28,6 +28,7 @@ from extender.pools.pool import Pool
 from extender.pools.removal import marked
 from extender.pools.reserved import Reservations, by_node, lacking
 from extender.pools.roll_out import Action, Assign, Decision, Delete, Drain, PoolState, decide
+from extender.pools.template_uses import config_map
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
@@ -98,6 +99,9 @@ class PoolController:
         self._acted_at, self._next_in = -inf, _INTERVAL_S
         self._made: set[str] = set()
         """The revisions that are in kube-apiserver."""
+        self._revising = asyncio.Lock()
+        self._published = False
+        """True if the admission policy of slurmd Pods knows all revisions."""
         self._reserved: frozenset[str] = frozenset()
         """The Nodes that waited for a reservation at the last turn."""
         self.states: Mapping[str, PoolState] = {}
@@ -145,7 +149,8 @@ class PoolController:
         try:
             reading = await self._slurm_nodes.read(_INTERVAL_S, self._acted_at)
             reservations = await self._reservations(reading.nodes)
-        except SlurmError as error:
+            await self._publish()
+        except (SlurmError, KubernetesError) as error:
             self._health.says(_ACTING, error)
             return
         view = self._cluster.view  # Nodes may go meanwhile
@@ -275,7 +280,25 @@ class PoolController:
         held = {"resourceVersion": metadata["resourceVersion"], "annotations": annotations}
         await self._kubernetes.patch_node(member.node, {"metadata": held})
 
+    async def _publish(self) -> None:
+        """Writes what the templates of all revisions use, for the admission policy of slurmd Pods."""
+        if self._published:
+            return
+        namespace = self._leads.namespace
+        wanted = config_map(namespace, await self._kubernetes.revisions(namespace))
+        known = await self._kubernetes.read_config_map(namespace, wanted["metadata"]["name"]) or {}
+        if (known.get("data") or {}) != wanted["data"]:
+            if known:
+                wanted["metadata"]["resourceVersion"] = known["metadata"]["resourceVersion"]
+            await self._leads.allowed()
+            await self._kubernetes.write_config_map(wanted)
+        self._published = True
+
     async def _make_revision(self, pool: Pool) -> None:
+        async with self._revising:
+            await self._revise(pool)
+
+    async def _revise(self, pool: Pool) -> None:
         name = pool.assignment.revision
         if name in self._made:
             return
@@ -291,8 +314,10 @@ class PoolController:
         except NotFound as error:
             words = f"there is no namespace {self._leads.namespace} for slurmd Pods: {error.message}"
             raise Rejected(error.status, words) from error
-        self._made.add(name)
+        self._published = False
         await self._forget_old(pool)
+        await self._publish()
+        self._made.add(name)
 
     async def _forget_old(self, pool: Pool) -> None:
         """Deletes the oldest revisions of a pool that no Node has."""

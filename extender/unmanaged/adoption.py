@@ -20,6 +20,7 @@ from extender.pod_request.job_request import gres_of
 from extender.pod_request.pod_end import pod_in_words, with_words
 from extender.pod_request.translation import TranslationConfig
 from extender.pod_request.workload import Workload
+from extender.policy.rules import OPEN, Choice, Policy, for_adopted
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -31,9 +32,9 @@ from extender.record.events import (
     Remedy,
     Submit,
 )
-from extender.unmanaged.capacity import adopted_as, exempt
+from extender.unmanaged.capacity import adopted_as, exempt, is_mirror
 from kubernetes_client.protocol import Manifest
-from slurm_client.model import HIGHEST_PRIORITY, UNKNOWN_STATE, Job, JobSpec, JobState, Partition
+from slurm_client.model import UNKNOWN_STATE, Job, JobSpec, JobState, Partition
 from wellknown.job_key import ADOPTED_ATTEMPT, JobIdRange, PlaceholderKey, job_name
 from wellknown.pauses import Pauses
 from wellknown.resources import effective_requests, mebibytes, whole
@@ -44,6 +45,7 @@ _ENDED_PAUSE_S = 10.0  # Slurm may have preempted it, and would again
 _REJECTED_PAUSES = Pauses(10.0, 600.0)
 _NOTE_PAUSE_S = 10.0
 _GONE = "Pod is gone"
+_ANY = Choice()
 
 
 class Stage(StrEnum):
@@ -51,6 +53,7 @@ class Stage(StrEnum):
     RUNNING = "running"
     CANCELLED = "cancelled"  # by a person: this leader does not request the job again
     REJECTED_BY_SLURM = "rejected_by_slurm"  # the request is repeated now and then
+    NO_RULE = "no_rule"  # no rule of the policy gives the Pod a user
 
 
 _KEPT = frozenset({Stage.CANCELLED, Stage.REJECTED_BY_SLURM})
@@ -69,16 +72,18 @@ class AdoptedPod:
     gres: tuple[tuple[str, int], ...] = ()
     noted: int | None = None  # the job in the Pod's annotation
     comment: str = COMMENT  # of the job
+    service_account: str = "default"
 
 
 def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod | None:
     """Returns a Pod to adopt. None for a managed Pod, a Pod that is not bound or is over, an exempt Pod
-    (Slurm sets resources apart), and a Pod without requests that Slurm counts."""
+    (Slurm sets resources apart), a mirror Pod (a kubelet runs the static Pod anyway), and a Pod without
+    requests that Slurm counts."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     node, phase = spec.get("nodeName"), (manifest.get("status") or {}).get("phase")
     if not translation.adopts or not node or phase in _OVER:
         return None
-    if translation.manages(manifest) or exempt(manifest):
+    if translation.manages(manifest) or exempt(manifest) or is_mirror(manifest):
         return None
     try:
         amounts = effective_requests(spec)
@@ -100,6 +105,7 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
         gres=gres,
         noted=adopted_as(manifest),
         comment=with_words(pod_in_words(namespace, name, translation.cluster_name), COMMENT),
+        service_account=spec.get("serviceAccountName") or "default",
     )
 
 
@@ -149,15 +155,16 @@ class Adopted:
 
 class Adoptions:
     """All adopted Pods of a leader. `found` are the live jobs of adopted Pods at the start; `observer`
-    hears of every record in another stage."""
+    hears of every record in another stage; `policy` returns the current policy."""
 
     def __init__(
         self,
         config: PlacementConfig,
         found: Iterable[tuple[PlaceholderKey, Job]] = (),
         observer: Callable[[Adopted], None] = lambda _: None,
+        policy: Callable[[], Policy] = lambda: OPEN,
     ) -> None:
-        self._config, self._observer = config, observer
+        self._config, self._observer, self._policy = config, observer, policy
         self._adopted: dict[str, Adopted] = {}
         self._ending: dict[int, Adopted] = {}  # by job id: Pods that are gone, and second jobs
         self._on: defaultdict[str, set[str]] = defaultdict(set)  # Node -> uids of adopted Pods
@@ -283,7 +290,10 @@ class Adoptions:
     def _moved(self, record: Adopted, state: JobState | None, now: float) -> Adopted:
         """Returns the record after a reported state of the job."""
         if state is None:
-            return record if record.stage in _KEPT else record.at(Stage.WAITING)
+            pod = record.adopted_pod
+            adopts = self._policy().adopts(pod.namespace, pod.service_account)
+            without_job = Stage.WAITING if adopts else Stage.NO_RULE
+            return record if record.stage in _KEPT else record.at(without_job)
         if state.base == UNKNOWN_STATE:
             return record
         if not state.ended:
@@ -305,7 +315,7 @@ class Adoptions:
             return
         if state is not None and not record.owned:
             yield ReadJob(adopted_pod.uid, job_id)
-        job = _asked(record, at.view) if state is None else None
+        job = _asked(record, at.view, self._policy()) if state is None else None
         if job is not None:
             yield Submit(adopted_pod.uid, job_id, job, immediate=False)
 
@@ -331,33 +341,40 @@ class Adoptions:
         return held_up.at(Stage.REJECTED_BY_SLURM) if never else held_up
 
 
-def _place(adopted_pod: AdoptedPod, view: ClusterView) -> tuple[str, Partition] | None:
-    """Returns the node of an adopted Pod, and the partition for the job: the default one, if
-    possible."""
+def _place(
+    adopted_pod: AdoptedPod, view: ClusterView, ruled: Choice = _ANY
+) -> tuple[str, Partition] | None:
+    """Returns the node of an adopted Pod, and the partition for the job: one of the Pod's rule, or else
+    the default one, if possible."""
     node = view.nodes.get(adopted_pod.node)
     if node is None or view.node_of(node.slurm_name) is not node:
         return None
     with_it = [each for each in view.partitions.values() if node.slurm_name in each.nodes]
-    with_it.sort(key=lambda each: (not each.default, not each.up))
+    with_it.sort(key=lambda each: (not ruled.permits(each.name), not each.default, not each.up))
     return (node.slurm_name, with_it[0]) if with_it else None
 
 
-def _asked(record: Adopted, view: ClusterView) -> JobSpec | None:
-    """Returns the job to request, with the highest priority, since the Pod has the room already. If
-    native jobs have the room, the job waits, and Slurm keeps the node for the job."""
-    adopted_pod, place = record.adopted_pod, _place(record.adopted_pod, view)
+def _asked(record: Adopted, view: ClusterView, policy: Policy) -> JobSpec | None:
+    """Returns the job to request, with the highest priority that the Pod's rule allows: the Pod has the
+    room already. If native jobs have the room, the job waits in Slurm's queue."""
+    adopted_pod = record.adopted_pod
+    if not policy.adopts(adopted_pod.namespace, adopted_pod.service_account):
+        return None
+    rule = policy.rule_for(adopted_pod.namespace, adopted_pod.service_account)
+    partitions = _ANY if rule is None else rule.fields.get("partition", _ANY)
+    place = _place(adopted_pod, view, partitions)
     if place is None:
         return None
     node, partition = place
-    return JobSpec(
+    job = JobSpec(
         name=job_name(adopted_pod.namespace, adopted_pod.name),
         cpus=adopted_pod.cpus,
         memory_mb=adopted_pod.memory_mb,
         gres=adopted_pod.gres,
         partition=partition.name,
         comment=adopted_pod.comment,
-        priority=HIGHEST_PRIORITY,
         required_nodes=(node,),
         time_limit_minutes=min(partition.max_time_minutes or LONGEST_MINUTES, LONGEST_MINUTES),
         admin_comment=str(record.key),
     )
+    return for_adopted(job, rule)

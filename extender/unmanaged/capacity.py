@@ -126,6 +126,11 @@ def exempt(manifest: Manifest) -> bool:
     return (manifest["spec"].get("priority") or 0) >= _SYSTEM_CRITICAL
 
 
+def is_mirror(manifest: Manifest) -> bool:
+    """Returns True for a mirror Pod: a kubelet runs the static Pod already."""
+    return "kubernetes.io/config.mirror" in (manifest["metadata"].get("annotations") or {})
+
+
 def _is_daemon_set(owner: Manifest) -> bool:
     """Returns True for a DaemonSet as the controller. The garbage collector removes Pods of missing
     ones."""

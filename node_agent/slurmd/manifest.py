@@ -16,13 +16,11 @@ from kubernetes_client.protocol import Manifest
 from node_agent.machine.devices import Device
 from wellknown import resources
 from wellknown.names import POOL, REVISION
-from wellknown.slurmd_pod import CONTAINER, MARK, Assignment, pod_name
+from wellknown.slurmd_pod import AGENTS_FOLDER, CONTAINER, MARK, Assignment, pod_name
 
 _SCRIPTS: Final = "/slurm-extender/scripts"
 _POD: Final = "/slurm-extender/pod"
 """Folder that outlives the container, but not the Pod."""
-_SOCKETS: Final = "/run/slurm-extender"
-"""The node agent's folder on the host, with the agent's socket and the output of `slurmd -G`."""
 _PATIENCE_S: Final = 7 * 86_400
 """Time for jobs after a deletion of the Pod, longer than the limits of most partitions."""
 _TOLERATES_ALL: Final = {"operator": "Exists"}
@@ -70,8 +68,9 @@ def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, name
 def _spec(
     spec: dict[str, Any], assignment: Assignment, data: Mapping[str, Any], found: Found
 ) -> dict[str, Any]:
+    folder = {"path": AGENTS_FOLDER, "type": "DirectoryOrCreate"}
     own: list[tuple[str, str, dict[str, Any]]] = [
-        ("slurm-extender", _SOCKETS, {"hostPath": {"path": _SOCKETS, "type": "DirectoryOrCreate"}}),
+        ("slurm-extender", AGENTS_FOLDER, {"hostPath": folder}),
         ("slurm-extender-pod", _POD, {"emptyDir": {}}),
     ]
     if sources := [{"configMap": {"name": name}} for name in data.get("scripts") or ()]:

@@ -17,6 +17,7 @@ from kubernetes_client.errors import NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.rest import KubernetesRest
 from tests.kubernetes_client.accesses import access_of
+from wellknown.slurmd_pod import TEMPLATES
 
 CHECKOUT = Path(__file__).parents[2]
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -25,6 +26,7 @@ PATH = re.compile(
     r"(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?(?P<subresource>/[^/]+)?$"
 )
 WEBHOOKS = {"metadata": {"namespace": NAMESPACE, "name": f"{RELEASE}-webhooks"}}
+USES = {"metadata": {"namespace": POOLS_NAMESPACE, "name": TEMPLATES}}
 Calls = Mapping[str, Sequence[tuple[Any, ...]]]
 EXTENDERS: Calls = {
     "read_pod": [("ns", "p")],
@@ -40,6 +42,8 @@ EXTENDERS: Calls = {
     "revisions": [(POOLS_NAMESPACE,)],
     "create_revision": [(POOLS_NAMESPACE, {})],
     "delete_revision": [(POOLS_NAMESPACE, "r")],
+    "read_config_map": [(POOLS_NAMESPACE, TEMPLATES)],
+    "write_config_map": [(USES,), ({"metadata": {**USES["metadata"], "resourceVersion": "1"}},)],
     "read_lease": [(NAMESPACE, "slurm-extender")],
     "create_lease": [(NAMESPACE, {})],
     "replace_lease": [(NAMESPACE, "slurm-extender", {})],
@@ -55,21 +59,19 @@ AGENTS: Calls = {
     "delete_pod": [(POOLS_NAMESPACE, "p", {}, 0)],
     "read_revision": [(POOLS_NAMESPACE, "r")],
 }
-CLUSTERS: Calls = {
-    "read_config_map": [("slurm", "slurm-topology")],
-    "write_config_map": [
-        ({"metadata": {"namespace": "slurm", "name": "slurm-topology"}},),
-        ({"metadata": {"namespace": "slurm", "name": "slurm-topology", "resourceVersion": "1"}},),
-    ],
-}
-"""The calls of `slurm-cluster` of methods without another caller."""
 EXTENDER_KINDS = ("pods", "nodes", "events", *claim_watch._KINDS)
 EXTENDER_LISTS = ("validatingadmissionpolicies",)
 """Kinds that the extender lists without a watch."""
 AGENT_KINDS = ("pods", "nodes")
 CHECKS_CALLS = {"create_pod"}
 """Calls in the extender's package by the check alone."""
-CLUSTERS_CALLS = {"create_event", "read_secret", "write_secret"}
+CLUSTERS_CALLS = {
+    "create_event",
+    "read_secret",
+    "write_secret",
+    "read_config_map",
+    "write_config_map",
+}
 """Calls of slurm-cluster with the roles of the chart of a whole Slurm."""
 EVERYBODYS = {"version", "kinds", "account", "denied"}
 """Calls that every account may make (system:basic-user, system:discovery)."""

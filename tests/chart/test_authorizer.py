@@ -22,7 +22,7 @@ from deploy.local.programs.kubernetes_binaries import kubernetes_binaries
 from deploy.local.progress import silent
 from tests.chart import asked
 from tests.chart.asked import Permission, asked_by
-from tests.chart.rendering import rendered
+from tests.chart.rendering import RBAC, install, roles_and_policies
 from tests.chart_matrix import OUTSIDE, POOLS, merged
 from tests.end_to_end.actors import pod
 from tests.end_to_end.agent_account import write_kubeconfig
@@ -49,18 +49,6 @@ _SCHEDULER = "a-scheduler-of-its-own"  # the cluster's own has the usual profile
 
 def account(name: str) -> str:
     return f"system:serviceaccount:{NAMESPACE}:{name}"
-
-
-def install(cluster: Cluster, values: Values, kinds: Iterable[str]) -> Rendered:
-    """Makes the objects of these kinds, as the release would have them."""
-    chart = rendered(values)
-    wanted = [each for each in chart.manifests if each["kind"] in kinds]
-    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted})
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=listed)
-    return chart
-
-
-RBAC = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 
 def review(user: str, each: Permission) -> Manifest:
@@ -153,7 +141,12 @@ def running(command: list[str], log: Path) -> Iterator[None]:
 def test_kube_scheduler_runs_on_the_charts_configuration_with_the_charts_rights(
     release_cluster: Cluster, tmp_path: Path
 ) -> None:
-    chart = install(release_cluster, {"scheduler": {"name": _SCHEDULER}}, RBAC)
+    """kube-scheduler beside the extender has the extender's account, and its policy."""
+    with roles_and_policies(release_cluster, {"scheduler": {"name": _SCHEDULER}}) as chart:
+        runs_as_in_the_chart(release_cluster, tmp_path, chart)
+
+
+def runs_as_in_the_chart(release_cluster: Cluster, tmp_path: Path, chart: Rendered) -> None:
     token = release_cluster.kubectl("create", "token", RELEASE, "-n", NAMESPACE).stdout.strip()
     kubeconfig, log = tmp_path / "kubeconfig", tmp_path / "log"
     write_kubeconfig(kubeconfig, release_cluster, token)

@@ -9,6 +9,7 @@ import pytest
 from extender.unmanaged.adoption import COMMENT
 from tests.end_to_end.actors import Actors, QueuedJob
 from tests.end_to_end.test_audit import audit, metrics
+from tests.end_to_end.test_policy import ALICE, NOBODY, Policy, owner
 from tests.end_to_end.test_unmanaged_pods import sbatch
 from tests.eventually import eventually
 from wellknown.names import ADOPTED, JOB_ID
@@ -104,3 +105,20 @@ def test_with_another_setting_the_jobs_of_guests_are_ended_and_the_pods_stay(ado
     cluster.start("extender")
     eventually(lambda: not actors.squeue(), "no jobs left", 40)
     assert actors.node_of("guest") == "node-1"
+
+
+def test_job_of_an_adopted_pod_is_what_the_rule_of_the_pod_gives(adopting: Actors) -> None:
+    """The rule comes after the Pod."""
+    actors, policy = adopting, Policy(adopting)
+    policy.write(NOBODY)
+    try:
+        actors.create("guest", scheduler="another-scheduler", nodeName="node-1")
+        counted(actors, "no_rule", 1)
+        assert actors.job_of("guest") is None
+        policy.write(ALICE)
+        runs(actors, "guest")
+        assert owner(actors, "guest") == "alice"
+        shown = actors.scontrol("guest")
+        assert (shown["GroupId"], shown["Priority"]) == ("alice(2001)", "1000")
+    finally:
+        policy.restore()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -13,11 +11,10 @@ import pytest
 
 from deploy.local.chart import AGENT_NAME, NAMESPACE
 from deploy.local.cluster import Cluster
-from deploy.local.kubernetes.config import admin_token
-from deploy.local.layout import Layout
 from node_agent.reporting import node_devices
 from node_agent.reporting.node_condition import WITHDRAWN, Condition
-from tests.end_to_end.agent_account import authority, token_of_a_pod, unbound_token
+from tests.end_to_end.agent_account import token_of_a_pod, unbound_token
+from tests.end_to_end.caller import Caller
 from tests.eventually import eventually
 from wellknown.names import DEVICE_PROBLEM, DEVICES, SLURMD_PROBLEM
 
@@ -39,49 +36,6 @@ ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{AGENT_NAME}"
 KUBELET = f"system:node:{OWN}"
 NEIGHBOUR = f"system:serviceaccount:{NAMESPACE}:slurm-extender"
 """Another account of the agents' namespace."""
-
-
-class Caller:
-    """Somebody who writes Nodes by strategic patches."""
-
-    def __init__(self, cluster: Cluster, token: str = "", user: str = "") -> None:
-        """By their token, or as a user for whom the administrator stands in."""
-        token = token or admin_token(Layout(cluster.directory))
-        self._client = httpx.Client(
-            base_url=cluster.api_server_url,
-            headers={"Authorization": f"Bearer {token}"} | ({"Impersonate-User": user} if user else {}),
-            verify=ssl.create_default_context(cafile=authority(cluster)),
-            timeout=20,
-        )
-
-    def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        kind = "strategic-merge-patch+json" if method == "PATCH" else "json"
-        headers = {"Content-Type": f"application/{kind}"}
-        return self._client.request(method, path, content=json.dumps(body), headers=headers)
-
-    def patch(self, node: str, patch: Any, subresource: str = "/status") -> httpx.Response:
-        return self.ask("PATCH", f"/api/v1/nodes/{node}{subresource}", patch)
-
-    def read(self, node: str) -> dict[str, Any]:
-        """What there is of a Node but for what each write changes."""
-        told = dict(self.ask("GET", f"/api/v1/nodes/{node}").raise_for_status().json())
-        metadata = told["metadata"]
-        return told | {"metadata": {key: metadata.get(key) for key in ("labels", "annotations")}}
-
-    def may(self, namespace: str) -> set[tuple[str, str]]:
-        """Returns the resources of a namespace, and the verbs, that are allowed."""
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
-        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-        answer = self.ask("POST", path, review | {"spec": {"namespace": namespace}})
-        return {
-            (resource, verb)
-            for rule in answer.raise_for_status().json()["status"]["resourceRules"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
-
-    def close(self) -> None:
-        self._client.close()
 
 
 def told(answer: httpx.Response) -> str:
@@ -112,7 +66,7 @@ def callers(cluster: Cluster) -> Iterator[dict[str, Caller]]:
             "waiting": stack.enter_context(token_of_a_pod(cluster, None)),
             "unbound": unbound_token(cluster),
         }
-        users = ("slurm-extender", KUBELET, NEIGHBOUR, ACCOUNT)
+        users = (KUBELET, NEIGHBOUR, ACCOUNT)
         made = {name: Caller(cluster, token) for name, token in tokens.items()} | {
             user: Caller(cluster, user=user) for user in users
         }
@@ -236,8 +190,8 @@ def test_a_nodes_taints_are_not_written_by_its_status(callers: dict[str, Caller]
 @pytest.mark.parametrize(
     ("patch", "named"),
     [
-        ({"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}}, "spec"),
-        ({"spec": {"unschedulable": True}}, "spec"),
+        ({"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}}, "other taints"),
+        ({"spec": {"unschedulable": True}}, "unschedulable"),
         ({"metadata": {"labels": {"added": "yes"}}}, "labels"),
         ({"metadata": {"annotations": {"added": "yes"}}}, "annotations"),
     ],
@@ -250,7 +204,7 @@ def test_an_agent_that_has_a_wider_role_by_mistake_writes_no_more(
     assert OTHER in told(callers["agent"].patch(OTHER, patch, ""))
 
 
-@pytest.mark.parametrize("user", ["slurm-extender", KUBELET, NEIGHBOUR])
+@pytest.mark.parametrize("user", [KUBELET, NEIGHBOUR])
 @pytest.mark.usefixtures("wider")
 def test_the_policy_is_for_agents_alone(callers: dict[str, Caller], user: str) -> None:
     for node in (OWN, OTHER):

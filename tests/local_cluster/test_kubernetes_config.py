@@ -29,7 +29,16 @@ from deploy.local.progress import silent
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
 from tests.kube_scheduler.entries import entry, shown_for_others
 from tests.wellknown.test_names import NOTES
-from wellknown.names import DEFAULT_PREFIX, GATE, JOB_ID
+from wellknown.names import (
+    CONDITION,
+    DEFAULT_PREFIX,
+    GATE,
+    JOB_ID,
+    OUT_OF_SERVICE,
+    PODS_REJECTED,
+    SLURM_OUT_OF_SERVICE,
+    SLURMD,
+)
 
 pytestmark = pytest.mark.real  # Helm is built, once
 
@@ -152,9 +161,12 @@ def test_what_the_extender_notes_is_dropped_from_copies_of_any_pod_and_guarded()
     assert (copies["name"], copies["failurePolicy"]) == ("copies.slurm-extender.io", "Ignore")
     assert not {"namespaceSelector", "objectSelector"} & copies.keys()
     guard = made["ValidatingAdmissionPolicy", "slurm-extender-bookkeeping"]["spec"]
-    for condition in (copies["matchConditions"][0], guard["matchConditions"][1]):
+    for condition, others in (
+        (copies["matchConditions"][0], set()),
+        (guard["matchConditions"][0], {GATE, CONDITION}),
+    ):
         keys = re.findall(r"'(slurm-extender\.io/[\w-]+)'", condition["expression"])
-        assert set(keys) == NOTES
+        assert set(keys) == NOTES | others
         labels = re.findall(r"labels\[\?'([^']+)'\]", condition["expression"])
         assert set(labels) == {JOB_ID}
 
@@ -167,7 +179,8 @@ def test_the_objects_name_nothing_else_that_the_extender_does_not_know() -> None
     spec = ClusterSpec(validates_pods=True, namespaces=("team-a",))
     rendered = json.dumps([each for each in objects(spec).values() if not is_agents(each)])
     keys = set(re.findall(r"(?:'|\"key\": \")(slurm-extender\.io/[\w-]+)", rendered))
-    assert keys == {*NOTES, GATE, "slurm-extender.io/every-pod"}
+    of_nodes = {SLURM_OUT_OF_SERVICE, PODS_REJECTED, SLURMD, OUT_OF_SERVICE}
+    assert keys == {*NOTES, GATE, CONDITION, *of_nodes, "slurm-extender.io/every-pod"}
     assert set(re.findall(r"startsWith\('([^']+\.com/)'\)", rendered)) == {DEFAULT_PREFIX}
 
 

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.real  # Helm is built, once
 
 def test_what_each_program_calls_is_known_here() -> None:
     others = asked.ABOUT_ALL | asked.EVERYBODYS | asked.PERSONS | {"aclose"}
-    known = asked.EXTENDERS.keys() | asked.AGENTS.keys() | asked.CLUSTERS.keys()
+    known = asked.EXTENDERS.keys() | asked.AGENTS.keys()
     assert asked.methods() == known | others
     assert called_in("extender") - others == asked.EXTENDERS.keys() | asked.CHECKS_CALLS
     assert called_in("node_agent") - others == asked.AGENTS.keys()
-    assert called_in("slurm_cluster") - others == asked.CLUSTERS_CALLS | asked.CLUSTERS.keys()
+    assert called_in("slurm_cluster") - others == asked.CLUSTERS_CALLS
 
 
 async def test_the_roles_allow_exactly_what_the_clients_may_ask() -> None:

@@ -12,11 +12,13 @@ from extender.pools.controller import Leadership, PoolController
 from extender.pools.pool import Pool
 from extender.pools.roll_out import PoolState
 from kubernetes_client.in_memory import InMemoryKubernetes
+from kubernetes_client.protocol import Manifest
 from service.health import Health
 from slurm_client.in_memory import InMemorySlurm, partition
 from slurm_client.model import Node as SlurmNode
 from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL, ON_HOST, SLURMD, SLURMD_LABEL
-from wellknown.slurmd_pod import Assignment
+from wellknown.names import POOL as POOL_LABEL
+from wellknown.slurmd_pod import TEMPLATES, Assignment
 
 POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
 OLD = Assignment("gpu", "gpu-old", POOL.assignment.conf)
@@ -39,7 +41,7 @@ class Bench:
         )
         self.health = Health()
         self.slurm = InMemorySlurm([], [partition("main", [], default=True)])
-        self.state = PoolState()
+        self.state, self.pool = PoolState(), POOL
         self.slurm.register(SlurmNode("n1", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
 
     def is_to_be_told_anew(self) -> None:
@@ -63,7 +65,7 @@ class Bench:
         health = self.health
         cluster = ClusterViewUpdater(self.kubernetes, self.slurm, health, NODE_NAME_LABEL)
         await cluster.load()
-        leadership = Leadership(lambda: [POOL], "slurm-nodes", allowed, lambda *_: 0, lambda _: "")
+        leadership = Leadership(lambda: [self.pool], "slurm-nodes", allowed, lambda *_: 0, lambda _: "")
         nodes = SlurmNodes(self.slurm)
         return PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health)
 
@@ -84,6 +86,45 @@ async def test_a_node_that_is_drained_and_idle_gets_the_newest_revision(bench: B
     assert [each["metadata"]["name"] for each in bench.kubernetes.objects("controllerrevisions")] == [
         POOL.assignment.revision
     ]
+
+
+TEMPLATE = {"spec": {"containers": [{"name": "slurmd", "image": "slurmd:1"}]}}
+REAL = Pool("gpu", {"gpu": "yes"}, data={"template": TEMPLATE})
+
+
+async def test_uses_of_a_revision_are_published_before_a_node_is_assigned(bench: Bench) -> None:
+    bench.pool = REAL
+
+    class Watching(InMemoryKubernetes):
+        """Notes whether the uses are there when the Node is assigned."""
+
+        in_time: bool | None = None
+
+        async def patch_node(self, name: str, patch: Manifest) -> None:
+            data = (await self.read_config_map("slurm-nodes", TEMPLATES) or {}).get("data") or {}
+            self.in_time = REAL.assignment.revision in data
+            await super().patch_node(name, patch)
+
+    node = bench.kubernetes.read("nodes", "n1")
+    bench.kubernetes = Watching()
+    bench.kubernetes.put("nodes", node)
+    bench.kubernetes.put("namespaces", {"metadata": {"name": "kube-system"}})
+    assert await bench.turn(nothing) == REAL.assignment
+    assert bench.kubernetes.in_time
+
+
+async def test_new_leader_publishes_the_uses_of_revisions_that_exist(bench: Bench) -> None:
+    """The leader before may have been of a release without this ConfigMap, or of other content."""
+    labels = {POOL_LABEL: "gpu"}
+    for number, known in enumerate((False, True)):
+        metadata = {"name": f"gpu-{number}", "namespace": "slurm-nodes", "labels": labels}
+        revision = {"metadata": metadata, "revision": 1, "data": {"template": TEMPLATE}}
+        await bench.kubernetes.create_revision("slurm-nodes", revision)
+        assert (await bench.kubernetes.read_config_map("slurm-nodes", TEMPLATES) is not None) == known
+        await bench.only_look()
+        published = await bench.kubernetes.read_config_map("slurm-nodes", TEMPLATES)
+        assert published is not None
+        assert published["data"].keys() >= {f"gpu-{each}" for each in range(number + 1)}
 
 
 async def test_a_node_that_a_person_has_opened_meanwhile_keeps_its_slurmd(bench: Bench) -> None:

@@ -15,7 +15,7 @@ import pytest
 from deploy.local.accounting import Reservation, reserved
 from deploy.local.chart import POOLS_NAMESPACE
 from tests.end_to_end.agent_account import token_of_a_pod
-from tests.end_to_end.test_own_node import Caller
+from tests.end_to_end.caller import Caller
 from tests.eventually import eventually
 from tests.slurmd_pods.conftest import serving
 from tests.slurmd_pods.evidence import Evidence
@@ -23,8 +23,8 @@ from tests.slurmd_pods.native_jobs import NativeJobs
 from tests.slurmd_pods.observer import Observer
 from tests.slurmd_pods.page import SIZE
 from tests.slurmd_pods.world import NODES, OTHERS, World, pools
-from wellknown.names import DEVICE_PROBLEM, SLURMD
-from wellknown.slurmd_pod import pod_name
+from wellknown.names import DEVICE_PROBLEM, REVISION, SLURMD
+from wellknown.slurmd_pod import TEMPLATES, pod_name
 
 pytestmark = pytest.mark.real
 
@@ -220,7 +220,10 @@ def test_a_node_that_is_external_in_slurm_is_left_alone(world: World) -> None:
 def test_an_agent_may_make_the_slurmd_pod_of_its_own_node_and_no_other_pod(world: World) -> None:
     """Of another name it would take the place of another Node's."""
     pods = f"/api/v1/namespaces/{POOLS_NAMESPACE}/pods"
-    own: dict[str, Any] = {"name": pod_name("node-1")}
+    uses = world.cluster.kubectl("get", "configmap", TEMPLATES, "-n", POOLS_NAMESPACE, "-o", "json")
+    revision, lines = next(iter(json.loads(uses.stdout)["data"].items()))
+    image = next(line for line in lines.splitlines() if line.startswith("image="))
+    own: dict[str, Any] = {"name": pod_name("node-1"), "labels": {REVISION: revision}}
     bare: dict[str, Any] = {"automountServiceAccountToken": False, "serviceAccountName": "default"}
     token = {"serviceAccountToken": {"path": "t"}}
     cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
@@ -235,7 +238,8 @@ def test_an_agent_may_make_the_slurmd_pod_of_its_own_node_and_no_other_pod(world
         closing(Caller(world.cluster, mine)) as agent,
     ):
         for metadata, more, refused in cases:
-            spec = {"nodeName": "node-1", "containers": [{"name": "slurmd", "image": "i"}]} | more
+            container = {"name": "slurmd", "image": image.removeprefix("image=")}
+            spec = {"nodeName": "node-1", "containers": [container]} | more
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
             answer = agent.ask("POST", f"{pods}?dryRun=All", pod)
             assert answer.status_code == (403 if refused else 201), (metadata, more, answer.text)

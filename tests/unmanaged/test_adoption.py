@@ -10,6 +10,7 @@ from extender.execution.dispatcher import Dispatcher
 from extender.placement.ledger import Ledger
 from extender.pod_request.scope import Scope
 from extender.pod_request.translation import TranslationConfig
+from extender.policy.rules import OPEN, RESTRICTED, Choice, Policy, Rule
 from extender.record.config import Context
 from extender.record.events import CancelJob, Effect, ReadJob, RecordAdoption, Submit
 from extender.telemetry import Telemetry
@@ -18,7 +19,7 @@ from kubernetes_client.errors import NotFound
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import InvalidRequest, NeedsOperator
 from slurm_client.in_memory import InMemorySlurm, node, partition
-from slurm_client.model import Job, JobChanges, JobSpec
+from slurm_client.model import HIGHEST_PRIORITY, Job, JobChanges, JobSpec
 from slurm_client.protocol import Slurm
 from tests.builders import PREFIX, RULES, Manifest, kube_node, unmanaged, view
 from wellknown.job_key import PlaceholderKey
@@ -54,6 +55,7 @@ class World:
         self.view = view(*(kube_node(name) for name in ("n1", "n2", "n3")), partitions=[main])
         self.kubernetes = InMemoryKubernetes()
         self.told: list[Stage] = []
+        self.policy = OPEN
         self.dispatcher = Dispatcher(
             Ledger(RULES), cast(Slurm, self.slurm), self.kubernetes, Telemetry().placement
         )
@@ -61,7 +63,9 @@ class World:
 
     def lead(self, *found: tuple[PlaceholderKey, Job]) -> None:
         """Another leader begins."""
-        self.adoptions = Adoptions(RULES, found, lambda record: self.told.append(record.stage))
+        self.adoptions = Adoptions(
+            RULES, found, lambda record: self.told.append(record.stage), lambda: self.policy
+        )
 
     def add(self, name: str = "g", **given: Any) -> None:
         self.kubernetes.put("pods", manifest_of_adopted(name, **given))
@@ -160,6 +164,74 @@ def test_no_pod_of_a_daemon_set_and_no_pod_without_the_setting_is_adopted() -> N
     assert adoptable(manifest, TranslationConfig()) is None
     manifest["metadata"]["ownerReferences"] = [DAEMON]
     assert adoptable(manifest, ADOPTS) is None
+
+
+def test_mirror_pod_is_not_adopted() -> None:
+    """A kubelet runs the static Pod already, whatever Slurm decides."""
+    manifest = manifest_of_adopted(annotations={"kubernetes.io/config.mirror": "x"})
+    assert adoptable(manifest, ADOPTS) is None
+
+
+TEAM = Rule(
+    "team",
+    namespaces=("default",),
+    service_accounts=("trainer",),
+    user=Choice(2001),
+    fields={"account": Choice("research"), "qos": Choice("low"), "partition": Choice("other")},
+    max_priority=100,
+    timeout_minutes=60,
+)
+
+
+def submitted(effects: list[Effect]) -> JobSpec:
+    """Returns the one submitted job."""
+    (job,) = (effect.job for effect in effects if isinstance(effect, Submit))
+    return job
+
+
+async def test_adopted_job_is_what_the_rule_of_the_pod_gives(world: World) -> None:
+    partitions = [partition("main", ("n1",), default=True), partition("other", ("n1",))]
+    world.view = view(kube_node("n1"), partitions=partitions)
+    world.policy = Policy((TEAM,))
+    world.add(serviceAccountName="trainer")
+    job = submitted(await world.rounds(1))
+    assert (job.user_id, job.group_id, job.account, job.qos) == (2001, 2001, "research", "low")
+    assert (job.partition, job.priority, job.time_limit_minutes) == ("other", 100, 60)
+
+
+@pytest.mark.parametrize(
+    ("policy", "priority"),
+    [
+        (OPEN, HIGHEST_PRIORITY),
+        (Policy((replace(TEAM, service_accounts=("*",)),)), 100),
+        (Policy((replace(TEAM, service_accounts=("*",), max_priority=None),)), None),
+    ],
+)
+async def test_adopted_job_has_no_priority_above_the_rule(
+    world: World, policy: Policy, priority: int | None
+) -> None:
+    world.policy = policy
+    world.add()
+    assert submitted(await world.rounds(1)).priority == priority
+
+
+async def test_adopted_pod_without_a_rule_has_no_job_until_a_rule_gives_a_user(world: World) -> None:
+    nameless = replace(TEAM, user=Choice(), service_accounts=("*",))
+    for policy in (RESTRICTED, Policy((nameless,))):
+        world.policy = policy
+        world.add()
+        await world.rounds(2)
+        assert (world.stages, world.told, await world.jobs()) == (
+            {Stage.NO_RULE: 1},
+            [Stage.NO_RULE],
+            {},
+        )
+    world.policy = OPEN
+    await world.rounds()
+    assert world.stages == {Stage.RUNNING: 1}
+    world.policy = RESTRICTED
+    await world.rounds()
+    assert world.stages == {Stage.RUNNING: 1}
 
 
 def test_annotated_pod_of_another_scheduler_is_adopted() -> None:

@@ -1,0 +1,55 @@
+"""The uses of a pool's template: images, Secrets, host paths, kinds of volumes, namespaces of the host.
+The admission policy for slurmd Pods allows no others. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kubernetes_client.protocol import Manifest
+from wellknown.names import POOL
+from wellknown.slurmd_pod import AGENTS_FOLDER, TEMPLATES
+
+_AGENTS = (f"hostPath={AGENTS_FOLDER}", "volume=emptyDir", "volume=hostPath", "volume=projected")
+"""The additions of the node agent to each template."""
+_OF_THE_HOST = ("hostIPC", "hostNetwork", "hostPID")
+
+
+def config_map(namespace: str, revisions: Sequence[Manifest]) -> Manifest:
+    """Returns the ConfigMap with the uses of each revision, one in a line. A revision without a template
+    of a Pod is left out: no Pod can be made of such a revision."""
+    data = dict[str, str]()
+    for each in revisions:
+        if POOL in (each["metadata"].get("labels") or {}):
+            with suppress(AttributeError, KeyError, TypeError):
+                data[each["metadata"]["name"]] = "\n".join(uses(each["data"]["template"]))
+    metadata = {"namespace": namespace, "name": TEMPLATES}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def uses(template: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the uses of a template: "image=slurmd:1", "secret=munge", "hostPath=/dev", "volume=csi",
+    "hostPID=true"."""
+    spec = template["spec"]
+    containers = [*spec["containers"], *(spec.get("initContainers") or ())]
+    found = {f"{name}=true" for name in _OF_THE_HOST if spec.get(name)}
+    found |= {f"image={each.get('image', '')}" for each in containers}
+    found |= {f"secret={name}" for name in _secrets(containers, spec.get("volumes") or ())}
+    for volume in spec.get("volumes") or ():
+        found |= {f"volume={kind}" for kind in volume if kind != "name"}
+        if path := (volume.get("hostPath") or {}).get("path"):
+            found.add(f"hostPath={path}")
+    return sorted(found | {*_AGENTS})
+
+
+def _secrets(containers: Sequence[Manifest], volumes: Sequence[Manifest]) -> Iterator[str]:
+    """Yields the names of the Secrets that containers can read."""
+    sources = [source for each in containers for source in each.get("envFrom") or ()]
+    references = [source.get("secretRef") for source in sources]
+    values = [value.get("valueFrom") or {} for each in containers for value in each.get("env") or ()]
+    references += [value.get("secretKeyRef") for value in values]
+    for volume in volumes:
+        references.append({"name": (volume.get("secret") or {}).get("secretName")})
+        references.append((volume.get("csi") or {}).get("nodePublishSecretRef"))
+        projected = (volume.get("projected") or {}).get("sources") or ()
+        references += [source.get("secret") for source in projected]
+    yield from (each["name"] for each in references if each and each.get("name"))

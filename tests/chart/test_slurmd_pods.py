@@ -1,0 +1,168 @@
+"""A real kube-apiserver lets a node agent create slurmd Pods of the pools' templates alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.local.chart import POOLS_NAMESPACE, Manifest
+from deploy.local.cluster import Cluster
+from extender.pools.template_uses import config_map
+from node_agent.slurmd.manifest import Found, manifest
+from tests.chart.rendering import roles_and_policies
+from tests.chart_matrix import POOLS, merged
+from tests.end_to_end.actors import pod
+from tests.end_to_end.agent_account import token_of_a_pod
+from tests.end_to_end.caller import Caller
+from tests.eventually import eventually
+from wellknown.names import POOL, REVISION
+from wellknown.slurmd_pod import Assignment
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
+
+NODE = {"metadata": {"name": "node-1", "uid": "a", "labels": {}}, "status": {}}
+ASSIGNED = Assignment("gpu", "gpu-1")
+PLAIN = {"spec": {"containers": [{"name": "slurmd", "image": "slurmd:1"}]}}
+RICH: Manifest = {
+    "spec": {
+        "hostPID": True,
+        "hostNetwork": True,
+        "initContainers": [
+            {
+                "name": "init",
+                "image": "init:2",
+                "env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "by-env", "key": "k"}}}],
+                "envFrom": [{"secretRef": {"name": "by-all-env"}}],
+            }
+        ],
+        "containers": [{"name": "slurmd", "image": "slurmd:3"}],
+        "volumes": [
+            {"name": "s", "secret": {"secretName": "by-volume"}},
+            {"name": "p", "projected": {"sources": [{"secret": {"name": "by-projected"}}]}},
+            {"name": "c", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "by-csi"}}},
+            {"name": "h", "hostPath": {"path": "/scratch"}},
+        ],
+    }
+}
+ADOPTS = {"extender": {"settings": {"unmanagedPods": "adopt"}}}
+"""A policy of its own lets agents name Nodes."""
+TEMPLATES = {"gpu-1": PLAIN, "gpu-2": RICH}
+
+
+def data(template: Manifest) -> Manifest:
+    return {"controllers": ["slurmctld:6817"], "scripts": ["early"], "template": template}
+
+
+def revisions(templates: Mapping[str, Manifest]) -> list[Manifest]:
+    return [
+        {"metadata": {"name": name, "labels": {POOL: "gpu"}}, "data": data(template)}
+        for name, template in templates.items()
+    ]
+
+
+def made(assignment: Assignment, template: Manifest) -> Manifest:
+    """Returns the slurmd Pod as the agent makes the Pod."""
+    return dict(manifest(assignment, data(template), Found(NODE, "n1"), POOLS_NAMESPACE))
+
+
+def changed(**spec: Any) -> Manifest:
+    """Returns the slurmd Pod of the plain template with more in the spec."""
+    plain = made(ASSIGNED, PLAIN)
+    for name, value in spec.items():
+        before = plain["spec"].get(name)
+        plain["spec"][name] = [*(before or ()), *value] if isinstance(value, list) else value
+    return plain
+
+
+def volume(**source: Any) -> Manifest:
+    return changed(volumes=[{"name": "added", **source}])
+
+
+def container(**given: Any) -> Manifest:
+    return changed(containers=[{"name": "added", "image": "slurmd:1", **given}])
+
+
+@pytest.fixture(scope="module")
+def agent(release_cluster: Cluster) -> Iterator[Caller]:
+    """Returns the agent of node-1, while the leader's ConfigMap is there."""
+    with (
+        roles_and_policies(release_cluster, merged(POOLS, ADOPTS)),
+        token_of_a_pod(release_cluster, "node-1") as token,
+        closing(Caller(release_cluster, token)) as caller,
+        closing(Caller(release_cluster)) as admin,
+    ):
+        path = f"/api/v1/namespaces/{POOLS_NAMESPACE}/configmaps"
+        eventually(lambda: "no params found" in create(caller, changed()).text, "refused without it")
+        other = pod("other", scheduler="default-scheduler")
+        admin.ask("POST", "/api/v1/namespaces/default/pods?dryRun=All", other).raise_for_status()
+        uses = config_map(POOLS_NAMESPACE, revisions(TEMPLATES))
+        admin.ask("POST", path, uses).raise_for_status()
+        eventually(lambda: create(caller, changed()).is_success, "the policy knows the templates")
+        yield caller
+        admin.ask("DELETE", f"{path}/{uses['metadata']['name']}").raise_for_status()
+
+
+def create(agent: Caller, pod: Manifest) -> httpx.Response:
+    return agent.ask("POST", f"/api/v1/namespaces/{POOLS_NAMESPACE}/pods?dryRun=All", pod)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_agent_creates_the_pod_of_each_template(agent: Caller, name: str) -> None:
+    create(agent, made(Assignment("gpu", name), TEMPLATES[name])).raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("made_pod", "named"),
+    [
+        (changed(hostPID=True), "hostPID=true"),
+        (changed(hostIPC=True), "hostIPC=true"),
+        (changed(hostNetwork=True), "hostNetwork=true"),
+        (container(image="elsewhere"), "image=elsewhere"),
+        (changed(initContainers=[{"name": "added", "image": "elsewhere"}]), "image=elsewhere"),
+        (volume(hostPath={"path": "/"}), "hostPath=/"),
+        (volume(secret={"secretName": "s"}), "volume=secret, secret=s"),
+        (volume(projected={"sources": [{"secret": {"name": "s"}}]}), "secret=s"),
+        (volume(csi={"driver": "d"}), "volume=csi"),
+        (volume(persistentVolumeClaim={"claimName": "c"}), "volume=persistentVolumeClaim"),
+        (container(envFrom=[{"secretRef": {"name": "s"}}]), "secret=s"),
+        (
+            container(env=[{"name": "E", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
+            "secret=s",
+        ),
+    ],
+)
+def test_agent_creates_no_pod_that_uses_more_than_its_template(
+    agent: Caller, made_pod: Manifest, named: str
+) -> None:
+    refused = create(agent, made_pod)
+    assert refused.status_code == httpx.codes.FORBIDDEN, refused.text
+    assert refused.json()["message"].endswith(f"the template of the pool does not have {named}")
+
+
+def test_agent_creates_no_pod_by_the_uses_of_another_template(agent: Caller) -> None:
+    message = str(create(agent, made(ASSIGNED, RICH)).json()["message"])
+    names = ("by-env", "by-all-env", "by-volume", "by-projected", "by-csi")
+    wanted = {f"secret={name}" for name in names} | {"hostPID=true", "image=slurmd:3", "volume=csi"}
+    assert wanted <= set(message.partition("does not have ")[2].split(", "))
+
+
+@pytest.mark.parametrize("revision", ["gpu-3", ""])
+def test_agent_creates_no_pod_of_no_template(agent: Caller, revision: str) -> None:
+    other = changed()
+    other["metadata"]["labels"][REVISION] = revision
+    refused = create(agent, other)
+    assert refused.status_code == httpx.codes.FORBIDDEN
+    told = f"no pool has a template of the revision {revision}".strip()
+    assert refused.json()["message"].endswith(told)
+
+
+def test_agent_creates_no_pod_that_names_no_template(agent: Caller) -> None:
+    other = changed()
+    del other["metadata"]["labels"][REVISION]
+    refused = create(agent, other)
+    assert refused.status_code == httpx.codes.FORBIDDEN
+    assert "a slurmd Pod names the revision of its template" in refused.json()["message"]
