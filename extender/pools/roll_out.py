@@ -305,10 +305,12 @@ def _to_resume(pool: Pool, member: Member, *, rolls_out: bool) -> bool:
 
 
 def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action]:
-    """Gives the newest revision to at most `start` others: idle ones first, or out of service."""
+    """Gives the newest revision to at most `start` others: first empty nodes, then nodes with placeholders
+    alone, then nodes whose jobs have to end. A template that fails should fail where nothing runs: the
+    placeholders of a node end with NODE_FAIL if slurmd is away for SlurmdTimeout."""
     outdated = [each for each in awake if each.revision and not _has(each, _next(pool, each))]
     room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
-    for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.node)):
+    for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.allocated, each.node)):
         out = each.drained or each.down
         if (out and _has_to_wait(pool, each)) or _waits_to_be_told_anew(pool, each):
             continue

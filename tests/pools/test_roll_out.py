@@ -90,6 +90,18 @@ def test_a_changed_template_replaces_idle_nodes_first_and_one_at_a_time() -> Non
     assert world.lost_jobs == 0
 
 
+def test_empty_nodes_are_replaced_before_nodes_with_placeholders() -> None:
+    world, first = served(3)
+    first.pods = world.machines["n0001"].pods = 2
+    world.change(template=2)
+    order = list[str]()
+    for _ in range(30):
+        world.step()
+        order += [each.member.node for each in world.actions if isinstance(each, Assign)]
+    assert list(dict.fromkeys(order)) == ["n0002", "n0000", "n0001"]
+    assert first.pods == 2
+
+
 @pytest.mark.parametrize(("most", "at_once"), [(3, 3), ("50%", 10), ("1%", 1)])
 def test_no_more_nodes_are_out_of_service_than_may_be(most: int | str, at_once: int) -> None:
     world, _ = served(20, wide(max_unavailable=most))
