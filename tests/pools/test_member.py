@@ -1,6 +1,7 @@
 """A slurmd Pod and its node, as kubelets and Slurm tell of them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,6 +141,32 @@ def test_a_slurmctld_that_started_a_moment_ago_makes_no_slurmd_silent() -> None:
     assert "10 minutes" in member(None, pod({}, creationTimestamp=made), now=late).failing
 
 
+@pytest.mark.parametrize(("timeout_s", "after_s"), [(300, 100), (60, 20), (0, 600), (7200, 600)])
+def test_a_new_slurmd_has_a_third_of_slurmd_timeout_if_placeholders_are_there(
+    timeout_s: int, after_s: int
+) -> None:
+    made = 1767225600.0
+    pulls = pod({}, creationTimestamp="2026-01-01T00:00:00Z")
+    holds = slurm("MIXED", cpus_allocated=2, started=1767200000)
+    follows = replace(
+        member(holds, pulls, placeholder_cpus=2),
+        slurmd_timeout_s=timeout_s,
+        assigned=replace(ASSIGNED, before="gpu-0"),
+    )
+    assert not replace(follows, now=made + after_s - 1).failing
+    silent = replace(follows, now=made + after_s)
+    assert "has not told slurmctld of itself for" in silent.failing
+    assert silent.goes_back
+    for other in (
+        replace(silent, assigned=ASSIGNED),
+        replace(silent, slurm=slurm("IDLE", started=1767200000)),  # no placeholder is there
+        replace(silent, placeholder_cpus=0),  # a native job is
+    ):
+        assert not other.goes_back
+    registered = slurm("MIXED", cpus_allocated=2, started=1767225601)
+    assert not replace(silent, slurm=registered, pod=pod(running())).failing
+
+
 def test_a_placeholder_whose_job_has_ended_or_whose_pod_ends_has_no_cpus() -> None:
     part = RecordMember(builders.pod(name="p"), Allocation(1, "n1", cores="0-3"))
     record = builders.placeholder_of(part.pod, members=(part,))
@@ -149,6 +176,15 @@ def test_a_placeholder_whose_job_has_ended_or_whose_pod_ends_has_no_cpus() -> No
     over = record._replace(job=TrackedJob(id=1, phase=Phase.ENDED))
     assert placeholder_cpus([over], "n1", node) == 0
     assert placeholder_cpus([record._replace(state=State.EVICTING)], "n1", node) == 0
+
+
+def test_an_assignment_goes_back_and_is_read_again() -> None:
+    newest = Assignment("gpu", "gpu-2", "conf", before="gpu-1")
+    back = newest.back("CrashLoopBackOff: " + "x" * 400)
+    assert (back.revision, back.before, back.failed, len(back.why)) == ("gpu-1", "", "gpu-2", 200)
+    for each in (newest, back):
+        assert Assignment.on(each.annotations()) == each
+    assert back.same_for_all == Assignment("gpu", "gpu-1", "conf")
 
 
 @pytest.mark.parametrize("pool", ["", "x" * 64, 7])

@@ -102,6 +102,68 @@ def test_empty_nodes_are_replaced_before_nodes_with_placeholders() -> None:
     assert first.pods == 2
 
 
+@pytest.mark.parametrize("wrong", ["bad", "mute"])
+def test_a_slurmd_that_fails_goes_back_while_placeholders_are_there(wrong: str) -> None:
+    world, first = served(4, wide(max_unavailable=4))
+    old = world.pool.assignment
+    for machine in world.machines.values():
+        machine.pods = 2
+    world.change(template=2)
+    setattr(world, wrong, {world.pool.assignment.revision})
+    tried = set[str]()
+    for _ in range(100):
+        world.step()
+        tried |= {each.member.node for each in world.actions if isinstance(each, Assign)}
+    assert tried == {"n0000", "n0001"}
+    assert world.lost_pods == 0
+    assert not any(each.states for each in world.machines.values())
+    assert {each.running.revision for each in world.machines.values() if each.running} == {old.revision}
+    why = {"bad": "CrashLoopBackOff", "mute": "for a third of SlurmdTimeout (300 s)"}[wrong]
+    assert f"2 slurmd Pods of {world.pool.assignment.revision} fail; on n0000: " in world.state.stopped
+    assert why in world.state.stopped
+    assert first.assigned
+    assert first.assigned.failed == world.pool.assignment.revision
+    world.change(template=3)
+    world.settle()
+    assert len(world.serving) == 4
+    assert all(each.assigned == world.pool.assignment for each in world.machines.values())
+    assert world.lost_pods == 0
+
+
+def test_a_node_that_went_back_tries_again_without_placeholders() -> None:
+    world, first = served(3)
+    for machine in world.machines.values():
+        machine.pods = 2
+    world.change(template=2)
+    world.mute = {world.pool.assignment.revision}
+    while not (first.assigned and first.assigned.failed):
+        world.step()
+    world.mute = set()
+    world.settle(100)
+    assert world.serving == {"n0001", "n0002"}
+    assert not first.states
+    first.pods = 0
+    world.settle()
+    assert len(world.serving) == 3
+    assert world.lost_pods == 0
+
+
+def test_a_stopped_roll_out_goes_on_when_a_node_that_went_back_is_empty() -> None:
+    """The registry was away for a while, say."""
+    world, first = served(2)
+    for machine in world.machines.values():
+        machine.pods = 2
+    world.change(template=2)
+    world.mute = {world.pool.assignment.revision}
+    world.settle(100)
+    assert world.state.stopped
+    world.mute, first.pods = set(), 0
+    world.settle()
+    assert world.serving == {"n0000"}
+    assert not world.state.stopped
+    assert world.lost_pods == 0
+
+
 @pytest.mark.parametrize(("most", "at_once"), [(3, 3), ("50%", 10), ("1%", 1)])
 def test_no_more_nodes_are_out_of_service_than_may_be(most: int | str, at_once: int) -> None:
     world, _ = served(20, wide(max_unavailable=most))

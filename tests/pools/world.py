@@ -19,6 +19,7 @@ from wellknown.slurmd_pod import Assignment
 
 POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
 CPUS = 8
+SLURMD_TIMEOUT_S = 300
 PERSON = "disk is loud"
 """Why a person drains a node."""
 
@@ -64,6 +65,10 @@ class Machine:
     """Whether slurmd of the host runs."""
     reservations: list[Reservation] = field(default_factory=list)
     lost_jobs: int = 0
+    heard_at: int = 0
+    """When slurmctld heard of its slurmd last."""
+    lost_pods: int = 0
+    """How often placeholders ended with NODE_FAIL."""
 
     @property
     def fits(self) -> bool:
@@ -81,6 +86,8 @@ class World:
         """Revisions whose slurmd crashes."""
         self.refused: set[str] = set()
         """Revisions whose slurmd slurmctld does not take the registration of."""
+        self.mute: set[str] = set()
+        """Revisions whose slurmd runs, and never registers."""
         self.now = 1000
         self.random = Random(seed)
         self.state = PoolState()
@@ -123,6 +130,7 @@ class World:
             label=machine.label,
             cause=f"{PREFIX}condition bad" if machine.bad else "",
             reservations=tuple(machine.reservations),
+            slurmd_timeout_s=SLURMD_TIMEOUT_S,
             now=float(self.now),
         )
 
@@ -243,8 +251,10 @@ class World:
 
     def _slurmd(self, machine: Machine) -> None:
         pod = self._pod(machine)
-        if pod is None or not pod.ready or machine.silent:
+        if pod is None or not pod.ready or machine.silent or pod.revision in self.mute:
+            self._give_up(machine)
             return
+        machine.heard_at = self.now
         assert machine.running is not None
         if "POWERING_UP" in machine.states and not machine.running.boots:
             return
@@ -259,6 +269,15 @@ class World:
             machine.states |= {"INVALID_REG", "DRAIN"}
             machine.reason = "gres/gpu count (0 < 2)"
         machine.started = machine.made_at + 1
+
+    def _give_up(self, machine: Machine) -> None:
+        """slurmctld may have heard last of a slurmd SlurmdTimeout/3 before the end of that slurmd."""
+        silent = self.now - machine.heard_at >= SLURMD_TIMEOUT_S * 2 / 3
+        if machine.in_slurm and machine.mark and machine.pods and silent:
+            machine.pods = 0
+            machine.lost_pods += 1
+            machine.states |= {"DOWN", "NOT_RESPONDING"}
+            machine.reason = machine.reason or "Not responding"
 
     def _node_sync(self, machine: Machine) -> None:
         if not machine.in_slurm:
@@ -371,6 +390,10 @@ class World:
     @property
     def lost_jobs(self) -> int:
         return sum(each.lost_jobs for each in self.machines.values())
+
+    @property
+    def lost_pods(self) -> int:
+        return sum(each.lost_pods for each in self.machines.values())
 
     @property
     def serving(self) -> set[str]:
