@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from extender.explain.pending_reasons import PENDING_REASONS
 from extender.pools.demand import Demand, demand
 from extender.pools.pool import Pool
 from slurm_client.in_memory import node, partition
@@ -67,6 +68,12 @@ def test_a_job_that_waits_for_nodes_counts(reason: str) -> None:
     ],
 )
 def test_a_job_that_waits_for_something_else_does_not(reason: str) -> None:
+    assert not counts(reason=reason)
+
+
+@pytest.mark.parametrize("reason", [each.name for each in PENDING_REASONS if each.of_its_owner])
+def test_a_job_that_waits_for_its_owner_does_not_count(reason: str) -> None:
+    """The limits of associations and QOS are among these reasons."""
     assert not counts(reason=reason)
 
 
