@@ -21,6 +21,7 @@ MARK: Final = "slurm-extender/"
 """Prefix of the instance type (slurmd --instance-type) of nodes from slurmd Pods, before the name of the
 pool."""
 _PREFIX: Final = "slurmd-"
+_PULL_PREFIX: Final = "pull-slurmd-"
 _LONGEST_NAME: Final = 253
 _LONGEST_LABEL: Final = 63
 _LONGEST_WORDS: Final = 200
@@ -84,7 +85,16 @@ class Assignment:
 def pod_name(node: str) -> str:
     """Returns the name of a Node's slurmd Pod: one name for a Node, so that kube-apiserver rejects a
     second Pod."""
-    whole = _PREFIX + node
+    return _named(_PREFIX, node)
+
+
+def pull_pod_name(node: str) -> str:
+    """Returns the name of the Pod that pulls the images of a Node's next slurmd Pod."""
+    return _named(_PULL_PREFIX, node)
+
+
+def _named(prefix: str, node: str) -> str:
+    whole = prefix + node
     if len(whole) <= _LONGEST_NAME:
         return whole
     digest = digest_of(node)

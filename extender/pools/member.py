@@ -286,7 +286,9 @@ class Member:
         pod = self.pod
         if not self.revision or pod is None:
             return self.problem if self.revision else ""
-        if pod.leaving or pod.revision != self.revision:
+        if pod.revision != self.revision:  # the agent names a revision whose images it cannot get
+            return self.problem if self.revision in self.problem and not pod.leaving else ""
+        if pod.leaving:
             return ""
         return pod.failing or self._wrong(pod)
 

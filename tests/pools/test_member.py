@@ -14,7 +14,7 @@ from extender.record.states import State
 from slurm_client.model import Node
 from tests import builders
 from wellknown.allocation import Allocation
-from wellknown.slurmd_pod import Assignment, pod_name
+from wellknown.slurmd_pod import Assignment, pod_name, pull_pod_name
 
 ASSIGNED = Assignment("gpu", "gpu-1")
 
@@ -119,11 +119,24 @@ def test_what_the_agent_cannot_do_is_a_failure_of_the_pod() -> None:
     assert not Member("n1", "n1", problem="old").failing
 
 
+def test_a_problem_that_names_the_revision_is_its_failure_while_the_pod_before_runs() -> None:
+    before = replace(pod(running()), revision="gpu-0")
+    pulls = member(None, before, problem="images of gpu-1 are not pulled: not found")
+    assert pulls.failing == "images of gpu-1 are not pulled: not found"
+    for problem in (
+        "images of gpu-0 are not pulled",
+        "the slurmd Pod is not ended, since Slurm's jobs run",
+    ):
+        assert not replace(pulls, problem=problem).failing
+
+
 def test_a_long_name_of_a_node_makes_a_pods_name_that_is_no_others() -> None:
     assert pod_name("n1") == "slurmd-n1"
-    long = [pod_name("n" * 250 + end) for end in ("a", "b")]
-    assert all(len(name) <= 253 for name in long)
-    assert long[0] != long[1]
+    assert pull_pod_name("n1") == "pull-slurmd-n1"
+    for name in (pod_name, pull_pod_name):
+        long = [name("n" * 250 + end) for end in ("a", "b")]
+        assert all(len(each) <= 253 for each in long)
+        assert long[0] != long[1]
 
 
 def test_a_slurmd_that_crashes_again_and_again_fails_also_while_it_runs() -> None:

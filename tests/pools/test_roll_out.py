@@ -130,6 +130,26 @@ def test_a_slurmd_that_fails_goes_back_while_placeholders_are_there(wrong: str) 
     assert world.lost_pods == 0
 
 
+@pytest.mark.parametrize("pods", [0, 2])
+def test_a_roll_out_of_images_that_cannot_be_pulled_ends_no_slurmd(pods: int) -> None:
+    """Nodes with placeholders serve on; two empty ones stay drained, as with any template that fails."""
+    world, _ = served(4, wide(max_unavailable=4))
+    old = {name: machine.running for name, machine in world.machines.items()}
+    for machine in world.machines.values():
+        machine.pods = pods
+    world.change(template=2)
+    world.unpullable = {world.pool.assignment.revision}
+    world.settle(100)
+    assert {name: machine.running for name, machine in world.machines.items()} == old
+    assert f"n0000: images of {world.pool.assignment.revision} are not pulled" in world.state.stopped
+    assert world.state.unavailable == (0 if pods else 2)
+    world.unpullable = set()
+    world.change(template=3)
+    world.settle()
+    assert len(world.serving) == 4
+    assert world.lost_pods == 0
+
+
 def test_a_node_that_went_back_tries_again_without_placeholders() -> None:
     world, first = served(3)
     for machine in world.machines.values():

@@ -88,6 +88,8 @@ class World:
         """Revisions whose slurmd slurmctld does not take the registration of."""
         self.mute: set[str] = set()
         """Revisions whose slurmd runs, and never registers."""
+        self.unpullable: set[str] = set()
+        """Revisions whose images cannot be pulled: the agent ends no slurmd for them."""
         self.now = 1000
         self.random = Random(seed)
         self.state = PoolState()
@@ -126,6 +128,7 @@ class World:
             cordoned=machine.cordoned,
             ready=not machine.off,
             has_agent=True,
+            problem=self._problem(machine),
             placeholder_cpus=machine.pods,
             label=machine.label,
             cause=f"{PREFIX}condition bad" if machine.bad else "",
@@ -133,6 +136,11 @@ class World:
             slurmd_timeout_s=SLURMD_TIMEOUT_S,
             now=float(self.now),
         )
+
+    def _problem(self, machine: Machine) -> str:
+        revision = machine.assigned.revision if machine.assigned is not None else ""
+        pulls = machine.running is not None and machine.running.revision != revision
+        return f"images of {revision} are not pulled" if pulls and revision in self.unpullable else ""
 
     def _pod(self, machine: Machine) -> SlurmdPod | None:
         running = machine.running
@@ -225,7 +233,8 @@ class World:
                 machine.running, machine.deleted = None, False
             return
         assigned = machine.assigned if machine.assigned and machine.assigned.revision else None
-        if (machine.running and machine.running.revision) == (assigned and assigned.revision):
+        same = (machine.running and machine.running.revision) == (assigned and assigned.revision)
+        if same or self._problem(machine):
             machine.age += 1
             return
         if machine.running is not None:
