@@ -208,8 +208,9 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """Returns True if native jobs are there, or if a job ends. Suspended native jobs are seen if no
-        placeholder is there."""
+        """Returns True if native jobs are there, or if a job ends. A suspended native job is seen if no
+        placeholder is there. Beside a placeholder, the node agent ends no slurmd Pod with the job's
+        processes, and Slurm deletes no node with the job."""
         if self.slurm is None:
             return False
         if not self.placeholder_cpus:
