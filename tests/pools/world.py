@@ -364,7 +364,8 @@ class World:
             case 9 if luck() < 0.3:
                 self.change(template=self.now, slurm={"weight": self.random.randrange(1, 3)})
                 if luck() < 0.4:
-                    self.bad.add(self.pool.assignment.revision)
+                    wrong = self.random.choice((self.bad, self.mute, self.unpullable))
+                    wrong.add(self.pool.assignment.revision)
             case 10 if not machine.reservations:
                 flags = [flag for flag in ("MAINT", "DAILY", "ALL_NODES") if luck() < 0.3]
                 self.reserve(machine, *flags, begins_in=int(300 * luck()), lasts=int(300 * luck()))
