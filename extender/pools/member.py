@@ -251,18 +251,19 @@ class Member:
         return self.slurm is None or not self.slurm.states.isdisjoint(_AWAY)
 
     @property
-    def runs_what_it_should(self) -> bool:
-        """Whether the Pod of its assignment is ready."""
+    def served_by(self) -> str:
+        """The revision of the ready Pod whose slurmd has told slurmctld of itself; "" without one."""
         pod = self.pod
-        return pod is not None and pod.ready and not pod.leaving and pod.revision == self.revision
+        if self.slurm is None or pod is None or not pod.ready or pod.leaving:
+            return ""
+        started, told = pod.started, self.slurm.slurmd_started
+        registered = started is not None and told is not None and told >= started - _CLOCKS_S
+        return pod.revision if registered else ""
 
     @property
     def registered(self) -> bool:
-        """Whether the slurmd of that Pod has told slurmctld of itself."""
-        if not self.runs_what_it_should or self.slurm is None or self.pod is None:
-            return False
-        started, told = self.pod.started, self.slurm.slurmd_started
-        return started is not None and told is not None and told >= started - _CLOCKS_S
+        """Whether the slurmd of its assignment has told slurmctld of itself."""
+        return self.served_by == self.revision != ""
 
     @property
     def serves(self) -> bool:

@@ -239,7 +239,7 @@ def _rest(pool: Pool, member: Member) -> Iterator[Action]:
 def _stop(member: Member) -> Iterator[Action]:
     """No slurmd for the time being; what slurmctld was told of the node is not forgotten."""
     if member.assigned is not None:
-        yield Assign(member, replace(member.assigned.same_for_all, revision=""))
+        yield Assign(member, replace(member.assigned.same_for_all, revision="", before=_before(member)))
 
 
 def _note_service(member: Member) -> Iterator[Action]:
@@ -292,14 +292,15 @@ def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Actio
     """A Node whose node Slurm knows gets slurmd again. What slurmctld was told of a node once stays, so
     it forgets one of which something else is to be told, unless it would forget more than that."""
     told = member.assigned.conf if member.assigned is not None else ""
+    as_told = replace(newest, conf=told, before=_before(member))
     if member.waited_for:
         yield Assign(member, replace(newest, conf=told or newest.conf, boots=True))
     elif told == newest.conf or not member.can_be_forgotten or member.kept_out:
-        yield Assign(member, replace(newest, conf=told))
+        yield Assign(member, as_told)
     elif not member.reserved:
         yield Delete(member)
     elif not pool.update.in_maintenance or member.reserved_later:
-        yield Assign(member, replace(newest, conf=told))
+        yield Assign(member, as_told)
 
 
 def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
@@ -337,8 +338,8 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
     """Gives the newest revision to at most `start` others: first empty nodes, then nodes with
     placeholders alone, then nodes whose jobs have to end. A template that fails should fail on an empty
     node: placeholders end with NODE_FAIL if the slurmd of their node is away for SlurmdTimeout."""
-    stay = [each for each in awake if each.revision and not each.goes_back]
-    outdated = [each for each in stay if not _has(each, _next(pool, each))]
+    ready = [each for each in awake if each.revision and not _waits_for_slurmd(pool, each)]
+    outdated = [each for each in ready if not _has(each, _next(pool, each))]
     room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
     for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.allocated, each.node)):
         out = each.drained or each.down
@@ -360,11 +361,26 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
             yield Assign(each, replace(_next(pool, each), before=_before(each)))
 
 
+def _waits_for_slurmd(pool: Pool, member: Member) -> bool:
+    """Whether placeholders wait for a new slurmd, or for the one before: until that registers or fails,
+    only the revision before may come instead. One new revision after another would take too long."""
+    assigned, pod = member.assigned, member.pod
+    if assigned is None or member.registered or not member.allocated:
+        return member.goes_back
+    if assigned.failed:
+        return not member.failing
+    runs_on = (
+        pod is not None and pod.revision == assigned.before and not pod.leaving
+    )  # images are pulled
+    may_change = runs_on or assigned.before == pool.assignment.revision
+    return member.goes_back or (member.can_go_back and not may_change)
+
+
 def _before(member: Member) -> str:
     """Returns the revision that served last on a Node with placeholders, "" for an empty node."""
     if member.assigned is None or not member.allocated:
         return ""
-    return member.assigned.before or member.revision
+    return member.served_by or member.assigned.before or member.revision
 
 
 def _next(pool: Pool, member: Member) -> Assignment:

@@ -150,6 +150,79 @@ def test_a_roll_out_of_images_that_cannot_be_pulled_ends_no_slurmd(pods: int) ->
     assert world.lost_pods == 0
 
 
+def test_one_bad_template_after_another_loses_no_placeholder() -> None:
+    world, first = served()
+    first.pods = 2
+    for template in range(2, 8):
+        world.change(template=template)
+        world.mute.add(world.pool.assignment.revision)
+        world.settle(7)
+    assert world.lost_pods == 0
+    assert first.pods == 2
+
+
+def test_another_template_comes_while_images_are_pulled() -> None:
+    """The slurmd before runs on."""
+    world, first = served()
+    first.pods = 2
+    world.change(template=2)
+    world.decide()  # a drain
+    world.decide()
+    assert first.assigned
+    assert first.assigned.revision == world.pool.assignment.revision
+    world.change(template=3)
+    world.decide()
+    assert first.assigned.revision == world.pool.assignment.revision
+    world.settle()
+    assert world.serving == {"n0000"}
+
+
+def test_a_node_goes_back_to_what_has_served_and_not_to_what_was_to_serve() -> None:
+    """A person has undrained the node, whose next images could not be pulled."""
+    world, first = served()
+    old = world.pool.assignment
+    world.change(template=2)
+    world.unpullable = {world.pool.assignment.revision}
+    world.settle(5)
+    first.pods, first.states, first.reason = 2, set(), ""
+    world.change(template=3)
+    world.mute = {world.pool.assignment.revision}
+    world.settle()
+    assert first.running
+    assert first.running.revision == old.revision
+    assert world.lost_pods == 0
+
+
+def test_a_node_that_was_cordoned_for_a_moment_goes_back_as_well() -> None:
+    world, first = served()
+    first.pods, first.cordoned, old = 2, True, world.pool.assignment
+    world.settle(4)
+    assert world.member(first).pod is None
+    first.cordoned = False
+    world.change(template=2)
+    world.bad = {world.pool.assignment.revision}
+    world.settle()
+    assert first.running
+    assert first.running.revision == old.revision
+    assert world.lost_pods == 0
+
+
+def test_the_template_before_comes_back_at_once() -> None:
+    world, first = served()
+    first.pods, old = 2, world.pool.assignment
+    world.change(template=2)
+    world.mute = {world.pool.assignment.revision}
+    world.settle(5)
+    assert first.running == replace(world.pool.assignment, before=old.revision)
+    world.change(template=1)
+    world.step()
+    assert [type(each) for each in world.actions] == [Assign]
+    world.settle(6)
+    assert first.running
+    assert first.running.revision == old.revision
+    assert (first.assigned, first.states) == (old, set())
+
+
 def test_a_node_that_went_back_tries_again_without_placeholders() -> None:
     world, first = served(3)
     for machine in world.machines.values():
@@ -429,6 +502,7 @@ def test_all_get_the_newest_template_and_no_job_is_lost(
         world.something_happens()
         world.step()
         assert world.lost_jobs == 0
+        assert world.lost_pods == 0
     world.change(template="last")
     for machine in world.machines.values():
         machine.cordoned, machine.matches, machine.jobs, machine.pods = False, True, 0, 0

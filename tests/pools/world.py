@@ -35,6 +35,8 @@ class Machine:
     """The slurmd Pod that it has."""
     age: int = 0
     """How many steps that Pod is old."""
+    images: set[str] = field(default_factory=set)
+    """The revisions whose images are there."""
     in_slurm: bool = False
     states: set[str] = field(default_factory=set)
     reason: str = ""
@@ -68,7 +70,9 @@ class Machine:
     heard_at: int = 0
     """When slurmctld heard of its slurmd last."""
     lost_pods: int = 0
-    """How often placeholders ended with NODE_FAIL."""
+    """How often placeholders ended with NODE_FAIL, by what the pool did alone."""
+    disturbed: bool = False
+    """Whether somebody else has kept slurmd from its node since slurmctld heard of slurmd last."""
 
     @property
     def fits(self) -> bool:
@@ -140,13 +144,14 @@ class World:
     def _problem(self, machine: Machine) -> str:
         revision = machine.assigned.revision if machine.assigned is not None else ""
         pulls = machine.running is not None and machine.running.revision != revision
-        return f"images of {revision} are not pulled" if pulls and revision in self.unpullable else ""
+        lacks = revision in self.unpullable - machine.images
+        return f"images of {revision} are not pulled" if pulls and lacks else ""
 
     def _pod(self, machine: Machine) -> SlurmdPod | None:
         running = machine.running
         if running is None:
             return None
-        crashes = running.revision in self.bad
+        crashes = running.revision in self.bad or running.revision not in machine.images
         up = machine.age >= 1 and not crashes and not machine.off
         return SlurmdPod(
             running.pool,
@@ -193,7 +198,9 @@ class World:
         match action:
             case Assign(_, assignment):
                 down = machine.reason == PERSON and machine.states & {"DOWN", "DRAIN"} == {"DOWN"}
-                assert machine.off or not (down and machine.running), (
+                # of a silent node, nobody knows whether a person or slurmctld has set it DOWN
+                silent = machine.off or "NOT_RESPONDING" in machine.states
+                assert silent or not (down and machine.running), (
                     "what a person has set DOWN would serve again"
                 )
                 machine.assigned = assignment
@@ -243,6 +250,7 @@ class World:
             machine.deleted = True
             return
         machine.running, machine.age, machine.made_at = assigned, 0, self.now
+        machine.images |= {assigned.revision} - self.unpullable if assigned is not None else set()
         if assigned is not None and assigned.revision in self.bad:
             self.got_bad.add(machine.name)
 
@@ -263,7 +271,7 @@ class World:
         if pod is None or not pod.ready or machine.silent or pod.revision in self.mute:
             self._give_up(machine)
             return
-        machine.heard_at = self.now
+        machine.heard_at, machine.disturbed = self.now, machine.disturbed and machine.deleted
         assert machine.running is not None
         if "POWERING_UP" in machine.states and not machine.running.boots:
             return
@@ -281,10 +289,11 @@ class World:
 
     def _give_up(self, machine: Machine) -> None:
         """slurmctld may have heard last of a slurmd SlurmdTimeout/3 before the end of that slurmd."""
+        machine.disturbed |= machine.cordoned or machine.off or machine.silent
         silent = self.now - machine.heard_at >= SLURMD_TIMEOUT_S * 2 / 3
         if machine.in_slurm and machine.mark and machine.pods and silent:
             machine.pods = 0
-            machine.lost_pods += 1
+            machine.lost_pods += not machine.disturbed
             machine.states |= {"DOWN", "NOT_RESPONDING"}
             machine.reason = machine.reason or "Not responding"
 
@@ -353,10 +362,12 @@ class World:
             case 6:
                 machine.matches = luck() < 0.8
                 machine.deleted = machine.running is not None and luck() < 0.2
+                machine.disturbed |= machine.deleted
                 machine.label = ON_HOST if luck() < 0.2 else None
             case 7 if not machine.states and machine.in_slurm:
                 machine.states, machine.reason = {"DRAIN" if luck() < 0.5 else "DOWN"}, PERSON
-                machine.jobs = 0 if "DOWN" in machine.states else machine.jobs
+                if "DOWN" in machine.states:
+                    machine.jobs = machine.pods = 0
             case 7:
                 self.undrain(machine)
             case 8:
